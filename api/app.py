@@ -23,8 +23,6 @@ log = structlog.get_logger()
 
 OPENMETER, OPENMETER_V3, OWN = "/api/v1/events", "/api/v3/openmeter/events", "/v1/events"
 LIVE, READY = "/health/live", "/health/ready"
-BODY_WITHIN_SECONDS = 15.0
-"""How long a client may take to send a body; after the first 10 s Kafka has answered or will not."""
 
 
 def application(services: Services) -> Starlette:
@@ -106,13 +104,7 @@ async def own(request: Request, services: Services) -> Response:
 
 async def _judged(request: Request, services: Services) -> Judged:
     key = authorized(request, services, Scope.INGEST)
-    try:
-        async with asyncio.timeout(BODY_WITHIN_SECONDS):
-            return await judged_events(request, services, key)
-    except TimeoutError:
-        raise Problem(
-            HTTPStatus.REQUEST_TIMEOUT, f"The body did not come within {BODY_WITHIN_SECONDS:.0f} s."
-        ) from None
+    return await judged_events(request, services, key)
 
 
 async def _all_or_none(request: Request, services: Services) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,11 @@ from jobs.ingestion.documents import subject_of
 from jobs.ingestion.rules import RECEIPT, TIME_SOURCE, glob_expression
 from metering.api_keys import ApiKey, Scope
 from metering.instants import Clock, rfc3339
+
+BODY_WITHIN_SECONDS = 15.0
+"""How long a client may take to send a body."""
+JUDGED_WITHIN_SECONDS = 10.0
+"""How long events may wait for the validator."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +75,13 @@ def authorized(request: Request, services: Services, scope: Scope) -> ApiKey:
 
 async def judged_events(request: Request, services: Services, key: ApiKey) -> Judged:
     """Read and judge the events of a request. Raises Problem: for the body, or where the key may not send one."""
-    try:
-        body = await read_body(_chunks(request), request.headers.get("content-encoding", ""))
-    except ClientDisconnect:
-        raise Problem(HTTPStatus.BAD_REQUEST, "The connection ended within the body.") from None
+    body = await _body(request)
     documents = [with_time(each, services.clock.now()) for each in events_in(request.headers, body)]
     try:
-        verdicts = await services.validator.verdicts(documents)
+        async with asyncio.timeout(JUDGED_WITHIN_SECONDS):
+            verdicts = await services.validator.verdicts(documents)
+    except TimeoutError:
+        raise unavailable("More events come in than can be validated: send the same request again later.") from None
     except NotInForce:
         raise unavailable("Ingestion has not been started yet, so nobody knows which contracts hold.") from None
     _refuse_others(key, verdicts)
@@ -119,6 +125,17 @@ def _refuse_others(key: ApiKey, verdicts: Sequence[Verdict]) -> None:
             raise Problem(HTTPStatus.FORBIDDEN, f"The key {key.id} may not send for the subject of event {index}.")
         if pattern is not None and pattern.match(verdict.source or "") is None:
             raise Problem(HTTPStatus.FORBIDDEN, f"The key {key.id} may not send for the source of event {index}.")
+
+
+async def _body(request: Request) -> bytes:
+    try:
+        async with asyncio.timeout(BODY_WITHIN_SECONDS):
+            return await read_body(_chunks(request), request.headers.get("content-encoding", ""))
+    except TimeoutError:
+        said = f"The body did not come within {BODY_WITHIN_SECONDS:.0f} s."
+        raise Problem(HTTPStatus.REQUEST_TIMEOUT, said) from None
+    except ClientDisconnect:
+        raise Problem(HTTPStatus.BAD_REQUEST, "The connection ended within the body.") from None
 
 
 async def _chunks(request: Request) -> AsyncIterator[bytes]:

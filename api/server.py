@@ -48,7 +48,7 @@ class Impatient(H11Protocol):
         self._head = self.loop.call_later(REQUEST_WITHIN_SECONDS, self._give_up)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come; those of a request's body have their own limit (`app.BODY_WITHIN_SECONDS`)."""
+        """Bytes have come; those of a request's body have their own limit (`events.BODY_WITHIN_SECONDS`)."""
         if self._head is None and not self._is_answering:
             self._head = self.loop.call_later(REQUEST_WITHIN_SECONDS, self._give_up)
         super().data_received(data)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import Any
+from unittest.mock import Mock as Double
 
 import pytest
+from starlette.requests import Request as Asked
 
 from api import validation
+from api.events import JUDGED_WITHIN_SECONDS, Services, judged_events
+from api.problems import Problem
 from api.validation import Validator, Verdict
+from jobs.runtime.clock import MachineClock
+from metering.api_keys import ApiKey
 
 
 def test_what_nobody_waits_for_any_more_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,3 +38,26 @@ def test_what_nobody_waits_for_any_more_is_not_judged(monkeypatch: pytest.Monkey
     monkeypatch.setattr(validation, "_verdicts", verdicts)
     asyncio.run(ask())
     assert judged == [b"0", b"2"]
+
+
+class Request(Asked):
+    """One event without a key's limits."""
+
+    def __init__(self) -> None:
+        super().__init__({"type": "http", "headers": [(b"content-type", b"application/json")]}, self._receive)
+
+    async def _receive(self) -> dict[str, Any]:
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+
+def test_who_waits_too_long_for_the_validator_may_send_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask() -> Problem:
+        services = Services(Double(), Validator(), Double(), MachineClock())
+        services.validator.use({})
+        with pytest.raises(Problem) as refused:
+            await judged_events(Request(), services, ApiKey("1", b"", frozenset()))
+        return refused.value
+
+    monkeypatch.setattr(validation, "_verdicts", lambda *_: time.sleep(JUDGED_WITHIN_SECONDS + 2) or [])
+    refused = asyncio.run(ask())
+    assert (refused.status, "Retry-After" in refused.headers) == (503, True)
