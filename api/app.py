@@ -90,8 +90,9 @@ async def own(request: Request, services: Services) -> Response:
     200 `{"accepted": 3, "rejected": [{"index", "id", "reason", "path", "rule"}], "position": "events/3/81234"}`:
     `position` is the last record of each partition that has one, comma-separated; null where nothing was taken.
     """
-    judged = await _judged(request, services)
-    last = await append(services, judged.valid)
+    with services.held.request() as hold:
+        judged = await _judged(request, services, hold)
+        last = await append(services, judged.valid)
     rejected = [
         {"index": index, "id": each.id, "reason": each.reason, "path": each.path, "rule": each.rule}
         for index, each in judged.invalid
@@ -102,14 +103,20 @@ async def own(request: Request, services: Services) -> Response:
     )
 
 
-async def _judged(request: Request, services: Services) -> Judged:
+async def _judged(request: Request, services: Services, hold: Callable[[int], None]) -> Judged:
     key = authorized(request, services, Scope.INGEST)
-    return await judged_events(request, services, key)
+    return await judged_events(request, services, key, hold)
 
 
 async def _all_or_none(request: Request, services: Services) -> None:
     """Raises Problem (400) where one event is not valid; then none was taken."""
-    judged = await _judged(request, services)
+    with services.held.request() as hold:
+        judged = await _judged(request, services, hold)
+        _refuse_invalid(judged)
+        await append(services, judged.documents)
+
+
+def _refuse_invalid(judged: Judged) -> None:
     if judged.invalid:
         invalid = [
             {
@@ -128,7 +135,6 @@ async def _all_or_none(request: Request, services: Services) -> None:
             f"{first.reason}{where}: {first.rule}",
             invalid=invalid,
         )
-    await append(services, judged.documents)
 
 
 async def _http_problem(request: Request, error: Exception) -> Response:

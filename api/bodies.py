@@ -10,7 +10,7 @@ import base64
 import json
 import re
 import zlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
 from urllib.parse import unquote
 
@@ -31,8 +31,11 @@ _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
-async def read_body(chunks: AsyncIterator[bytes], encoding: str) -> bytes:
-    """The body, unpacked. Raises Problem: too large, an unknown encoding, or no gzip."""
+async def read_body(chunks: AsyncIterator[bytes], encoding: str, hold: Callable[[int], None]) -> bytes:
+    """The body, unpacked; `hold` is told of each of its bytes, and may raise.
+
+    Raises Problem: too large, an unknown encoding, or no gzip.
+    """
     name = encoding.strip().lower()
     if name not in ("", "identity", "gzip"):
         raise Problem(
@@ -41,7 +44,9 @@ async def read_body(chunks: AsyncIterator[bytes], encoding: str) -> bytes:
     unpacker = zlib.decompressobj(_GZIP_WINDOW) if name == "gzip" else None
     found = bytearray()
     async for chunk in chunks:
-        found += chunk if unpacker is None else _unpacked(unpacker, chunk, MAX_BODY_BYTES + 1 - len(found))
+        part = chunk if unpacker is None else _unpacked(unpacker, chunk, MAX_BODY_BYTES + 1 - len(found))
+        hold(len(part))
+        found += part
         if len(found) > MAX_BODY_BYTES:
             raise Problem(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,

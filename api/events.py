@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
 
@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from api.bodies import events_in, read_body
 from api.elements import Element, members_of
+from api.held import Held
 from api.in_force import InForce
 from api.problems import Problem, unavailable
 from api.producer import AcknowledgedProducer, Record
@@ -36,6 +37,7 @@ class Services:
     validator: Validator
     producer: AcknowledgedProducer
     clock: Clock
+    held: Held = field(default_factory=Held)
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,12 @@ def authorized(request: Request, services: Services, scope: Scope) -> ApiKey:
     return key
 
 
-async def judged_events(request: Request, services: Services, key: ApiKey) -> Judged:
-    """Read and judge the events of a request. Raises Problem: for the body, or where the key may not send one."""
-    body = await _body(request)
+async def judged_events(request: Request, services: Services, key: ApiKey, hold: Callable[[int], None]) -> Judged:
+    """Read and judge the events of a request; `hold` as `read_body` has it.
+
+    Raises Problem: for the body, or where the key may not send one.
+    """
+    body = await _body(request, hold)
     documents = [with_time(each, services.clock.now()) for each in events_in(request.headers, body)]
     try:
         async with asyncio.timeout(JUDGED_WITHIN_SECONDS):
@@ -127,10 +132,10 @@ def _refuse_others(key: ApiKey, verdicts: Sequence[Verdict]) -> None:
             raise Problem(HTTPStatus.FORBIDDEN, f"The key {key.id} may not send for the source of event {index}.")
 
 
-async def _body(request: Request) -> bytes:
+async def _body(request: Request, hold: Callable[[int], None]) -> bytes:
     try:
         async with asyncio.timeout(BODY_WITHIN_SECONDS):
-            return await read_body(_chunks(request), request.headers.get("content-encoding", ""))
+            return await read_body(_chunks(request), request.headers.get("content-encoding", ""), hold)
     except TimeoutError:
         said = f"The body did not come within {BODY_WITHIN_SECONDS:.0f} s."
         raise Problem(HTTPStatus.REQUEST_TIMEOUT, said) from None

@@ -13,6 +13,7 @@ from starlette.requests import Request as Asked
 
 from api import validation
 from api.events import JUDGED_WITHIN_SECONDS, Services, judged_events
+from api.held import Held
 from api.problems import Problem
 from api.validation import Validator, Verdict
 from jobs.runtime.clock import MachineClock
@@ -55,9 +56,26 @@ def test_who_waits_too_long_for_the_validator_may_send_again(monkeypatch: pytest
         services = Services(Double(), Validator(), Double(), MachineClock())
         services.validator.use({})
         with pytest.raises(Problem) as refused:
-            await judged_events(Request(), services, ApiKey("1", b"", frozenset()))
+            await judged_events(Request(), services, ApiKey("1", b"", frozenset()), lambda _: None)
         return refused.value
 
-    monkeypatch.setattr(validation, "_verdicts", lambda *_: time.sleep(JUDGED_WITHIN_SECONDS + 2) or [])
+    def slowly(_: Sequence[bytes], __: Any) -> list[Verdict]:
+        time.sleep(JUDGED_WITHIN_SECONDS + 2)
+        return []
+
+    monkeypatch.setattr(validation, "_verdicts", slowly)
     refused = asyncio.run(ask())
     assert (refused.status, "Retry-After" in refused.headers) == (503, True)
+
+
+def test_a_server_holds_so_much_and_no_more_and_lets_go_of_what_it_has_answered() -> None:
+    held = Held(10)
+    with held.request() as one:
+        one(6)
+        with held.request() as another:
+            another(4)
+            with pytest.raises(Problem) as refused:
+                another(1)
+        assert (refused.value.status, refused.value.headers["Retry-After"], held.size_bytes) == (429, "2", 6)
+        one(4)
+    assert held.size_bytes == 0
