@@ -25,8 +25,8 @@ from metering.instants import Clock, rfc3339
 
 BODY_WITHIN_SECONDS = 15.0
 """How long a client may take to send a body."""
-JUDGED_WITHIN_SECONDS = 10.0
-"""How long events may wait for the validator."""
+JUDGED_WITHIN_SECONDS = 15.0
+"""How long events may wait for the validator, whose first call in a process takes seconds."""
 
 
 @dataclass(frozen=True)
