@@ -85,11 +85,7 @@ class AcknowledgedProducer:
         size_bytes = sum(len(record.value) for record in records)
         with self._lock:
             if self._pending_bytes and self._pending_bytes + size_bytes > MAX_PENDING_BYTES:
-                raise Problem(
-                    HTTPStatus.TOO_MANY_REQUESTS,
-                    "Kafka acknowledges more slowly than events come in: send the same request again later.",
-                    {"Retry-After": str(RETRY_AFTER_SECONDS)},
-                )
+                raise _too_many()
             self._pending_bytes += size_bytes
         if not records:
             return {}
@@ -171,10 +167,21 @@ def _finish(request: _Request) -> None:
         return
     reason = request.error.str()
     log.warning("records were not acknowledged", reason=reason)
+    if request.error.code() == KafkaError._QUEUE_FULL:
+        request.answer.set_exception(_too_many())
+        return
     if request.error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         detail = f"The topic does not take an event of this size ({reason}): raise its max.message.bytes, or send less."
         request.answer.set_exception(Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail))
         return
     request.answer.set_exception(
         unavailable(f"Kafka did not acknowledge every event ({reason}): send the same request again.")
+    )
+
+
+def _too_many() -> Problem:
+    return Problem(
+        HTTPStatus.TOO_MANY_REQUESTS,
+        "Kafka acknowledges more slowly than events come in: send the same request again later.",
+        {"Retry-After": str(RETRY_AFTER_SECONDS)},
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+from http import HTTPStatus
 from pathlib import Path
 
 import confluent_kafka
@@ -53,5 +54,20 @@ def test_a_producer_that_failed_for_good_is_replaced_and_every_request_is_answer
 
     try:
         asyncio.run(sends())
+    finally:
+        producer.close()
+
+
+def test_more_small_events_than_the_queue_takes_are_too_many() -> None:
+    producer = AcknowledgedProducer({"bootstrap.servers": "127.0.0.1:1"}, {})
+
+    async def sends() -> set[HTTPStatus]:
+        waiting = [producer.send("events", EVENTS * 1_000) for _ in range(102)]
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
+        return {answer.status for answer in answers if isinstance(answer, Problem)}
+
+    try:
+        assert asyncio.run(sends()) == {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS}
+        assert producer.pending_bytes == 0
     finally:
         producer.close()
