@@ -20,6 +20,7 @@ from api.producer import AcknowledgedProducer, Record
 from api.validation import NotInForce, Validator, Verdict
 from jobs.ingestion.documents import subject_of
 from jobs.ingestion.rules import RECEIPT, TIME_SOURCE, glob_expression
+from jobs.streams import HEARTBEAT_SOURCE
 from metering.api_keys import ApiKey, Scope
 from metering.instants import Clock, rfc3339
 
@@ -126,6 +127,8 @@ def _refuse_others(key: ApiKey, verdicts: Sequence[Verdict]) -> None:
     for index, verdict in enumerate(verdicts):
         if verdict.reason is not None:
             continue
+        if verdict.source == HEARTBEAT_SOURCE:
+            raise Problem(HTTPStatus.FORBIDDEN, f"The source of event {index}, {HEARTBEAT_SOURCE}, is Weir's own.")
         if key.accounts and verdict.account not in key.accounts:
             raise Problem(HTTPStatus.FORBIDDEN, f"The key {key.id} may not send for the subject of event {index}.")
         if pattern is not None and pattern.match(verdict.source or "") is None:
