@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 
+import structlog
 import typer
 
 from api.server import serve
@@ -26,11 +27,20 @@ def main() -> int:
         host, port = os.environ.get(HOST_VARIABLE, ANY_HOST), os.environ.get(PORT_VARIABLE, DEFAULT_PORT)
         if not port.isdigit():
             raise CannotRun(f"{PORT_VARIABLE} is {port!r}, but must be a port.")
+        log_without_variables()
         serve(os.environ, host, int(port), socket.gethostname())
     except CannotRun as problem:
         typer.echo(str(problem), err=True)
         return 2
     return 0
+
+
+def log_without_variables() -> None:
+    """A traceback is without local variables, which hold the keys and the events of whoever sent the request."""
+    renderer = structlog.dev.ConsoleRenderer(
+        colors=sys.stdout.isatty(), exception_formatter=structlog.dev.plain_traceback
+    )
+    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
 
 
 if __name__ == "__main__":

@@ -23,8 +23,6 @@ log = structlog.get_logger()
 
 OPENMETER, OPENMETER_V3, OWN = "/api/v1/events", "/api/v3/openmeter/events", "/v1/events"
 LIVE, READY = "/health/live", "/health/ready"
-BODY_WITHIN_SECONDS = 15.0
-"""How long a client may take to send a body; after the first 10 s Kafka has answered or will not."""
 
 
 def application(services: Services) -> Starlette:
@@ -92,8 +90,9 @@ async def own(request: Request, services: Services) -> Response:
     200 `{"accepted": 3, "rejected": [{"index", "id", "reason", "path", "rule"}], "position": "events/3/81234"}`:
     `position` is the last record of each partition that has one, comma-separated; null where nothing was taken.
     """
-    judged = await _judged(request, services)
-    last = await append(services, judged.valid)
+    with services.held.request() as hold:
+        judged = await _judged(request, services, hold)
+        last = await append(services, judged.valid)
     rejected = [
         {"index": index, "id": each.id, "reason": each.reason, "path": each.path, "rule": each.rule}
         for index, each in judged.invalid
@@ -104,20 +103,20 @@ async def own(request: Request, services: Services) -> Response:
     )
 
 
-async def _judged(request: Request, services: Services) -> Judged:
+async def _judged(request: Request, services: Services, hold: Callable[[int], None]) -> Judged:
     key = authorized(request, services, Scope.INGEST)
-    try:
-        async with asyncio.timeout(BODY_WITHIN_SECONDS):
-            return await judged_events(request, services, key)
-    except TimeoutError:
-        raise Problem(
-            HTTPStatus.REQUEST_TIMEOUT, f"The body did not come within {BODY_WITHIN_SECONDS:.0f} s."
-        ) from None
+    return await judged_events(request, services, key, hold)
 
 
 async def _all_or_none(request: Request, services: Services) -> None:
     """Raises Problem (400) where one event is not valid; then none was taken."""
-    judged = await _judged(request, services)
+    with services.held.request() as hold:
+        judged = await _judged(request, services, hold)
+        _refuse_invalid(judged)
+        await append(services, judged.documents)
+
+
+def _refuse_invalid(judged: Judged) -> None:
     if judged.invalid:
         invalid = [
             {
@@ -136,7 +135,6 @@ async def _all_or_none(request: Request, services: Services) -> None:
             f"{first.reason}{where}: {first.rule}",
             invalid=invalid,
         )
-    await append(services, judged.documents)
 
 
 async def _http_problem(request: Request, error: Exception) -> Response:

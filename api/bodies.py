@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import zlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
 from urllib.parse import unquote
 
@@ -26,11 +27,15 @@ STRUCTURED = ("application/cloudevents+json", "application/json")
 BATCH = "application/cloudevents-batch+json"
 LINES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
 _CE = "ce-"
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
-async def read_body(chunks: AsyncIterator[bytes], encoding: str) -> bytes:
-    """The body, unpacked. Raises Problem: too large, an unknown encoding, or no gzip."""
+async def read_body(chunks: AsyncIterator[bytes], encoding: str, hold: Callable[[int], None]) -> bytes:
+    """The body, unpacked; `hold` is told of each of its bytes, and may raise.
+
+    Raises Problem: too large, an unknown encoding, or no gzip.
+    """
     name = encoding.strip().lower()
     if name not in ("", "identity", "gzip"):
         raise Problem(
@@ -39,7 +44,9 @@ async def read_body(chunks: AsyncIterator[bytes], encoding: str) -> bytes:
     unpacker = zlib.decompressobj(_GZIP_WINDOW) if name == "gzip" else None
     found = bytearray()
     async for chunk in chunks:
-        found += chunk if unpacker is None else _unpacked(unpacker, chunk, MAX_BODY_BYTES + 1 - len(found))
+        part = chunk if unpacker is None else _unpacked(unpacker, chunk, MAX_BODY_BYTES + 1 - len(found))
+        hold(len(part))
+        found += part
         if len(found) > MAX_BODY_BYTES:
             raise Problem(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -70,7 +77,7 @@ def events_in(headers: Mapping[str, str], body: bytes) -> list[Element]:
     if len(found) > MAX_EVENTS:
         raise Problem(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"A request has at most {MAX_EVENTS} events; this one has {len(found)}.",
+            f"A request has at most {MAX_EVENTS} events; this one has {len(found)} or more.",
         )
     for index, event in enumerate(found):
         if len(event.document) > MAX_EVENT_BYTES:
@@ -83,15 +90,15 @@ def events_in(headers: Mapping[str, str], body: bytes) -> list[Element]:
 
 def _events(media_type: str, headers: Mapping[str, str], body: bytes) -> list[Element]:
     if media_type == BATCH:
-        return array(body)
+        return array(body, MAX_EVENTS + 1)
     if media_type == STRUCTURED[0]:
-        return single_or_array(body)
+        return single_or_array(body, MAX_EVENTS + 1)
     if f"{_CE}specversion" in headers:
         return [_binary(media_type, headers, body)]
     if media_type in STRUCTURED:
-        return single_or_array(body)
+        return single_or_array(body, MAX_EVENTS + 1)
     if media_type in LINES:
-        return lines(body)
+        return lines(body, MAX_EVENTS + 1)
     taken = ", ".join((*STRUCTURED, BATCH, LINES[0]))
     raise Problem(
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
@@ -99,13 +106,27 @@ def _events(media_type: str, headers: Mapping[str, str], body: bytes) -> list[El
     )
 
 
+def _attribute(name: str, value: str) -> str:
+    """An attribute from its header, by CloudEvents' HTTP binding 3.1.3.2: out of its quotes, then percent-decoded."""
+    if quoted := _QUOTED.fullmatch(value):
+        value = re.sub(r"\\(.)", r"\1", quoted[1])
+    try:
+        if value.isascii():
+            return unquote(value, errors="strict")
+    except UnicodeDecodeError:
+        pass
+    # Nobody could tell UTF-8 from Latin-1: the usage would be another account's.
+    raise Problem(HTTPStatus.BAD_REQUEST, f"The header {name} must be ASCII, and all else percent-encoded as UTF-8.")
+
+
 def _binary(media_type: str, headers: Mapping[str, str], body: bytes) -> Element:
     """An event in binary mode, written in structured mode: attributes from `ce-` headers, `data` as it was sent."""
-    members = {
-        name.removeprefix(_CE): unquote(value, errors="strict")
-        for name, value in headers.items()
-        if name.startswith(_CE)
-    }
+    members: dict[str, str] = {}
+    for name, value in headers.items():
+        if name.startswith(_CE):
+            if (attribute := name.removeprefix(_CE)) in members:
+                raise Problem(HTTPStatus.BAD_REQUEST, f"The header {name} stands twice.")
+            members[attribute] = _attribute(name, value)
     if media_type:
         members["datacontenttype"] = headers["content-type"]
     text = json.dumps(members, ensure_ascii=False).encode()

@@ -6,11 +6,13 @@ Python's reader finds where each ends. Whether it is a valid event is the valida
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
-_SPACE = " \t\r\n"
+_SPACES = re.compile(r"[ \t\r\n]*")
 _BYTES_OF_LINES_END = b"\r"
 
 
@@ -43,18 +45,21 @@ def is_document(body: bytes) -> bool:
     return True
 
 
-def single_or_array(body: bytes) -> list[Element]:
-    """An array's elements, or the body as one document; a blank one is none. Raises NotJson for a broken array."""
+def single_or_array(body: bytes, most: int | None = None) -> list[Element]:
+    """An array's elements, or the body as one document; a blank one is none. Raises NotJson for a broken array.
+
+    Here as below, of elements beyond `most` nothing is read: finding a million would hold everybody else up.
+    """
     start = body.lstrip(b" \t\r\n")[:1]
     if start == b"[":
-        return array(body)
+        return array(body, most)
     return [single(body)] if start else []
 
 
-def array(body: bytes) -> list[Element]:
+def array(body: bytes, most: int | None = None) -> list[Element]:
     """The elements of an array. Raises NotJson."""
     try:
-        return [Element(text.encode(), parsed) for text, parsed in _elements(body.decode())]
+        return [Element(text.encode(), parsed) for text, parsed in islice(_elements(body.decode()), most)]
     except UnicodeDecodeError as error:
         raise NotJson(f"not UTF-8 at byte {error.start}") from None
     except RecursionError:
@@ -63,10 +68,22 @@ def array(body: bytes) -> list[Element]:
         raise NotJson(f"no JSON array: {error.msg} at character {error.pos}") from None
 
 
-def lines(body: bytes) -> list[Element]:
+def lines(body: bytes, most: int | None = None) -> list[Element]:
     """One document a line (NDJSON); a blank line is none."""
     rows = (line.removesuffix(_BYTES_OF_LINES_END) for line in body.split(b"\n"))
-    return [single(row) for row in rows if row.strip()]
+    return [single(row) for row in islice((row for row in rows if row.strip()), most)]
+
+
+def members_of(text: str) -> Iterator[tuple[str, int, int]]:
+    """The members of an object that Python's reader takes: the name, and where the value begins and ends."""
+    at = _after_space(text, text.index("{") + 1)
+    while text[at] != "}":
+        name, end = _DECODER.raw_decode(text, at)
+        start = _after_space(text, _after_space(text, end) + 1)
+        _, end = _DECODER.raw_decode(text, start)
+        yield name, start, end
+        at = _after_space(text, end)
+        at = _after_space(text, at + (text[at] == ","))
 
 
 def _elements(text: str) -> Iterator[tuple[str, Any]]:
@@ -96,9 +113,9 @@ def _end(text: str, at: int) -> None:
 
 
 def _after_space(text: str, at: int) -> int:
-    while at < len(text) and text[at] in _SPACE:
-        at += 1
-    return at
+    found = _SPACES.match(text, at)
+    assert found is not None, "it matches nothing, too"
+    return found.end()
 
 
 # Python refuses integers of more than 4,300 digits; no number is used here.

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
 
 from starlette.requests import ClientDisconnect, Request
 
 from api.bodies import events_in, read_body
-from api.elements import Element
+from api.elements import Element, members_of
+from api.held import Held
 from api.in_force import InForce
 from api.problems import Problem, unavailable
 from api.producer import AcknowledgedProducer, Record
 from api.validation import NotInForce, Validator, Verdict
 from jobs.ingestion.documents import subject_of
 from jobs.ingestion.rules import RECEIPT, TIME_SOURCE, glob_expression
+from jobs.streams import HEARTBEAT_SOURCE
 from metering.api_keys import ApiKey, Scope
 from metering.instants import Clock, rfc3339
+
+BODY_WITHIN_SECONDS = 15.0
+"""How long a client may take to send a body."""
+JUDGED_WITHIN_SECONDS = 15.0
+"""How long events may wait for the validator, whose first call in a process takes seconds."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,7 @@ class Services:
     validator: Validator
     producer: AcknowledgedProducer
     clock: Clock
+    held: Held = field(default_factory=Held)
 
 
 @dataclass(frozen=True)
@@ -67,15 +76,18 @@ def authorized(request: Request, services: Services, scope: Scope) -> ApiKey:
     return key
 
 
-async def judged_events(request: Request, services: Services, key: ApiKey) -> Judged:
-    """Read and judge the events of a request. Raises Problem: for the body, or where the key may not send one."""
-    try:
-        body = await read_body(_chunks(request), request.headers.get("content-encoding", ""))
-    except ClientDisconnect:
-        raise Problem(HTTPStatus.BAD_REQUEST, "The connection ended within the body.") from None
+async def judged_events(request: Request, services: Services, key: ApiKey, hold: Callable[[int], None]) -> Judged:
+    """Read and judge the events of a request; `hold` as `read_body` has it.
+
+    Raises Problem: for the body, or where the key may not send one.
+    """
+    body = await _body(request, hold)
     documents = [with_time(each, services.clock.now()) for each in events_in(request.headers, body)]
     try:
-        verdicts = await services.validator.verdicts(documents)
+        async with asyncio.timeout(JUDGED_WITHIN_SECONDS):
+            verdicts = await services.validator.verdicts(documents)
+    except TimeoutError:
+        raise unavailable("More events come in than can be validated: send the same request again later.") from None
     except NotInForce:
         raise unavailable("Ingestion has not been started yet, so nobody knows which contracts hold.") from None
     _refuse_others(key, verdicts)
@@ -83,21 +95,30 @@ async def judged_events(request: Request, services: Services, key: ApiKey) -> Ju
 
 
 async def append(services: Services, documents: Sequence[bytes]) -> dict[tuple[str, int], int]:
-    """Append valid events; gives the last offset per topic and partition. Raises Problem."""
-    return await services.producer.send([Record(subject_of(document), document) for document in documents])
+    """Append valid events to the topic that ingestion reads; gives each partition's last offset. Raises Problem."""
+    records = [Record(subject_of(document), document) for document in documents]
+    return await services.producer.send(services.validator.topic, records)
 
 
 def with_time(event: Element, now: datetime) -> bytes:
-    """An event without `time` gets that of its receipt, and says so; its digest leaves that out (`fingerprints`).
+    """An event without `time`, or with null, gets that of its receipt, and says so.
 
-    So the same event, sent again after an answer was lost, is a duplicate and no conflict.
+    Its digest leaves that out (`fingerprints`): the same event, sent again after an answer was lost, is a duplicate and
+    no conflict.
     """
-    if not isinstance(event.parsed, dict) or "time" in event.parsed or TIME_SOURCE in event.parsed:
+    members = event.parsed
+    if not isinstance(members, dict) or any(members.get(name) is not None for name in ("time", TIME_SOURCE)):
         return event.document
-    opening = event.document.index(b"{") + 1
-    comma = "," if event.parsed else ""
-    members = f'"time":"{rfc3339(now)}","{TIME_SOURCE}":"{RECEIPT}"{comma}'
-    return event.document[:opening] + members.encode() + event.document[opening:]
+    filled = {"time": f'"{rfc3339(now)}"', TIME_SOURCE: f'"{RECEIPT}"'}
+    text = event.document.decode()
+    for name, start, end in reversed(list(members_of(text)) if filled.keys() & members.keys() else []):
+        if name in filled:
+            # A null is the same as nothing; a second one of its name stays, and is refused.
+            text = text[:start] + filled.pop(name) + text[end:]
+    opening = text.index("{") + 1
+    added = ",".join(f'"{name}":{value}' for name, value in filled.items())
+    comma = "," if added and members else ""
+    return (text[:opening] + added + comma + text[opening:]).encode()
 
 
 def _refuse_others(key: ApiKey, verdicts: Sequence[Verdict]) -> None:
@@ -106,10 +127,23 @@ def _refuse_others(key: ApiKey, verdicts: Sequence[Verdict]) -> None:
     for index, verdict in enumerate(verdicts):
         if verdict.reason is not None:
             continue
+        if verdict.source == HEARTBEAT_SOURCE:
+            raise Problem(HTTPStatus.FORBIDDEN, f"The source of event {index}, {HEARTBEAT_SOURCE}, is Weir's own.")
         if key.accounts and verdict.account not in key.accounts:
             raise Problem(HTTPStatus.FORBIDDEN, f"The key {key.id} may not send for the subject of event {index}.")
         if pattern is not None and pattern.match(verdict.source or "") is None:
             raise Problem(HTTPStatus.FORBIDDEN, f"The key {key.id} may not send for the source of event {index}.")
+
+
+async def _body(request: Request, hold: Callable[[int], None]) -> bytes:
+    try:
+        async with asyncio.timeout(BODY_WITHIN_SECONDS):
+            return await read_body(_chunks(request), request.headers.get("content-encoding", ""), hold)
+    except TimeoutError:
+        said = f"The body did not come within {BODY_WITHIN_SECONDS:.0f} s."
+        raise Problem(HTTPStatus.REQUEST_TIMEOUT, said) from None
+    except ClientDisconnect:
+        raise Problem(HTTPStatus.BAD_REQUEST, "The connection ended within the body.") from None
 
 
 async def _chunks(request: Request) -> AsyncIterator[bytes]:

@@ -68,8 +68,8 @@ class InForce:
                 self._on_config(config)
         except psycopg.Error as error:
             log.warning("the database does not answer", reason=str(error).partition("\n")[0])
-        except ValueError as error:
-            log.error("ingestion's configuration cannot be read", reason=str(error))
+        except Exception as error:  # noqa: BLE001 -- whoever stops to read lets revoked keys in, and later nobody
+            log.error("ingestion's configuration cannot be read", reason=f"{type(error).__name__}: {error}")
 
     def _read(self) -> tuple[Mapping[str, ApiKey], Mapping[str, Any] | None]:
         try:

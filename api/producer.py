@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from typing import Any
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from api.problems import Problem, unavailable
+from jobs.runtime.kafka.heartbeat import is_fatal
 
 log = structlog.get_logger()
 
@@ -42,12 +45,11 @@ class _Request:
 
 
 class AcknowledgedProducer:
-    """Appends records to one topic, by librdkafka's settings `kafka`; `headers` go with each."""
+    """Appends records to topics, by librdkafka's settings `kafka`; `headers` go with each."""
 
-    def __init__(self, kafka: Mapping[str, str | int | float | bool], topic: str, headers: Mapping[str, bytes]) -> None:
-        self._topic = topic
+    def __init__(self, kafka: Mapping[str, str | int | float | bool], headers: Mapping[str, bytes]) -> None:
         self._headers: list[tuple[str, str | bytes | None]] = list(headers.items())
-        self._settings = {
+        self._settings: dict[str, Any] = {
             **kafka,
             "log_level": 4,
             "acks": "all",
@@ -60,7 +62,9 @@ class AcknowledgedProducer:
             # As Kafka's own clients do: one key reaches one partition whoever sends it.
             "partitioner": "murmur2_random",
         }
-        self._producer = Producer(self._settings)
+        self._producer, self._is_dead = Producer(self._settings), False
+        self._ending: list[Producer] = []
+        """Producers that failed for good, until they have told what became of their records."""
         self._pending_bytes = 0
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -72,7 +76,7 @@ class AcknowledgedProducer:
         """Bytes of records that no broker has acknowledged yet."""
         return self._pending_bytes
 
-    async def send(self, records: Sequence[Record]) -> dict[tuple[str, int], int]:
+    async def send(self, topic: str, records: Sequence[Record]) -> dict[tuple[str, int], int]:
         """Append records; gives the offset of the last one per topic and partition, once all are acknowledged.
 
         Raises Problem: 429 while too much waits for the brokers, 503 when they do not acknowledge in time. Some of the
@@ -81,46 +85,42 @@ class AcknowledgedProducer:
         size_bytes = sum(len(record.value) for record in records)
         with self._lock:
             if self._pending_bytes and self._pending_bytes + size_bytes > MAX_PENDING_BYTES:
-                raise Problem(
-                    HTTPStatus.TOO_MANY_REQUESTS,
-                    "Kafka acknowledges more slowly than events come in: send the same request again later.",
-                    {"Retry-After": str(RETRY_AFTER_SECONDS)},
-                )
+                raise _too_many()
             self._pending_bytes += size_bytes
         if not records:
             return {}
         loop = asyncio.get_running_loop()
         request = _Request(len(records), loop.create_future(), loop)
         for record in records:
-            self._produce(record, request)
+            self._produce(topic, record, request)
         return await request.answer
 
     def close(self) -> None:
         """Wait for what is on its way, and stop."""
-        self._producer.flush(ACKNOWLEDGED_WITHIN_SECONDS)
+        with suppress(KafkaException):  # it has failed for good
+            self._producer.flush(ACKNOWLEDGED_WITHIN_SECONDS)
         self._stopping.set()
         self._thread.join()
         self._producer.close()
 
-    def _produce(self, record: Record, request: _Request) -> None:
+    def _produce(self, topic: str, record: Record, request: _Request) -> None:
         def delivered(error: KafkaError | None, message: Message) -> None:
             self._delivered(len(record.value), request, error, message)
 
         try:
-            self._producer.produce(self._topic, record.value, record.key, headers=self._headers, on_delivery=delivered)
+            self._producer.produce(topic, record.value, record.key, headers=self._headers, on_delivery=delivered)
         except BufferError:
             self._answered(len(record.value), request, KafkaError(KafkaError._QUEUE_FULL))
         except KafkaException as error:
+            self._failed(error.args[0])
             self._answered(len(record.value), request, error.args[0])
 
     def _delivered(self, size_bytes: int, request: _Request, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            if error.fatal():
-                # An idempotent producer goes on after nothing that it cannot put in order; a new one does.
-                self._producer = Producer(self._settings)
+            self._failed(error)
             self._answered(size_bytes, request, error)
             return
-        place, offset = (message.topic() or self._topic, message.partition() or 0), message.offset() or 0
+        place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
         with self._lock:
             request.last[place] = max(offset, request.last.get(place, -1))
         self._answered(size_bytes, request, None)
@@ -132,11 +132,31 @@ class AcknowledgedProducer:
             request.error = request.error or error
             is_done = request.left == 0
         if is_done:
-            request.loop.call_soon_threadsafe(_finish, request)
+            with suppress(RuntimeError):  # the loop has ended, and who waited with it
+                request.loop.call_soon_threadsafe(_finish, request)
+
+    def _failed(self, error: KafkaError) -> None:
+        self._is_dead = self._is_dead or is_fatal(error)
 
     def _poll(self) -> None:
         while not self._stopping.is_set():
-            self._producer.poll(POLL_SECONDS)
+            if self._is_dead:
+                # An idempotent producer goes on after nothing that it cannot put in order; a new one does.
+                log.warning("the producer of events failed for good and is replaced")
+                self._ending.append(self._producer)
+                self._producer, self._is_dead = Producer(self._settings), False
+            self._poll_once(self._producer, POLL_SECONDS)
+            for producer in self._ending:
+                self._poll_once(producer, 0)
+            self._ending = [producer for producer in self._ending if len(producer)]
+
+    def _poll_once(self, producer: Producer, timeout_seconds: float) -> None:
+        try:
+            producer.poll(timeout_seconds)
+        except KafkaException as error:
+            # An error for good is raised here, once, whoever it is told besides.
+            if producer is self._producer:
+                self._failed(error.args[0])
 
 
 def _finish(request: _Request) -> None:
@@ -147,10 +167,21 @@ def _finish(request: _Request) -> None:
         return
     reason = request.error.str()
     log.warning("records were not acknowledged", reason=reason)
+    if request.error.code() == KafkaError._QUEUE_FULL:
+        request.answer.set_exception(_too_many())
+        return
     if request.error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         detail = f"The topic does not take an event of this size ({reason}): raise its max.message.bytes, or send less."
         request.answer.set_exception(Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail))
         return
     request.answer.set_exception(
         unavailable(f"Kafka did not acknowledge every event ({reason}): send the same request again.")
+    )
+
+
+def _too_many() -> Problem:
+    return Problem(
+        HTTPStatus.TOO_MANY_REQUESTS,
+        "Kafka acknowledges more slowly than events come in: send the same request again later.",
+        {"Retry-After": str(RETRY_AFTER_SECONDS)},
     )

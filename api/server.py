@@ -18,7 +18,6 @@ from deployment.errors import CannotRun
 from deployment.kafka_client import kafka_client
 from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE, postgres_url_of
 from jobs.runtime.clock import MachineClock
-from jobs.streams import EVENTS_TOPIC
 
 DOOR = "weir-door"
 """Header of each record: which server took it."""
@@ -49,7 +48,7 @@ class Impatient(H11Protocol):
         self._head = self.loop.call_later(REQUEST_WITHIN_SECONDS, self._give_up)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come; those of a request's body have their own limit (`app.BODY_WITHIN_SECONDS`)."""
+        """Bytes have come; those of a request's body have their own limit (`events.BODY_WITHIN_SECONDS`)."""
         if self._head is None and not self._is_answering:
             self._head = self.loop.call_later(REQUEST_WITHIN_SECONDS, self._give_up)
         super().data_received(data)
@@ -84,7 +83,7 @@ def services_of(environment: Mapping[str, str], door: str) -> Services:
     return Services(
         InForce(postgres_url_of(environment), clock, validator.use),
         validator,
-        AcknowledgedProducer(kafka, EVENTS_TOPIC, {DOOR: door.encode()}),
+        AcknowledgedProducer(kafka, {DOOR: door.encode()}),
         clock,
     )
 

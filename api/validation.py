@@ -36,6 +36,7 @@ class _Rules:
     judge: Judge
     contracts: Mapping[str, Contract]
     max_record_bytes: int
+    topic: str
 
 
 class NotInForce(Exception):
@@ -57,11 +58,18 @@ class Validator:
         """Whether it knows the contracts."""
         return self._rules is not None
 
+    @property
+    def topic(self) -> str:
+        """The topic of events that ingestion reads. Raises NotInForce."""
+        if self._rules is None:
+            raise NotInForce
+        return self._rules.topic
+
     def use(self, config: Mapping[str, Any]) -> None:
         """Judge by this configuration of ingestion (`jobs.config`) from the next call on. Raises ValueError."""
         if config != self._config:
             rules = IngestionConfig.model_validate(config)
-            self._rules = _Rules(rules.judge(), rules.contracts_in_force(), rules.max_record_bytes)
+            self._rules = _Rules(rules.judge(), rules.contracts_in_force(), rules.max_record_bytes, rules.topic)
             self._config = dict(config)
 
     async def verdicts(self, documents: Sequence[bytes]) -> list[Verdict]:
@@ -98,7 +106,8 @@ class Validator:
             self._working = None
 
     def _next(self) -> list[tuple[Sequence[bytes], asyncio.Future[list[Verdict]]]]:
-        """Who has waited longest, as many as are judged at once; at least one."""
+        """Who has waited longest, as many as are judged at once; at least one, unless all have gone."""
+        self._waiting = [(documents, answer) for documents, answer in self._waiting if not answer.done()]
         count, taken = 0, 0
         for documents, _ in self._waiting:
             if taken and count + len(documents) > MAX_EVENTS_AT_ONCE:

@@ -137,7 +137,10 @@ _BY_TERMS: LiteralString = """
             account, starts
         ) USING (account)
         WHERE account = used.account AND used.last_window_end > starts
-          AND EXISTS (SELECT FROM catalog.prices WHERE position('"account.' IN model) > 0)
+          AND EXISTS (
+              SELECT FROM (SELECT model FROM catalog.prices UNION ALL SELECT model FROM catalog.ended_prices) AS every
+              WHERE position('"account.' IN every.model) > 0
+          )
     ) AS said ON true
     WHERE used.account = ANY (%(accounts)s) AND used.unit_price IS NOT NULL
       AND used.day < date_trunc('month', now() AT TIME ZONE 'UTC' + %(earliest)s)

@@ -135,7 +135,8 @@ def _print_key(made: NewKey, form: Shown) -> None:
         typer.echo(json.dumps({**shown, "sources": list(made.sources), "expires_at": expires_at}, indent=2))
         return
     typer.echo(made.key)
-    typer.echo(f"This is key {made.id}. It is not shown again.", err=True)
+    ends = "" if made.expires_at is None else f" It ends at {rfc3339(made.expires_at)}."
+    typer.echo(f"This is key {made.id}. It is not shown again.{ends}", err=True)
 
 
 def _texts(given: list[str] | None, option: str) -> list[str]:

@@ -22,12 +22,13 @@ def rules_of(contract: Contract, *, any_misread: bool, has_quantities: bool = Fa
     """The rules of a contract over `Paths.schema`, in the order in which the first broken one gives the reason.
 
     `any_misread`: whether a value of any event is of another kind than its contract says. `has_quantities`: whether any
-    contract is of the family quantity; then a request id that could be that of such an event breaks a rule.
+    contract is of the family quantity; then a request id that could be that of such an event breaks a rule, but for a
+    reversal, which takes it back.
     """
     rules = list(_object(contract, any_misread=any_misread))
     for field in contract.fields:
         rules += _of_field(contract, field, any_misread=any_misread)
-        if has_quantities and field.column == REQUEST_ID:
+        if has_quantities and field.column == REQUEST_ID and contract.family is not Family.REVERSAL:
             rules.append(_not_of_a_quantity(contract, field))
     return rules
 

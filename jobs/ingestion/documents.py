@@ -33,7 +33,8 @@ def subject_of(document: bytes) -> bytes | None:
     All events of an account share a partition, so that a copy is always recognised.
     """
     try:
-        parsed = json.loads(document.decode("utf-8"))
+        # As a float a number may have any length; as an integer Python reads no more than 4,300 digits.
+        parsed = json.loads(document.decode("utf-8"), parse_int=float)
         subject = parsed.get("subject") if isinstance(parsed, dict) else None
         return subject.encode("utf-8") if isinstance(subject, str) and subject else None
     except (ValueError, RecursionError):

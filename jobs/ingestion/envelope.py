@@ -20,8 +20,9 @@ INSTANT = "RFC 3339, with an offset, such as 2026-11-25T18:00:00Z"
 def attributes(read: pl.DataFrame) -> pl.DataFrame:
     """`read` (`Paths.schema`) with a column for each attribute; null where nothing usable stood.
 
-    Adds `id, source, type, account, occurred_us, sent_us` (microseconds since 1970), `sequence, source_epoch`, and
-    `has_controls`: whether a name holds control characters.
+    Adds `id, source, type, account, occurred_us, sent_us` (microseconds since 1970), `sequence, source_epoch`,
+    `is_receipt`: whether whoever took the event filled its time in, and `has_controls`: whether a name holds control
+    characters.
     """
     names = [_name(pl.col(at)).alias(column) for column, at in NAMES.items()]
     sequence, epoch = pl.col("/sequence"), pl.col("/sourceepoch")
@@ -32,6 +33,7 @@ def attributes(read: pl.DataFrame) -> pl.DataFrame:
         instants_us(read["/senttime"]).alias("sent_us"),
         pl.coalesce(f"/sequence{NUMBER}", pl.when(is_digits).then(sequence).cast(pl.Int64)).alias("sequence"),
         pl.coalesce(pl.col(f"/sourceepoch{NUMBER}").cast(pl.String), _name(epoch)).alias("source_epoch"),
+        is_receipt=pl.col(f"/{rules.TIME_SOURCE}").eq_missing(rules.RECEIPT),
         has_controls=pl.concat_str(*(pl.col(at) for at in NAMES.values()), ignore_nulls=True).str.contains(
             rules.ATTRIBUTE_CONTROLS
         ),

@@ -221,7 +221,8 @@ class Judge:
             pl.when(pl.col("reason").is_null()).then("content_digest").alias("content_digest"),
             _storable("occurred_us").alias("occurred_at"),
             _storable("sent_us").alias("sent_at"),
-            pl.when(is_sent_by_device).then("sent_us").alias("device_sent_us"),
+            # The time of a receipt is not by the device's clock.
+            pl.when(is_sent_by_device & ~judged["is_receipt"]).then("sent_us").alias("device_sent_us"),
         )
         return self._in_schema(columns)
 
@@ -234,7 +235,7 @@ class Judge:
 
 _JUDGED = (
     *("number", "reason", "violation", "source", "id", "type", "family", "account"),
-    *("occurred_us", "sent_us", "source_epoch", "sequence"),
+    *("occurred_us", "sent_us", "is_receipt", "source_epoch", "sequence"),
 )
 
 

@@ -65,13 +65,13 @@ class Server:
         finally:
             connection.close()
 
-    def records(self) -> list[tuple[bytes | None, bytes, dict[str, Any]]]:
-        """Key, value and headers of every record in `events`, by partition and offset."""
+    def records(self, topic: str = EVENTS_TOPIC) -> list[tuple[bytes | None, bytes, dict[str, Any]]]:
+        """Key, value and headers of every record in a topic, by partition and offset."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "none", "enable.auto.commit": False})
         found = []
         try:
-            for partition in consumer.list_topics(EVENTS_TOPIC, timeout=10).topics[EVENTS_TOPIC].partitions:
-                place = TopicPartition(EVENTS_TOPIC, partition, 0)
+            for partition in consumer.list_topics(topic, timeout=10).topics[topic].partitions:
+                place = TopicPartition(topic, partition, 0)
                 _, end = consumer.get_watermark_offsets(place, timeout=10)
                 consumer.assign([place])
                 while consumer.position([place])[0].offset < end and end:

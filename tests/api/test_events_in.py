@@ -215,6 +215,11 @@ def test_a_key_does_only_what_it_is_for(server: Server) -> None:
     refused(server.post(OPENMETER, encoded(event(subject="acme", source="gate")), narrow), 403, "source")
 
 
+def test_nobody_sends_as_weir_itself(server: Server, key: str) -> None:
+    beat = event(type="source.heartbeat.v1", source="weir", data={})
+    refused(server.post(OWN, encoded(beat), key), 403, "source", "weir")
+
+
 def test_a_revoked_key_is_refused_and_a_rotated_one_holds_until_its_overlap_ends(server: Server) -> None:
     key = usable(server)
     key_id = key.split("_")[1]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import time
+from collections.abc import Mapping
+from typing import Any
 
 import psycopg
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub leaves NewTopic out
 
 from api import key_store
+from api.in_force import InForce
 from api.server import REQUEST_WITHIN_SECONDS
+from jobs.runtime.clock import MachineClock
 from laptop.ports import LOOPBACK, free_ports
 from metering.api_keys import Scope
 from tests.api.serving import Server, serving, start_ingestion
@@ -32,6 +38,17 @@ def test_before_ingestion_was_ever_started_it_says_so(bootstrap: str, database: 
             10,
             every_seconds=0.2,
         )
+
+
+def test_events_go_to_the_topic_that_ingestion_reads(bootstrap: str, database: str) -> None:
+    administrator = AdminClient({"bootstrap.servers": bootstrap})
+    administrator.create_topics([NewTopic("own.events", 2, 1)])["own.events"].result(30)
+    start_ingestion(database, topic="own.events")
+    with serving(bootstrap, database) as server:
+        sent = event()
+        answer = server.post(OWN, encoded(sent), usable(server))
+        assert answer.json["position"].startswith("own.events/")
+        assert [value for _, value, _ in server.records("own.events")] == [encoded(sent)]
 
 
 def test_without_a_broker_nothing_is_called_taken(database: str) -> None:
@@ -83,3 +100,27 @@ def test_the_secret_of_a_key_is_in_no_answer_and_no_table(server: Server) -> Non
     listed = json.dumps(key_store.listed(server.database), default=str)
     assert made.id in listed
     assert made.key.rsplit("_", 1)[1] not in listed
+
+
+def test_a_configuration_that_this_release_cannot_use_ends_no_reading(database: str) -> None:
+    def fails(_: Mapping[str, Any]) -> None:
+        raise KeyError("a part that a later release names otherwise")
+
+    async def keys() -> tuple[bool, bool]:
+        in_force = InForce(database, MachineClock(), fails)
+        made = key_store.create(database, [Scope.INGEST], "test")
+        reading = asyncio.create_task(in_force.keep_reading())
+        try:
+            async with asyncio.timeout(15):
+                while in_force.key(made.key) is None:
+                    await asyncio.sleep(0.1)
+                key_store.revoke(database, made.id, "test")
+                while in_force.key(made.key) is not None and not reading.done():
+                    await asyncio.sleep(0.1)
+            return in_force.key(made.key) is None, reading.done()
+        finally:
+            reading.cancel()
+            in_force.close()
+
+    start_ingestion(database)
+    assert asyncio.run(keys()) == (True, False)

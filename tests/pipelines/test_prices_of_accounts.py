@@ -10,10 +10,12 @@ import psycopg
 import pytest
 
 from catalog.closed_months import ClosedMonthsTouched
+from catalog.deletion import delete_row
 from catalog.file import parse_catalog
 from catalog.store import store
 from jobs.joins.config import JoinsConfig
 from jobs.runtime.postgres.ownership import Ownership
+from jobs.streams import CatalogTopic
 from metering.price_models import PricedModel
 from tests.pipelines.hand_made import DAY, HOUR, MINUTE, START, HandMade
 from tests.pipelines.test_closed_months import LAST_MONTH, MONTH, account, assert_stored, billed
@@ -106,6 +108,16 @@ def test_a_tag_that_is_dated_back_may_bill_ended_months_anew_and_asks(listed: st
     with pytest.raises(ClosedMonthsTouched, match=rf"a {LAST_MONTH:%Y-%m} \(0.05 EUR may change\)"):
         store(listed, parse_catalog(account(tags="{tier: gold}", since=LAST_MONTH)))
     assert_stored(listed, account(tags="{tier: gold}", since=MONTH))
+
+
+def test_such_a_price_that_has_ended_since_is_asked_about_all_the_same(listed: str) -> None:
+    """What occurred before its end is still billed by it."""
+    assert_stored(listed, account(tags="{team: x}"))
+    store(listed, parse_catalog(OF_GOLD % f"{LAST_MONTH:%FT%TZ}"), backdates=True, confirms=True)
+    key = {"plan": "pro", "model": PricedModel.of("m1", {TIER: "gold"}).text, "meter": "requests", "currency": "EUR"}
+    delete_row(listed, CatalogTopic.PRICES, key | {"effective_from": LAST_MONTH}, None, "ann")
+    with pytest.raises(ClosedMonthsTouched, match=rf"a {LAST_MONTH:%Y-%m} \(0.05 EUR may change\)"):
+        store(listed, parse_catalog(account(tags="{tier: gold}", since=LAST_MONTH)))
 
 
 def test_the_database_takes_such_conditions_where_the_column_is_listed(listed: str) -> None:

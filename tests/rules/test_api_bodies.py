@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime
+from random import Random
 from typing import Any
+from urllib.parse import quote
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from starlette.datastructures import Headers
 
 from api.bodies import events_in
 from api.elements import Element, array, lines, single, single_or_array
 from api.events import with_time
 from api.problems import Problem
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.documents import judged
+from jobs.ingestion.documents import judged, subject_of
 
 NOW = datetime(2026, 11, 27, 12, 0, 0, 5, tzinfo=UTC)
 JUDGE = IngestionConfig().judge()
@@ -80,8 +85,32 @@ def test_a_filled_in_time_adds_two_attributes_and_changes_nothing_else(event: di
     assert (filled[:behind], filled.endswith(document[behind:])) == (document[:behind], True)
 
 
+@given(
+    st.dictionaries(st.text(), values, max_size=3),
+    st.sampled_from([("time",), ("timesource",), ("time", "timesource")]),
+    st.sampled_from([None, 1]),
+    st.randoms(use_true_random=False),
+)
+def test_a_time_of_null_is_filled_in_as_one_that_is_missing(
+    event: dict[str, Any], nulls: tuple[str, ...], indent: int | None, random: Random
+) -> None:
+    members = [*((name, value) for name, value in event.items() if name not in nulls), *dict.fromkeys(nulls).items()]
+    random.shuffle(members)
+    event = {name: value for name, value in members if name not in ("time", "timesource") or value is None}
+    filled = with_time(single(json.dumps(event, indent=indent).encode()), NOW)
+    assert json.loads(filled) == {**event, "time": "2026-11-27T12:00:00.000005Z", "timesource": "receipt"}
+    assert sorted(json.loads(filled, object_pairs_hook=lambda pairs: [name for name, _ in pairs])) == sorted(
+        {**event, "time": 0, "timesource": 0}
+    )
+
+
+def test_a_time_of_null_that_stands_twice_is_not_made_valid() -> None:
+    event = b'{"specversion":"1.0","type":"t","source":"s","id":"1","subject":"a","time":null,"t\\u0069me":null}'
+    assert judged([with_time(single(event), NOW)], JUDGE, 1 << 20)["reason"].to_list() == ["malformed"]
+
+
 def test_an_event_with_a_time_or_another_source_of_it_stays_as_it_is() -> None:
-    for text in ('{"time":null}', '{"time":"x"}', '{"timesource":"gps"}', "[]", "1", "{", "", '{"a":1}{"b":2}'):
+    for text in ('{"time":"x"}', '{"time":0}', '{"timesource":"gps"}', "[]", "1", "{", "", '{"a":1}{"b":2}'):
         assert with_time(single(text.encode()), NOW) == text.encode()
 
 
@@ -106,3 +135,60 @@ def test_a_time_of_the_receipt_is_no_part_of_what_an_event_says_and_any_other_is
 def test_a_body_that_is_blank_holds_no_event_and_a_broken_document_is_one() -> None:
     assert single_or_array(b" \n") == []
     assert [each.document for each in single_or_array(b"{")] == [b"{"]
+
+
+def binary(**attributes: str) -> dict[str, str]:
+    return {
+        "content-type": "application/json",
+        "ce-specversion": "1.0",
+        **{f"ce-{n}": v for n, v in attributes.items()},
+    }
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.booleans())
+def test_an_attribute_in_a_header_is_the_text_that_was_encoded(text: str, is_quoted: bool) -> None:
+    written = quote(text, safe="' !*")
+    headers = binary(subject=f'"{written}"' if is_quoted else written)
+    (event,) = events_in(headers, b"{}")
+    assert event.parsed["subject"] == text
+
+
+@pytest.mark.parametrize("written", ["%FF", "%C3", "Zo\xeb", "Zo\xc3\xab"])
+def test_an_attribute_that_nobody_can_read_is_refused_rather_than_guessed(written: str) -> None:
+    with pytest.raises(Problem) as refused:
+        events_in(binary(subject=written), b"{}")
+    assert (refused.value.status, "ce-subject" in refused.value.detail) == (400, True)
+
+
+def test_a_quoted_attribute_is_what_its_quotes_hold() -> None:
+    for written, meant in (('"a b"', "a b"), (r'"a\"b"', 'a"b'), ('a"b', 'a"b'), ('"', '"'), ('"a"b"', '"a"b"')):
+        (event,) = events_in(binary(subject=written), b"{}")
+        assert event.parsed["subject"] == meant
+
+
+def test_an_attribute_that_stands_twice_is_refused() -> None:
+    sent = [(name.encode(), value.encode()) for name, value in binary(subject="a").items()]
+    with pytest.raises(Problem) as refused:
+        events_in(Headers(raw=[*sent, (b"ce-subject", b"b")]), b"{}")
+    assert refused.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        ("application/json", b"[{}" + b",{}" * 1_300_000 + b"]"),
+        ("application/cloudevents-batch+json", b"[[" + b",[[]]" * 700_000),
+        ("application/x-ndjson", b"{}\n" * 1_300_000),
+        ("application/json", b"[" + b" " * 4_000_000 + b"]"),
+    ],
+)
+def test_a_body_of_a_million_documents_holds_nobody_up(content_type: str, body: bytes) -> None:
+    started = time.process_time()
+    with pytest.raises(Problem):
+        events_in({"content-type": content_type}, body)
+    assert time.process_time() - started < 0.5
+
+
+def test_the_kafka_key_is_the_subject_whatever_numbers_an_event_holds() -> None:
+    document = b'{"subject":"acme","pad":' + b"9" * 5_000 + b"}"
+    assert subject_of(document) == b"acme"

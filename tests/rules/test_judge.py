@@ -253,6 +253,7 @@ def test_a_devices_clock_is_corrected_beyond_the_tolerance_and_no_others() -> No
     device = encoded(request(source="device/7", **times))
     silent = encoded(request(source="device/7", time=times["time"]))
     gateway = encoded(request(source="my/device/7", **times))
+    taken = encoded(request(source="device/7", timesource="receipt", **times))
     two = timedelta(seconds=2)
     cases: list[tuple[bytes, datetime, datetime, int | None]] = [
         (device, sent + timedelta(hours=3), occurred + timedelta(hours=3), 10_800_000),
@@ -263,6 +264,7 @@ def test_a_devices_clock_is_corrected_beyond_the_tolerance_and_no_others() -> No
         (device, sent - two - MICROSECOND, occurred - two - MICROSECOND, -2_001),
         (silent, sent, occurred, None),
         (gateway, sent + timedelta(hours=3), occurred, None),
+        (taken, sent + timedelta(hours=3), occurred, None),
     ]
     rows = rows_of([(value, received_at) for value, received_at, _, _ in cases], config)
     assert [row["reason"] for row in rows] == [None] * len(cases)

@@ -102,6 +102,13 @@ def test_no_other_event_can_take_the_place_of_a_quantity() -> None:
     assert [row["reason"] for row in rows_of(usage, IngestionConfig())] == [None] * 4, "where nobody declared any"
 
 
+def test_a_reversal_names_a_quantity_by_its_made_request_id() -> None:
+    config = IngestionConfig.model_validate({"contracts": [contract()], "reversal": {"sources": ["desk"]}})
+    said = {"request_id": made_id("1"), "reason": "a dispute"}
+    [row] = rows_of([event("d", "ai.inference.reversal.v1", "desk", **said)], config)
+    assert (row["reason"], row["family"], row["request_id"]) == (None, "reversal", made_id("1"))
+
+
 def test_a_contract_that_comes_late_makes_the_same_request_id() -> None:
     later = LaterContracts((Later(10, {TOKENS: contract_of(contract(), shipped())}),))
     place = {"topic": "events", "partition": 0, "key": None, "type": TOKENS, "received_at": RECEIVED_AT}

@@ -24,6 +24,4 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Forbid it for what comes."""
-    for table in TABLES:
-        op.execute(_checked(table, BEFORE))
+    """Leave it allowed: rows that have it must go on being changed, and a release before never writes it."""

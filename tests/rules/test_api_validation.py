@@ -1,0 +1,81 @@
+"""Whoever waits for the validator: in turn, and only as long as somebody wants to know."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+from unittest.mock import Mock as Double
+
+import pytest
+from starlette.requests import Request as Asked
+
+from api import validation
+from api.events import JUDGED_WITHIN_SECONDS, Services, judged_events
+from api.held import Held
+from api.problems import Problem
+from api.validation import Validator, Verdict
+from jobs.runtime.clock import MachineClock
+from metering.api_keys import ApiKey
+
+
+def test_what_nobody_waits_for_any_more_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[bytes] = []
+
+    def verdicts(documents: Sequence[bytes], _: Any) -> list[Verdict]:
+        judged.extend(documents)
+        return [Verdict(None, None, None) for _ in documents]
+
+    async def ask() -> None:
+        validator = Validator()
+        validator.use({})
+        tasks = [asyncio.create_task(validator.verdicts([b"%d" % number])) for number in range(3)]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(found[1], asyncio.CancelledError)
+
+    monkeypatch.setattr(validation, "_verdicts", verdicts)
+    asyncio.run(ask())
+    assert judged == [b"0", b"2"]
+
+
+class Request(Asked):
+    """One event without a key's limits."""
+
+    def __init__(self) -> None:
+        super().__init__({"type": "http", "headers": [(b"content-type", b"application/json")]}, self._receive)
+
+    async def _receive(self) -> dict[str, Any]:
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+
+def test_who_waits_too_long_for_the_validator_may_send_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask() -> Problem:
+        services = Services(Double(), Validator(), Double(), MachineClock())
+        services.validator.use({})
+        with pytest.raises(Problem) as refused:
+            await judged_events(Request(), services, ApiKey("1", b"", frozenset()), lambda _: None)
+        return refused.value
+
+    def slowly(_: Sequence[bytes], __: Any) -> list[Verdict]:
+        time.sleep(JUDGED_WITHIN_SECONDS + 2)
+        return []
+
+    monkeypatch.setattr(validation, "_verdicts", slowly)
+    refused = asyncio.run(ask())
+    assert (refused.status, "Retry-After" in refused.headers) == (503, True)
+
+
+def test_a_server_holds_so_much_and_no_more_and_lets_go_of_what_it_has_answered() -> None:
+    held = Held(10)
+    with held.request() as one:
+        one(6)
+        with held.request() as another:
+            another(4)
+            with pytest.raises(Problem) as refused:
+                another(1)
+        assert (refused.value.status, refused.value.headers["Retry-After"], held.size_bytes) == (429, "2", 6)
+        one(4)
+    assert held.size_bytes == 0
