@@ -181,7 +181,7 @@ class Message:
 
 
 class Look:
-    """Stands in for `PlainLook`: the next records of `events`."""
+    """Stands in for `RawScan`: the next records of `events`."""
 
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka

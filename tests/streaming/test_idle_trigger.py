@@ -66,7 +66,7 @@ def test_an_ingestion_that_rests_leaves_to_spark_what_is_much_and_rests_again(
     spark: SparkSession, database: str, broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TopicSource, "rest_after_seconds", 4.0)
-    monkeypatch.setattr("jobs.runtime.kafka.source.FewRecords", partial(DriverRecords, few=TopicLimits(offsets=20)))
+    monkeypatch.setattr("jobs.runtime.kafka.source.DriverRecords", partial(DriverRecords, few=TopicLimits(offsets=20)))
     built, topic, sent = triggers(monkeypatch, TopicSource), Topic.make(broker, partitions=2), 0
     with running_ingestion(spark, database, tmp_path, topic, **SOON) as wait_until:
         for _ in range(2):
