@@ -20,4 +20,5 @@ def test_each_statement_does_what_the_page_says(database: str, block: Block) -> 
         found = connection.execute(
             "SELECT unit_price, per FROM catalog.prices WHERE meter = 'cached_tokens'"
         ).fetchall()
-    assert found == [(Decimal("0.000000075"), None)], "the row keeps the price of one unit"
+    expected = [(Decimal("0.000000075"), None)] if "cached_tokens" in block.text else []
+    assert found == expected, "the row keeps the price of one unit"

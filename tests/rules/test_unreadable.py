@@ -113,7 +113,7 @@ def test_a_judge_that_fails_on_every_record_blames_none(monkeypatch: pytest.Monk
     def broken(*_: Any, **__: Any) -> Any:
         raise error
 
-    for part in ("attributes", "envelope_rules", "contents", "identities", "text_of", "said_of", "_storable"):
+    for part in ("attributes", "envelope_rules", "contents", "identities", "text_of", "mark_texts", "_storable"):
         with monkeypatch.context() as rules:
             rules.setattr(judge, part, broken)
             with pytest.raises(type(error)):

@@ -163,9 +163,9 @@ def simulated(kafka: Kafka, clock: Clock, most_few_rows: int, *, queries_rest: b
         "obstore.put": _of_store(obstore.put),
         "jobs.runtime.kafka.source.DriverRecords": lambda *_: FewRecords(kafka, most_few_rows),
         "jobs.runtime.delta.source.TableSource._most": lambda *_: TableLimits(rows=most_few_rows),
-        "jobs.runtime.delta.source.TableSource._may_rest": lambda _: queries_rest,
+        "jobs.runtime.delta.source.TableSource._may_idle": lambda _: queries_rest,
         # What a table has that is too much a restart reads first; what a topic has only Spark.
-        "jobs.runtime.kafka.source.TopicSource._may_rest": lambda source: queries_rest and source._many_at is None,
+        "jobs.runtime.kafka.source.TopicSource._may_idle": lambda source: queries_rest and source._many_at is None,
         # Nobody captures here, so of nothing is told that it should have been.
         "jobs.joins.unpropagated_deletions.LOOK_SECONDS": float("inf"),
         "obstore.get": _of_store(obstore.get),

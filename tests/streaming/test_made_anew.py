@@ -66,7 +66,7 @@ class Sink:
 def test_a_sink_is_gone_before_its_successor_remembers_as_much(
     spark: SparkSession, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, rests: bool
 ) -> None:
-    monkeypatch.setattr(TableSource, "_may_rest", lambda _: rests)
+    monkeypatch.setattr(TableSource, "_may_idle", lambda _: rests)
     journal, stopping, clock = Journal(tmp_path), threading.Event(), MachineClock()
     journal.commit([heartbeat(1)])
     made, are_there = list[weakref.ref[Sink]](), list[bool]()
