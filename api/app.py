@@ -30,14 +30,14 @@ def application(services: Services) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        reading = asyncio.create_task(services.in_force.keep_reading())
+        reading = asyncio.create_task(services.database.keep_reading())
         try:
             yield
         finally:
             reading.cancel()
             with suppress(asyncio.CancelledError):
                 await reading
-            services.in_force.close()
+            services.database.close()
             await asyncio.to_thread(services.producer.close)
 
     def route(path: str, endpoint: Callable[[Request, Services], Any]) -> Route:
@@ -52,7 +52,7 @@ def application(services: Services) -> Starlette:
 
     async def ready(_: Request) -> Response:
         waits_for = []
-        if not services.in_force.is_known:
+        if not services.database.is_fresh:
             waits_for.append("database")
         if not services.validator.is_ready:
             waits_for.append("ingestion")
@@ -90,8 +90,8 @@ async def own(request: Request, services: Services) -> Response:
     200 `{"accepted": 3, "rejected": [{"index", "id", "reason", "path", "rule"}], "position": "events/3/81234"}`:
     `position` is the last record of each partition that has one, comma-separated; null where nothing was taken.
     """
-    with services.held.request() as hold:
-        judged = await _judged(request, services, hold)
+    with services.body_budget.request() as reserve:
+        judged = await _judged(request, services, reserve)
         last = await append(services, judged.valid)
     rejected = [
         {"index": index, "id": each.id, "reason": each.reason, "path": each.path, "rule": each.rule}
@@ -103,15 +103,15 @@ async def own(request: Request, services: Services) -> Response:
     )
 
 
-async def _judged(request: Request, services: Services, hold: Callable[[int], None]) -> Judged:
+async def _judged(request: Request, services: Services, reserve: Callable[[int], None]) -> Judged:
     key = authorized(request, services, Scope.INGEST)
-    return await judged_events(request, services, key, hold)
+    return await judged_events(request, services, key, reserve)
 
 
 async def _all_or_none(request: Request, services: Services) -> None:
     """Raises Problem (400) where one event is not valid; then none was taken."""
-    with services.held.request() as hold:
-        judged = await _judged(request, services, hold)
+    with services.body_budget.request() as reserve:
+        judged = await _judged(request, services, reserve)
         _refuse_invalid(judged)
         await append(services, judged.documents)
 

@@ -31,8 +31,8 @@ _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
-async def read_body(chunks: AsyncIterator[bytes], encoding: str, hold: Callable[[int], None]) -> bytes:
-    """The body, unpacked; `hold` is told of each of its bytes, and may raise.
+async def read_body(chunks: AsyncIterator[bytes], encoding: str, reserve: Callable[[int], None]) -> bytes:
+    """The body, unpacked; `reserve` is called with the size of each part, and may raise.
 
     Raises Problem: too large, an unknown encoding, or no gzip.
     """
@@ -45,7 +45,7 @@ async def read_body(chunks: AsyncIterator[bytes], encoding: str, hold: Callable[
     found = bytearray()
     async for chunk in chunks:
         part = chunk if unpacker is None else _unpacked(unpacker, chunk, MAX_BODY_BYTES + 1 - len(found))
-        hold(len(part))
+        reserve(len(part))
         found += part
         if len(found) > MAX_BODY_BYTES:
             raise Problem(

@@ -12,12 +12,12 @@ from http import HTTPStatus
 from starlette.requests import ClientDisconnect, Request
 
 from api.bodies import events_in, read_body
+from api.body_budget import BodyBudget
+from api.database_poll import DatabasePoll
 from api.elements import Element, members_of
-from api.held import Held
-from api.in_force import InForce
 from api.problems import Problem, unavailable
 from api.producer import AcknowledgedProducer, Record
-from api.validation import NotInForce, Validator, Verdict
+from api.validation import IngestionNotStarted, Validator, Verdict
 from jobs.ingestion.documents import subject_of
 from jobs.ingestion.rules import RECEIPT, TIME_SOURCE, glob_expression
 from jobs.streams import HEARTBEAT_SOURCE
@@ -34,11 +34,11 @@ JUDGED_WITHIN_SECONDS = 15.0
 class Services:
     """What a request is answered with."""
 
-    in_force: InForce
+    database: DatabasePoll
     validator: Validator
     producer: AcknowledgedProducer
     clock: Clock
-    held: Held = field(default_factory=Held)
+    body_budget: BodyBudget = field(default_factory=BodyBudget)
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ class Judged:
 
 def authorized(request: Request, services: Services, scope: Scope) -> ApiKey:
     """The key that a request carries. Raises Problem: 401 without one that holds, 403 for another scope."""
-    if not services.in_force.is_known:
+    if not services.database.is_fresh:
         raise unavailable("The database that holds the API keys does not answer.")
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
-    key = services.in_force.key(text.strip()) if scheme.lower() == "bearer" else None
+    key = services.database.key(text.strip()) if scheme.lower() == "bearer" else None
     if key is None:
         raise Problem(
             HTTPStatus.UNAUTHORIZED,
@@ -76,19 +76,19 @@ def authorized(request: Request, services: Services, scope: Scope) -> ApiKey:
     return key
 
 
-async def judged_events(request: Request, services: Services, key: ApiKey, hold: Callable[[int], None]) -> Judged:
-    """Read and judge the events of a request; `hold` as `read_body` has it.
+async def judged_events(request: Request, services: Services, key: ApiKey, reserve: Callable[[int], None]) -> Judged:
+    """Read and judge the events of a request; `reserve` as `read_body` has it.
 
     Raises Problem: for the body, or where the key may not send one.
     """
-    body = await _body(request, hold)
+    body = await _body(request, reserve)
     documents = [with_time(each, services.clock.now()) for each in events_in(request.headers, body)]
     try:
         async with asyncio.timeout(JUDGED_WITHIN_SECONDS):
             verdicts = await services.validator.verdicts(documents)
     except TimeoutError:
         raise unavailable("More events come in than can be validated: send the same request again later.") from None
-    except NotInForce:
+    except IngestionNotStarted:
         raise unavailable("Ingestion has not been started yet, so nobody knows which contracts hold.") from None
     _refuse_others(key, verdicts)
     return Judged(documents, verdicts)
@@ -135,13 +135,13 @@ def _refuse_others(key: ApiKey, verdicts: Sequence[Verdict]) -> None:
             raise Problem(HTTPStatus.FORBIDDEN, f"The key {key.id} may not send for the source of event {index}.")
 
 
-async def _body(request: Request, hold: Callable[[int], None]) -> bytes:
+async def _body(request: Request, reserve: Callable[[int], None]) -> bytes:
     try:
         async with asyncio.timeout(BODY_WITHIN_SECONDS):
-            return await read_body(_chunks(request), request.headers.get("content-encoding", ""), hold)
+            return await read_body(_chunks(request), request.headers.get("content-encoding", ""), reserve)
     except TimeoutError:
-        said = f"The body did not come within {BODY_WITHIN_SECONDS:.0f} s."
-        raise Problem(HTTPStatus.REQUEST_TIMEOUT, said) from None
+        detail = f"The body did not come within {BODY_WITHIN_SECONDS:.0f} s."
+        raise Problem(HTTPStatus.REQUEST_TIMEOUT, detail) from None
     except ClientDisconnect:
         raise Problem(HTTPStatus.BAD_REQUEST, "The connection ended within the body.") from None
 

@@ -10,8 +10,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from api.app import application
+from api.database_poll import DatabasePoll
 from api.events import Services
-from api.in_force import InForce
 from api.producer import AcknowledgedProducer
 from api.validation import Validator
 from deployment.errors import CannotRun
@@ -19,7 +19,7 @@ from deployment.kafka_client import kafka_client
 from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE, postgres_url_of
 from jobs.runtime.clock import MachineClock
 
-DOOR = "weir-door"
+SERVER_HEADER = "weir-door"
 """Header of each record: which server took it."""
 MAX_CONNECTIONS = 2_000
 MAX_HEADER_BYTES = 64 << 10
@@ -29,7 +29,7 @@ IDLE_SECONDS = 30
 ENDS_WITHIN_SECONDS = 20
 
 
-class Impatient(H11Protocol):
+class HeadTimeoutProtocol(H11Protocol):
     """Ends a connection on which no whole request head came in time; uvicorn itself would wait for ever."""
 
     _head: asyncio.TimerHandle | None = None
@@ -68,22 +68,22 @@ class Impatient(H11Protocol):
             self.transport.close()
 
 
-def serve(environment: Mapping[str, str], host: str, port: int, door: str) -> None:
+def serve(environment: Mapping[str, str], host: str, port: int, server_name: str) -> None:
     """Serve until SIGTERM or SIGINT. Raises CannotRun where the environment lacks an address."""
-    uvicorn.run(application(services_of(environment, door)), **settings(host, port))
+    uvicorn.run(application(services_of(environment, server_name)), **settings(host, port))
 
 
-def services_of(environment: Mapping[str, str], door: str) -> Services:
-    """What requests are answered with. `door` is this server's name in each record's header. Raises CannotRun."""
+def services_of(environment: Mapping[str, str], server_name: str) -> Services:
+    """What requests are answered with. `server_name` stands in SERVER_HEADER of each record. Raises CannotRun."""
     if missing := sorted({KAFKA_VARIABLE, POSTGRES_VARIABLE} - environment.keys()):
         raise CannotRun(f"{' and '.join(missing)} must be set.")
     clock = MachineClock()
     validator = Validator()
     kafka = kafka_client(environment[KAFKA_VARIABLE])
     return Services(
-        InForce(postgres_url_of(environment), clock, validator.use),
+        DatabasePoll(postgres_url_of(environment), clock, validator.use),
         validator,
-        AcknowledgedProducer(kafka, {DOOR: door.encode()}),
+        AcknowledgedProducer(kafka, {SERVER_HEADER: server_name.encode()}),
         clock,
     )
 
@@ -93,7 +93,7 @@ def settings(host: str, port: int) -> dict[str, Any]:
     return {
         "host": host,
         "port": port,
-        "http": Impatient,
+        "http": HeadTimeoutProtocol,
         "ws": "none",
         "lifespan": "on",
         "access_log": False,

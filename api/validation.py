@@ -1,4 +1,4 @@
-"""Events → what ingestion would say of each, by the contracts that it has in force."""
+"""Events → what ingestion would make of each, by its own configuration."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from jobs.ingestion.documents import judged, violation_parts
 from jobs.ingestion.judge import Judge
 from metering.contracts.model import Contract
 
-MAX_EVENTS_AT_ONCE = 2_000
+MAX_BATCH_EVENTS = 2_000
 COLUMNS = ("reason", "violation", "type", "id", "source", "account")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is said of one event. `reason` is null of a valid one; else `path` and `rule` say where it breaks what."""
+    """What ingestion would make of one event. `reason` is null if it is valid; else `rule` is broken at `path`."""
 
     id: str | None
     source: str | None
@@ -39,8 +39,8 @@ class _Rules:
     topic: str
 
 
-class NotInForce(Exception):
-    """Ingestion has never been started here, so nobody knows which contracts hold."""
+class IngestionNotStarted(Exception):
+    """Ingestion has never been started on this database, so nobody knows which contracts hold."""
 
 
 class Validator:
@@ -60,9 +60,9 @@ class Validator:
 
     @property
     def topic(self) -> str:
-        """The topic of events that ingestion reads. Raises NotInForce."""
+        """The topic of events that ingestion reads. Raises IngestionNotStarted."""
         if self._rules is None:
-            raise NotInForce
+            raise IngestionNotStarted
         return self._rules.topic
 
     def use(self, config: Mapping[str, Any]) -> None:
@@ -73,9 +73,9 @@ class Validator:
             self._config = dict(config)
 
     async def verdicts(self, documents: Sequence[bytes]) -> list[Verdict]:
-        """One for each document, in their order. Raises NotInForce."""
+        """One for each document, in their order. Raises IngestionNotStarted."""
         if self._rules is None:
-            raise NotInForce
+            raise IngestionNotStarted
         answer: asyncio.Future[list[Verdict]] = asyncio.get_running_loop().create_future()
         self._waiting.append((documents, answer))
         if self._working is None:
@@ -92,7 +92,7 @@ class Validator:
                 assert self._rules is not None, "asked for before anybody waits"
                 try:
                     found = await loop.run_in_executor(self._thread, _verdicts, documents, self._rules)
-                except Exception as error:  # noqa: BLE001 -- whoever waits is told; the next ones are judged
+                except Exception as error:  # noqa: BLE001 -- whoever waits gets it; the next ones are judged
                     for _, answer in asked:
                         if not answer.cancelled():
                             answer.set_exception(error)
@@ -110,7 +110,7 @@ class Validator:
         self._waiting = [(documents, answer) for documents, answer in self._waiting if not answer.done()]
         count, taken = 0, 0
         for documents, _ in self._waiting:
-            if taken and count + len(documents) > MAX_EVENTS_AT_ONCE:
+            if taken and count + len(documents) > MAX_BATCH_EVENTS:
                 break
             count, taken = count + len(documents), taken + 1
         asked, self._waiting = self._waiting[:taken], self._waiting[taken:]
@@ -125,6 +125,6 @@ def _verdicts(documents: Sequence[bytes], rules: _Rules) -> list[Verdict]:
         if row["reason"] is None:
             found.append(Verdict(*who))
         else:
-            said = violation_parts(row["violation"] or "", rules.contracts.get(row["type"] or ""))
-            found.append(Verdict(*who, row["reason"], said["path"], said["rule"]))
+            violated = violation_parts(row["violation"] or "", rules.contracts.get(row["type"] or ""))
+            found.append(Verdict(*who, row["reason"], violated["path"], violated["rule"]))
     return found

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from api.in_force import InForce
+from api.database_poll import DatabasePoll
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.postgres.address import in_schema
 from tests.api.serving import start_ingestion
@@ -33,10 +33,10 @@ def as_api(database: str) -> Iterator[str]:
 def test_the_role_of_the_page_reads_what_the_api_needs_and_no_more(database: str, as_api: str) -> None:
     start_ingestion(database)
     configs: list[Mapping[str, Any]] = []
-    in_force = InForce(as_api, MachineClock(), configs.append)
-    asyncio.run(in_force.read())
-    in_force.close()
-    assert in_force.is_known
+    poll = DatabasePoll(as_api, MachineClock(), configs.append)
+    asyncio.run(poll.read())
+    poll.close()
+    assert poll.is_fresh
     assert len(configs) == 1
     with psycopg.connect(as_api) as session, pytest.raises(psycopg.errors.InsufficientPrivilege):
         session.execute("SELECT 1 FROM usage_windows")

@@ -13,7 +13,7 @@ import psycopg
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub leaves NewTopic out
 
 from api import key_store
-from api.in_force import InForce
+from api.database_poll import DatabasePoll
 from api.server import REQUEST_WITHIN_SECONDS
 from jobs.runtime.clock import MachineClock
 from laptop.ports import LOOPBACK, free_ports
@@ -107,20 +107,20 @@ def test_a_configuration_that_this_release_cannot_use_ends_no_reading(database: 
         raise KeyError("a part that a later release names otherwise")
 
     async def keys() -> tuple[bool, bool]:
-        in_force = InForce(database, MachineClock(), fails)
+        poll = DatabasePoll(database, MachineClock(), fails)
         made = key_store.create(database, [Scope.INGEST], "test")
-        reading = asyncio.create_task(in_force.keep_reading())
+        reading = asyncio.create_task(poll.keep_reading())
         try:
             async with asyncio.timeout(15):
-                while in_force.key(made.key) is None:
+                while poll.key(made.key) is None:
                     await asyncio.sleep(0.1)
                 key_store.revoke(database, made.id, "test")
-                while in_force.key(made.key) is not None and not reading.done():
+                while poll.key(made.key) is not None and not reading.done():
                     await asyncio.sleep(0.1)
-            return in_force.key(made.key) is None, reading.done()
+            return poll.key(made.key) is None, reading.done()
         finally:
             reading.cancel()
-            in_force.close()
+            poll.close()
 
     start_ingestion(database)
     assert asyncio.run(keys()) == (True, False)

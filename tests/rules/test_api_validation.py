@@ -12,8 +12,8 @@ import pytest
 from starlette.requests import Request as Asked
 
 from api import validation
+from api.body_budget import BodyBudget
 from api.events import JUDGED_WITHIN_SECONDS, Services, judged_events
-from api.held import Held
 from api.problems import Problem
 from api.validation import Validator, Verdict
 from jobs.runtime.clock import MachineClock
@@ -69,13 +69,13 @@ def test_who_waits_too_long_for_the_validator_may_send_again(monkeypatch: pytest
 
 
 def test_a_server_holds_so_much_and_no_more_and_lets_go_of_what_it_has_answered() -> None:
-    held = Held(10)
-    with held.request() as one:
+    budget = BodyBudget(10)
+    with budget.request() as one:
         one(6)
-        with held.request() as another:
+        with budget.request() as another:
             another(4)
             with pytest.raises(Problem) as refused:
                 another(1)
-        assert (refused.value.status, refused.value.headers["Retry-After"], held.size_bytes) == (429, "2", 6)
+        assert (refused.value.status, refused.value.headers["Retry-After"], budget.used_bytes) == (429, "2", 6)
         one(4)
-    assert held.size_bytes == 0
+    assert budget.used_bytes == 0

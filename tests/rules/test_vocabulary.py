@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PRODUCT = ("metering", "jobs", "catalog", "deployment", "cli", "laptop", "traffic", "monitoring", "dashboard", "charts")
+PRODUCT = (
+    *("metering", "jobs", "catalog", "deployment", "api", "cli", "laptop", "traffic", "monitoring", "dashboard"),
+    *("charts", "reference"),
+)
 MIGRATIONS = "jobs/runtime/postgres/migrations/versions"
 
 MODULES = {

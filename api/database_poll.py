@@ -1,4 +1,4 @@
-"""What this server reads in Postgres every two seconds: which keys hold, and how ingestion validates events."""
+"""Reads in Postgres, every two seconds, which API keys are valid and how ingestion validates events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 READ_EVERY_SECONDS = 2.0
 """A key that is revoked is refused, and a new one taken, within twice this."""
 STALE_AFTER_SECONDS = 300.0
-"""While Postgres is away keys hold as they were last read: nobody can revoke one then. After this none holds."""
+"""Keys are valid as they were last read: while Postgres is unavailable nobody can revoke one. After this none is."""
 
 _KEYS = """
 SELECT key_id, secret_sha256, scopes, accounts, sources, expires_at FROM api_keys WHERE revoked_at IS NULL
@@ -29,8 +29,8 @@ SELECT key_id, secret_sha256, scopes, accounts, sources, expires_at FROM api_key
 _CONFIG = "SELECT config FROM jobs WHERE job = %s"
 
 
-class InForce:
-    """The newest of what was read. `on_config` is told ingestion's configuration, each time that it was read."""
+class DatabasePoll:
+    """What was read last. `on_config` gets ingestion's configuration each time that it was read."""
 
     def __init__(self, postgres_url: str, clock: Clock, on_config: Callable[[Mapping[str, Any]], None]) -> None:
         self._postgres_url = postgres_url
@@ -41,12 +41,12 @@ class InForce:
         self._read_at: float | None = None
 
     @property
-    def is_known(self) -> bool:
+    def is_fresh(self) -> bool:
         """Whether it was read, and not too long ago."""
         return self._read_at is not None and self._clock.monotonic() - self._read_at < STALE_AFTER_SECONDS
 
     def key(self, text: str) -> ApiKey | None:
-        """The key that this is; None for one that does not hold."""
+        """The key that this text is; None for one that is not valid."""
         found = self._keys.get(id_of(text) or "")
         return found if found is not None and found.proves(text) and not found.is_expired(self._now()) else None
 
@@ -68,7 +68,7 @@ class InForce:
                 self._on_config(config)
         except psycopg.Error as error:
             log.warning("the database does not answer", reason=str(error).partition("\n")[0])
-        except Exception as error:  # noqa: BLE001 -- whoever stops to read lets revoked keys in, and later nobody
+        except Exception as error:  # noqa: BLE001 -- a poll that ended would let revoked keys in, and later nobody
             log.error("ingestion's configuration cannot be read", reason=f"{type(error).__name__}: {error}")
 
     def _read(self) -> tuple[Mapping[str, ApiKey], Mapping[str, Any] | None]:

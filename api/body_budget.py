@@ -1,0 +1,42 @@
+"""A limit on the memory that the bodies of unanswered requests take, all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+
+from api.problems import Problem
+
+MAX_BODIES_BYTES = 64 << 20
+"""Of unpacked bodies whose requests are not answered yet. Validating one takes several times its size."""
+RETRY_AFTER_SECONDS = 2
+
+
+class BodyBudget:
+    """Counts the bytes of all unanswered requests. For the event loop's thread alone."""
+
+    def __init__(self, max_bytes: int = MAX_BODIES_BYTES) -> None:
+        self.used_bytes = 0
+        self._max_bytes = max_bytes
+
+    @contextmanager
+    def request(self) -> Iterator[Callable[[int], None]]:
+        """A call that reserves further bytes for a request, until the block ends. It raises Problem (429)."""
+        own = 0
+
+        def reserve(size_bytes: int) -> None:
+            nonlocal own
+            if self.used_bytes + size_bytes > self._max_bytes:
+                raise Problem(
+                    HTTPStatus.TOO_MANY_REQUESTS,
+                    "More comes in than this server can hold: send the same request again later.",
+                    {"Retry-After": str(RETRY_AFTER_SECONDS)},
+                )
+            own += size_bytes
+            self.used_bytes += size_bytes
+
+        try:
+            yield reserve
+        finally:
+            self.used_bytes -= own
