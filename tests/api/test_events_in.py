@@ -35,9 +35,6 @@ def event(**changes: Any) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-SECONDS = {"type": "number", "minimum": 0, "x-weir-column": "gpu_seconds"}
-
-
 def encoded(value: Any) -> bytes:
     return json.dumps(value).encode()
 
@@ -169,10 +166,11 @@ def refused(answer: Answer, status: int, *words: str) -> None:
 
 
 def test_what_cannot_be_taken_is_refused_with_what_to_do(server: Server, key: str) -> None:
-    refused(server.post(OWN, b"", key), 400)
+    before = server.records()
+    refused(server.post(OWN, b"", key), 400, "no event")
     refused(server.post(OWN, b"[]", key), 400, "no event")
     refused(server.post(OWN, b'[{"a":1}', key), 400, "array")
-    refused(server.post(OWN, b"[" * 100_000, key), 400)
+    refused(server.post(OWN, b"[" * 100_000, key), 400, "nested too deeply")
     refused(server.post(OWN, b"\xff", key, "application/cloudevents-batch+json"), 400, "UTF-8")
     refused(server.post(OWN, b"{}", key, "text/plain"), 415, "text/plain", "application/cloudevents+json")
     refused(server.post(OWN, b"{}", key, Content_Encoding="br"), 415, "gzip")
@@ -183,6 +181,7 @@ def test_what_cannot_be_taken_is_refused_with_what_to_do(server: Server, key: st
     refused(server.post(OWN, two, key, Content_Encoding="gzip"), 400, "gzip")
     refused(server.request("GET", OWN, None, {}), 405)
     refused(server.post("/v1/nothing", b"", key), 404)
+    assert server.records() == before
 
 
 def test_limits_hold_at_their_edge(server: Server, key: str) -> None:
@@ -211,13 +210,16 @@ def test_a_key_does_only_what_it_is_for(server: Server) -> None:
     refused(server.post(OWN, encoded(event()), reading), 403, "ingest")
     narrow = usable(server, accounts=["acme"], sources=["gateway/*"])
     assert server.post(OPENMETER, encoded(event(subject="acme", source="gateway/1")), narrow).status == 204
-    refused(server.post(OPENMETER, encoded(event(subject="other", source="gateway/1")), narrow), 403, "subject")
-    refused(server.post(OPENMETER, encoded(event(subject="acme", source="gate")), narrow), 403, "source")
+    others, elsewhere = event(subject="other", source="gateway/1"), event(subject="acme", source="gate")
+    refused(server.post(OPENMETER, encoded(others), narrow), 403, "subject")
+    refused(server.post(OPENMETER, encoded(elsewhere), narrow), 403, "source")
+    assert values(server, others["id"]) + values(server, elsewhere["id"]) == []
 
 
 def test_nobody_sends_as_weir_itself(server: Server, key: str) -> None:
     beat = event(type="source.heartbeat.v1", source="weir", data={})
     refused(server.post(OWN, encoded(beat), key), 403, "source", "weir")
+    assert values(server, beat["id"]) == []
 
 
 def test_a_revoked_key_is_refused_and_a_rotated_one_holds_until_its_overlap_ends(server: Server) -> None:
