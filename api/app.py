@@ -99,7 +99,7 @@ async def own(request: Request, services: Services) -> Response:
     ]
     position = ",".join(f"{topic}/{partition}/{offset}" for (topic, partition), offset in sorted(last.items()))
     return JSONResponse(
-        {"accepted": len(judged.documents) - len(rejected), "rejected": rejected, "position": position or None}
+        {"accepted": len(judged.records) - len(rejected), "rejected": rejected, "position": position or None}
     )
 
 
@@ -113,7 +113,7 @@ async def _all_or_none(request: Request, services: Services) -> None:
     with services.body_budget.request() as reserve:
         judged = await _judged(request, services, reserve)
         _refuse_invalid(judged)
-        await append(services, judged.documents)
+        await append(services, judged.records)
 
 
 def _refuse_invalid(judged: Judged) -> None:
@@ -131,7 +131,7 @@ def _refuse_invalid(judged: Judged) -> None:
         where = f" at {first.path}" if first.path else ""
         raise Problem(
             HTTPStatus.BAD_REQUEST,
-            f"{len(invalid)} of {len(judged.documents)} events are not valid, and none was taken. Event {first_index}: "
+            f"{len(invalid)} of {len(judged.records)} events are not valid, and none was taken. Event {first_index}: "
             f"{first.reason}{where}: {first.rule}",
             invalid=invalid,
         )

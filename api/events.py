@@ -18,7 +18,7 @@ from api.elements import Element, members_of
 from api.problems import Problem, unavailable
 from api.producer import AcknowledgedProducer, Record
 from api.validation import IngestionNotStarted, Validator, Verdict
-from jobs.ingestion.documents import subject_of
+from jobs.ingestion.documents import subject_in
 from jobs.ingestion.rules import RECEIPT, TIME_SOURCE, glob_expression
 from jobs.streams import HEARTBEAT_SOURCE
 from metering.api_keys import ApiKey, Scope
@@ -43,9 +43,9 @@ class Services:
 
 @dataclass(frozen=True)
 class Judged:
-    """The events of a request as Kafka is to have them, and what is said of each."""
+    """The events of a request as Kafka is to have them, and ingestion's verdict on each."""
 
-    documents: Sequence[bytes]
+    records: Sequence[Record]
     verdicts: Sequence[Verdict]
 
     @property
@@ -54,9 +54,9 @@ class Judged:
         return [(index, verdict) for index, verdict in enumerate(self.verdicts) if verdict.reason is not None]
 
     @property
-    def valid(self) -> list[bytes]:
-        """The documents that are."""
-        return [each for each, verdict in zip(self.documents, self.verdicts, strict=True) if verdict.reason is None]
+    def valid(self) -> list[Record]:
+        """The records that are."""
+        return [each for each, verdict in zip(self.records, self.verdicts, strict=True) if verdict.reason is None]
 
 
 def authorized(request: Request, services: Services, scope: Scope) -> ApiKey:
@@ -82,21 +82,21 @@ async def judged_events(request: Request, services: Services, key: ApiKey, reser
     Raises Problem: for the body, or where the key may not send one.
     """
     body = await _body(request, reserve)
-    documents = [with_time(each, services.clock.now()) for each in events_in(request.headers, body)]
+    events = events_in(request.headers, body)
+    records = [Record(subject_in(each.parsed), with_time(each, services.clock.now())) for each in events]
     try:
         async with asyncio.timeout(JUDGED_WITHIN_SECONDS):
-            verdicts = await services.validator.verdicts(documents)
+            verdicts = await services.validator.verdicts([record.value for record in records])
     except TimeoutError:
         raise unavailable("More events come in than can be validated: send the same request again later.") from None
     except IngestionNotStarted:
         raise unavailable("Ingestion has not been started yet, so nobody knows which contracts hold.") from None
     _refuse_others(key, verdicts)
-    return Judged(documents, verdicts)
+    return Judged(records, verdicts)
 
 
-async def append(services: Services, documents: Sequence[bytes]) -> dict[tuple[str, int], int]:
+async def append(services: Services, records: Sequence[Record]) -> dict[tuple[str, int], int]:
     """Append valid events to the topic that ingestion reads; gives each partition's last offset. Raises Problem."""
-    records = [Record(subject_of(document), document) for document in documents]
     return await services.producer.send(services.validator.topic, records)
 
 

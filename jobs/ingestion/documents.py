@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -34,10 +35,19 @@ def subject_of(document: bytes) -> bytes | None:
     """
     try:
         # As a float a number may have any length; as an integer Python reads no more than 4,300 digits.
-        parsed = json.loads(document.decode("utf-8"), parse_int=float)
-        subject = parsed.get("subject") if isinstance(parsed, dict) else None
-        return subject.encode("utf-8") if isinstance(subject, str) and subject else None
+        return subject_in(json.loads(document.decode("utf-8"), parse_int=float))
     except (ValueError, RecursionError):
+        return None
+
+
+def subject_in(parsed: Any) -> bytes | None:
+    """The same of a document that Python's reader has parsed already."""
+    subject = parsed.get("subject") if isinstance(parsed, dict) else None
+    if not isinstance(subject, str) or not subject:
+        return None
+    try:
+        return subject.encode("utf-8")
+    except UnicodeEncodeError:  # half a surrogate pair
         return None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from starlette.datastructures import Headers
 
@@ -19,7 +19,7 @@ from api.elements import Element, array, lines, single, single_or_array
 from api.events import with_time
 from api.problems import Problem
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.documents import judged, subject_of
+from jobs.ingestion.documents import judged, subject_in, subject_of
 
 NOW = datetime(2026, 11, 27, 12, 0, 0, 5, tzinfo=UTC)
 JUDGE = IngestionConfig().judge()
@@ -192,3 +192,15 @@ def test_a_body_of_a_million_documents_holds_nobody_up(content_type: str, body: 
 def test_the_kafka_key_is_the_subject_whatever_numbers_an_event_holds() -> None:
     document = b'{"subject":"acme","pad":' + b"9" * 5_000 + b"}"
     assert subject_of(document) == b"acme"
+
+
+@given(
+    st.binary(max_size=40)
+    | st.dictionaries(st.sampled_from(["subject", "time", "a"]), values).map(lambda event: json.dumps(event).encode())
+)
+@example(b'{"subject":"acme"}')
+@example(b'{"subject":"acme","subject":""}')
+@example(b'{"subject":"\\ud800"}')
+def test_a_posted_event_has_the_kafka_key_that_any_other_sender_gives_it(document: bytes) -> None:
+    event = single(document)
+    assert subject_in(event.parsed) == subject_of(with_time(event, NOW))
