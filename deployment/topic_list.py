@@ -42,7 +42,8 @@ TOPICS = (
         {**_STAMPED, "max.message.bytes": "262144", "retention.ms": str(RETENTION_HOURS * 3_600_000)},
         "a CloudEvent, as JSON",
         "any; the account (`subject`) keeps repeats of an event in one partition",
-        "your gateways and services; ingestion (heartbeats); `weir produce`, `backfill`, `dead-letters replay`",
+        "your gateways and services; the API; ingestion (heartbeats); `weir produce`, `backfill`, "
+        "`dead-letters replay`, `usage reverse`",
         "ingestion, the audit",
     ),
     _catalog(CatalogTopic.ACCOUNTS, "a change of an account", "the account"),

@@ -29,6 +29,7 @@ _HOW_TO = {
     "corrections": "corrections.md",
     "dead-letters": "dead-letters.md",
     "explain": "explain.md",
+    "keys": "post-events.md",
     "meters": "meters.md",
     "produce": "send-events.md",
     "rebuild": "recover-the-database.md",
