@@ -156,7 +156,7 @@ class Judge:
         return self._judged(frame, self._reader.read_strictly(self._values(frame).to_list()))
 
     def _values(self, records: pl.DataFrame) -> pl.Series:
-        """What is read; of what is larger than a record may be, `set_aside` makes a dead letter."""
+        """What is read; of what is larger than a record may be, `quarantine` makes a dead letter."""
         value = pl.col("value").cast(pl.Binary)
         return records.select(pl.when(value.bin.size() <= self._most_bytes).then(value)).to_series()
 

@@ -128,7 +128,7 @@ def _days_copied(replacing: pl.DataFrame, put: pl.DataFrame) -> pl.DataFrame:
 
 
 def differences(found: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
-    """`net` usage beside `recomputed` outcomes → DIFFERENCES, none where they are the same."""
+    """`net` usage beside outcomes (`recompute`) → DIFFERENCES, none where they are the same."""
     return as_differences(beside(*_without_same(found, expected)))
 
 
@@ -147,7 +147,7 @@ def _without_same(found: pl.DataFrame, expected: pl.DataFrame) -> tuple[pl.DataF
 
 
 def beside(found: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
-    """`net` usage and `recomputed` outcomes → one row per outcome, with what either says of it.
+    """`net` usage and outcomes (`recompute`) → one row per outcome, with what either says of it.
 
     `is_found`, `is_expected`, `usage_lsn`, `count` and, of each of what is compared, NAME and NAME_found: texts of all
     meters with a quantity (`entries`), of their quantities alone (`counted`), and of their prices but for which version

@@ -38,9 +38,9 @@ OUTCOME = ("account", "request_id", *PARTS)
 """By what it is known."""
 REJOIN_WITHIN = timedelta(days=35)
 IS_CONTRACTED = "is_contracted"
-"""Whether the contract of a row's type came after the row (`contracted.py`)."""
+"""Whether the contract of a row's type came after the row (`late_contracts.py`)."""
 MAX_ROWS = 250_000
-"""That are corrected at once: they pass through the driver, 625 bytes each, and Spark gives it a GiB at most."""
+"""How many rows are corrected at once. They pass through the driver, 625 bytes each; Spark gives it at most a GiB."""
 _NEXT = 2**63 - 1
 """The lsn of what is not in usage yet."""
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from jobs.audit.tables.versions import arrow
 
 SHIPPED = pl.Schema({"bucket": pl.Int64(), "part": pl.String(), "data": pl.Binary()})
-"""Rows of a part (a table's name) that are of one bucket, as `pack`."""
+"""Rows of a part (a table's name) that are of one bucket; `data` is what `pack` made of them."""
 _LENGTH_BYTES = 8
 
 
@@ -28,7 +28,7 @@ def pack(rows: pl.DataFrame) -> bytes:
 
 
 def unpack(data: bytes) -> pl.DataFrame:
-    """What was `pack`."""
+    """The frame of which `pack` made these bytes."""
     return pl.read_ipc(BytesIO(data), use_pyarrow=False)
 
 
