@@ -16,8 +16,6 @@ from api.server import serve
 from deployment.errors import CannotRun
 
 HOST_VARIABLE, PORT_VARIABLE = "WEIR_API_HOST", "WEIR_API_PORT"
-
-
 ANY_HOST, DEFAULT_PORT = "0.0.0.0", "8080"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,8 +69,9 @@ def create(
     """
     from api import key_store
     from deployment.stack import running_deployment
+    from jobs.runtime.clock import MachineClock
 
-    expires_at = None if expires_days is None else _now() + timedelta(days=expires_days)
+    expires_at = None if expires_days is None else MachineClock().now() + timedelta(days=expires_days)
     url = running_deployment(data_dir).postgres_url
     accounts, sources = _texts(account, "--account"), _texts(source, "--source")
     _print_key(
@@ -146,7 +147,3 @@ def _texts(given: list[str] | None, option: str) -> list[str]:
         return [checked_text(text) for text in dict.fromkeys(given or [])]
     except ValueError as problem:
         raise typer.BadParameter(f"{option} {problem}") from problem
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)  # noqa: TID251 -- the top of a program

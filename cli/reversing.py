@@ -81,7 +81,7 @@ def reverse(
     config = _ingestion(stack)
     if meter is not None:
         _refuse_unknown_meter(stack, meter)
-    said = {
+    reversal = {
         "id": event_id or str(uuid.uuid4()),
         "source": source or _source_of(config.reversal.sources or ()),
         "account": account or _account_of(stack, request_id),
@@ -91,26 +91,26 @@ def reverse(
         "reason": reason,
     }
     now = MachineClock().now()
-    event = event_of(said, now)
+    event = event_of(reversal, now)
     _refuse_what_is_rejected(config, event, now)
     sender = Sender(kafka_client(stack.kafka_bootstrap))
-    sender.send(config.topic, str(said["account"]).encode(), event)
+    sender.send(config.topic, str(reversal["account"]).encode(), event)
     sender.flush()
     if sender.refused:
         raise CannotRun(f"The broker refused it: {sender.refused[0].reason}")
-    print_rows([said], COLUMNS, form)
+    print_rows([reversal], COLUMNS, form)
     typer.echo("Sent. The next audit takes back what it says: `weir audit`, or the one on a schedule.", err=True)
 
 
-def event_of(said: Mapping[str, object], at: datetime) -> bytes:
+def event_of(reversal: Mapping[str, object], at: datetime) -> bytes:
     """A CloudEvent of COLUMNS."""
-    given = {name: said[name] for name in ("request_id", "reason", "meter") if said[name] is not None}
+    given = {name: reversal[name] for name in ("request_id", "reason", "meter") if reversal[name] is not None}
     data = json.dumps(given)
-    if said["quantity"] is not None:
+    if reversal["quantity"] is not None:
         # A JSON number with each digit: no float has been near it.
-        data = f'{data[:-1]}, "quantity": {said["quantity"]:f}}}'
-    envelope = {"specversion": "1.0", "type": TYPE, "source": said["source"], "id": said["id"]}
-    envelope |= {"subject": said["account"], "time": rfc3339(at)}
+        data = f'{data[:-1]}, "quantity": {reversal["quantity"]:f}}}'
+    envelope = {"specversion": "1.0", "type": TYPE, "source": reversal["source"], "id": reversal["id"]}
+    envelope |= {"subject": reversal["account"], "time": rfc3339(at)}
     return f'{json.dumps(envelope)[:-1]}, "data": {data}}}'.encode()
 
 

@@ -55,15 +55,15 @@ class PriceAttribute:
         return next((name for name, bound in self.bands if bound is None or quantity <= bound), None)
 
 
-def restored(said: Iterable[Any] | None) -> tuple[PriceAttribute, ...]:
-    """What `stored` said of each, or a configuration."""
-    return tuple(PriceAttribute(each) if isinstance(each, str) else _banded(each) for each in said or ())
+def restored(listed: Iterable[Any] | None) -> tuple[PriceAttribute, ...]:
+    """Attributes as `stored` gives them, or as a configuration lists them."""
+    return tuple(PriceAttribute(each) if isinstance(each, str) else _banded(each) for each in listed or ())
 
 
 def _banded(each: Mapping[str, Any]) -> PriceAttribute:
-    [(name, said)] = each.items()
-    of = [said["of"]] if isinstance(said["of"], str) else said["of"]
-    bounds = {band: None if bound is None else Decimal(bound) for band, bound in said["bands"].items()}
+    [(name, given)] = each.items()
+    of = [given["of"]] if isinstance(given["of"], str) else given["of"]
+    bounds = {band: None if bound is None else Decimal(bound) for band, bound in given["bands"].items()}
     return PriceAttribute.banded(name, of, bounds)
 
 

@@ -87,19 +87,24 @@ def described(path: Path) -> dict[str, Any]:
     return content
 
 
-def _delta(name: str, schema: pa.Schema, said: Mapping[str, Any]) -> str:
+def _delta(name: str, schema: pa.Schema, notes: Mapping[str, Any]) -> str:
     rows = [
-        (code(field.name), arrow_type(field.type), "yes" if field.nullable else "", cell(said["columns"][field.name]))
+        (
+            code(field.name),
+            arrow_type(field.type),
+            "yes" if field.nullable else "",
+            cell(notes["columns"][field.name]),
+        )
         for field in schema
     ]
     listed = table(("column", "type", "may be null", "meaning"), rows)
-    return f"### {code(name)}\n\n{cell(said['meaning'])} Key: {cell(said['key'])}.\n\n{listed}\n"
+    return f"### {code(name)}\n\n{cell(notes['meaning'])} Key: {cell(notes['key'])}.\n\n{listed}\n"
 
 
-def _postgres(columns: Sequence[Column], said: Mapping[str, Any]) -> Iterator[str]:
+def _postgres(columns: Sequence[Column], notes: Mapping[str, Any]) -> Iterator[str]:
     for full_name, found in groupby(columns, key=lambda column: column.full_name):
         of_table = list(found)
-        ours = said.get(full_name, {})
+        ours = notes.get(full_name, {})
         kind = " (view)" if of_table[0].is_view else ""
         keys = [code(column.name) for column in of_table if column.is_key]
         key = f" Key: {', '.join(keys)}." if keys else ""
@@ -108,7 +113,7 @@ def _postgres(columns: Sequence[Column], said: Mapping[str, Any]) -> Iterator[st
                 code(column.name),
                 cell(column.type.replace("timestamp with time zone", "timestamptz")),
                 "" if column.is_required or column.is_view else "yes",
-                cell(meaning_of(column, said)),
+                cell(meaning_of(column, notes)),
             )
             for column in of_table
         ]
@@ -117,11 +122,11 @@ def _postgres(columns: Sequence[Column], said: Mapping[str, Any]) -> Iterator[st
         yield f"### {code(full_name)}{kind}\n\n{meaning}{key}\n\n{listed}\n"
 
 
-def meaning_of(column: Column, said: Mapping[str, Any]) -> str:
+def meaning_of(column: Column, notes: Mapping[str, Any]) -> str:
     """What the file says of the table's column, else the database's own comment, else what it means anywhere."""
     name = column.name
-    own = said.get(column.full_name, {}).get("columns", {})
-    return str(own.get(name) or column.comment or said["common"]["columns"].get(name, ""))
+    own = notes.get(column.full_name, {}).get("columns", {})
+    return str(own.get(name) or column.comment or notes["common"]["columns"].get(name, ""))
 
 
 def arrow_type(kind: pa.DataType) -> str:

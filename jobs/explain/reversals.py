@@ -8,13 +8,13 @@ from typing import Any
 import polars as pl
 
 from jobs.explain.records import Tables
-from jobs.runtime.families import family
+from jobs.runtime.families import is_reversal
 from metering.contracts.reversals import METER, QUANTITY, REASON
 from metering.csv_lines import text_of
-from metering.vocabulary import Disposition, Family, UsageCause
+from metering.vocabulary import UsageCause
 
 _COLUMNS = ("lsn", "account", "request_id", "id", "source", "received_at", "logged_at", "type", "family", "disposition")
-_TOLD = ("account", "request_id", "lsn", "id", "source", "received_at")
+_SHOWN = ("account", "request_id", "lsn", "id", "source", "received_at")
 Row = Mapping[str, Any]
 
 
@@ -29,15 +29,14 @@ def reversals_of(tables: Tables, usage: pl.DataFrame, records: pl.DataFrame) -> 
     if records.is_empty() or not set(fields) <= set(stored.schema):
         return []
     rows = stored.by_lsn(records["lsn"], (*_COLUMNS, *fields))
-    is_accepted = pl.col("disposition") == Disposition.ACCEPTED.value
-    rows = rows.filter(is_accepted & (family() == Family.REVERSAL.value).fill_null(value=False))
+    rows = rows.filter(is_reversal())
     if rows.is_empty():
         return []
     taken = usage.filter(pl.col("cause") == UsageCause.REVERSED.value)
     taken = tables.usage.by_lsn(taken["lsn"], ("lsn", "account", "request_id", "logged_at"))
     return [
         {
-            **{name: row[name] for name in _TOLD},
+            **{name: row[name] for name in _SHOWN},
             "reason": row[REASON],
             "meter": row[METER],
             "quantity": row[QUANTITY],
@@ -51,9 +50,9 @@ def _explanation(row: Row, taken: pl.DataFrame) -> str:
     """What it takes back, and what came of it; `taken` (lsn, account, request_id, logged_at): what audits took back."""
     quantity, meter = row[QUANTITY], row[METER]
     what = "all" if meter is None else f"all {meter}" if quantity is None else f"{text_of(quantity)} {meter}"
-    said = f"event {row['id']} takes back {what} that request {row['request_id']} bills: {row[REASON]}"
+    sentence = f"event {row['id']} takes back {what} that request {row['request_id']} bills: {row[REASON]}"
     of_request = (pl.col("account") == row["account"]) & (pl.col("request_id") == row["request_id"])
     since = taken.filter(of_request & (pl.col("logged_at") >= row["logged_at"]))["lsn"].sort().to_list()
     if since:
-        return f"{said}; an audit has done so by usage {', '.join(map(str, since))}"
-    return f"{said}; the next audit does so, if the request bills anything and is within reach"
+        return f"{sentence}; an audit has done so by usage {', '.join(map(str, since))}"
+    return f"{sentence}; the next audit does so, if the request bills anything and is within reach"

@@ -36,7 +36,8 @@ def _reported(columns: Sequence[str]) -> pl.Expr:
 
     As for meters, a number below 0 is none (`quantities`).
     """
-    reported = [pl.when(said >= 0).then(said.cast(_TOTAL)) for said in map(pl.col, map(quantity_of, columns))]
+    quantities = map(pl.col, map(quantity_of, columns))
+    reported = [pl.when(quantity >= 0).then(quantity.cast(_TOTAL)) for quantity in quantities]
     total = reported[0].fill_null(Decimal(0))
     for each in reported[1:]:
         total += each.fill_null(Decimal(0))

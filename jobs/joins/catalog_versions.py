@@ -96,8 +96,8 @@ class Versions:
         )
 
     @property
-    def _told(self) -> list[pl.Expr]:
-        """Of what has ended nothing but when it began."""
+    def _unless_ended(self) -> list[pl.Expr]:
+        """The values of what has not ended; of what has, only when it began."""
         names = [name for name in ("version_lsn", *self.values) if name != BEGINS_US]
         return [pl.when(~_HAS_ENDED).then(name).alias(name) for name in names]
 
@@ -113,7 +113,7 @@ class Versions:
             strategy="backward",
             check_sortedness=False,
         )
-        return begun.with_columns(self._told).drop("effective_us", "ends_us", strict=False).sort("_row")
+        return begun.with_columns(self._unless_ended).drop("effective_us", "ends_us", strict=False).sort("_row")
 
     def _by_search(self, rows: pl.DataFrame) -> pl.DataFrame:
         """For who knows only some: all versions of each row's key are looked at."""
@@ -138,7 +138,7 @@ class Versions:
             .filter(is_known & has_begun)
             .sort(self.newest)
             .unique("_row", keep="last", maintain_order=True)
-            .with_columns(self._told)
+            .with_columns(self._unless_ended)
             .select("_row", "version_lsn", *self.values)
         )
 
@@ -167,7 +167,7 @@ class Versions:
             standing = last.filter(~(pl.col("_later") & pl.col("withdrawn")))
             known = standing.unique(begun, keep="last", maintain_order=True).filter(~pl.col("deleted"))
         newest = known.unique("_row", keep="last", maintain_order=True)
-        return newest.with_columns(self._told).select("_row", "version_lsn", *self.values)
+        return newest.with_columns(self._unless_ended).select("_row", "version_lsn", *self.values)
 
 
 def priced_models(models: pa.Array | pa.ChunkedArray) -> PricedModels:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from metering.vocabulary import EventType, Family
+from metering.vocabulary import Disposition, EventType, Family
 
 EARLIER = {
     EventType.REQUEST.value: Family.REQUEST.value,
@@ -23,3 +23,9 @@ def family() -> pl.Expr:
     """Of rows with `family` and `type`; null: of a type without a contract."""
     earlier = pl.col("type").replace_strict(EARLIER, default=None, return_dtype=pl.String)
     return pl.coalesce(pl.col("family"), earlier).alias("family")
+
+
+def is_reversal() -> pl.Expr:
+    """Whether a row of the journal (`family`, `type`, `disposition`, `request_id`) is a reversal that counts."""
+    is_accepted = (pl.col("disposition") == Disposition.ACCEPTED) & pl.col("request_id").is_not_null()
+    return is_accepted & (family() == Family.REVERSAL.value).fill_null(value=False)

@@ -17,9 +17,9 @@ from jobs.audit.recompute.expected import OUTCOME, PARTS, Pinned
 from jobs.joins.credits import CREDIT, CREDITS, KIND
 from jobs.joins.memory import KEY, REPORTED, Schema
 from jobs.joins.recovery import is_paired
-from jobs.runtime.families import family
+from jobs.runtime.families import is_reversal
 from metering.contracts.reversals import METER, QUANTITY
-from metering.vocabulary import Disposition, Family, Outcome
+from metering.vocabulary import Family, Outcome
 
 REVERSAL: dict[str, pl.DataType] = {METER: pl.String(), QUANTITY: REPORTED}
 """What is read of a reversal in the journal, beside what is read of all rows."""
@@ -27,12 +27,6 @@ _GROUPS: Schema = {**dict.fromkeys(KEY, pl.String), "group": pl.UInt32}
 _MEMBERS: Schema = {**_GROUPS, "lsn": pl.Int64}
 _CREDITS: Schema = {**_GROUPS, "meter": pl.String, "credit": CREDIT}
 Key = tuple[str, str]
-
-
-def is_reversal() -> pl.Expr:
-    """Whether a row of the journal is a reversal that counts."""
-    is_accepted = (pl.col("disposition") == Disposition.ACCEPTED) & pl.col("request_id").is_not_null()
-    return is_accepted & (family() == Family.REVERSAL.value).fill_null(value=False)
 
 
 def is_examined() -> pl.Expr:
