@@ -12,6 +12,7 @@ import psycopg
 import structlog
 from psycopg.rows import dict_row
 
+from jobs.runtime.postgres.session import Session
 from metering.api_keys import ApiKey, id_of, scopes_of
 from metering.instants import Clock
 from metering.vocabulary import Job
@@ -20,6 +21,8 @@ log = structlog.get_logger()
 
 READ_EVERY_SECONDS = 2.0
 """A key that is revoked is refused, and a new one taken, within twice this."""
+SILENT_AFTER_SECONDS = 3.0
+"""A session on which the server says nothing for so long is given up for another one."""
 STALE_AFTER_SECONDS = 300.0
 """Keys are valid as they were last read: while Postgres is unavailable nobody can revoke one. After this none is."""
 
@@ -74,12 +77,8 @@ class DatabasePoll:
     def _read(self) -> tuple[Mapping[str, ApiKey], Mapping[str, Any] | None]:
         try:
             if self._connection is None:
-                self._connection = psycopg.connect(
-                    self._postgres_url,
-                    autocommit=True,
-                    connect_timeout=2,
-                    row_factory=dict_row,
-                    application_name="weir-api",
+                self._connection = Session.to(
+                    self._postgres_url, "weir-api", silent_after_seconds=SILENT_AFTER_SECONDS, row_factory=dict_row
                 )
             keys = {row["key_id"]: _key(row) for row in self._connection.execute(_KEYS)}
             row = self._connection.execute(_CONFIG, [Job.INGESTION.value]).fetchone()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import socket
 import time
 from collections.abc import Mapping
@@ -124,3 +126,19 @@ def test_a_configuration_that_this_release_cannot_use_ends_no_reading(database: 
 
     start_ingestion(database)
     assert asyncio.run(keys()) == (True, False)
+
+
+def test_a_session_on_which_the_database_is_silent_is_given_up_so_that_keys_go_on_being_read(
+    bootstrap: str, database: str
+) -> None:
+    start_ingestion(database)
+    with serving(bootstrap, database) as server, psycopg.connect(database, autocommit=True) as administrator:
+        key = usable(server)
+        find = "SELECT pid FROM pg_stat_activity WHERE application_name = 'weir-api' AND datname = current_database()"
+        (frozen,) = (pid for (pid,) in administrator.execute(find))
+        os.kill(frozen, signal.SIGSTOP)
+        try:
+            key_store.revoke(database, key.split("_")[1], "test")
+            wait_until(lambda: server.post(OWN, b"", key).status == 401, "the revocation", 20, every_seconds=0.2)
+        finally:
+            os.kill(frozen, signal.SIGCONT)
