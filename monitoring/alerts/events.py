@@ -140,8 +140,8 @@ EVENTS = (
         f" / sum(increase(weir_join_outcomes_total[30m])) > {SUPERSEDED_SHARE}"
         f' and sum(increase(weir_join_outcomes_total{{outcome="superseded"}}[30m])) > {MIN_EVENTS}'
         # What came since is looked at by the next one.
-        ' unless on () time() - max(weir_audit_proved_timestamp_seconds{audited="anything"})'
-        f" < {AUDITED_SECONDS}",
+        ' and on () time() - max(weir_audit_proved_timestamp_seconds{audited="anything"})'
+        f" >= {AUDITED_SECONDS}",
         "Reports came after their request was decided, and no audit looked at them",
         "Within half an hour {{ $value | humanizePercentage }} of the outcomes were superseded: what these reports say"
         " is on no bill. Run `weir audit`.",
@@ -151,8 +151,9 @@ EVENTS = (
         "ReversalsWait",
         Severity.TICKET,
         f"sum(increase(weir_reversals_total[{TAKEN_BACK_SECONDS // 3_600}h])) > 0"
-        ' unless on () time() - max(weir_audit_proved_timestamp_seconds{audited="everything"})'
-        f" < {TAKEN_BACK_SECONDS}",
+        # Where billing does not run nobody says when it was audited: that it is away is another alert's matter.
+        ' and on () time() - max(weir_audit_proved_timestamp_seconds{audited="everything"})'
+        f" >= {TAKEN_BACK_SECONDS}",
         "Reversals came, and no audit of everything has taken back what they say",
         "{{ $value | humanize }} reversals of the last day wait for an audit: until then what they take back is on the"
         " bill. Run `weir audit`.",
