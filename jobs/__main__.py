@@ -21,6 +21,7 @@ from jobs.audit.period import Last, OccurredTo, OneDay, ReceivedFrom, period
 from jobs.runtime.config import Environment, variable_of
 from jobs.runtime.errors import ExitStatus, Fenced, Refused
 from jobs.runtime.postgres.address import SCHEMA_VARIABLE, in_schema
+from jobs.runtime.postgres.downgrade import downgrade
 from jobs.runtime.postgres.reader_role import PASSWORD_VARIABLE
 from jobs.runtime.postgres.schema import migrate as migrate_database
 from jobs.runtime.postgres.slot_log import slot_log_doubt
@@ -191,9 +192,23 @@ def rebuild(
         _end(ExitStatus.STOPPED)
 
 
+DownTo = Annotated[
+    str | None,
+    typer.Option(
+        "--down-to",
+        metavar="REVISION",
+        help="Bring it back to an earlier version's instead: what `alembic_version` had before the upgrade.",
+    ),
+]
+
+
 @app.command()
-def migrate() -> None:
-    """Bring the database's schema to this version's; WEIR_DASHBOARD_PASSWORD becomes the dashboard role's password."""
+def migrate(down_to: DownTo = None) -> None:
+    """Bring the database's schema to this version's; WEIR_DASHBOARD_PASSWORD becomes the dashboard role's password.
+
+    With `--down-to` an earlier version can be started again, unless something is stored that it would read wrongly. The
+    applications must be stopped.
+    """
     url = os.environ.get("WEIR_POSTGRES_URL")
     if not url:
         typer.echo(
@@ -210,6 +225,10 @@ def migrate() -> None:
         typer.echo(f"{SCHEMA_VARIABLE} {error}.", err=True)
         raise SystemExit(ExitStatus.BAD_CONFIGURATION) from None
     try:
+        if down_to is not None:
+            downgrade(url, down_to)
+            typer.echo(f"The database has the schema {down_to}. Start the version that it belongs to.")
+            return
         migrate_database(url, os.environ.get(PASSWORD_VARIABLE))
     except Refused as refusal:
         typer.echo(f"The database was not migrated: {refusal}.", err=True)

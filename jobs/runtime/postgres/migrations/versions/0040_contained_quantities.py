@@ -29,6 +29,8 @@ ALTER TABLE stragglers
     DROP COLUMN amount,
     DROP COLUMN contained_quantity,
     ADD COLUMN amount numeric GENERATED ALWAYS AS (quantity * unit_price) STORED;
+COMMENT ON COLUMN stragglers.amount IS
+    'quantity x unit_price, exact: no scale that rounds. Null without a price. Sums of it in numeric lose nothing.';
 COMMENT ON COLUMN usage_windows.price_version IS NULL;
 COMMENT ON COLUMN usage_days.price_version IS NULL;
 """

@@ -1,0 +1,123 @@
+"""The way back: the schema of an earlier version, as long as nothing is stored that it would read wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from alembic import command
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from alembic.util import CommandError
+
+from jobs.runtime.errors import Refused
+from jobs.runtime.postgres.schema import migrator
+
+OLDEST = "0037"
+"""Further back tables lose what later ones need."""
+
+_RUNNING = """
+SELECT string_agg(job, ', ' ORDER BY job)
+FROM jobs JOIN pg_stat_activity ON pid = owner_pid AND backend_start = owner_started_at
+"""
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a version before `revision` would bill or read wrongly: `found` is true while it is there."""
+
+    revision: str
+    found: str
+    sentence: str
+
+
+USES = (
+    Use(
+        "0040",
+        "EXISTS (SELECT FROM stragglers WHERE contained_quantity <> 0)"
+        " OR EXISTS (SELECT FROM usage_windows WHERE price_version <= 0)",
+        "usage was billed once by the more specific meter",
+    ),
+    Use(
+        "0040",
+        "EXISTS (SELECT FROM jobs WHERE job = 'ingestion' AND config ->> 'shipped_conventions' = 'true')",
+        "ingestion runs with shipped_conventions: true",
+    ),
+    Use(
+        "0042",
+        "EXISTS (SELECT FROM jobs WHERE job = 'joins' AND config ->> 'best_report_bills' = 'true')",
+        "joins runs with best_report_bills: true",
+    ),
+    Use(
+        "0042",
+        "EXISTS (SELECT FROM corrections WHERE cause = 'restated')"
+        " OR EXISTS (SELECT FROM stragglers WHERE cause = 'restated')",
+        "an audit has restated usage by a better report",
+    ),
+    Use(
+        "0043",
+        "EXISTS (SELECT FROM catalog.prices WHERE strpos(model, '{\"') > 1 OR right(model, 1) = '*')",
+        "catalog.prices has conditions, prefixes of models or aliases",
+    ),
+    Use("0044", "EXISTS (SELECT FROM taken_back_on_time)", "usage that came on time was replaced"),
+    Use(
+        "0048",
+        "EXISTS (SELECT FROM jobs WHERE job = 'ingestion' AND config #> '{reversal,sources}' <> 'null')",
+        "ingestion knows reversals",
+    ),
+    Use(
+        "0048",
+        "EXISTS (SELECT FROM corrections WHERE cause = 'reversed')"
+        " OR EXISTS (SELECT FROM stragglers WHERE cause = 'reversed')",
+        "an audit has taken usage back",
+    ),
+)
+
+
+def downgrade(url: str, revision: str) -> None:
+    """Bring the schema back to that of an earlier version, in one transaction: wholly or not at all.
+
+    `revision`: what `alembic_version` had before the upgrade, at the furthest OLDEST. Raises Refused for another one,
+    while an application runs, and where anything is stored that the earlier version would read wrongly.
+    """
+    with migrator(url) as config:
+        connection = config.attributes["connection"]
+        scripts = ScriptDirectory.from_config(config)
+        options = {"version_table_schema": config.attributes["schema"]}
+        applied = MigrationContext.configure(connection, opts=options).get_current_revision()
+        reached = _between(scripts, revision, applied)
+        driver = connection.connection.driver_connection
+        _refuse_running(driver)
+        if uses := [use.sentence for use in USES if use.revision in reached and _is_found(driver, use)]:
+            raise Refused(f"the version of schema {revision} cannot go on from here: {'; '.join(uses)}")
+        command.downgrade(config, revision)
+
+
+def _between(scripts: ScriptDirectory, revision: str, applied: str | None) -> set[str]:
+    """The revisions that go. Raises Refused where these are not some of those after OLDEST."""
+    if applied not in scripts.get_heads():
+        raise Refused("the database does not have this version's schema, so this version cannot bring it back")
+    later = set(_revisions(scripts, OLDEST))
+    if revision not in later | {OLDEST}:
+        raise Refused(f"{revision!r} is none of the schemas {OLDEST} to {max(later)}")
+    return set(_revisions(scripts, revision))
+
+
+def _revisions(scripts: ScriptDirectory, after: str) -> Iterator[str]:
+    try:
+        yield from (script.revision for script in scripts.iterate_revisions("head", after))
+    except CommandError as error:
+        raise Refused(str(error)) from None
+
+
+def _refuse_running(connection: psycopg.Connection[Any]) -> None:
+    (running,) = connection.execute(_RUNNING).fetchone() or (None,)
+    if running is not None:
+        raise Refused(f"stop the applications first ({running} runs): a driver of this version would write on")
+
+
+def _is_found(connection: psycopg.Connection[Any], use: Use) -> bool:
+    row = connection.execute(f"SELECT {use.found}").fetchone()
+    return row is not None and bool(row[0])

@@ -1,0 +1,157 @@
+"""The way back to an earlier version: its schema, to the column, unless it would read wrongly what is stored."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from alembic import command
+from psycopg.types.json import Jsonb
+
+from jobs.runtime.errors import Refused
+from jobs.runtime.postgres import migrations
+from jobs.runtime.postgres.downgrade import OLDEST, USES, downgrade
+from jobs.runtime.postgres.ownership import Ownership
+from jobs.runtime.postgres.schema import migrate, migrator, schema_is_current
+from laptop.database import program
+from tests.conftest import _named
+from tests.database_rows import write
+
+FILES = sorted((Path(migrations.__path__[0]) / "versions").glob("*.py"))
+REACHED = [file.name[:4] for file in FILES if file.name[:4] >= OLDEST]
+NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
+STAYS = re.compile(r"(corrections|stragglers)_cause_check|price_jumps_compared_with_check|^ALTER TABLE [a-z_.]+$")
+"""Which values may stand in a row: it costs nothing that more may, and that nobody has looked at each."""
+
+
+@contextmanager
+def empty_database(postgres_url: str) -> Iterator[str]:
+    name = f"test_{uuid4().hex}"
+    with psycopg.connect(_named(postgres_url, "postgres"), autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name} TEMPLATE template0")
+        yield _named(postgres_url, name)
+        server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def lines_of(url: str) -> list[str]:
+    """What there is, a line each; columns may stand in another order."""
+    dump = [str(program("pg_dump")), "--schema-only", "--no-owner", "--no-privileges", "--restrict-key=same", url]
+    dumped = subprocess.run(dump, capture_output=True, text=True, check=True).stdout
+    lines = (line.strip().rstrip(",") for line in dumped.splitlines())
+    return sorted(line for line in lines if line and not line.startswith("--") and not STAYS.search(line))
+
+
+@pytest.mark.parametrize("revision", REACHED[:-1])
+def test_the_schema_is_as_the_earlier_version_makes_it(postgres_url: str, database: str, revision: str) -> None:
+    with empty_database(postgres_url) as earlier:
+        with migrator(earlier) as config:
+            command.upgrade(config, revision)
+        wanted = lines_of(earlier)
+    as_it_was = lines_of(database)
+    downgrade(database, revision)
+    assert lines_of(database) == wanted
+    migrate(database)
+    assert schema_is_current(database)
+    assert lines_of(database) == as_it_was
+
+
+PRICE = {"plan": "p", "meter": "requests", "currency": "EUR", "unit_price": 1, "effective_from": NOW}
+STRAGGLER = {
+    "usage_lsn": 1,
+    "meter": "requests",
+    "decision": "drop",
+    "account": "a",
+    "request_id": "r",
+    "quantity": 2,
+    "event_time": NOW,
+    "window_start": NOW,
+    "received_at": NOW,
+    "late_seconds": 1,
+}
+WINDOW = {
+    "window_start": NOW,
+    "window_end": NOW,
+    "account": "a",
+    "model": "m",
+    "meter": "requests",
+    "quantity": 1,
+    "unit_price": 0,
+}
+
+
+def configured(database: str, job: str, config: dict[str, Any]) -> None:
+    row = {"job": job, "epoch": 1, "owner_pid": 1, "owner_started_at": NOW, "started_at": NOW, "state": "stopped"}
+    write(database, "jobs", {**row, "config": Jsonb(config)})
+
+
+def priced(database: str, model: str) -> None:
+    configured(database, "joins", {"price_attributes": ["operation"]})
+    write(database, "catalog.plans", {"plan": "p", "name": "P"})
+    write(database, "catalog.prices", {**PRICE, "model": model})
+
+
+PLANTED = {
+    "usage was billed once by the more specific meter": lambda at: write(
+        at, "usage_windows", {**WINDOW, "price_version": 0}
+    ),
+    "ingestion runs with shipped_conventions": lambda at: configured(at, "ingestion", {"shipped_conventions": True}),
+    "joins runs with best_report_bills": lambda at: configured(at, "joins", {"best_report_bills": True}),
+    "an audit has restated usage": lambda at: write(at, "stragglers", {**STRAGGLER, "cause": "restated"}),
+    "catalog.prices has conditions": lambda at: priced(at, 'm{"operation":"batch"}'),
+    "prefixes of models": lambda at: priced(at, "m-*"),
+    "usage that came on time was replaced": lambda at: write(
+        at, "taken_back_on_time", {"usage_lsn": 1, "meter": "requests"}
+    ),
+    "ingestion knows reversals": lambda at: configured(at, "ingestion", {"reversal": {"sources": []}}),
+    "an audit has taken usage back": lambda at: write(at, "stragglers", {**STRAGGLER, "cause": "reversed"}),
+}
+
+
+def test_each_use_that_stands_in_the_way_is_planted_below() -> None:
+    assert all(any(sentence in use.sentence for sentence in PLANTED) for use in USES)
+
+
+@pytest.mark.parametrize("sentence", PLANTED)
+def test_what_an_earlier_version_would_read_wrongly_stands_in_the_way(database: str, sentence: str) -> None:
+    PLANTED[sentence](database)
+    with pytest.raises(Refused, match=re.escape(sentence)):
+        downgrade(database, OLDEST)
+    assert schema_is_current(database)
+
+
+def test_what_an_earlier_version_reads_as_well_does_not(database: str) -> None:
+    write(database, "catalog.plans", {"plan": "p", "name": "P"})
+    write(database, "catalog.prices", {**PRICE, "model": "m"})
+    write(database, "usage_windows", {**WINDOW, "price_version": 7})
+    write(database, "stragglers", {**STRAGGLER, "cause": "stream"})
+    configured(database, "joins", {"best_report_bills": False})
+    configured(database, "ingestion", {"shipped_conventions": False, "reversal": {"sources": None}})
+    downgrade(database, OLDEST)
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT sum(quantity) FROM stragglers").fetchone() == (2,)
+        assert connection.execute("SELECT sum(unit_price) FROM catalog.prices").fetchone() == (1,)
+
+
+def test_while_an_application_runs_the_schema_stays(database: str) -> None:
+    ownership = Ownership.take("billing", database, {})
+    try:
+        with pytest.raises(Refused, match=re.escape("stop the applications first (billing runs)")):
+            downgrade(database, OLDEST)
+    finally:
+        ownership.connection.close()
+    downgrade(database, OLDEST)
+
+
+@pytest.mark.parametrize("revision", ["0036", "9999", "head", "-1", ""])
+def test_another_schema_than_those_since_the_oldest_is_refused(database: str, revision: str) -> None:
+    with pytest.raises(Refused, match=f"{OLDEST} to {REACHED[-1]}"):
+        downgrade(database, revision)
+    assert schema_is_current(database)
