@@ -78,7 +78,7 @@ ENTRIES = (
         "topics",
         Panel.RUN,
         "cli.topics",
-        "Make the topics that are missing, and check the settings of those that are there.",
+        "Create missing topics, and check the settings of existing ones.",
     ),
     Entry(
         "produce",
@@ -129,7 +129,7 @@ ENTRIES = (
         "conflicts",
         Panel.LOOK,
         "cli.conflicts",
-        "List conflicts: events with the source and id of an accepted one and another content, beside that one.",
+        "List conflicts: events with the source and id of an accepted event but different content, next to that event.",
     ),
     Entry(
         "types",
@@ -157,7 +157,7 @@ ENTRIES = (
         "Bill a past period with other prices or rules into a schema of its own, and list what differs.",
     ),
     Entry("catalog", Panel.CHANGE, "cli.catalog", "Change and list accounts, plans and prices."),
-    Entry("keys", Panel.CHANGE, "cli.keys", "Who may use the API."),
+    Entry("keys", Panel.CHANGE, "cli.keys", "Make, list, rotate and revoke API keys."),
     Entry(
         "stragglers",
         Panel.CHANGE,
