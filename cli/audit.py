@@ -39,14 +39,14 @@ def audit(
 ) -> None:
     """Recompute everything from the journal, append corrections where the cause is known, and prove the rest.
 
-    What differs for a known cause (an event accepted twice, a completion that came too late for its request, a price
-    that came late) gets signed rows of usage; it returns when they are in the windows. Anything else that differs is
-    told, and left as it is. --from selects by the time of receipt, --to by when things occurred; both are whole
-    minutes. What belongs together with something from before --from is left to an audit without it. Each audit but
-    a dry run is kept in the table audits, and shown by the dashboard.
+    Differences with a known cause (an event accepted twice, a completion that came too late for its request, a price
+    that came late) are corrected by signed rows of usage; the command returns when these are in the windows. Any
+    other difference is reported and left as it is. --from selects by time of receipt, --to by event time; both are
+    whole minutes. Requests with a part from before --from are left to an audit without it. Each audit but a dry run
+    is kept in the table audits and shown on the dashboard.
 
-    Exit status 0 when whatever differed had a known cause, else 1; where nothing could be examined it says why.
-    Applications run meanwhile: versions of the tables and one snapshot of the database are examined.
+    Exit status 0 if every difference had a known cause, else 1; if nothing could be examined it says why. The
+    applications may run meanwhile: the audit reads fixed versions of the tables and one snapshot of the database.
     """
     from deployment.asking import asking_database, asking_kafka
     from deployment.stack import running_deployment

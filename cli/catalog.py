@@ -58,10 +58,10 @@ def apply(
 ) -> None:
     """Upsert the file's rows, all or none, and return when joins prices with them. Rows that change keep your name.
 
-    Without --yes no price is stored that is 100 times above or below the one before it, or the median of its meter and
-    currency. Without --backdate nothing is stored that would change the price of usage of an ended month; usage that
-    had no price may get one. On a terminal you are asked, else the exit status is 1.
-    Exit status 2 for a file that is refused; 1 when joins does not have it in time (the catalog is stored then).
+    A price that is 100 times above or below the one before it, or the median of its meter and currency, needs --yes.
+    A change of what an ended month was billed needs --backdate; usage that had no price may get one without it. On a
+    terminal you are asked, otherwise the exit status is 1. Exit status 2 for a file that is refused; 1 if joins does
+    not have the change in time (it is stored all the same).
     """
     from catalog.closed_months import ClosedMonthsTouched
     from catalog.file import CatalogFileError, load_catalog_file
@@ -90,7 +90,7 @@ def apply(
 
 @catalog.command()
 def connector(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
-    """Print, as JSON, what another Kafka Connect must be told to capture the catalog: for whoever runs one already.
+    """Print the JSON configuration with which your own Kafka Connect captures the catalog.
 
     Its workers need Debezium's connector for Postgres, JSON converters without schemas, and the password in the
     environment variable WEIR_CAPTURE_PASSWORD, by Kafka's EnvVarConfigProvider named `env`.
@@ -108,11 +108,11 @@ def connector(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
 
 @catalog.command()
 def reconcile(*, timeout: TimeoutOption = 60.0, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
-    """Send joins the catalog again where it differs: after a replication slot was lost, or changes were rejected.
+    """Send joins the catalog again where the two differ: after a replication slot was lost, or changes were rejected.
 
-    What is gone stands in no snapshot: it is deleted once more, and ends now. Since when it is gone nobody knows, and
-    until now usage was priced by it.
-    Exit status 1 when joins does not have what was committed before in time (nothing is done then).
+    A row that was deleted meanwhile is in no snapshot: it is deleted again and ends now, because nobody knows when it
+    was deleted, and usage was priced by it until now. Exit status 1 if joins does not have in time what was committed
+    before (nothing is done then).
     """
     from catalog.reconciliation import delete_missing, missing_deletions, publish_differences
     from cli.progress import telling

@@ -88,9 +88,9 @@ def contracts(
 ) -> None:
     """List what each account pays for a unit of each meter, now or at another instant.
 
-    --at asks what is in force at another instant: for what is announced, or was. What usage was priced with, `weir
-    explain` shows. `in_force_until` is when the next price begins, this one or the account ends, or the account
-    changes; an account is listed from `account_from` on.
+    --at lists what is in force at another instant, past or future. `weir explain` shows what usage was priced with.
+    `in_force_until` is when the next price begins, this price or the account ends, or the account changes; an account
+    is listed from `account_from` on.
     """
     from deployment.stack import running_deployment
 

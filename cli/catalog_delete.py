@@ -53,11 +53,11 @@ def price(
     wait: WaitOption = True,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """End a price: usage from then on has none, until another begins. A price that has not begun is withdrawn.
+    """End a price: usage from then on has no price, until another begins. A price that has not begun is withdrawn.
 
-    As of an earlier moment it takes the price from usage that has it already, with the next `weir audit`; in ended
-    months only with --backdate.
-    Exit status 1 where there is no such price, or when joins does not have it in time (it is deleted then).
+    With --at in the past, the next `weir audit` takes the price off usage that has it already; in ended months only
+    with --backdate. Exit status 1 if there is no such price, or if joins does not have the change in time (it is made
+    all the same).
     """
     key = {"plan": plan, "model": model, "meter": meter, "currency": currency, "effective_from": effective_from}
     _delete_row(CatalogTopic.PRICES, key, _Asked(at, author(by), backdate, timeout if wait else None, data_dir))
@@ -77,11 +77,11 @@ def alias(
     wait: WaitOption = True,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """End an alias: usage from that moment on has no price by it, nor by the one before, until another begins.
+    """End an alias: usage from then on has no price by it or by an earlier alias, until another begins.
 
-    As of an earlier moment it takes the price from usage that has it already, with the next `weir audit`; in ended
-    months only with --backdate.
-    Exit status 1 where there is no such alias, or when joins does not have it in time (it is deleted then).
+    With --at in the past, the next `weir audit` takes the price off usage that has it already; in ended months only
+    with --backdate. Exit status 1 if there is no such alias, or if joins does not have the change in time (it is made
+    all the same).
     """
     try:
         text = PricedModel.alias(name, model).text
@@ -105,10 +105,10 @@ def account(
 ) -> None:
     """End an account: usage from that moment on has no plan, so no price and no currency. What is billed stays.
 
-    As of an earlier moment the next `weir audit` takes the price from usage since, in ended months only with
+    With --at in the past, the next `weir audit` takes the price off usage since then; in ended months only with
     --backdate.
 
-    Exit status 1 where there is no such account, or when joins does not have it in time (it is deleted then).
+    Exit status 1 if there is no such account, or if joins does not have the change in time (it is made all the same).
     """
     asked = _Asked(at, author(by), backdate, timeout if wait else None, data_dir)
     _delete_row(CatalogTopic.ACCOUNTS, {"account": name}, asked)
@@ -118,7 +118,7 @@ def account(
 def plan(
     name: Annotated[str, typer.Argument(metavar="PLAN", help="Its name.")], *, data_dir: DataDir = DEFAULT_DATA_DIR
 ) -> None:
-    """Remove a plan that no account has and no price is of. Exit status 1 while one does."""
+    """Remove a plan that no account and no price uses. Exit status 1 if one does."""
     from catalog.deletion import delete_plan
     from deployment.stack import running_deployment
 

@@ -44,9 +44,9 @@ def jumps(
 ) -> None:
     """List prices 100 times above or below another that nobody has confirmed: what they bill, and who stored them.
 
-    `other_price` is what `compared_with` says: the price that it replaced, the one before it, that of its model without
-    conditions, or the median of its meter and currency. `weir catalog confirm-price` confirms one; a price that is
-    changed or deleted is none any more.
+    `compared_with` says what `other_price` is: the price that it replaced, the one before it, that of its model
+    without conditions, or the median of its meter and currency. `weir catalog confirm-price` confirms a price;
+    changing or deleting it takes it off this list.
     """
     from deployment.stack import running_deployment
 
@@ -64,9 +64,10 @@ def confirm_price(
     by: ByOption = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Confirm a price that is 100 times above or below another, by name: the alert PriceJump ends.
+    """Confirm a price that is 100 times above or below another, with your name: the alert PriceJump ends.
 
-    It is billed as it is, confirmed or not. Exit status 1 where `weir catalog jumps --all` has no such price.
+    The price is in force whether or not it is confirmed. Exit status 1 if `weir catalog jumps --all` does not list
+    it.
     """
     from catalog.price_jumps import confirm
     from deployment.stack import running_deployment

@@ -85,10 +85,10 @@ def conflicts(
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """List conflicts: events with the source and id of an accepted one and another content, beside that one.
+    """List conflicts: events with the source and id of an accepted event but different content, next to that event.
 
-    The first is billed, the conflict is not. --from and --to select by the time of receipt of the conflict. The table
-    shows the first 200 characters of both values; JSON and CSV hold all of them.
+    The accepted event is billed, the conflict is not. --from and --to select by the time of receipt of the conflict.
+    The table shows the first 200 characters of both values; JSON and CSV hold all of them.
     """
     from cli.journal_table import open_journal
     from deployment.stack import running_deployment

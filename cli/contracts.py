@@ -39,15 +39,15 @@ def check(
     contract: ContractOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Judge events as ingestion would, without sending them: which are valid, and what the others break, and where.
+    """Validate events as ingestion would, without sending them: which are valid, and what the others break, and where.
 
-    A type without a contract is valid: such events are kept and counted, and on no bill. What depends on when an event
-    is received is not judged: whether it is too_old or future then, and whether it repeats another. A record is
-    too_large above the default of max_record_bytes.
+    An event of a type without a contract is valid: it is kept and counted, but on no bill. What depends on the time
+    of receipt is not checked: whether the event is too_old, future or a duplicate. A record is too_large above the
+    default of max_record_bytes.
 
-    Of a valid event `unread` lists what no contract reads, and `hint` says when it reports no token or other quantity
-    at all, or which type was probably meant. A blank line is no event.
-    Exit status 0 when all are valid, 1 when some are not, 2 for a document that is no contract.
+    For a valid event, `unread` lists the members that no contract reads, and `hint` says if it reports no quantity at
+    all, or which type was probably meant. Blank lines are skipped. Exit status 0 if all events are valid, 1 if some
+    are not, 2 for a document that is not a contract.
     """
     from cli.judged_lines import COLUMNS, INVALID, JudgedLines
 
@@ -60,9 +60,9 @@ def check(
 
 @contracts.command("list")
 def list_(*, contract: ContractOption = None, form: FormatOption = Format.TABLE) -> None:
-    """List the contracts that hold, field by field: where it stands in an event, what it holds, which column it fills.
+    """List the contracts in force, field by field: where it is in an event, its type, and which column it fills.
 
-    Those that Weir ships, and those of --contract. Exit status 2 for a document that is no contract.
+    It lists those that Weir ships and those of --contract. Exit status 2 for a document that is not a contract.
     """
     rows = (row for _, each in sorted(_in_force(contract).items()) for row in field_rows(each))
     print_rows(rows, FIELD_COLUMNS, form)

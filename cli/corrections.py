@@ -70,9 +70,8 @@ def corrections(
 ) -> None:
     """List corrections: what a closed window was, what it became, and the rows of usage that did it.
 
-    What a window was when it closed and its corrections make what it is now, to the last digit: what `weir usage`
-    shows, where something is left.
-    `decision` is that of the straggler that it is, or that it takes back. --from and --to select by window start.
+    A window's value when it closed, plus its corrections, is its value now in `weir usage`, to the last digit.
+    `decision` is that of the straggler that the correction bills or takes back. --from and --to select by window start.
     """
     from deployment.stack import running_deployment
 

@@ -121,8 +121,8 @@ def _dead_letters(
     r"""List dead letters: records that were rejected, with the reason, the broken rule, and the value as received.
 
     --from and --to select by the time of receipt. Bytes that are not UTF-8 are printed as \xNN. The table shows the
-    first 200 characters of a value; JSON and CSV hold all of it. came_back_as is the lsn of the accepted row, where one
-    was sent again (`weir dead-letters replay`).
+    first 200 characters of a value; JSON and CSV hold all of it. came_back_as is the lsn of the accepted row if the
+    record was sent again (`weir dead-letters replay`).
     """
     from cli.journal_table import open_journal
     from deployment.stack import running_deployment

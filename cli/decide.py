@@ -89,11 +89,11 @@ def approve(
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Bill stragglers that wait, and print them as they are then: each changes its window, once.
+    """Bill waiting stragglers, each once, and print them as they are afterwards.
 
-    What corrects them is decided with them. The first decision that counts holds; the same one again changes nothing.
-    Exit status 1 when one was decided otherwise or waits no more (nothing is decided then), or is not billed in time
-    (it will be). --all leaves out what is past its deadline.
+    Their corrections are decided with them. The first decision counts; repeating it changes nothing. Exit status 1 if
+    one was decided otherwise or no longer waits (nothing is decided then), or is not billed in time (it will be).
+    --all leaves out those past their deadline.
     """
     asked = asked_of(usage_lsn, meter, account, everything=everything)
     _decide(asked, decision_text(Decision.APPROVE, reason, by), timeout, form, data_dir)
@@ -111,9 +111,9 @@ def reject(
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Leave stragglers that wait off every bill, for good, and print them as they are then.
+    """Leave waiting stragglers off every bill for good, and print them as they are afterwards.
 
-    As `approve`, which says what else holds.
+    All else is as with `approve`.
     """
     asked = asked_of(usage_lsn, meter, account, everything=everything)
     _decide(asked, decision_text(Decision.REJECT, reason, by), timeout, form, data_dir)

@@ -38,7 +38,7 @@ def demo(
     events: EventsOption = 20_000,
     seed: SeedOption = None,
     leave: Annotated[
-        bool, typer.Option("--exit", help="Stop everything at the end; so it is without a terminal or with CI=true.")
+        bool, typer.Option("--exit", help="Stop everything at the end; the default without a terminal or with CI=true.")
     ] = False,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:

@@ -90,10 +90,9 @@ def _journal(
 ) -> None:
     """Show that every record has exactly one row: offsets read = absent + accepted + rejected + duplicate + conflict.
 
-    Rows that `weir retain` has removed are counted, too. came_back: how many of the accepted are dead letters that were
-    sent again.
-    `residual` is the number of missing rows (below 0: of rows too many) and must be 0.
-    Absent offsets are proved to hold no record.
+    Rows that `weir retain` removed are counted, too. came_back counts the accepted rows that are dead letters sent
+    again. `residual` is the number of missing rows (negative: surplus rows) and must be 0. Absent offsets are proved
+    to hold no record.
     """
     if context.invoked_subcommand is not None:
         return

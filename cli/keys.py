@@ -18,7 +18,7 @@ from metering.instants import rfc3339
 if TYPE_CHECKING:
     from api.key_store import NewKey
 
-keys = typer.Typer(no_args_is_help=True, help="Who may use the API.")
+keys = typer.Typer(no_args_is_help=True, help="Make, list, rotate and revoke API keys.")
 KeyArgument = Annotated[str, typer.Argument(metavar="ID", help="The key's id, as `weir keys list` has it.")]
 
 
@@ -34,7 +34,7 @@ ShownOption = Annotated[Shown, typer.Option("--format", help="How to print the n
 
 @keys.callback()
 def _keys() -> None:
-    """Who may use the API."""
+    """Make, list, rotate and revoke API keys."""
 
 
 @keys.command()
@@ -63,7 +63,7 @@ def create(
     form: ShownOption = Shown.TEXT,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Make a key. It is shown once, and nowhere kept: only its SHA-256 is stored.
+    """Make a key. It is shown once: Weir stores only its SHA-256.
 
     Send it as `Authorization: Bearer weir_…`. It can be used within a few seconds.
     """
@@ -90,7 +90,7 @@ def create(
 
 @keys.command("list")
 def list_(*, form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
-    """List all keys: what each may do, and whether it holds. What opens the API is not among it."""
+    """List all keys: what each may do, and whether it is valid. The secrets are not listed."""
     from api import key_store
     from deployment.stack import running_deployment
 
@@ -111,7 +111,7 @@ def rotate(
     form: ShownOption = Shown.TEXT,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Make a new key that may do what this one may, and let this one end. Exit status 1 where there is none."""
+    """Make a new key with the same permissions, and let this one expire. Exit status 1 if there is no such key."""
     from api import key_store
     from deployment.stack import running_deployment
 
@@ -121,7 +121,7 @@ def rotate(
 
 @keys.command()
 def revoke(key: KeyArgument, *, by: ByOption = None, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
-    """End a key: within 5 s it is refused everywhere. Exit status 1 where there is none."""
+    """Revoke a key: within 5 s it is refused everywhere. Exit status 1 if there is no such key."""
     from api import key_store
     from deployment.stack import running_deployment
 

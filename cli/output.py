@@ -34,7 +34,7 @@ class Format(StrEnum):
 
 FormatOption = Annotated[Format, typer.Option("--format", help="What to print: a table, JSON, or CSV.")]
 LimitOption = Annotated[
-    int | None, typer.Option(min=1, help="Print at most this many rows, and say when there are more.")
+    int | None, typer.Option(min=1, help="Print at most this many rows, and say if there are more.")
 ]
 
 

@@ -26,8 +26,8 @@ def produce(
 ) -> None:
     """Send CloudEvents to `events`, one a line, unchanged and keyed by their subject. Blank lines are skipped.
 
-    Says how many the broker acknowledged and which it refused. Exit status 1 if any was refused. Whether an event is
-    valid is ingestion's to say: see `weir dead-letters`, and before you send it `weir contracts check`.
+    Prints how many the broker acknowledged and which it refused. Exit status 1 if any was refused. Ingestion decides
+    whether an event is valid: see `weir dead-letters`, or run `weir contracts check` before you send it.
     """
     from deployment.kafka_client import kafka_client
     from deployment.stack import running_deployment

@@ -37,12 +37,12 @@ def rebuild(
 ) -> None:
     """Make an application's tables in Postgres again, from usage (billing) or the journal (sessionization).
 
-    By the rules that held at each row, and with what people decided: the same windows, days, stragglers, corrections
-    and sessions, to the last digit. One transaction: until it ends the old rows are read, and whatever ends it before
-    changes nothing. The application's driver is followed, and goes on with the new tables. Whoever follows `windows`
-    and `corrections` is sent all of them again, windows with higher versions.
+    It applies the rules that were in force at each row, and all manual decisions, so the windows, days, stragglers,
+    corrections and sessions are the same to the last digit. It is one transaction: readers see the old rows until it
+    ends, and if it fails nothing has changed. The running driver goes on with the new tables. Consumers of `windows`
+    and `corrections` get all of them again, windows with higher versions.
 
-    Exit status 3 where that cannot be done: days of the table are gone, or nobody knows what decided.
+    Exit status 3 if that is impossible: days of the table are gone, or the rules that decided are unknown.
     """
     from deployment.asking import asking_database
     from deployment.stack import running_deployment

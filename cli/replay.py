@@ -60,12 +60,12 @@ def replay(
 ) -> None:
     """Bill a past period with other prices or rules into a schema of its own, and list what differs.
 
-    As a live stack started with them would show it; where audits have put something right, as after an audit. A price
-    of --catalog takes the place of the one with the same plan, model, meter, currency and effective_from, or is added;
-    an account that of all that was ever said of it. Time-outs, grace, late policies, `hold` and meters are those of
-    --config for the whole period. What people decided about stragglers holds where they wait in the replay, too.
+    The result is what a live stack with these prices and rules would show after an audit. A price of --catalog
+    replaces the one with the same plan, model, meter, currency and effective_from, or is added; an account replaces
+    its whole history. Timeouts, grace, late policies, `hold` and meters are those of --config for the whole period.
+    Manual decisions about stragglers apply where these also wait in the replay.
 
-    Windows that differ are listed, and the money of each account; JSON has both. Nothing live is touched.
+    It lists the windows that differ, and the money of each account; JSON has both. Nothing live changes.
     """
     from deployment.asking import asking_database
     from deployment.stack import running_deployment

@@ -21,10 +21,10 @@ def restamp(
     timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait until ingestion has done it.")] = 60.0,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Ignore the stamps of a broker whose clock was wrong: its records count as received with the one before them.
+    """Ignore timestamps of a broker whose clock was wrong: its records count as received with the one before them.
 
-    Only for records that are not in the journal yet; the journal notes which they were. Without this, ingestion waits
-    until the time of their stamps has come. Exit status 1 when ingestion is not done in time: it does it later.
+    Only for records that are not in the journal yet; the journal keeps which they were. Without this, ingestion waits
+    until the time of their timestamps has come. Exit status 1 if ingestion has not done it in time: it does it later.
     """
     import psycopg
 

@@ -56,9 +56,9 @@ def shortened(row: Row) -> Row:
 def rules(*, form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
     """List the decision rules (timeouts, grace, horizons, gaps, late policies), each from the row on where it applies.
 
-    A change never moves the past: rows before its `from_lsn` stay as the line above decided. What decided before a
-    job's first line is unknown, unless that line is from lsn 1. What ended by `closed_before` was closed under an
-    earlier line, and stays closed. Of contracts the table has the types; JSON and CSV hold all of each.
+    A change never moves the past: rows before its `from_lsn` stay as the line above decided. Before a job's first
+    line the rules are unknown, unless that line starts at lsn 1. What ended by `closed_before` was closed under an
+    earlier line and stays closed. The table shows only the types of contracts; JSON and CSV hold the whole contracts.
     """
     from deployment.stack import running_deployment
 

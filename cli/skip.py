@@ -38,11 +38,11 @@ def skip(
     timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait until ingestion has done it.")] = 60.0,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Skip a record that crashes ingestion again and again: it becomes a dead letter, and is not judged.
+    """Skip a record that keeps crashing ingestion: it becomes a dead letter without being validated.
 
-    Only for a record that is not in the journal yet. It is on no bill, and a change of the catalog is in force nowhere;
-    its value is kept. Exit status 1 when ingestion
-    is not done in time (it does it later), or was already working on the record (then it was not skipped).
+    Only for a record that is not in the journal yet. Its value is kept, but it is on no bill, and a change of the
+    catalog does not take effect. Exit status 1 if ingestion has not done it in time (it does it later), or was
+    already working on the record (then it was not skipped).
     """
     from cli.journalled import wait_until_journalled
     from deployment.positions import Positions, beginnings, describe, ends

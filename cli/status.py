@@ -39,9 +39,9 @@ COLUMNS = (
 def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
     """Show each application: state, records and seconds behind, last batch, restarts.
 
-    `unpublished_changes` of billing are stored but not in their topics: corrections, and minutes of an account in which
-    windows changed, for whoever follows. Beside the table it says how far behind the catalog's changes are,
-    what was deleted from it and not captured, and what joins has otherwise.
+    `unpublished_changes` counts what billing has stored but not yet published to its topics: corrections, and the
+    minutes in which an account's windows changed. Below the table it says how far behind the capture of the catalog
+    is, which deletions were not captured, and where joins differs from the catalog.
 
     Exit status 0 when everything runs, else 1.
     """

@@ -82,10 +82,10 @@ def _stragglers(
 ) -> None:
     """List stragglers: usage received after the end of its window and the grace.
 
-    `correct`, `approve`: the window was changed by this quantity and amount; `drop`, `reject`: it would have been;
-    `hold`: it waits until `approve`, `reject`, or `hold_until`, and nobody is billed for it. Without `decided_by` the
-    policy decided, or the deadline (`decided_at`). `late_seconds` counts from the window's end. Of another cause than
-    `stream`: what takes such a row back, or its place; it is decided with it. --from and --to select by window start.
+    `correct` and `approve`: this quantity and amount were added to the window; `drop` and `reject`: they were left
+    out; `hold`: nobody is billed until `approve`, `reject` or `hold_until`. Without `decided_by` the policy decided,
+    or the deadline (`decided_at`). `late_seconds` counts from the window's end. Rows with another cause than `stream`
+    take such a row back or replace it, and are decided with it. --from and --to select by window start.
     """
     if context.invoked_subcommand is not None:
         return

@@ -16,9 +16,9 @@ POLL_SECONDS = 1.0
 def topics(
     *, timeout: Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait for the brokers.")] = 60.0
 ) -> None:
-    """Make the topics that are missing, and check the settings of those that are there.
+    """Create missing topics, and check the settings of existing ones.
 
-    The brokers are those of WEIR_KAFKA_BOOTSTRAP. Exit status 1 when a topic would make bills wrong; settings that
+    It connects to WEIR_KAFKA_BOOTSTRAP. Exit status 1 if a topic's settings would make bills wrong; settings that
     only put events at risk are printed.
     """
     from deployment.stack import KAFKA_VARIABLE

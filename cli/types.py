@@ -26,7 +26,7 @@ def types(
 ) -> None:
     """List the event types that Weir does not know: a typo, or a version that is newer than this Weir.
 
-    Their events are in the journal, and on no bill.
+    Their events are in the journal, but on no bill.
     """
     from deployment.stack import running_deployment
 

@@ -194,12 +194,12 @@ def _usage(
 
     --from and --to select windows by their start. `quantity` is what was reported, `billed_quantity` what of it has a
     price, `free_quantity` what of that has the price 0, `amount` what it costs, and `unpriced_quantity` what no price
-    matched. The rest another meter bills: of 2,006 input tokens 86 are billed, where 1,920 were cached and those have a
-    price of their own. Windows are open, closing (inside grace), closed, or corrected (closed, and changed since).
+    matched. Another meter bills the rest: of 2,006 input tokens, 86 are billed if 1,920 were cached and cached tokens
+    have their own price. Windows are open, closing (inside grace), closed, or corrected (closed, and changed since).
 
-    `unmetered_requests` says how many requests were decided without a report of the meter, where one is expected. What
-    an audit corrects later it does not take back. Without meter in --group-by one request counts for each meter that it
-    lacks. By dimensions it is null.
+    `unmetered_requests` counts requests that were decided without a quantity that the meter expects. Later
+    corrections do not lower it. Without meter in --group-by a request counts once for each meter that it lacks. With
+    dimensions it is null.
 
     A dimension is a column like `account`, null where usage has none. An account's day has room for 10,000
     combinations of dimensions; the usage of all further ones is in rows where `is_other` is true and the dimensions

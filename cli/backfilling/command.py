@@ -39,11 +39,11 @@ def backfill(
 ) -> None:
     """Send events of the past, before or beside live traffic; each counts once, however often it is sent.
 
-    Lateness and the accept window are judged by when an event was received first: its extension `receivedtime`, else
-    its `time`; in Parquet, with the event in the column `value`, the column `first_received_at` or `received_at`. This
-    is believed of sources in jobs.ingestion.backfill alone. Several files are sent side by side in the order of these
-    instants: a request and its completion must arrive within the completion timeout. What ingestion, as it is
-    configured now, would reject is not sent but listed. Whether an event repeats another, only ingestion says.
+    Lateness and the accept window go by when an event was first received: its extension `receivedtime`, else its
+    `time`; in Parquet, with the event in the column `value`, the column `first_received_at` or `received_at`. Only
+    sources in jobs.ingestion.backfill are trusted to say so. Several files are merged in the order of these instants,
+    because a request and its completion must arrive within the completion timeout. Events that ingestion would reject
+    by its present configuration are listed, not sent. Only ingestion knows whether an event is a duplicate.
 
     Exit status 1 when some were not sent or were refused by the broker; all others are sent.
     """

@@ -60,10 +60,10 @@ def replay(
 ) -> None:
     """Send dead letters again, each once, as they were received or as SCRIPT edits them.
 
-    What comes back is judged by when its record was received first: it is as late as it was then. One that came back
-    is not sent again, and of one that is sent twice only one is accepted, whatever was made of it. What ingestion, as
-    it is configured now, would reject again is not sent but listed. Whether an event repeats another, only ingestion
-    says. SCRIPT runs once; if it fails, nothing is sent. Those that were sent are counted, all others are listed.
+    Each is judged by when its record was first received, so it is as late as it was then. A record that was accepted
+    this way is not sent again; of two copies only one is accepted, however they were edited. Events that ingestion
+    would reject again by its present configuration are listed, not sent. Only ingestion knows whether an event is a
+    duplicate. SCRIPT runs once; if it fails, nothing is sent. Sent records are counted, all others listed.
 
     Exit status 1 when some would be rejected, cannot be sent, or were refused by the broker; all others are sent.
     """

@@ -71,8 +71,8 @@ def explain(
 ) -> None:
     """Explain a number, or what became of a record: line, windows, usage, outcomes, and the records as received.
 
-    With every quantity x unit price = amount, the version of the price, and the record that told it. An ID is looked
-    for in what was received in the last 35 days, or from --from to --to. Exit status 1 where nothing is known of it.
+    It shows each quantity x unit price = amount, the version of the price, and the record that set it. It searches
+    for an ID in what was received in the last 35 days, or from --from to --to. Exit status 1 if nothing is found.
     """
     from cli.explain.printing import print_explanation
     from cli.explain.question import Question, explanation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import streamlit as st
 
@@ -12,8 +13,12 @@ from dashboard.queries.alerts import Alert, read_firing
 from dashboard.wording import instant, span
 
 REFRESH_SECONDS = 3
+MAX_SHOWN = 10
+"""Alerts of one card; the others are counted."""
 
 _SEVERITIES = {"page": (":material/notifications_active:", "red"), "ticket": (":material/assignment:", "orange")}
+_OF_ALL = ("namespace", "release", "pod", "container", "endpoint", "instance", "prometheus")
+"""Labels that say where something runs, not what it is about."""
 _STATES = {
     "firing": (":material/local_fire_department:", "red"),
     "pending": (":material/hourglass_top:", "orange"),
@@ -39,19 +44,48 @@ def _judge(alerts: tuple[Alert, ...]) -> Freshness:
 
 
 def show_alerts(alerts: Sequence[Alert]) -> None:
-    """Draw alerts as cards: state, severity, what it means, since when, and the way to its runbook."""
-    now = current_time()
+    """Draw a card for all alerts of one name and state: what it means, its runbook, and each one with its labels."""
+    by_card: dict[tuple[str, str, str], list[Alert]] = {}
     for alert in alerts:
+        by_card.setdefault((alert.name, alert.state, alert.severity), []).append(alert)
+    now = current_time()
+    for members in by_card.values():
         with st.container(border=True):
-            icon, color = _STATES[alert.state]
-            sign, hue = _SEVERITIES.get(alert.severity, (":material/info:", "gray"))
-            st.markdown(
-                f"**{alert.name}** &nbsp; :{color}-badge[{icon} {alert.state}] :{hue}-badge[{sign} {alert.severity}]"
-            )
-            st.markdown(alert.summary or alert.description)
-            if alert.summary and alert.description:
-                st.caption(alert.description)
-            labels = " · ".join(f"{name} {value}" for name, value in alert.labels if name in ("job", "meter", "source"))
-            since = f"Since {instant(alert.since)} UTC, {span(now - alert.since)}"
-            runbook = f" · [Runbook]({alert.runbook_url})" if alert.runbook_url else ""
-            st.markdown(f":small[{since}{f' · {labels}' if labels else ''}{runbook}]")
+            _card(members, now)
+
+
+def _card(alerts: Sequence[Alert], now: datetime) -> None:
+    first = alerts[0]
+    icon, color = _STATES[first.state]
+    sign, hue = _SEVERITIES.get(first.severity, (":material/info:", "gray"))
+    count = f" :gray-badge[{len(alerts):,} of them]" if len(alerts) > 1 else ""
+    st.markdown(
+        f"**{first.name}** &nbsp; :{color}-badge[{icon} {first.state}] :{hue}-badge[{sign} {first.severity}]{count}"
+    )
+    summaries, descriptions = ({text(alert) for alert in alerts} for text in (_summary, _description))
+    for common, show in ((summaries, st.markdown), (descriptions - summaries, st.caption)):
+        if len(common) == 1 and common != {""}:
+            show(*common)
+    runbook = f"[Runbook]({first.runbook_url})" if first.runbook_url else ""
+    lines = []
+    for alert in alerts[:MAX_SHOWN]:
+        labels = " · ".join(f"{name} {value}" for name, value in alert.labels if name not in _OF_ALL)
+        own = _summary(alert) if len(summaries) > 1 else _description(alert) if len(descriptions) > 1 else ""
+        since = f"Since {instant(alert.since)} UTC, {span(now - alert.since)}"
+        lines.append(" · ".join(part for part in (own, labels, since) if part))
+    if (left := len(alerts) - MAX_SHOWN) > 0:
+        lines.append(f"and {left:,} more")
+    if len(lines) == 1:
+        st.markdown(f":small[{' · '.join(part for part in (*lines, runbook) if part)}]")
+        return
+    st.markdown("\n".join(f"- :small[{line}]" for line in lines))
+    if runbook:
+        st.markdown(f":small[{runbook}]")
+
+
+def _summary(alert: Alert) -> str:
+    return alert.summary or alert.description
+
+
+def _description(alert: Alert) -> str:
+    return alert.description

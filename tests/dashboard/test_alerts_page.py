@@ -92,6 +92,31 @@ def test_a_firing_alert_shows_severity_meaning_and_runbook_and_disappears(open_p
     assert NAME not in texts(page.run())
 
 
+def test_alerts_of_one_name_are_one_card_that_lists_each(open_page: Pages, answers: Answers) -> None:
+    for number in range(22):
+        labels = {"alertname": NAME, "severity": "page", "meter": f"meter-{number:02}", "instance": "10.0.0.1:9090"}
+        answers.firing.append({**alert(), "labels": labels})
+    answers.firing.append({**alert(), "labels": {"alertname": "DeadLetters", "severity": "ticket"}})
+    shown = texts(open_page("alerts"))
+    assert re.findall(r"\*\*(\w+)\*\*", shown) == [NAME, "DeadLetters"]
+    assert "22 of them" in shown
+    assert [f"meter-{number:02}" in shown for number in range(11)] == [True] * 10 + [False]
+    assert "and 12 more" in shown
+    assert shown.count("Usage was dropped.") == 2, "once a card"
+    assert "instance" not in shown
+
+
+def test_what_alerts_of_one_name_say_each_is_shown_of_each(open_page: Pages, answers: Answers) -> None:
+    for outcome in ("abandoned", "orphaned"):
+        said = {**ANNOTATIONS, "summary": f"Many have no partner: {outcome}"}
+        labels = {"alertname": "OutcomesUnpaired", "severity": "ticket", "outcome": outcome}
+        answers.firing.append({**alert(), "labels": labels, "annotations": said})
+    shown = texts(open_page("overview"))
+    assert shown.count("**OutcomesUnpaired**") == 1
+    assert "Many have no partner: abandoned · outcome abandoned" in shown
+    assert "Many have no partner: orphaned · outcome orphaned" in shown
+
+
 def test_alerts_of_others_and_of_another_namespace_are_not_shown(
     open_page: Pages, answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import app
+from cli.commands import ENTRIES
 from monitoring import metrics
 from monitoring.alerts import ALERTS, GROUPS, RECORDINGS
 from monitoring.grafana import dashboard
@@ -92,11 +92,7 @@ def test_a_heading_says_what_it_means_how_to_look_and_what_to_do(alert: Alert) -
 
 
 def test_the_runbook_names_only_commands_alerts_and_panels_that_exist() -> None:
-    commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
-    groups = {
-        group.name or (group.typer_instance and group.typer_instance.info.name) for group in app.registered_groups
-    }
-    assert set() < set(re.findall(r"`weir ([a-z-]+)", RUNBOOK)) <= commands | groups
+    assert set() < set(re.findall(r"`weir ([a-z-]+)", RUNBOOK)) <= {entry.name for entry in ENTRIES}
     named = set(re.findall(r"see (\w+)\.", RUNBOOK)) | set(re.findall(r"as for (\w+)", RUNBOOK))
     assert set() < named <= set(SECTIONS)
     titles = {panel.title for panels in PANELS.values() for panel in panels}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from cli.main import app
+from cli.commands import ENTRIES
 from monitoring import metrics
 from monitoring.alerts import ALERTS
 from monitoring.instruments import GaugeMetric, Metric
@@ -30,10 +30,10 @@ def test_each_module_of_a_command_is_a_command_and_the_guide_names_no_other() ->
     folder = ROOT / "cli"
     texts = {path.stem: path.read_text() for path in folder.glob("*.py") if path.stem != "main"}
     made = {name for name, text in texts.items() if re.search(rf"^(def {name}\(|{name} = typer\.)", text, re.MULTILINE)}
-    importing = "\n".join([*texts.values(), (ROOT / "cli/main.py").read_text()])
-    assert {name for name in made if not re.search(rf"\.{name} import .*\b{name}\b", importing)} == set()
-    names = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
-    names |= {str(group.name) for group in app.registered_groups}
+    of_groups = "\n".join(texts.values())
+    listed = {entry.attribute for entry in ENTRIES}
+    assert {name for name in made - listed if not re.search(rf"\.{name} import .*\b{name}\b", of_groups)} == set()
+    names = {entry.name for entry in ENTRIES}
     assert set(re.findall(r"`weir ([a-z-]+)", guide())) <= names
 
 

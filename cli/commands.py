@@ -1,0 +1,261 @@
+"""The commands of `weir`, each in the module that is imported when it is run: no other's libraries are waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+from cli.arguments import Arguments
+
+
+class Panel(StrEnum):
+    """Under which heading `weir --help` lists a command."""
+
+    RUN = "Run"
+    LOOK = "Look"
+    CHANGE = "Change"
+    REPAIR = "Repair"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A command: its `module`, the name of its function or group there, and the first sentence of its help."""
+
+    name: str
+    panel: Panel
+    module: str
+    summary: str
+
+    @property
+    def attribute(self) -> str:
+        """The function, or the `typer.Typer` of a group."""
+        return self.name.replace("-", "_")
+
+    def load(self) -> Any:
+        """The command itself, whose module is imported."""
+        found = getattr(import_module(self.module), self.attribute)
+        alone = typer.Typer()
+        alone.callback()(_nothing)
+        if isinstance(found, typer.Typer):
+            alone.add_typer(found, name=self.name, rich_help_panel=self.panel.value)
+        else:
+            alone.command(name=self.name, rich_help_panel=self.panel.value)(found)
+        group: Any = typer.main.get_command(alone)
+        return group.commands[self.name]
+
+    def listed(self) -> TyperCommand:
+        """What `weir --help` and a shell's completion show of it."""
+        return TyperCommand(self.name, help=self.summary, rich_help_panel=self.panel.value)
+
+
+ENTRIES = (
+    Entry(
+        "up",
+        Panel.RUN,
+        "cli.stack",
+        "Start the broker, the database, the four applications and the dashboard; Ctrl-C stops them.",
+    ),
+    Entry("down", Panel.RUN, "cli.stack", "Stop what `weir up` started on this folder, and nothing else."),
+    Entry(
+        "demo",
+        Panel.RUN,
+        "cli.demo",
+        "Start a stack, send traffic with every kind of trouble, and compare what was billed with the truth.",
+    ),
+    Entry(
+        "status",
+        Panel.RUN,
+        "cli.status",
+        "Show each application: state, records and seconds behind, last batch, restarts.",
+    ),
+    Entry(
+        "topics",
+        Panel.RUN,
+        "cli.topics",
+        "Create missing topics, and check the settings of existing ones.",
+    ),
+    Entry(
+        "produce",
+        Panel.RUN,
+        "cli.produce",
+        "Send CloudEvents to `events`, one a line, unchanged and keyed by their subject. Blank lines are skipped.",
+    ),
+    Entry("drain", Panel.RUN, "cli.drain", "Wait until all four applications have processed what is in Kafka now."),
+    Entry(
+        "traffic",
+        Panel.RUN,
+        "cli.traffic",
+        "Apply a catalog of its own, send traffic with every kind of trouble, and write down the expected result.",
+    ),
+    Entry(
+        "compare",
+        Panel.RUN,
+        "cli.compare",
+        "Wait until a run of `weir traffic` is decided and billed, and compare it with its truth.",
+    ),
+    Entry("usage", Panel.LOOK, "cli.usage", "List usage and its amount per window, account, model and meter."),
+    Entry(
+        "explain",
+        Panel.LOOK,
+        "cli.explain.command",
+        "Explain a number, or what became of a record: line, windows, usage, outcomes, and the records as received.",
+    ),
+    Entry(
+        "meters",
+        Panel.LOOK,
+        "cli.meters",
+        "List the meters: what each counts, whether the configuration still declares it, and a sentence that "
+        "explains it.",
+    ),
+    Entry(
+        "sessions",
+        Panel.LOOK,
+        "cli.sessions",
+        "List sessions: a user's events with no gap longer than the session gap between them.",
+    ),
+    Entry(
+        "corrections",
+        Panel.LOOK,
+        "cli.corrections",
+        "List corrections: what a closed window was, what it became, and the rows of usage that did it.",
+    ),
+    Entry(
+        "conflicts",
+        Panel.LOOK,
+        "cli.conflicts",
+        "List conflicts: events with the source and id of an accepted event but different content, next to that event.",
+    ),
+    Entry(
+        "types",
+        Panel.LOOK,
+        "cli.types",
+        "List the event types that Weir does not know: a typo, or a version that is newer than this Weir.",
+    ),
+    Entry(
+        "rules",
+        Panel.LOOK,
+        "cli.rules",
+        "List the decision rules (timeouts, grace, horizons, gaps, late policies), each from the row on "
+        "where it applies.",
+    ),
+    Entry(
+        "contracts",
+        Panel.LOOK,
+        "cli.contracts",
+        "List the contracts of events, and check your events against them.",
+    ),
+    Entry(
+        "replay",
+        Panel.LOOK,
+        "cli.replay",
+        "Bill a past period with other prices or rules into a schema of its own, and list what differs.",
+    ),
+    Entry("catalog", Panel.CHANGE, "cli.catalog", "Change and list accounts, plans and prices."),
+    Entry("keys", Panel.CHANGE, "cli.keys", "Make, list, rotate and revoke API keys."),
+    Entry(
+        "stragglers",
+        Panel.CHANGE,
+        "cli.stragglers",
+        "List stragglers: usage received after the end of its window and the grace.",
+    ),
+    Entry(
+        "backfill",
+        Panel.CHANGE,
+        "cli.backfilling.command",
+        "Send events of the past, before or beside live traffic; each counts once, however often it is sent.",
+    ),
+    Entry(
+        "audit",
+        Panel.REPAIR,
+        "cli.audit",
+        "Recompute everything from the journal, append corrections where the cause is known, and prove the rest.",
+    ),
+    Entry(
+        "dead-letters",
+        Panel.REPAIR,
+        "cli.dead_letters",
+        "List dead letters: records that were rejected, with the reason, the broken rule, and the value as received.",
+    ),
+    Entry(
+        "journal",
+        Panel.REPAIR,
+        "cli.journal",
+        "Show that every record has exactly one row: offsets read = absent + accepted + rejected + duplicate "
+        "+ conflict.",
+    ),
+    Entry(
+        "rebuild",
+        Panel.REPAIR,
+        "cli.rebuild",
+        "Make an application's tables in Postgres again, from usage (billing) or the journal (sessionization).",
+    ),
+    Entry(
+        "compact",
+        Panel.REPAIR,
+        "cli.compact",
+        "Merge the small files of days that are over, and delete files that were replaced long ago.",
+    ),
+    Entry(
+        "retain",
+        Panel.REPAIR,
+        "cli.retain",
+        "Remove whole days that need not be kept any longer, and list them. The applications may run meanwhile.",
+    ),
+)
+
+
+class Commands(MutableMapping[str, Any]):
+    """The commands by name; each is loaded when it is first asked for."""
+
+    def __init__(self) -> None:
+        self.entries = {entry.name: entry for entry in ENTRIES}
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            self._loaded[name] = self.entries[name].load()
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError(f"the command {name} stays")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
+class LazyGroup(Arguments):
+    """`weir` itself."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands: Commands = Commands()
+
+    def list_commands(self, _ctx: Any) -> list[str]:
+        """The names, in the order of the help."""
+        return list(self.commands)
+
+    def get_command(self, _ctx: Any, cmd_name: str) -> Any:
+        """What is listed of a command: without importing it."""
+        entry = self.commands.entries.get(cmd_name)
+        return None if entry is None else entry.listed()
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command that is to run."""
+        name, listed, rest = super().resolve_command(ctx, args)
+        return name, listed if name is None else self.commands[name], rest
+
+
+def _nothing() -> None:
+    """So that a single command is in a group, too."""

@@ -1,0 +1,40 @@
+"""What `weir --help` lists of its commands without importing them, and that it does not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import typer
+
+from cli.commands import ENTRIES, Entry
+from cli.main import app
+
+ROOT: Any = typer.main.get_command(app)
+HEAVY = {"confluent_kafka", "deltalake", "numpy", "polars", "psycopg", "pyarrow", "pyspark", "sqlalchemy"}
+"""Libraries of which each takes longer to import than Typer takes to answer."""
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_a_command_is_listed_with_the_first_sentence_of_its_own_help(entry: Entry) -> None:
+    command = ROOT.commands[entry.name]
+    first = " ".join(command.help.partition("\n\n")[0].split())
+    assert (command.name, command.rich_help_panel, first) == (entry.name, entry.panel, entry.summary)
+    assert entry.listed().hidden is command.hidden is False
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["unknown"]], ids=["alone", "help", "unknown"])
+def test_what_lists_the_commands_imports_none_of_them(arguments: list[str]) -> None:
+    code = "import sys; from cli.main import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    ran = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    imported = set(ran.stderr.rpartition("\n\n")[2].split() or ran.stderr.split())
+    assert "cli.commands" in imported
+    assert {module.partition(".")[0] for module in imported} & HEAVY == set()
+    assert not any(entry.module in imported for entry in ENTRIES)
+
+
+def test_a_command_of_a_group_is_completed_and_found() -> None:
+    assert list(ROOT.commands["keys"].commands) == ["create", "list", "rotate", "revoke"]
+    assert ROOT.get_command(None, "no-such-command") is None
