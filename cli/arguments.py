@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,15 @@ class Arguments(TyperGroup):
                     shown = one.encode(errors="backslashreplace").decode()
                     raise typer.BadParameter(f"{shown} is no text in UTF-8.", ctx) from None
         return super().parse_args(ctx, args)
+
+
+def renamed(arguments: list[str], names: Mapping[str, str], group: str) -> list[str]:
+    """The arguments of a group with the name that its command has now; `names`: by the one that it had before."""
+    if not arguments or (name := names.get(arguments[0])) is None:
+        return arguments
+    earlier, now = f"{group} {arguments[0]}", f"{group} {name}"
+    typer.echo(f"`{earlier}` is called `{now}` now; the next version knows only that name.", err=True)
+    return [name, *arguments[1:]]
 
 
 def _is_file(name: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from cli.arguments import Arguments
+from cli.arguments import Arguments, renamed
 
 
 class Panel(StrEnum):
@@ -151,9 +151,9 @@ ENTRIES = (
         "List the contracts of events, and check your events against them.",
     ),
     Entry(
-        "replay",
+        "what-if",
         Panel.LOOK,
-        "cli.replay",
+        "cli.what_if",
         "Bill a past period with other prices or rules into a schema of its own, and list what differs.",
     ),
     Entry("catalog", Panel.CHANGE, "cli.catalog", "Change and list accounts, plans and prices."),
@@ -210,6 +210,10 @@ ENTRIES = (
 )
 
 
+EARLIER = {"replay": "what-if"}
+"""Commands that were renamed, for one version."""
+
+
 class Commands(MutableMapping[str, Any]):
     """The commands by name; each is loaded when it is first asked for."""
 
@@ -253,7 +257,7 @@ class LazyGroup(Arguments):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that is to run."""
-        name, listed, rest = super().resolve_command(ctx, args)
+        name, listed, rest = super().resolve_command(ctx, renamed(args, EARLIER, "weir"))
         return name, listed if name is None else self.commands[name], rest
 
 

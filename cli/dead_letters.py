@@ -1,4 +1,4 @@
-"""`weir dead-letters`: the records that ingestion rejected, as they were received; `replay` sends them again."""
+"""`weir dead-letters`: the records that ingestion rejected, as they were received; `redrive` sends them again."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from cli.dead_letter_replay.command import replay
+from cli.arguments import renamed
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, LimitOption, Row, print_rows
 from cli.reading import FromOption, ToOption, check_range
+from cli.redrive.command import redrive
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -103,8 +105,16 @@ def where(query: DeadLetterQuery) -> pc.Expression:
     return found
 
 
-dead_letters = typer.Typer(invoke_without_command=True)
-dead_letters.command()(replay)
+class _Renamed(TyperGroup):
+    """The group, which takes an earlier name of a command, too."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that is to run."""
+        return super().resolve_command(ctx, renamed(args, {"replay": "redrive"}, "weir dead-letters"))
+
+
+dead_letters = typer.Typer(cls=_Renamed, invoke_without_command=True)
+dead_letters.command()(redrive)
 
 
 @dead_letters.callback()
@@ -122,7 +132,7 @@ def _dead_letters(
 
     --from and --to select by the time of receipt. Bytes that are not UTF-8 are printed as \xNN. The table shows the
     first 200 characters of a value; JSON and CSV hold all of it. came_back_as is the lsn of the accepted row if the
-    record was sent again (`weir dead-letters replay`).
+    record was sent again (`weir dead-letters redrive`).
     """
     from cli.journal_table import open_journal
     from deployment.stack import running_deployment

@@ -115,7 +115,7 @@ def event_of(reversal: Mapping[str, object], at: datetime) -> bytes:
 
 
 def _ingestion(stack: Deployment) -> IngestionConfig:
-    from cli.dead_letter_replay.offline import ingestion_of
+    from cli.redrive.offline import ingestion_of
 
     config = ingestion_of(stack.postgres_url)
     if not config.reversal.sources:
@@ -164,7 +164,7 @@ def _refuse_unknown_meter(stack: Deployment, meter: str) -> None:
 
 
 def _refuse_what_is_rejected(config: IngestionConfig, event: bytes, now: datetime) -> None:
-    from cli.dead_letter_replay.offline import Offline
+    from cli.redrive.offline import Offline
 
     [judged] = Offline(config, lambda: now).judged([event], [None], [None])
     if judged.reason is not None:

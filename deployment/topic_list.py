@@ -43,7 +43,7 @@ TOPICS = (
         "a CloudEvent, as JSON",
         "any; the account (`subject`) keeps repeats of an event in one partition",
         "your gateways and services; the API; ingestion (heartbeats); `weir produce`, `backfill`, "
-        "`dead-letters replay`, `usage reverse`",
+        "`dead-letters redrive`, `usage reverse`",
         "ingestion, the audit",
     ),
     _catalog(CatalogTopic.ACCOUNTS, "a change of an account", "the account"),

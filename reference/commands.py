@@ -33,10 +33,10 @@ _HOW_TO = {
     "meters": "meters.md",
     "produce": "send-events.md",
     "rebuild": "recover-the-database.md",
-    "replay": "what-if.md",
     "retain": "keep-tables-small.md",
     "stragglers": "late-usage.md",
     "usage": "bills.md",
+    "what-if": "what-if.md",
 }
 """The guide's page about a command."""
 _INTRODUCTION = """

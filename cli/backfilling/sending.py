@@ -9,9 +9,9 @@ from enum import StrEnum
 from time import monotonic
 
 from cli.backfilling.records import PastEvent
-from cli.dead_letter_replay.offline import Judged, Offline, bytes_of
 from cli.dead_letters import text_of
 from cli.output import Row
+from cli.redrive.offline import Judged, Offline, bytes_of
 from deployment.sender import Sender
 from jobs.ingestion.documents import subject_of
 from jobs.runtime.kafka.marks import FIRST_RECEIVED

@@ -1,4 +1,4 @@
-"""`weir replay`: what other prices, or other rules, would have billed in a period, beside what is live.
+"""`weir what-if`: what other prices, or other rules, would have billed in a period, beside what is live.
 
 Nothing live is touched: one version of the tables and one snapshot of the database are read, and what is made of them
 stands in a schema of its own.
@@ -107,7 +107,7 @@ class Replay:
         """Do it. Raises Refused where days of the journal are gone, or the schema must not be made; NotBilledError."""
         refuse_other_schema(self.postgres_url)
         deadline = time.monotonic() + self.wait_seconds
-        with Session.to(self.postgres_url, "weir replay", is_patient=True) as connection:
+        with Session.to(self.postgres_url, "weir what-if", is_patient=True) as connection:
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             while True:
                 with connection.transaction(), connection.cursor() as cursor:

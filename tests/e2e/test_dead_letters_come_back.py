@@ -63,7 +63,7 @@ def test_a_mended_dead_letter_is_billed_once_in_its_own_minute_as_late_as_it_was
     mend = tmp_path / "mend.py"
     mend.write_text(MEND.format(account=account))
     mend.chmod(mend.stat().st_mode | stat.S_IXUSR)
-    replay = ("dead-letters", "replay", "--reason", "invalid_model", "--edit", str(mend), "--from", now.isoformat())
+    replay = ("dead-letters", "redrive", "--reason", "invalid_model", "--edit", str(mend), "--from", now.isoformat())
     for _ in range(2):
         done = weir(stack, *replay)
         assert done.returncode == 0, done.stdout + done.stderr

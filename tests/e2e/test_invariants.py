@@ -182,7 +182,7 @@ def test_i10_a_batch_and_a_replay_of_all_that_came_make_what_the_stream_made(sta
     ends = "SELECT min(window_start), max(window_start) + interval '1 minute' FROM usage_windows"
     start, end = (bound.isoformat() for bound in query(stack, ends)[0])
     replayed = weir_at(
-        stack.data_dir, "replay", "--from", start, "--to", end, "--into", "again", "--replace", "--format", "json"
+        stack.data_dir, "what-if", "--from", start, "--to", end, "--into", "again", "--replace", "--format", "json"
     )
     assert replayed.returncode == 0, replayed.stdout + replayed.stderr
     document = json.loads(replayed.stdout)

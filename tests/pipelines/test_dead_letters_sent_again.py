@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from cli.dead_letter_replay.command import _rows
-from cli.dead_letter_replay.letters import DeadLetters, Letter
-from cli.dead_letter_replay.offline import Offline
-from cli.dead_letter_replay.script import edited, line_of
 from cli.dead_letters import DeadLetterQuery, dead_letter_rows
 from cli.journal_table import count_came_back
+from cli.redrive.command import _rows
+from cli.redrive.letters import DeadLetters, Letter
+from cli.redrive.offline import Offline
+from cli.redrive.script import edited, line_of
 from deployment.errors import CannotRun
 from jobs.ingestion.config import Backfill, IngestionConfig
 from jobs.runtime.kafka.replay_mark import Rejected

@@ -50,7 +50,7 @@ def test_units_that_another_meter_bills_are_billed_once_whatever_price_of_a_file
     "live", [JoinsConfig(), JoinsConfig(best_report_bills=True), JoinsConfig.model_validate({"meters": FEWER})]
 )
 def test_a_configuration_that_leaves_open_what_live_has_settled_supposes_that(live: JoinsConfig) -> None:
-    """So `weir replay --config` with the file of the stack itself changes nothing."""
+    """So `weir what-if --config` with the file of the stack itself changes nothing."""
     settled = live.settled((), is_new=True)
     pinned = Pinned(
         1, None, (EffectiveRules(1, settled.deciding),), (), ACCOUNTS.empty_table(), PRICES_TOLD.empty_table()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from cli.commands import ENTRIES, Entry
 from cli.main import app
@@ -38,3 +39,14 @@ def test_what_lists_the_commands_imports_none_of_them(arguments: list[str]) -> N
 def test_a_command_of_a_group_is_completed_and_found() -> None:
     assert list(ROOT.commands["keys"].commands) == ["create", "list", "rotate", "revoke"]
     assert ROOT.get_command(None, "no-such-command") is None
+
+
+@pytest.mark.parametrize(
+    ("earlier", "name"), [(["replay"], ["what-if"]), (["dead-letters", "replay"], ["dead-letters", "redrive"])]
+)
+def test_a_command_answers_to_its_earlier_name_and_says_the_new_one(earlier: list[str], name: list[str]) -> None:
+    old, new = (CliRunner().invoke(app, [*words, "--help"]) for words in (earlier, name))
+    said = f"`weir {' '.join(earlier)}` is called `weir {' '.join(name)}` now; the next version knows only that name.\n"
+    assert (old.exit_code, old.stderr, old.stdout) == (0, said, new.stdout)
+    assert new.stderr == ""
+    assert earlier[-1] not in CliRunner().invoke(app, [*earlier[:-1], "--help"]).stdout.split()

@@ -29,7 +29,7 @@ POD = {"WEIR_KAFKA_BOOTSTRAP": NOBODY, "WEIR_POSTGRES_URL": f"postgresql://weir:
 WITHOUT_A_STACK = {"up", "demo", "down", "contracts check", "contracts list"}
 """They start one, find that there is nothing to stop, or need none."""
 WITH_KAFKA_FIRST = {"produce", "topics", "drain", "compare", "journal restamp"}
-WITH_TABLES_ONLY = {"compact", "conflicts", "dead-letters", "dead-letters replay", "journal"}
+WITH_TABLES_ONLY = {"compact", "conflicts", "dead-letters", "dead-letters redrive", "journal"}
 ARGUMENTS = {
     "backfill": ["-"],
     "produce": ["-"],
@@ -46,13 +46,13 @@ ARGUMENTS = {
         *("--effective-from", "2026-01-01T00:00:00Z"),
     ],
     "compare": ["truth.json"],
-    "dead-letters replay": ["--reason", "malformed"],
+    "dead-letters redrive": ["--reason", "malformed"],
     "explain": ["some-id"],
     "keys create": ["--scope", "ingest"],
     "keys revoke": ["0123456789ab"],
     "keys rotate": ["0123456789ab"],
     "rebuild": ["billing", "--yes"],
-    "replay": ["--from", "2026-01-01T00:00:00Z", "--to", "2026-02-01T00:00:00Z", "--into", "what_if"],
+    "what-if": ["--from", "2026-01-01T00:00:00Z", "--to", "2026-02-01T00:00:00Z", "--into", "what_if"],
     "usage reverse": ["some-id", "--reason", "x", "--account", "a"],
     "stragglers approve": ["1", "--reason", "x"],
     "stragglers reject": ["1", "--reason", "x"],

@@ -62,7 +62,7 @@ def mending(folder: Path, also: str = "pass") -> str:
 
 
 def replay(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["dead-letters", "replay", "--reason", "invalid_model", *arguments])
+    return CliRunner().invoke(app, ["dead-letters", "redrive", "--reason", "invalid_model", *arguments])
 
 
 def came(folder: Path) -> list[tuple[Any, ...]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from cli.dead_letter_replay.offline import ingestion_of
+from cli.redrive.offline import ingestion_of
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB as BILLING
 from jobs.ingestion.config import IngestionConfig
@@ -43,7 +43,7 @@ def begun(tables: Path) -> None:
 def test_who_judges_beside_ingestion_uses_the_conventions_that_ingestion_uses(
     database: str, tmp_path: Path, *, is_upgraded: bool
 ) -> None:
-    """`weir backfill` and `weir dead-letters replay` judge by what the database says of ingestion."""
+    """`weir backfill` and `weir dead-letters redrive` judge by what the database says of ingestion."""
     if is_upgraded:
         Journal(tmp_path).commit([heartbeat(1), heartbeat(2)])
     ownership, config = run._own(INGESTION, IngestionConfig(), environment(database, tmp_path), MachineClock())

@@ -1,4 +1,4 @@
-"""`weir replay`: what other prices, another grace or another late policy would have billed."""
+"""`weir what-if`: what other prices, another grace or another late policy would have billed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ To = Annotated[
 ]
 
 
-def replay(
+def what_if(
     *,
     start: From,
     end: To,

@@ -11,8 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
-from cli.dead_letter_replay.letters import Letter
 from cli.dead_letters import text_of
+from cli.redrive.letters import Letter
 from deployment.errors import CannotRun
 from metering.instants import rfc3339
 

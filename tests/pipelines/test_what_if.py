@@ -1,5 +1,5 @@
-"""`weir replay` against a second live stack: the same journal, its prices changed in place, through the shipped drivers
-with the supposed configuration and an audit. What the replay says is what that stack shows, to the last digit.
+"""`weir what-if` against a second live stack: the same journal, its prices changed in place, through the shipped
+drivers with the supposed configuration and an audit. What the replay says is what that stack shows, to the last digit.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ def test_the_command_reads_both_files_and_prints_the_documented_keys(
     (tmp_path / "weir.json").write_text(json.dumps({"jobs": {**CLOCKS, "joins": JOINS, "billing": BILLING}}))
     period = ["--from", rfc3339(BEGIN), "--to", rfc3339(END), "--into", "by_command", "--format", "json"]
     files = ["--catalog", str(tmp_path / "catalog.json"), "--config", str(tmp_path / "weir.json")]
-    ended = CliRunner().invoke(app, ["replay", *period, *files])
+    ended = CliRunner().invoke(app, ["what-if", *period, *files])
     assert ended.exit_code == 0, ended.output
     said = json.loads(ended.stdout)
     assert list(said) == ["from", "to", "schema", "totals", "windows"]
@@ -267,7 +267,7 @@ def test_the_command_reads_both_files_and_prints_the_documented_keys(
 
 @pytest.mark.parametrize("name", ["public", "catalog", "pg_temp", "What", "a-b", "x" * 64])
 def test_a_name_that_could_be_live_is_refused(name: str) -> None:
-    ended = CliRunner().invoke(app, ["replay", "--from", rfc3339(BEGIN), "--to", rfc3339(END), "--into", name])
+    ended = CliRunner().invoke(app, ["what-if", "--from", rfc3339(BEGIN), "--to", rfc3339(END), "--into", name])
     assert ended.exit_code == 2
     assert "is no name for a schema of a replay" in ended.output
 

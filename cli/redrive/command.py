@@ -1,4 +1,4 @@
-"""`weir dead-letters replay`: rejected records are sent again, once, as received or as a program edits them."""
+"""`weir dead-letters redrive`: rejected records are sent again, once, as received or as a program edits them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from cli.output import Format, FormatOption, Row, print_rows
 from cli.reading import FromOption, ToOption, check_range
 
 if TYPE_CHECKING:
-    from cli.dead_letter_replay.letters import DeadLetters, Letter
-    from cli.dead_letter_replay.offline import Offline
+    from cli.redrive.letters import DeadLetters, Letter
+    from cli.redrive.offline import Offline
     from deployment.sender import Sender
 
 COLUMNS = ("topic", "partition", "offset", "reason", "fate", "says", "value")
@@ -40,7 +40,7 @@ class Fate(StrEnum):
 FAILED = frozenset((Fate.REJECTED, Fate.IMPOSSIBLE, Fate.REFUSED))
 
 
-def replay(
+def redrive(
     *,
     reason: Annotated[list[str], typer.Option("--reason", help="Those of this reason; may be repeated.")],
     start: FromOption = None,
@@ -67,11 +67,11 @@ def replay(
 
     Exit status 1 when some would be rejected, cannot be sent, or were refused by the broker; all others are sent.
     """
-    from cli.dead_letter_replay.letters import DeadLetters
-    from cli.dead_letter_replay.offline import Offline, ingestion_of
     from cli.dead_letters import DeadLetterQuery, shortened
     from cli.journal_table import open_journal
     from cli.progress import telling
+    from cli.redrive.letters import DeadLetters
+    from cli.redrive.offline import Offline, ingestion_of
     from deployment.kafka_client import kafka_client
     from deployment.sender import Sender
     from deployment.stack import running_deployment
@@ -107,7 +107,7 @@ class _Sending:
         """One, keyed as `weir produce` keys it, with the mark of the record that was rejected first."""
         from dataclasses import replace
 
-        from cli.dead_letter_replay.offline import bytes_of
+        from cli.redrive.offline import bytes_of
         from jobs.ingestion.documents import subject_of
         from jobs.runtime.kafka.marks import FIRST_RECEIVED, REPLAYS
 
@@ -129,7 +129,7 @@ def _rows(
     letters: DeadLetters, edit: Path | None, offline: Offline, sending: _Sending | None, tell: Callable[[str], None]
 ) -> Iterator[Row]:
     """What becomes of each dead letter; what was sent comes last."""
-    from cli.dead_letter_replay.script import edited
+    from cli.redrive.script import edited
 
     for place, reason, lsn in letters.back:
         yield {**place._asdict(), "reason": reason, "fate": Fate.CAME_BACK, "says": f"as lsn {lsn}", "value": None}
