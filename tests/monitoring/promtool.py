@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from monitoring.alerts import GROUPS
 from monitoring.alerts.headroom import DATABASE_GIB
@@ -61,17 +61,17 @@ def check(
     }
     for file_name, rules in files.items():
         (folder / file_name).write_text(rules.replace(DATABASE_GIB, "10"))
-    tests = [
-        {
-            "expr": f'ALERTS{{alertname="{firing.alert}",alertstate="firing"}}',
-            "eval_time": f"{round(firing.minute * 60)}s",
-            "exp_samples": [
-                {"labels": _labels(firing.alert, severities[firing.alert], labels), "value": 1}
-                for labels in firing.labels
-            ],
-        }
-        for firing in expected
-    ]
+    tests = []
+    for minute in sorted({firing.minute for firing in expected}):
+        there = [firing for firing in expected if firing.minute == minute]
+        names = "|".join(sorted({firing.alert for firing in there}))
+        samples = [
+            {"labels": _labels(firing.alert, severities[firing.alert], labels), "value": 1}
+            for firing in there
+            for labels in firing.labels
+        ]
+        expression = f'ALERTS{{alertname=~"{names}",alertstate="firing"}}'
+        tests.append({"expr": expression, "eval_time": f"{round(minute * 60)}s", "exp_samples": samples})
     _run(folder, list(files), series, {"promql_expr_test": tests}, minutes)
 
 
@@ -99,7 +99,7 @@ def _run(folder: Path, rules: list[str], series: Series, tests: dict[str, Any], 
         ],
     }
     file = folder / "test.yaml"
-    file.write_text(yaml.safe_dump(content, sort_keys=False))
+    file.write_text(json.dumps(content))  # which is YAML, too, and written in a hundredth of the time
     ran = subprocess.run([promtool(), "test", "rules", str(file)], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}"
 
