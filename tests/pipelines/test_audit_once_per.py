@@ -37,6 +37,7 @@ from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB as BILLING
 from jobs.billing.sums import COLUMNS, sums
 from jobs.joins.config import JoinsConfig
+from jobs.replay.assumptions import Assumptions
 from jobs.replay.usage import Tables, replayed
 from jobs.runtime.delta.table import committing, open_table
 from jobs.runtime.effective_rules import EffectiveRules
@@ -188,13 +189,14 @@ def _sums(rows: pl.DataFrame) -> Billed:
     return {(name, meter): net for name, meter, net in counted.iter_rows() if net}
 
 
-def replays(world: HandMade, config: JoinsConfig | None = None) -> Billed:
-    """What a replay of all bills."""
+def replays(world: HandMade, config: JoinsConfig | None = None, supposed: JoinsConfig | None = None) -> Billed:
+    """What a replay of all bills, by the rules that held or by those that are supposed."""
     usage, journal = open_table(world.tables, Table.USAGE), open_table(world.tables, Table.JOURNAL)
     assert usage is not None
     assert journal is not None
     live = pin(usage, [], world.tables, config or present())
-    made = [pl.DataFrame(rows) for rows in replayed(Tables(journal, usage, START.date()), live, live, rows_at_once=3)]
+    rules = Assumptions(joins=supposed).pinned(live)
+    made = [pl.DataFrame(rows) for rows in replayed(Tables(journal, usage, START.date()), live, rules, rows_at_once=3)]
     return _sums(pl.concat([rows.select("request_id", "sign", "meters") for rows in made]))
 
 
@@ -284,6 +286,19 @@ def test_any_outcomes_of_any_contents_bill_what_the_rule_says(
     assert stands(world) == billed(events)
     assert audited(world, 4 * DAY) == 0
     assert replays(world) == billed(events)
+
+
+def test_a_replay_of_what_no_audit_has_seen_bills_each_and_what_is_supposed_to_count_once_once(tmp_path: Path) -> None:
+    each = {name: {key: said for key, said in meter.items() if key != "once_per"} for name, meter in METERS.items()}
+    for number, meters in enumerate((each, METERS)):
+        world = world_of(tmp_path / str(number), meters=meters)
+        for minutes, one in enumerate((FIRST, NEXT, THIRD)):
+            one.received(world, DAY + minutes * MINUTE)
+        world.joined(DAY + HOUR)
+        config = present(meters=meters)
+        assert replays(world, config) == stands(world)
+        by_day = {**METERS, REQUESTS: {**METERS[REQUESTS], **once(within="P1D")}}
+        assert replays(world, config, present(meters=by_day)) == billed([FIRST, NEXT, THIRD])
 
 
 def test_the_stream_bills_each_and_what_the_audit_takes_back_has_a_cause_of_its_own(tmp_path: Path) -> None:
@@ -587,6 +602,8 @@ def first_is_removed(world: HandMade) -> None:
     """The first of a content came long before another one that occurred in its window, and is removed."""
     Report("first", DAY + MINUTE, "x").received(world, DAY + 2 * MINUTE)
     world.joined(DAY + HOUR)
+    Report("kept", 5 * DAY, "z").received(world, 5 * DAY)
+    world.joined(5 * DAY + HOUR)
     Report("second", DAY + 30 * MINUTE, "x").received(world, 9 * DAY)
     world.joined(9 * DAY + HOUR)
 
