@@ -23,6 +23,7 @@ CAUSES: Mapping[str, str] = {
     UsageCause.CONTRACTED: "late contract",
     UsageCause.RESTATED: "better report",
     UsageCause.REVERSED: "reversal",
+    UsageCause.ONCE_PER: "same content",
 }
 """Why a closed window changed, as pages say it."""
 
@@ -60,6 +61,7 @@ def fates(document: Row, text: str) -> tuple[Fate, ...]:
     if len(usage) > _MAX_TOLD:
         of_requests.append(Fate(f"So many requests have this id that only {_MAX_TOLD} are shown here."))
     of_requests += [Fate(f"Reversal: {one['explanation']}.") for one in document["reversals"][:_MAX_TOLD]]
+    of_requests += [Fate(f"Counted once: {one['explanation']}.") for one in document["contents"][:_MAX_TOLD]]
     reversals = {one["lsn"] for one in document["reversals"]}
     records = [row for row in document["records"] if row["lsn"] not in reversals]
     received = tuple(_of_records(records, text, in_usage=bool(usage)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from metering.meters import FAMILY, Declaration, texts_of
+from metering.once_per import duration_of
 
 
 def explanation(
@@ -19,7 +20,7 @@ def explanation(
     """
     outcomes = _outcomes(meter) if is_declared else "outcomes"
     clauses = [f"{meter.name} {_quantity(meter, outcomes)}, priced per {meter.unit} by plan and model", *_within(meter)]
-    clauses += _minus(meter, parts) if is_declared else []
+    clauses += [*_once(meter), *_minus(meter, parts)] if is_declared else []
     clauses += _where_missing(meter, unmetered_share) if is_declared else ["it is declared no more"]
     return "; ".join(clauses) + "."
 
@@ -61,6 +62,15 @@ def _minus(meter: Declaration, parts: Sequence[str]) -> Iterator[str]:
 def _listed(names: Sequence[str]) -> str:
     *others, last = sorted(names)
     return f"{', '.join(others)} and {last}" if others else last
+
+
+def _once(meter: Declaration) -> Iterator[str]:
+    if (rule := meter.once_per) is not None:
+        within = duration_of(rule.within_seconds)
+        yield (
+            f"of an account's outcomes with one {rule.column} only the first in each {within} counts: the stream "
+            "counts each, and an audit of everything takes the others back"
+        )
 
 
 def _where_missing(meter: Declaration, unmetered_share: float) -> Iterator[str]:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Generic, TypeVar
 
 from metering.limits import PLAIN_NAME
+from metering.once_per import OncePer
 
 T = TypeVar("T")
 
@@ -50,6 +51,8 @@ class Declaration:
     """The meter that counts these units, too, so that a total of the unit leaves them out."""
     where: Where = ()
     """Which outcomes it looks at; empty: all. It may change under one name: each row keeps what it was counted by."""
+    once_per: OncePer | None = None
+    """Which of several outcomes of one content it counts; None: each. It may change as `where` may."""
 
     @property
     def asks_family(self) -> bool:
@@ -105,6 +108,11 @@ def columns_of(meters: Iterable[Declaration]) -> tuple[str, ...]:
 def conditions_of(meters: Iterable[Declaration]) -> tuple[str, ...]:
     """The columns that some meter's `where` names, each once."""
     return tuple(dict.fromkeys(column for meter in meters for column, _ in meter.where))
+
+
+def contents_of(meters: Iterable[Declaration]) -> tuple[str, ...]:
+    """The columns of which some meter counts each content once."""
+    return tuple(dict.fromkeys(meter.once_per.column for meter in meters if meter.once_per is not None))
 
 
 def texts_of(values: Iterable[str | bool]) -> list[str]:

@@ -165,6 +165,8 @@ class UsageCause(StrEnum):
     """A better report of the request came after one that was billed."""
     REVERSED = "reversed"
     """A reversal takes it back, or a part of it."""
+    ONCE_PER = "once_per"
+    """A meter counts one outcome of each content (`once_per`), and this is another one, or has become the one."""
     DECIDED = "decided"
     """Nothing is billed: somebody has decided about a straggler that waits (`corrects_lsns`). Also its `outcome`."""
 

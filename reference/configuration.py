@@ -14,7 +14,7 @@ from jobs.ingestion.config import Backfill, Clocks, Reversal, SourceConvention
 from jobs.runtime.config import Environment, JobConfig, variable_of
 from jobs.runtime.holding import HoldConfig
 from jobs.runtime.kafka.access import KafkaAccess
-from jobs.runtime.meters import MeterConfig
+from jobs.runtime.meters import MeterConfig, OncePerConfig
 from jobs.runtime.price_attributes import BandsConfig
 from jobs.stack import BESIDE_JOBS, Jobs
 from reference.markdown import cell, code, page, table
@@ -24,6 +24,7 @@ Model = type[BaseModel]
 
 NESTED: Mapping[Model, str] = {
     MeterConfig: "meters",
+    OncePerConfig: "once_per",
     HoldConfig: "hold",
     BandsConfig: "price_attributes",
     Clocks: "clocks",

@@ -39,6 +39,7 @@ def _lines(document: Document) -> Iterator[tuple[str, str]]:
         ("Outcomes", document["outcomes"], _outcome),
         ("Reports", document["reports"], _report),
         ("Reversals", document["reversals"], _reversal),
+        ("Contents", document["contents"], _content),
         ("Records", document["records"], _record),
     )
     for heading, rows, lines_of in steps:
@@ -168,6 +169,10 @@ def _report(row: Document) -> Iterator[str]:
 
 def _reversal(row: Document) -> Iterator[str]:
     yield f"{row['explanation']} ({row['source']}, lsn {row['lsn']}, received {_said(row['received_at'])})"
+
+
+def _content(row: Document) -> Iterator[str]:
+    yield f"{row['explanation']} (usage {row['lsn']})"
 
 
 def _record(row: Document) -> Iterator[str]:

@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, Field, field_validator, model_validator
 from jobs.billing.rules import HISTORY, HOLD, METER_GRACE, POLICY
 from jobs.runtime.config import JobConfig
 from jobs.runtime.holding import HoldConfig
-from jobs.runtime.meters import MAX_GRACE_SECONDS, MeterName
+from jobs.runtime.meters import MAX_GRACE_SECONDS, MeterName, refuse_uncorrected
 from metering.instants import rfc3339
 from metering.meters import MAX_METERS
 from metering.vocabulary import LatePolicy, Published
@@ -96,6 +96,11 @@ class BillingConfig(JobConfig):
                     f"late_policy.{name} is {policy}, but meters.{name}.late_policy is {own}; leave one out"
                 )
         for name, policy in self.policies.items():
+            if self.meters[name].once_per is not None:
+                try:
+                    refuse_uncorrected(policy)
+                except ValueError as error:
+                    raise ValueError(f"meters.{name}: {error}") from None
             if self.meters[name].hold is not None and policy is not LatePolicy.HOLD:
                 raise ValueError(
                     f"meters.{name}.hold says how stragglers wait, but its late_policy is {policy}; make that hold"

@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from jobs.billing_progress import billing_progress
 from jobs.explain.arithmetic import Cell, Entry, Row, WindowKey, entries_of
 from jobs.explain.checks import wrong_lines, wrong_prices, wrong_products, wrong_stragglers, wrong_windows
+from jobs.explain.contents import contents_of
 from jobs.explain.corrections import wrong_corrections, wrong_histories
 from jobs.explain.database import Stored
 from jobs.explain.days import placed, wrong_days
@@ -223,6 +224,7 @@ def document_of(
         "corrections": list(billed.corrections),
         "reports": reports_of(sources.tables, sources.usage, usage),
         "reversals": reversals_of(sources.tables, usage, found.records),
+        "contents": contents_of(sources.tables, sources.usage, usage),
         "prices": prices,
         "adds_up": problems.adds_up,
         "differences": problems.differences,

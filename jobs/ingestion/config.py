@@ -15,13 +15,14 @@ from jobs.ingestion.limits_of_meters import (
     limited,
     refuse_unknown_attributes,
     refuse_unknown_conditions,
+    refuse_unknown_contents,
     refuse_unknown_dimensions,
 )
 from jobs.ingestion.repeats import Horizons
 from jobs.runtime.config import JobConfig
 from jobs.runtime.effective_rules import History
 from jobs.runtime.errors import Refused
-from jobs.runtime.meters import conditions_stored, stored
+from jobs.runtime.meters import conditions_stored, once_stored, stored
 from jobs.runtime.names import Name
 from jobs.streams import EVENTS_TOPIC
 from metering.clock import AcceptWindow
@@ -265,6 +266,7 @@ class IngestionConfig(JobConfig):
         contracts = self.contracts_in_force()
         refuse_unknown_dimensions(self.dimensions, contracts)
         refuse_unknown_conditions(self.declared, contracts)
+        refuse_unknown_contents(self.declared, contracts)
         refuse_unknown_attributes(self.attributes, contracts)
         refuse_unknown_quantities([each.convention.includes for each in self.conventions], contracts)
         return self
@@ -352,6 +354,8 @@ class IngestionConfig(JobConfig):
             rules["reversal"] = self.reversal.model_dump(mode="json")
         if where := conditions_stored(stored(self.declared)):
             rules["where"] = where
+        if once_per := once_stored(stored(self.declared)):
+            rules["once_per"] = once_per
         return {**super().deciding, **rules, "summed": summed, "max_per_event": limits}
 
     @property

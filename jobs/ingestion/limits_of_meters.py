@@ -97,6 +97,23 @@ def refuse_unknown_conditions(meters: Iterable[Declaration], contracts: Mapping[
                     raise ValueError(f"{asked}, which no event has; it can be {offered}")
 
 
+def refuse_unknown_contents(meters: Iterable[Declaration], contracts: Mapping[str, Contract]) -> None:
+    """Raises ValueError where a meter's `once_per` names a column that no contract of an outcome gives as text.
+
+    Every outcome of such a meter would count, and nobody would hear of it.
+    """
+    for meter in meters:
+        if meter.once_per is None:
+            continue
+        fields = _conditional(contracts, _looked_at(meter))
+        texts = sorted(name for name, given in fields.items() if all(field.kind is Kind.TEXT for field in given))
+        if meter.once_per.column not in texts:
+            raise ValueError(
+                f"meters.{meter.name}.once_per names {meter.once_per.column}, which is no text column of a contract of "
+                f"what it counts; it can name {', '.join(texts)}"
+            )
+
+
 def refuse_unknown_attributes(attributes: Iterable[PriceAttribute], contracts: Mapping[str, Contract]) -> None:
     """Raises ValueError for an attribute of prices that no contract of an outcome gives as a text or boolean.
 

@@ -10,6 +10,8 @@ CREDITS = "credits"
 """A column of outcomes: a list of (meter, credit). A null credit takes off all; a null list takes off nothing."""
 CREDIT = pl.Decimal(38, 6)
 KIND = pl.List(pl.Struct({"meter": pl.String(), "credit": CREDIT}))
+UNCOUNTED = "uncounted"
+"""A column of outcomes: the list of meters that count another outcome of the same content (`once_per`); null: none."""
 
 
 def credited(listed: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
@@ -34,5 +36,24 @@ def credited(listed: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
     return (
         listed.join(given, on=["row", "meter"], how="left", maintain_order="left")
         .with_columns(quantity.cast(listed.schema["quantity"]))
+        .select(listed.columns)
+    )
+
+
+def counted(listed: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
+    """The same entries, with quantity 0 of each meter that is UNCOUNTED; other meters count as ever."""
+    if UNCOUNTED not in outcomes.columns or outcomes[UNCOUNTED].null_count() == len(outcomes):
+        return listed
+    given = (
+        outcomes.select(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"), meter=UNCOUNTED)
+        .filter(pl.col("meter").list.len() > 0)
+        .explode("meter")
+        .with_columns(is_uncounted=pl.lit(value=True))
+    )
+    is_zero = pl.col("is_uncounted").fill_null(value=False) & pl.col("quantity").is_not_null()
+    nothing = pl.lit(0, pl.Int32).cast(listed.schema["quantity"])
+    return (
+        listed.join(given, on=["row", "meter"], how="left", maintain_order="left")
+        .with_columns(quantity=pl.when(is_zero).then(nothing).otherwise("quantity"))
         .select(listed.columns)
     )

@@ -16,7 +16,7 @@ from jobs.joins.aliases import aliased
 from jobs.joins.attribute_values import value_of
 from jobs.joins.catalog_versions import AT, CONTRACT, Versions
 from jobs.joins.containment import LISTED, billed_once
-from jobs.joins.credits import CREDITS, credited
+from jobs.joins.credits import CREDITS, UNCOUNTED, counted, credited
 from jobs.joins.dimensions import dimensions
 from jobs.joins.quantities import BILLED, quantities
 from jobs.joins.versions_in_use import VersionsInUse
@@ -44,7 +44,7 @@ def price(
     account dimensions always say what the stream knew: what was put under one stays there, whatever its price becomes.
     `attributes` are what conditions of prices can name; one on anything else is met by no event. A column of the
     account counts there as its plan does, by whatever version is known: an audit prices by those that came late.
-    Outcomes with CREDITS have so much less.
+    Outcomes with CREDITS have so much less, and 0 of what is UNCOUNTED.
     """
     decided = pl.max_horizontal("request_lsn", "completion_lsn").alias("decided_lsn")
     at = outcomes.with_columns(decided, event_us=pl.col("event_time").dt.epoch("us"))
@@ -59,8 +59,8 @@ def price(
     units = _priced(metered.filter(has_price), conditional, prices, attributes, seen_from)
     unpriced = [pl.lit(None, units.schema[name]).alias(name) for name in ("version_lsn", "unit_price")]
     rest = metered.filter(~has_price).with_columns(unpriced).select(LISTED)
-    listed = credited(billed_once(pl.concat([units, rest]), outcomes, meters), outcomes)
-    made = contracted.drop(*AT, *(name for name in (CREDITS,) if name in contracted.columns)).with_columns(
+    listed = counted(credited(billed_once(pl.concat([units, rest]), outcomes, meters), outcomes), outcomes)
+    made = contracted.drop(*AT, CREDITS, UNCOUNTED, strict=False).with_columns(
         pl.lit(1, pl.Int32).alias("sign"),
         pl.lit(UsageCause.STREAM.value).alias("cause"),
         pl.lit(None, pl.List(pl.Int64)).alias("corrects_lsns"),

@@ -16,9 +16,18 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from jobs.audit.recompute.examination import SUM, USAGE_READ, as_table, examine, first_rows, journal_read
+from jobs.audit.recompute.examination import (
+    SUM,
+    USAGE_READ,
+    as_table,
+    contents,
+    examine,
+    first_rows,
+    journal_read,
+)
 from jobs.audit.recompute.expected import OUTCOME, Pinned, recompute
 from jobs.audit.recompute.late_contracts import JUDGED_FROM, judge_late, later_contracts
+from jobs.audit.recompute.once_per import marked
 from jobs.audit.recompute.reversals import REVERSAL, is_examined
 from jobs.audit.tables.append import AUDIT
 from jobs.billing.sums import COLUMNS
@@ -58,16 +67,32 @@ def replayed(tables: Tables, live: Pinned, supposed: Pinned, rows_at_once: int =
     rows = journal.count_rows(filter=concerns)
     parts, next_lsn, late = 1 + rows // rows_at_once, tables.usage.transaction_version(LSN) or 1, []
     contracted = _contracted(tables, live, supposed, concerns)
-    for part in range(parts):
+    is_audited = tables.is_audited or (bool(supposed.contents) and supposed.history != live.history)
+
+    def read(part: int) -> pl.DataFrame:
         concerned = pl.DataFrame(journal.to_table(columns=stored, filter=concerns))
-        concerned = concerned.filter(is_examined() & (_part(parts) == part))
+        return concerned.filter(is_examined() & (_part(parts) == part))
+
+    def known(concerned: pl.DataFrame, part: int) -> pl.DataFrame:
+        late_rows = contracted.filter(_part(parts) == part)
+        return pl.concat([judge_late(concerned, late=False), late_rows], how="diagonal")
+
+    def contents_of(part: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+        concerned = read(part)
+        made, _ = _stream(concerned, _lsns(usage, parts, part), supposed, next_lsn)
+        return contents(known(concerned, part), _as_read(made), supposed, _first(usage, parts, part))
+
+    uncounted = None
+    if is_audited and supposed.contents:
+        found, blocked = zip(*(contents_of(part) for part in range(parts)), strict=True)
+        uncounted = marked(pl.concat(found), pl.concat(blocked).unique(), supposed)
+    for part in range(parts):
+        concerned = read(part)
         made, next_lsn = _stream(concerned, _lsns(usage, parts, part), supposed, next_lsn)
         yield _folded(made)
-        if tables.is_audited:
-            known = pl.concat(
-                [judge_late(concerned, late=False), contracted.filter(_part(parts) == part)], how="diagonal"
-            )
-            put_right, next_lsn = _audited(known, made, supposed, next_lsn, _first(usage, parts, part))
+        if is_audited:
+            first = _first(usage, parts, part)
+            put_right, next_lsn = _audited(known(concerned, part), made, supposed, next_lsn, first, uncounted=uncounted)
             late.append(_folded(put_right))
     yield from late
     decided = usage.to_table(
@@ -127,12 +152,23 @@ def _stream(journal: pl.DataFrame, lsns: pl.DataFrame, pinned: Pinned, next_lsn:
     return made, next_lsn + int(numbered.select(is_new.sum()).item())
 
 
+def _as_read(made: pl.DataFrame) -> pl.DataFrame:
+    """Rows of usage as an audit reads them."""
+    return made.select(name for name in USAGE_READ if name in made.columns)
+
+
 def _audited(
-    journal: pl.DataFrame, made: pl.DataFrame, pinned: Pinned, next_lsn: int, first: pl.DataFrame
+    journal: pl.DataFrame,
+    made: pl.DataFrame,
+    pinned: Pinned,
+    next_lsn: int,
+    first: pl.DataFrame,
+    *,
+    uncounted: pl.DataFrame | None,
 ) -> tuple[pl.DataFrame, int]:
     """What an audit would append to that, and the next number."""
-    read = made.select(name for name in USAGE_READ if name in made.columns)
-    found = examine(journal, read, replace(pinned, most_rows=len(journal) * MAX_PER_ROW), first)
+    known = replace(pinned, most_rows=len(journal) * MAX_PER_ROW)
+    found = examine(journal, _as_read(made), known, first, uncounted=uncounted)
     (stream,) = found.filter(pl.col("kind") == SUM)["corrections"]
     rows = pl.DataFrame(as_table(stream))
     numbered = rows.with_columns(

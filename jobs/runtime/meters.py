@@ -32,6 +32,7 @@ from metering.meters import (
     Declaration,
     Where,
 )
+from metering.once_per import DURATION, OncePer, duration_of, seconds_of
 from metering.vocabulary import LatePolicy, Status
 
 OF_OUTCOMES = frozenset(USAGE.names) - {field.name for field in EARLIER_METERED} | {
@@ -83,6 +84,42 @@ Values = Annotated[_Text | bool | _Listed, BeforeValidator(_one_or_more)]
 """What a column may be: a text or a boolean, or one of several."""
 
 
+class OncePerConfig(BaseModel):
+    """`once_per` of a meter."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    column: PlainName = Field(
+        description="The text column of the events that says the content, such as content_hash; without one an outcome "
+        "counts."
+    )
+    within: str = Field(
+        json_schema_extra={"pattern": f"^{DURATION}$"},
+        description="The length of the windows of event time in which a content counts once, aligned to the epoch: an "
+        "ISO 8601 duration from PT1S to P1D, such as PT1H.",
+    )
+
+    @field_validator("column")
+    @classmethod
+    def _is_of_events(cls, column: str) -> str:
+        if column in OF_OUTCOMES - set(OUTCOME_TEXTS) | {FAMILY}:
+            raise ValueError(
+                f"it cannot be {column}, of which every outcome has its own; give the contract another x-weir-column "
+                "for it"
+            )
+        return column
+
+    @field_validator("within")
+    @classmethod
+    def _is_a_duration(cls, within: str) -> str:
+        seconds_of(within)
+        return within
+
+    def rule(self) -> OncePer:
+        """The same as the applications use it."""
+        return OncePer(self.column, seconds_of(self.within))
+
+
 class MeterConfig(BaseModel):
     """One meter of `meters`."""
 
@@ -103,6 +140,11 @@ class MeterConfig(BaseModel):
         max_length=MAX_CONDITIONS,
         description="Which outcomes it looks at, by text and boolean columns of the events: each is the value given "
         "here, or one of a list of values; null is none. `family: quantity` is events of that family. Left out: all.",
+    )
+    once_per: OncePerConfig | None = Field(
+        default=None,
+        description="Of an account's outcomes with one content, only the first in each window counts. The stream "
+        "counts each; an audit of everything takes the others back. Left out: each counts.",
     )
     expected: bool | None = Field(
         default=None,
@@ -143,6 +185,12 @@ class MeterConfig(BaseModel):
             raise ValueError("`expected` and `max_per_event` are of a meter that sums what completions report")
         return self
 
+    @model_validator(mode="after")
+    def _corrects_what_counts_once(self) -> MeterConfig:
+        if self.once_per is not None:
+            refuse_uncorrected(self.late_policy)
+        return self
+
     @field_validator("sum")
     @classmethod
     def _is_none_of_outcomes(cls, column: str | None) -> str | None:
@@ -173,7 +221,20 @@ class MeterConfig(BaseModel):
     def declaration(self, name: str) -> Declaration:
         """The meter as the applications use it."""
         expected = self.sum in REPORTED_COLUMNS if self.expected is None else self.expected
-        return Declaration(name, self.unit, self.sum, expected, self.within, conditions(self.where or {}))
+        once_per = None if self.once_per is None else self.once_per.rule()
+        return Declaration(name, self.unit, self.sum, expected, self.within, conditions(self.where or {}), once_per)
+
+
+def refuse_uncorrected(policy: LatePolicy | None) -> None:
+    """Raises ValueError where stragglers of a meter with `once_per` are dropped or held.
+
+    The first outcome of a content takes the place of others: if nobody is billed for it, the content is on no bill.
+    """
+    if policy not in (None, LatePolicy.CORRECT):
+        raise ValueError(
+            f"late_policy is {policy}, but a meter with `once_per` needs `correct`: a late outcome may be the one of "
+            "its content that counts"
+        )
 
 
 def _of(meter: Declaration) -> MeterConfig:
@@ -221,6 +282,7 @@ def stored(meters: Iterable[Declaration]) -> dict[str, Any]:
         meter.name: {"unit": meter.unit, "sums": meter.sums, "expected": meter.is_expected}
         | ({"within": meter.within} if meter.within is not None else {})
         | ({"where": {column: list(values) for column, values in meter.where}} if meter.where else {})
+        | ({"once_per": _stored_once(meter.once_per)} if meter.once_per is not None else {})
         for meter in meters
     }
 
@@ -230,12 +292,29 @@ def conditions_stored(meters: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]
     return {name: meter["where"] for name, meter in meters.items() if "where" in meter}
 
 
+def _stored_once(rule: OncePer) -> dict[str, str]:
+    return {"column": rule.column, "within": duration_of(rule.within_seconds)}
+
+
+def once_stored(meters: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Of what `stored` said `once_per`, by meter that has it."""
+    return {name: meter["once_per"] for name, meter in meters.items() if "once_per" in meter}
+
+
 def restored(document: Mapping[str, Mapping[str, Any]] | None) -> tuple[Declaration, ...]:
     """What `stored` said; None was said by releases that had the default meters alone."""
     if document is None:
         return DEFAULT
     return tuple(
-        Declaration(name, m["unit"], m["sums"], m["expected"], m.get("within"), conditions(m.get("where", {})))
+        Declaration(
+            name,
+            m["unit"],
+            m["sums"],
+            m["expected"],
+            m.get("within"),
+            conditions(m.get("where", {})),
+            None if (once := m.get("once_per")) is None else OncePer(once["column"], seconds_of(once["within"])),
+        )
         for name, m in document.items()
     )
 

@@ -28,6 +28,7 @@ from jobs.runtime.effective_rules import IN_FORCE, TRANSACTION, EffectiveRules
 from jobs.runtime.families import family
 from jobs.streams import QUANTITY as UNITS
 from jobs.streams import SCHEMAS, Table
+from metering.contracts.includes import COLUMN
 from metering.contracts.reversals import METER, QUANTITY, REASON
 from metering.instants import rfc3339
 from metering.price_models import ALIAS_CURRENCY, ALIAS_METER, PricedModel
@@ -41,9 +42,10 @@ JOURNAL = pa.schema(
         pa.field(REASON, pa.string()),
         pa.field(METER, pa.string()),
         pa.field(QUANTITY, UNITS),
+        pa.field(COLUMN, pa.string()),
     ]
 )
-"""With the columns of reversals, which the contract of their type declares."""
+"""With the columns of reversals, which the contract of their type declares, and what an event's convention is."""
 DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
 Row = dict[str, Any]
 
@@ -77,10 +79,18 @@ class HandMade:
         moment = {"lsn": self._logged(at, topic="catalog.accounts"), "effective_from": START + at}
         self.accounts.append({**moment, "committed_at": START + at, **holds})
 
-    def price(self, at: timedelta, unit_price: str | None, *, begins: timedelta, model: str = "m") -> None:
+    def price(
+        self,
+        at: timedelta,
+        unit_price: str | None,
+        *,
+        begins: timedelta,
+        model: str = "m",
+        meter: str = "output_tokens",
+    ) -> None:
         """What one output token costs from `begins` on; None withdraws it, as joins of before took a deletion."""
         said = self._logged(at, topic="catalog.prices")
-        key = {"plan": "pro", "model": model, "meter": "output_tokens", "currency": "EUR"}
+        key = {"plan": "pro", "model": model, "meter": meter, "currency": "EUR"}
         unit = None if unit_price is None else Decimal(unit_price)
         holds = {"effective_from": START + begins, "unit_price": unit, "deleted": unit is None}
         self._new[Table.PRICES].append({**key, **holds, "lsn": said})
@@ -140,17 +150,17 @@ class HandMade:
         said = {"reversal_reason": "a dispute", "reversal_meter": meter, "reversal_quantity": quantity}
         self._event(at, Family.REVERSAL, identity, first, request_id=name, **said)
 
-    def unknown(self, at: timedelta, *, name: str) -> None:
+    def unknown(self, at: timedelta, *, name: str, **more: Any) -> None:
         """An event of a type without a contract, accepted as it is: the same content whenever it comes."""
-        data = {"request_id": name, "model": "m", "status": "completed", "output_tokens": 100}
+        data = {"request_id": name, "model": "m", "status": "completed", "output_tokens": 100, **more}
         said = {"specversion": "1.0", "id": name, "source": "s", "type": OTHER_TYPE, "subject": "a", "data": data}
         value = json.dumps({**said, "time": rfc3339(START + HOUR)}).encode()
         digest = sha256(name.encode()).digest()[:16]
         self._logged(at, event_time=START + at, identity=digest, type=OTHER_TYPE, account="a", value=value)
 
-    def contract(self, at: timedelta) -> None:
-        """ingestion gets the contract of that type; before, it had those that Weir ships."""
-        before, after = IngestionConfig(), IngestionConfig.model_validate({"contracts": [OTHER]})
+    def contract(self, at: timedelta, **config: Any) -> None:
+        """ingestion gets the contract of that type; before, it had those that Weir ships, and `config`, too."""
+        before, after = (IngestionConfig.model_validate({**config, **more}) for more in ({}, {"contracts": [OTHER]}))
         held = ((1, before.deciding), (self._next_lsn, after.deciding))
         said = [{"from": first, "since": START.isoformat(), "rules": rules} for first, rules in held]
         self._told = {TRANSACTION: self._logged(at, topic="events", rules=json.dumps({IN_FORCE: said}))}

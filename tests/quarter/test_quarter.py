@@ -54,8 +54,9 @@ def test_a_quarter_ends_as_its_truth_says_to_the_last_digit(result: Result) -> N
 
 def test_whatever_can_come_late_has_come_late(quarter: Quarter, result: Result) -> None:
     made = result.made
-    # Nor is the best report of a request what bills, where nobody turned that on; nor does traffic take anything back.
-    never = {"contracted", "decided", "restated", "reversed"}
+    # Nor is the best report of a request what bills, where nobody turned that on; nor does traffic take anything back,
+    # or a meter count each content once.
+    never = {"contracted", "decided", "restated", "reversed", "once_per"}
     assert made["corrections"].keys() == {each.value for each in UsageCause} - never
     assert made["stragglers"].keys() >= {Decision.CORRECT, Decision.DROP, f"{Decision.CORRECT}, after it waited"}
     assert min(quarter.truth.counts.values()) > 0

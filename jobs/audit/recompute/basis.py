@@ -69,6 +69,7 @@ def pin(
         until=asked.until,
         rejoin_within=present.rejoin_within,
         most_rows=asked.most_rows,
+        decides_contents=asked.is_everything,
     )
 
 

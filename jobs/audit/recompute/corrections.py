@@ -7,13 +7,15 @@ stay.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import cached_property
 
 import polars as pl
 import pyarrow as pa
 
 from jobs.audit.compare.differences import COMPARED, as_differences, beside, differs
+from jobs.audit.recompute import once_per
 from jobs.audit.recompute.expected import IS_CONTRACTED, OUTCOME, PARTS, Pinned, decided, expected_usage, with_timeouts
 from jobs.audit.recompute.late_versions import priced_later
 from jobs.audit.recompute.rejoins import Pair, may_rejoin, rejoin_outcomes
@@ -73,41 +75,127 @@ def repeats(carried: pl.DataFrame) -> pl.DataFrame:
 
 
 def corrections(
-    carried: pl.DataFrame, expected: pl.DataFrame, standing: Standing, pinned: Pinned, reversals: pl.DataFrame
+    carried: pl.DataFrame,
+    expected: pl.DataFrame,
+    standing: Standing,
+    pinned: Pinned,
+    reversals: pl.DataFrame,
+    *,
+    uncounted: pl.DataFrame | None = None,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The journal's rows of some keys, what the stream must have made of them, and usage → (DIFFERENCES, CORRECTIONS).
 
-    `reversals` (`reversed.without_reversals`) take back what these or other keys bill. The differences are those that
-    have no known cause; a key with one of them has no corrections.
+    `reversals` (`reversed.without_reversals`) take back what these or other keys bill; `uncounted` (`once_per.MARKED`)
+    says what does not count, as another outcome of its content does (None: nothing is decided). The differences are
+    those that have no known cause; a key with one of them has no corrections.
     """
-    every = decided(carried, pinned) if carried[IS_CONTRACTED].any() else expected
-    first = carried.join(repeats(carried), on="lsn", how="anti")
-    rows, once = with_timeouts(first, pinned), decided(first, pinned)
-    pairs = standing.now.filter(pl.all_horizontal(pl.col(PARTS).is_not_null())).select(PARTS).rows()
-    # What still waits may become a partner of what came: the next audit knows.
-    waiting = rows.filter(~pl.col("lsn").is_in(pl.concat([once[part] for part in PARTS]).drop_nulls().implode()))
-    if len(waiting):
-        done, made = (each.join(waiting, on=KEY, how="anti") for each in (carried, expected))
-        return corrections(done, made, standing.without(waiting), pinned, reversals)
-    ranked = ranked_keys(carried, pinned)
-    pairs_made = _rejoined(once.join(ranked, on=KEY, how="anti"), rows, carried, pairs, pinned)
-    best, members = restate(rows.join(ranked, on=KEY, how="semi"), carried, pinned)
-    joined = pl.concat([pairs_made, best.select(pairs_made.columns)])
-    taken = taken_back(reversals, rows, members, pinned)
-    must = _expected_now(taken.left(joined), carried, standing, pinned)
-    moving = _with_pairs(_moving(beside(standing.now, must)), expected)
-    both = _with_own_days(with_groups(moving, members), standing.now)
+    found = _decide(carried, expected, standing, pinned)
+    now = _recomputed(found, pinned, reversals)
+    must, explained = _counted_now(found, now.left, pinned, uncounted)
+    standing = found.standing
+    moving = _with_pairs(_moving(beside(standing.now, must)), found.expected)
+    both = _with_own_days(with_groups(moving, now.members), standing.now)
     known = {
-        "is_contracted": _changed_outcomes(expected, every),
-        "is_repeated": _changed_outcomes(every, once),
-        "is_joined": _changed_outcomes(once, joined),
+        "is_contracted": _changed_outcomes(found.expected, found.every),
+        "is_repeated": _changed_outcomes(found.every, found.once),
+        "is_joined": _changed_outcomes(found.once, now.joined),
+        "is_by_another": _from_another_part(found.once, now.best),
+        "is_content": explained,
     }
-    judged = _with_causes(both, known, _from_another_part(once, best), taken)
+    judged = _with_causes(both, known, now.taken)
     faults = judged.filter(pl.col("is_fault"))
     sound = judged.filter(pl.col("cause").is_not_null()).join(faults, on=KEY, how="anti")
     negated = _negated(sound.filter(pl.col("is_found")), standing.now)
     put = _replacements(sound.filter(pl.col("is_expected")), must, negated)
     return as_differences(faults), pl.concat([negated, put], how="diagonal").sort(*KEY, "sign", *PARTS)
+
+
+def each_counted(
+    carried: pl.DataFrame, expected: pl.DataFrame, standing: Standing, pinned: Pinned, reversals: pl.DataFrame
+) -> pl.DataFrame:
+    """The same rows → what must stand of them (`expected_usage`) if each outcome of a content counted.
+
+    Of keys of which a row waits it is what the stream must have made of them.
+    """
+    found = _decide(carried, expected, standing, pinned)
+    counted = _expected_now(_recomputed(found, pinned, reversals).left, found.carried, found.standing, pinned)
+    return pl.concat([counted, expected.join(found.waiting, on=KEY, how="semi")], how="vertical_relaxed")
+
+
+@dataclass(frozen=True)
+class _Decided:
+    """The rows of keys of which none waits, what they are decided to by the stream's rules, and what stands."""
+
+    carried: pl.DataFrame
+    """The rows as the journal has them."""
+    rows: pl.DataFrame
+    """Each event once, as joins has them (`expected.with_timeouts`)."""
+    expected: pl.DataFrame
+    """What the stream must have made of them."""
+    every: pl.DataFrame
+    """The outcomes of all rows, also of those whose contract came later."""
+    once: pl.DataFrame
+    """The outcomes of `rows`."""
+    standing: Standing
+    waiting: pl.DataFrame
+    """The other keys (KEY). What waits may become a partner of what came: the next audit knows."""
+
+
+@dataclass(frozen=True)
+class _Recomputed:
+    """What they come to by all that is known."""
+
+    best: pl.DataFrame
+    """Of the keys that are ranked, the outcomes of the best reports."""
+    members: pl.DataFrame
+    """`restatements.MEMBERS` of these."""
+    joined: pl.DataFrame
+    """What stands, but for what is taken back."""
+    taken: TakenBack
+
+    @cached_property
+    def left(self) -> pl.DataFrame:
+        """What stands."""
+        return self.taken.left(self.joined)
+
+
+def _decide(carried: pl.DataFrame, expected: pl.DataFrame, standing: Standing, pinned: Pinned) -> _Decided:
+    """The journal's rows of some keys, and what the stream must have made of them → what they are decided to."""
+    every = decided(carried, pinned) if carried[IS_CONTRACTED].any() else expected
+    first = carried.join(repeats(carried), on="lsn", how="anti")
+    rows, once = with_timeouts(first, pinned), decided(first, pinned)
+    named = pl.concat([once[part] for part in PARTS]).drop_nulls().implode()
+    waiting = rows.filter(~pl.col("lsn").is_in(named)).select(KEY).unique()
+    if len(waiting):
+        done, made = (each.join(waiting, on=KEY, how="anti") for each in (carried, expected))
+        return replace(_decide(done, made, standing.without(waiting), pinned), waiting=waiting)
+    return _Decided(carried, rows, expected, every, once, standing, waiting)
+
+
+def _recomputed(found: _Decided, pinned: Pinned, reversals: pl.DataFrame) -> _Recomputed:
+    pairs = found.standing.now.filter(pl.all_horizontal(pl.col(PARTS).is_not_null())).select(PARTS).rows()
+    ranked = ranked_keys(found.carried, pinned)
+    pairs_made = _rejoined(found.once.join(ranked, on=KEY, how="anti"), found.rows, found.carried, pairs, pinned)
+    best, members = restate(found.rows.join(ranked, on=KEY, how="semi"), found.carried, pinned)
+    joined = pl.concat([pairs_made, best.select(pairs_made.columns)])
+    return _Recomputed(best, members, joined, taken_back(reversals, found.rows, members, pinned))
+
+
+def _counted_now(
+    found: _Decided, left: pl.DataFrame, pinned: Pinned, uncounted: pl.DataFrame | None
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Outcomes that stand → what must stand of them, and those (OUTCOME) of which only that may have changed which of a
+    content counts.
+    """
+    must = _expected_now(left, found.carried, found.standing, pinned)
+    if not pinned.contents:
+        return must, must.select(OUTCOME).clear()
+    less = once_per.uncounted(must, found.standing.now, uncounted)
+    explained = once_per.explained(must, found.standing.now)
+    if less.is_empty():
+        return must, explained
+    counted = left.join(less, on=OUTCOME, how="left", nulls_equal=True, maintain_order="left")
+    return _expected_now(counted, found.carried, found.standing, pinned), explained
 
 
 def _rejoined(
@@ -205,18 +293,17 @@ def _alone(outcomes: pl.DataFrame) -> pl.DataFrame:
     return outcomes.filter(is_alone).select(*KEY, lsn=pl.coalesce(PARTS))
 
 
-def _with_causes(
-    both: pl.DataFrame, known: Mapping[str, pl.DataFrame], said_by_another: pl.DataFrame, taken: TakenBack
-) -> pl.DataFrame:
+def _with_causes(both: pl.DataFrame, known: Mapping[str, pl.DataFrame], taken: TakenBack) -> pl.DataFrame:
     """The same with `cause` of what changes, and whether it `is_fault`: changes and has none.
 
     Only outcomes that are otherwise with what is contracted, without what is repeated, or when parts are joined
     (`known`: OUTCOME of each) may come, go or become something else; and those of a key of which the best report bills.
-    What stays the same outcome of the same parts says the same for ever, but for its price and what is `taken` back; so
-    whatever else it says was never right. Only what the stream has `said_by_another` part is restated once.
+    What stays the same outcome of the same parts says the same for ever, but for its price, what is `taken` back, and
+    what counts of a content (`is_content`); so whatever else it says was never right. Only what the stream has said by
+    another part (`is_by_another`) is restated once.
     """
     both = taken.judged(both)
-    for name, outcomes in {**known, "is_by_another": said_by_another}.items():
+    for name, outcomes in known.items():
         named = outcomes.with_columns(pl.lit(value=True).alias(name))
         both = both.join(named, on=OUTCOME, how="left", nulls_equal=True).with_columns(
             pl.col(name).fill_null(value=False)
@@ -229,7 +316,8 @@ def _with_causes(
     stays = ~differs("outcome") & ~is_by_another
     is_counted_less = pl.col("is_same") & differs("counted") & pl.col("is_credited") & ~differs("outcome")
     is_decided_otherwise = pl.col("is_same") & pl.any_horizontal(*(differs(name) for name in _AS_DECIDED))
-    is_explained = is_counted_less & ~is_decided_otherwise & ~is_on_another_day
+    is_of_content = pl.col("is_same") & differs("counted") & pl.col("is_content")
+    is_explained = (is_counted_less | is_of_content) & ~is_decided_otherwise & ~is_on_another_day
     is_untrue = is_otherwise & stays & ~is_explained & (pl.col("outcome") != Outcome.SUPERSEDED.value)
     is_ranked = pl.col("group").is_not_null()
     is_restated = pl.col("is_replaced") | (is_otherwise & is_by_another)
@@ -243,6 +331,8 @@ def _with_causes(
         .then(pl.lit(UsageCause.RESTATED.value))
         .when((changes & pl.col("is_reversed")) | (is_counted_less & ~is_untrue))
         .then(pl.lit(UsageCause.REVERSED.value))
+        .when(is_of_content & is_explained)
+        .then(pl.lit(UsageCause.ONCE_PER.value))
         .when(changes & pl.col("is_joined") & pl.col("is_pair"))
         .then(pl.lit(UsageCause.REJOINED.value))
         .when(changes & pl.col("is_joined") & is_ranked)

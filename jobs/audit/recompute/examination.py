@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import polars as pl
@@ -9,8 +10,9 @@ import pyarrow as pa
 
 from jobs.audit.compare.differences import DIFFERENCES, differences, net, standing
 from jobs.audit.compare.prices import wrong_prices
-from jobs.audit.recompute.corrections import Standing, as_rows, corrections, repeats, suspects
+from jobs.audit.recompute.corrections import Standing, as_rows, corrections, each_counted, repeats, suspects
 from jobs.audit.recompute.expected import EXPECTED, IS_CONTRACTED, OUTCOME, PARTS, Pinned, recompute
+from jobs.audit.recompute.once_per import blocked, candidates, marked
 from jobs.audit.recompute.restatements import REPORT
 from jobs.audit.recompute.reversals import REVERSAL, without_reversals
 from jobs.joins.memory import KEY, column_of
@@ -48,7 +50,9 @@ def examine(
     usage: pl.DataFrame,
     pinned: Pinned,
     first: pl.DataFrame | None = None,
+    *,
     without: pl.DataFrame | None = None,
+    uncounted: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Accepted requests, completions and reversals below the position (`journal_read`), usage (USAGE_READ) →
     EXAMINATION.
@@ -59,16 +63,77 @@ def examine(
     usage tells of a row of the journal that is not read.
 
     `first` (OUTCOME, usage_lsn): the rows that stood first, where it is not these that tell by which meters they count.
-    `without` (KEY): of these nothing is corrected.
+    `without` (KEY): of these nothing is corrected. `uncounted` (`once_per.MARKED`): what does not count of these keys,
+    as another outcome of its content does; None: these are all keys, so they say it.
     """
+    read = _read(journal, usage, pinned, first)
+    if not pinned.decides_contents:
+        uncounted = None
+    elif uncounted is None and pinned.contents:
+        uncounted = marked(*_of_contents(read, pinned), pinned)
+    keys = read.keys if uncounted is None else pl.concat([read.keys, read.sound(uncounted)]).unique()
+    concerned, decided = (rows.join(keys, on=KEY, how="semi") for rows in (read.carried, read.expected))
+    faults, rows = corrections(concerned, decided, read.known.of(keys), pinned, read.reversals, uncounted=uncounted)
+    rows = rows if without is None else rows.join(without, on=KEY, how="anti", maintain_order="left")
+    counted = pl.DataFrame(
+        {
+            "kind": [SUM],
+            "rows": [read.judged],
+            "outcomes": [len(read.known.stream)],
+            "changes": [len(rows)],
+            "corrections": [_as_stream(as_rows(_first(rows, pinned.most_rows)))],
+        }
+    )
+    parts = [read.wrong, pl.concat([read.broken, faults]).with_columns(of=pl.lit(STANDING)), counted]
+    return pl.concat(parts, how="diagonal").select(pl.col(name).cast(kind) for name, kind in EXAMINATION.items())
+
+
+def contents(
+    journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned, first: pl.DataFrame | None = None
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """What `examine` is given of some keys → (`once_per.CANDIDATES`, BLOCKED): what they bill of meters that count a
+    content once, and what cannot be known of them.
+    """
+    return _of_contents(_read(journal, usage, pinned, first), pinned)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """The rows of keys that are not left out, and what the stream must have made of them."""
+
+    carried: pl.DataFrame
+    reversals: pl.DataFrame
+    known: Standing
+    expected: pl.DataFrame
+    wrong: pl.DataFrame
+    """DIFFERENCES of what the stream made."""
+    broken: pl.DataFrame
+    """DIFFERENCES of what stands."""
+    keys: pl.DataFrame
+    """The keys (KEY) of which something else may be known by now."""
+    left_out: pl.DataFrame
+    """Rows of the journal of other keys."""
+
+    @property
+    def judged(self) -> int:
+        """How many rows the stream has judged."""
+        return int((~self.carried[IS_CONTRACTED]).sum())
+
+    def sound(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The keys (KEY) of rows: what is made wrong is nothing to build upon."""
+        return rows.select(KEY).join(pl.concat([self.wrong, self.broken]), on=KEY, how="anti").unique()
+
+
+def _read(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned, first: pl.DataFrame | None) -> _Read:
     kinds = {column_of(name): kind for name, kind in pinned.schema.items()}
     kinds |= {"identity": pl.Binary(), "usage_source": pl.String(), **REVERSAL}
     if IS_CONTRACTED not in journal.columns:
         journal = journal.with_columns(pl.lit(value=False).alias(IS_CONTRACTED))
     absent = [pl.lit(None, kinds.get(name)).alias(name) for name in journal_read(pinned) if name not in journal.columns]
-    journal = journal.with_columns(absent).with_columns(family())
+    every = journal.with_columns(absent).with_columns(family())
     # A decision about a straggler is no outcome.
-    journal, usage = _within(journal, usage.filter(pl.col("cause") != UsageCause.DECIDED.value), pinned)
+    journal, usage = _within(every, usage.filter(pl.col("cause") != UsageCause.DECIDED.value), pinned)
+    left_out = every.join(journal.select(KEY).unique(), on=KEY, how="anti") if pinned.contents else every.clear()
     journal, reversals = without_reversals(journal)
     carried = as_carried(journal, pinned.schema)
     usage = usage.with_columns(pl.lit(None, _KINDS[name]).alias(name) for name in _COLUMNS if name not in usage.columns)
@@ -80,23 +145,17 @@ def examine(
     judged = carried.filter(~pl.col(IS_CONTRACTED))
     expected = recompute(judged, stream.select(*OUTCOME, "usage_lsn"), pinned)
     wrong = differences(stream, expected)
-    # What the stream has made wrong is nothing to build upon.
     doubtful = pl.concat([suspects(carried, expected, known, pinned), reversals.select(KEY)]).unique()
-    keys = doubtful.join(pl.concat([wrong, broken]), on=KEY, how="anti")
-    concerned, decided = (rows.join(keys, on=KEY, how="semi") for rows in (carried, expected))
-    faults, rows = corrections(concerned, decided, known.of(keys), pinned, reversals)
-    rows = rows if without is None else rows.join(without, on=KEY, how="anti", maintain_order="left")
-    counted = pl.DataFrame(
-        {
-            "kind": [SUM],
-            "rows": [len(judged)],
-            "outcomes": [len(stream)],
-            "changes": [len(rows)],
-            "corrections": [_as_stream(as_rows(_first(rows, pinned.most_rows)))],
-        }
-    )
-    parts = [wrong, pl.concat([broken, faults]).with_columns(of=pl.lit(STANDING)), counted]
-    return pl.concat(parts, how="diagonal").select(pl.col(name).cast(kind) for name, kind in EXAMINATION.items())
+    read = _Read(carried, reversals, known, expected, wrong, broken, doubtful, left_out)
+    return replace(read, keys=read.sound(doubtful))
+
+
+def _of_contents(read: _Read, pinned: Pinned) -> tuple[pl.DataFrame, pl.DataFrame]:
+    concerned, decided = (rows.join(read.keys, on=KEY, how="semi") for rows in (read.carried, read.expected))
+    known = each_counted(concerned, decided, read.known.of(read.keys), pinned, read.reversals)
+    others = read.expected.join(read.keys, on=KEY, how="anti")
+    found = candidates(pl.concat([known, others], how="vertical_relaxed"), read.carried)
+    return found, blocked(read.left_out, pinned.contents)
 
 
 def first_rows(usage: pl.DataFrame) -> pl.DataFrame:

@@ -16,14 +16,15 @@ import pyarrow as pa
 
 from jobs.joins.billing_days import BillingDays
 from jobs.joins.catalog_versions import Versions, account_versions, price_versions
-from jobs.joins.memory import Schema, carried
+from jobs.joins.memory import Schema, carried, condition_of
 from jobs.joins.pricing import price
+from jobs.joins.quantities import BILLED
 from jobs.joins.resolve import resolve
 from jobs.joins.timeouts import SECOND_US, Timeouts
 from jobs.runtime.effective_rules import History, Rules, rules_at
 from jobs.runtime.meters import restored
 from jobs.streams import ACCOUNTS, PRICES
-from metering.meters import REPORTED_COLUMNS, columns_of, conditions_of
+from metering.meters import REPORTED_COLUMNS, Declaration, columns_of, conditions_of, contents_of
 from metering.price_attributes import PriceAttribute, columns_of_accounts, columns_of_bands, texts_of_events
 from metering.price_attributes import restored as attributes_restored
 from metering.ranking import reach_seconds
@@ -36,6 +37,11 @@ EXPECTED = (
 PARTS = ("request_lsn", "completion_lsn")
 OUTCOME = ("account", "request_id", *PARTS)
 """By what it is known."""
+CONTENTS = "contents"
+"""Beside EXPECTED, where a meter counts each content once: of each such meter what the content of an outcome is."""
+CONTENTS_KIND = pl.List(
+    pl.Struct({**dict.fromkeys(("meter", "column"), pl.String()), "within_us": pl.Int64(), "content": pl.String()})
+)
 REJOIN_WITHIN = timedelta(days=35)
 IS_CONTRACTED = "is_contracted"
 """Whether the contract of a row's type came after the row (`late_contracts.py`)."""
@@ -70,6 +76,8 @@ class Pinned:
     """Keys of which all that occurred, occurred from here on, are left out; None: none are."""
     most_rows: int = MAX_ROWS
     """About how many rows are corrected at once, or those of a key in each part of the keys."""
+    decides_contents: bool = True
+    """Whether it is decided which outcome of a content counts: not where only a period is read."""
 
     def ranks(self, lsn: int) -> bool:
         """Whether the best report of a request bills that began with this row."""
@@ -101,7 +109,8 @@ class Pinned:
         meters = [meter for effective in self.history for meter in restored(effective.rules.get("meters"))]
         summed = dict.fromkeys([*REPORTED_COLUMNS, *columns_of(meters)])
         reported = (*summed, *columns_of_bands(self._attributes))
-        return carried(reported, self._dimensions, (*conditions_of(meters), *texts_of_events(self._attributes)))
+        asked = (*conditions_of(meters), *texts_of_events(self._attributes), *self.contents)
+        return carried(reported, self._dimensions, tuple(dict.fromkeys(asked)))
 
     @property
     def _dimensions(self) -> Sequence[str]:
@@ -117,6 +126,17 @@ class Pinned:
     def _rules(self) -> Sequence[Rules]:
         """All that ever held."""
         return [effective.rules for effective in self.history] + [rules for _, rules in self.metered]
+
+    @cached_property
+    def contents(self) -> tuple[str, ...]:
+        """The columns of which any meter ever counted each content once."""
+        return contents_of(meter for rules in self._rules for meter in restored(rules.get("meters")))
+
+    @property
+    def longest_content_seconds(self) -> int:
+        """The longest window in which any meter ever counted each content once; 0 without any."""
+        meters = [meter for rules in self._rules for meter in restored(rules.get("meters"))]
+        return max((meter.once_per.within_seconds for meter in meters if meter.once_per is not None), default=0)
 
     @property
     def sums(self) -> dict[str, str]:
@@ -151,11 +171,14 @@ def expected_usage(
 ) -> pl.DataFrame:
     """Outcomes (`resolve`) → EXPECTED: with the prices known when each was decided, or those before lsn `seen_from`.
 
+    Where any meter ever counted each content once, CONTENTS come with them.
+
     Of those that are IS_CONTRACTED, which no driver has decided, the row of usage tells by which meters they count; of
     those that have none yet these are the newest.
     """
     outcomes = outcomes.join(found, on=OUTCOME, how="left", nulls_equal=True, maintain_order="left")
     accounts, prices, days = pinned.accounts_known, pinned.prices_known, pinned.days
+    columns = (*EXPECTED, CONTENTS) if pinned.contents else EXPECTED
     made = []
     for part, rules in _by_rules(outcomes, pinned):
         meters, named = restored(rules.get("meters")), rules.get("dimensions", ())
@@ -163,8 +186,25 @@ def expected_usage(
         priced = pl.DataFrame(
             price(part, meters, accounts, prices, named=named, attributes=attributes, seen_from=seen_from)
         )
-        made.append(priced.with_columns(day=days.days(part)).select(EXPECTED))
+        made.append(priced.with_columns(days.days(part).alias("day"), *_contents(meters, pinned)).select(columns))
     return pl.concat(made, how="vertical_relaxed")
+
+
+def _contents(meters: Sequence[Declaration], pinned: Pinned) -> Iterator[pl.Expr]:
+    """CONTENTS of priced outcomes that these meters count; null where none of them counts a content once."""
+    is_billed = pl.col("outcome").is_in(list(BILLED))
+    each = [
+        pl.struct(
+            meter=pl.lit(meter.name),
+            column=pl.lit(rule.column),
+            within_us=pl.lit(rule.within_seconds * SECOND_US, pl.Int64),
+            content=pl.when(is_billed).then(pl.col(condition_of(rule.column))),
+        )
+        for meter in meters
+        if (rule := meter.once_per) is not None
+    ]
+    if pinned.contents:
+        yield (pl.concat_list(each) if each else pl.lit(None)).cast(CONTENTS_KIND).alias(CONTENTS)
 
 
 def _by_rules(outcomes: pl.DataFrame, pinned: Pinned) -> Iterator[tuple[pl.DataFrame, Rules]]:

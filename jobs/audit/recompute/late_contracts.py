@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -20,10 +21,10 @@ from jobs.ingestion.conventions import Convention
 from jobs.ingestion.conventions import stored_conventions as conventions_kept
 from jobs.ingestion.judge import LOG_APPEND_TIME, Judge
 from jobs.ingestion.stored_contracts import stored_contracts
-from jobs.runtime.effective_rules import EffectiveRules, read_history, rules_at
+from jobs.runtime.effective_rules import EffectiveRules, Rules, read_history, rules_at
 from jobs.runtime.families import family
 from jobs.runtime.kafka.marks import MARKS
-from jobs.runtime.meters import conditions_stored, restored
+from jobs.runtime.meters import conditions_stored, once_stored, restored
 from metering.contracts.model import Contract
 from metering.vocabulary import BILLABLE, Disposition
 
@@ -134,15 +135,21 @@ def _has_meters(effective: EffectiveRules, pinned: Pinned) -> bool:
 
 
 def _has_conditions(effective: EffectiveRules, after: Sequence[EffectiveRules], pinned: Pinned) -> bool:
-    """Whether joins had the conditions of these rules of ingestion when they came, or has told its own since.
+    """Whether joins had what these rules of ingestion ask of events when they came, or has told its own since.
 
     Or never will: others came `after`. No later telling undoes any of that.
     """
-    asked = effective.rules.get("where", {})
-    if any(later.rules.get("where", {}) != asked for later in after):
+    asked = _asked(effective.rules)
+    if any(_asked(later.rules) != asked for later in after):
         return True
-    had = conditions_stored(rules_at(pinned.history, effective.first).get("meters", {}))
+    meters = rules_at(pinned.history, effective.first).get("meters", {})
+    had = (conditions_stored(meters), once_stored(meters))
     return had == asked or any(of_joins.first > effective.first for of_joins in pinned.history)
+
+
+def _asked(rules: Rules) -> tuple[Any, Any]:
+    """What meters ask of events, by rules of ingestion."""
+    return rules.get("where", {}), rules.get("once_per", {})
 
 
 def judge_late(rows: pl.DataFrame, *, late: bool) -> pl.DataFrame:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import polars as pl
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from jobs.audit.recompute.corrections import CORRECTIONS
 from jobs.audit.recompute.examination import (
@@ -16,6 +17,7 @@ from jobs.audit.recompute.examination import (
     SUM,
     USAGE_READ,
     as_table,
+    contents,
     journal_read,
 )
 from jobs.audit.recompute.examination import (
@@ -23,6 +25,7 @@ from jobs.audit.recompute.examination import (
 )
 from jobs.audit.recompute.expected import Pinned
 from jobs.audit.recompute.late_contracts import JUDGED_FROM, LaterContracts, judge_late, later_contracts
+from jobs.audit.recompute.once_per import BLOCKED, CANDIDATES, MARKED, marked, of_content
 from jobs.audit.recompute.reversals import is_examined
 from jobs.audit.tables.pieces import ROWS_PER_TASK, made_in_tasks, pieces
 from jobs.audit.tables.spill import SHIPPED, as_batches, by_part, shipped
@@ -33,7 +36,9 @@ from metering.vocabulary import UsageCause
 ROWS_PER_BUCKET = 100_000
 """Of the journal: about what a task holds at once."""
 _ARROW = arrow(EXAMINATION)
-_JOURNAL, _USAGE = "journal", "usage"
+_JOURNAL, _USAGE, _UNCOUNTED = "journal", "usage", "uncounted"
+_CANDIDATES, _BLOCKED = "candidates", "blocked"
+_OF_CONTENTS = {_UNCOUNTED: MARKED, _CANDIDATES: CANDIDATES, _BLOCKED: BLOCKED}
 
 
 def _bucket(buckets: int) -> pl.Expr:
@@ -75,7 +80,11 @@ def outcomes(
     usage = pieces(versions.usage, USAGE_READ, versions.since)
     buckets = 1 + journal.rows // rows_per_bucket
     later = later_contracts(versions.journal, pinned)
-    nothing = {_JOURNAL: journal.schema.empty_table(), _USAGE: usage.schema.empty_table()}
+    nothing = {
+        _JOURNAL: pl.DataFrame(journal.schema.empty_table()),
+        _USAGE: pl.DataFrame(usage.schema.empty_table()),
+        **{name: pl.DataFrame(schema=kinds) for name, kinds in _OF_CONTENTS.items()},
+    }
     # All that is corrected at once passes through the driver, so each bucket has its share: keys spread evenly.
     share = replace(pinned, most_rows=max(1, pinned.most_rows // buckets))
 
@@ -94,10 +103,9 @@ def outcomes(
         return ship(_USAGE, pl.DataFrame(rows))
 
     def examine(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        shipments = (row for batch in batches for row in pl.DataFrame(batch).iter_rows())
-        for _, parts in by_part(shipments):
-            rows, made = (parts[part] if part in parts else pl.DataFrame(none) for part, none in nothing.items())
-            yield from examined(rows, made, share, without=without).to_arrow().cast(_ARROW).to_batches()
+        for parts in _by_bucket(batches, nothing):
+            found = examined(parts[_JOURNAL], parts[_USAGE], share, without=without, uncounted=parts[_UNCOUNTED])
+            yield from found.to_arrow().cast(_ARROW).to_batches()
 
     spark, kind = versions.spark, spark_schema(SHIPPED)
     made = made_in_tasks(spark, journal, of_journal, kind, ROWS_PER_TASK).union(
@@ -107,8 +115,9 @@ def outcomes(
         read = (*journal.schema.names, *JUDGED_FROM)
         unknown = pieces(versions.journal, read, versions.since, later.before, wanted=later.wanted)
         made = made.union(made_in_tasks(spark, unknown, of_unknown, kind))
-    grouped = made.repartition(buckets, "bucket").sortWithinPartitions("bucket")
-    found = pl.DataFrame(grouped.mapInArrow(examine, spark_schema(EXAMINATION)).toArrow())
+    if pinned.contents and pinned.decides_contents:
+        made = made.union(_uncounted(_grouped(made, buckets), nothing, share, buckets))
+    found = pl.DataFrame(_grouped(made, buckets).mapInArrow(examine, spark_schema(EXAMINATION)).toArrow())
     counted = found.filter(pl.col("kind") == SUM)
     differences = found.filter(pl.col("kind") != SUM)
     is_of_now = pl.col("of").eq_missing(STANDING)
@@ -131,6 +140,40 @@ def outcomes(
         corrections=corrections,
         changes=changes,
     )
+
+
+def _by_bucket(
+    batches: Iterator[pa.RecordBatch], nothing: Mapping[str, pl.DataFrame]
+) -> Iterator[dict[str, pl.DataFrame]]:
+    """SHIPPED → the rows of each part of each bucket; `nothing`: those of a part that it has not."""
+    for _, parts in by_part(row for batch in batches for row in pl.DataFrame(batch).iter_rows()):
+        yield {**nothing, **parts}
+
+
+def _uncounted(rows: DataFrame, nothing: Mapping[str, pl.DataFrame], pinned: Pinned, buckets: int) -> DataFrame:
+    """SHIPPED rows of journal and usage by key → SHIPPED `once_per.MARKED` by key.
+
+    Outcomes of one content are of many keys, so what they bill meets by content between.
+    """
+
+    def of_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for parts in _by_bucket(batches, nothing):
+            found, blocked = contents(parts[_JOURNAL], parts[_USAGE], pinned)
+            bucket = of_content(buckets)
+            yield from as_batches(shipped({_CANDIDATES: (found, bucket), _BLOCKED: (blocked, bucket)}))
+
+    def of_contents(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for parts in _by_bucket(batches, nothing):
+            found = marked(parts[_CANDIDATES], parts[_BLOCKED], pinned)
+            yield from as_batches(shipped({_UNCOUNTED: (found, _bucket(buckets))}))
+
+    kind = spark_schema(SHIPPED)
+    return _grouped(rows.mapInArrow(of_keys, kind), buckets).mapInArrow(of_contents, kind)
+
+
+def _grouped(made: DataFrame, buckets: int) -> DataFrame:
+    """SHIPPED with all rows of a bucket together."""
+    return made.repartition(buckets, "bucket").sortWithinPartitions("bucket")
 
 
 def _not_of_a_period(

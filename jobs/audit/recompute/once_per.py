@@ -1,0 +1,148 @@
+"""Meters that count each content once → which outcomes count, of all keys; the others bill 0 of that meter.
+
+Of an account's outcomes with one content the first by (event time, identity) in each window counts. That is a function
+of the set of what outcomes bill, so no order of arrival changes it, and no audit in between. One whose first is taken
+back counts the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+import polars as pl
+
+from jobs.audit.recompute.expected import CONTENTS, OUTCOME, PARTS, Pinned
+from jobs.joins.credits import UNCOUNTED
+from jobs.usage_entries import METERS
+from metering.pricing import BILLED_AS_PART
+
+FUTURE = timedelta(days=1)
+"""So long before it occurred an event may have been received: the most that `accept_future_seconds` can be."""
+CONTENT = ("account", "column", "content")
+_GROUP = (*CONTENT, "meter", "within_us", "window")
+_ORDER = ("event_us", "identity", "request_id", *PARTS)
+_TEXTS = dict.fromkeys(("account", "request_id"), pl.String())
+_OUTCOME = {**_TEXTS, **dict.fromkeys(PARTS, pl.Int64())}
+CANDIDATES = pl.Schema(
+    {
+        **_OUTCOME,
+        **dict.fromkeys(("meter", "column", "content"), pl.String()),
+        **dict.fromkeys(("within_us", "window", "event_us"), pl.Int64()),
+        "identity": pl.Binary(),
+    }
+)
+"""Outcomes of which a meter that counts each content once bills something, and where they stand among others."""
+BLOCKED = pl.Schema(dict.fromkeys(CONTENT, pl.String()))
+"""Contents of outcomes that an audit cannot know: nothing is decided about those."""
+MARKED = pl.Schema({**_OUTCOME, "meter": pl.String(), "is_decided": pl.Boolean()})
+"""Outcomes that do not count for a meter, and those of which that is not decided: they stay as they are."""
+
+
+def candidates(outcomes: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    """Outcomes (`expected_usage`) that each count → CANDIDATES; `rows` (lsn, identity) of the journal are theirs.
+
+    What another meter bills is nothing that a meter bills itself, and neither is 0.
+    """
+    asked = _asked(outcomes)
+    own = asked.filter(pl.col("has_own"))
+    identities = rows.select("lsn", pl.col("identity").fill_null(b""))
+    placed = own.with_columns(lsn=pl.coalesce("completion_lsn", "request_lsn")).join(identities, on="lsn", how="left")
+    window = pl.col("event_us") // pl.col("within_us")
+    return placed.with_columns(window.alias("window")).select(
+        pl.col(name).cast(kind) for name, kind in CANDIDATES.items()
+    )
+
+
+def blocked(journal: pl.DataFrame, columns: Iterable[str]) -> pl.DataFrame:
+    """Rows of the journal of keys that are left out → BLOCKED: what they may say of these columns."""
+    held = [name for name in columns if name in journal.columns]
+    parts = [
+        journal.select("account", column=pl.lit(name), content=pl.col(name).cast(pl.String)).drop_nulls()
+        for name in held
+    ]
+    return pl.concat([pl.DataFrame(schema=BLOCKED), *parts]).unique()
+
+
+def marked(found: pl.DataFrame, unknown: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
+    """All CANDIDATES of some contents, and of these those that are BLOCKED → MARKED: what is not in it counts."""
+    ordered = found.sort(_ORDER)
+    is_first = pl.int_range(pl.len()).over(_GROUP) == 0
+    hidden = ordered.with_columns(is_first=is_first).join(
+        unknown.with_columns(is_blocked=pl.lit(value=True)), on=CONTENT, how="left"
+    )
+    is_decided = pl.col("is_blocked").is_null() & _is_whole(pinned)
+    judged = hidden.with_columns(is_decided=is_decided)
+    return judged.filter(~(pl.col("is_first") & pl.col("is_decided"))).select(MARKED.names())
+
+
+def _is_whole(pinned: Pinned) -> pl.Expr:
+    """Whether all outcomes of a window are known, where rows from before `pinned.since` are removed.
+
+    They were received no more than FUTURE before they occurred, and what belongs to them no further than they reach.
+    """
+    if pinned.since is None:
+        return pl.lit(value=True)
+    reach = timedelta(microseconds=max(pinned.reach_us(held.first) for held in pinned.history))
+    begins_us = pl.col("window") * pl.col("within_us")
+    return begins_us >= pl.lit(pinned.since + max(reach, pinned.rejoin_within) + FUTURE).dt.epoch("us")
+
+
+def uncounted(outcomes: pl.DataFrame, now: pl.DataFrame, found: pl.DataFrame | None) -> pl.DataFrame:
+    """Outcomes that each count (`expected_usage`), usage that stands (`differences.net`) and MARKED → (OUTCOME,
+    UNCOUNTED).
+
+    What is not decided stays as it stands; where nothing is (None), all does.
+    """
+    asked = _asked(outcomes).filter(pl.col("has_own")).select(*OUTCOME, "meter")
+    known = pl.DataFrame(schema=MARKED) if found is None else found
+    judged = asked.join(known, on=[*OUTCOME, "meter"], how="left" if found is None else "inner", nulls_equal=True)
+    is_decided = pl.col("is_decided").fill_null(value=False)
+    stays = judged.filter(~is_decided).join(_zeros(now), on=[*OUTCOME, "meter"], how="semi", nulls_equal=True)
+    both = pl.concat([judged.filter(is_decided), stays])
+    return both.group_by(OUTCOME).agg(pl.col("meter").sort().alias(UNCOUNTED))
+
+
+def explained(outcomes: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
+    """Outcomes that each count, and usage that stands → the outcomes (OUTCOME) that say nothing else now but how much
+    counts of the meters that count a content once: all of it, or 0.
+    """
+    asked = _asked(outcomes).select(*OUTCOME, "meter", is_asked=pl.lit(value=True))
+    names = [*OUTCOME, "meter"]
+    must, stands = (_quantities(rows.join(asked, on=OUTCOME, how="semi", nulls_equal=True)) for rows in (outcomes, now))
+    both = must.join(stands, on=names, how="full", suffix="_found", nulls_equal=True, coalesce=True)
+    both = both.join(asked, on=names, how="left", nulls_equal=True)
+    quantity, was = (pl.col(name).fill_null(0) for name in ("quantity", "quantity_found"))
+    is_right = (quantity == was) | ((was == 0) & pl.col("is_asked").fill_null(value=False))
+    concerned = asked.select(OUTCOME).unique()
+    return concerned.join(both.filter(~is_right), on=OUTCOME, how="anti", nulls_equal=True)
+
+
+def _asked(outcomes: pl.DataFrame) -> pl.DataFrame:
+    """Outcomes (`expected_usage`) → a row for each of their meters that counts a content once, and of which they report
+    something: OUTCOME, event_us, meter, column, within_us, content, and whether the meter `has_own` units to bill.
+    """
+    rows = outcomes.filter(pl.col(CONTENTS).list.len() > 0).with_row_index("row")
+    entries = rows.select("row", METERS).explode(METERS).unnest(METERS).filter(pl.col("quantity") > 0)
+    is_own = (pl.col("price_version") > BILLED_AS_PART).fill_null(value=True)
+    reported = entries.group_by("row", "meter").agg(has_own=is_own.any())
+    each = rows.select("row", *OUTCOME, pl.col("event_time").dt.epoch("us").alias("event_us"), CONTENTS)
+    asked = each.explode(CONTENTS).unnest(CONTENTS).filter(pl.col("content").is_not_null())
+    return asked.join(reported, on=["row", "meter"], how="inner").drop("row")
+
+
+def _quantities(rows: pl.DataFrame) -> pl.DataFrame:
+    """(OUTCOME, meter, quantity) of all that rows with METERS report."""
+    entries = rows.select(*OUTCOME, METERS).explode(METERS).unnest(METERS).filter(pl.col("quantity") != 0)
+    return entries.group_by(*OUTCOME, "meter").agg(pl.sum("quantity"))
+
+
+def _zeros(now: pl.DataFrame) -> pl.DataFrame:
+    """(OUTCOME, meter) of what stands with nothing of a meter, and says so."""
+    entries = now.select(*OUTCOME, METERS).explode(METERS).unnest(METERS).filter(pl.col("quantity").is_not_null())
+    return entries.group_by(*OUTCOME, "meter").agg(pl.sum("quantity")).filter(pl.col("quantity") == 0)
+
+
+def of_content(buckets: int) -> pl.Expr:
+    """In which of so many buckets all outcomes of a content are."""
+    return (pl.struct(CONTENT).hash(1) % buckets).cast(pl.Int64)
