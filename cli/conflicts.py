@@ -44,9 +44,13 @@ def conflict_rows(journal: DeltaTable, query: ConflictQuery) -> Iterator[Row]:
     `first_` says it of the accepted event, which is what is billed; it is None where `weir retain` has removed that.
     `differs` lists JSON pointers of what the two say differently.
     """
-    from cli.journal_table import rows_in_order
+    import pyarrow as pa
 
-    conflicts: Iterator[dict[str, Any]] = rows_in_order(journal, _READ, _where(query))
+    from cli.journal_table import rows_in_order
+    from jobs.runtime.elements import is_record_arrow
+
+    where = _where(query) & is_record_arrow(pa.schema(journal.schema().to_arrow()))
+    conflicts: Iterator[dict[str, Any]] = rows_in_order(journal, _READ, where)
     while several := list(islice(conflicts, BATCH_CONFLICTS)):
         firsts = _rows_of(journal, {conflict["first_lsn"] for conflict in several})
         for conflict in several:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from itertools import chain
 from typing import Any
 
 from jobs.ingestion.conformance import STATUS
 from jobs.ingestion.rules import TIME_SOURCE
 from jobs.ingestion.strict_json import Tree, tree_of
+from jobs.ingestion.unnesting import without
 from metering.contracts.details import COLUMNS
-from metering.contracts.model import Contract, Field, Kind, pointer
+from metering.contracts.model import Contract, Kind, Path, pointer
 from metering.contracts.schema import ENVELOPE, ENVELOPE_OTHER
+from metering.contracts.unnest import element_text
 from metering.vocabulary import REPORTING, Status
 
 MAX_LISTED = 20
@@ -25,20 +28,38 @@ def unread_fields(document: bytes, contract: Contract) -> str | None:
     tree = tree_of(
         [*((name,) for name in (*ENVELOPE, *ENVELOPE_OTHER, TIME_SOURCE)), *(field.path for field in contract.fields)]
     )
-    found = list(_unread(_event(document), tree, ()))
+    event = _event(document)
+    if contract.unnest is None:
+        found = list(_unread(event, tree, ()))
+    else:
+        around = list(_unread(without(event, contract.unnest), tree, ()))
+        of_data, elements = tree["data"] or {}, _value(event, contract.unnest) or ()
+        each = (_unread(members, of_data, (*contract.unnest, str(at))) for at, members in enumerate(elements))
+        found = [*around, *chain.from_iterable(each)]
     more = [f"and {len(found) - MAX_LISTED} more"] if len(found) > MAX_LISTED else []
     return ", ".join([*found[:MAX_LISTED], *more]) or None
 
 
 def missing_quantities(document: bytes, contract: Contract) -> str | None:
     """What to know of a completed request that reports no quantity of its contract; None where there is one."""
-    quantities = [field for field in contract.fields if field.kind in (Kind.INTEGER, Kind.DECIMAL)]
     event = _event(document)
-    status = next((_value(event, field) for field in contract.fields if field.column == STATUS), None)
+    if contract.unnest is None:
+        return _missing_in(event, contract)
+    around = without(event, contract.unnest)
+    for element, members in enumerate(_value(event, contract.unnest) or (), start=1):
+        own = {name: value for name, value in members.items() if value is not None}
+        if (missing := _missing_in({**around, "data": {**around["data"], **own}}, contract)) is not None:
+            return f"{element_text(contract.unnest, element)}: {missing}"
+    return None
+
+
+def _missing_in(event: Mapping[str, Any], contract: Contract) -> str | None:
+    quantities = [field for field in contract.fields if field.kind in (Kind.INTEGER, Kind.DECIMAL)]
+    status = next((_value(event, field.path) for field in contract.fields if field.column == STATUS), None)
     is_completed = status in (None, Status.COMPLETED.value)
     if contract.family not in REPORTING or not quantities or not is_completed:
         return None
-    if any(_value(event, field) is not None for field in quantities):
+    if any(_value(event, field.path) is not None for field in quantities):
         return None
     noun = "token field" if all(field.column.endswith("_tokens") for field in quantities) else "quantity"
     usual = [field.pointer for field in quantities if field.column not in COLUMNS]
@@ -68,8 +89,8 @@ def _unread(members: Mapping[str, Any], read: Tree, path: tuple[str, ...]) -> It
             yield from _unread(value, below, (*path, name))
 
 
-def _value(event: Mapping[str, Any], field: Field) -> Any:
+def _value(event: Mapping[str, Any], path: Path) -> Any:
     value: Any = event
-    for name in field.path:
+    for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     return value

@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 
 from jobs.audit.compare.partition_balance import Partition
 from jobs.runtime.delta.table import open_table
+from jobs.runtime.elements import is_record_arrow
 from jobs.streams import Table
 from metering.vocabulary import Disposition
 
@@ -41,10 +42,12 @@ def rows_in_order(journal: DeltaTable, columns: Sequence[str], where: pc.Express
 
 
 def came_back(journal: DeltaTable) -> Iterator[dict[str, object]]:
-    """The accepted rows (lsn, replays_lsn, topic, partition) of dead letters that were sent again."""
-    if "replays_lsn" in {field.name for field in journal.schema().fields}:
+    """The accepted rows (lsn, replays_lsn, topic, partition) of dead letters that were sent again, one of each."""
+    schema = pa.schema(journal.schema().to_arrow())
+    if "replays_lsn" in schema.names:
         where = pc.field("replays_lsn").is_valid() & (pc.field("disposition") == Disposition.ACCEPTED.value)
-        yield from rows_in_order(journal, ("lsn", "replays_lsn", "topic", "partition"), where)
+        columns = ("lsn", "replays_lsn", "topic", "partition")
+        yield from rows_in_order(journal, columns, where & is_record_arrow(schema))
 
 
 def count_came_back(journal: DeltaTable) -> Counter[Partition]:

@@ -19,6 +19,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.runtime.delta.table import FRONTIER, REMOVED, instant_of, open_to_change
+from jobs.runtime.elements import is_record_arrow
 from jobs.streams import Table
 from metering.vocabulary import Job
 
@@ -183,7 +184,7 @@ def _log_dates(table: DeltaTable) -> Mapping[date, tuple[int, int]]:
 
 
 def removed_rows(topic: str, partition: int) -> str:
-    """The transaction of the journal that counts the rows of a partition that were removed from it."""
+    """The transaction of the journal that counts the rows of a partition that were removed from it, one a record."""
     return f"removed:{topic}:{partition}"
 
 
@@ -206,12 +207,15 @@ def _remove(table: DeltaTable, day: date, records: int) -> int:
 
 
 def _rows_by_partition(table: DeltaTable, day: date) -> Counter[tuple[str, int]]:
-    """How many rows of a log date of the journal go, by topic and partition; one batch in memory at a time."""
+    """How many records' rows of a log date of the journal go, by topic and partition; one batch in memory at a time.
+
+    An event that is several rows counts once.
+    """
     dataset, keys = files_of(table, day), ["topic", "partition"]
     found: Counter[tuple[str, int]] = Counter()
     if not {*keys} <= {*dataset.schema.names}:
         return found
-    goes = pc.field("log_date") == pc.scalar(day)
+    goes = (pc.field("log_date") == pc.scalar(day)) & is_record_arrow(dataset.schema)
     if "rules" in dataset.schema.names:
         goes &= ~pc.field("rules").is_valid()
     for batch in dataset.scanner(columns=keys, filter=goes).to_batches():

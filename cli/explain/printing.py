@@ -185,7 +185,8 @@ def _record(row: Document) -> Iterator[str]:
 
 
 def _place(row: Document) -> str:
-    return f"{row['topic']}[{row['partition']}] offset {row['offset']}, lsn {row['lsn']}"
+    element = f", element {row['element']}" if row.get("element") else ""
+    return f"{row['topic']}[{row['partition']}] offset {row['offset']}{element}, lsn {row['lsn']}"
 
 
 def _what(row: Document) -> str:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from deployment.asking import asking_database
 from deployment.errors import CannotRun
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.documents import records_of
+from jobs.ingestion.documents import one_each, records_of
 from jobs.ingestion.event_times import judged_by_reception
 from jobs.ingestion.quarantine import quarantine
 from jobs.ingestion.receptions import mark_texts
@@ -69,7 +69,7 @@ class Offline:
         """What each is that is received now, if it was first received then, or when a mark says that counts."""
         instant = pl.Datetime("us", "UTC")
         headers = [None if mark is None else bytes_of(mark) for mark in marks]
-        read = pl.DataFrame(self._judge.judge(records_of(events)))
+        read = one_each(pl.DataFrame(self._judge.judge(records_of(events))))
         received = quarantine(read, {}, self._config.max_record_bytes).with_columns(
             pl.Series("first_received_at", first_received_at, instant),
             mark_texts(pl.Series("reception_mark", headers, pl.Binary)),

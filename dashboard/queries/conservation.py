@@ -13,6 +13,7 @@ import polars as pl
 from dashboard.backend import Backend
 from dashboard.digest import Recipe, digest
 from dashboard.queries.feed import Feed, feed_of
+from metering.contracts.unnest import COLUMN as ELEMENT
 from metering.vocabulary import Disposition, Job
 
 DAYS = 2
@@ -27,9 +28,13 @@ def _merge(parts: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _reduce(rows: pl.LazyFrame) -> pl.LazyFrame:
+    schema = rows.collect_schema()
     # A journal of an earlier release has no column for it, and nothing that came back.
-    replays = pl.count("replays_lsn") if "replays_lsn" in rows.collect_schema().names() else pl.lit(0)
-    return rows.group_by(_KEYS).agg(
+    replays = pl.count("replays_lsn") if "replays_lsn" in schema else pl.lit(0)
+    # An event that is several rows counts once.
+    has_elements = schema.get(ELEMENT) == pl.Int32
+    records = rows.filter((pl.col(ELEMENT) <= 1).fill_null(value=True)) if has_elements else rows
+    return records.group_by(_KEYS).agg(
         pl.len().cast(pl.Int64).alias("records"),
         replays.cast(pl.Int64).alias("came_back"),
         pl.min("offset").alias("first_offset"),

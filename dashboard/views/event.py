@@ -254,7 +254,8 @@ def _lsns(lsns: Sequence[int]) -> str:
 
 
 def _records(records: Sequence[Document]) -> None:
-    _table("Records as received", "records", [_record(one) for one in records])
+    has_elements = any(one["element"] for one in records)
+    _table("Records as received", "records", [_record(one, has_elements=has_elements) for one in records])
     if not records:
         return
     by_name = {f"lsn {one['lsn']}, {one['disposition']}": one for one in records}
@@ -268,11 +269,12 @@ def _records(records: Sequence[Document]) -> None:
         )
 
 
-def _record(one: Document) -> Row:
+def _record(one: Document, *, has_elements: bool) -> Row:
     return {
         "topic": one["topic"],
         "partition": one["partition"],
         "offset": _number(one["offset"]),
+        **({"element": one["element"]} if has_elements else {}),
         "lsn": _number(one["lsn"]),
         "received (UTC)": one["received_at"],
         "disposition": one["disposition"],

@@ -9,16 +9,18 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from jobs.explain.files import Files, is_among
+from jobs.runtime.elements import has_elements
 from jobs.runtime.families import family
 from jobs.usage_entries import METERED_COLUMNS
+from metering.contracts.unnest import COLUMN
 from metering.vocabulary import REQUESTS, Disposition, UsageCause
 from metering.windows import Window
 
 RECORD = (
     *("topic", "partition", "offset", "lsn", "received_at", "first_received_at", "disposition", "reason", "violation"),
-    *("first_lsn", "source", "id", "type", "account", "request_id", "event_time", "value"),
+    *("first_lsn", "source", "id", "type", "account", "request_id", "event_time", COLUMN, "value"),
 )
-"""What is told of a row of the journal."""
+"""What is told of a row of the journal. The value is the whole event's, also of one of its elements."""
 USAGE = (
     *("lsn", "account", "request_id", "user_id", "model", "status", "outcome", "request_lsn", "completion_lsn"),
     *("event_time", "received_at", "plan", "currency", "sign", "cause", "corrects_lsns", "day", "dimensions"),
@@ -126,8 +128,22 @@ class Tables:
         rows = self.of_usage_alone(usage)
         named = {*rows["request_lsn"].drop_nulls(), *rows["completion_lsn"].drop_nulls(), *records}
         lsns = self._mine_of(self._with_repeats(named))
-        visible = self._mine(self.journal.by_lsn(lsns[: self._most_records], RECORD))
+        visible = self._mine(self._records(lsns[: self._most_records]))
         return Found(rows, visible, len(rows), len(visible) if len(lsns) <= self._most_records else len(lsns))
+
+    def _records(self, lsns: Iterable[int]) -> pl.DataFrame:
+        """Records (RECORD) with these lsns. Of an event with elements the first has what was received."""
+        journal = self.journal.with_columns([COLUMN])
+        if not has_elements(journal.schema):
+            named = [name for name in RECORD if name != COLUMN]
+            return self.journal.by_lsn(lsns, named).with_columns(pl.lit(0, pl.Int32).alias(COLUMN)).select(RECORD)
+        found = journal.by_lsn(lsns, RECORD).with_columns(pl.col(COLUMN).fill_null(0))
+        first = (pl.col("lsn") - pl.col(COLUMN).cast(pl.Int64) + 1).alias("first")
+        further = found.filter(pl.col(COLUMN) > 1).select("lsn", first)
+        whole = journal.by_lsn(further["first"], ("lsn", "value")).rename({"lsn": "first", "value": "whole"})
+        values = further.join(whole, on="first", how="left").drop("first")
+        rows = found.join(values, on="lsn", how="left", maintain_order="left")
+        return rows.with_columns(value=pl.coalesce("value", "whole")).select(RECORD)
 
     def _usage_of(self, request_id: str, period: Period) -> list[int]:
         """The lsns of usage of a request. Only the column that is asked for is read of all rows."""

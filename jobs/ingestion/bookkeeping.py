@@ -25,6 +25,7 @@ from jobs.ingestion.sources import (
 )
 from jobs.ingestion.unknown_types import fold_types, of_unknown_type, types_of
 from jobs.runtime.delta.table import DeltaWriter
+from jobs.runtime.elements import is_record
 from jobs.runtime.job import Counts
 from jobs.runtime.postgres.ownership import Ownership
 from monitoring import metrics
@@ -82,7 +83,7 @@ class Bookkeeping:
         return next_lsn, frontier
 
     def take(self, rows: pl.DataFrame, next_lsn: int, frontier: datetime | None) -> Counts:
-        """Take up rows of the journal (COLUMNS) that were committed, the last of them below `next_lsn`."""
+        """Take up rows of the journal (COLUMNS) that were committed, one for each record, all below `next_lsn`."""
         # Whoever brings the past of a source is not that source: nobody was heard, and no number of today came.
         heard = rows.filter(~is_of_the_past())
         # Nor is who sends a dead letter again.
@@ -126,8 +127,10 @@ def _rows(journal: DeltaWriter, position: int, reached: datetime | None) -> pl.D
     beyond = pl.col("lsn") >= position
     if since is not None:
         beyond |= (pl.col("received_at") >= since) & (pl.col("log_date") >= (since - CLOCK_SKEW).date())
-    found = pl.scan_pyarrow_dataset(journal.table.to_pyarrow_dataset()).filter(beyond)
-    return found.select(COLUMNS).collect()
+    dataset = journal.table.to_pyarrow_dataset()
+    # A source has sent a record once, however many elements it has.
+    found = pl.scan_pyarrow_dataset(dataset)
+    return found.filter(beyond & is_record(found.collect_schema())).select(COLUMNS).collect()
 
 
 def _not_before(runs: pl.DataFrame, minute: int) -> pl.DataFrame:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from jobs.ingestion.judge import LOG_APPEND_TIME, Judge
 from jobs.ingestion.quarantine import quarantine
+from jobs.runtime.elements import is_record
 from jobs.runtime.kafka.marks import MARKS
 from jobs.streams import EVENTS_TOPIC, INSTANT
 from metering.contracts.model import Contract, pointer
@@ -25,7 +26,12 @@ def judged(documents: Sequence[bytes], judge: Judge, largest_bytes: int) -> pl.D
 
     `reason` is null of a valid one. A document above `largest_bytes` with its key is too_large.
     """
-    return quarantine(pl.DataFrame(judge.judge(records_of(documents))), {}, largest_bytes)
+    return quarantine(one_each(pl.DataFrame(judge.judge(records_of(documents)))), {}, largest_bytes)
+
+
+def one_each(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `Judge.schema`, of an event with elements only the first."""
+    return rows.filter(is_record(rows.schema))
 
 
 def subject_of(document: bytes) -> bytes | None:
@@ -82,7 +88,7 @@ def violation_parts(violation: str, contract: Contract | None) -> dict[str, str 
 
 def _places(contract: Contract) -> list[str]:
     """Pointers of all that a contract says something of, the longest first."""
-    found = {"/data", "/data_base64"}
+    found = {"/data", "/data_base64", *([pointer(contract.unnest)] if contract.unnest else ())}
     for field in contract.fields:
         found |= {pointer(field.path[:length]) for length in range(1, len(field.path) + 1)}
     return sorted(found, key=len, reverse=True)

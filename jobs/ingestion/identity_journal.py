@@ -10,7 +10,9 @@ from jobs.ingestion.identity_segment import ALWAYS, ANY_DAY, Span
 from jobs.ingestion.repeats import entries
 from jobs.ingestion.replays import PLACE, REJECTED, rejected, replayed_rows
 from jobs.runtime.delta.table import DeltaWriter
+from jobs.runtime.elements import FIELD, KIND, is_record
 from jobs.runtime.families import family
+from metering.contracts.unnest import COLUMN
 from metering.vocabulary import Disposition
 
 READ = ("identity", "content_digest", "lsn", "received_at", "occurred_at")
@@ -47,6 +49,8 @@ class JournalIdentities:
 
     def __init__(self, writer: DeltaWriter) -> None:
         self._writer = writer
+        has_elements = COLUMN in writer.stored.names and writer.stored.field(COLUMN).type == FIELD.type
+        self._schema = {**_READ_SCHEMA, COLUMN: KIND} if has_elements else _READ_SCHEMA
 
     def spans(self) -> Iterator[Span]:
         """One for each file. Files of an older version know nothing of `occurred_at`."""
@@ -64,12 +68,12 @@ class JournalIdentities:
             yield Span(first_lsn, last_lsn, latest_us, (first_day, last_day))
 
     def read(self, first_lsn: int, end_lsn: int) -> pl.DataFrame:
-        """Accepted rows (ENTRY) with lsn in [first_lsn, end_lsn), in lsn order."""
+        """Accepted rows (ENTRY) with lsn in [first_lsn, end_lsn), in lsn order, one for each record."""
         is_held = (pl.col("lsn") >= first_lsn) & (pl.col("lsn") < end_lsn)
         is_accepted = (pl.col("disposition") == Disposition.ACCEPTED) & pl.col("identity").is_not_null()
         files = self._files().filter(pl.col("last_lsn") >= first_lsn, pl.col("first_lsn") < end_lsn)
         # A repeat of what had no contract then is judged as what it is now.
-        rows = self._rows(files, is_held & is_accepted & family().is_not_null(), READ)
+        rows = self._rows(files, is_held & is_accepted & family().is_not_null() & is_record(self._schema), READ)
         return entries(rows).sort("lsn")
 
     def values(self, lsns: pl.Series) -> pl.DataFrame:
@@ -99,7 +103,7 @@ class JournalIdentities:
             .drop_nulls(["min.replays_lsn", "max.replays_lsn"])
         )
         files = _with_any(statistics, lsns, "min.replays_lsn", "max.replays_lsn")
-        is_wanted = pl.col("replays_lsn").is_in(lsns.unique().implode())
+        is_wanted = pl.col("replays_lsn").is_in(lsns.unique().implode()) & is_record(self._schema)
         return replayed_rows(self._rows(files, is_wanted, ("lsn", "disposition", "replays_lsn")))
 
     def _rows(self, files: pl.DataFrame, wanted: pl.Expr, columns: Sequence[str]) -> pl.DataFrame:
@@ -111,7 +115,7 @@ class JournalIdentities:
         rows = pl.scan_parquet(
             paths,
             # Files of older versions lack columns that later ones have.
-            schema=_READ_SCHEMA,
+            schema=self._schema,
             hive_partitioning=False,
             glob=False,
             extra_columns="ignore",

@@ -12,21 +12,25 @@ from functools import cached_property
 import polars as pl
 import pyarrow as pa
 
-from jobs.ingestion import conventions, reversals
+from jobs.ingestion import conventions, reversals, unnesting
 from jobs.ingestion.conformance import REQUEST_ID, fields_of, rules_of
 from jobs.ingestion.conventions import Convention, Conventions
 from jobs.ingestion.envelope import attributes, envelope_rules
-from jobs.ingestion.fingerprints import contents, identities
+from jobs.ingestion.fingerprints import contents, element_identities, identities
 from jobs.ingestion.paths import ARROW, Paths
 from jobs.ingestion.reading import MAX_BLOCK_BYTES, Reader
 from jobs.ingestion.receptions import mark_texts
 from jobs.ingestion.replays import text_of
 from jobs.ingestion.source_patterns import is_listed
+from jobs.ingestion.unnesting import whole_digests
 from jobs.ingestion.unreadable import judged_in_parts
 from jobs.ingestion.violations import Rule, violations
+from jobs.runtime.elements import FIELD as ELEMENT
+from jobs.runtime.elements import KIND
 from jobs.runtime.kafka.heartbeat import heartbeat
 from jobs.streams import INSTANT, JOURNAL
-from metering.contracts.model import Contract, Kind
+from metering.contracts.model import Contract, Kind, pointer
+from metering.contracts.unnest import COLUMN, element_text
 from metering.instants import EPOCH
 from metering.quantity_events import PREFIX
 from metering.vocabulary import Family, Reason
@@ -81,6 +85,7 @@ class Judge:
         self._most_bytes = most_bytes
         self._devices = tuple(devices)
         self._has_quantities = any(contract.family is Family.QUANTITY for contract in contracts.values())
+        self._has_elements = any(contract.unnest is not None for contract in contracts.values())
         self._reversing = reversing
         self._reader = Reader(Paths.of(contracts.values()))
 
@@ -88,6 +93,8 @@ class Judge:
     def schema(self) -> pa.Schema:
         """The columns of what is judged: those of the journal from `topic` on that a record gives by itself.
 
+        A record is a row, or a row for each element of its event, if its contract has such and takes all of them. Then
+        `element` says which, and key and value stand in the first alone. (Without such a contract there is no column.)
         Beside them, for the driver: `stamped_at`, `is_broker_stamp`, `occurred_us` and `device_sent_us` (microseconds
         since 1970). `reason` is a `Reason` or null, and `violation` says which rule of which contract is broken where.
         `family` is null of a type without a contract. Columns of a rejected row are filled as far as they could be
@@ -103,7 +110,8 @@ class Judge:
         found = {field.column: ARROW[field.kind] for each in self._contracts.values() for field in each.fields}
         if self._has_quantities:
             found.setdefault(REQUEST_ID, ARROW[Kind.TEXT])
-        return [*(pa.field(name, kind) for name, kind in found.items()), conventions.FIELD]
+        declared = [*(pa.field(name, kind) for name, kind in found.items()), conventions.FIELD]
+        return [*declared, ELEMENT] if self._has_elements else declared
 
     def digests(self, values: pl.Series) -> pl.Series:
         """What `content_digest` is of these values (binary) under these contracts; null where one cannot be read."""
@@ -116,14 +124,23 @@ class Judge:
     def _digests(self, values: pl.Series) -> pl.Series:
         read = attributes(self._reader.read(values)).with_columns(number=pl.int_range(pl.len(), dtype=pl.UInt32))
         parts = [
-            part.select("number", contents(part, contract), "unreadable") for contract, part in self._by_contract(read)
+            self._contents(part, contract, values).select("number", "content_digest", "unreadable")
+            for contract, part in self._by_contract(read)
         ]
         empty = pl.DataFrame(schema={"number": pl.UInt32, "content_digest": pl.Int64, "unreadable": pl.String})
         found = pl.concat([empty, *parts]).sort("number")
         return found.select(pl.when(pl.col("unreadable").is_null()).then("content_digest")).to_series()
 
+    def _contents(self, events: pl.DataFrame, contract: Contract | None, values: pl.Series) -> pl.DataFrame:
+        """Events of a contract with `content_digest`, which is of all elements where it has such."""
+        if contract is None or contract.unnest is None:
+            return events.with_columns(contents(events, contract))
+        elements, _ = self._elements(events, contract, values)
+        digests = whole_digests(elements.with_columns(contents(elements, contract)))
+        return events.join(digests, left_on="number", right_on="record", how="left", maintain_order="left")
+
     def judge(self, records: pa.RecordBatch | pa.Table) -> pa.Table:
-        """Records (looked_records.RECORDS) → `schema`, in their order."""
+        """Records (looked_records.RECORDS) → `schema`, in their order, and elements in that of their array."""
         frame = pl.DataFrame(records)
         return pa.concat_tables(judged_in_parts(frame, self._judge_at_once, self._unreadable, self._check))
 
@@ -174,11 +191,70 @@ class Judge:
             reason=pl.coalesce(events["unreadable"], reason),
             violation=pl.when(is_unreadable).then(_reader_of() + pl.col("problem")).otherwise(violation),
         )
-        judged = [
-            self._of_contract(part, contract, any_misread=any_misread) for contract, part in self._by_contract(events)
-        ]
-        nothing = self._of_contract(events.clear(), None, any_misread=False)
-        return self._columns(records, pl.concat([nothing, *judged], how="diagonal").sort("number"))
+        judged = [self._of_contract(events.clear(), None, any_misread=False)]
+        for contract, part in self._by_contract(events):
+            whole = part
+            if contract is not None and contract.unnest is not None:
+                whole, elements = self._unnested(part, contract, records["value"])
+                judged.append(elements)
+            judged.append(self._of_contract(whole, contract, any_misread=any_misread))
+        if not self._has_elements:
+            return self._columns(records, pl.concat(judged, how="diagonal").sort("number"))
+        judged.append(pl.DataFrame(schema={COLUMN: KIND}))
+        found = pl.concat(judged, how="diagonal").with_columns(pl.col(COLUMN).fill_null(0)).sort("number", COLUMN)
+        of_records = records[found["number"]]
+        is_first = found[COLUMN] <= 1
+        once = [pl.when(is_first).then(name).alias(name) for name in OF_RECORD]
+        return self._columns(of_records.with_columns(once), found)
+
+    def _unnested(
+        self, events: pl.DataFrame, contract: Contract, values: pl.Series
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Events of a contract with elements → those that are judged whole, and the elements of all others, judged.
+
+        Whole are dead letters: of the envelope, of the array, or of one element. `reason` and `violation` say it.
+        """
+        is_whole = pl.col("reason").is_not_null() | ~pl.col("/data")
+        whole, asked = events.filter(is_whole), events.filter(~is_whole)
+        elements, broken = self._elements(asked, contract, values)
+        any_misread = elements["misread"].null_count() < len(elements)
+        judged = self._of_contract(elements, contract, any_misread=any_misread)
+        digests = whole_digests(judged.select("content_digest", record="number"))
+        first = judged.filter(pl.col("reason").is_not_null()).unique("number", keep="first", maintain_order=True)
+        for number, reason, violation, element in first.select("number", "reason", "violation", COLUMN).iter_rows():
+            assert contract.unnest is not None, "only asked for then"
+            broken[number] = (reason, f"{violation}; in {element_text(contract.unnest, element)}")
+        verdicts = pl.DataFrame(
+            [(number, *verdict) for number, verdict in broken.items()],
+            {"number": pl.UInt32, "broken": pl.String, "because": pl.String},
+            orient="row",
+        )
+        rejected = asked.join(verdicts, on="number", how="inner", maintain_order="left")
+        rejected = rejected.with_columns(reason=pl.col("broken"), violation=pl.col("because")).drop("broken", "because")
+        sound = judged.join(verdicts, on="number", how="anti").drop("content_digest")
+        sound = sound.join(digests, left_on="number", right_on="record", how="left", maintain_order="left")
+        return pl.concat([whole, rejected]), sound
+
+    def _elements(
+        self, events: pl.DataFrame, contract: Contract, values: pl.Series
+    ) -> tuple[pl.DataFrame, dict[int, tuple[str, str]]]:
+        """Events (`attributes` with `number`) → their elements, each as an event with the same number.
+
+        The second: by number the reason and the violation of those whose array cannot be read.
+        """
+        assert contract.unnest is not None, "only asked for then"
+        readable = events.filter(pl.col("unreadable").is_null() & pl.col("/data"))["number"]
+        request_id = unnesting.request_id_of(contract)
+        path = None if request_id is None else request_id.path
+        read, problems = self._reader.read_elements(values.gather(readable).to_list(), contract.unnest, path)
+        read = read.with_columns(readable.gather(read["record"]).alias("record"))
+        nothing = pl.lit(None, pl.String)
+        elements = attributes(read).with_columns(
+            number="record", family=pl.lit(contract.family.value), reason=nothing, violation=nothing
+        )
+        place = f"{contract.type} {pointer(contract.unnest)}"
+        reason = Reason.INVALID_DATA.value
+        return elements, {readable[row]: (reason, f"{place}: {text}") for row, text in problems.items()}
 
     def _by_contract(self, events: pl.DataFrame) -> Iterator[tuple[Contract | None, pl.DataFrame]]:
         """Events (`attributes`) by their contract. Types without one, of which there may be many, are together."""
@@ -192,10 +268,13 @@ class Judge:
         digests = contents(events, contract)
         if contract is None:
             return events.select(*_JUDGED, digests)
+        is_element = COLUMN in events.columns
         number, found = self._conventions.among(events, contract)
         of_fields = rules_of(contract, any_misread=any_misread, has_quantities=self._has_quantities)
         rules = [*of_fields, *conventions.rules_of(contract, number, found)]
         rules += reversals.rules_of(contract, events, self._reversing)
+        if is_element:
+            rules += unnesting.rules_of(contract)
         reason, violation = _first_broken(events, rules)
         is_first = pl.col("reason").is_null()
         judged = events.with_columns(
@@ -205,6 +284,8 @@ class Judge:
         columns = [*fields_of(contract), conventions.column_of(contract, number, found)]
         if contract.family is Family.QUANTITY:
             columns.append(_made_request_id(events))
+        if is_element:
+            return unnesting.numbered(judged.select(*_JUDGED, digests, *columns, *unnesting.OF_ELEMENTS), contract)
         return judged.select(*_JUDGED, digests, *columns)
 
     def _columns(self, records: pl.DataFrame, judged: pl.DataFrame) -> pa.Table:
@@ -217,7 +298,7 @@ class Judge:
             mark_texts(records["reception_mark"]),
             # Of a record whose mark counts; which do, the driver says.
             pl.lit(None, pl.Datetime("us", "UTC")).alias("first_received_at"),
-            identities(judged["source"], judged["id"]),
+            element_identities(judged) if self._has_elements else identities(judged["source"], judged["id"]),
             pl.when(pl.col("reason").is_null()).then("content_digest").alias("content_digest"),
             _storable("occurred_us").alias("occurred_at"),
             _storable("sent_us").alias("sent_at"),
@@ -241,7 +322,8 @@ _JUDGED = (
 
 def _made_request_id(events: pl.DataFrame) -> pl.Expr:
     """The request id of a quantity, which is of no request: made of its identity."""
-    identity = identities(events["source"], events["id"])
+    is_element = COLUMN in events.columns
+    identity = element_identities(events) if is_element else identities(events["source"], events["id"])
     return (pl.lit(PREFIX) + pl.lit(identity).bin.encode("hex")).alias(REQUEST_ID)
 
 

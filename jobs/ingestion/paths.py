@@ -46,13 +46,16 @@ class Paths:
 
     fields: dict[Path, Kind] = field(default_factory=dict)
     number_texts: NumberTexts = field(default_factory=NumberTexts)
+    arrays: dict[str, Path] = field(default_factory=dict)
+    """By type of events: the array of which each element is an event."""
 
     @classmethod
     def of(cls, contracts: Collection[Contract]) -> Paths:
         """All that some contract reads."""
         found: dict[Path, Kind] = {(name,): Kind.TEXT for name in (*ENVELOPE, "senttime", "data_base64", TIME_SOURCE)}
         found |= {part.path: part.kind for contract in contracts for part in contract.fields}
-        return cls(found, NumberTexts.of(contracts))
+        arrays = {contract.type: contract.unnest for contract in contracts if contract.unnest is not None}
+        return cls(found, NumberTexts.of(contracts), arrays)
 
     @cached_property
     def schema(self) -> dict[str, pl.DataType]:
@@ -73,6 +76,10 @@ class Paths:
     def tree(self) -> strict_json.Tree:
         """The keys that are read."""
         return strict_json.tree_of((*self.fields, SEQUENCE, EPOCH, DATA))
+
+    def tree_with(self, array: Path) -> strict_json.Tree:
+        """The keys that are read of an event with an array."""
+        return strict_json.tree_of((*self.fields, SEQUENCE, EPOCH, DATA, array))
 
     @cached_property
     def typed(self) -> list[tuple[Path, Callable[[Any], Any]]]:

@@ -19,6 +19,7 @@ from pyarrow import json as arrow_json
 
 from jobs.ingestion import strict_json
 from jobs.ingestion.paths import DATA, EITHER, EPOCH, SEQUENCE, Paths
+from jobs.ingestion.unnesting import OF_ELEMENTS, NoElements, elements_of, without
 from jobs.ingestion.unreadable import MAX_ERROR_CHARACTERS
 from jobs.ingestion.violations import json_of, misread_text
 from metering.contracts.model import Kind, Path, pointer
@@ -118,6 +119,37 @@ class Reader:
             ]
         )
 
+    def read_elements(
+        self, values: Sequence[bytes], array: Path, request_id: Path | None
+    ) -> tuple[pl.DataFrame, dict[int, str]]:
+        """Values that `read` could read → a row for each element of the array in each, in their order.
+
+        Its columns are those of `Paths.schema`, of the element with what surrounds the array, and OF_ELEMENTS.
+        `request_id`: where the contract has that. The second: by number what is wrong with an array; such a record has
+        no rows.
+        """
+        tree = self._paths.tree_with(array)
+        of_data = tree["data"]
+        assert of_data is not None, "an array is in data"
+        rows: list[tuple[Any, ...]] = []
+        problems: dict[int, str] = {}
+        for number, value in enumerate(values):
+            event = strict_json.document(value, tree)
+            try:
+                elements = list(elements_of(event, array, of_data))
+            except NoElements as problem:
+                problems[number] = str(problem)
+                continue
+            around = without(event["data"], array[1:])
+            for element, members in enumerate(elements, start=1):
+                has_own = request_id is not None and request_id[:1] == DATA and request_id[1] in members
+                row = self._typed({**event, "data": {**around, **members}}, None, None)
+                rows.append((number, element, has_own, *row))
+        schema = {**OF_ELEMENTS, **self._paths.schema}
+        columns = zip(*rows, strict=True) if rows else [() for _ in schema]
+        named = zip(schema.items(), columns, strict=True)
+        return pl.DataFrame([pl.Series(name, list(each), kind, strict=True) for (name, kind), each in named]), problems
+
     def _row_or_error(self, value: bytes | None) -> tuple[Any, ...]:
         """The row of a value. One that this reader fails on is `unreadable`, unless it fails on an empty object too."""
         try:
@@ -160,6 +192,9 @@ class Reader:
         found = texts.str.contains_any(odd)
         if self._paths.decimals_as_text is not None:
             found |= texts.str.contains(self._paths.decimals_as_text)
+        if self._paths.arrays:
+            # They are read one by one anyway: a block stops at keys that stand in several objects.
+            found |= texts.str.contains_any([f'"{name}"' for name in self._paths.arrays])
         is_escaped = texts.str.contains(ESCAPED_SURROGATE)
         if is_escaped.any():
             # Of what only may be half a pair the strict reader says what it is: it need not refuse a block.

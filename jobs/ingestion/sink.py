@@ -20,6 +20,7 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.declared_columns import declared_columns, warn_of_left_out
 from jobs.ingestion.device_clocks import uncorrected_events
 from jobs.ingestion.earlier_rules import comparable_since, looked_for
+from jobs.ingestion.elements import ELEMENTS, TRANSACTION, rejected_whole, split, with_elements, with_room
 from jobs.ingestion.event_times import judged_by_reception
 from jobs.ingestion.handover import collected
 from jobs.ingestion.identity_index import NONE_CAME_BACK, IdentityIndex
@@ -51,6 +52,8 @@ log = structlog.get_logger()
 
 MAX_READ_AGAIN = 10_000
 """Rows of the journal whose values are read at once."""
+ELEMENT_BYTES = 512
+"""What an element of an event takes at least while its batch is made: few bytes of a record may be many rows."""
 
 
 class JournalSink:
@@ -68,6 +71,7 @@ class JournalSink:
             describe_topic(admin, name, context.denials, context.clock) for name in (config.topic, *CatalogTopic)
         ]
         self._judge = config.judge()
+        self._fields = tuple(field.name for field in self._judge.fields)
         declared = declared_columns(self._judge.fields, open_to_change(where.tables, job.writes))
         self._writer = DeltaWriter(where.tables, job.writes, job.name, owner.epoch, owner.driver, declared=declared)
         self._events = OffsetLedger(self._writer, admin, events, decides_frontier=True)
@@ -75,6 +79,7 @@ class JournalSink:
         self._catalog = CatalogReader(kafka, admin, catalog)
         self._ledgers = [self._events, *catalog]
         self._absent = AbsentOffsets(where.kafka, admin, config.topic)
+        self._writer.recall(TRANSACTION)
         self._residual = self._unaccounted()
         self._ownership = owner
         self._believe_clocks()
@@ -113,7 +118,7 @@ class JournalSink:
         self._follow_topics()
         changes, offsets_after = self._catalog.read_to_end()
         judged = batch if isinstance(batch, pa.Table) else collected(batch.toArrow(), self._judge.schema)
-        new = new_records(judged, self._events.positions())
+        new, elements = split(new_records(judged, self._events.positions()), self._fields)
         if new.is_empty() and not changes:
             return Progress(0, {})
         isolated = self._isolated.pending()
@@ -127,8 +132,12 @@ class JournalSink:
         events = self._judged(records, first_lsn + len(catalog))
         taken = self._events.take(events, proved=proved)
         frontier = self._events.frontier()
-        rows = pl.concat([catalog, self._disposed(events)], how="diagonal_relaxed")
+        disposed = self._disposed(events)
+        records_of_batch = pl.concat([catalog, disposed], how="diagonal_relaxed")
+        rows = pl.concat([catalog, with_elements(disposed, elements)], how="diagonal_relaxed")
         transactions = {**taken, **self._catalog.taken(offsets_after, catalog), LSN: first_lsn + len(rows)}
+        if further := len(rows) - len(records_of_batch):
+            transactions[TRANSACTION] = (self._writer.known.get(TRANSACTION) or 0) + further
         if frontier is not None:
             transactions[FRONTIER] = microseconds_of(frontier)
         now = self._clock.now()
@@ -147,13 +156,15 @@ class JournalSink:
         if set_aside_here := quarantined_places(stamped):
             self._isolated.journalled(set_aside_here)
         self._isolated_changes.journalled(catalog)
-        self._learn(rows, frontier)
-        bookkept = self._bookkeeping.take(rows, self._writer.next_lsn, frontier)
-        self._record_bytes = max(1, int(new.select(sizes().mean()).item() or self._record_bytes))
+        self._learn(records_of_batch, frontier)
+        bookkept = self._bookkeeping.take(records_of_batch, self._writer.next_lsn, frontier)
+        taken_bytes = sizes() + ELEMENT_BYTES * pl.col(ELEMENTS)
+        self._record_bytes = max(1, int(new.select(taken_bytes.mean()).item() or self._record_bytes))
         self._residual = self._unaccounted()
-        self._pace.take(rows)
-        counts = _counts(rows, self._events.absent_in_last_take, self._config.clocks.device)
-        return Progress(len(rows), {**counts, **bookkept, **self._index.counts()}, lateness_of(rows))
+        self._pace.take(records_of_batch)
+        counts = _counts(records_of_batch, self._events.absent_in_last_take, self._config.clocks.device)
+        late = lateness_of(records_of_batch)
+        return Progress(len(records_of_batch), {**counts, **bookkept, **self._index.counts()}, late)
 
     def _settle(self, seen: Look) -> None:
         """Only now that the journal says so, and again after a crash in between."""
@@ -176,7 +187,7 @@ class JournalSink:
 
     def _judged(self, records: pl.DataFrame, first_lsn: int) -> pl.DataFrame:
         """Received records with their lsn and what they are by themselves, and by the dead letter that they replay."""
-        judged = _numbered(judged_by_reception(records, self._config), first_lsn)
+        judged = self._numbered(records, first_lsn)
         marked = judged.filter(pl.col("replay_mark").is_not_null())
         if marked.is_empty():
             return judged.with_columns(replays_lsn=pl.lit(None, pl.Int64))
@@ -187,7 +198,19 @@ class JournalSink:
             log.warning("marks that name no dead letter of an event are ignored", records=ignored)
         again = judged.select("partition", "offset", "lsn").join(found, on="lsn", how="inner").drop("lsn")
         of_first = records.drop("first_received_at").join(again, on=["partition", "offset"], how="left")
-        return _numbered(judged_by_reception(of_first, self._config), first_lsn)
+        # What a mark makes of a record may be several rows, or one: then those behind it have other numbers.
+        known_by = judged.select("partition", "offset", replays_lsn="lsn")
+        renumbered = self._numbered(of_first, first_lsn)
+        now = known_by.join(renumbered.select("partition", "offset", "lsn"), on=["partition", "offset"])
+        return renumbered.with_columns(pl.col("replays_lsn").replace(now["replays_lsn"], now["lsn"]))
+
+    def _numbered(self, records: pl.DataFrame, first_lsn: int) -> pl.DataFrame:
+        """Judged to the end, in the order of a batch, which is that of `received_at`.
+
+        When something was received first moves nothing.
+        """
+        judged = rejected_whole(judged_by_reception(records, self._config), self._fields)
+        return with_room(judged.sort("received_at", "partition", "offset"), first_lsn)
 
     def _disposed(self, events: pl.DataFrame) -> pl.DataFrame:
         """Every record's disposition; a repeat names the lsn of its first."""
@@ -229,8 +252,12 @@ class JournalSink:
         self._index.forget(frontier)
 
     def _unaccounted(self) -> int:
-        """Records that were read less rows of the journal; as of a commit, because only then both have moved."""
-        return sum(ledger.records() for ledger in self._ledgers) - (self._writer.next_lsn - 1)
+        """Records that were read less rows of the journal; as of a commit, because only then both have moved.
+
+        Of an event that is several rows the first counts.
+        """
+        rows = self._writer.next_lsn - 1 - (self._writer.known.get(TRANSACTION) or 0)
+        return sum(ledger.records() for ledger in self._ledgers) - rows
 
     def positions(self) -> Mapping[int, int]:
         """The next offset of `events` per partition."""
@@ -262,11 +289,6 @@ class JournalSink:
         metrics.IDLE.set(0.0)
         self._heartbeat.close()
         self._catalog.close()
-
-
-def _numbered(judged: pl.DataFrame, first_lsn: int) -> pl.DataFrame:
-    """In the order of a batch, which is that of `received_at`: when something was received first moves nothing."""
-    return numbered(judged.sort("received_at", "partition", "offset"), first_lsn)
 
 
 def journal_rows(rows: pl.DataFrame, schema: pa.Schema, frontier: datetime | None, logged_at: datetime) -> pa.Table:

@@ -186,6 +186,11 @@ def _members(pairs: _Pairs, read: Tree) -> dict[str, Any]:
     return members
 
 
+def members_of(value: Any, read: Tree) -> dict[str, Any] | None:
+    """Of a value in a document, which is not read any further there, what is `read`; None of one that is no object."""
+    return _members(value, read) if isinstance(value, _Pairs) else None
+
+
 def _texts(value: Any) -> Iterator[str]:
     pending = [value]
     while pending:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
-from metering.contracts.model import Contract, Field, Path
+from metering.contracts.model import Contract, Field, Path, pointer
+from metering.contracts.unnest import UNNEST
 
 
 def narrowed(old: Contract, new: Contract) -> list[str]:
@@ -37,6 +38,12 @@ def _of_events(old: Contract, new: Contract) -> Iterator[str]:
         yield f"it is of {new.type}, and was of {old.type}"
     if old.family is not new.family:
         yield f"its family is {new.family}, and was {old.family}"
+    if old.unnest != new.unnest:
+        yield f"its {UNNEST} is {_array(new)}, and was {_array(old)}"
+
+
+def _array(contract: Contract) -> str:
+    return "nothing" if contract.unnest is None else pointer(contract.unnest)
 
 
 def _asks_more(field: Field, before: set[Path]) -> bool:

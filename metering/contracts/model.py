@@ -62,6 +62,8 @@ class Contract:
     description: str = ""
     includes: Includes = ()
     """Which of the quantities that its events report are part of others."""
+    unnest: Path | None = None
+    """Where its events have an array of which each element is an event (`metering.contracts.unnest`)."""
 
 
 def pointer(path: Path) -> str:

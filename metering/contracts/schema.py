@@ -18,6 +18,8 @@ from metering.contracts.includes import COLUMN as INCLUDES_COLUMN
 from metering.contracts.includes import INCLUDES, Includes, includes_of
 from metering.contracts.model import Contract, Field, Kind, Path, pointer
 from metering.contracts.reversals import REASON as REVERSAL_REASON
+from metering.contracts.unnest import COLUMN as ELEMENT_COLUMN
+from metering.contracts.unnest import UNNEST, array_of
 from metering.limits import MAX_NAME_BYTES, PLAIN_NAME
 from metering.meters import REPORTED_COLUMNS
 from metering.vocabulary import Family, Reason
@@ -99,7 +101,7 @@ REASONS = tuple(reason.value for reason in Reason if reason.startswith("invalid_
 TEXTS = frozenset(("$schema", "title", "description"))
 _MEMBERS = TEXTS | {"type"}
 OBJECT_KEYWORDS = _MEMBERS | {"required", "properties"}
-ROOT_KEYWORDS = OBJECT_KEYWORDS | {"$id", "allOf", "x-weir-family", INCLUDES}
+ROOT_KEYWORDS = OBJECT_KEYWORDS | {"$id", "allOf", "x-weir-family", INCLUDES, UNNEST}
 VALUE_KEYWORDS = _MEMBERS | {"enum", "minLength", "minimum", "maximum", "format"}
 NUMBER, TEXT_OR_NUMBER = "x-weir-number", "text_or_number"
 """The annotation by which a string that holds a number is that number, and its one value."""
@@ -129,6 +131,7 @@ def contracts_of(own: Iterable[Document], shipped: Mapping[str, Document]) -> di
         given.add(contract.type)
         found[contract.type] = contract
     _refuse_two_meanings(found.values())
+    _refuse_column_of_elements(found.values())
     if (count := sum(len(contract.fields) for contract in found.values())) > MAX_FIELDS_OF_ALL:
         raise ContractRefused(f"all contracts together have {count} fields; at most {MAX_FIELDS_OF_ALL}")
     return found
@@ -160,7 +163,19 @@ def contract_of(document: Document, shipped: Mapping[str, Document]) -> Contract
     fields = reading.fields(Family(family))
     description = next((part["description"] for part in reversed(parts) if "description" in part), "")
     needed = _with_what_is_needed(reading, Family(family), fields)
-    return Contract(name, Family(family), needed, description, _includes(reading, parts, shipped.get(name, {})))
+    includes = _includes(reading, parts, shipped.get(name, {}))
+    return Contract(name, Family(family), needed, description, includes, _unnest(reading, parts, Family(family)))
+
+
+def _unnest(reading: _Reading, parts: Sequence[Document], family: Family) -> Path | None:
+    """What the document says, else what it builds on; null takes back what that says."""
+    given = next((part[UNNEST] for part in reversed(parts) if UNNEST in part), None)
+    if given is None:
+        return None
+    try:
+        return array_of(given, family, reading.paths)
+    except ValueError as error:
+        raise reading.refused((), str(error)) from None
 
 
 def _includes(reading: _Reading, parts: Sequence[Document], replaced: Document) -> Includes:
@@ -193,6 +208,11 @@ class _Reading:
         self._name = name
         self._found: dict[Path, Document] = {}
         self._required: set[Path] = set()
+
+    @property
+    def paths(self) -> Iterable[Path]:
+        """Of all fields that were found."""
+        return self._found.keys()
 
     def refused(self, path: Path, problem: str) -> ContractRefused:
         """What is raised for a problem at a path."""
@@ -387,25 +407,37 @@ def _with_what_is_needed(reading: _Reading, family: Family, fields: tuple[Field,
 
 
 def _refuse_two_meanings(contracts: Iterable[Contract]) -> None:
-    kinds: dict[Path, tuple[str, Kind | None]] = {}
+    kinds: dict[Path, tuple[str, str]] = {}
     columns: dict[str, tuple[str, Kind]] = {}
     for contract in contracts:
-        for field in contract.fields:
-            steps: list[tuple[Path, Kind | None]] = [
-                (field.path[:length], None) for length in range(1, len(field.path))
-            ]
-            for path, kind in [*steps, (field.path, field.kind)]:
+        places: list[tuple[Path, str]] = [(field.path, field.kind) for field in contract.fields]
+        for place, holds in [*places, *([(contract.unnest, "an array")] if contract.unnest else ())]:
+            steps = [(place[:length], "an object") for length in range(1, len(place))]
+            for path, kind in [*steps, (place, holds)]:
                 other, known = kinds.setdefault(path, (contract.type, kind))
-                if known is not kind:
+                if known != kind:
                     raise ContractRefused(
-                        f"{pointer(path)} is {known or 'an object'} in contract {other}, and {kind or 'an object'} in "
-                        f"{contract.type}; give one of the two another type, or leave it out"
+                        f"{pointer(path)} is {known} in contract {other}, and {kind} in {contract.type}; give one of "
+                        "the two another type, or leave it out"
                     )
+        for field in contract.fields:
             other, of_column = columns.setdefault(field.column, (contract.type, field.kind))
             if of_column is not field.kind:
                 raise ContractRefused(
                     f"the column {field.column} is {of_column} in contract {other}, and {field.kind} in "
                     f"{contract.type}; choose another column for one of the two"
+                )
+
+
+def _refuse_column_of_elements(contracts: Iterable[Contract]) -> None:
+    """As long as none unnests, a contract of one's own may have a column of this name, as earlier releases let it."""
+    listed = tuple(contracts)
+    if any(contract.unnest is not None for contract in listed):
+        for contract, field in ((each, field) for each in listed for field in each.fields):
+            if field.column == ELEMENT_COLUMN:
+                raise ContractRefused(
+                    f"contract {contract.type} at {field.pointer}: {field.column} is a column that Weir fills itself "
+                    f"where a contract has {UNNEST}; choose another name"
                 )
 
 

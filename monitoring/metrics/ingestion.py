@@ -112,7 +112,7 @@ LATENESS = HistogramMetric(
 RESIDUAL = GaugeMetric(
     "weir_conservation_residual_records",
     "records",
-    "Kafka offsets read, minus offsets proved to hold no record, minus rows of the journal: must be 0.",
+    "Kafka offsets read, minus offsets proved to hold no record, minus rows of the journal, one a record: must be 0.",
     jobs=INGESTION,
 )
 UNLISTED = CounterMetric(

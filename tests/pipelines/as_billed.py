@@ -75,6 +75,21 @@ def billed(
 
     With `is_supposed` its prices are those of a replay. Returns what was judged of them: all columns, and `lsn`.
     """
+    rows, usage = decided(stack, events, account=account, unit_prices=unit_prices, since=since, is_supposed=is_supposed)
+    _bill(database, usage, stack.config(BillingConfig))
+    return rows.to_dicts()
+
+
+def decided(
+    stack: Stack,
+    events: Sequence[Record],
+    *,
+    account: Mapping[str, Any],
+    unit_prices: Mapping[tuple[str, str], str],
+    since: datetime,
+    is_supposed: bool = False,
+) -> tuple[pl.DataFrame, pa.Table]:
+    """What ingestion makes of the events, and joins of that: rows of the journal, and of usage."""
     ingestion: IngestionConfig = stack.config(IngestionConfig, contracts=stack.contracts, conventions=stack.conventions)
     joins: JoinsConfig = stack.config(JoinsConfig)
     first = len(unit_prices) + 2
@@ -95,9 +110,7 @@ def billed(
     named, versions = joins.dimensions, (account_versions(accounts, joins.of_accounts), price_versions(prices))
     priced = price(outcomes, joins.declared, *versions, named=named, attributes=joins.attributes)
     priced = priced.append_column("day", BillingDays(accounts).days(outcomes).to_arrow())
-    usage = sink.usage_rows(priced, 1, since, None)
-    _bill(database, usage, stack.config(BillingConfig))
-    return rows.to_dicts()
+    return rows, sink.usage_rows(priced, 1, since, None)
 
 
 def listed(database: str, query: UsageQuery) -> list[Row]:

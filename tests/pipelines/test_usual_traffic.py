@@ -32,6 +32,7 @@ TOTAL = re.compile(r"^\| \*\*total\*\* \| \| \| \| \*\*(\S+)\*\* \|$", re.MULTIL
 TITLES = (
     *("Cached tokens", "Reasoning tokens", "Batch price", "Long context", "Router fallback", "Retry"),
     *("Stream cut off", "Embeddings", "Images", "Audio", "Agent", "One event per token type"),
+    "One event, several calls",
 )
 
 
@@ -137,7 +138,8 @@ def bill(database: str, case: Case) -> list[Any]:
         unit_prices={(price.model, price.meter): f"{price.unit_price:f}" for price in case.catalog.prices},
         since=since,
     )
-    assert [row["violation"] for row in rows] == [None] * len(case.events)
+    assert {row["violation"] for row in rows} == {None}
+    assert {row["offset"] for row in rows} == set(range(len(case.events)))
     return list(listed(database, UsageQuery(window=Window.MONTH)))
 
 

@@ -202,7 +202,7 @@ def test_a_document_that_is_no_contract_ends_the_command_with_2(command: list[st
     assert answer.stderr == (
         f"{file}: contract ai.inference.completion.v1: Weir does not check additionalProperties, so it may not stand "
         "here; allowed are $id, $schema, allOf, description, properties, required, title, type, x-weir-family, "
-        "x-weir-includes\n"
+        "x-weir-includes, x-weir-unnest\n"
     )
 
 

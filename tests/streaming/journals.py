@@ -76,9 +76,11 @@ def change(topic: CatalogTopic, received_s: float, **after: Any) -> dict[str, An
 class Journal:
     """A journal that grows by commits, as ingestion's does: F is the smallest of the partitions' latest receipts."""
 
-    def __init__(self, tables: Path | str, epoch: int = 1) -> None:
+    def __init__(self, tables: Path | str, epoch: int = 1, declared: Iterable[pa.Field] = ()) -> None:
         self.tables = str(tables)
-        self._writer = DeltaWriter(self.tables, Table.JOURNAL, "ingestion", epoch, declared=[conventions.FIELD])
+        fields = [conventions.FIELD, *declared]
+        self._schema = pa.schema([*JOURNAL, *fields])
+        self._writer = DeltaWriter(self.tables, Table.JOURNAL, "ingestion", epoch, declared=fields)
         self._latest: dict[int, datetime] = {}
 
     @property
@@ -116,7 +118,7 @@ class Journal:
         moved = {LSN: first + len(rows)}
         if frontier is not None:
             moved[FRONTIER] = microseconds_of(frontier)
-        self._writer.commit(pa.Table.from_pylist(complete, schema=WRITTEN), moved)
+        self._writer.commit(pa.Table.from_pylist(complete, schema=self._schema), moved)
 
     def rows(self, first: int = 1) -> pl.DataFrame:
         """Rows from `first` on, as the driver that committed them has them."""

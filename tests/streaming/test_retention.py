@@ -17,8 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cli.journal import summary_rows
 from jobs.audit.compare.conservation import consumed_ranges, count_rows
+from jobs.audit.tables.retained import has_each_once, retained_rows
 from jobs.retention import Removed, Retention, files_of, oldest_open_day, retain_days, retain_rows
 from jobs.runtime.delta.table import FRONTIER, LSN
+from jobs.runtime.elements import FIELD
 from jobs.runtime.kafka.topic import Topic
 from jobs.streams import EVENTS_TOPIC, USAGE, Table
 from tests.database_rows import progress, write
@@ -109,6 +111,32 @@ def test_rows_that_were_removed_are_not_missing_in_the_journals_sum(
     for days in (80, 60):
         retained(journal, connection, days)
     assert summed() == [(200 - len(lsns(journal)), 0)]
+
+
+def test_of_an_event_with_elements_one_row_is_missed_when_its_day_is_removed(
+    tmp_path: Path, database: str, connection: psycopg.Connection[Any]
+) -> None:
+    """100 days, each with a trace of three calls and another event, which is the row that an older journal had."""
+    journal = Journal(tmp_path, declared=[FIELD])
+    days = [TODAY - number * DAY for number in reversed(range(100))]
+    for number, day in enumerate(days):
+        times = {"received_at": noon(day), "event_time": noon(day), "logged_at": noon(day), "log_date": day}
+        trace = [{**heartbeat(0), **times, "offset": 2 * number, "element": element} for element in (1, 2, 3)]
+        journal.commit([*trace, {**heartbeat(0), **times, "offset": 2 * number + 1, "element": number % 2 or None}])
+    joins_at(journal.tables, journal.next_lsn)
+    sessionization_at(database, journal.next_lsn)
+    events = Topic(EVENTS_TOPIC, "its id", (0,))
+    offsets = {events.first(0): 0, events.absent(0): 0, events.position(0): 200}
+    table = DeltaTable(f"{journal.tables}/{Table.JOURNAL}")
+    read = CommitProperties(app_transactions=[Transaction(name, at) for name, at in offsets.items()])
+    write_deltalake(table, pa.schema(table.schema().to_arrow()).empty_table(), mode="append", commit_properties=read)
+    removed = retained(journal, connection)
+    assert removed is not None
+    assert removed.rows > 0
+    table.update_incremental()
+    [line] = summary_rows(consumed_ranges(table, [events]), count_rows(table), by_reason=False)
+    assert (line["removed"], line["residual"]) == (removed.rows // 2, 0)
+    assert has_each_once(table, retained_rows(table))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from jobs.audit.compare.partition_balance import Partition, PartitionRange, RowK
 from jobs.audit.tables.retained import retained_rows
 from jobs.retention import removed_rows
 from jobs.runtime.delta.table import open_table
+from jobs.runtime.elements import is_record_arrow
 from jobs.runtime.errors import NotYet
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.kafka.topic import Topic
@@ -77,10 +78,14 @@ def consumed_ranges(journal: DeltaTable, topics: Iterable[Topic]) -> dict[Partit
 
 
 def count_rows(journal: DeltaTable) -> Counter[RowKey]:
-    """How many rows the journal has per topic, partition, disposition and reason; one batch in memory at a time."""
+    """How many rows the journal has per topic, partition, disposition and reason; one batch in memory at a time.
+
+    An event that is several rows counts once, as it came.
+    """
     keys = ["topic", "partition", "disposition", "reason"]
     found: Counter[RowKey] = Counter()
-    for batch in journal.to_pyarrow_dataset().scanner(columns=keys).to_batches():
+    dataset = journal.to_pyarrow_dataset()
+    for batch in dataset.scanner(columns=keys, filter=is_record_arrow(dataset.schema)).to_batches():
         grouped = pa.Table.from_batches([batch]).group_by(keys).aggregate([([], "count_all")])
         for row in grouped.to_pylist():
             found[row["topic"], row["partition"], row["disposition"], row["reason"]] += row["count_all"]

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 
 from jobs.audit.compare.partition_balance import Partition, PartitionRange
+from jobs.runtime.elements import is_record_arrow
 from jobs.runtime.kafka.absent_offsets import AbsentOffsets, Gap
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.kafka.topic import EARLIEST
@@ -69,7 +70,8 @@ def gaps_of(
     """The offsets without a row, by partition, in order. Of all rows only their ranges are in memory at once."""
     columns = [*_PLACE, "offset", "log_date"]
     topics = pc.field("topic").isin(sorted({topic for topic, _ in concerned}))
-    batches = journal.to_pyarrow_dataset().to_batches(columns=columns, filter=topics)
+    dataset = journal.to_pyarrow_dataset()
+    batches = dataset.to_batches(columns=columns, filter=topics & is_record_arrow(dataset.schema))
     found = [_ranges(pl.DataFrame(batch), since) for batch in batches]
     ranges = pl.concat(found) if found else _ranges(pl.DataFrame(schema=_SCHEMA), since)
     by_place = ranges.sort(*_PLACE, "first").partition_by(_PLACE, as_dict=True)

@@ -77,16 +77,21 @@ class LaterContracts:
     def takes(self, rows: pl.DataFrame, columns: Iterable[str]) -> pl.DataFrame:
         """Rows of the journal without a family (JUDGED_FROM, `columns`) → those that a contract takes (`columns`).
 
-        The contract says what its fields are; what else is known of a row is what the journal says.
+        The contract says what its fields are; what else is known of a row is what the journal says. One that unnests
+        takes none, because a row of the journal stays one; nor does any that comes later, which would bill the event
+        beside its elements where it was sent once more.
         """
         names, remaining = list(columns), rows
         kinds = rows.select(names).schema
         found = [rows.clear().select(names)]
         for later in self.later:
-            asked = remaining.filter((pl.col("lsn") < later.first) & pl.col("type").is_in(list(later.contracts)))
+            is_before = pl.col("lsn") < later.first
+            contracts = {name: contract for name, contract in later.contracts.items() if contract.unnest is None}
+            remaining = remaining.filter(~(is_before & pl.col("type").is_in(list(later.contracts.keys() - contracts))))
+            asked = remaining.filter(is_before & pl.col("type").is_in(list(contracts)))
             if asked.is_empty():
                 continue
-            judge = Judge(later.contracts, of_sources=later.conventions)
+            judge = Judge(contracts, of_sources=later.conventions)
             validated = pl.DataFrame(judge.judge(_as_records(asked))).with_columns(asked["lsn"])
             taken = validated.filter(pl.col("reason").is_null() & pl.col("family").is_in(list(BILLABLE)))
             fields = [name for name in ("family", *(field.name for field in judge.fields)) if name in names]

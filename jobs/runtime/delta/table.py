@@ -183,6 +183,11 @@ class DeltaWriter:
         return self._schema
 
     @property
+    def stored(self) -> pa.Schema:
+        """All columns that the table has."""
+        return self._stored
+
+    @property
     def next_lsn(self) -> int:
         """The lsn of the next row."""
         next_lsn = self.known[LSN]

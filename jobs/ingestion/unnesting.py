@@ -1,0 +1,95 @@
+"""An event with an array → one event for each element, as if each had been sent by itself with what surrounds it.
+
+A member of an element stands in `data`, and replaces the one of the same name there. Null says nothing, as everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from jobs.ingestion import strict_json
+from jobs.ingestion.conformance import REQUEST_ID
+from jobs.ingestion.violations import Rule, json_of
+from metering.contracts.model import Contract, Field, Path
+from metering.contracts.unnest import COLUMN, MAX_ELEMENTS, element_text
+
+OF_ELEMENTS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "record": pl.UInt32,
+    COLUMN: pl.Int32,
+    "has_own_request_id": pl.Boolean,
+}
+"""The number of the record, the place of the element in it, and whether that says itself which request it is of."""
+SEPARATOR = "/"
+"""Between a request id that surrounds the array and the place of an element: `trace-1/3`."""
+
+
+class NoElements(ValueError):
+    """An event without elements that could be read; the text says what is wrong with its array."""
+
+
+def elements_of(event: Mapping[str, Any], array: Path, read: strict_json.Tree) -> Iterator[Mapping[str, Any]]:
+    """Of an event (`strict_json.document`, read with `array`) its elements: of each the members of `data` it has.
+
+    `read`: the members of `data` that are read. Raises NoElements.
+    """
+    found: Any = event
+    for name in array:
+        found = found.get(name) if isinstance(found, dict) else None
+    if found is None:
+        raise NoElements("required")
+    if found.__class__ is not list:
+        # An object is a list of its members here, of another class.
+        raise NoElements(f"type is array; it is {json_of(found)}")
+    if not 1 <= len(found) <= MAX_ELEMENTS:
+        raise NoElements(f"1 to {MAX_ELEMENTS} elements; it has {len(found)}")
+    for element, each in enumerate(found, start=1):
+        if (members := strict_json.members_of(each, read)) is None:
+            raise NoElements(f"type of each element is object; {element_text(array, element)} is {json_of(each)}")
+        yield {name: member for name, member in members.items() if member is not None}
+
+
+def without(members: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """An object without what stands at a path in it."""
+    name, *below = path
+    rest = {key: member for key, member in members.items() if key != name}
+    if below and isinstance(within := members.get(name), dict):
+        rest[name] = without(within, tuple(below))
+    return rest
+
+
+def whole_digests(elements: pl.DataFrame) -> pl.DataFrame:
+    """Elements (record, content_digest; in order) → `record` and 64 bits of all that its event says, in their order."""
+    of_records = elements.group_by("record", maintain_order=True).agg("content_digest")
+    texts = (np.array(each, "<i8").tobytes() for each in of_records["content_digest"].to_list())
+    hashed = b"".join(blake2b(each, digest_size=8).digest() for each in texts)
+    return of_records.select("record", pl.Series("content_digest", np.frombuffer(hashed, "<i8"), pl.Int64))
+
+
+def request_id_of(contract: Contract) -> Field | None:
+    """The field that says which request an event is of; None where that is made of its identity."""
+    return next((field for field in contract.fields if field.column == REQUEST_ID), None)
+
+
+def rules_of(contract: Contract) -> Iterator[Rule]:
+    """A request id that gets the number of an element has room for it: of elements (`Paths.schema`, OF_ELEMENTS)."""
+    field = request_id_of(contract)
+    if field is None or field.most_bytes is None:
+        return
+    value, number = pl.col(field.pointer), pl.col(COLUMN).cast(pl.String)
+    size = (value + SEPARATOR + number).str.len_bytes()
+    is_long = ~pl.col("has_own_request_id") & (size > field.most_bytes).fill_null(value=False)
+    text = f"at most {field.most_bytes} bytes with the number of an element"
+    yield Rule(is_long, field.reason, f"{contract.type} {field.pointer}", text, field.pointer, value, field.kind)
+
+
+def numbered(elements: pl.DataFrame, contract: Contract) -> pl.DataFrame:
+    """Elements with the columns of the contract and OF_ELEMENTS → with the request id that each has in the journal."""
+    given = pl.col(REQUEST_ID)
+    made = pl.when("has_own_request_id").then(given).otherwise(given + SEPARATOR + pl.col(COLUMN).cast(pl.String))
+    named = elements if request_id_of(contract) is None else elements.with_columns(made.alias(REQUEST_ID))
+    return named.drop("record", "has_own_request_id")
