@@ -12,6 +12,7 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.runtime.effective_rules import read_history, rules_at
 from jobs.streams import EVENTS_TOPIC
 from metering.clock import Acceptance, AcceptWindow
+from metering.contracts.reversals import METER, QUANTITY, REASON
 from metering.instants import EPOCH
 from metering.vocabulary import Disposition, Reason
 from tests.simulation.declared import BACKFILL, HISTORY
@@ -22,7 +23,7 @@ from tests.simulation.world import World
 
 DEFAULT = IngestionConfig()
 AS_RECEIVED = ("topic", "partition", "offset", "key", "value", "replay_mark", "reception_mark")
-READ = ("source", "id", "type", "account", "occurred_at", *FIELDS, "gpu_seconds")
+READ = ("source", "id", "type", "account", "occurred_at", *FIELDS, "gpu_seconds", REASON, METER, QUANTITY)
 """What a journal row says of its event, and all money is made of."""
 
 
