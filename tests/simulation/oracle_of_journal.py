@@ -123,7 +123,7 @@ def dispositions(found: Found) -> Iterator[str]:
         if (row["disposition"], row["reason"], row["first_lsn"]) != wanted:
             yield f"I2: lsn {row['lsn']} is {row['disposition']}, {row['reason']}, {row['first_lsn']}, not {wanted}"
         if row["topic"] == EVENTS_TOPIC and row["disposition"] == Disposition.ACCEPTED:
-            wrong = {name: (row[name], said[name]) for name in READ if row[name] != said[name]}
+            wrong = {name: (row.get(name), said[name]) for name in READ if row.get(name) != said[name]}
             wrong |= {} if row["event_time"] == said["occurred_at"] else {"event_time": row["event_time"]}
             if wrong:
                 yield f"I2: lsn {row['lsn']} says (instead of its record): {wrong}"
