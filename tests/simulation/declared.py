@@ -63,3 +63,6 @@ BACKFILL: Mapping[str, Any] = {"sources": [HISTORY], "accept_past_seconds": 1_00
 OTHER_TYPE = "some.other.v1"
 """Of events that have no contract at first, and say what usage events say."""
 OTHER = {"$id": OTHER_TYPE, "allOf": [{"$ref": "weir:ai.inference.usage.v1"}]}
+REVERSAL_TYPE = "ai.inference.reversal.v1"
+DESK = "desk"
+"""The source whose reversals count."""

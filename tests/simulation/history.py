@@ -12,7 +12,7 @@ from jobs.streams import Table
 from metering.instants import rfc3339
 from tests.simulation.applications import JOBS
 from tests.simulation.calls import COMMIT, Fault
-from tests.simulation.declared import ALL_METERS, CONDITIONAL, CONTRACTS, DECLARED, OTHER
+from tests.simulation.declared import ALL_METERS, CONDITIONAL, CONTRACTS, DECLARED, DESK, OTHER
 from tests.simulation.dimensions import with_dimensions
 from tests.simulation.steps import (
     ENOUGH,
@@ -31,6 +31,7 @@ from tests.simulation.steps import (
     Rebuild,
     Replay,
     Retain,
+    Reverse,
     Run,
     Send,
     Step,
@@ -65,7 +66,25 @@ def drawn(seed: int) -> tuple[int, list[Step]]:
     is_ranked, is_conditional = (seed >= 100 and seed % 3 == rest for rest in (1, 2))
     reported = _with_reports(random.Random(f"{seed} reports"), named) if is_ranked else named
     asked = _with_conditions(random.Random(f"{seed} conditions"), reported) if is_conditional else reported
-    return partitions, _with_rebuilds(random.Random(f"{seed} rebuilds"), asked)
+    is_reversed = seed >= 100 and seed % 5 in (1, 4)
+    taken = _with_reversals(random.Random(f"{seed} reversals"), asked) if is_reversed else asked
+    return partitions, _with_rebuilds(random.Random(f"{seed} rebuilds"), taken)
+
+
+def _with_reversals(chance: random.Random, steps: list[Step]) -> list[Step]:
+    """Requests are taken back, whole or in part, before they come, meanwhile and after an audit."""
+    for _ in range(chance.randint(1, 5)):
+        sent = [at for at, step in enumerate(steps) if isinstance(step, Send)]
+        near = steps[chance.choice(sent)] if sent and chance.random() < 0.8 else _sent(chance, "request")
+        assert isinstance(near, Send)
+        meter = chance.choice([None, None, "requests", "output_tokens", "input_tokens", "cached_tokens"])
+        quantity = None if meter is None else chance.choice([None, 1, 2.5, 7, 10**10])
+        made: list[Step] = [Reverse(chance.randrange(4), near.account, near.request, meter, quantity)]
+        made += [replace(_sent(chance, "again"), again=-1)] if chance.random() < 0.2 else []
+        made += [*_round(chance), Audit()] if chance.random() < 0.4 else []
+        at = chance.randint(0, len(steps))
+        steps = [*steps[:at], *made, *steps[at:]]
+    return [Configure("ingestion", "reversal", {"sources": [DESK]}), *steps]
 
 
 def _with_reports(chance: random.Random, steps: list[Step]) -> list[Step]:

@@ -16,7 +16,7 @@ from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.effective_rules import read_history, rules_at
 from metering.joining import FINAL, Decision, step
 from metering.joining import Row as TimedRow
-from metering.pricing import account_as_of, price_as_of
+from metering.pricing import BILLED_AS_PART, account_as_of, price_as_of
 from metering.vocabulary import BILLABLE, Disposition, Family, Outcome, UsageCause
 from tests.simulation.audits import Examined, audit, proof
 from tests.simulation.declared import OTHER, OTHER_TYPE
@@ -34,13 +34,16 @@ from tests.simulation.oracle_of_money import (
     worth,
 )
 from tests.simulation.oracle_of_pairs import Event, answered
-from tests.simulation.oracle_of_reports import Reported, billed
+from tests.simulation.oracle_of_reports import Reported, billed, requests
+from tests.simulation.oracle_of_reversals import Credits, Request, Reversal, credits_of
 from tests.simulation.world import World
 
 CONTRACTED = "contracted"
 CONVENTION = '{"input_tokens": ["cached_tokens"], "output_tokens": ["reasoning_tokens"]}'
 """Of the contract that `declared.OTHER` builds on."""
 Parts = tuple[int | None, int | None]
+Key = tuple[str, str]
+REACH = REJOIN_WITHIN // timedelta(microseconds=1)
 
 
 def audited(found: Found, world: World) -> Iterator[str]:
@@ -61,12 +64,19 @@ def _stands(found: Found, said: Examined) -> Iterator[str]:
     for row in found.journal:
         if row["disposition"] == Disposition.ACCEPTED and row["family"] in BILLABLE:
             keys[row["account"], row["request_id"]].append(row)
+    reversals = _reversals(found)
     for row in _contracted(found, said.pinned.position):
         keys[row["account"], row["request_id"]].append(row)
     since = said.pinned.since
-    whole = {key: rows for key, rows in keys.items() if since is None or all(r["received_at"] >= since for r in rows)}
+    whole = {
+        key: rows
+        for key, rows in keys.items()
+        if since is None or all(r["received_at"] >= since for r in (*rows, *reversals[key]))
+    }
     truth = _Truth(found)
-    wanted = {parts: billed for rows in whole.values() for parts, billed in truth.of(rows) if billed}
+    wanted = {
+        parts: billed for key, rows in whole.items() for parts, billed in truth.of(rows, reversals[key]) if billed
+    }
     told: dict[Parts, dict[Any, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
     for usage in found.usage:
         if (usage["account"], usage["request_id"]) not in whole:
@@ -77,6 +87,18 @@ def _stands(found: Found, said: Examined) -> Iterator[str]:
                 told[usage["request_lsn"], usage["completion_lsn"]][place] += signed(usage, entry["quantity"])
     stands = {parts: {place: many for place, many in billed.items() if many} for parts, billed in told.items()}
     yield from differ_by_key("I8: outcome", {parts: b for parts, b in stands.items() if b}, wanted)
+
+
+def _reversals(found: Found) -> defaultdict[Key, list[Row]]:
+    """By key those that count: each event once."""
+    firsts: dict[tuple[Key, bytes], Row] = {}
+    for row in found.journal:
+        if row["disposition"] == Disposition.ACCEPTED and row["family"] == Family.REVERSAL:
+            firsts.setdefault(((row["account"], row["request_id"]), row["identity"]), row)
+    by_key: defaultdict[Key, list[Row]] = defaultdict(list)
+    for (key, _), row in firsts.items():
+        by_key[key].append(row)
+    return by_key
 
 
 def _contracted(found: Found, position: int) -> Iterator[Row]:
@@ -117,7 +139,7 @@ class _Truth:
             if usage["cause"] == UsageCause.STREAM:
                 self._meters[parts] = meters
 
-    def of(self, rows: list[Row]) -> Iterator[tuple[Parts, dict[Any, Decimal]]]:
+    def of(self, rows: list[Row], reversals: list[Row]) -> Iterator[tuple[Parts, dict[Any, Decimal]]]:
         """By outcome the quantity of each (meter, currency, unit price, event_time, model)."""
         firsts: dict[bytes, int] = {}
         # What was judged when it came stands before what was judged later.
@@ -128,13 +150,28 @@ class _Truth:
         first_received = {lsn: row["first_received_at"] or row["received_at"] for lsn, row in counted.items()}
         late = {lsn for lsn, row in counted.items() if CONTRACTED in row}
         is_ranked = self._is_ranked(rows)
-        joined = self._best(counted) if is_ranked else _rejoined(decisions, first_received, late)
+        joined = list(self._best(counted) if is_ranked else _rejoined(decisions, first_received, late))
+        taken = self._taken_back(counted, joined, reversals, is_ranked=is_ranked)
         for decision in joined:
+            if (taken_off := taken.get(decision, {})) is None:
+                continue
             parts = decision.request_lsn, decision.completion_lsn
             request, completion = (None if lsn is None else counted[lsn] for lsn in parts)
             if is_ranked and request is not None and completion is not None and completion["model"] is not None:
                 request = {**request, "model": completion["model"]}
-            yield parts, self._billed(decision.fate, parts, request, completion)
+            yield parts, self._billed(decision.fate, parts, request, completion, taken_off)
+
+    def _taken_back(
+        self, counted: Mapping[int, Row], decisions: list[Decision], reversals: list[Row], *, is_ranked: bool
+    ) -> dict[Decision, Credits | None]:
+        """What reversals take off the outcomes of a key; None: all."""
+        if not reversals:
+            return {}
+        given = [Reversal(_received(row), row["reversal_meter"], row["reversal_quantity"]) for row in reversals]
+        reported = self._reported(counted)
+        grouped = requests(reported, REACH) if is_ranked else _within_reach(reported)
+        begun = [Request(rows[0].received, [row.lsn for row in rows]) for rows in grouped]
+        return credits_of(decisions, begun, given, REACH)
 
     def _is_ranked(self, rows: list[Row]) -> bool:
         """Whether all rows came after the best report was to bill; what a contract takes later says nothing of it."""
@@ -145,16 +182,18 @@ class _Truth:
 
     def _best(self, counted: Mapping[int, Row]) -> Iterator[Decision]:
         """What bills of a key whose best report does."""
+        for request, report in billed(self._reported(counted), REACH):
+            fates = {(True, False): Outcome.ABANDONED, (False, True): Outcome.ORPHANED}
+            yield Decision(fates.get((report is None, request is None), Outcome.MATCHED), request, report)
+
+    def _reported(self, counted: Mapping[int, Row]) -> list[Reported]:
         rows = []
         for lsn, row in counted.items():
-            received = microseconds_of(row["first_received_at"] or row["received_at"])
             sums = [meter["sums"] for meter in rules_at(self._found.timeouts, lsn)["meters"].values()]
             is_counted = any(column is not None and row[column] is not None for column in sums)
             said = row["identity"], row["status"], row["usage_source"], is_counted
-            rows.append(Reported(lsn, row["family"], received, microseconds_of(row["event_time"]), *said))
-        for request, report in billed(rows, REJOIN_WITHIN // timedelta(microseconds=1)):
-            fates = {(True, False): Outcome.ABANDONED, (False, True): Outcome.ORPHANED}
-            yield Decision(fates.get((report is None, request is None), Outcome.MATCHED), request, report)
+            rows.append(Reported(lsn, row["family"], _received(row), microseconds_of(row["event_time"]), *said))
+        return rows
 
     def _is_lesser(self, completion: Row | None) -> bool:
         """Whether the stream waited for a better report."""
@@ -169,7 +208,9 @@ class _Truth:
         side, occurred_us = SIDES[Family(row["family"])], microseconds_of(row["event_time"])
         return TimedRow(row["lsn"], side, *times_us, worth(row, rules), occurred_us)
 
-    def _billed(self, fate: Outcome, parts: Parts, request: Row | None, completion: Row | None) -> dict[Any, Decimal]:
+    def _billed(
+        self, fate: Outcome, parts: Parts, request: Row | None, completion: Row | None, taken_off: Credits
+    ) -> dict[Any, Decimal]:
         said = completion or request
         assert said is not None
         decided = max(lsn for lsn in parts if lsn is not None)
@@ -190,10 +231,30 @@ class _Truth:
             if fate in BILLED and quantity is not None
         }
         billed: dict[Any, Decimal] = defaultdict(Decimal)
-        for meter, (quantity, _, unit_price, _) in entries_of(meters, counted, units, completion):
-            if quantity:
-                billed[meter, currency, unit_price, at, model] += quantity
+        for meter, (quantity, version, unit_price, _) in entries_of(meters, counted, units, completion):
+            is_own = version is None or version > BILLED_AS_PART
+            left = _less(quantity, taken_off[meter]) if quantity and is_own and meter in taken_off else quantity
+            if left:
+                billed[meter, currency, unit_price, at, model] += left
         return dict(billed)
+
+
+def _less(quantity: Decimal, credit: Decimal | None) -> Decimal:
+    return Decimal(0) if credit is None else max(Decimal(0), quantity - credit)
+
+
+def _received(row: Row) -> int:
+    """When it was first received, in microseconds."""
+    return microseconds_of(row["first_received_at"] or row["received_at"])
+
+
+def _within_reach(rows: list[Reported]) -> Iterator[list[Reported]]:
+    """Requests where the first report bills: what was first received within reach of the first row, and so on."""
+    left = sorted(rows, key=lambda row: (row.received, row.lsn))
+    while left:
+        together = [row for row in left if row.received <= left[0].received + REACH]
+        left = left[len(together) :]
+        yield together
 
 
 def _rejoined(decisions: list[Decision], first_received: Mapping[int, datetime], late: set[int]) -> list[Decision]:
@@ -209,7 +270,7 @@ def _rejoined(decisions: list[Decision], first_received: Mapping[int, datetime],
                 Event(lsn, is_request, microseconds_of(first_received[lsn]), is_matched, is_late) for lsn in lsns
             ]
             alone |= {} if is_matched else dict.fromkeys(lsns, each)
-    pairs = answered(events, REJOIN_WITHIN // timedelta(microseconds=1))
+    pairs = answered(events, REACH)
     joined = {*pairs, *pairs.values()}
     kept = [d for d in decisions if d not in [alone[lsn] for lsn in joined]]
     return [*kept, *(Decision(Outcome.MATCHED, request, completion) for request, completion in pairs.items())]

@@ -12,6 +12,7 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.runtime.effective_rules import read_history, rules_at
 from jobs.streams import EVENTS_TOPIC
 from metering.clock import Acceptance, AcceptWindow
+from metering.contracts.reversals import METER, QUANTITY, REASON
 from metering.instants import EPOCH
 from metering.vocabulary import Disposition, Reason
 from tests.simulation.declared import BACKFILL, HISTORY
@@ -22,7 +23,7 @@ from tests.simulation.world import World
 
 DEFAULT = IngestionConfig()
 AS_RECEIVED = ("topic", "partition", "offset", "key", "value", "replay_mark", "reception_mark")
-READ = ("source", "id", "type", "account", "occurred_at", *FIELDS, "gpu_seconds")
+READ = ("source", "id", "type", "account", "occurred_at", *FIELDS, "gpu_seconds", REASON, METER, QUANTITY)
 """What a journal row says of its event, and all money is made of."""
 
 
@@ -122,7 +123,7 @@ def dispositions(found: Found) -> Iterator[str]:
         if (row["disposition"], row["reason"], row["first_lsn"]) != wanted:
             yield f"I2: lsn {row['lsn']} is {row['disposition']}, {row['reason']}, {row['first_lsn']}, not {wanted}"
         if row["topic"] == EVENTS_TOPIC and row["disposition"] == Disposition.ACCEPTED:
-            wrong = {name: (row[name], said[name]) for name in READ if row[name] != said[name]}
+            wrong = {name: (row.get(name), said[name]) for name in READ if row.get(name) != said[name]}
             wrong |= {} if row["event_time"] == said["occurred_at"] else {"event_time": row["event_time"]}
             if wrong:
                 yield f"I2: lsn {row['lsn']} says (instead of its record): {wrong}"

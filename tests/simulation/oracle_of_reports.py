@@ -25,8 +25,8 @@ class Reported:
     is_counted: bool
 
 
-def billed(rows: Iterable[Reported], reach: int) -> Iterator[tuple[int | None, int | None]]:
-    """The lsns of the request and of the report that bill, for each request of the key."""
+def requests(rows: Iterable[Reported], reach: int) -> Iterator[list[Reported]]:
+    """The rows of each request of a key, by when they were received."""
     left = sorted(rows, key=lambda row: (row.received, row.occurred, row.identity, row.family))
     while left:
         first = left[0].received
@@ -35,6 +35,12 @@ def billed(rows: Iterable[Reported], reach: int) -> Iterator[tuple[int | None, i
         if beyond and len(together) > 1 and _asks(together[-1], beyond[0], reach):
             together.pop()
         left = left[len(together) :]
+        yield together
+
+
+def billed(rows: Iterable[Reported], reach: int) -> Iterator[tuple[int | None, int | None]]:
+    """The lsns of the request and of the report that bill, for each request of the key."""
+    for together in requests(rows, reach):
         reports = [row for row in together if row.family != Family.REQUEST]
         if not reports:
             yield max(together, key=lambda row: (row.occurred, row.identity)).lsn, None

@@ -19,10 +19,12 @@ from jobs.runtime.families import EARLIER
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.pipeline import STAGED as SESSIONS
 from jobs.streams import INSTANT, JOURNAL, QUANTITY
+from metering.contracts.reversals import METER, REASON
+from metering.contracts.reversals import QUANTITY as TAKEN_BACK
 from metering.meters import REPORTED_COLUMNS
 from metering.sessions import Session, merge
 from metering.vocabulary import REQUESTS, Disposition, Family, Reason
-from tests.simulation.declared import OTHER_TYPE
+from tests.simulation.declared import OTHER_TYPE, REVERSAL_TYPE
 
 Row = dict[str, Any]
 ADDED = {
@@ -38,6 +40,9 @@ CLASSIFIED = pa.schema(
     [
         *(field for field in JOURNAL if field.name not in NOT_JUDGED),
         pa.field("gpu_seconds", QUANTITY),
+        pa.field(REASON, pa.string()),
+        pa.field(METER, pa.string()),
+        pa.field(TAKEN_BACK, QUANTITY),
         *(pa.field(n, t) for n, t in ADDED.items()),
     ]
 )
@@ -72,11 +77,16 @@ def classified(record: Row, contracts: Container[str]) -> Row:
         "occurred_us": microseconds_of(occurred_at),
         **{name: data.get(name) for name in FIELDS},
         "gpu_seconds": Decimal(str(data["gpu_seconds"])) if "gpu_seconds" in data else None,
+        REASON: data.get("reason"),
+        METER: data.get("meter"),
+        TAKEN_BACK: Decimal(str(data["quantity"])) if "quantity" in data else None,
     }
 
 
 def family_of(kind: str, contracts: Container[str]) -> str | None:
     """What an event of this type is; None: it has no contract."""
+    if kind == REVERSAL_TYPE:
+        return Family.REVERSAL.value
     return Family.BOTH.value if kind == OTHER_TYPE and kind in contracts else EARLIER.get(kind)
 
 

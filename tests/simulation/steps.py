@@ -20,7 +20,7 @@ from metering.instants import rfc3339
 from metering.vocabulary import Disposition, EventType, Job
 from tests.simulation.audits import audit, proof
 from tests.simulation.calls import Fault
-from tests.simulation.declared import DECLARED, HISTORY, OTHER_TYPE
+from tests.simulation.declared import DECLARED, DESK, HISTORY, OTHER_TYPE, REVERSAL_TYPE
 from tests.simulation.world import CONFIGS, World
 
 ENOUGH = 1_000
@@ -96,6 +96,23 @@ class Send:
             data |= {"gpu_seconds": self.seconds}
         kind = KINDS.get(self.kind)
         return world.event(kind.value if kind else OTHER_TYPE, f"a{self.account}", self.ago_s, source, **data)
+
+
+@dataclass(frozen=True)
+class Reverse:
+    """Somebody takes back what a request bills, or so much of what a meter bills of it."""
+
+    partition: int
+    account: int
+    request: int
+    meter: str | None = None
+    quantity: float | None = None
+
+    def do(self, world: World) -> str:
+        """Append the event, whether or not there is such a request."""
+        said = {"request_id": f"r{self.request}", "reason": "disputed", "meter": self.meter, "quantity": self.quantity}
+        world.send(self.partition, world.event(REVERSAL_TYPE, f"a{self.account}", 0, DESK, **said))
+        return ""
 
 
 @dataclass(frozen=True)
