@@ -112,6 +112,10 @@ PLANTED = {
     ),
     "ingestion knows reversals": lambda at: configured(at, "ingestion", {"reversal": {"sources": []}}),
     "an audit has taken usage back": lambda at: write(at, "stragglers", {**STRAGGLER, "cause": "reversed"}),
+    "an audit has counted a content once": lambda at: write(at, "stragglers", {**STRAGGLER, "cause": "once_per"}),
+    "ingestion reads several calls from one event": lambda at: configured(
+        at, "ingestion", {"contracts": [{"$id": "trace", "x-weir-unnest": "/data/calls"}]}
+    ),
 }
 
 

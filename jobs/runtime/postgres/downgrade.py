@@ -73,6 +73,17 @@ USES = (
         " OR EXISTS (SELECT FROM stragglers WHERE cause = 'reversed')",
         "an audit has taken usage back",
     ),
+    Use(
+        "0051",
+        "EXISTS (SELECT FROM corrections WHERE cause = 'once_per')"
+        " OR EXISTS (SELECT FROM stragglers WHERE cause = 'once_per')",
+        "an audit has counted a content once",
+    ),
+    Use(
+        "0051",
+        "EXISTS (SELECT FROM jobs WHERE job = 'ingestion' AND config ->> 'contracts' LIKE '%x-weir-unnest%')",
+        "ingestion reads several calls from one event",
+    ),
 )
 
 
