@@ -134,7 +134,9 @@ class JournalSink:
         frontier = self._events.frontier()
         disposed = self._disposed(events)
         records_of_batch = pl.concat([catalog, disposed], how="diagonal_relaxed")
-        rows = pl.concat([catalog, with_elements(disposed, elements)], how="diagonal_relaxed")
+        rows = records_of_batch
+        if len(elements):
+            rows = pl.concat([catalog, with_elements(disposed, elements)], how="diagonal_relaxed")
         transactions = {**taken, **self._catalog.taken(offsets_after, catalog), LSN: first_lsn + len(rows)}
         if further := len(rows) - len(records_of_batch):
             transactions[TRANSACTION] = (self._writer.known.get(TRANSACTION) or 0) + further

@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from cli.conflicts import ConflictQuery, conflict_rows
 from cli.main import app
 from jobs.audit.compare.conservation import count_rows
 from jobs.audit.compare.offsets import gaps_of
@@ -138,6 +139,9 @@ def test_a_trace_that_is_sent_again_is_a_repeat_as_a_whole_whatever_of_it_differ
         kind = "duplicate" if name == "the same" else "conflict"
         expected += [(kind, element, lsn) for element in range(1, len(calls) + 1)]
     assert rows(tmp_path, "t") == expected
+    listed = list(conflict_rows(DeltaTable(f"{tmp_path}/{Table.JOURNAL}"), ConflictQuery()))
+    assert [row["id"] for row in listed] == [*"tttt", "u"], "one line for each event, not for each of its elements"
+    assert all(str(row["differs"]).startswith("/data/calls") for row in listed)
     kinds = journal(tmp_path).filter(id="u").group_by("offset", maintain_order=True).agg(pl.first("disposition"))
     assert kinds["disposition"].to_list() == ["accepted", "conflict", "duplicate"]
 
