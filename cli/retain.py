@@ -43,8 +43,8 @@ def retain(
     """Remove whole days that need not be kept any longer, and list them. The applications may run meanwhile.
 
     Windows, stragglers and live sessions stay for ever. The journal and usage keep rows that a reader has not read, the
-    open month and the one before, and rows that say which rules decided. Exit status 3 where a newer version of Weir
-    writes: nothing is removed then.
+    open month and the one before, what an audit needs to correct them, and rows that say which rules decided. Exit
+    status 3 where a newer version of Weir writes: nothing is removed then.
     """
     from deployment.stack import running_deployment
     from jobs.retention import Retention

@@ -1,6 +1,7 @@
 """How long rows are kept: whole days go from the old end, never past a reader, an open month or what decides.
 
-Rows that hold `rules` stay, because what was decided later is recomputed by them.
+Nor what an audit may need to correct what a request bills. Rows that hold `rules` stay, because what was decided later
+is recomputed by them.
 """
 
 from __future__ import annotations
@@ -18,8 +19,14 @@ import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, Transaction
 from pydantic import BaseModel, ConfigDict, Field
 
+from jobs.joins.config import JoinsConfig
+from jobs.joins.correction_horizon import correction_horizon
 from jobs.runtime.delta.table import FRONTIER, REMOVED, instant_of, open_to_change
+<<<<<<< HEAD
 from jobs.runtime.elements import is_record_arrow
+=======
+from jobs.runtime.effective_rules import EffectiveRules, read_history
+>>>>>>> 61c908fc6eb4b0e8072e19d523d9d2ab269f85b4
 from jobs.streams import Table
 from metering.vocabulary import Job
 
@@ -64,15 +71,32 @@ def remembered_days(connection: psycopg.Connection[Any]) -> int:
     return MEMORY_DAYS if row is None or row[0] is None else max(MEMORY_DAYS, int(row[0]) + 1)
 
 
+_JOINS = "SELECT config FROM jobs WHERE job = 'joins'"
+
+
+def _correction_horizon(tables: str, connection: psycopg.Connection[Any]) -> timedelta:
+    """By the rules that made usage, and what joins was started with last."""
+    journal, usage = (open_to_change(tables, table) for table in (Table.JOURNAL, Table.USAGE))
+    started = connection.execute(_JOINS).fetchone()
+    present = JoinsConfig.model_validate((started and started[0]) or {})
+    history = () if usage is None else read_history(usage)[0]
+    return correction_horizon(history or (EffectiveRules(1, present.deciding),), present, journal)
+
+
 def oldest_open_day(today: date) -> date:
     """The first day that may belong to the open month or the one before, in any account's time zone."""
     last_of_previous = today.replace(day=1) - timedelta(days=1)
     return last_of_previous.replace(day=1) - ZONES
 
 
-def first_kept(today: date, days: int) -> date:
-    """The first day that is kept: `days` whole days before today, and all that is open."""
-    return min(today - timedelta(days=days), oldest_open_day(today))
+def first_kept(today: date, days: int, horizon: timedelta = timedelta()) -> date:
+    """The first day that is kept: `days` whole days before today, at least the horizon, and all that is open.
+
+    What was received in these days is corrected by what was received up to the horizon (`correction_horizon`) before.
+    """
+    horizon_days = -(-horizon // timedelta(days=1))
+    first = min(today - timedelta(days=max(days, horizon_days)), oldest_open_day(today))
+    return first - timedelta(days=horizon_days)
 
 
 # The last batch of a job stays, however old.
@@ -149,7 +173,8 @@ def retain_days(
         return None
     frontier = instant_of(found.transaction_version(FRONTIER))
     reached = today if frontier is None else min(today, frontier.date())
-    before = first_kept(reached, max(days, remembered_days(connection)))
+    horizon = _correction_horizon(tables, connection)
+    before = first_kept(reached, max(days, remembered_days(connection)), horizon)
     read = _first_lsn_needed(tables, table, connection)
     rows = 0
     for day, (records, highest) in sorted(_log_dates(found).items()):

@@ -23,7 +23,8 @@ from jobs.audit.recompute.expected import OUTCOME, recompute
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.joins.recovery import as_carried, is_paired
-from jobs.runtime.delta.table import FRONTIER, LSN, committing, microseconds_of, open_table
+from jobs.retention import _remove
+from jobs.runtime.delta.table import FRONTIER, LSN, REMOVED, committing, microseconds_of, open_table
 from jobs.runtime.effective_rules import IN_FORCE, TRANSACTION, EffectiveRules
 from jobs.runtime.families import family
 from jobs.streams import QUANTITY as UNITS
@@ -188,11 +189,11 @@ class HandMade:
         for table, rows in self._new.items():
             end = rows[-1]["lsn"] + 1 if rows else None
             told = self._told if table is Table.JOURNAL else {}
-            self._append(table, rows, {} if end is None else {LSN: end, "removed": 0} | told)
+            self._append(table, rows, {} if end is None else {LSN: end} | told)
             rows.clear()
         usage = open_table(self.tables, Table.USAGE)
         if usage is None:
-            self._append(Table.USAGE, [], {LSN: 1, "removed": 0})
+            self._append(Table.USAGE, [], {LSN: 1})
             usage = open_table(self.tables, Table.USAGE)
             assert usage is not None
         first = {} if self._are_rules_kept else {"rules": json.dumps({IN_FORCE: self._held})}
@@ -221,13 +222,13 @@ class HandMade:
         return every.join(known, on=OUTCOME, how="anti", nulls_equal=True).sort("received_at").to_dicts()
 
     def removed(self, before: timedelta) -> None:
-        """`weir retain` has removed the log dates before that day, but for what says which rules held."""
-        day = (START + before).date()
+        """`weir retain` removes the log dates before that day."""
         for name in (Table.JOURNAL, Table.USAGE):
             table = DeltaTable(f"{self.tables}/{name}")
-            rows = pl.DataFrame(table.to_pyarrow_table()).filter(pl.col("log_date") < day)
-            gone = rows.filter(pl.col("rules").is_null())
-            table.delete(f"log_date < '{day}' AND rules IS NULL", commit_properties=committing({"removed": len(gone)}))
+            rows = pl.DataFrame(table.to_pyarrow_table(columns=["log_date"])).group_by("log_date").len()
+            for day, many in sorted(rows.iter_rows()):
+                if day < (START + before).date():
+                    _remove(table, day, many)
 
     def billed(self) -> dict[tuple[Any, ...], Decimal]:
         """Output tokens that are billed, by day, model and unit price; those without a price have None."""
@@ -243,10 +244,11 @@ class HandMade:
         schema = SCHEMAS[table] if table is not Table.JOURNAL else JOURNAL
         whole = [{field.name: row.get(field.name) for field in schema} for row in rows]
         is_logged = table in (Table.JOURNAL, Table.USAGE)
+        created = {} if DeltaTable.is_deltatable(f"{self.tables}/{table}") else {REMOVED: 0}
         write_deltalake(
             f"{self.tables}/{table}",
             pa.Table.from_pylist(whole, schema=schema),
             mode="append",
             partition_by=["log_date"] if is_logged else None,
-            commit_properties=committing(transactions),
+            commit_properties=committing(created | transactions),
         )

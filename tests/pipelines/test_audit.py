@@ -67,7 +67,7 @@ def a_year() -> list[Step]:
     for number in range(10):
         steps += [Send(0, "usage", request % 2, 10 * number + request, 0, 7) for request in range(3)]
         steps += [Pass(3_600, (0,)), *ROUND, Send(0, "usage", 0, 10 * number + 5, 3_600, 9), Pass(60, (0,)), *ROUND]
-        steps += [Pass(70 * DAY if number == 3 else DAY, (0,)), *ROUND]
+        steps += [Pass(110 * DAY if number == 3 else DAY, (0,)), *ROUND]
     return [*steps, Retain(36)]
 
 

@@ -174,6 +174,24 @@ def test_nothing_goes_that_a_longer_horizon_remembers(
         assert lsns(journal)[0] == 201 - 2 * 92
 
 
+@pytest.mark.parametrize(
+    ("config", "horizon_days"),
+    [({}, 0), ({"best_report_bills": True}, 37), ({"best_report_bills": True, "rejoin_seconds": 86_400}, 3)],
+    ids=["the first report bills", "the best report bills", "it comes within a day"],
+)
+def test_the_days_before_are_kept_in_which_an_audit_may_find_why(
+    tmp_path: Path, database: str, connection: psycopg.Connection[Any], config: dict[str, Any], horizon_days: int
+) -> None:
+    """What came up to a horizon before a request decides about it, and the months that are open are corrected."""
+    journal = read_journal(tmp_path, database)
+    progress(database, "joins", noon(TODAY))
+    connection.execute("UPDATE jobs SET config = %s WHERE job = 'joins'", [Jsonb(config)])
+    done = retained(journal, connection)
+    assert done is not None
+    assert done.before == date(2026, 3, 30) - horizon_days * DAY
+    assert lsns(journal)[0] == 97 - 2 * horizon_days
+
+
 def test_rows_that_say_what_was_decided_by_stay(
     tmp_path: Path, database: str, connection: psycopg.Connection[Any]
 ) -> None:

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from jobs.audit.recompute.expected import MAX_ROWS, Pinned
 from jobs.audit.tables.retained import RetainedRows
 from jobs.joins.config import JoinsConfig
+from jobs.joins.correction_horizon import correction_horizon
 from jobs.joins.recovery import CLOCK_SKEW
 from jobs.joins.timeouts import Timeouts
 from jobs.runtime.delta.growth import with_stored_columns
@@ -56,16 +57,17 @@ def pin(
     )
     stored = pl.scan_pyarrow_dataset(usage.to_pyarrow_dataset())
     rules_rows = stored.filter(pl.col("rules").is_not_null()).select("lsn", "rules").sort("lsn").collect()
-    timeouts = Timeouts(history)
+    frontier = instant_of(usage.transaction_version(FRONTIER))
+    horizon = correction_horizon(history, present, open_table(tables, Table.JOURNAL))
     return Pinned(
         position=position_in(usage, Table.JOURNAL).next_lsn,
-        frontier=instant_of(usage.transaction_version(FRONTIER)),
+        frontier=frontier,
         history=history,
         metered=[(lsn, parse_history(rules)[-1].rules) for lsn, rules in rules_rows.iter_rows()],
         accounts=accounts,
         prices=prices,
         known_from=history[0].first,
-        since=_since(retained, timeouts, asked),
+        since=_since(_complete_from(retained), frontier, Timeouts(history), horizon, asked),
         until=asked.until,
         rejoin_within=present.rejoin_within,
         most_rows=asked.most_rows,
@@ -81,14 +83,24 @@ def first_log_date(usage: DeltaTable, present: JoinsConfig, asked: Scope) -> dat
     return (asked.since - CLOCK_SKEW - _longest(Timeouts(history))).date()
 
 
-def _since(retained: Iterable[RetainedRows], timeouts: Timeouts, asked: Scope) -> datetime | None:
-    """From when on nothing that belongs together lacks a row: it was removed, or is not read."""
-    whole = [
-        datetime.combine(one.since, time(), UTC) + CLOCK_SKEW + _longest(timeouts)
-        for one in retained
-        if one.since is not None
-    ]
-    return max([*whole, *([] if asked.since is None else [asked.since])], default=None)
+def _complete_from(retained: Iterable[RetainedRows]) -> datetime | None:
+    """From when on every row is there that was logged; None where none was removed."""
+    return max((datetime.combine(rows.since, time(), UTC) for rows in retained if rows.since is not None), default=None)
+
+
+def _since(
+    complete_from: datetime | None, frontier: datetime | None, timeouts: Timeouts, horizon: timedelta, asked: Scope
+) -> datetime | None:
+    """From when on nothing that belongs together lacks a row: it was removed, or is not read.
+
+    What was received within the horizon after rows that were removed may lack one of its own, so it is left alone once
+    it cannot change any more. `weir retain` removes nothing near to what may.
+    """
+    if complete_from is None:
+        return asked.since
+    whole = complete_from + CLOCK_SKEW + _longest(timeouts)
+    final = complete_from + horizon if frontier is None else min(complete_from + horizon, frontier - horizon)
+    return max(whole, final, asked.since or whole)
 
 
 def _longest(timeouts: Timeouts) -> timedelta:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+<<<<<<< HEAD
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+=======
+>>>>>>> 61c908fc6eb4b0e8072e19d523d9d2ab269f85b4
 import polars as pl
 import pyarrow as pa
 
@@ -173,7 +176,6 @@ def _within(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned) -> tuple
     if pinned.since is not None:
         left_out += [rows.filter(pl.col("received_at") < pinned.since).select(KEY) for rows in (journal, usage)]
         left_out += _unread(journal, usage)
-        left_out.append(_reversed_unread(usage, pinned))
     if pinned.until is not None:
         is_later = pl.min("event_time") >= pinned.until
         times = pl.concat([rows.select(*KEY, "event_time") for rows in (journal, usage)])
@@ -192,15 +194,6 @@ def _unread(journal: pl.DataFrame, usage: pl.DataFrame) -> list[pl.DataFrame]:
     is_repeat = (pl.col("cause") == UsageCause.DUPLICATE.value) & (pl.col("sign") < 0)
     repeated = parts.filter(is_repeat).select(KEY).unique()
     return [gone, repeated.join(repeats(journal), on=KEY, how="anti")]
-
-
-def _reversed_unread(usage: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
-    """Keys of which something was taken back whose reversal may be from before all that are read."""
-    reach = timedelta(microseconds=max(pinned.reach_us(held.first) for held in pinned.history))
-    # A reversal is that near to the first row of a request, and so are its others, which waited no longer than that.
-    first_received_at = pl.coalesce("first_received_at", "received_at")
-    is_near = first_received_at < pl.lit(pinned.since) + 3 * reach
-    return usage.filter((pl.col("cause") == UsageCause.REVERSED.value) & is_near).select(KEY)
 
 
 def _first(rows: pl.DataFrame, most: int) -> pl.DataFrame:

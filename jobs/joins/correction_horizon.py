@@ -1,0 +1,29 @@
+"""How long a request may change after it was first received: by a better report, or by what takes it back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from deltalake import DeltaTable
+
+from jobs.joins.config import JoinsConfig
+from jobs.runtime.effective_rules import History
+from metering.contracts.reversals import REASON
+from metering.ranking import reach_seconds
+
+_UNTIL_AUDITED = timedelta(days=2)
+"""A time-out is at most a day, and every day everything is audited."""
+
+
+def correction_horizon(history: History, present: JoinsConfig, journal: DeltaTable | None) -> timedelta:
+    """After so long only a price changes what a request bills, and nothing received longer before it ever did.
+
+    The longest reach of the rules of joins that ever held (`history`, at least one; `present`: what it was last started
+    with), and the time until an audit has seen what came last. Zero where the best report never billed and the journal
+    has no reversals.
+    """
+    ranks = any(effective.rules.get("best_report_bills") for effective in history)
+    if not ranks and (journal is None or all(field.name != REASON for field in journal.schema().fields)):
+        return timedelta()
+    reach = max(reach_seconds(effective.rules, present.rejoin_seconds) for effective in history)
+    return timedelta(seconds=reach) + _UNTIL_AUDITED
