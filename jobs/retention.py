@@ -22,11 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from jobs.joins.config import JoinsConfig
 from jobs.joins.correction_horizon import correction_horizon
 from jobs.runtime.delta.table import FRONTIER, REMOVED, instant_of, open_to_change
-<<<<<<< HEAD
-from jobs.runtime.elements import is_record_arrow
-=======
 from jobs.runtime.effective_rules import EffectiveRules, read_history
->>>>>>> 61c908fc6eb4b0e8072e19d523d9d2ab269f85b4
+from jobs.runtime.elements import is_record_arrow
 from jobs.streams import Table
 from metering.vocabulary import Job
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
 from dataclasses import dataclass, replace
-from datetime import timedelta
 
-=======
->>>>>>> 61c908fc6eb4b0e8072e19d523d9d2ab269f85b4
 import polars as pl
 import pyarrow as pa
 
