@@ -65,7 +65,7 @@ def _card(alerts: Sequence[Alert], now: datetime) -> None:
     summaries, descriptions = ({text(alert) for alert in alerts} for text in (_summary, _description))
     for common, show in ((summaries, st.markdown), (descriptions - summaries, st.caption)):
         if len(common) == 1 and common != {""}:
-            show(*common)
+            show(next(iter(common)))
     runbook = f"[Runbook]({first.runbook_url})" if first.runbook_url else ""
     lines = []
     for alert in alerts[:MAX_SHOWN]:

@@ -54,6 +54,18 @@ DECLARED: Mapping[str, Meters] = {
 }
 CONDITIONAL = ("answered", "in part")
 """Meters that look at some of the outcomes."""
+COUNTED_ONCE: Mapping[str, Meters] = {
+    "answers of ten minutes": {
+        **SHIPPED,
+        "answers": {"unit": "answer", "count": "outcomes", "once_per": {"column": "region", "within": "PT10M"}},
+    },
+    "answers of a day, and their tokens": {
+        **SHIPPED,
+        "answers": {"unit": "answer", "count": "outcomes", "once_per": {"column": "model", "within": "P1D"}},
+        "answered": {"unit": "token", "sum": "output_tokens", "once_per": {"column": "model", "within": "P1D"}},
+    },
+}
+"""Meters that count each content once; they have names that no policy of billing has."""
 ALL_METERS = tuple(dict.fromkeys(name for meters in DECLARED.values() for name in meters))
 CONTRACTS = (GPU,)
 """By which ingestion reads seconds of completions, from the beginning."""

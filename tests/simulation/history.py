@@ -12,7 +12,7 @@ from jobs.streams import Table
 from metering.instants import rfc3339
 from tests.simulation.applications import JOBS
 from tests.simulation.calls import COMMIT, Fault
-from tests.simulation.declared import ALL_METERS, CONDITIONAL, CONTRACTS, DECLARED, DESK, OTHER
+from tests.simulation.declared import ALL_METERS, CONDITIONAL, CONTRACTS, COUNTED_ONCE, DECLARED, DESK, OTHER
 from tests.simulation.dimensions import with_dimensions
 from tests.simulation.steps import (
     ENOUGH,
@@ -66,8 +66,10 @@ def drawn(seed: int) -> tuple[int, list[Step]]:
     is_ranked, is_conditional = (seed >= 100 and seed % 3 == rest for rest in (1, 2))
     reported = _with_reports(random.Random(f"{seed} reports"), named) if is_ranked else named
     asked = _with_conditions(random.Random(f"{seed} conditions"), reported) if is_conditional else reported
+    is_once = seed >= 100 and seed % 3 != 2 and seed % 2 == 0
+    once = _with_contents(random.Random(f"{seed} contents"), asked) if is_once else asked
     is_reversed = seed >= 100 and seed % 5 in (1, 4)
-    taken = _with_reversals(random.Random(f"{seed} reversals"), asked) if is_reversed else asked
+    taken = _with_reversals(random.Random(f"{seed} reversals"), once) if is_reversed else once
     return partitions, _with_rebuilds(random.Random(f"{seed} rebuilds"), taken)
 
 
@@ -113,6 +115,20 @@ def _with_conditions(chance: random.Random, steps: list[Step]) -> list[Step]:
             continue
         cached = chance.choice([None, True, False])
         made.append(replace(step, status=chance.choice(statuses), region=chance.choice(regions), cached=cached))
+    return made
+
+
+def _with_contents(chance: random.Random, steps: list[Step]) -> list[Step]:
+    """Meters count each content once, from anywhere on; few contents are said by many events."""
+    made = [
+        replace(step, region=chance.choice([None, "eu", "eu", "eu"])) if isinstance(step, Send) else step
+        for step in steps
+    ]
+    for _ in range(chance.randint(1, 2)):
+        at = chance.choice([0, chance.randint(0, len(made))])
+        jobs = chance.sample(list(JOBS), len(JOBS))
+        starts = [Run(job, 0, Fault.CRASH) for job in jobs]
+        made = [*made[:at], Declare(chance.choice(list(COUNTED_ONCE))), *starts, *made[at:]]
     return made
 
 

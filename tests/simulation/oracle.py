@@ -160,6 +160,7 @@ def _counts(meter: MeterConfig) -> Row:
     said: Row = {"unit": meter.unit, "sums": meter.sum, "expected": _is_expected(meter)}
     said |= {} if meter.within is None else {"within": meter.within}
     listed = {column: each if isinstance(each, list) else [each] for column, each in (meter.where or {}).items()}
+    said |= {} if meter.once_per is None else {"once_per": meter.once_per.model_dump(mode="json")}
     return said | ({"where": {column: sorted(values) for column, values in listed.items()}} if listed else {})
 
 

@@ -21,6 +21,7 @@ from metering.vocabulary import BILLABLE, Disposition, Family, Outcome, UsageCau
 from tests.simulation.audits import Examined, audit, proof
 from tests.simulation.declared import OTHER, OTHER_TYPE
 from tests.simulation.made import Found, Row, differ_by_key
+from tests.simulation.oracle_of_contents import Bill, Content, counted_once, without
 from tests.simulation.oracle_of_money import (
     BILLED,
     FOR_EVER_US,
@@ -85,8 +86,15 @@ def _stands(found: Found, said: Examined) -> Iterator[str]:
             if entry["quantity"]:
                 place = entry["meter"], usage["currency"], entry["unit_price"], usage["event_time"], usage["model"]
                 told[usage["request_lsn"], usage["completion_lsn"]][place] += signed(usage, entry["quantity"])
-    stands = {parts: {place: many for place, many in billed.items() if many} for parts, billed in told.items()}
-    yield from differ_by_key("I8: outcome", {parts: b for parts, b in stands.items() if b}, wanted)
+    told_now: dict[Parts, Bill] = {
+        parts: {place: many for place, many in billed.items() if many} for parts, billed in told.items()
+    }
+    stands, must = {**told_now}, counted_once(wanted, truth.contents)
+    if since is not None:
+        once = {meter for content in truth.contents for meter in content.said}
+        stands, must = without(stands, once), without(must, once)
+    found_bills, must_bills = ({parts: dict(bill) for parts, bill in each.items() if bill} for each in (stands, must))
+    yield from differ_by_key("I8: outcome", found_bills, must_bills)
 
 
 def _reversals(found: Found) -> defaultdict[Key, list[Row]]:
@@ -133,6 +141,8 @@ class _Truth:
         self._accounts, self._prices = versions(found)
         self._meters: dict[Parts, Meters] = {}
         self._first_meters: dict[Parts, Meters] = {}
+        self.contents: list[Content] = []
+        """Of all outcomes that were asked for."""
         for usage, meters in metered_by(found.usage):
             parts = usage["request_lsn"], usage["completion_lsn"]
             self._first_meters.setdefault(parts, meters)
@@ -159,7 +169,7 @@ class _Truth:
             request, completion = (None if lsn is None else counted[lsn] for lsn in parts)
             if is_ranked and request is not None and completion is not None and completion["model"] is not None:
                 request = {**request, "model": completion["model"]}
-            yield parts, self._billed(decision.fate, parts, request, completion, taken_off)
+            yield parts, self._billed(decision.fate, parts, request, completion, taken_off, is_of_report=is_ranked)
 
     def _taken_back(
         self, counted: Mapping[int, Row], decisions: list[Decision], reversals: list[Row], *, is_ranked: bool
@@ -208,23 +218,42 @@ class _Truth:
         side, occurred_us = SIDES[Family(row["family"])], microseconds_of(row["event_time"])
         return TimedRow(row["lsn"], side, *times_us, worth(row, rules), occurred_us)
 
+    def _meters_of(self, parts: Parts, request: Row | None, completion: Row | None) -> Meters:
+        """What is counted of an outcome."""
+        meters: Meters = rules_at(self._found.timeouts, max(lsn for lsn in parts if lsn is not None))["meters"]
+        if any(row is not None and CONTRACTED in row for row in (request, completion)):
+            # When it was judged, no driver has said anything of it.
+            return self._first_meters.get(parts, meters)
+        # Who gave it up said what is counted of it.
+        return self._meters.get(parts, meters) if None in parts or self._is_lesser(completion) else meters
+
     def _billed(
-        self, fate: Outcome, parts: Parts, request: Row | None, completion: Row | None, taken_off: Credits
+        self,
+        fate: Outcome,
+        parts: Parts,
+        request: Row | None,
+        completion: Row | None,
+        taken_off: Credits,
+        *,
+        is_of_report: bool,
     ) -> dict[Any, Decimal]:
         said = completion or request
         assert said is not None
-        decided = max(lsn for lsn in parts if lsn is not None)
-        meters = rules_at(self._found.timeouts, decided)["meters"]
-        if CONTRACTED in said or (request is not None and CONTRACTED in request):
-            # When it was judged, no driver has said anything of it.
-            meters = self._first_meters.get(parts, meters)
-        elif None in parts or self._is_lesser(completion):
-            # Who gave it up said what is counted of it.
-            meters = self._meters.get(parts, meters)
+        meters = self._meters_of(parts, request, completion)
+        if fate in BILLED:
+            sides = [
+                row for row in ((completion, request) if is_of_report else (request, completion)) if row is not None
+            ]
+            once = {name: meter["once_per"] for name, meter in meters.items() if "once_per" in meter}
+            contents = {
+                name: (rule["within"], next((row[rule["column"]] for row in sides if row[rule["column"]]), None))
+                for name, rule in once.items()
+            }
+            self.contents.append(Content(parts, said["account"], said["event_time"], said["identity"], contents))
         at, model = said["event_time"], None if request is None else request["model"]
         contract = account_as_of(self._accounts[said["account"]], at, FOR_EVER_US)
         plan, currency = (None, None) if contract is None or contract.value is None else contract.value
-        counted = quantities(meters, fate, request, completion)
+        counted, decided = quantities(meters, fate, request, completion), max(lsn for lsn in parts if lsn is not None)
         units = {
             meter: price_as_of(self._prices[plan, model, meter, currency], at, decided, seen_from=FOR_EVER_US)
             for meter, quantity in counted.items()

@@ -20,7 +20,7 @@ from metering.instants import rfc3339
 from metering.vocabulary import Disposition, EventType, Job
 from tests.simulation.audits import audit, proof
 from tests.simulation.calls import Fault
-from tests.simulation.declared import DECLARED, DESK, HISTORY, OTHER_TYPE, REVERSAL_TYPE
+from tests.simulation.declared import COUNTED_ONCE, DECLARED, DESK, HISTORY, OTHER_TYPE, REVERSAL_TYPE
 from tests.simulation.world import CONFIGS, World
 
 ENOUGH = 1_000
@@ -301,7 +301,7 @@ class Declare:
     def do(self, world: World) -> str:
         """Change them."""
         for job in CONFIGS:
-            world.settings[job]["meters"] = DECLARED[self.meters]
+            world.settings[job]["meters"] = {**DECLARED, **COUNTED_ONCE}[self.meters]
         return ""
 
 
