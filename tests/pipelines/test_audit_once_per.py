@@ -634,17 +634,17 @@ def test_nothing_is_billed_again_once_retention_has_removed_what_counted(
 
 
 def test_windows_that_are_kept_whole_are_decided_after_retention_and_others_are_not(tmp_path: Path) -> None:
-    """Kept from day 5 on: with a day of clocks, the longest time-out, an hour of reach and a day of the future."""
+    """Kept from day 5 on: with two days and an hour of corrections, an hour of reach and a day of the future."""
     config = present(**SHORT)
     world = world_of(tmp_path, **SHORT)
-    whole = 7 * DAY + 2 * HOUR
+    whole = 8 * DAY + 2 * HOUR
     for name, at in (("old", DAY), ("at the border", 5 * DAY), ("before", whole - HOUR), ("from then on", whole)):
         for number in range(2):
             Report(f"{name} {number}", at + number * MINUTE, name).received(world, at + (10 + number) * MINUTE)
         world.joined(at + 30 * MINUTE)
-    world.joined(9 * DAY)
+    world.joined(15 * DAY)
     world.removed(5 * DAY)
-    audited(world, 9 * DAY, config)
+    audited(world, 15 * DAY, config)
     counts = {name for name, meter in stands(world) if meter == REQUESTS}
     # The first row of usage says the rules, and stays.
     assert counts - {"old 0"} == {
