@@ -9,7 +9,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 from jobs.explain.files import Files
-from jobs.explain.records import RECORD, USAGE, Tables
+from jobs.explain.records import USAGE, Tables
 from jobs.explain.reversals import reversals_of
 from jobs.streams import Table
 from tests.pipelines.hand_made import DAY, HOUR, HandMade
@@ -19,7 +19,7 @@ from tests.pipelines.test_audit_restated import audited
 def told(world: HandMade) -> list[dict[str, Any]]:
     journal, of_usage = (DeltaTable(f"{world.tables}/{name}") for name in (Table.JOURNAL, Table.USAGE))
     tables = Tables(Files.of(journal, Table.JOURNAL), Files.of(of_usage, Table.USAGE), None, 100)
-    records = tables.journal.by_lsn(range(1, 1 + len(journal.to_pyarrow_table())), RECORD)
+    records = tables._records(range(1, 1 + len(journal.to_pyarrow_table())))
     usage = tables.of_usage_alone(range(1, 1 + len(of_usage.to_pyarrow_table()))).select(USAGE)
     return reversals_of(tables, usage, records)
 

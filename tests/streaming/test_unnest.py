@@ -207,7 +207,7 @@ def test_a_trace_with_one_bad_call_is_a_dead_letter_that_comes_back_whole(
         assert (dead["disposition"], dead["reason"], dead["element"]) == ("rejected", "invalid_tokens", 0)
         assert dead["violation"].endswith("at least 0; it is -3; in element 3 (/data/calls/2)")
         assert json.loads(dead["value"])["data"]["calls"] == broken
-        command = ["dead-letters", "replay", "--reason", "invalid_tokens", "--edit", str(edit)]
+        command = ["dead-letters", "redrive", "--reason", "invalid_tokens", "--edit", str(edit)]
         listed = CliRunner().invoke(app, [*command, "--dry-run", "--format", "json"])
         assert json.loads(listed.stdout)[0]["fate"] == "would_be_accepted", listed.output
         # Twice, before anybody has read the first.
