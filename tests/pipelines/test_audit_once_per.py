@@ -240,7 +240,9 @@ HISTORIES: dict[str, list[Event]] = {
 
 
 @pytest.mark.parametrize(
-    ("apart", "is_audited_each_time"), [(HOUR, True), (MINUTE, False)], ids=["beyond the timeout", "within it"]
+    ("apart", "is_audited_each_time"),
+    [(HOUR, True), pytest.param(MINUTE, False, marks=pytest.mark.long)],
+    ids=["beyond the timeout", "within it"],
 )
 @pytest.mark.parametrize("events", HISTORIES.values(), ids=HISTORIES)
 def test_the_first_outcome_of_a_content_in_each_window_counts_whatever_was_received_first(

@@ -117,7 +117,9 @@ HISTORIES: dict[str, tuple[list[Event], tuple[str, int, int | None]]] = {
 }
 
 
-@pytest.mark.parametrize("apart", [HOUR, MINUTE], ids=["beyond the timeout", "within it"])
+@pytest.mark.parametrize(
+    "apart", [HOUR, pytest.param(MINUTE, marks=pytest.mark.long)], ids=["beyond the timeout", "within it"]
+)
 @pytest.mark.parametrize("is_audited_each_time", [False, True], ids=["once", "each time"])
 @pytest.mark.parametrize(("events", "billed"), HISTORIES.values(), ids=HISTORIES)
 def test_the_best_report_bills_whatever_was_received_first(

@@ -107,7 +107,9 @@ HISTORIES: dict[str, list[Event]] = {
 
 
 @pytest.mark.parametrize(
-    ("apart", "is_audited_each_time"), [(HOUR, True), (MINUTE, False)], ids=["beyond the timeout", "within it"]
+    ("apart", "is_audited_each_time"),
+    [(HOUR, True), pytest.param(MINUTE, False, marks=pytest.mark.long)],
+    ids=["beyond the timeout", "within it"],
 )
 @pytest.mark.parametrize("events", HISTORIES.values(), ids=HISTORIES)
 def test_a_reversal_takes_back_what_its_request_bills_whatever_was_received_first(

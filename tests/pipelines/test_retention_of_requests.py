@@ -200,6 +200,7 @@ def drawn_requests(draw: st.DrawFn) -> Request:
     return begins(draw(st.integers(0, 47))), [*reports, *draw(st.lists(REVERSALS, max_size=3))]
 
 
+@pytest.mark.long
 @settings(max_examples=3, deadline=None)
 @given(
     st.lists(drawn_requests(), min_size=1, max_size=12),
