@@ -19,8 +19,8 @@ import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, Transaction
 from pydantic import BaseModel, ConfigDict, Field
 
-from jobs.joins.config import JoinsConfig
 from jobs.joins.correction_horizon import correction_horizon
+from jobs.joins.started import started_config
 from jobs.runtime.delta.table import FRONTIER, REMOVED, instant_of, open_to_change
 from jobs.runtime.effective_rules import EffectiveRules, read_history
 from jobs.runtime.elements import is_record_arrow
@@ -68,14 +68,10 @@ def remembered_days(connection: psycopg.Connection[Any]) -> int:
     return MEMORY_DAYS if row is None or row[0] is None else max(MEMORY_DAYS, int(row[0]) + 1)
 
 
-_JOINS = "SELECT config FROM jobs WHERE job = 'joins'"
-
-
 def _correction_horizon(tables: str, connection: psycopg.Connection[Any]) -> timedelta:
     """By the rules that made usage, and what joins was started with last."""
     journal, usage = (open_to_change(tables, table) for table in (Table.JOURNAL, Table.USAGE))
-    started = connection.execute(_JOINS).fetchone()
-    present = JoinsConfig.model_validate((started and started[0]) or {})
+    present = started_config(connection)
     history = () if usage is None else read_history(usage)[0]
     return correction_horizon(history or (EffectiveRules(1, present.deciding),), present, journal)
 

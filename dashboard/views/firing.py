@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 import streamlit as st
@@ -17,7 +17,7 @@ MAX_SHOWN = 10
 """Alerts of one card; the others are counted."""
 
 _SEVERITIES = {"page": (":material/notifications_active:", "red"), "ticket": (":material/assignment:", "orange")}
-_OF_ALL = ("namespace", "release", "pod", "container", "endpoint", "instance", "prometheus")
+_OF_A_PLACE = ("namespace", "release", "pod", "container", "endpoint", "instance", "prometheus")
 """Labels that say where something runs, not what it is about."""
 _STATES = {
     "firing": (":material/local_fire_department:", "red"),
@@ -62,30 +62,25 @@ def _card(alerts: Sequence[Alert], now: datetime) -> None:
     st.markdown(
         f"**{first.name}** &nbsp; :{color}-badge[{icon} {first.state}] :{hue}-badge[{sign} {first.severity}]{count}"
     )
-    summaries, descriptions = ({text(alert) for alert in alerts} for text in (_summary, _description))
-    for common, show in ((summaries, st.markdown), (descriptions - summaries, st.caption)):
-        if len(common) == 1 and common != {""}:
-            show(next(iter(common)))
-    runbook = f"[Runbook]({first.runbook_url})" if first.runbook_url else ""
-    lines = []
-    for alert in alerts[:MAX_SHOWN]:
-        labels = " · ".join(f"{name} {value}" for name, value in alert.labels if name not in _OF_ALL)
-        own = _summary(alert) if len(summaries) > 1 else _description(alert) if len(descriptions) > 1 else ""
-        since = f"Since {instant(alert.since)} UTC, {span(now - alert.since)}"
-        lines.append(" · ".join(part for part in (own, labels, since) if part))
-    if (left := len(alerts) - MAX_SHOWN) > 0:
-        lines.append(f"and {left:,} more")
-    if len(lines) == 1:
-        st.markdown(f":small[{' · '.join(part for part in (*lines, runbook) if part)}]")
-        return
-    st.markdown("\n".join(f"- :small[{line}]" for line in lines))
-    if runbook:
-        st.markdown(f":small[{runbook}]")
+    common = set(_texts(first)).intersection(*map(_texts, alerts))
+    for text, show in zip(_texts(first), (st.markdown, st.caption), strict=False):
+        if text in common:
+            show(text)
+    lines = [_line(alert, common, now) for alert in alerts[:MAX_SHOWN]]
+    lines += [f"and {len(alerts) - MAX_SHOWN:,} more"] if len(alerts) > MAX_SHOWN else []
+    lines += [f"[Runbook]({first.runbook_url})"] if first.runbook_url else []
+    st.markdown(
+        f":small[{' · '.join(lines)}]" if len(alerts) == 1 else "\n".join(f"- :small[{line}]" for line in lines)
+    )
 
 
-def _summary(alert: Alert) -> str:
-    return alert.summary or alert.description
+def _line(alert: Alert, common: Collection[str], now: datetime) -> str:
+    """What one alert of a card says of itself: its texts that are not those of all, its labels, and since when."""
+    own = [text for text in _texts(alert) if text not in common]
+    labels = [f"{name} {value}" for name, value in alert.labels if name not in _OF_A_PLACE]
+    return " · ".join([*own, *labels, f"Since {instant(alert.since)} UTC, {span(now - alert.since)}"])
 
 
-def _description(alert: Alert) -> str:
-    return alert.description
+def _texts(alert: Alert) -> list[str]:
+    """Its summary and its description, as far as it has them."""
+    return [text for text in (alert.summary, alert.description) if text]

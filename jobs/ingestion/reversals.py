@@ -16,7 +16,7 @@ from metering.vocabulary import Family, Reason
 def rules_of(contract: Contract, events: pl.DataFrame, sources: Sequence[str] | None) -> Iterator[Rule]:
     """What a reversal must fulfil beside its contract: its source is listed, and a quantity is one of a meter.
 
-    `sources`: patterns (`listed`); None: it is not known whose reversals count, so nobody's are refused.
+    `sources`: patterns (`source_patterns`); None: it is not known whose reversals count, so nobody's are refused.
     """
     if contract.family is not Family.REVERSAL:
         return

@@ -22,13 +22,7 @@ def credited(listed: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
     """
     if CREDITS not in outcomes.columns or outcomes[CREDITS].null_count() == len(outcomes):
         return listed
-    given = (
-        outcomes.select(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"), CREDITS)
-        .filter(pl.col(CREDITS).list.len() > 0)
-        .explode(CREDITS)
-        .unnest(CREDITS)
-        .with_columns(is_credited=pl.lit(value=True))
-    )
+    given = _entries(outcomes, CREDITS).unnest(CREDITS).with_columns(is_credited=pl.lit(value=True))
     is_elsewhere = (pl.col("version_lsn") <= BILLED_AS_PART).fill_null(value=False)
     taken = pl.min_horizontal(pl.coalesce("credit", "quantity"), "quantity")
     is_less = pl.col("is_credited").fill_null(value=False) & ~is_elsewhere & pl.col("quantity").is_not_null()
@@ -44,12 +38,7 @@ def counted(listed: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
     """The same entries, with quantity 0 of each meter that is UNCOUNTED; other meters count as ever."""
     if UNCOUNTED not in outcomes.columns or outcomes[UNCOUNTED].null_count() == len(outcomes):
         return listed
-    given = (
-        outcomes.select(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"), meter=UNCOUNTED)
-        .filter(pl.col("meter").list.len() > 0)
-        .explode("meter")
-        .with_columns(is_uncounted=pl.lit(value=True))
-    )
+    given = _entries(outcomes, UNCOUNTED).rename({UNCOUNTED: "meter"}).with_columns(is_uncounted=pl.lit(value=True))
     is_zero = pl.col("is_uncounted").fill_null(value=False) & pl.col("quantity").is_not_null()
     nothing = pl.lit(0, pl.Int32).cast(listed.schema["quantity"])
     return (
@@ -57,3 +46,9 @@ def counted(listed: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
         .with_columns(quantity=pl.when(is_zero).then(nothing).otherwise("quantity"))
         .select(listed.columns)
     )
+
+
+def _entries(outcomes: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Each entry of a column of lists, with the number of its `row`."""
+    rows = outcomes.select(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"), column)
+    return rows.filter(pl.col(column).list.len() > 0).explode(column)

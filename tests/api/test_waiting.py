@@ -140,5 +140,6 @@ def test_a_session_on_which_the_database_is_silent_is_given_up_so_that_keys_go_o
         try:
             key_store.revoke(database, key.split("_")[1], "test")
             wait_until(lambda: server.post(OWN, b"", key).status == 401, "the revocation", 20, every_seconds=0.2)
+            assert {pid for (pid,) in administrator.execute(find)} - {frozen}, "it reads on another session"
         finally:
             os.kill(frozen, signal.SIGCONT)

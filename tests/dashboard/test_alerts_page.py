@@ -108,13 +108,13 @@ def test_alerts_of_one_name_are_one_card_that_lists_each(open_page: Pages, answe
 
 def test_what_alerts_of_one_name_say_each_is_shown_of_each(open_page: Pages, answers: Answers) -> None:
     for outcome in ("abandoned", "orphaned"):
-        said = {**ANNOTATIONS, "summary": f"Many have no partner: {outcome}"}
+        said = {**ANNOTATIONS, "summary": f"Many have no partner: {outcome}", "description": f"7 % were {outcome}."}
         labels = {"alertname": "OutcomesUnpaired", "severity": "ticket", "outcome": outcome}
         answers.firing.append({**alert(), "labels": labels, "annotations": said})
     shown = texts(open_page("overview"))
     assert shown.count("**OutcomesUnpaired**") == 1
-    assert "Many have no partner: abandoned · outcome abandoned" in shown
-    assert "Many have no partner: orphaned · outcome orphaned" in shown
+    assert "Many have no partner: abandoned · 7 % were abandoned. · outcome abandoned" in shown
+    assert "Many have no partner: orphaned · 7 % were orphaned. · outcome orphaned" in shown
 
 
 def test_alerts_of_others_and_of_another_namespace_are_not_shown(

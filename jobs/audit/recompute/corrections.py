@@ -85,7 +85,7 @@ def corrections(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The journal's rows of some keys, what the stream must have made of them, and usage → (DIFFERENCES, CORRECTIONS).
 
-    `reversals` (`reversed.without_reversals`) take back what these or other keys bill; `uncounted` (`once_per.MARKED`)
+    `reversals` (`reversals.without_reversals`) take back what these or other keys bill; `uncounted` (`once_per.MARKED`)
     says what does not count, as another outcome of its content does (None: nothing is decided). The differences are
     those that have no known cause; a key with one of them has no corrections.
     """

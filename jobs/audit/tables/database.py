@@ -27,6 +27,7 @@ from jobs.audit.tables.copy import copy_rows
 from jobs.audit.tables.spill import Spilled
 from jobs.billing.config import BillingConfig
 from jobs.joins.config import JoinsConfig
+from jobs.joins.started import started_config
 from jobs.runtime.effective_rules import EffectiveRules, History
 from jobs.runtime.postgres.address import in_schema, options_of
 from jobs.runtime.postgres.rules_table import stored_history
@@ -134,8 +135,7 @@ def billing_position(postgres_url: str) -> int:
 def joins_config(postgres_url: str) -> JoinsConfig:
     """What joins was started with last; the defaults where it never was."""
     with connected(postgres_url) as connection:
-        row = connection.execute(_CONFIG, [Job.JOINS.value]).fetchone()
-    return JoinsConfig.model_validate(row[0]) if row else JoinsConfig()
+        return started_config(connection)
 
 
 def stored(postgres_url: str, asked: Scope = EVERYTHING) -> Stored:
