@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -17,7 +19,7 @@ from uuid import uuid4
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from deployment.stack import Stack
+from deployment.stack import Stack, running_stack
 
 PRICES = {
     "requests": Decimal("0.000100000001"),
@@ -37,6 +39,18 @@ def drain(stack: Stack) -> None:
     """Wait until all four applications have everything that was sent."""
     drained = weir(stack, "drain", "--timeout", str(DRAIN_SECONDS))
     assert drained.returncode == 0, drained.stdout + drained.stderr
+
+
+@contextmanager
+def frozen(stack: Stack, application: str) -> Iterator[None]:
+    """An application that does nothing within the block, and goes on after it."""
+    process = running_stack(stack.data_dir).process(application).process
+    assert process is not None
+    os.killpg(process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGCONT)
 
 
 @dataclass

@@ -6,7 +6,6 @@ Alerts of one trouble may still fire while the next one raises its own: their en
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -14,9 +13,9 @@ from datetime import UTC, datetime
 import psycopg
 import pytest
 
-from deployment.stack import Stack, running_stack
+from deployment.stack import Stack
 from tests.e2e.conftest import weir_at
-from tests.e2e.metering import new_customer
+from tests.e2e.metering import frozen, new_customer
 from tests.e2e.watched import STEADY_EPOCH, STEADY_SOURCE, Traffic, Watch, ago, hurried
 from tests.waiting import wait_until
 
@@ -90,14 +89,9 @@ def test_a_silent_source_is_told_until_it_is_heard_again(watch: Watch, traffic: 
 
 
 def test_a_stopped_application_is_told_until_it_goes_on(stack: Stack, watch: Watch, traffic: Traffic) -> None:
-    process = running_stack(stack.data_dir).process("billing").process
-    assert process is not None
     start, before = datetime.now(UTC), watch.firing()
-    os.killpg(process.pid, signal.SIGSTOP)
-    try:
+    with frozen(stack, "billing"):
         raises(watch, {"ApplicationDown"}, start, before)
-    finally:
-        os.killpg(process.pid, signal.SIGCONT)
 
 
 def test_at_rest_the_gauges_agree_with_the_database(stack: Stack, watch: Watch, traffic: Traffic) -> None:

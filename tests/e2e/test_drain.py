@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
-from deployment.stack import Stack, running_stack
-from tests.e2e.metering import new_customer, weir
+from deployment.stack import Stack
+from tests.e2e.metering import frozen, new_customer, weir
 
 
 def test_what_was_sent_before_is_billed_when_drain_returns(stack: Stack, tmp_path: Path) -> None:
@@ -39,14 +37,9 @@ def test_a_request_without_its_completion_is_said_to_wait(stack: Stack, tmp_path
 
 def test_when_the_time_is_over_it_says_what_is_stuck(stack: Stack, tmp_path: Path) -> None:
     customer = new_customer(stack, tmp_path)
-    ingestion = running_stack(stack.data_dir).process("ingestion").process
-    assert ingestion is not None
-    os.killpg(ingestion.pid, signal.SIGSTOP)
-    try:
+    with frozen(stack, "ingestion"):
         customer.send(stack, tmp_path, 5)
         drained = weir(stack, "drain", "--timeout", "0")
-    finally:
-        os.killpg(ingestion.pid, signal.SIGCONT)
     assert drained.returncode == 1
     assert "After 0 s" in drained.stderr
     assert "ingestion still has" in drained.stderr
