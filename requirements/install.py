@@ -45,6 +45,8 @@ def install(lock: Path) -> None:
         pin.write_text(pin_of("uv", lock.read_text("utf-8")), "utf-8")
         subprocess.run([*PIP, "--quiet", "--requirement", str(pin)], check=True)
     uv = [str(Path(sys.prefix, "bin", "uv")), "pip", "install", "--python", sys.executable, "--require-hashes"]
+    # Compiled once here: where PYTHONDONTWRITEBYTECODE is set, each process would compile all that it imports.
+    uv.append("--compile-bytecode")
     if subprocess.run([*uv, "--requirement", str(lock)], check=False, env=uv_environment()).returncode != 0:
         print("uv could not install the packages: pip does, which takes some minutes.", flush=True)
         subprocess.run([*PIP, "--requirement", str(lock)], check=True)

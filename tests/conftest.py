@@ -20,6 +20,7 @@ from jobs.runtime.spark import spark_session
 from laptop.class_archive import submit_arguments
 from laptop.database import embedded_database
 from laptop.jars import connector_jars
+from tests.few_in_ci import leave_to_long
 
 # How long one example takes says how busy the machine is, and nothing about the rule.
 settings.register_profile("weir", deadline=None)
@@ -39,9 +40,11 @@ if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free >= ROOM_BYTE
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(SHARED_MEMORY))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """End-to-end tests come last: their stack runs to the end, and would take a core from all others."""
     items.sort(key=lambda item: item.path.parent.name == "e2e")
+    leave_to_long(items)
 
 
 @pytest.fixture(scope="session")

@@ -466,6 +466,7 @@ FIRST = "WHERE ctid = (SELECT min(ctid) FROM {table} WHERE {which})"
 CHANGES = re.compile(r"(?:UPDATE|FROM) (usage_windows|usage_days|stragglers|corrections|sessions)\b")
 
 
+@pytest.mark.few_in_ci(20)
 @pytest.mark.parametrize("fault", IN_DATABASE)
 def test_a_fault_in_what_was_made_is_found_and_named(metered: Metered, fault: str) -> None:
     statements, check, says = IN_DATABASE[fault]

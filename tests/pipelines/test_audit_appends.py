@@ -260,6 +260,7 @@ ONLY_NUMBERS_TELL = ("a replacement lost", "duplicate")
 """What stands without a repeat is put again: I1 says that a row is gone."""
 
 
+@pytest.mark.few_in_ci(13)
 @pytest.mark.parametrize("cause", ["repriced", "rejoined", "duplicate"])
 @pytest.mark.parametrize("fault", PLANTED)
 def test_a_fault_in_what_an_audit_added_is_found_and_not_built_upon(tables: str, fault: str, cause: str) -> None:

@@ -239,9 +239,10 @@ HISTORIES: dict[str, list[Event]] = {
 }
 
 
+@pytest.mark.few_in_ci(6)
 @pytest.mark.parametrize(
     ("apart", "is_audited_each_time"),
-    [(HOUR, True), pytest.param(MINUTE, False, marks=pytest.mark.long)],
+    [(HOUR, True), (MINUTE, False)],
     ids=["beyond the timeout", "within it"],
 )
 @pytest.mark.parametrize("events", HISTORIES.values(), ids=HISTORIES)
@@ -274,7 +275,7 @@ REVERSALS = st.builds(
 ).filter(lambda one: one.meter is not None or one.quantity is None)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     st.lists(REPORTS | REVERSALS, min_size=2, max_size=9, unique_by=str),
     st.sampled_from([HOUR, 20 * MINUTE, MINUTE]),
@@ -555,6 +556,7 @@ EVERYTHING: list[Event] = [
 ]
 
 
+@pytest.mark.long
 def test_outcomes_of_a_content_meet_however_their_keys_are_spread(spark: SparkSession, tmp_path: Path) -> None:
     world = world_of(tmp_path)
     for number, one in enumerate(EVERYTHING):

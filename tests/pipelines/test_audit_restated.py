@@ -117,9 +117,8 @@ HISTORIES: dict[str, tuple[list[Event], tuple[str, int, int | None]]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "apart", [HOUR, pytest.param(MINUTE, marks=pytest.mark.long)], ids=["beyond the timeout", "within it"]
-)
+@pytest.mark.few_in_ci(6)
+@pytest.mark.parametrize("apart", [HOUR, MINUTE], ids=["beyond the timeout", "within it"])
 @pytest.mark.parametrize("is_audited_each_time", [False, True], ids=["once", "each time"])
 @pytest.mark.parametrize(("events", "billed"), HISTORIES.values(), ids=HISTORIES)
 def test_the_best_report_bills_whatever_was_received_first(
@@ -206,6 +205,7 @@ def first_received(event: Event, at: timedelta) -> Event:
 LONG_AGO = -800 * DAY
 
 
+@pytest.mark.few_in_ci(3)
 @pytest.mark.parametrize("is_audited_each_time", [False, True], ids=["once", "each time"])
 @pytest.mark.parametrize("apart", [DAY / 10, MINUTE], ids=["they did not meet", "they met"])
 @pytest.mark.parametrize("is_answer_first", [False, True])
@@ -292,6 +292,7 @@ def test_a_condition_is_asked_of_what_the_report_that_bills_says(
     assert world.billed() == {(0, "m", price): 100}
 
 
+@pytest.mark.few_in_ci(6)
 @pytest.mark.parametrize("is_audited_each_time", [False, True], ids=["once", "each time"])
 @pytest.mark.parametrize("policy", LatePolicy)
 @pytest.mark.parametrize("between", [100, 0, None])

@@ -106,9 +106,10 @@ HISTORIES: dict[str, list[Event]] = {
 }
 
 
+@pytest.mark.few_in_ci(5)
 @pytest.mark.parametrize(
     ("apart", "is_audited_each_time"),
-    [(HOUR, True), pytest.param(MINUTE, False, marks=pytest.mark.long)],
+    [(HOUR, True), (MINUTE, False)],
     ids=["beyond the timeout", "within it"],
 )
 @pytest.mark.parametrize("events", HISTORIES.values(), ids=HISTORIES)
@@ -137,7 +138,7 @@ REVERSALS = st.builds(
 ).filter(lambda event: event[2]["reversal_meter"] or event[2]["reversal_quantity"] is None)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(
     st.lists(REPORTS | REVERSALS, min_size=1, max_size=6, unique_by=lambda event: (event[0], event[1])),
     st.sampled_from([HOUR, 20 * MINUTE, MINUTE]),
@@ -279,6 +280,7 @@ def test_nothing_is_billed_again_once_retention_has_removed_the_reversal(tmp_pat
     assert audited(world, 11 * DAY, present) == 0
 
 
+@pytest.mark.few_in_ci(4)
 @pytest.mark.parametrize("quantity", [None, "40"], ids=["all", "a part"])
 @pytest.mark.parametrize("is_audited_each_time", [False, True], ids=["once", "each time"])
 @pytest.mark.parametrize("policy", LatePolicy)
@@ -348,6 +350,7 @@ def report(world: HandMade, at: timedelta, tokens: int) -> None:
     world.event(at, "both", f"{at}", occurred=at, model="m", status="completed", output_tokens=tokens)
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("history", [reversed_of_the_day, reversed_days_later, reversed_days_before, credited_twice])
 def test_the_audits_of_days_take_nothing_back_that_the_one_of_everything_does_not(
     history: Callable[[HandMade], None], spark: SparkSession, tmp_path: Path

@@ -117,6 +117,7 @@ def redriven(world: HandMade) -> None:
     world.joined(10 * DAY + 3 * HOUR)
 
 
+@pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize(
     "history", [asked_twice, accepted_again, both_again, asked_within_a_repeat, completed_within_a_repeat, redriven]
 )

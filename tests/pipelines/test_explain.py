@@ -592,6 +592,7 @@ def duplicate() -> list[dict[str, Any]]:
     return [of_r(), again, {**again, "lsn": 3, "sign": -1, "cause": "duplicate", "corrects_lsns": [2]}]
 
 
+@pytest.mark.few_in_ci(5)
 @pytest.mark.parametrize("delay", [timedelta(0), LATE])
 @pytest.mark.parametrize(
     ("rows", "left"),

@@ -141,6 +141,7 @@ def _waits(row: Row, config: BillingConfig) -> Iterator[Meter]:
         yield from (meter for meter in Meter if policy_of(row, meter, held) is Decision.HOLD)
 
 
+@pytest.mark.few_in_ci(5)
 @pytest.mark.parametrize(
     "config",
     [ALL, CORRECTS_THEN, LARGE, OLD, EITHER],
@@ -399,6 +400,7 @@ def decisions_and_refunds(seed: int) -> list[Row]:
     return [*rows, decided(20, waits["lsn"], "approve", RECEIVED)]
 
 
+@pytest.mark.few_in_ci(3)
 @pytest.mark.parametrize("end", [None, DEADLINE], ids=["some wait on", "deadlines pass in the end"])
 @pytest.mark.parametrize("seed", range(4))
 def test_however_usage_is_cut_its_corrections_are_the_same_and_in_the_same_order(

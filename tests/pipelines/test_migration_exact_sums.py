@@ -102,6 +102,7 @@ def test_an_amount_that_no_price_makes_stops_the_migration_and_changes_nothing(
     assert rows_of(connection, _WINDOWS) == before
 
 
+@pytest.mark.long
 def test_the_version_before_can_be_returned_to(earlier: str, connection: psycopg.Connection[Any]) -> None:
     for table, row in old_rows(random.Random(5)):
         write(earlier, table, row)

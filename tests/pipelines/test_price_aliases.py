@@ -89,6 +89,7 @@ def test_what_an_alias_names_is_looked_up_as_if_it_was_reported_but_no_alias_of_
     }
 
 
+@pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("order", list(permutations(("event", "alias", "price"))))
 def test_whichever_of_event_alias_and_price_comes_last_the_audit_bills_the_same(
     tmp_path: Path, order: tuple[str, ...]

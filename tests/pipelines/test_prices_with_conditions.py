@@ -99,6 +99,7 @@ def audited(world: HandMade, at: timedelta) -> None:
     assert said.appended == 0
 
 
+@pytest.mark.few_in_ci(3)
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_a_price_with_conditions_that_comes_late_bills_what_it_is_for_anew_and_nothing_else(
     tmp_path: Path, order: tuple[int, ...]

@@ -167,6 +167,7 @@ HISTORIES: dict[str, Sequence[Event]] = {
 }
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("is_retained_first", [True, False], ids=["before the audit", "after it"])
 def test_nights_of_retention_change_nothing_of_what_requests_bill(tmp_path: Path, *, is_retained_first: bool) -> None:
     requests = [(begins(hours), events) for hours in (0, 1.5, 12, 23.9) for events in HISTORIES.values()]
@@ -174,6 +175,7 @@ def test_nights_of_retention_change_nothing_of_what_requests_bill(tmp_path: Path
     assert found == {f"{number}": billed(events) for number, (_, events) in enumerate(requests)}
 
 
+@pytest.mark.long
 def test_where_the_first_report_bills_retention_leaves_what_was_taken_back(tmp_path: Path) -> None:
     present = JoinsConfig(best_report_bills=False, rejoin_seconds=REACH_SECONDS)
     events: list[Sequence[Event]] = [[PARTIAL, Reversal(after, 40)] for after in (-REACH, HOUR, REACH)]

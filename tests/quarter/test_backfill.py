@@ -181,9 +181,8 @@ def ended(folder: Path, name: str, sent: list[Sent], seed: int, history_until: d
         return billed(stack)
 
 
-@pytest.mark.parametrize(
-    ("seed", "is_new"), [pytest.param(1, True, id="new"), pytest.param(2, False, id="old", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("seed", "is_new"), [(1, True), (2, False)], ids=["new", "old"])
 def test_backfill_before_beside_and_after_live_is_what_live_was_to_the_last_digit(
     tmp_path: Path, seed: int, *, is_new: bool
 ) -> None:

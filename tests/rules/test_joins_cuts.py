@@ -154,7 +154,7 @@ def recomputed(journal: pl.DataFrame, history: History) -> Told:
     return Counter((d.fate.value, d.request_lsn, d.completion_lsn) for d in decided)
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(journal=journals(), data=st.data())
 def test_oracle_any_cut_restart_and_change_of_timeouts_gives_the_outcomes_of_the_history(
     journal: pl.DataFrame, data: st.DataObject

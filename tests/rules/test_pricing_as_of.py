@@ -120,7 +120,7 @@ def said_of(priced: pa.Table) -> list[Told]:
     return found
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(changes, st.lists(asked, min_size=1, max_size=12), st.randoms(use_true_random=False))
 def test_oracle_usage_is_priced_as_of_its_time_by_all_that_was_told_before_it_was_decided(
     told: list[Change], questions: list[Asked], order: Random

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import polars as pl
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metering.instants import rfc3339
@@ -56,6 +56,7 @@ def usage(events: list[tuple[bytes, datetime]]) -> pl.DataFrame:
     return pl.DataFrame(found).select(SAID)
 
 
+@settings(max_examples=40)
 @given(traces)
 def test_a_trace_bills_what_its_calls_bill(universe: list[tuple[dict[str, Any], list[dict[str, Any]]]]) -> None:
     whole, single = [], []

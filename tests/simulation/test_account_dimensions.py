@@ -6,6 +6,7 @@ from decimal import Decimal
 from functools import partial
 
 import psycopg
+import pytest
 
 from tests.simulation.applications import JOBS
 from tests.simulation.calls import Fault
@@ -34,6 +35,7 @@ def seen(*steps: Step) -> list[Step]:
     return [*steps, Pass(1, ALL), *ROUND]
 
 
+@pytest.mark.long
 def test_what_was_put_under_a_team_stays_there_whatever_is_told_of_the_account_later(histories: str) -> None:
     """A late tag moves nothing; a late plan moves the money, and not the name under which it stands."""
     usage = partial(Send, 0, "usage", 0, ago_s=0, tokens=7)

@@ -13,11 +13,10 @@ from tests.simulation.simulate import shrunk, simulate, simulate_seed
 from tests.simulation.steps import Run
 
 HISTORIES = 24
-OF_LONG = [pytest.param(seed, marks=pytest.mark.long) for seed in range(12, HISTORIES)]
-"""What `make long` has of them."""
 
 
-@pytest.mark.parametrize("seed", [*range(12), *OF_LONG])
+@pytest.mark.few_in_ci(4)
+@pytest.mark.parametrize("seed", range(HISTORIES))
 def test_whatever_happens_the_end_is_what_the_oracle_makes_of_it(histories: str, seed: int) -> None:
     ended = simulate_seed(histories, seed)
     assert not ended.broken, str(ended)

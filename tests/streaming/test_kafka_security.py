@@ -137,6 +137,7 @@ def weir(environment: dict[str, str], *arguments: str, text: str = "") -> subpro
     return subprocess.run(command, input=text, env=variables, capture_output=True, text=True, check=False, timeout=90)
 
 
+@pytest.mark.long
 def test_ingestion_and_the_commands_get_in_with_the_documented_rights_and_no_log_holds_the_password(
     client: dict[str, str], database: str, jars: Path, tmp_path: Path
 ) -> None:

@@ -465,6 +465,7 @@ def test_a_record_that_java_never_delivers_is_given_up_by_the_driver_that_waits_
     assert "Cannot fetch record for offset 1" in detail
 
 
+@pytest.mark.long
 def test_what_a_disk_got_wrong_is_on_no_bill(
     spark: SparkSession, environment: Environment, tmp_path: Path, topic: str, broker_folder: Path
 ) -> None:

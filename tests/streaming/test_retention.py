@@ -139,6 +139,7 @@ def test_of_an_event_with_elements_one_row_is_missed_when_its_day_is_removed(
     assert has_each_once(table, retained_rows(table))
 
 
+@pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize(
     ("reached", "first_kept"),
     [((201, 0, 11), 9), ((7, 0, 201), 5), ((201, 8, 201), 7), ((201, 0, None), 1), ((10, 0, 201), 9)],
@@ -174,6 +175,7 @@ def test_nothing_goes_that_a_longer_horizon_remembers(
         assert lsns(journal)[0] == 201 - 2 * 92
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize(
     ("config", "horizon_days"),
     [({}, 0), ({"best_report_bills": True}, 37), ({"best_report_bills": True, "rejoin_seconds": 86_400}, 3)],

@@ -155,6 +155,7 @@ def test_a_driver_without_executors_listens_on_the_loopback_address_alone_and_an
         assert one.work()["rows"] == 1000
 
 
+@pytest.mark.long
 def test_a_driver_with_executors_answers_who_knows_the_secret_and_nobody_else_and_its_shuffle_files_are_encrypted(
     stranger: JavaGateway, jars: Path, tmp_path: Path
 ) -> None:
