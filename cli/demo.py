@@ -12,7 +12,7 @@ from cli.compare import print_comparison, settle
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.stack import summary
 from cli.traffic import DEFAULT_RATE, EventsOption, SeedOption, run_traffic
-from traffic.declared import CONTRACT, DECLARED
+from traffic.declared import CONTRACTS, DECLARED
 
 CONFIG = {
     "jobs": {
@@ -20,7 +20,7 @@ CONFIG = {
         "ingestion": {
             "clocks": {"device": ["device/*"]},
             "exact_horizon_seconds": 5,
-            "contracts": [CONTRACT],
+            "contracts": list(CONTRACTS),
             **DECLARED,
         },
         # Short, so that nobody waits long for what is abandoned.

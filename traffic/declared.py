@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from traffic.events import COMPLETION, COMPLETION_OF_SECONDS
+from traffic.events import COMPLETION, COMPLETION_OF_SECONDS, TRACE, USAGE
 from traffic.meters import METERS, REASONING, REPORTED, SECONDS
 
 MAX_SECONDS = "86400"
@@ -18,6 +18,13 @@ CONTRACT: Mapping[str, Any] = {
     },
 }
 """Completions of the gateway that says how long a processor was busy."""
+CONTRACT_OF_TRACES: Mapping[str, Any] = {
+    "$id": TRACE,
+    "allOf": [{"$ref": f"weir:{USAGE}"}],
+    "x-weir-unnest": "/data/calls",
+}
+"""Events of an agent's run, each of which has several calls."""
+CONTRACTS = (CONTRACT, CONTRACT_OF_TRACES)
 
 _INPUT, _OUTPUT, _CACHED = REPORTED
 DECLARED: Mapping[str, Any] = {

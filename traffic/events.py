@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ COMPLETION = "ai.inference.completion.v1"
 COMPLETION_V2 = "ai.inference.completion.v2"
 COMPLETION_OF_SECONDS = "com.example.completion"
 USAGE = "ai.inference.usage.v1"
+TRACE = "com.example.trace"
 UNKNOWN = "ai.inference.feedback.v1"
 HEARTBEAT = "source.heartbeat.v1"
 
@@ -28,6 +29,7 @@ TELLS: Mapping[str, tuple[str, ...]] = {
     COMPLETION_V2: (*REPORTED, REASONING),
     COMPLETION_OF_SECONDS: (*REPORTED, SECONDS),
     USAGE: REPORTED,
+    TRACE: REPORTED,
 }
 """What an event tells of what was used, by its type."""
 
@@ -75,6 +77,13 @@ def usage(call: Call) -> Document:
     """Both in one, for gateways that report once."""
     at = _time(call.source, call.ended_ms, call.beyond_us)
     return _document(call, USAGE, at, "u", {**_asked(call), **_used(call, USAGE)})
+
+
+def trace(run: Call, calls: Sequence[Call]) -> Document:
+    """What several calls of a run used, in one event: only what is the same for all surrounds them."""
+    asked = {name: value for name, value in _asked(run).items() if name != "model"}
+    each = [{"model": call.model, **_used(call, TRACE)} for call in calls]
+    return _document(run, TRACE, _time(run.source, run.ended_ms, run.beyond_us), "t", {**asked, "calls": each})
 
 
 def reported(call: Call, document: Document) -> Used:

@@ -133,12 +133,18 @@ class Straggler:
 
 
 def records(tables: str, truth: Mapping[str, Any]) -> Iterator[Record]:
-    """The journal's rows of this run: of its time, and of its bytes or its sources."""
+    """The journal's records of this run: of its time, and of its bytes or its sources.
+
+    Of a record that has a row for each of its calls, the first row stands for it.
+    """
     known = {record["digest"] for record in truth["records"]}
     since = datetime.fromisoformat(truth["started_at"]) - timedelta(seconds=1)
     columns = ["value", "disposition", "reason", "source", "id"]
     where = (pc.field("topic") == "events") & (pc.field("received_at") >= pc.scalar(since))
-    scanner = DeltaTable(f"{tables}/journal").to_pyarrow_dataset().scanner(columns=columns, filter=where)
+    stored = DeltaTable(f"{tables}/journal").to_pyarrow_dataset()
+    if "element" in stored.schema.names:
+        where &= pc.field("element").is_null() | (pc.field("element") <= 1)
+    scanner = stored.scanner(columns=columns, filter=where)
     for batch in scanner.to_batches():
         for row in batch.to_pylist():
             digest = "" if row["value"] is None else hashlib.sha256(row["value"]).hexdigest()

@@ -23,7 +23,7 @@ from fnmatch import fnmatchcase
 from random import Random
 from typing import Any
 
-from traffic.declared import CONTRACT
+from traffic.declared import CONTRACT, CONTRACT_OF_TRACES
 from traffic.meters import DEFAULT, Meter
 
 MINUTE_MS = 60_000
@@ -53,6 +53,8 @@ class Policy:
     """Whether the conventions of shipped contracts do not hold: a part is billed beside its whole."""
     knows_seconds: bool = False
     """Whether it reads the completions of the gateway that speaks of seconds."""
+    knows_traces: bool = False
+    """Whether it takes events of several calls apart."""
 
     @classmethod
     def of(cls, jobs: Mapping[str, Mapping[str, Any]]) -> Policy:
@@ -75,6 +77,7 @@ class Policy:
             best_report_bills=joins.get("best_report_bills", False) is not False,
             counts_parts_twice=ingestion.get("shipped_conventions") is False,
             knows_seconds=CONTRACT in ingestion.get("contracts", ()),
+            knows_traces=CONTRACT_OF_TRACES in ingestion.get("contracts", ()),
         )
 
     def timeout_seconds(self, model: str | None) -> int:

@@ -94,7 +94,7 @@ class Script:
         for _ in range(ATTEMPTS):
             call = next(self._calls) if model is None else replace(next(self._calls), model=model)
             lag_ms = self.timeline.sent_at(call.ended_ms) - call.started_ms
-            if (at_most_lag_ms is None or lag_ms <= at_most_lag_ms) and self._is_clear(call):
+            if (at_most_lag_ms is None or lag_ms <= at_most_lag_ms) and self.is_clear(call):
                 return call
         raise AssertionError("no call fits; the catalog's changes leave no room")
 
@@ -103,7 +103,7 @@ class Script:
         for _ in range(ATTEMPTS):
             sent_ms = self.rng.randint(self.timeline.start_ms, self.timeline.last_ms)
             call = moved(next(self._calls), sent_ms - lags.draw(self.rng))
-            if self._is_clear(call):
+            if self.is_clear(call):
                 return call, sent_ms
         raise AssertionError("no call fits; the catalog's changes leave no room")
 
@@ -111,7 +111,7 @@ class Script:
         """A call that ended within a range of event time but is sent at any time during the traffic."""
         for _ in range(ATTEMPTS):
             call = moved(next(self._calls), self.rng.randint(first_ms, last_ms))
-            if self._is_clear(call):
+            if self.is_clear(call):
                 return call, self.rng.randint(self.timeline.start_ms, self.timeline.last_ms)
         raise AssertionError("no call fits; the catalog's changes leave no room")
 
@@ -124,7 +124,7 @@ class Script:
             ended_ms = floor_minute(near_ms) + self.rng.randint(DEVICE_FIRST_MS, DEVICE_LAST_MS)
             source = f"device/{self.rng.randrange(40)}-{self.catalog.tag}"
             call = replace(moved(call, ended_ms), source=source)
-            if self._is_clear(call, self.placement.slack_ms) and ended_ms <= timeline.last_ms:
+            if self.is_clear(call, self.placement.slack_ms) and ended_ms <= timeline.last_ms:
                 drawn_ms = self.rng.randint(timeline.start_ms, timeline.last_ms)
                 return call, drawn_ms if long_ago else timeline.sent_at(ended_ms)
         raise AssertionError("no call fits; the catalog's changes leave no room")
@@ -134,7 +134,8 @@ class Script:
         lags = self.placement.straggler(near_seconds=1_000)
         return lags.least_ms, lags.most_ms
 
-    def _is_clear(self, call: Call, slack_ms: int = 0) -> bool:
+    def is_clear(self, call: Call, slack_ms: int = 0) -> bool:
+        """Whether no change of the catalog is near that concerns this call."""
         first_ms = call.started_ms - self.placement.margin_ms
         last_ms = call.ended_ms + slack_ms + self.placement.margin_ms
         return not any(first_ms < at < last_ms for at in self.catalog.changes(call.account, call.model))

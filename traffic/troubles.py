@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from traffic.placement import Placement
-from traffic.scenarios import borders, contents, in_time, parts, repeats, reports
+from traffic.scenarios import borders, contents, in_time, parts, repeats, reports, traces
 from traffic.script import Script
 
 
@@ -47,6 +47,10 @@ TROUBLES = (
     Trouble(reports.failed, 6, can_be_judged=reports.can_be_ranked),
     Trouble(reports.retried, 4, can_be_judged=reports.can_be_ranked),
     Trouble(reports.streamed, 3, can_be_judged=reports.can_be_ranked),
+    Trouble(traces.trace, 3, can_be_judged=traces.can_be_taken_apart),
+    Trouble(traces.straggling_trace, 1, can_be_judged=traces.can_be_taken_apart),
+    Trouble(traces.repeated_trace, 1, can_be_judged=traces.can_be_taken_apart),
+    Trouble(traces.broken_trace, 1, can_be_judged=traces.can_be_taken_apart),
     Trouble(contents.null_tokens, 10),
     Trouble(contents.unpriced_model, 6),
     Trouble(contents.unknown_account, 4),

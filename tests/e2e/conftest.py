@@ -19,7 +19,7 @@ from deployment.stack import Stack, read_stack, running_stack
 from laptop.supervised import last_lines
 from tests.e2e import older
 from tests.e2e.older.metered import Metered
-from traffic.declared import CONTRACT, DECLARED
+from traffic.declared import CONTRACTS, DECLARED
 
 LOG_LINES = 25
 TRAFFIC_EVENTS = 6_000
@@ -28,7 +28,7 @@ OLDER_FIRST = "test_older_release.py"
 CONFIG = {
     "jobs": {
         "ingestion": {
-            "contracts": [CONTRACT],
+            "contracts": list(CONTRACTS),
             # Turned on with the upgrade: what the older release has metered stays.
             "shipped_conventions": True,
             "backfill": {"sources": ["history/*"], "accept_past_seconds": 366 * 86_400},

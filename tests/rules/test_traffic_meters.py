@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from tests.e2e import conftest as e2e
 from tests.faults import stage
 from tests.pipelines.ingestion import records_of
 from tests.rules.test_traffic_truth import POLICY, large, run
-from traffic.declared import CONTRACT, DECLARED
+from traffic.declared import CONTRACT, CONTRACTS, DECLARED
 from traffic.events import GATEWAY_OF_SECONDS
 from traffic.meters import DEFAULT, METERS, REPORTED, Meter, Used, quantities
 from traffic.placement import Policy
@@ -59,6 +59,9 @@ def test_an_outcome_has_what_its_completion_says_and_nothing_that_it_need_not_sa
         document = json.loads(record.value, parse_float=Decimal)
         if document["type"].split(".")[2:3] in (["completion"], ["usage"]):
             said[document["subject"], document["data"]["request_id"]].append((document["type"], reported(document)))
+        for number, call in enumerate(document["data"].get("calls", ()), 1):
+            request_id = f"{document['data']['request_id']}/{number}"
+            said[document["subject"], request_id].append((document["type"], reported({"data": call})))
     seen: dict[str, set[str]] = defaultdict(set)
     for outcome in truth["outcomes"]:
         found = {meter: quantity and Decimal(quantity) for meter, quantity in outcome["quantities"].items()}
@@ -73,7 +76,7 @@ def test_an_outcome_has_what_its_completion_says_and_nothing_that_it_need_not_sa
             of_used = {n: used[n] for n in used if used[n] is not None or (is_matched and n in REPORTED)}
             assert found == of_used | ({"requests": 1} if is_matched else {})
             seen[kind] |= of_used.keys()
-    assert seen[V1] == seen["ai.inference.usage.v1"] == set(REPORTED)
+    assert seen[V1] == seen["ai.inference.usage.v1"] == seen["com.example.trace"] == set(REPORTED)
     assert seen[V2] == {*REPORTED, "reasoning_tokens"}
     assert seen[OF_SECONDS] == {*REPORTED, "gpu_seconds"}
 
@@ -116,6 +119,28 @@ def test_a_new_stack_of_default_meters_is_billed_for_the_reasoning_that_some_gat
         .to_pylist()
     )
     assert [row for row in rows if row["reason"] is not None] == []
+
+
+def test_ingestion_takes_the_runs_of_agents_apart_as_the_truth_says() -> None:
+    traffic, truth = large()
+    records = [record for record in traffic.records if record.kind.endswith("trace")]
+    config = IngestionConfig.model_validate({"contracts": list(CONTRACTS), "meters": DECLARED["meters"]})
+    judged = pl.DataFrame(config.judge().judge(records_of([record.value for record in records])))
+    rows = {offset: judged.filter(pl.col("offset") == offset) for offset in judged["offset"].unique()}
+    taken: Counter[tuple[str, str, str, int, int]] = Counter()
+    for record, (_, found) in zip(records, sorted(rows.items()), strict=True):
+        assert (record.disposition == "rejected") == found["reason"].is_not_null().all(), record
+        if record.disposition == "accepted":
+            taken.update(found.select("account", "request_id", "model", "input_tokens", "output_tokens").iter_rows())
+        elif record.disposition == "rejected":
+            assert found["reason"].to_list() == ["invalid_tokens"]
+    expected: Counter[tuple[str, str, str, int, int]] = Counter()
+    for one in truth["outcomes"]:
+        if "/" in one["request_id"]:
+            tokens = one["quantities"]["input_tokens"], one["quantities"]["output_tokens"]
+            expected[one["account"], one["request_id"], one["model"], int(tokens[0]), int(tokens[1])] += 1
+    assert expected == taken
+    assert len(taken) > 2 * len(records)
 
 
 @pytest.mark.parametrize("contracts", [[], [{**CONTRACT, "properties": {}}]])
@@ -199,9 +224,10 @@ def test_a_meter_that_looks_at_some_outcomes_has_those_whose_events_say_so() -> 
 
 def test_stacks_that_are_compared_declare_all_that_the_traffic_reports() -> None:
     assert policy_of(CONFIG).meters == policy_of(stage.CONFIG).meters == POLICY.meters
-    assert policy_of(CONFIG).knows_seconds
-    assert policy_of(stage.CONFIG).knows_seconds
+    for config in (CONFIG, stage.CONFIG):
+        assert policy_of(config).knows_seconds
+        assert policy_of(config).knows_traces
     assert {name: e2e.CONFIG[name] for name in DECLARED} == DECLARED
-    assert e2e.CONFIG["jobs"]["ingestion"]["contracts"] == [CONTRACT]
+    assert e2e.CONFIG["jobs"]["ingestion"]["contracts"] == list(CONTRACTS)
     values = yaml.safe_load(CLUSTER.read_text(encoding="utf-8"))
-    assert {name: values[name] for name in (*DECLARED, "contracts")} == {**DECLARED, "contracts": [CONTRACT]}
+    assert {name: values[name] for name in (*DECLARED, "contracts")} == {**DECLARED, "contracts": list(CONTRACTS)}

@@ -163,8 +163,10 @@ def test_sessions_are_far_from_the_gap_in_a_run_of_the_usual_length() -> None:
     for disposition, sent_ms, document in identified(traffic):
         kind = document["type"]
         user = document["data"].get("user_id")
-        if disposition == "accepted" and user and kind in ("ai.inference.request.v1", "ai.inference.usage.v1"):
-            moments[document["subject"], user].append(event_times(document, sent_ms)[0])
+        is_activity = kind in ("ai.inference.request.v1", "ai.inference.usage.v1", "com.example.trace")
+        if disposition == "accepted" and user and is_activity:
+            calls = len(document["data"].get("calls", [document]))
+            moments[document["subject"], user] += [event_times(document, sent_ms)[0]] * calls
     expected = {
         (user["account"], user["user_id"]): [session["events"] for session in user["sessions"]]
         for user in truth["sessions"]

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cli.compare import undecided_seconds
-from traffic.declared import CONTRACT, DECLARED
+from traffic.declared import CONTRACTS, DECLARED
 from traffic.generate import Traffic, begin, catalog_of, generate
 from traffic.instants import rfc3339
 from traffic.placement import Placement, Policy, UnplaceableError
@@ -25,11 +25,12 @@ from traffic.truth import digest, truth_of
 START_MS = 1_795_000_000_000
 POLICY = Policy.of(
     {
-        "ingestion": {"clocks": {"device": ["device/*"]}, "exact_horizon_seconds": 5, "contracts": [CONTRACT]},
+        "ingestion": {"clocks": {"device": ["device/*"]}, "exact_horizon_seconds": 5, "contracts": list(CONTRACTS)},
         "joins": {**DECLARED, "best_report_bills": True},
         "billing": {"late_policy": {"cached_tokens": "drop"}},
     }
 )
+TRACES = ("trace", "straggling_trace", "repeated_trace", "broken_trace")
 EXAMPLES = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 seeds = st.integers(0, 10_000)
@@ -138,6 +139,8 @@ def test_every_accepted_request_and_completion_is_in_exactly_one_outcome() -> No
         kind = document["type"].split(".")[2]
         if kind in ("request", "completion", "usage"):
             parts[document["subject"], document["data"]["request_id"]].append(kind)
+        for number, _ in enumerate(document["data"].get("calls", ()), 1):
+            parts[document["subject"], f"{document['data']['request_id']}/{number}"].append("usage")
     outcomes: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for outcome in truth["outcomes"]:
         outcomes[outcome["account"], outcome["request_id"]][outcome["outcome"]] += 1
@@ -243,6 +246,7 @@ def test_every_kind_of_trouble_happens() -> None:
         *("border_minute", "border_change", "border_month"),
         *("unknown_account", "usage_completes_request", "usage_after_completion"),
         *("failed", "retried", "streamed"),
+        *("trace", "straggling_trace", "repeated_trace", "reordered_trace", "broken_trace"),
     ):
         assert kinds[kind] > 0
     assert sum(kind.startswith("malformed_") for kind in kinds) >= 30
@@ -296,7 +300,7 @@ def test_many_users_call_and_a_few_accounts_and_models_most() -> None:
 
 def test_trouble_that_the_stack_cannot_judge_is_left_out_and_said() -> None:
     truth = truth_of(run(1, policy=Policy()))
-    assert truth["left_out"] == ["beyond_the_exact_horizon", "device"]
+    assert truth["left_out"] == ["beyond_the_exact_horizon", "device", *TRACES]
     assert "device_clock" not in truth["kinds"]
     first_counts = replace(POLICY, best_report_bills=False)
     assert truth_of(run(1, policy=first_counts))["left_out"] == ["failed", "retried", "streamed"]
