@@ -127,18 +127,18 @@ def test_ingestion_takes_the_runs_of_agents_apart_as_the_truth_says() -> None:
     config = IngestionConfig.model_validate({"contracts": list(CONTRACTS), "meters": DECLARED["meters"]})
     judged = pl.DataFrame(config.judge().judge(records_of([record.value for record in records])))
     rows = {offset: judged.filter(pl.col("offset") == offset) for offset in judged["offset"].unique()}
-    taken: Counter[tuple[str, str, str, int, int]] = Counter()
+    taken: Counter[tuple[Any, ...]] = Counter()
     for record, (_, found) in zip(records, sorted(rows.items()), strict=True):
         assert (record.disposition == "rejected") == found["reason"].is_not_null().all(), record
         if record.disposition == "accepted":
             taken.update(found.select("account", "request_id", "model", "input_tokens", "output_tokens").iter_rows())
         elif record.disposition == "rejected":
             assert found["reason"].to_list() == ["invalid_tokens"]
-    expected: Counter[tuple[str, str, str, int, int]] = Counter()
+    expected: Counter[tuple[Any, ...]] = Counter()
     for one in truth["outcomes"]:
         if "/" in one["request_id"]:
-            tokens = one["quantities"]["input_tokens"], one["quantities"]["output_tokens"]
-            expected[one["account"], one["request_id"], one["model"], int(tokens[0]), int(tokens[1])] += 1
+            tokens = (int(Decimal(one["quantities"][name])) for name in ("input_tokens", "output_tokens"))
+            expected[(one["account"], one["request_id"], one["model"], *tokens)] += 1
     assert expected == taken
     assert len(taken) > 2 * len(records)
 
