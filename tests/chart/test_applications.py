@@ -196,11 +196,11 @@ def test_an_upgrade_that_changes_nothing_changes_no_application(tmp_path: Path) 
     newer = tmp_path / "weir"
     shutil.copytree(CHART, newer)
     chart = (newer / "Chart.yaml").read_text(encoding="utf-8")
-    (newer / "Chart.yaml").write_text(chart.replace("\nversion: 0.1.0", "\nversion: 0.2.0"), encoding="utf-8")
+    (newer / "Chart.yaml").write_text(chart.replace("\nversion: 0.2.0", "\nversion: 0.2.1"), encoding="utf-8")
     again = of_kind(
         render("production.yaml", values={"commonLabels": {"team": "other"}}, chart=newer), "SparkApplication"
     )
-    assert again["weir-joins"]["metadata"]["labels"]["helm.sh/chart"] == "weir-0.2.0"
+    assert again["weir-joins"]["metadata"]["labels"]["helm.sh/chart"] == "weir-0.2.1"
     assert {name: a["spec"] for name, a in plain.items()} == {name: a["spec"] for name, a in again.items()}
 
 
