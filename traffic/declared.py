@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from traffic.events import COMPLETION, COMPLETION_OF_SECONDS, TRACE, USAGE
+from traffic.events import COMPLETION, COMPLETION_OF_SECONDS, TOKENS, TRACE, USAGE
 from traffic.meters import METERS, REASONING, REPORTED, SECONDS
 
 MAX_SECONDS = "86400"
@@ -24,7 +24,25 @@ CONTRACT_OF_TRACES: Mapping[str, Any] = {
     "x-weir-unnest": "/data/calls",
 }
 """Events of an agent's run, each of which has several calls."""
-CONTRACTS = (CONTRACT, CONTRACT_OF_TRACES)
+_NUMBER: Mapping[str, Any] = {"type": "integer", "minimum": 0, "maximum": 10_000_000_000}
+CONTRACT_OF_TOKENS: Mapping[str, Any] = {
+    "$id": TOKENS,
+    "x-weir-family": "quantity",
+    "properties": {
+        "data": {
+            "required": ["model"],
+            "properties": {
+                "model": {"type": "string", "x-weir-column": "model"},
+                **{
+                    name: {**_NUMBER, "x-weir-column": name, "x-weir-number": "text_or_number"}
+                    for name in ("input_tokens", "output_tokens")
+                },
+            },
+        },
+    },
+}
+"""Events of a gateway that names no request and sends one for each type of tokens, with its number as text."""
+CONTRACTS = (CONTRACT, CONTRACT_OF_TRACES, CONTRACT_OF_TOKENS)
 
 _INPUT, _OUTPUT, _CACHED = REPORTED
 DECLARED: Mapping[str, Any] = {

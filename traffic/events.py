@@ -16,6 +16,7 @@ COMPLETION_V2 = "ai.inference.completion.v2"
 COMPLETION_OF_SECONDS = "com.example.completion"
 USAGE = "ai.inference.usage.v1"
 TRACE = "com.example.trace"
+TOKENS = "com.example.tokens"
 UNKNOWN = "ai.inference.feedback.v1"
 HEARTBEAT = "source.heartbeat.v1"
 
@@ -84,6 +85,12 @@ def trace(run: Call, calls: Sequence[Call]) -> Document:
     asked = {name: value for name, value in _asked(run).items() if name != "model"}
     each = [{"model": call.model, **_used(call, TRACE)} for call in calls]
     return _document(run, TRACE, _time(run.source, run.ended_ms, run.beyond_us), "t", {**asked, "calls": each})
+
+
+def tokens(call: Call, column: str) -> Document:
+    """How many tokens of one type a call used, of a gateway that names no request."""
+    data = {"model": call.model, column: str(call.used[column])}
+    return _document(call, TOKENS, _time(call.source, call.ended_ms, call.beyond_us), column, data)
 
 
 def reported(call: Call, document: Document) -> Used:

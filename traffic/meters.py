@@ -68,19 +68,21 @@ def drawn(rng: Random) -> Used:
     }
 
 
-def quantities(meters: Iterable[Meter], outcome: str, reported: Used, texts: Mapping[str, str]) -> dict[str, Quantity]:
+def quantities(
+    meters: Iterable[Meter], outcome: str, reported: Used, texts: Mapping[str, str], *, is_of_request: bool = True
+) -> dict[str, Quantity]:
     """How much of each meter an outcome is, by what its completion told; a meter of which it is nothing is left out.
 
-    `texts`: what its events say besides, by column.
+    `texts`: what its events say besides, by column. What is of no request counts as none, and need not report anything.
     """
     found: dict[str, Quantity] = {}
     for meter in meters:
         if any(_text(column, outcome, texts) not in values for column, values in meter.where):
             continue
         if meter.sums is None:
-            if outcome in ("matched", "abandoned"):
+            if is_of_request and outcome in ("matched", "abandoned"):
                 found[meter.name] = 1
-        elif reported.get(meter.sums) is not None or (meter.is_expected and outcome == "matched"):
+        elif reported.get(meter.sums) is not None or (is_of_request and meter.is_expected and outcome == "matched"):
             found[meter.name] = reported.get(meter.sums)
     return found
 

@@ -23,7 +23,7 @@ from fnmatch import fnmatchcase
 from random import Random
 from typing import Any
 
-from traffic.declared import CONTRACT, CONTRACT_OF_TRACES
+from traffic.declared import CONTRACT, CONTRACT_OF_TOKENS, CONTRACT_OF_TRACES
 from traffic.meters import DEFAULT, Meter
 
 MINUTE_MS = 60_000
@@ -55,6 +55,8 @@ class Policy:
     """Whether it reads the completions of the gateway that speaks of seconds."""
     knows_traces: bool = False
     """Whether it takes events of several calls apart."""
+    knows_tokens: bool = False
+    """Whether it reads the events of a gateway that sends one for each type of tokens."""
 
     @classmethod
     def of(cls, jobs: Mapping[str, Mapping[str, Any]]) -> Policy:
@@ -78,6 +80,7 @@ class Policy:
             counts_parts_twice=ingestion.get("shipped_conventions") is False,
             knows_seconds=CONTRACT in ingestion.get("contracts", ()),
             knows_traces=CONTRACT_OF_TRACES in ingestion.get("contracts", ()),
+            knows_tokens=CONTRACT_OF_TOKENS in ingestion.get("contracts", ()),
         )
 
     def timeout_seconds(self, model: str | None) -> int:

@@ -15,6 +15,8 @@ from traffic.population import Timeline
 
 ATTEMPTS = 1_000
 NOTHING: Used = {}
+QUANTITY = "quantity"
+"""Instead of the request id of what names no request: ingestion makes one, which the traffic does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class Outcome:
     """What its events say besides, by column."""
     knows_late: bool
     """Whether the late changes of the catalog were told before its last part came."""
+    is_of_request: bool = True
+    """Whether it is what became of a request; else its request id is QUANTITY."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +174,23 @@ class Script:
         self.outcomes.append(
             Outcome(
                 call.account, call.request_id, outcome, model, event_ms, decided_ms, reported, texts, self.knows_late
+            )
+        )
+
+    def expect_quantity(self, call: Call, sent_ms: int, reported: Used) -> None:
+        """What must become of an event that reports some of what a call used, and names no request."""
+        self.outcomes.append(
+            Outcome(
+                call.account,
+                QUANTITY,
+                "matched",
+                call.model,
+                call.ended_ms,
+                sent_ms,
+                reported,
+                {},
+                self.knows_late,
+                is_of_request=False,
             )
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from traffic.placement import Placement
-from traffic.scenarios import borders, contents, in_time, parts, repeats, reports, traces
+from traffic.scenarios import borders, contents, in_time, parts, repeats, reports, tokens, traces
 from traffic.script import Script
 
 
@@ -51,6 +51,8 @@ TROUBLES = (
     Trouble(traces.straggling_trace, 1, can_be_judged=traces.can_be_taken_apart),
     Trouble(traces.repeated_trace, 1, can_be_judged=traces.can_be_taken_apart),
     Trouble(traces.broken_trace, 1, can_be_judged=traces.can_be_taken_apart),
+    Trouble(tokens.tokens_alone, 3, can_be_judged=tokens.can_be_counted),
+    Trouble(tokens.straggling_tokens, 1, can_be_judged=tokens.can_be_counted),
     Trouble(contents.null_tokens, 10),
     Trouble(contents.unpriced_model, 6),
     Trouble(contents.unknown_account, 4),

@@ -3,8 +3,8 @@
 The truth is a JSON object (instants RFC 3339 in UTC, quantities and amounts as strings):
 
 * `records`: per record `kind, disposition, reason, source, id, digest` (SHA-256 of the bytes);
-* `outcomes`: per request outcome `account, request_id, outcome, model`, the `day` in the account's zone, and by meter
-  the `quantities`, null where one that is expected was not reported;
+* `outcomes`: per outcome `account, request_id` (`quantity` of an event that names none), `outcome, model`, the `day` in
+  the account's zone, and by meter the `quantities`, null where one that is expected was not reported;
 * `totals`: per `account, model, meter, currency, window_start` and price (`price_from`, since when it holds, and
   `unit_price`; null: unpriced; 0 since no instant: another meter bills it) the `quantity`, the `amount`, and whether a
   straggler has `corrected` it; without what a dropped straggler would have added;
@@ -101,7 +101,7 @@ def truth_of(traffic: Traffic) -> Truth:
         ],
         "totals": totals,
         "stragglers": stragglers,
-        "late": [o.request_id for o in traffic.outcomes if _is_certainly_late(traffic, o)],
+        "late": [o.request_id for o in traffic.outcomes if o.is_of_request and _is_certainly_late(traffic, o)],
         "sessions": list(_sessions(traffic)),
         "sources": list(_sources(traffic)),
     }
@@ -202,7 +202,8 @@ def _amount(price: Price | None, quantity: int | Decimal, *, is_all_elsewhere: b
 
 
 def _quantities(traffic: Traffic, outcome: Outcome) -> dict[str, Quantity]:
-    return quantities(traffic.placement.policy.meters, outcome.outcome, outcome.reported, outcome.texts)
+    meters, of_request = traffic.placement.policy.meters, outcome.is_of_request
+    return quantities(meters, outcome.outcome, outcome.reported, outcome.texts, is_of_request=of_request)
 
 
 def _known(traffic: Traffic, outcome: Outcome) -> Catalog:

@@ -68,8 +68,10 @@ def test_an_outcome_has_what_its_completion_says_and_nothing_that_it_need_not_sa
         told = said[outcome["account"], outcome["request_id"]]
         if outcome["outcome"] == "superseded":
             assert found == {}
-        elif not told:
+        elif not told and outcome["request_id"] != "quantity":
             assert found == {"requests": 1}
+        elif outcome["request_id"] == "quantity":
+            assert len(found) == 1
         elif len(told) == 1:
             ((kind, used),) = told
             is_matched = outcome["outcome"] == "matched"
@@ -141,6 +143,14 @@ def test_ingestion_takes_the_runs_of_agents_apart_as_the_truth_says() -> None:
             expected[(one["account"], one["request_id"], one["model"], *tokens)] += 1
     assert expected == taken
     assert len(taken) > 2 * len(records)
+
+
+def test_what_is_declared_takes_all_that_the_truth_says_is_accepted() -> None:
+    config = IngestionConfig.model_validate({"contracts": list(CONTRACTS), "meters": DECLARED["meters"]})
+    accepted = [record.value for record in run(7, 4_000).records if record.disposition == "accepted"]
+    judged = pl.DataFrame(config.judge().judge(records_of(accepted)).select(["reason", "violation", "family"]))
+    assert judged.filter(pl.col("reason").is_not_null()).is_empty()
+    assert judged.filter(pl.col("family") == "quantity").height >= 8
 
 
 @pytest.mark.parametrize("contracts", [[], [{**CONTRACT, "properties": {}}]])
@@ -227,6 +237,7 @@ def test_stacks_that_are_compared_declare_all_that_the_traffic_reports() -> None
     for config in (CONFIG, stage.CONFIG):
         assert policy_of(config).knows_seconds
         assert policy_of(config).knows_traces
+        assert policy_of(config).knows_tokens
     assert {name: e2e.CONFIG[name] for name in DECLARED} == DECLARED
     assert e2e.CONFIG["jobs"]["ingestion"]["contracts"] == list(CONTRACTS)
     values = yaml.safe_load(CLUSTER.read_text(encoding="utf-8"))

@@ -30,7 +30,7 @@ POLICY = Policy.of(
         "billing": {"late_policy": {"cached_tokens": "drop"}},
     }
 )
-TRACES = ("trace", "straggling_trace", "repeated_trace", "broken_trace")
+DECLARED_KINDS = ("trace", "straggling_trace", "repeated_trace", "broken_trace", "tokens_alone", "straggling_tokens")
 EXAMPLES = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 seeds = st.integers(0, 10_000)
@@ -135,15 +135,19 @@ def test_repeats_come_beside_their_first_within_the_exact_horizon_and_beyond_it(
 def test_every_accepted_request_and_completion_is_in_exactly_one_outcome() -> None:
     traffic, truth = large()
     parts: dict[tuple[str, str], list[str]] = defaultdict(list)
+    quantities: Counter[str] = Counter()
     for _, document in documents(traffic):
         kind = document["type"].split(".")[2]
         if kind in ("request", "completion", "usage"):
             parts[document["subject"], document["data"]["request_id"]].append(kind)
         for number, _ in enumerate(document["data"].get("calls", ()), 1):
             parts[document["subject"], f"{document['data']['request_id']}/{number}"].append("usage")
+        quantities[document.get("subject", "")] += kind == "tokens"
     outcomes: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for outcome in truth["outcomes"]:
         outcomes[outcome["account"], outcome["request_id"]][outcome["outcome"]] += 1
+    for account, count in (+quantities).items():
+        assert outcomes.pop((account, "quantity")) == Counter(matched=count)
     for key, found in parts.items():
         each = Counter(found)
         is_whole = bool(each["usage"] or (each["request"] and each["completion"]))
@@ -247,6 +251,7 @@ def test_every_kind_of_trouble_happens() -> None:
         *("unknown_account", "usage_completes_request", "usage_after_completion"),
         *("failed", "retried", "streamed"),
         *("trace", "straggling_trace", "repeated_trace", "reordered_trace", "broken_trace"),
+        *("tokens_alone", "tokens_again", "straggling_tokens"),
     ):
         assert kinds[kind] > 0
     assert sum(kind.startswith("malformed_") for kind in kinds) >= 30
@@ -300,7 +305,7 @@ def test_many_users_call_and_a_few_accounts_and_models_most() -> None:
 
 def test_trouble_that_the_stack_cannot_judge_is_left_out_and_said() -> None:
     truth = truth_of(run(1, policy=Policy()))
-    assert truth["left_out"] == ["beyond_the_exact_horizon", "device", *TRACES]
+    assert truth["left_out"] == ["beyond_the_exact_horizon", "device", *DECLARED_KINDS]
     assert "device_clock" not in truth["kinds"]
     first_counts = replace(POLICY, best_report_bills=False)
     assert truth_of(run(1, policy=first_counts))["left_out"] == ["failed", "retried", "streamed"]
