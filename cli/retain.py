@@ -75,10 +75,11 @@ def _rows(removals: Iterator[Removed]) -> Iterator[Row]:
 def removed(stack: Deployment, retention: Retention, today: date) -> Iterator[Removed]:
     """Remove, as of `today`, and say what, table by table.
 
-    Raises `CannotRun` for a database that does not answer, and `Refused` where a newer version's rows would go: before
-    any row does.
+    Raises `CannotRun` for a database that does not answer, and `Refused` where another version's rows would go, or by
+    its rules: before any row does.
     """
     from deployment.asking import asking_database
+    from jobs.joins.started import started_config
     from jobs.retention import refuse_newer_tables, retain_days, retain_rows
     from jobs.runtime.postgres.schema import refuse_other_schema
     from jobs.streams import Table
@@ -89,6 +90,7 @@ def removed(stack: Deployment, retention: Retention, today: date) -> Iterator[Re
         psycopg.connect(stack.postgres_url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_SECONDS) as connection,
     ):
         refuse_other_schema(stack.postgres_url)
+        started_config(connection)
         yield from retain_rows(connection, retention, today)
         for table, days in ((Table.JOURNAL, retention.journal_days), (Table.USAGE, retention.usage_days)):
             done = retain_days(stack.tables, table, connection, days, today)

@@ -19,7 +19,7 @@ import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, Transaction
 from pydantic import BaseModel, ConfigDict, Field
 
-from jobs.joins.correction_horizon import correction_horizon
+from jobs.joins.correction_horizon import content_margin, correction_horizon
 from jobs.joins.started import started_config
 from jobs.runtime.delta.table import FRONTIER, REMOVED, instant_of, open_to_change
 from jobs.runtime.effective_rules import EffectiveRules, read_history
@@ -68,12 +68,13 @@ def remembered_days(connection: psycopg.Connection[Any]) -> int:
     return MEMORY_DAYS if row is None or row[0] is None else max(MEMORY_DAYS, int(row[0]) + 1)
 
 
-def _correction_horizon(tables: str, connection: psycopg.Connection[Any]) -> timedelta:
-    """By the rules that made usage, and what joins was started with last."""
+def _horizons(tables: str, connection: psycopg.Connection[Any]) -> tuple[timedelta, timedelta]:
+    """`correction_horizon` and `content_margin`, by the rules that made usage, and what joins was started with last."""
     journal, usage = (open_to_change(tables, table) for table in (Table.JOURNAL, Table.USAGE))
     present = started_config(connection)
     history = () if usage is None else read_history(usage)[0]
-    return correction_horizon(history or (EffectiveRules(1, present.deciding),), present, journal)
+    declared = (*history, EffectiveRules(1, present.deciding))
+    return correction_horizon(history or declared, present, journal), content_margin(declared)
 
 
 def oldest_open_day(today: date) -> date:
@@ -82,14 +83,15 @@ def oldest_open_day(today: date) -> date:
     return last_of_previous.replace(day=1) - ZONES
 
 
-def first_kept(today: date, days: int, horizon: timedelta = timedelta()) -> date:
+def first_kept(today: date, days: int, horizon: timedelta = timedelta(), margin: timedelta = timedelta()) -> date:
     """The first day that is kept: `days` whole days before today, at least the horizon, and all that is open.
 
-    What was received in these days is corrected by what was received up to the horizon (`correction_horizon`) before.
+    What was received in these days is corrected by what was received up to the horizon (`correction_horizon`) before,
+    and which of their contents count is known by what was received up to the margin (`content_margin`) before that.
     """
-    horizon_days = -(-horizon // timedelta(days=1))
+    horizon_days, margin_days = (-(-each // timedelta(days=1)) for each in (horizon, margin))
     first = min(today - timedelta(days=max(days, horizon_days)), oldest_open_day(today))
-    return first - timedelta(days=horizon_days)
+    return first - timedelta(days=horizon_days + margin_days)
 
 
 # The last batch of a job stays, however old.
@@ -166,8 +168,7 @@ def retain_days(
         return None
     frontier = instant_of(found.transaction_version(FRONTIER))
     reached = today if frontier is None else min(today, frontier.date())
-    horizon = _correction_horizon(tables, connection)
-    before = first_kept(reached, max(days, remembered_days(connection)), horizon)
+    before = first_kept(reached, max(days, remembered_days(connection)), *_horizons(tables, connection))
     read = _first_lsn_needed(tables, table, connection)
     rows = 0
     for day, (records, highest) in sorted(_log_dates(found).items()):

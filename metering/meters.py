@@ -110,11 +110,6 @@ def conditions_of(meters: Iterable[Declaration]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(column for meter in meters for column, _ in meter.where))
 
 
-def contents_of(meters: Iterable[Declaration]) -> tuple[str, ...]:
-    """The columns of which some meter counts each content once."""
-    return tuple(dict.fromkeys(meter.once_per.column for meter in meters if meter.once_per is not None))
-
-
 def texts_of(values: Iterable[str | bool]) -> list[str]:
     """Values of a condition as texts: a boolean is true or false, as in JSON."""
     return [str(value).lower() if isinstance(value, bool) else value for value in values]

@@ -11,10 +11,14 @@ import polars as pl
 from deltalake import DeltaTable
 
 from jobs.explain.records import Tables
+from jobs.joins.memory import KEY
 from jobs.runtime.effective_rules import History, read_history, rules_at
+from jobs.runtime.families import is_reversal
 from jobs.runtime.meters import restored
 from jobs.usage_entries import METERS
+from metering.contracts.reversals import METER, QUANTITY
 from metering.instants import rfc3339
+from metering.meters import Declaration
 from metering.once_per import OncePer, duration_of
 from metering.vocabulary import UsageCause
 from metering.windows import Window, tumbling
@@ -36,7 +40,11 @@ def contents_of(tables: Tables, usage_table: DeltaTable | None, usage: pl.DataFr
     history, _ = read_history(usage_table)
     found = []
     of_windows: dict[tuple[str, Window], pl.DataFrame] = {}
-    for row, meter, rule in _zeros(usage, history):
+    reversed_keys = set(usage.filter(cause=UsageCause.REVERSED.value).select(KEY).iter_rows())
+    for row, declared, rule in _zeros(usage, history):
+        meter = declared.name
+        if (row["account"], row["request_id"]) in reversed_keys and _is_credited(tables, row, declared):
+            continue
         contents = _contents(tables, row, rule.column)
         window = tumbling(row["event_time"], timedelta(seconds=rule.within_seconds))
         place = (row["account"], window)
@@ -65,18 +73,33 @@ def standing(usage: pl.DataFrame) -> pl.DataFrame:
     return usage.filter((pl.col("sign") > 0) & ~pl.col("lsn").is_in(negated.implode()))
 
 
-def _zeros(usage: pl.DataFrame, history: History) -> Iterator[tuple[Row, str, OncePer]]:
+def _zeros(usage: pl.DataFrame, history: History) -> Iterator[tuple[Row, Declaration, OncePer]]:
     """The rows that an audit put and that stand, each with a meter that counts a content once and counts 0 there."""
     put = pl.col("cause").ne(UsageCause.STREAM.value) & pl.col("cause").ne(UsageCause.DECIDED.value)
     for row in standing(usage).filter(put).iter_rows(named=True):
         decided = max(lsn for lsn in (row["request_lsn"], row["completion_lsn"]) if lsn is not None)
         declared = restored(rules_at(history, decided).get("meters")) if history else ()
-        rules = {meter.name: meter.once_per for meter in declared if meter.once_per is not None}
         quantities: dict[str, Any] = {}
         for entry in row[METERS] or ():
             if entry["quantity"] is not None:
                 quantities[entry["meter"]] = quantities.get(entry["meter"], 0) + entry["quantity"]
-        yield from ((row, name, rules[name]) for name, quantity in quantities.items() if name in rules and not quantity)
+        for meter in declared:
+            if meter.once_per is not None and quantities.get(meter.name) == 0:
+                yield row, meter, meter.once_per
+
+
+def _is_credited(tables: Tables, row: Row, meter: Declaration) -> bool:
+    """Whether credits of the request are all that the meter bills of an outcome: then no other one is the reason."""
+    of_request = (pl.col("request_id") == row["request_id"]) & (pl.col("account") == row["account"])
+    stored = tables.journal.with_columns([METER, QUANTITY, *([meter.sums] if meter.sums else [])])
+    if METER not in stored.schema:
+        return False
+    of_meter = of_request & (pl.col(METER) == meter.name)
+    found = stored.rows(of_meter & is_reversal(), ("lsn", "identity", QUANTITY)).sort("lsn")
+    taken = found.unique("identity", keep="first")[QUANTITY]
+    lsns = [row[part] for part in _PARTS if row[part] is not None]
+    reported = stored.by_lsn(lsns[:1], ("lsn", meter.sums))[meter.sums].item() if meter.sums else 1
+    return bool(taken.null_count()) or (len(taken) > 0 and taken.sum() >= (reported or 0))
 
 
 def _contents(tables: Tables, row: Row, column: str) -> list[str]:

@@ -7,9 +7,10 @@ from typing import Any
 import psycopg
 
 from jobs.joins.config import JoinsConfig
+from jobs.runtime.stored_config import parse_stored_config
 
 
 def started_config(connection: psycopg.Connection[Any]) -> JoinsConfig:
-    """The defaults where it never was started."""
+    """The defaults where it never was started. Raises Refused for a configuration of another version."""
     row = connection.execute("SELECT config FROM jobs WHERE job = 'joins'").fetchone()
-    return JoinsConfig.model_validate(row[0]) if row else JoinsConfig()
+    return parse_stored_config("joins", JoinsConfig, row[0]) if row else JoinsConfig()

@@ -31,6 +31,7 @@ from jobs.runtime.postgres.rules_table import RulesTable
 from jobs.runtime.postgres.schema import refuse_other_schema
 from jobs.runtime.postgres.session import Session
 from jobs.runtime.postgres.sink import place_position, stage
+from jobs.runtime.stored_config import parse_stored_config
 from metering.reports import Phase
 from metering.vocabulary import Job
 
@@ -109,7 +110,9 @@ class Rebuild:
             stored = stored_rules(connection, self.plan.job)
             row = connection.execute("SELECT config FROM jobs WHERE job = %s", [self.job.value]).fetchone()
         config_document = row[0] if row and stored else beside.config if beside else row[0] if row else None
-        config = self.config if config_document is None else self.plan.job.config.model_validate(config_document)
+        config = self.config
+        if config_document is not None:
+            config = parse_stored_config(self.job.value, self.plan.job.config, config_document)
         if config is None:
             raise Refused(
                 f"neither the database nor {self.tables} says by which configuration {self.job} has decided; give it "

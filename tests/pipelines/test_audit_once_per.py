@@ -37,8 +37,10 @@ from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB as BILLING
 from jobs.billing.sums import COLUMNS, sums
 from jobs.joins.config import JoinsConfig
+from jobs.joins.correction_horizon import content_margin, correction_horizon
 from jobs.replay.assumptions import Assumptions
 from jobs.replay.usage import Tables, replayed
+from jobs.retention import first_kept
 from jobs.runtime.delta.table import committing, open_table
 from jobs.runtime.effective_rules import EffectiveRules
 from jobs.streams import Table
@@ -428,6 +430,49 @@ def test_a_contract_that_comes_late_says_the_content_of_what_came_before_it(
     assert replays(world) == stands(world)
 
 
+def test_a_request_that_waits_brings_nothing_back_that_was_reversed(tmp_path: Path) -> None:
+    rules: Row = {"completion_timeout_seconds": 86_400}
+    world, config = world_of(tmp_path, **rules), present(**rules)
+    for one in (FIRST, NEXT):
+        one.received(world, DAY + one.at)
+    Reversal("a").received(world, DAY + HOUR)
+    world.joined(3 * DAY)
+    audited(world, 3 * DAY, config)
+    decided = stands(world)
+    assert {name for name, _ in decided} == {"b"}
+    world.request(3 * DAY + HOUR, "once more", name="a")
+    world.joined(3 * DAY + 2 * HOUR)
+    assert audited(world, 3 * DAY + 2 * HOUR, config) == 0
+    assert stands(world) == decided
+    world.joined(5 * DAY)
+    audited(world, 5 * DAY, config)
+    assert {name for name, meter in stands(world) if meter == REQUESTS} == {"b"}
+
+
+@pytest.mark.parametrize("change", [Reversal("a"), Reversal("a", TOKENS)], ids=str)
+def test_while_a_request_waits_a_content_of_its_id_counts_once_whatever_else_came(
+    tmp_path: Path, change: Event
+) -> None:
+    """Nothing of that id is corrected before it is over; so what counts in its place waits, too."""
+    rules: Row = {"completion_timeout_seconds": 86_400}
+    world, config = world_of(tmp_path, **rules), present(**rules)
+    for one in (replace(FIRST, status="cancelled"), NEXT):
+        one.received(world, DAY + one.at)
+    world.joined(3 * DAY)
+    audited(world, 3 * DAY, config)
+    before = stands(world)
+    assert {name for name, meter in before if meter == TOKENS} == {"a"}
+    change.received(world, 3 * DAY + HOUR)
+    world.request(3 * DAY + HOUR, "once more", name="a")
+    world.joined(3 * DAY + 2 * HOUR)
+    audited(world, 3 * DAY + 2 * HOUR, config)
+    assert [name for name, meter in stands(world) if meter == TOKENS and name != "a"] == []
+    world.joined(5 * DAY)
+    audited(world, 5 * DAY, config)
+    assert [name for name, meter in stands(world) if meter == TOKENS and name != "a"] == ["b"]
+    assert audited(world, 6 * DAY, config) == 0
+
+
 PARTS: Meters = {
     "input_tokens": {"unit": "token", "sum": "input_tokens", **once()},
     "cached_tokens": {"unit": "token", "sum": "cached_tokens", "within": "input_tokens", **once()},
@@ -638,10 +683,10 @@ def test_nothing_is_billed_again_once_retention_has_removed_what_counted(
 
 
 def test_windows_that_are_kept_whole_are_decided_after_retention_and_others_are_not(tmp_path: Path) -> None:
-    """Kept from day 5 on: with two days and an hour of corrections, an hour of reach and a day of the future."""
+    """Kept from day 5 on: with two days and an hour of corrections, and a day of the future."""
     config = present(**SHORT)
     world = world_of(tmp_path, **SHORT)
-    whole = 8 * DAY + 2 * HOUR
+    whole = 8 * DAY + HOUR
     for name, at in (("old", DAY), ("at the border", 5 * DAY), ("before", whole - HOUR), ("from then on", whole)):
         for number in range(2):
             Report(f"{name} {number}", at + number * MINUTE, name).received(world, at + (10 + number) * MINUTE)
@@ -655,6 +700,156 @@ def test_windows_that_are_kept_whole_are_decided_after_retention_and_others_are_
         *(f"{name} {number}" for name in ("at the border", "before") for number in range(2)),
         "from then on 0",
     }
+
+
+@pytest.mark.parametrize(
+    "is_retained_first",
+    [True, pytest.param(False, marks=pytest.mark.long)],
+    ids=["before the audit", "after it"],
+)
+def test_nights_of_retention_change_nothing_of_which_outcomes_count(tmp_path: Path, *, is_retained_first: bool) -> None:
+    """Contents come back each day; some are reported a day late, and some that counted are taken back."""
+    config, world, events = present(**SHORT), world_of(tmp_path, **SHORT), []
+    history = (EffectiveRules(1, config.deciding),)
+    horizon, margin = correction_horizon(history, config, None), content_margin(history)
+    ever: dict[tuple[int, str], tuple[str, str, Decimal]] = {}
+    for night in range(1, 17):
+        now, day = night * DAY, (night - 1) * DAY
+        came: list[Event] = [
+            *(Report(f"{night} {number}", day + number * 25 * MINUTE, "xy"[number % 2]) for number in range(8)),
+            Report(f"{night} late", day - DAY + 4 * HOUR, "x"),
+            *(Reversal(f"{night} {number}") for number in (0, 3)),
+        ]
+        for number, one in enumerate(came):
+            one.received(world, now - HOUR + number * MINUTE)
+        events += came
+        world.joined(now + HOUR / 2)
+        kept = now - (2 * -(-horizon // DAY) + margin // DAY) * DAY
+        if is_retained_first:
+            world.removed(kept)
+        audited(world, now + HOUR / 2, config)
+        rows = pl.DataFrame(DeltaTable(f"{world.tables}/usage").to_pyarrow_table()).explode("meters").unnest("meters")
+        for lsn, name, meter, sign, quantity in (
+            rows.select("lsn", "request_id", "meter", "sign", "quantity").drop_nulls().iter_rows()
+        ):
+            ever[lsn, meter] = (name, meter, sign * quantity)
+        if not is_retained_first:
+            world.removed(kept)
+    assert world_has_lost_days(world)
+    found: Billed = defaultdict(Decimal)
+    for name, meter, quantity in ever.values():
+        found[name, meter] += quantity
+    assert {key: many for key, many in found.items() if many} == billed(events)
+
+
+def world_has_lost_days(world: HandMade) -> bool:
+    rows = DeltaTable(f"{world.tables}/journal").to_pyarrow_table(columns=["log_date"])
+    return bool(pc.min(rows["log_date"]).as_py() > START.date() + 5 * DAY)
+
+
+def test_in_a_window_before_the_days_that_are_asked_for_what_comes_counts_and_nothing_replaces_what_goes(
+    tmp_path: Path,
+) -> None:
+    """The limit: another outcome of the content may have been removed."""
+    config = present(**SHORT)
+    world = world_of(tmp_path, **SHORT)
+    before = 7 * DAY + 12 * HOUR
+    for day in range(1, 7):
+        Report(f"of day {day}", day * DAY, f"of day {day}").received(world, day * DAY)
+        world.joined(day * DAY + HOUR)
+    for number in range(3):
+        Report(f"new {number}", before + number * MINUTE, "x").received(world, before + (10 + number) * MINUTE)
+    world.joined(8 * DAY)
+    audited(world, 8 * DAY, config)
+    assert {name for name, meter in stands(world) if meter == REQUESTS and "new" in name} == {"new 0"}
+    world.removed(5 * DAY)
+    Reversal("new 0").received(world, before + HOUR)
+    Report("late", before, "x").received(world, 10 * DAY)
+    world.joined(11 * DAY)
+    audited(world, 11 * DAY, config)
+    assert {name for name, meter in stands(world) if meter == REQUESTS and "day" not in name} == {"late"}
+
+
+@pytest.mark.parametrize("at_border", ["x", "y"])
+def test_a_content_of_the_days_that_are_left_alone_is_decided_in_later_windows(tmp_path: Path, at_border: str) -> None:
+    config = present(**SHORT)
+    world = world_of(tmp_path, **SHORT)
+    Report("old", DAY, "z").received(world, DAY)
+    world.joined(DAY + HOUR)
+    Report("at the border", 5 * DAY + HOUR, at_border).received(world, 5 * DAY + HOUR)
+    world.joined(6 * DAY)
+    for number in range(3):
+        Report(f"new {number}", 60 * DAY + number * MINUTE, "x").received(world, 60 * DAY + (10 + number) * MINUTE)
+    world.joined(60 * DAY + HOUR)
+    world.removed(5 * DAY)
+    audited(world, 61 * DAY, config)
+    counts = {name for name, meter in stands(world) if meter == REQUESTS}
+    assert counts == {"at the border", "new 0"} | counts & {"old"}
+
+
+@pytest.mark.parametrize(("content", "is_by_spark"), [("x", False), ("y", False), ("x", True)])
+def test_beside_an_outcome_whose_content_is_removed_nothing_is_decided_in_its_window(
+    request: pytest.FixtureRequest, tmp_path: Path, content: str, *, is_by_spark: bool
+) -> None:
+    """A request came days before its answer, and was removed: the answer may be the first of any content."""
+    rules: Row = {"best_report_bills": False, "rejoin_seconds": 10 * DAY // SECOND}
+    config, world = present(**rules), world_of(tmp_path, **rules)
+    world.event(4 * DAY, "request", "asked", occurred=4 * DAY, name="asked", model="m", content_hash=content)
+    for day in (5, 6, 7):
+        Report(f"of day {day}", day * DAY, "z").received(world, day * DAY)
+        world.joined(day * DAY + HOUR)
+    answer: Row = {"name": "asked", "status": "completed", "output_tokens": 5}
+    world.event(9 * DAY, "completion", "answer", occurred=9 * DAY, **answer)
+    for name, at in (("beside", 9 * DAY + MINUTE), ("next", 9 * DAY + HOUR), ("last", 9 * DAY + 61 * MINUTE)):
+        Report(name, at, "x").received(world, at)
+    world.joined(10 * DAY)
+    audited(world, 10 * DAY, config)
+    before = stands(world)
+    assert (("beside", REQUESTS) in before) is (content != "x")
+    world.removed(5 * DAY)
+    Reversal("next").received(world, 11 * DAY)
+    world.joined(12 * DAY)
+    if is_by_spark:
+        by_spark(request.getfixturevalue("spark"), world, 12 * DAY, Scope(), config=config, rows_per_bucket=4)
+    else:
+        audited(world, 12 * DAY, config)
+    after = stands(world)
+    assert {key for key in after if key[0] in ("asked", "beside")} == {
+        key for key in before if key[0] in ("asked", "beside")
+    }
+    assert {name for name, meter in after if meter == REQUESTS} >= {"last"}
+    assert ("next", REQUESTS) not in after
+
+
+@pytest.mark.parametrize("is_retained", [True, False])
+@pytest.mark.parametrize(
+    ("change", "counts"),
+    [(Report("b", 80 * DAY + 10 * MINUTE, "x"), "a"), (Reversal("a"), "b")],
+    ids=["a better report", "a reversal"],
+)
+def test_contents_of_the_months_that_are_open_are_decided_after_retention(
+    tmp_path: Path, change: Event, counts: str, *, is_retained: bool
+) -> None:
+    """By the reach that Weir ships; on 1 April, March is open."""
+    world, config = world_of(tmp_path), present()
+    for day in range(0, 82, 2):
+        Report(f"of day {day}", day * DAY, f"of day {day}").received(world, day * DAY)
+        world.joined(day * DAY + HOUR)
+    Report("a", 80 * DAY + 5 * MINUTE, "x").received(world, 80 * DAY + 2 * HOUR)
+    Report("b", 80 * DAY + 10 * MINUTE, "x", status="cancelled").received(world, 80 * DAY + 2 * HOUR)
+    world.joined(81 * DAY)
+    audited(world, 81 * DAY, config)
+    world.joined(90 * DAY)
+    if is_retained:
+        history = (EffectiveRules(1, config.deciding),)
+        horizon = correction_horizon(history, config, None)
+        today = (START + 90 * DAY).date()
+        world.removed((first_kept(today, 36, horizon, content_margin(history)) - START.date()).days * DAY)
+    change.received(world, 90 * DAY + HOUR)
+    world.joined(91 * DAY)
+    audited(world, 91 * DAY, config)
+    assert {name for name, meter in stands(world) if meter == REQUESTS and name in "ab"} == {counts}
+    assert audited(world, 92 * DAY, config) == 0
 
 
 def test_stragglers_that_count_are_billed_and_those_that_do_not_are_taken_off(

@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from deltalake import DeltaTable
 
 from jobs.explain.contents import contents_of
@@ -45,6 +46,25 @@ def test_explain_names_the_outcome_that_counted_in_the_place_of_another(tmp_path
     world.joined(3 * DAY)
     audited(world, 3 * DAY)
     assert told(world) == []
+
+
+@pytest.mark.parametrize("is_audited_first", [True, False])
+def test_what_a_credit_has_taken_back_is_not_said_to_give_way(tmp_path: Path, *, is_audited_first: bool) -> None:
+    """A credit of a part of what gives way takes nothing back: the other outcome is the reason."""
+    world = world_of(tmp_path)
+    for name, minutes in (("a", 5), ("b", 10), ("c", 15)):
+        Report(name, minutes * MINUTE, "x").received(world, DAY + minutes * MINUTE)
+    world.joined(DAY + HOUR)
+    if is_audited_first:
+        audited(world, DAY + HOUR)
+    Reversal("a", TOKENS, 6).received(world, DAY + 2 * HOUR)
+    Reversal("a", TOKENS, 4).received(world, DAY + 2 * HOUR)
+    Reversal("c", TOKENS, 4).received(world, DAY + 2 * HOUR)
+    world.joined(2 * DAY)
+    audited(world, 2 * DAY)
+    said = {(row["request_id"], row["meter"]): row["explanation"] for row in told(world)}
+    assert said.keys() == {("b", REQUESTS), ("c", REQUESTS), ("c", TOKENS)}
+    assert "that of request b (event" in said["c", TOKENS]
 
 
 def test_a_report_that_says_0_is_not_said_to_give_way_to_itself(tmp_path: Path) -> None:

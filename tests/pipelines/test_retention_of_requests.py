@@ -219,3 +219,35 @@ def test_days_are_kept_for_the_audit_beyond_those_that_are_asked_for_and_open() 
     today, most = (START + 200 * DAY).date(), 2 * DAY
     assert first_kept(today, 36) - first_kept(today, 36, most) == 2 * DAY
     assert today - first_kept(today, 36, 100 * DAY) == 200 * DAY
+
+
+@pytest.mark.parametrize("declared_day", [0, 87], ids=["it billed all along", "it bills since the last days"])
+def test_a_late_price_reaches_all_of_an_open_month_where_days_were_removed_by_a_shorter_horizon(
+    tmp_path: Path, declared_day: int
+) -> None:
+    """On 31 March all from 30 January on is kept, as without a horizon, and February is open.
+
+    What is final is priced again, and nothing else of it changes. What was credited by what is removed stays.
+    """
+    reported = {"model": "m", "status": "completed"}
+    ranked, present = {"best_report_bills": True}, JoinsConfig(best_report_bills=True)
+    world = HandMade(tmp_path, best_report_bills=declared_day == 0)
+    world.price(timedelta(), "0.01", begins=timedelta())
+    world.reversal(28 * DAY, name="credited", meter=TOKENS, quantity=Decimal(40))
+    for day in (1, 29, 30, 31, 40, 87, 88):
+        if day == 87 == declared_day:
+            world.configure(**ranked)
+        world.event(day * DAY, "both", f"{day}", occurred=day * DAY, name=f"{day}", output_tokens=100, **reported)
+        if day == 40:
+            world.event(day * DAY, "both", "c", occurred=day * DAY, name="credited", output_tokens=70, **reported)
+        world.joined(day * DAY + HOUR)
+    audited(world, 88 * DAY + 2 * HOUR, present)
+    assert world.billed()[40, "m", "0.01"] == 130
+    world.removed((first_kept((START + 89 * DAY).date(), 36) - START.date()).days * DAY)
+    world.price(89 * DAY, "0.02", begins=35 * DAY)
+    world.event(89 * DAY, "both", "x", occurred=89 * DAY, name="x", output_tokens=1, **reported)
+    world.joined(89 * DAY + HOUR)
+    audited(world, 89 * DAY + 2 * HOUR, present)
+    of_day = {key: tokens for key, tokens in world.billed().items() if key[0] == 40}
+    assert of_day == {(40, "m", "0.02"): 100, (40, "m", "0.01"): 30}
+    assert audited(world, 89 * DAY + 3 * HOUR, present) == 0

@@ -93,6 +93,20 @@ def test_an_older_retention_removes_nothing_from_a_database_of_a_newer_version(d
     assert exits(database) == 1
 
 
+@pytest.mark.parametrize("days", [{}, {"journal_days": 36, "usage_days": 36}], ids=["rows", "rows and days"])
+def test_retention_says_what_to_do_where_joins_was_started_by_another_version_and_removes_nothing(
+    database: str, tmp_path: Path, days: dict[str, int]
+) -> None:
+    write(database, "exits", OLD_EXIT)
+    Ownership.take("joins", database, {"completion_timeout_seconds": 600, "of_another_version": True}).close()
+    sentence = (
+        r"joins was started last with a configuration .*\(of_another_version: .*: use the version that joins runs"
+    )
+    with pytest.raises(Refused, match=sentence):
+        list(removed(Deployment(postgres_url=database, tables=str(tmp_path)), Retention(**days), LATER))
+    assert exits(database) == 1
+
+
 def exits(database: str) -> int:
     with psycopg.connect(database) as connection:
         found = connection.execute("SELECT count(*) FROM exits").fetchone()

@@ -175,11 +175,24 @@ def test_nothing_goes_that_a_longer_horizon_remembers(
         assert lsns(journal)[0] == 201 - 2 * 92
 
 
-@pytest.mark.few_in_ci(1)
+CONTENTS: dict[str, Any] = {
+    "meters": {
+        "answers": {"unit": "answer", "count": "outcomes", "once_per": {"column": "content_hash", "within": "PT1H"}}
+    }
+}
+
+
+@pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize(
     ("config", "horizon_days"),
-    [({}, 0), ({"best_report_bills": True}, 37), ({"best_report_bills": True, "rejoin_seconds": 86_400}, 3)],
-    ids=["the first report bills", "the best report bills", "it comes within a day"],
+    [
+        ({}, 0),
+        ({"best_report_bills": True}, 37),
+        ({"best_report_bills": True, "rejoin_seconds": 86_400}, 3),
+        (CONTENTS, 3),
+        ({"best_report_bills": True, **CONTENTS}, 40),
+    ],
+    ids=["the first report bills", "the best report bills", "it comes within a day", "contents", "contents and both"],
 )
 def test_the_days_before_are_kept_in_which_an_audit_may_find_why(
     tmp_path: Path, database: str, connection: psycopg.Connection[Any], config: dict[str, Any], horizon_days: int

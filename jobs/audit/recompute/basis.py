@@ -15,6 +15,7 @@ from jobs.joins.config import JoinsConfig
 from jobs.joins.correction_horizon import correction_horizon
 from jobs.joins.recovery import CLOCK_SKEW
 from jobs.joins.timeouts import Timeouts
+from jobs.retention import oldest_open_day
 from jobs.runtime.delta.growth import with_stored_columns
 from jobs.runtime.delta.position import position_in
 from jobs.runtime.delta.table import FRONTIER, instant_of, open_table
@@ -59,6 +60,7 @@ def pin(
     rules_rows = stored.filter(pl.col("rules").is_not_null()).select("lsn", "rules").sort("lsn").collect()
     frontier = instant_of(usage.transaction_version(FRONTIER))
     horizon = correction_horizon(history, present, open_table(tables, Table.JOURNAL))
+    since, priced_since = _since(_complete_from(retained), frontier, Timeouts(history), horizon, asked)
     return Pinned(
         position=position_in(usage, Table.JOURNAL).next_lsn,
         frontier=frontier,
@@ -67,7 +69,8 @@ def pin(
         accounts=accounts,
         prices=prices,
         known_from=history[0].first,
-        since=_since(_complete_from(retained), frontier, Timeouts(history), horizon, asked),
+        since=since,
+        priced_since=priced_since,
         until=asked.until,
         rejoin_within=present.rejoin_within,
         most_rows=asked.most_rows,
@@ -90,17 +93,22 @@ def _complete_from(retained: Iterable[RetainedRows]) -> datetime | None:
 
 def _since(
     complete_from: datetime | None, frontier: datetime | None, timeouts: Timeouts, horizon: timedelta, asked: Scope
-) -> datetime | None:
-    """From when on nothing that belongs together lacks a row: it was removed, or is not read.
+) -> tuple[datetime | None, datetime | None]:
+    """From when on nothing that belongs together lacks a row that was removed, or is not read (`Pinned.since`), and
+    from when on prices may change what is final (`Pinned.priced_since`).
 
     What was received within the horizon after rows that were removed may lack one of its own, so it is left alone once
-    it cannot change any more. `weir retain` removes nothing near to what may.
+    it cannot change any more. `weir retain` removes nothing near to what may, nor near to a month that is open; but it
+    removed by a shorter horizon before this one held.
     """
     if complete_from is None:
-        return asked.since
-    whole = complete_from + CLOCK_SKEW + _longest(timeouts)
-    final = complete_from + horizon if frontier is None else min(complete_from + horizon, frontier - horizon)
-    return max(whole, final, asked.since or whole)
+        return asked.since, None
+    whole = max(complete_from + CLOCK_SKEW + _longest(timeouts), asked.since or complete_from)
+    if frontier is None:
+        return max(whole, complete_from + horizon), None
+    since = max(whole, min(complete_from + horizon, frontier - horizon))
+    priced_since = max(whole, datetime.combine(oldest_open_day(frontier.date()), time(), UTC))
+    return since, priced_since if priced_since < since else None
 
 
 def _longest(timeouts: Timeouts) -> timedelta:

@@ -112,14 +112,41 @@ def corrections(
 
 def each_counted(
     carried: pl.DataFrame, expected: pl.DataFrame, standing: Standing, pinned: Pinned, reversals: pl.DataFrame
-) -> pl.DataFrame:
-    """The same rows → what must stand of them (`expected_usage`) if each outcome of a content counted.
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The same rows → what must stand of them (`expected_usage`) if each outcome of a content counted; and the keys
+    (KEY) that bill something else, and are left alone, because a row of them waits.
 
-    Of keys of which a row waits it is what the stream must have made of them.
+    Of those it is what they come to without the rows that wait.
     """
     found = _decide(carried, expected, standing, pinned)
-    counted = _expected_now(_recomputed(found, pinned, reversals).left, found.carried, found.standing, pinned)
-    return pl.concat([counted, expected.join(found.waiting, on=KEY, how="semi")], how="vertical_relaxed")
+    counted = _must_stand(found, pinned, reversals)
+    if found.waiting.is_empty():
+        return counted, found.waiting
+    rows, made = (each.join(found.waiting, on=KEY, how="semi") for each in (carried, expected))
+    waiting = _decide(_decided_rows(rows, pinned), made, standing.of(found.waiting), pinned)
+    without = _must_stand(waiting, pinned, reversals)
+    return pl.concat([counted, without], how="vertical_relaxed"), once_per.unsettled(without, waiting.standing.now)
+
+
+def _must_stand(found: _Decided, pinned: Pinned, reversals: pl.DataFrame) -> pl.DataFrame:
+    return _expected_now(_recomputed(found, pinned, reversals).left, found.carried, found.standing, pinned)
+
+
+def _decided_rows(carried: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
+    """Rows of keys → those of which, if there were no others, none would wait."""
+    while True:
+        first = carried.join(repeats(carried), on="lsn", how="anti")
+        _, waiting = _waiting(first, pinned)
+        if waiting.is_empty():
+            return carried
+        carried = carried.join(waiting, on="lsn", how="anti")
+
+
+def _waiting(first: pl.DataFrame, pinned: Pinned) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Rows of keys, each event once → (their outcomes, the rows that wait)."""
+    once = decided(first, pinned)
+    named = pl.concat([once[part] for part in PARTS]).drop_nulls().implode()
+    return once, first.filter(~pl.col("lsn").is_in(named))
 
 
 @dataclass(frozen=True)
@@ -163,9 +190,8 @@ def _decide(carried: pl.DataFrame, expected: pl.DataFrame, standing: Standing, p
     """The journal's rows of some keys, and what the stream must have made of them → what they are decided to."""
     every = decided(carried, pinned) if carried[IS_CONTRACTED].any() else expected
     first = carried.join(repeats(carried), on="lsn", how="anti")
-    rows, once = with_timeouts(first, pinned), decided(first, pinned)
-    named = pl.concat([once[part] for part in PARTS]).drop_nulls().implode()
-    waiting = rows.filter(~pl.col("lsn").is_in(named)).select(KEY).unique()
+    once, waiting = _waiting(first, pinned)
+    waiting, rows = waiting.select(KEY).unique(), with_timeouts(first, pinned)
     if len(waiting):
         done, made = (each.join(waiting, on=KEY, how="anti") for each in (carried, expected))
         return replace(_decide(done, made, standing.without(waiting), pinned), waiting=waiting)

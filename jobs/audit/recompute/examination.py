@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 import polars as pl
 import pyarrow as pa
@@ -59,7 +60,7 @@ def examine(
     Rows of the journal that are IS_CONTRACTED the stream has not judged; without that column all are as it has them.
     A column that a table has not got yet is null. Keys with a row from before `pinned.since` or
     `pinned.known_from` are left out, and those of which all that occurred is from `pinned.until` on. So are those whose
-    usage tells of a row of the journal that is not read.
+    usage tells of a row of the journal that is not read. Of those from `pinned.priced_since` on only prices change.
 
     `first` (OUTCOME, usage_lsn): the rows that stood first, where it is not these that tell by which meters they count.
     `without` (KEY): of these nothing is corrected. `uncounted` (`once_per.MARKED`): what does not count of these keys,
@@ -73,6 +74,7 @@ def examine(
     keys = read.keys if uncounted is None else pl.concat([read.keys, read.sound(uncounted)]).unique()
     concerned, decided = (rows.join(keys, on=KEY, how="semi") for rows in (read.carried, read.expected))
     faults, rows = corrections(concerned, decided, read.known.of(keys), pinned, read.reversals, uncounted=uncounted)
+    rows = rows.join(_otherwise(rows, read.final), on=KEY, how="anti", maintain_order="left")
     rows = rows if without is None else rows.join(without, on=KEY, how="anti", maintain_order="left")
     counted = pl.DataFrame(
         {
@@ -83,7 +85,8 @@ def examine(
             "corrections": [_as_stream(as_rows(_first(rows, pinned.most_rows)))],
         }
     )
-    parts = [read.wrong, pl.concat([read.broken, faults]).with_columns(of=pl.lit(STANDING)), counted]
+    differing = [read.wrong, pl.concat([read.broken, faults]).with_columns(of=pl.lit(STANDING))]
+    parts = [*(rows.join(read.final, on=KEY, how="anti", maintain_order="left") for rows in differing), counted]
     return pl.concat(parts, how="diagonal").select(pl.col(name).cast(kind) for name, kind in EXAMINATION.items())
 
 
@@ -100,6 +103,8 @@ def contents(
 class _Read:
     """The rows of keys that are not left out, and what the stream must have made of them."""
 
+    journal: pl.DataFrame
+    """As it has them, but for reversals."""
     carried: pl.DataFrame
     reversals: pl.DataFrame
     known: Standing
@@ -110,8 +115,12 @@ class _Read:
     """DIFFERENCES of what stands."""
     keys: pl.DataFrame
     """The keys (KEY) of which something else may be known by now."""
+    final: pl.DataFrame
+    """The keys (KEY) of which only prices change: a row of them may have been removed."""
     left_out: pl.DataFrame
-    """Rows of the journal of other keys."""
+    """Rows of the journal of these and of other keys, but for reversals."""
+    partial: pl.DataFrame
+    """Those of the other keys (KEY) of which usage names a row that is not read."""
 
     @property
     def judged(self) -> int:
@@ -131,8 +140,11 @@ def _read(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned, first: pl.
     absent = [pl.lit(None, kinds.get(name)).alias(name) for name in journal_read(pinned) if name not in journal.columns]
     every = journal.with_columns(absent).with_columns(family())
     # A decision about a straggler is no outcome.
-    journal, usage = _within(every, usage.filter(pl.col("cause") != UsageCause.DECIDED.value), pinned)
-    left_out = every.join(journal.select(KEY).unique(), on=KEY, how="anti") if pinned.contents else every.clear()
+    stored = usage.filter(pl.col("cause") != UsageCause.DECIDED.value)
+    journal, usage = _within(every, stored, pinned)
+    final = _before(pinned.since, journal, usage)
+    examined = journal.select(KEY).unique().join(final, on=KEY, how="anti")
+    left_out, partial = _left_out(every, stored, examined) if pinned.contents else (every.clear(), examined.clear())
     journal, reversals = without_reversals(journal)
     carried = as_carried(journal, pinned.schema)
     usage = usage.with_columns(pl.lit(None, _KINDS[name]).alias(name) for name in _COLUMNS if name not in usage.columns)
@@ -145,16 +157,25 @@ def _read(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned, first: pl.
     expected = recompute(judged, stream.select(*OUTCOME, "usage_lsn"), pinned)
     wrong = differences(stream, expected)
     doubtful = pl.concat([suspects(carried, expected, known, pinned), reversals.select(KEY)]).unique()
-    read = _Read(carried, reversals, known, expected, wrong, broken, doubtful, left_out)
+    read = _Read(journal, carried, reversals, known, expected, wrong, broken, doubtful, final, left_out, partial)
     return replace(read, keys=read.sound(doubtful))
+
+
+def _left_out(every: pl.DataFrame, usage: pl.DataFrame, examined: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """All rows of the journal and of usage, and the keys (KEY) that are examined → `_Read.left_out`, `partial`."""
+    rows = without_reversals(every.join(examined, on=KEY, how="anti"))[0]
+    others = usage.join(examined, on=KEY, how="anti")
+    named = pl.concat([others.select(*KEY, lsn=part).drop_nulls("lsn") for part in PARTS])
+    return rows, named.join(every.select("lsn"), on="lsn", how="anti").select(KEY).unique()
 
 
 def _of_contents(read: _Read, pinned: Pinned) -> tuple[pl.DataFrame, pl.DataFrame]:
     concerned, decided = (rows.join(read.keys, on=KEY, how="semi") for rows in (read.carried, read.expected))
-    known = each_counted(concerned, decided, read.known.of(read.keys), pinned, read.reversals)
+    known, unsettled = each_counted(concerned, decided, read.known.of(read.keys), pinned, read.reversals)
     others = read.expected.join(read.keys, on=KEY, how="anti")
     found = candidates(pl.concat([known, others], how="vertical_relaxed"), read.carried)
-    return found, blocked(read.left_out, pinned.contents)
+    alone = pl.concat([read.left_out, read.journal.join(unsettled, on=KEY, how="semi")])
+    return found, blocked(alone, read.partial, pinned)
 
 
 def first_rows(usage: pl.DataFrame) -> pl.DataFrame:
@@ -170,8 +191,7 @@ def _within(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned) -> tuple
         parts += [usage.filter(pl.col(part) < pinned.known_from) for part in PARTS]
         left_out += [rows.select(KEY) for rows in parts]
     if pinned.since is not None:
-        left_out += [rows.filter(pl.col("received_at") < pinned.since).select(KEY) for rows in (journal, usage)]
-        left_out += _unread(journal, usage)
+        left_out += [_before(pinned.priced_since or pinned.since, journal, usage), *_unread(journal, usage)]
     if pinned.until is not None:
         is_later = pl.min("event_time") >= pinned.until
         times = pl.concat([rows.select(*KEY, "event_time") for rows in (journal, usage)])
@@ -180,6 +200,18 @@ def _within(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned) -> tuple
         return journal, usage
     keys = pl.concat(left_out).unique()
     return journal.join(keys, on=KEY, how="anti"), usage.join(keys, on=KEY, how="anti")
+
+
+def _before(since: datetime | None, journal: pl.DataFrame, usage: pl.DataFrame) -> pl.DataFrame:
+    """The keys (KEY) with a row that was received before."""
+    is_before = pl.lit(value=False) if since is None else pl.col("received_at") < since
+    return pl.concat([rows.filter(is_before).select(KEY) for rows in (journal, usage)]).unique()
+
+
+def _otherwise(rows: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
+    """CORRECTIONS → those of the keys (KEY) that change by anything else than a price."""
+    is_priced = pl.col("cause") == UsageCause.REPRICED.value
+    return rows.filter(~is_priced).select(KEY).unique().join(keys, on=KEY, how="semi")
 
 
 def _unread(journal: pl.DataFrame, usage: pl.DataFrame) -> list[pl.DataFrame]:

@@ -24,7 +24,8 @@ from jobs.joins.timeouts import SECOND_US, Timeouts
 from jobs.runtime.effective_rules import History, Rules, rules_at
 from jobs.runtime.meters import restored
 from jobs.streams import ACCOUNTS, PRICES
-from metering.meters import REPORTED_COLUMNS, Declaration, columns_of, conditions_of, contents_of
+from metering.meters import REPORTED_COLUMNS, Declaration, columns_of, conditions_of
+from metering.once_per import OncePer
 from metering.price_attributes import PriceAttribute, columns_of_accounts, columns_of_bands, texts_of_events
 from metering.price_attributes import restored as attributes_restored
 from metering.ranking import reach_seconds
@@ -70,6 +71,9 @@ class Pinned:
     """Of rows of the journal before that lsn nobody has kept by which rules they were decided."""
     since: datetime | None = None
     """Of what was received before not every row is read; None: all are."""
+    priced_since: datetime | None = None
+    """What was received from here on, and before `since`, is priced again, and nothing else of it changes; None:
+    nothing is."""
     rejoin_within: timedelta = REJOIN_WITHIN
     """So far apart an abandoned request and an orphaned completion may be first received and be one pair."""
     until: datetime | None = None
@@ -128,15 +132,20 @@ class Pinned:
         return [effective.rules for effective in self.history] + [rules for _, rules in self.metered]
 
     @cached_property
+    def once_per(self) -> tuple[OncePer, ...]:
+        """How any meter ever counted each content once."""
+        meters = [meter for rules in self._rules for meter in restored(rules.get("meters"))]
+        return tuple(dict.fromkeys(meter.once_per for meter in meters if meter.once_per is not None))
+
+    @property
     def contents(self) -> tuple[str, ...]:
         """The columns of which any meter ever counted each content once."""
-        return contents_of(meter for rules in self._rules for meter in restored(rules.get("meters")))
+        return tuple(dict.fromkeys(rule.column for rule in self.once_per))
 
     @property
     def longest_content_seconds(self) -> int:
         """The longest window in which any meter ever counted each content once; 0 without any."""
-        meters = [meter for rules in self._rules for meter in restored(rules.get("meters"))]
-        return max((meter.once_per.within_seconds for meter in meters if meter.once_per is not None), default=0)
+        return max((rule.within_seconds for rule in self.once_per), default=0)
 
     @property
     def sums(self) -> dict[str, str]:

@@ -7,15 +7,18 @@ back counts the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import timedelta
 
 import polars as pl
 
 from jobs.audit.recompute.expected import CONTENTS, OUTCOME, PARTS, Pinned
 from jobs.joins.credits import UNCOUNTED
+from jobs.joins.memory import KEY
+from jobs.joins.timeouts import SECOND_US
+from jobs.runtime.delta.table import microseconds_of
 from jobs.usage_entries import METERS
 from metering.pricing import BILLED_AS_PART
+from metering.vocabulary import Outcome
 
 FUTURE = timedelta(days=1)
 """So long before it occurred an event may have been received: the most that `accept_future_seconds` can be."""
@@ -33,8 +36,10 @@ CANDIDATES = pl.Schema(
     }
 )
 """Outcomes of which a meter that counts each content once bills something, and where they stand among others."""
-BLOCKED = pl.Schema(dict.fromkeys(CONTENT, pl.String()))
-"""Contents of outcomes that an audit cannot know: nothing is decided about those."""
+_PLACE = ("within_us", "window")
+BLOCKED = pl.Schema({**dict.fromkeys(CONTENT, pl.String()), **dict.fromkeys(_PLACE, pl.Int64())})
+"""Contents and windows in which an outcome may be that an audit leaves alone: there nothing is decided. Without a
+content it may be of any."""
 MARKED = pl.Schema({**_OUTCOME, "meter": pl.String(), "is_decided": pl.Boolean()})
 """Outcomes that do not count for a meter, and those of which that is not decided: they stay as they are."""
 
@@ -54,38 +59,68 @@ def candidates(outcomes: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def blocked(journal: pl.DataFrame, columns: Iterable[str]) -> pl.DataFrame:
-    """Rows of the journal of keys that are left out → BLOCKED: what they may say of these columns."""
-    held = [name for name in columns if name in journal.columns]
-    parts = [
-        journal.select("account", column=pl.lit(name), content=pl.col(name).cast(pl.String)).drop_nulls()
-        for name in held
-    ]
-    return pl.concat([pl.DataFrame(schema=BLOCKED), *parts]).unique()
+def blocked(journal: pl.DataFrame, partial: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
+    """Rows of the journal (KEY, event_time) of keys that are left alone → BLOCKED.
+
+    What such a key bills has a content that one of its rows says, and the time of one of them. `partial` (KEY): those
+    of which a row is removed that may say the content.
+    """
+    timed = journal.select(*KEY, event_us=pl.col("event_time").dt.epoch("us"))
+    if (whole_from := _whole_from_us(pinned)) is not None:
+        timed = timed.filter(pl.col("event_us") >= whole_from)
+    parts = [pl.DataFrame(schema=BLOCKED)]
+    for column, within_us in {(rule.column, rule.within_seconds * SECOND_US) for rule in pinned.once_per}:
+        windows = timed.select(*KEY, within_us=pl.lit(within_us, pl.Int64), window=pl.col("event_us") // within_us)
+        told = pl.col(column) if column in journal.columns else pl.lit(None)
+        contents = journal.select(*KEY, content=told.cast(pl.String)).drop_nulls()
+        unknown = partial.select(*KEY, content=pl.lit(None, pl.String))
+        found = windows.unique().join(pl.concat([contents, unknown]).unique(), on=KEY)
+        parts.append(found.with_columns(column=pl.lit(column)).select(pl.col(n).cast(k) for n, k in BLOCKED.items()))
+    return pl.concat(parts).unique()
+
+
+def of_any_content() -> pl.Expr:
+    """Whether BLOCKED is of each content of its account."""
+    return pl.col("content").is_null()
 
 
 def marked(found: pl.DataFrame, unknown: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
-    """All CANDIDATES of some contents, and of these those that are BLOCKED → MARKED: what is not in it counts."""
+    """All CANDIDATES of some contents, and what is BLOCKED of these → MARKED: what is not in it counts."""
     ordered = found.sort(_ORDER)
-    is_first = pl.int_range(pl.len()).over(_GROUP) == 0
-    hidden = ordered.with_columns(is_first=is_first).join(
-        unknown.with_columns(is_blocked=pl.lit(value=True)), on=CONTENT, how="left"
-    )
-    is_decided = pl.col("is_blocked").is_null() & _is_whole(pinned)
-    judged = hidden.with_columns(is_decided=is_decided)
+    judged = ordered.with_columns(is_first=pl.int_range(pl.len()).over(_GROUP) == 0, is_decided=_is_whole(pinned))
+    is_any = unknown.filter(of_any_content())
+    of_account = [name for name in BLOCKED.names() if name != "content"]
+    for name, rows, of in (("is_blocked", unknown, BLOCKED.names()), ("is_any", is_any, of_account)):
+        named = rows.select(of).unique().with_columns(pl.lit(value=True).alias(name))
+        judged = judged.join(named, on=of, how="left", maintain_order="left")
+    is_decided = pl.col("is_decided") & pl.col("is_blocked").is_null() & pl.col("is_any").is_null()
+    judged = judged.with_columns(is_decided=is_decided)
     return judged.filter(~(pl.col("is_first") & pl.col("is_decided"))).select(MARKED.names())
 
 
 def _is_whole(pinned: Pinned) -> pl.Expr:
-    """Whether all outcomes of a window are known, where rows from before `pinned.since` are removed.
+    """Whether no outcome of a window is of removed rows alone.
 
-    They were received no more than FUTURE before they occurred, and what belongs to them no further than they reach.
+    Rows from before `pinned.since` are removed or left alone; what occurs says so itself, no more than FUTURE before.
     """
-    if pinned.since is None:
-        return pl.lit(value=True)
-    reach = timedelta(microseconds=max(pinned.reach_us(held.first) for held in pinned.history))
-    begins_us = pl.col("window") * pl.col("within_us")
-    return begins_us >= pl.lit(pinned.since + max(reach, pinned.rejoin_within) + FUTURE).dt.epoch("us")
+    whole_from = _whole_from_us(pinned)
+    return pl.lit(value=True) if whole_from is None else pl.col("window") * pl.col("within_us") >= whole_from
+
+
+def _whole_from_us(pinned: Pinned) -> int | None:
+    return None if pinned.since is None else microseconds_of(pinned.since + FUTURE)
+
+
+def unsettled(must: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
+    """Outcomes that each count, and usage that stands → the keys (KEY) that bill by now anything but these outcomes, or
+    another quantity of them than all of it or 0.
+    """
+    is_billed = pl.col("outcome") != Outcome.SUPERSEDED.value
+    names = [*OUTCOME, "outcome"]
+    one, other = (rows.filter(is_billed).select(names) for rows in (must, now))
+    moved = [a.join(b, on=names, how="anti", nulls_equal=True) for a, b in ((one, other), (other, one))]
+    unexplained = _asked(must).join(explained(must, now), on=OUTCOME, how="anti", nulls_equal=True)
+    return pl.concat([rows.select(KEY) for rows in (*moved, unexplained)]).unique()
 
 
 def uncounted(outcomes: pl.DataFrame, now: pl.DataFrame, found: pl.DataFrame | None) -> pl.DataFrame:

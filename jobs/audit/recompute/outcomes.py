@@ -25,7 +25,7 @@ from jobs.audit.recompute.examination import (
 )
 from jobs.audit.recompute.expected import Pinned
 from jobs.audit.recompute.late_contracts import JUDGED_FROM, LaterContracts, judge_late, later_contracts
-from jobs.audit.recompute.once_per import BLOCKED, CANDIDATES, MARKED, marked, of_content
+from jobs.audit.recompute.once_per import BLOCKED, CANDIDATES, MARKED, marked, of_any_content, of_content
 from jobs.audit.recompute.reversals import is_examined
 from jobs.audit.tables.pieces import ROWS_PER_TASK, made_in_tasks, pieces
 from jobs.audit.tables.spill import SHIPPED, as_batches, by_part, shipped
@@ -159,8 +159,10 @@ def _uncounted(rows: DataFrame, nothing: Mapping[str, pl.DataFrame], pinned: Pin
     def of_keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for parts in _by_bucket(batches, nothing):
             found, blocked = contents(parts[_JOURNAL], parts[_USAGE], pinned)
-            bucket = of_content(buckets)
+            bucket, of_any = of_content(buckets), blocked.filter(of_any_content())
             yield from as_batches(shipped({_CANDIDATES: (found, bucket), _BLOCKED: (blocked, bucket)}))
+            for each in range(buckets) if len(of_any) else ():
+                yield from as_batches(shipped({_BLOCKED: (of_any, pl.col("window") * 0 + each)}))
 
     def of_contents(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for parts in _by_bucket(batches, nothing):

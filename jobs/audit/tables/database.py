@@ -31,6 +31,7 @@ from jobs.joins.started import started_config
 from jobs.runtime.effective_rules import EffectiveRules, History
 from jobs.runtime.postgres.address import in_schema, options_of
 from jobs.runtime.postgres.rules_table import stored_history
+from jobs.runtime.stored_config import parse_stored_config
 from jobs.streams import Table
 from metering.vocabulary import Job
 
@@ -218,7 +219,7 @@ def _rules(connection: psycopg.Connection[Any], position: int) -> History:
     if history := stored_history(connection, Job.BILLING.value):
         return history
     row = connection.execute(_CONFIG, [Job.BILLING.value]).fetchone()
-    config = BillingConfig.model_validate(row[0]) if row else BillingConfig()
+    config = parse_stored_config(Job.BILLING.value, BillingConfig, row[0]) if row else BillingConfig()
     return (EffectiveRules(position, config.deciding),)
 
 

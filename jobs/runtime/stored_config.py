@@ -1,0 +1,25 @@
+"""The configuration that a job was started with last, as the database has it: for whoever judges what it has made."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from jobs.runtime.config import JobConfig
+from jobs.runtime.errors import Refused
+
+Config = TypeVar("Config", bound=JobConfig)
+
+
+def parse_stored_config(job: str, kind: type[Config], document: Any) -> Config:
+    """`jobs.config` of a job. Raises Refused for one that another version of Weir has written, and this one refuses."""
+    try:
+        return kind.model_validate(document)
+    except ValidationError as refusal:
+        [first, *_] = refusal.errors()
+        field = ".".join(map(str, first["loc"])) or "all of it"
+        raise Refused(
+            f"{job} was started last with a configuration that this version of Weir does not know ({field}: "
+            f"{first['msg']}): use the version that {job} runs with, or start {job} with this one first"
+        ) from None
