@@ -218,6 +218,24 @@ def test_the_content_of_an_event_is_all_its_elements_in_their_order() -> None:
     assert digest([call(), call()]) != digest([call()])
 
 
+own_ids = st.lists(st.sampled_from([None, "trace-1", "trace-1/1", "trace-1/2", "own"]), min_size=1, max_size=3)
+
+
+@given(own_ids, own_ids, st.booleans())
+def test_events_of_other_requests_are_no_duplicates_of_each_other(
+    first: list[str | None], again: list[str | None], is_read_again: bool
+) -> None:
+    """Also where an element repeats the request id around it, which has no number then."""
+    values = [event([call(request_id=each) for each in ids]) for ids in (first, again)]
+    rows = [judged([value], CONFIG) for value in values]
+    requests = [each["request_id"].to_list() for each in rows]
+    digests = [each["content_digest"][0] for each in rows]
+    if is_read_again:
+        digests = JUDGE.digests(pl.Series(values, dtype=pl.Binary)).to_list()
+    assert first == again or digests[0] != digests[1]
+    assert requests[0] == requests[1] or digests[0] != digests[1]
+
+
 def test_what_is_read_again_has_the_digest_of_the_whole_event() -> None:
     values = [event(TWELVE), event(None, kind="call.v1", model="m"), event([], "t-2"), event(TWELVE[::-1])]
     single = judged([values[1]], CONFIG)["content_digest"][0]
@@ -363,6 +381,10 @@ def test_hints_look_into_each_element() -> None:
     calls = [call(1), {"model": "m", "odd": {"a": 1}}, {"model": "m", "status": "error"}, {"model": "m"}]
     assert unread_fields(event(calls, note=1), several) == "/data/note, /data/calls/1/odd"
     assert unread_fields(event([call()]), several) is None
+    deep = contract_of(contract("/data/trace/calls"), shipped())
+    within = {"calls": [{"input_tokens": 5, "trace": 1}], "note": 1}
+    assert unread_fields(event(None, model="m", trace=within), deep) == "/data/trace/note, /data/trace/calls/0/trace"
+    assert unread_fields(event(None, model="m", trace={"calls": [{"input_tokens": 5}]}), deep) is None
     says = missing_quantities(event(calls), several)
     assert says is not None
     assert says.startswith("element 2 (/data/calls/1): no token field was found")
