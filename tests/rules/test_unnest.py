@@ -18,6 +18,7 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.documents import judged as judged_documents
 from jobs.ingestion.elements import rejected_whole, split
 from jobs.ingestion.judge import Judge
+from jobs.ingestion.stored_contracts import stored_contracts
 from metering.contracts.compatibility import narrowed
 from metering.contracts.schema import ContractRefused, contract_of, contracts_of
 from metering.contracts.shipped import shipped
@@ -346,6 +347,15 @@ def test_a_contract_that_begins_or_ceases_to_unnest_takes_less_than_before() -> 
     assert narrowed(whole, several) == ["its x-weir-unnest is /data/calls, and was nothing"]
     assert narrowed(several, whole) == ["its x-weir-unnest is nothing, and was /data/calls"]
     assert narrowed(several, several) == []
+
+
+def test_an_audit_of_an_earlier_release_can_not_take_a_contract_that_unnested_for_one_of_whole_events() -> None:
+    """It would bill what came once more in elements whole, too. The journal says it in a word that stops it."""
+    documents = CONFIG.deciding["contracts"]
+    assert documents[TRACE]["x-weir-unnest"] == "/data/calls"
+    known = stored_contracts(CONFIG.deciding, {name: name for name in CONFIG.deciding["max_per_event"]})[TRACE]
+    assert known is not None
+    assert known.unnest == ("data", "calls")
 
 
 def test_one_contract_may_build_on_another_and_unnest() -> None:
