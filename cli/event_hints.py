@@ -25,15 +25,15 @@ MIN_LIKENESS = 0.85
 
 def unread_fields(document: bytes, contract: Contract) -> str | None:
     """Pointers of what stands in a valid event and the contract does not read; None where it reads all."""
-    tree = tree_of(
-        [*((name,) for name in (*ENVELOPE, *ENVELOPE_OTHER, TIME_SOURCE)), *(field.path for field in contract.fields)]
-    )
+    fields = [field.path for field in contract.fields]
+    read = [*((name,) for name in (*ENVELOPE, *ENVELOPE_OTHER, TIME_SOURCE)), *fields]
     event = _event(document)
     if contract.unnest is None:
-        found = list(_unread(event, tree, ()))
+        found = list(_unread(event, tree_of(read), ()))
     else:
-        around = list(_unread(without(event, contract.unnest), tree, ()))
-        of_data, elements = tree["data"] or {}, _value(event, contract.unnest) or ()
+        # The objects that the array stands in are read on the way to it.
+        around = _unread(without(event, contract.unnest), tree_of([*read, contract.unnest]), ())
+        of_data, elements = tree_of(fields).get("data") or {}, _value(event, contract.unnest) or ()
         each = (_unread(members, of_data, (*contract.unnest, str(at))) for at, members in enumerate(elements))
         found = [*around, *chain.from_iterable(each)]
     more = [f"and {len(found) - MAX_LISTED} more"] if len(found) > MAX_LISTED else []

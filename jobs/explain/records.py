@@ -82,14 +82,14 @@ class Tables:
         """
         if lsns := self._usage_of(text, period):
             is_whole = len(lsns) <= self.limit
-            named = _with_firsts(self._records_of("request_id", text, period)) if is_whole else ()
+            named = self._with_repeats(self._records_of("request_id", text, period)["lsn"]) if is_whole else ()
             return replace(self._found(lsns[: self.limit], named), usage_found=len(lsns))
         # One column at a time: a comparison with one value is not made text by text. An event's id is no other's
         # request id, so all records are looked through again only where it is its own.
         events = self._records_of("id", text, period)
         if events.is_empty() or text in events["request_id"]:
             events = pl.concat([events, self._records_of("request_id", text, period)])
-        lsns = self._mine_of(self._with_repeats(_with_firsts(events)))
+        lsns = self._mine_of(self._with_repeats(events["lsn"]))
         records = self.journal.by_lsn(lsns[: self._most_records], ("lsn", "received_at"))
         naming = sorted(self._with_parted(self._usage_naming(records)))
         found = self._found(naming[: self.limit], lsns if len(naming) <= self.limit else records["lsn"])
@@ -122,12 +122,13 @@ class Tables:
         candidates = self.journal.between("event_time", first, last)
         rows = candidates.rows(where & family().is_in(list(REQUESTS)), ("lsn", "received_at"))
         listed = rows.sort("lsn").head(self.limit)
-        return self._found(self._usage_naming(listed), listed["lsn"]), len(rows)
+        return self._found(self._usage_naming(listed), self._with_repeats(listed["lsn"])), len(rows)
 
     def _found(self, usage: Iterable[int], records: Iterable[int]) -> Found:
+        """Rows of usage with the records that they name and their repeats, and further `records`."""
         rows = self.of_usage_alone(usage)
-        named = {*rows["request_lsn"].drop_nulls(), *rows["completion_lsn"].drop_nulls(), *records}
-        lsns = self._mine_of(self._with_repeats(named))
+        named = {*rows["request_lsn"].drop_nulls(), *rows["completion_lsn"].drop_nulls()}
+        lsns = self._mine_of({*self._with_repeats(named), *records})
         visible = self._mine(self._records(lsns[: self._most_records]))
         return Found(rows, visible, len(rows), len(visible) if len(lsns) <= self._most_records else len(lsns))
 
@@ -168,18 +169,37 @@ class Tables:
         return lsns | self._usage_naming(self.journal.by_lsn(parts, ("lsn", "received_at"))) if parts else lsns
 
     def _records_of(self, column: str, text: str, period: Period) -> pl.DataFrame:
-        """Records of the period with this text (lsn, first_lsn, account, request_id, received_at)."""
-        columns = ("lsn", "first_lsn", "account", "request_id", "received_at")
+        """Records of the period with this text (lsn, account, request_id, received_at)."""
+        columns = ("lsn", "account", "request_id", "received_at")
         return self._mine(period.files(self.journal).rows(pl.col(column) == text, columns)).filter(period.holds())
 
     def _with_repeats(self, lsns: Iterable[int]) -> set[int]:
-        """The lsns, and those of what was received again: a repeat names the lsn of its first, which comes before."""
-        firsts = set(lsns)
-        if not firsts:
-            return firsts
-        later = self.journal.between("lsn", min(firsts), None)
-        is_repeat = is_among("first_lsn", pl.Series(sorted(firsts), dtype=pl.Int64))
-        return firsts | set(later.rows(is_repeat, ("lsn",))["lsn"])
+        """The lsns of records, of what they repeat, and of what repeats that.
+
+        A repeat names the lsn of its first, which comes before; each of its elements the lsn of the first's first
+        element. An element repeats that with its number, and an event that was taken whole.
+        """
+        journal, columns = self._journal_of_parts
+        asked = _parts(journal.by_lsn(lsns, columns))
+        if asked.is_empty():
+            return set()
+        own = pl.col("event") + pl.max_horizontal(pl.col(COLUMN), 1) - 1
+        firsts = journal.by_lsn({*asked["event"], *asked.select(own).to_series()}, columns)
+        is_repeat = is_among("first_lsn", asked["event"].unique().sort())
+        repeats = journal.between("lsn", asked["event"].min(), None).rows(is_repeat, columns)  # type: ignore[arg-type]
+        found = _parts(pl.concat([firsts, repeats])).join(asked.select("event", of=COLUMN), on="event", how="inner")
+        is_part = (pl.col(COLUMN) == pl.col("of")) | (pl.col(COLUMN) == 0) | (pl.col("of") == 0)
+        return {*asked["lsn"], *found.filter(is_part)["lsn"]}
+
+    @property
+    def _journal_of_parts(self) -> tuple[Files, tuple[str, ...]]:
+        """The journal, and the columns of it that `_parts` takes."""
+        journal = self.journal.with_columns([COLUMN])
+        return (
+            (journal, ("lsn", "first_lsn", COLUMN))
+            if has_elements(journal.schema)
+            else (self.journal, ("lsn", "first_lsn"))
+        )
 
     @property
     def _most_records(self) -> int:
@@ -195,6 +215,11 @@ class Tables:
         return rows if self.whose is None else rows.filter(self.whose)
 
 
-def _with_firsts(records: pl.DataFrame) -> list[int]:
-    """The lsns of records (lsn, first_lsn), and of what they repeat."""
-    return [*records["lsn"], *records["first_lsn"].drop_nulls()]
+def _parts(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of the journal (lsn, first_lsn, and `element` where it has that) → lsn, `event` and `element`.
+
+    `event`: the lsn of the first row of the event, or of the one which that repeats; `element`: 0 of a whole event.
+    """
+    element = (pl.col(COLUMN).fill_null(0) if COLUMN in rows.columns else pl.lit(0, pl.Int32)).alias(COLUMN)
+    own = pl.col("lsn") - pl.max_horizontal(element, 1).cast(pl.Int64) + 1
+    return rows.select("lsn", pl.coalesce("first_lsn", own).alias("event"), element)

@@ -219,7 +219,7 @@ class Judge:
         elements, broken = self._elements(asked, contract, values)
         any_misread = elements["misread"].null_count() < len(elements)
         judged = self._of_contract(elements, contract, any_misread=any_misread)
-        digests = whole_digests(judged.select("content_digest", record="number"))
+        digests = whole_digests(elements.select("record", "has_own_request_id", judged["content_digest"]))
         first = judged.filter(pl.col("reason").is_not_null()).unique("number", keep="first", maintain_order=True)
         for number, reason, violation, element in first.select("number", "reason", "violation", COLUMN).iter_rows():
             assert contract.unnest is not None, "only asked for then"

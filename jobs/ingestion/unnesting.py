@@ -63,10 +63,15 @@ def without(members: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def whole_digests(elements: pl.DataFrame) -> pl.DataFrame:
-    """Elements (record, content_digest; in order) → `record` and 64 bits of all that its event says, in their order."""
-    of_records = elements.group_by("record", maintain_order=True).agg("content_digest")
-    texts = (np.array(each, "<i8").tobytes() for each in of_records["content_digest"].to_list())
-    hashed = b"".join(blake2b(each, digest_size=8).digest() for each in texts)
+    """Elements (record, content_digest, has_own_request_id; in order) → `record` and 64 bits of all its event says.
+
+    An element that repeats the request id around it is of that request, and without it of one with its number.
+    """
+    of_records = elements.group_by("record", maintain_order=True).agg("content_digest", "has_own_request_id")
+    hashed = b"".join(
+        blake2b(np.array(digests, "<i8").tobytes() + bytes(has_own), digest_size=8).digest()
+        for digests, has_own in of_records.select("content_digest", "has_own_request_id").iter_rows()
+    )
     return of_records.select("record", pl.Series("content_digest", np.frombuffer(hashed, "<i8"), pl.Int64))
 
 

@@ -26,7 +26,13 @@ from jobs.audit.recompute.examination import (
     journal_read,
 )
 from jobs.audit.recompute.expected import OUTCOME, Pinned, recompute
-from jobs.audit.recompute.late_contracts import JUDGED_FROM, judge_late, later_contracts
+from jobs.audit.recompute.late_contracts import (
+    JUDGED_FROM,
+    READ_OF_JUDGED,
+    judge_late,
+    later_contracts,
+    sent_again,
+)
 from jobs.audit.recompute.once_per import marked
 from jobs.audit.recompute.reversals import REVERSAL, is_examined
 from jobs.audit.tables.append import AUDIT
@@ -107,11 +113,13 @@ def _contracted(tables: Tables, live: Pinned, supposed: Pinned, concerns: pc.Exp
     later, journal = later_contracts(tables.journal, live), tables.journal.to_pyarrow_dataset()
     names = [name for name in journal_read(supposed) if name in journal.schema.names]
     is_late = concerns & pc.field("type").isin(later.types) if later else pc.scalar(False)
-    stored = {*names, *JUDGED_FROM, "disposition", "family"} & set(journal.schema.names)
+    stored = {*names, *JUDGED_FROM, *READ_OF_JUDGED} & set(journal.schema.names)
     rows = pl.DataFrame(journal.to_table(columns=sorted(stored), filter=is_late))
     if not later:
         return judge_late(rows.select(names), late=True)
-    return judge_late(later.takes(rows.filter(later.wanted.is_wanted(rows)), names), late=True)
+    unknown = rows.filter(later.wanted.is_wanted(rows))
+    events = judge_late(later.judged(rows), late=False), judge_late(later.taken(unknown), late=True)
+    return judge_late(later.takes(unknown, names), sent_again(pl.concat(events)), late=True)
 
 
 def _part(parts: int) -> pl.Expr:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shutil import copytree
@@ -26,7 +28,7 @@ from metering.contracts.model import Contract
 from metering.contracts.schema import contract_of
 from metering.contracts.shipped import shipped
 from tests.clocks import HandClock
-from tests.simulation.applications import simulated
+from tests.simulation.applications import JOBS, simulated
 from tests.simulation.audits import audit
 from tests.simulation.calls import Fault
 from tests.simulation.declared import CONTRACTS, OTHER, OTHER_TYPE
@@ -244,3 +246,128 @@ def metered(world: World, *steps: Step) -> None:
         world.beat()
         for name in ("ingestion", "joins"):
             world.run(name, ENOUGH_CALLS, Fault.FREEZE)
+
+
+CALLS = [{"model": "fast", "input_tokens": tokens, "output_tokens": 0} for tokens in (10, 20, 30)]
+UNNESTING = {**OTHER, "x-weir-unnest": "/data/calls"}
+RENAMED = {
+    "$id": OTHER_TYPE,
+    "x-weir-family": "both",
+    "properties": {
+        "data": {
+            "required": ["call"],
+            "properties": {
+                "call": {"type": "string", "x-weir-column": "request_id"},
+                "model": {"type": "string", "x-weir-column": "model"},
+                "status": {"enum": ["completed", "cancelled", "error"], "x-weir-column": "status"},
+                "input_tokens": {"type": "integer", "minimum": 0, "x-weir-column": "input_tokens"},
+                "output_tokens": {"type": "integer", "minimum": 0, "x-weir-column": "output_tokens"},
+            },
+        }
+    },
+}
+"""It reads the request id elsewhere."""
+
+
+@dataclass(frozen=True)
+class Again:
+    """An event that came before its type had a contract is sent again under the contract `then`, with these calls."""
+
+    then: Row
+    calls: list[Row]
+    billed: dict[str, int]
+    """Input tokens by request."""
+
+    def do(self, world: World, audited: str = "never") -> None:
+        """`audited`: under which contract somebody starts the audit."""
+        around: Row = {"model": "fast", "status": "completed", "input_tokens": 60}
+        sent, alone = (
+            json.loads(world.event(OTHER_TYPE, "a0", 10, request_id=f"r{n}", call=f"call-{n}", **around))
+            for n in (1, 2)
+        )
+        metered(world, Raw({**sent, "data": {**sent["data"], "calls": CALLS}}), Raw(alone))
+        for step, contract in (("whole", OTHER), ("then", self.then)):
+            world.end()
+            metered(world, Configure("ingestion", "contracts", (*CONTRACTS, contract)), Send(0, "usage", 0, 9, 0, 1))
+            if audited in (step, "always"):
+                audit(str(world.tables), world.clock.now())
+        metered(world, Raw({**sent, "data": {**sent["data"], "calls": self.calls}}))
+
+
+OF_CALLS = {f"r1/{number}": 10 * number for number in (1, 2, 3)}
+AGAIN = {
+    "in elements": Again(UNNESTING, CALLS, OF_CALLS),
+    "in elements, with one more": Again(UNNESTING, [*CALLS, {"request_id": "own"}], {**OF_CALLS, "own": 60}),
+    "with another request id": Again(RENAMED, CALLS, {"call-1": 60}),
+}
+
+
+@pytest.fixture
+def judging_as_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The judge of histories knows neither arrays nor request ids elsewhere."""
+    job: Any = JOBS["ingestion"]
+    monkeypatch.setitem(JOBS, "ingestion", replace(job, build=_as_shipped, judge=_shipped_judge))
+
+
+@pytest.mark.usefixtures("judging_as_shipped")
+@pytest.mark.parametrize("audited", ["never", "whole", "always"])
+@pytest.mark.parametrize("again", AGAIN)
+def test_an_event_that_is_sent_again_as_other_requests_is_billed_once_whenever_the_audit_is(
+    tmp_path: Path, again: str, audited: str
+) -> None:
+    """Ingestion lets it pass once more, because nobody had been billed for it."""
+    with quick_database(tmp_path / "postgres") as url:
+        world = World(tmp_path, emptied(url), 0, 1)
+        world._is_settling = True
+        with simulated(world.kafka, world.clock, world.most_few_rows, queries_rest=world.queries_rest):
+            AGAIN[again].do(world, audited)
+            faults = [found.faults for _ in range(2) if (found := audit(str(world.tables), world.clock.now()))]
+            rows = world.rows(Table.USAGE).values()
+            world.close()
+    assert faults == [[], []]
+    assert standing(rows) == {**AGAIN[again].billed, "r2": 60, "r9": 1}, "what was not sent again stays billed"
+
+
+@pytest.mark.usefixtures("judging_as_shipped")
+def test_executors_find_an_event_that_was_sent_again_as_other_requests(spark: SparkSession, tmp_path: Path) -> None:
+    with quick_database(tmp_path / "postgres") as url:
+        world = World(tmp_path, database := emptied(url), 0, 1)
+        world._is_settling = True
+        with simulated(world.kafka, world.clock, world.most_few_rows, queries_rest=world.queries_rest):
+            AGAIN["in elements"].do(world)
+            world.close()
+        tables = str(world.tables)
+        with pytest.raises(NotBilledError):
+            list(Audit(spark, tables, database, HandClock(NOW), wait_seconds=0).run())
+    rows = DeltaTable(f"{tables}/{Table.USAGE}").to_pyarrow_table().to_pylist()
+    assert standing(rows) == {**OF_CALLS, "r2": 60, "r9": 1}
+
+
+def _shipped_judge(config: IngestionConfig) -> Callable[[Any], Any]:
+    return config.judge().judge
+
+
+def _as_shipped(records: Any, config: IngestionConfig, _folder: Path | None) -> Any:
+    return records.then(_shipped_judge(config))
+
+
+@dataclass(frozen=True)
+class Raw:
+    """Somebody sends this event."""
+
+    event: Row
+
+    def do(self, world: World) -> str:
+        """Append it."""
+        world.send(0, json.dumps(self.event).encode(), 0)
+        return ""
+
+
+def standing(rows: Iterable[Row]) -> dict[str, int]:
+    """Input tokens by request, of all that is billed."""
+    found: Counter[str] = Counter()
+    for row in rows:
+        for entry in row["meters"]:
+            if entry["meter"] == "input_tokens":
+                found[row["request_id"]] += row["sign"] * int(entry["quantity"] or 0)
+    return {request_id: tokens for request_id, tokens in found.items() if tokens}

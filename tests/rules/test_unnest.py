@@ -18,6 +18,7 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.documents import judged as judged_documents
 from jobs.ingestion.elements import rejected_whole, split
 from jobs.ingestion.judge import Judge
+from jobs.ingestion.stored_contracts import stored_contracts
 from metering.contracts.compatibility import narrowed
 from metering.contracts.schema import ContractRefused, contract_of, contracts_of
 from metering.contracts.shipped import shipped
@@ -218,6 +219,24 @@ def test_the_content_of_an_event_is_all_its_elements_in_their_order() -> None:
     assert digest([call(), call()]) != digest([call()])
 
 
+own_ids = st.lists(st.sampled_from([None, "trace-1", "trace-1/1", "trace-1/2", "own"]), min_size=1, max_size=3)
+
+
+@given(own_ids, own_ids, st.booleans())
+def test_events_of_other_requests_are_no_duplicates_of_each_other(
+    first: list[str | None], again: list[str | None], is_read_again: bool
+) -> None:
+    """Also where an element repeats the request id around it, which has no number then."""
+    values = [event([call(request_id=each) for each in ids]) for ids in (first, again)]
+    rows = [judged([value], CONFIG) for value in values]
+    requests = [each["request_id"].to_list() for each in rows]
+    digests = [each["content_digest"][0] for each in rows]
+    if is_read_again:
+        digests = JUDGE.digests(pl.Series(values, dtype=pl.Binary)).to_list()
+    assert first == again or digests[0] != digests[1]
+    assert requests[0] == requests[1] or digests[0] != digests[1]
+
+
 def test_what_is_read_again_has_the_digest_of_the_whole_event() -> None:
     values = [event(TWELVE), event(None, kind="call.v1", model="m"), event([], "t-2"), event(TWELVE[::-1])]
     single = judged([values[1]], CONFIG)["content_digest"][0]
@@ -330,6 +349,15 @@ def test_a_contract_that_begins_or_ceases_to_unnest_takes_less_than_before() -> 
     assert narrowed(several, several) == []
 
 
+def test_an_audit_of_an_earlier_release_can_not_take_a_contract_that_unnested_for_one_of_whole_events() -> None:
+    """It would bill what came once more in elements whole, too. The journal says it in a word that stops it."""
+    documents = CONFIG.deciding["contracts"]
+    assert documents[TRACE]["x-weir-unnest"] == "/data/calls"
+    known = stored_contracts(CONFIG.deciding, {name: name for name in CONFIG.deciding["max_per_event"]})[TRACE]
+    assert known is not None
+    assert known.unnest == ("data", "calls")
+
+
 def test_one_contract_may_build_on_another_and_unnest() -> None:
     own = {"$id": TRACE, "x-weir-unnest": "/data/calls", "allOf": [{"$ref": "weir:ai.inference.usage.v1"}]}
     judge = Judge(contracts_of([own], shipped()))
@@ -363,6 +391,10 @@ def test_hints_look_into_each_element() -> None:
     calls = [call(1), {"model": "m", "odd": {"a": 1}}, {"model": "m", "status": "error"}, {"model": "m"}]
     assert unread_fields(event(calls, note=1), several) == "/data/note, /data/calls/1/odd"
     assert unread_fields(event([call()]), several) is None
+    deep = contract_of(contract("/data/trace/calls"), shipped())
+    within = {"calls": [{"input_tokens": 5, "trace": 1}], "note": 1}
+    assert unread_fields(event(None, model="m", trace=within), deep) == "/data/trace/note, /data/trace/calls/0/trace"
+    assert unread_fields(event(None, model="m", trace={"calls": [{"input_tokens": 5}]}), deep) is None
     says = missing_quantities(event(calls), several)
     assert says is not None
     assert says.startswith("element 2 (/data/calls/1): no token field was found")

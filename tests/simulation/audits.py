@@ -20,7 +20,13 @@ from jobs.audit.compare.journal_versions import wrong_versions
 from jobs.audit.recompute.basis import EVERYTHING, Scope, first_log_date, pin
 from jobs.audit.recompute.examination import SUM, USAGE_READ, as_table, examine, journal_read
 from jobs.audit.recompute.expected import Pinned
-from jobs.audit.recompute.late_contracts import JUDGED_FROM, judge_late, later_contracts
+from jobs.audit.recompute.late_contracts import (
+    JUDGED_FROM,
+    READ_OF_JUDGED,
+    judge_late,
+    later_contracts,
+    sent_again,
+)
 from jobs.audit.recompute.reversals import is_examined
 from jobs.audit.tables.append import append
 from jobs.audit.tables.database import stored
@@ -56,12 +62,16 @@ def audit(
     tables_of = {Table.JOURNAL: journal, Table.USAGE: usage}
     held = {name: retained_rows(table) for name, table in tables_of.items()}
     pinned = pin(usage, held.values(), tables, present, Scope(most_rows=most_rows))
-    rows = _rows(journal, (*journal_read(pinned), *JUDGED_FROM, "disposition")).filter(pl.col("lsn") < pinned.position)
+    rows = _rows(journal, (*journal_read(pinned), *JUDGED_FROM, *READ_OF_JUDGED)).filter(
+        pl.col("lsn") < pinned.position
+    )
     concerned = judge_late(rows.filter(is_examined()), late=False)
     if later := later_contracts(journal, pinned):
         unknown = rows.filter(later.wanted.is_wanted(rows))
         read = [name for name in journal_read(pinned) if name in rows.columns]
-        concerned = pl.concat([concerned, judge_late(later.takes(unknown, read), late=True)], how="diagonal")
+        both = (judge_late(later.judged(rows), late=False), judge_late(later.taken(unknown), late=True))
+        taken = judge_late(later.takes(unknown, read), sent_again(pl.concat(both)), late=True)
+        concerned = pl.concat([concerned, taken], how="diagonal")
     found = examine(concerned, _rows(usage, USAGE_READ), pinned)
     (stream,) = found.filter(pl.col("kind") == SUM)["corrections"]
     corrections = as_table(stream)

@@ -16,7 +16,16 @@ import pyarrow as pa
 
 from jobs.audit.compare.differences import COMPARED, as_differences, beside, differs
 from jobs.audit.recompute import once_per
-from jobs.audit.recompute.expected import IS_CONTRACTED, OUTCOME, PARTS, Pinned, decided, expected_usage, with_timeouts
+from jobs.audit.recompute.expected import (
+    IS_CONTRACTED,
+    IS_SENT_AGAIN,
+    OUTCOME,
+    PARTS,
+    Pinned,
+    decided,
+    expected_usage,
+    with_timeouts,
+)
 from jobs.audit.recompute.late_versions import priced_later
 from jobs.audit.recompute.rejoins import Pair, may_rejoin, rejoin_outcomes
 from jobs.audit.recompute.restatements import pairs_in_reach, ranked_keys, restate, with_groups
@@ -65,13 +74,15 @@ def suspects(carried: pl.DataFrame, expected: pl.DataFrame, standing: Standing, 
 
 
 def repeats(carried: pl.DataFrame) -> pl.DataFrame:
-    """Rows (lsn, family, KEY, identity, IS_CONTRACTED) of the journal → those whose event was accepted before.
+    """Rows (lsn, family, KEY, identity, IS_CONTRACTED, IS_SENT_AGAIN) of the journal → those whose event was accepted
+    before.
 
     That is the same identity of the same family, and the same request: a request and its completion repeat each other
-    never. What was judged when it came stands before what was judged later.
+    never. What was judged when it came stands before what was judged later, also as other requests (IS_SENT_AGAIN).
     """
     known = carried.filter(pl.col("identity").is_not_null()).sort(IS_CONTRACTED, "lsn")
-    return known.filter(pl.col("lsn") != pl.col("lsn").first().over(*KEY, "identity", "family"))
+    is_first = pl.col("lsn") == pl.col("lsn").first().over(*KEY, "identity", "family")
+    return known.filter(~is_first | pl.col(IS_SENT_AGAIN))
 
 
 def corrections(

@@ -11,7 +11,7 @@ import pyarrow as pa
 from jobs.audit.compare.differences import DIFFERENCES, differences, net, standing
 from jobs.audit.compare.prices import wrong_prices
 from jobs.audit.recompute.corrections import Standing, as_rows, corrections, each_counted, repeats, suspects
-from jobs.audit.recompute.expected import EXPECTED, IS_CONTRACTED, OUTCOME, PARTS, Pinned, recompute
+from jobs.audit.recompute.expected import EXPECTED, IS_CONTRACTED, IS_SENT_AGAIN, OUTCOME, PARTS, Pinned, recompute
 from jobs.audit.recompute.once_per import blocked, candidates, marked
 from jobs.audit.recompute.restatements import REPORT
 from jobs.audit.recompute.reversals import REVERSAL, without_reversals
@@ -57,7 +57,8 @@ def examine(
     """Accepted requests, completions and reversals below the position (`journal_read`), usage (USAGE_READ) →
     EXAMINATION.
 
-    Rows of the journal that are IS_CONTRACTED the stream has not judged; without that column all are as it has them.
+    Rows of the journal that are IS_CONTRACTED the stream has not judged, and those that are IS_SENT_AGAIN are billed as
+    other requests; without these columns all are as it has them.
     A column that a table has not got yet is null. Keys with a row from before `pinned.since` or
     `pinned.known_from` are left out, and those of which all that occurred is from `pinned.until` on. So are those whose
     usage tells of a row of the journal that is not read. Of those from `pinned.priced_since` on only prices change.
@@ -135,8 +136,8 @@ class _Read:
 def _read(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned, first: pl.DataFrame | None) -> _Read:
     kinds = {column_of(name): kind for name, kind in pinned.schema.items()}
     kinds |= {"identity": pl.Binary(), "usage_source": pl.String(), **REVERSAL}
-    if IS_CONTRACTED not in journal.columns:
-        journal = journal.with_columns(pl.lit(value=False).alias(IS_CONTRACTED))
+    unsaid = {IS_CONTRACTED, IS_SENT_AGAIN}.difference(journal.columns)
+    journal = journal.with_columns(pl.lit(value=False).alias(name) for name in unsaid)
     absent = [pl.lit(None, kinds.get(name)).alias(name) for name in journal_read(pinned) if name not in journal.columns]
     every = journal.with_columns(absent).with_columns(family())
     # A decision about a straggler is no outcome.

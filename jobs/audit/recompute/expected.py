@@ -46,6 +46,8 @@ CONTENTS_KIND = pl.List(
 REJOIN_WITHIN = timedelta(days=35)
 IS_CONTRACTED = "is_contracted"
 """Whether the contract of a row's type came after the row (`late_contracts.py`)."""
+IS_SENT_AGAIN = "is_sent_again"
+"""Whether such a row's event came again, and is billed as other requests (`late_contracts.sent_again`)."""
 MAX_ROWS = 250_000
 """How many rows are corrected at once. They pass through the driver, 625 bytes each; Spark gives it at most a GiB."""
 _NEXT = 2**63 - 1

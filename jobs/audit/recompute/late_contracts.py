@@ -15,21 +15,28 @@ import polars as pl
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from jobs.audit.recompute.expected import IS_CONTRACTED, Pinned
+from jobs.audit.recompute.expected import IS_CONTRACTED, IS_SENT_AGAIN, Pinned
 from jobs.audit.tables.pieces import Wanted
+from jobs.ingestion.conformance import REQUEST_ID
 from jobs.ingestion.conventions import Convention
 from jobs.ingestion.conventions import stored_conventions as conventions_kept
 from jobs.ingestion.judge import LOG_APPEND_TIME, Judge
 from jobs.ingestion.stored_contracts import stored_contracts
 from jobs.runtime.effective_rules import EffectiveRules, Rules, read_history, rules_at
+from jobs.runtime.elements import is_record
 from jobs.runtime.families import family
 from jobs.runtime.kafka.marks import MARKS
 from jobs.runtime.meters import conditions_stored, once_stored, restored
 from metering.contracts.model import Contract
-from metering.vocabulary import BILLABLE, Disposition
+from metering.contracts.unnest import COLUMN
+from metering.vocabulary import BILLABLE, Disposition, Family
 
-JUDGED_FROM = ("lsn", "topic", "partition", "offset", "key", "value", "type")
+JUDGED_FROM = ("lsn", "topic", "partition", "offset", "received_at", "key", "value", "type")
 """What is read of a row to judge it, beside what was known of it when it came."""
+EVENT = ("lsn", "type", "identity", "occurred_at")
+"""What is read of a row to know its event again where a contract makes another request of it."""
+READ_OF_JUDGED = (*EVENT, "disposition", "family", COLUMN)
+"""What is read of all rows to find the events (EVENT) that `LaterContracts.judged` gives."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,15 @@ class LaterContracts:
     def types(self) -> list[str]:
         """Of which events."""
         return sorted({name for later in self.later for name in later.contracts})
+
+    @property
+    def types_of_other_requests(self) -> list[str]:
+        """Of which an event, sent again under another of the contracts, is of another request."""
+        found: dict[str, set[Any]] = {}
+        for later in self.later:
+            for name, contract in later.contracts.items():
+                found.setdefault(name, set()).add(_request_of(contract))
+        return sorted(name for name, each in found.items() if len(each) > 1)
 
     @property
     def before(self) -> int:
@@ -99,6 +115,34 @@ class LaterContracts:
             found.append(known.join(taken.select("lsn", *fields), on="lsn", how="inner").select(names).cast(kinds))
             remaining = remaining.join(taken.select("lsn"), on="lsn", how="anti")
         return pl.concat(found)
+
+    def judged(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows of the journal (READ_OF_JUDGED) → those (EVENT) of `types_of_other_requests` that a contract took when
+        they came. Of an event with elements the first stands for all: it has the identity of the event.
+        """
+        is_billed = (pl.col("disposition") == Disposition.ACCEPTED.value) & family().is_in(list(BILLABLE))
+        is_asked = pl.col("type").is_in(self.types_of_other_requests)
+        return rows.filter(is_billed & is_asked & is_record(rows.schema)).select(EVENT)
+
+    def taken(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows of the journal without a family (JUDGED_FROM, EVENT) → those (EVENT) of the same types that one
+        takes now.
+        """
+        is_asked = pl.col("type").is_in(self.types_of_other_requests)
+        return self.takes(rows.filter(is_asked), EVENT)
+
+
+def sent_again(events: pl.DataFrame) -> pl.Series:
+    """Events (EVENT, IS_CONTRACTED) → the lsns of those that a later contract took, and that another stands for.
+
+    That is the same event of the same type and day (UTC), as ingestion finds repeats that are not of the last hour.
+    What was judged when it came stands before what was judged later; ingestion lets it pass, because nobody had been
+    billed for the first. Which request it is of says nothing: a contract that begins to unnest makes others of it.
+    """
+    event = ("type", "identity", pl.col("occurred_at").dt.date())
+    known = events.filter(pl.col("identity").is_not_null()).sort(IS_CONTRACTED, "lsn")
+    is_again = pl.col(IS_CONTRACTED) & (pl.col("lsn") != pl.col("lsn").first().over(event))
+    return known.filter(is_again)["lsn"].sort()
 
 
 def later_contracts(journal: DeltaTable, pinned: Pinned) -> LaterContracts:
@@ -157,9 +201,16 @@ def _asked(rules: Rules) -> tuple[Any, Any]:
     return rules.get("where", {}), rules.get("once_per", {})
 
 
-def judge_late(rows: pl.DataFrame, *, late: bool) -> pl.DataFrame:
-    """Rows with IS_CONTRACTED."""
-    return rows.with_columns(pl.lit(late).alias(IS_CONTRACTED))
+def judge_late(rows: pl.DataFrame, again: pl.Series | None = None, *, late: bool) -> pl.DataFrame:
+    """Rows with IS_CONTRACTED and IS_SENT_AGAIN; `again`: the lsns of `sent_again`."""
+    is_again = pl.lit(value=False) if again is None else pl.col("lsn").is_in(again.implode())
+    return rows.with_columns(pl.lit(late).alias(IS_CONTRACTED), is_again.alias(IS_SENT_AGAIN))
+
+
+def _request_of(contract: Contract) -> tuple[Any, ...]:
+    """What of a contract decides which request, or requests, an event is of."""
+    paths = [field.path for field in contract.fields if field.column == REQUEST_ID]
+    return contract.unnest, contract.family is Family.QUANTITY, *paths
 
 
 def _as_records(rows: pl.DataFrame) -> pa.Table:

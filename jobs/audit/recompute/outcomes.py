@@ -24,7 +24,15 @@ from jobs.audit.recompute.examination import (
     examine as examined,
 )
 from jobs.audit.recompute.expected import Pinned
-from jobs.audit.recompute.late_contracts import JUDGED_FROM, LaterContracts, judge_late, later_contracts
+from jobs.audit.recompute.late_contracts import (
+    EVENT,
+    JUDGED_FROM,
+    READ_OF_JUDGED,
+    LaterContracts,
+    judge_late,
+    later_contracts,
+    sent_again,
+)
 from jobs.audit.recompute.once_per import BLOCKED, CANDIDATES, MARKED, marked, of_any_content, of_content
 from jobs.audit.recompute.reversals import is_examined
 from jobs.audit.tables.pieces import ROWS_PER_TASK, made_in_tasks, pieces
@@ -38,6 +46,7 @@ ROWS_PER_BUCKET = 100_000
 _ARROW = arrow(EXAMINATION)
 _JOURNAL, _USAGE, _UNCOUNTED = "journal", "usage", "uncounted"
 _CANDIDATES, _BLOCKED = "candidates", "blocked"
+_EVENTS = "events"
 _OF_CONTENTS = {_UNCOUNTED: MARKED, _CANDIDATES: CANDIDATES, _BLOCKED: BLOCKED}
 
 
@@ -80,6 +89,7 @@ def outcomes(
     usage = pieces(versions.usage, USAGE_READ, versions.since)
     buckets = 1 + journal.rows // rows_per_bucket
     later = later_contracts(versions.journal, pinned)
+    again = _sent_again(versions, later, pinned, buckets)
     nothing = {
         _JOURNAL: pl.DataFrame(journal.schema.empty_table()),
         _USAGE: pl.DataFrame(usage.schema.empty_table()),
@@ -97,7 +107,7 @@ def outcomes(
 
     def of_unknown(rows: pa.Table) -> list[pa.RecordBatch]:
         read = pl.DataFrame(rows).filter(pl.col("lsn") < pinned.position)
-        return ship(_JOURNAL, judge_late(later.takes(read, journal.schema.names), late=True))
+        return ship(_JOURNAL, judge_late(later.takes(read, journal.schema.names), again, late=True))
 
     def of_usage(rows: pa.Table) -> list[pa.RecordBatch]:
         return ship(_USAGE, pl.DataFrame(rows))
@@ -171,6 +181,38 @@ def _uncounted(rows: DataFrame, nothing: Mapping[str, pl.DataFrame], pinned: Pin
 
     kind = spark_schema(SHIPPED)
     return _grouped(rows.mapInArrow(of_keys, kind), buckets).mapInArrow(of_contents, kind)
+
+
+def _sent_again(versions: Versions, later: LaterContracts, pinned: Pinned, buckets: int) -> pl.Series:
+    """`late_contracts.sent_again` of the journal below the pinned position.
+
+    An event meets itself by its identity, because its requests are in several buckets.
+    """
+    nothing = pl.Series(dtype=pl.Int64)
+    if not later.types_of_other_requests:
+        return nothing
+    bucket = (pl.col("identity").hash(0) % buckets).cast(pl.Int64)
+
+    def ship(events: pl.DataFrame, *, late: bool) -> list[pa.RecordBatch]:
+        known = judge_late(events.filter(pl.col("identity").is_not_null()), late=late)
+        return as_batches(shipped({_EVENTS: (known, bucket)}))
+
+    def of_journal(rows: pa.Table) -> list[pa.RecordBatch]:
+        return ship(later.judged(_with_family(rows).filter(pl.col("lsn") < pinned.position)), late=False)
+
+    def of_unknown(rows: pa.Table) -> list[pa.RecordBatch]:
+        return ship(later.taken(pl.DataFrame(rows).filter(pl.col("lsn") < pinned.position)), late=True)
+
+    def meet(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for parts in _by_bucket(batches, {}):
+            yield from pl.DataFrame({"lsn": sent_again(parts[_EVENTS])}).to_arrow().to_batches()
+
+    spark, kind = versions.spark, spark_schema(SHIPPED)
+    judged = pieces(versions.journal, READ_OF_JUDGED, versions.since, pinned.position)
+    read = (*EVENT, *JUDGED_FROM, "family", "disposition")
+    unknown = pieces(versions.journal, read, versions.since, later.before, wanted=later.wanted)
+    events = made_in_tasks(spark, judged, of_journal, kind).union(made_in_tasks(spark, unknown, of_unknown, kind))
+    return pl.concat([nothing, pl.DataFrame(_grouped(events, buckets).mapInArrow(meet, "lsn long").toArrow())["lsn"]])
 
 
 def _grouped(made: DataFrame, buckets: int) -> DataFrame:
