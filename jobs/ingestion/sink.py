@@ -95,7 +95,7 @@ class JournalSink:
         self._isolated.settle(self._events.positions(), lambda places: skipped_in(self._writer.table, events, places))
         look = RawScan(where.kafka, admin, self._events.topic)
         self._isolated_changes = IsolatedChanges(owner, catalog, self._writer.table)
-        self._record_bytes = average_record_bytes(
+        self._record_bytes = self._batch_bytes_per_record = average_record_bytes(
             look, self._events.positions(), config.max_record_bytes, self._judge.element_bytes
         )
         interval = timedelta(seconds=config.heartbeat_interval_seconds)
@@ -161,7 +161,7 @@ class JournalSink:
         self._isolated_changes.journalled(catalog)
         self._learn(records_of_batch, frontier)
         bookkept = self._bookkeeping.take(records_of_batch, self._writer.next_lsn, frontier)
-        self._record_bytes = _mean_bytes(new, elements) or self._record_bytes
+        self._measure(new, elements)
         self._residual = self._unaccounted()
         self._pace.take(records_of_batch)
         counts = _counts(records_of_batch, self._events.absent_in_last_take, self._config.clocks.device)
@@ -247,6 +247,12 @@ class JournalSink:
         firsts = self._identities.values(lsns)
         return firsts.select(pl.col("lsn").alias("first_lsn"), first_digest=self._judge.digests(firsts["value"]))
 
+    def _measure(self, records: pl.DataFrame, elements: Elements) -> None:
+        if len(records):
+            of_elements = max(ELEMENT_BYTES * len(elements), int(elements.others.estimated_size()))
+            self._record_bytes = max(1, int(records.select(sizes().mean()).item()))
+            self._batch_bytes_per_record = self._record_bytes + of_elements // len(records)
+
     def _learn(self, rows: pl.DataFrame, frontier: datetime | None) -> None:
         has_contract = pl.col("identity").is_not_null() & pl.col("family").is_not_null()
         accepted = rows.filter((pl.col("disposition") == Disposition.ACCEPTED) & has_contract)
@@ -268,6 +274,10 @@ class JournalSink:
     def record_bytes(self) -> int:
         """Mean size of the records read last."""
         return self._record_bytes
+
+    def batch_bytes_per_record(self) -> int:
+        """The same with the further elements of their events."""
+        return self._batch_bytes_per_record
 
     def frontier(self) -> datetime | None:
         """F of the journal."""
@@ -291,12 +301,6 @@ class JournalSink:
         metrics.IDLE.set(0.0)
         self._heartbeat.close()
         self._catalog.close()
-
-
-def _mean_bytes(records: pl.DataFrame, elements: Elements) -> int:
-    """How many bytes each record takes at least while its batch is made; 0 where there is none."""
-    of_elements = max(ELEMENT_BYTES * len(elements), int(elements.others.estimated_size()))
-    return (int(records.select(sizes().sum()).item()) + of_elements) // max(1, len(records))
 
 
 def journal_rows(rows: pl.DataFrame, schema: pa.Schema, frontier: datetime | None, logged_at: datetime) -> pa.Table:
