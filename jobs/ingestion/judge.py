@@ -22,7 +22,7 @@ from jobs.ingestion.reading import MAX_BLOCK_BYTES, Reader
 from jobs.ingestion.receptions import mark_texts
 from jobs.ingestion.replays import text_of
 from jobs.ingestion.source_patterns import is_listed
-from jobs.ingestion.unnesting import whole_digests
+from jobs.ingestion.unnesting import ELEMENT_BYTES, whole_digests
 from jobs.ingestion.unreadable import judged_in_parts
 from jobs.ingestion.violations import Rule, violations
 from jobs.runtime.elements import FIELD as ELEMENT
@@ -39,6 +39,9 @@ LOG_APPEND_TIME = 1
 """Kafka's `timestampType` of a record that the broker stamped."""
 FIRST_STORABLE_US, END_STORABLE_US = 0, 32_503_680_000_000_000
 """1970 and 3000: instants from, and before, which Arrow, Parquet, Postgres and Python all hold; others are null."""
+
+MAX_ROWS_AT_ONCE = 50_000
+"""4 MB of records may become a million rows: elements of arrays."""
 
 OF_PLACE = (
     "topic",
@@ -135,14 +138,35 @@ class Judge:
         """Events of a contract with `content_digest`, which is of all elements where it has such."""
         if contract is None or contract.unnest is None:
             return events.with_columns(contents(events, contract))
-        elements, _ = self._elements(events, contract, values)
-        digests = whole_digests(elements.with_columns(contents(elements, contract)))
+        parts = [
+            whole_digests(part.with_columns(contents(part, contract)))
+            for part, _ in self._elements(events, contract, values)
+        ]
+        digests = pl.concat(parts)
         return events.join(digests, left_on="number", right_on="record", how="left", maintain_order="left")
 
     def judge(self, records: pa.RecordBatch | pa.Table) -> pa.Table:
         """Records (looked_records.RECORDS) → `schema`, in their order, and elements in that of their array."""
+        return pa.concat_tables(self.judge_some_at_once(records))
+
+    def judge_some_at_once(self, records: pa.RecordBatch | pa.Table) -> Iterator[pa.Table]:
+        """The same, in tables of about MAX_ROWS_AT_ONCE rows where events have elements; at least one."""
         frame = pl.DataFrame(records)
-        return pa.concat_tables(judged_in_parts(frame, self._judge_at_once, self._unreadable, self._check))
+        for part in self._parts(frame) if self._has_elements else [frame]:
+            yield from judged_in_parts(part, self._judge_at_once, self._unreadable, self._check)
+
+    def element_bytes(self, value: bytes) -> int:
+        """What the elements of a record take at most, but the first and their texts; 0 where no contract has any."""
+        rows = self._reader.max_rows(pl.Series([value], dtype=pl.Binary)).item() if self._has_elements else 1
+        return ELEMENT_BYTES * (rows - 1)
+
+    def _parts(self, records: pl.DataFrame) -> Iterator[pl.DataFrame]:
+        rows = self._reader.max_rows(self._values(records))
+        runs = (rows.cum_sum() // MAX_ROWS_AT_ONCE).rle().struct.unnest()["len"]
+        start = 0
+        for length in runs if len(runs) else [0]:
+            yield records.slice(start, length)
+            start += length
 
     def _judge_at_once(self, records: pl.DataFrame) -> pa.Table:
         return self._judged(records, self._reader.read(self._values(records)))
@@ -202,10 +226,10 @@ class Judge:
             return self._columns(records, pl.concat(judged, how="diagonal").sort("number"))
         judged.append(pl.DataFrame(schema={COLUMN: KIND}))
         found = pl.concat(judged, how="diagonal").with_columns(pl.col(COLUMN).fill_null(0)).sort("number", COLUMN)
-        of_records = records[found["number"]]
-        is_first = found[COLUMN] <= 1
-        once = [pl.when(is_first).then(name).alias(name) for name in OF_RECORD]
-        return self._columns(of_records.with_columns(once), found)
+        # By Arrow: behind each null that Polars gathers stands a value, which is copied with it.
+        first = pl.select(pl.when(found[COLUMN] <= 1).then(found["number"])).to_series().to_arrow()
+        once = [pl.Series(name, records[name].to_arrow().take(first), records.schema[name]) for name in OF_RECORD]
+        return self._columns(records.drop(OF_RECORD)[found["number"]].with_columns(once), found)
 
     def _unnested(
         self, events: pl.DataFrame, contract: Contract, values: pl.Series
@@ -216,29 +240,36 @@ class Judge:
         """
         is_whole = pl.col("reason").is_not_null() | ~pl.col("/data")
         whole, asked = events.filter(is_whole), events.filter(~is_whole)
-        elements, broken = self._elements(asked, contract, values)
+        sound: list[pl.DataFrame] = []
+        broken: dict[int, tuple[str, str]] = {}
+        for elements, problems in self._elements(asked, contract, values):
+            judged, verdicts = self._judged_elements(elements, contract)
+            sound.append(judged)
+            broken |= problems | verdicts
+        rejected = asked.join(_verdicts(broken), on="number", how="inner", maintain_order="left")
+        rejected = rejected.with_columns(reason=pl.col("broken"), violation=pl.col("because")).drop("broken", "because")
+        return pl.concat([whole, rejected]), pl.concat(sound)
+
+    def _judged_elements(
+        self, elements: pl.DataFrame, contract: Contract
+    ) -> tuple[pl.DataFrame, dict[int, tuple[str, str]]]:
+        """All elements of some events → those of events that are taken, and by number the verdict of the others."""
+        assert contract.unnest is not None, "only asked for then"
         any_misread = elements["misread"].null_count() < len(elements)
         judged = self._of_contract(elements, contract, any_misread=any_misread)
         digests = whole_digests(elements.select("record", "has_own_request_id", judged["content_digest"]))
         first = judged.filter(pl.col("reason").is_not_null()).unique("number", keep="first", maintain_order=True)
-        for number, reason, violation, element in first.select("number", "reason", "violation", COLUMN).iter_rows():
-            assert contract.unnest is not None, "only asked for then"
-            broken[number] = (reason, f"{violation}; in {element_text(contract.unnest, element)}")
-        verdicts = pl.DataFrame(
-            [(number, *verdict) for number, verdict in broken.items()],
-            {"number": pl.UInt32, "broken": pl.String, "because": pl.String},
-            orient="row",
-        )
-        rejected = asked.join(verdicts, on="number", how="inner", maintain_order="left")
-        rejected = rejected.with_columns(reason=pl.col("broken"), violation=pl.col("because")).drop("broken", "because")
-        sound = judged.join(verdicts, on="number", how="anti").drop("content_digest")
-        sound = sound.join(digests, left_on="number", right_on="record", how="left", maintain_order="left")
-        return pl.concat([whole, rejected]), sound
+        broken = {
+            number: (reason, f"{violation}; in {element_text(contract.unnest, element)}")
+            for number, reason, violation, element in first.select("number", "reason", "violation", COLUMN).iter_rows()
+        }
+        sound = judged.join(first, on="number", how="anti").drop("content_digest")
+        return sound.join(digests, left_on="number", right_on="record", how="left", maintain_order="left"), broken
 
     def _elements(
         self, events: pl.DataFrame, contract: Contract, values: pl.Series
-    ) -> tuple[pl.DataFrame, dict[int, tuple[str, str]]]:
-        """Events (`attributes` with `number`) → their elements, each as an event with the same number.
+    ) -> Iterator[tuple[pl.DataFrame, dict[int, tuple[str, str]]]]:
+        """Events (`attributes` with `number`) → their elements, each as an event with the same number; some at a time.
 
         The second: by number the reason and the violation of those whose array cannot be read.
         """
@@ -246,15 +277,15 @@ class Judge:
         readable = events.filter(pl.col("unreadable").is_null() & pl.col("/data"))["number"]
         request_id = unnesting.request_id_of(contract)
         path = None if request_id is None else request_id.path
-        read, problems = self._reader.read_elements(values.gather(readable).to_list(), contract.unnest, path)
-        read = read.with_columns(readable.gather(read["record"]).alias("record"))
         nothing = pl.lit(None, pl.String)
-        elements = attributes(read).with_columns(
-            number="record", family=pl.lit(contract.family.value), reason=nothing, violation=nothing
-        )
         place = f"{contract.type} {pointer(contract.unnest)}"
         reason = Reason.INVALID_DATA.value
-        return elements, {readable[row]: (reason, f"{place}: {text}") for row, text in problems.items()}
+        for part, problems in self._reader.read_elements(values.gather(readable).to_list(), contract, path):
+            read = part.with_columns(readable.gather(part["record"]).alias("record"))
+            elements = attributes(read).with_columns(
+                number="record", family=pl.lit(contract.family.value), reason=nothing, violation=nothing
+            )
+            yield elements, {readable[row]: (reason, f"{place}: {text}") for row, text in problems.items()}
 
     def _by_contract(self, events: pl.DataFrame) -> Iterator[tuple[Contract | None, pl.DataFrame]]:
         """Events (`attributes`) by their contract. Types without one, of which there may be many, are together."""
@@ -318,6 +349,15 @@ _JUDGED = (
     *("number", "reason", "violation", "source", "id", "type", "family", "account"),
     *("occurred_us", "sent_us", "is_receipt", "source_epoch", "sequence"),
 )
+
+
+def _verdicts(broken: Mapping[int, tuple[str, str]]) -> pl.DataFrame:
+    """By number a reason and a violation → `number`, `broken`, `because`."""
+    return pl.DataFrame(
+        [(number, *verdict) for number, verdict in broken.items()],
+        {"number": pl.UInt32, "broken": pl.String, "because": pl.String},
+        orient="row",
+    )
 
 
 def _made_request_id(events: pl.DataFrame) -> pl.Expr:

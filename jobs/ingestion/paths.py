@@ -38,6 +38,8 @@ NUMBER = " number"
 EITHER: dict[str, pl.DataType] = {"": pl.String(), NUMBER: pl.Int64()}
 """Behind the pointer of such an attribute: the column of what was written as a text, and as a number."""
 DATA = ("data",)
+ATTRIBUTES: tuple[Path, ...] = tuple((name,) for name in (*ENVELOPE, "senttime", "data_base64", TIME_SOURCE))
+"""What Weir itself reads of an event."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Paths:
     @classmethod
     def of(cls, contracts: Collection[Contract]) -> Paths:
         """All that some contract reads."""
-        found: dict[Path, Kind] = {(name,): Kind.TEXT for name in (*ENVELOPE, "senttime", "data_base64", TIME_SOURCE)}
+        found = dict.fromkeys(ATTRIBUTES, Kind.TEXT)
         found |= {part.path: part.kind for contract in contracts for part in contract.fields}
         arrays = {contract.type: contract.unnest for contract in contracts if contract.unnest is not None}
         return cls(found, NumberTexts.of(contracts), arrays)
@@ -77,9 +79,12 @@ class Paths:
         """The keys that are read."""
         return strict_json.tree_of((*self.fields, SEQUENCE, EPOCH, DATA))
 
-    def tree_with(self, array: Path) -> strict_json.Tree:
-        """The keys that are read of an event with an array."""
-        return strict_json.tree_of((*self.fields, SEQUENCE, EPOCH, DATA, array))
+    @staticmethod
+    def tree_of_elements(contract: Contract) -> strict_json.Tree:
+        """The keys that are read of an event with an array: what only other contracts read is in no element."""
+        assert contract.unnest is not None, "only asked for then"
+        fields = [field.path for field in contract.fields]
+        return strict_json.tree_of((*ATTRIBUTES, *fields, SEQUENCE, EPOCH, DATA, contract.unnest))
 
     @cached_property
     def typed(self) -> list[tuple[Path, Callable[[Any], Any]]]:

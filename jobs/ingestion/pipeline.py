@@ -31,13 +31,17 @@ def build(records: DataFrame, config: IngestionConfig, folder: Path | None = Non
     """
     judge, context = config.judge(), records.sparkSession.sparkContext
 
-    def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def tables(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         for batch in batches:
-            yield from judge.judge(batch).to_batches()
+            yield from judge.judge_some_at_once(batch)
+
+    def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for table in tables(batches):
+            yield from table.to_batches()
 
     def left(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         assert folder is not None, "only used with one"
-        yield from left_in(folder, map(judge.judge, batches), judge.schema)
+        yield from left_in(folder, tables(batches), judge.schema)
 
     # No more tasks than run at once: each judges what it has at once, and a few records cost as much as hundreds.
     read = records.select(*RECORD).coalesce(context.defaultParallelism)

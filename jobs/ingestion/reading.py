@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,10 +19,11 @@ from pyarrow import json as arrow_json
 
 from jobs.ingestion import strict_json
 from jobs.ingestion.paths import DATA, EITHER, EPOCH, SEQUENCE, Paths
-from jobs.ingestion.unnesting import OF_ELEMENTS, NoElements, elements_of, without
+from jobs.ingestion.unnesting import ELEMENT_BYTES, OF_ELEMENTS, NoElements, elements_of
 from jobs.ingestion.unreadable import MAX_ERROR_CHARACTERS
 from jobs.ingestion.violations import json_of, misread_text
-from metering.contracts.model import Kind, Path, pointer
+from metering.contracts.model import Contract, Kind, Path, pointer
+from metering.contracts.unnest import MAX_ELEMENTS
 from metering.framing import frame_problem
 from metering.texts import encodable, error_text
 from metering.vocabulary import Reason
@@ -119,36 +120,50 @@ class Reader:
             ]
         )
 
+    def max_rows(self, values: pl.Series) -> pl.Series:
+        """How many rows each value (binary) becomes at most: one, or one for each object in an array."""
+        braces = _texts(values).str.count_matches("{", literal=True).cast(pl.Int64)
+        return braces.clip(1, MAX_ELEMENTS).fill_null(1)
+
     def read_elements(
-        self, values: Sequence[bytes], array: Path, request_id: Path | None
-    ) -> tuple[pl.DataFrame, dict[int, str]]:
-        """Values that `read` could read → a row for each element of the array in each, in their order.
+        self, values: Sequence[bytes], contract: Contract, request_id: Path | None
+    ) -> Iterator[tuple[pl.DataFrame, dict[int, str]]]:
+        """Values that `read` could read → a row for each element of the array in each, in their order; some at a time.
 
         Its columns are those of `Paths.schema`, of the element with what surrounds the array, and OF_ELEMENTS.
         `request_id`: where the contract has that. The second: by number what is wrong with an array; such a record has
-        no rows.
+        no rows. At least one part comes, and all of a record are in one.
         """
-        tree = self._paths.tree_with(array)
+        assert contract.unnest is not None, "only asked for then"
+        tree = self._paths.tree_of_elements(contract)
         of_data = tree["data"]
         assert of_data is not None, "an array is in data"
         rows: list[tuple[Any, ...]] = []
         problems: dict[int, str] = {}
+        taken_bytes = 0
         for number, value in enumerate(values):
             event = strict_json.document(value, tree)
             try:
-                elements = list(elements_of(event, array, of_data))
+                around, elements, size_bytes = elements_of(event, contract.unnest, of_data)
             except NoElements as problem:
                 problems[number] = str(problem)
                 continue
-            around = without(event["data"], array[1:])
+            taken_bytes += size_bytes + ELEMENT_BYTES * len(elements)
+            if rows and taken_bytes > MAX_BLOCK_BYTES:
+                yield self._elements(rows), problems
+                rows, problems = [], {}
+                taken_bytes = size_bytes + ELEMENT_BYTES * len(elements)
             for element, members in enumerate(elements, start=1):
                 has_own = request_id is not None and request_id[:1] == DATA and request_id[1] in members
                 row = self._typed({**event, "data": {**around, **members}}, None, None)
                 rows.append((number, element, has_own, *row))
+        yield self._elements(rows), problems
+
+    def _elements(self, rows: list[tuple[Any, ...]]) -> pl.DataFrame:
         schema = {**OF_ELEMENTS, **self._paths.schema}
         columns = zip(*rows, strict=True) if rows else [() for _ in schema]
         named = zip(schema.items(), columns, strict=True)
-        return pl.DataFrame([pl.Series(name, list(each), kind, strict=True) for (name, kind), each in named]), problems
+        return pl.DataFrame([pl.Series(name, list(each), kind, strict=True) for (name, kind), each in named])
 
     def _row_or_error(self, value: bytes | None) -> tuple[Any, ...]:
         """The row of a value. One that this reader fails on is `unreadable`, unless it fails on an empty object too."""

@@ -20,7 +20,7 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.declared_columns import declared_columns, warn_of_left_out
 from jobs.ingestion.device_clocks import uncorrected_events
 from jobs.ingestion.earlier_rules import comparable_since, looked_for
-from jobs.ingestion.elements import ELEMENTS, TRANSACTION, rejected_whole, split, with_elements, with_room
+from jobs.ingestion.elements import TRANSACTION, Elements, rejected_whole, split, with_elements, with_room
 from jobs.ingestion.event_times import judged_by_reception
 from jobs.ingestion.handover import collected
 from jobs.ingestion.identity_index import NONE_CAME_BACK, IdentityIndex
@@ -32,6 +32,7 @@ from jobs.ingestion.mark_counts import mark_counts
 from jobs.ingestion.quarantine import quarantine, quarantined_places, sizes, skipped_in, verdicts
 from jobs.ingestion.repeats import candidates, compared, entries, incomparable
 from jobs.ingestion.replays import counted, places, rejected, repeating
+from jobs.ingestion.unnesting import ELEMENT_BYTES
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of, numbered, open_to_change
 from jobs.runtime.effective_rules import TRANSACTION as RULES
 from jobs.runtime.effective_rules import RulesHistory, rules_text
@@ -52,8 +53,6 @@ log = structlog.get_logger()
 
 MAX_READ_AGAIN = 10_000
 """Rows of the journal whose values are read at once."""
-ELEMENT_BYTES = 512
-"""What an element of an event takes at least while its batch is made: few bytes of a record may be many rows."""
 
 
 class JournalSink:
@@ -96,7 +95,9 @@ class JournalSink:
         self._isolated.settle(self._events.positions(), lambda places: skipped_in(self._writer.table, events, places))
         look = RawScan(where.kafka, admin, self._events.topic)
         self._isolated_changes = IsolatedChanges(owner, catalog, self._writer.table)
-        self._record_bytes = average_record_bytes(look, self._events.positions(), config.max_record_bytes)
+        self._record_bytes = self._batch_bytes_per_record = average_record_bytes(
+            look, self._events.positions(), config.max_record_bytes, self._judge.element_bytes
+        )
         interval = timedelta(seconds=config.heartbeat_interval_seconds)
         # A source is known to be silent only at the frontier.
         idle = min(IDLE, timedelta(seconds=config.source_silent_after_seconds))
@@ -160,8 +161,7 @@ class JournalSink:
         self._isolated_changes.journalled(catalog)
         self._learn(records_of_batch, frontier)
         bookkept = self._bookkeeping.take(records_of_batch, self._writer.next_lsn, frontier)
-        taken_bytes = sizes() + ELEMENT_BYTES * pl.col(ELEMENTS)
-        self._record_bytes = max(1, int(new.select(taken_bytes.mean()).item() or self._record_bytes))
+        self._measure(new, elements)
         self._residual = self._unaccounted()
         self._pace.take(records_of_batch)
         counts = _counts(records_of_batch, self._events.absent_in_last_take, self._config.clocks.device)
@@ -247,6 +247,12 @@ class JournalSink:
         firsts = self._identities.values(lsns)
         return firsts.select(pl.col("lsn").alias("first_lsn"), first_digest=self._judge.digests(firsts["value"]))
 
+    def _measure(self, records: pl.DataFrame, elements: Elements) -> None:
+        if len(records):
+            of_elements = max(ELEMENT_BYTES * len(elements), int(elements.others.estimated_size()))
+            self._record_bytes = max(1, int(records.select(sizes().mean()).item()))
+            self._batch_bytes_per_record = self._record_bytes + of_elements // len(records)
+
     def _learn(self, rows: pl.DataFrame, frontier: datetime | None) -> None:
         has_contract = pl.col("identity").is_not_null() & pl.col("family").is_not_null()
         accepted = rows.filter((pl.col("disposition") == Disposition.ACCEPTED) & has_contract)
@@ -268,6 +274,10 @@ class JournalSink:
     def record_bytes(self) -> int:
         """Mean size of the records read last."""
         return self._record_bytes
+
+    def batch_bytes_per_record(self) -> int:
+        """The same with the further elements of their events."""
+        return self._batch_bytes_per_record
 
     def frontier(self) -> datetime | None:
         """F of the journal."""

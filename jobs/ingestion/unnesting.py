@@ -16,7 +16,7 @@ from jobs.ingestion import strict_json
 from jobs.ingestion.conformance import REQUEST_ID
 from jobs.ingestion.violations import Rule, json_of
 from metering.contracts.model import Contract, Field, Path
-from metering.contracts.unnest import COLUMN, MAX_ELEMENTS, element_text
+from metering.contracts.unnest import COLUMN, MAX_ELEMENTS, MAX_UNNESTED_BYTES, element_text
 
 OF_ELEMENTS: dict[str, pl.DataType | type[pl.DataType]] = {
     "record": pl.UInt32,
@@ -24,6 +24,8 @@ OF_ELEMENTS: dict[str, pl.DataType | type[pl.DataType]] = {
     "has_own_request_id": pl.Boolean,
 }
 """The number of the record, the place of the element in it, and whether that says itself which request it is of."""
+ELEMENT_BYTES = 512
+"""What an element takes at least while its batch is made, beside its texts: few bytes of a record may be many rows."""
 SEPARATOR = "/"
 """Between a request id that surrounds the array and the place of an element: `trace-1/3`."""
 
@@ -32,11 +34,25 @@ class NoElements(ValueError):
     """An event without elements that could be read; the text says what is wrong with its array."""
 
 
-def elements_of(event: Mapping[str, Any], array: Path, read: strict_json.Tree) -> Iterator[Mapping[str, Any]]:
-    """Of an event (`strict_json.document`, read with `array`) its elements: of each the members of `data` it has.
+Members = Mapping[str, Any]
+
+
+def elements_of(event: Members, array: Path, read: strict_json.Tree) -> tuple[Members, list[Members], int]:
+    """Of an event (`strict_json.document`, read with `array`) the members of `data` around the array, and those of each
+    element; and how many bytes of texts they are together.
 
     `read`: the members of `data` that are read. Raises NoElements.
     """
+    around = without(event["data"], array[1:])
+    elements = list(_members(event, array, read))
+    size_bytes = len(elements) * _text_bytes(around) + sum(map(_text_bytes, elements))
+    if size_bytes > MAX_UNNESTED_BYTES:
+        text = f"at most {MAX_UNNESTED_BYTES} bytes of elements with what surrounds the array in each"
+        raise NoElements(f"{text}; it has {size_bytes}")
+    return around, elements, size_bytes
+
+
+def _members(event: Members, array: Path, read: strict_json.Tree) -> Iterator[Members]:
     found: Any = event
     for name in array:
         found = found.get(name) if isinstance(found, dict) else None
@@ -51,6 +67,20 @@ def elements_of(event: Mapping[str, Any], array: Path, read: strict_json.Tree) -
         if (members := strict_json.members_of(each, read)) is None:
             raise NoElements(f"type of each element is object; {element_text(array, element)} is {json_of(each)}")
         yield {name: member for name, member in members.items() if member is not None}
+
+
+def _text_bytes(members: Any) -> int:
+    """Bytes (UTF-8) of the texts and numbers in a value."""
+    pending, found = [members], 0
+    while pending:
+        value = pending.pop()
+        if isinstance(value, str):
+            found += len(value.encode())
+        elif isinstance(value, dict):
+            pending += value.values()
+        elif isinstance(value, list | tuple):
+            pending += value
+    return found
 
 
 def without(members: Mapping[str, Any], path: Path) -> dict[str, Any]:

@@ -97,7 +97,10 @@ class TopicSink(Sink, Protocol):
     """A sink whose input is a Kafka topic."""
 
     def record_bytes(self) -> int:
-        """Mean size of a record, to bound batches by the memory of the driver."""
+        """Mean size of a record in the topic."""
+
+    def batch_bytes_per_record(self) -> int:
+        """Mean size of what is made of a record, to bound batches by the memory of the driver."""
 
     def positions(self) -> Mapping[int, int]:
         """The next offset per partition; a partition without one is new and starts at its beginning."""

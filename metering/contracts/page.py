@@ -27,7 +27,7 @@ from metering.contracts.schema import (
     contracts_of,
 )
 from metering.contracts.shipped import shipped
-from metering.contracts.unnest import MAX_ELEMENTS, UNNEST
+from metering.contracts.unnest import MAX_ELEMENTS, MAX_UNNESTED_BYTES, UNNEST
 from metering.contracts.wording import HOLDS, holds, rule_of
 from metering.limits import MAX_NAME_BYTES
 from metering.vocabulary import Family, Reason
@@ -81,7 +81,8 @@ MEANINGS: Mapping[str, str] = {
     f"`{json.dumps(shipped()[EXAMPLE['$id']][INCLUDES])}`. Beside `$id`; taken from the contract that it builds on or "
     "replaces, when left out; `{}`: none is part of another",
     UNNEST: "a JSON pointer (RFC 6901) to an array in `data`, such as `/data/calls`: each of its elements, 1 to "
-    f"{MAX_ELEMENTS} objects, counts as an event ([how](../how-to/send-events.md#one-event-several-calls)). Beside "
+    f"{MAX_ELEMENTS} objects, counts as an event ([how](../how-to/send-events.md#one-event-several-calls)). What is "
+    f"read of all of them, with what surrounds the array in each, is at most {MAX_UNNESTED_BYTES >> 20} MiB. Beside "
     "`$id`; taken from the contract that it builds on, when left out; `null`: no array",
     "x-weir-column": "the journal's column that the field fills: a-z, 0-9 and _, at most 63. Every field needs one, "
     "and no two of a contract the same. One column holds one type in all contracts",

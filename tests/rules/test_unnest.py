@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +25,7 @@ from jobs.ingestion.stored_contracts import stored_contracts
 from metering.contracts.compatibility import narrowed
 from metering.contracts.schema import ContractRefused, contract_of, contracts_of
 from metering.contracts.shipped import shipped
-from metering.contracts.unnest import MAX_ELEMENTS
+from metering.contracts.unnest import MAX_ELEMENTS, MAX_UNNESTED_BYTES
 from metering.instants import rfc3339
 from metering.limits import MAX_NAME_BYTES
 from tests.corpus import RECEIVED_AT
@@ -146,6 +149,73 @@ def test_a_thousand_elements_are_taken() -> None:
     rows = judged([event([{}] * MAX_ELEMENTS, model="m")], CONFIG)
     assert rows["element"].to_list() == list(range(1, MAX_ELEMENTS + 1))
     assert rows["reason"].null_count() == MAX_ELEMENTS
+
+
+NOTES: Row = {f"note_{number}": {"type": "string", "x-weir-column": f"note_{number}"} for number in range(9)}
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_what_an_event_becomes_has_a_limit(beyond: int) -> None:
+    """What surrounds the array is in each element: a record of 1 MiB would become 1 GiB."""
+    noted = config(contract(**NOTES))
+    around = {"request_id": "r" * 12, "model": "é", **dict.fromkeys(NOTES, "x" * 464), "unread": "x" * 9_000}
+    each = 12 + len("é".encode()) + 9 * 464
+    left = MAX_UNNESTED_BYTES - MAX_ELEMENTS * each
+    calls = [{"status": "completed", "unread": "x"}] * 2 + [{}] * (MAX_ELEMENTS - 2)
+    texts = left - 2 * len("completed") + beyond
+    notes = {name: "y" * min(512, max(0, texts - 512 * n)) for n, name in enumerate(NOTES)}
+    found = judged([event([*calls[:-1], notes], **around)], noted)
+    if not beyond:
+        assert found["reason"].to_list() == [None] * MAX_ELEMENTS
+        return
+    [row] = found.to_dicts()
+    assert (row["reason"], row["element"]) == ("invalid_data", 0)
+    says = f"at most {MAX_UNNESTED_BYTES} bytes of elements with what surrounds the array in each; it has "
+    assert row["violation"] == f"{TRACE} /data/calls: {says}{MAX_UNNESTED_BYTES + 1}"
+
+
+def test_a_text_of_any_kind_counts_wherever_it_stands() -> None:
+    """The same is true of what is no text where one should be: each element would say what it is."""
+    for value in (["x" * 9_000], {"a": {"b": "x" * 9_000}}, "x" * 9_000):
+        [row] = judged([event([{}] * MAX_ELEMENTS, model=value)], CONFIG).to_dicts()
+        assert row["violation"].startswith(f"{TRACE} /data/calls: at most {MAX_UNNESTED_BYTES} bytes")
+
+
+def test_many_elements_are_judged_some_at_once_and_become_what_they_are_together() -> None:
+    values = [event([call()] * 900, f"t-{n}") for n in range(120)] + [event([3], "bad"), b"{", b"\xff"]
+    values += [event(None, kind="call.v1", model="m")] * 3
+    tables = list(JUDGE.judge_some_at_once(records_of(values)))
+    assert [len(table) for table in tables] == [900 * 55, 900 * 55, 900 * 10 + 6]
+    assert pa.concat_tables(tables).equals(JUDGE.judge(records_of(values)))
+    assert pl.DataFrame(pa.concat_tables(tables))["offset"].rle_id().max() == len(values) - 1
+    [nothing] = JUDGE.judge_some_at_once(records_of([]))
+    assert len(nothing) == 0
+
+
+IN_A_PROCESS = """
+import resource
+from tests.rules.test_unnest import CONFIG, MAX_ELEMENTS, event
+from tests.pipelines.ingestion import judged
+
+def peak_mib():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+judged([event([{}], model="m")], CONFIG)
+before = peak_mib()
+for values in (
+    [event([{"input_tokens": 1}] * MAX_ELEMENTS, model="m", operation="x" * 900_000)],
+    [event([{}] * MAX_ELEMENTS, model="m" * 900_000)],
+    [event([{}] * MAX_ELEMENTS, f"t-{n}", model="m") for n in range(40)],
+):
+    judged(values, CONFIG)
+print(peak_mib() - before)
+"""
+
+
+def test_a_record_takes_memory_for_its_rows_and_not_for_its_bytes_in_each() -> None:
+    """One record of 900 kB took 1.3 to 3.4 GiB, and 40 of 4 kB with a thousand elements each 300 MiB."""
+    done = subprocess.run([sys.executable, "-c", IN_A_PROCESS], check=True, capture_output=True, text=True)
+    assert float(done.stdout) < 150
 
 
 def test_one_bad_element_rejects_the_event_whole_and_says_which() -> None:

@@ -96,6 +96,8 @@ def test_a_trace_of_twelve_calls_is_twelve_rows_and_counts_as_one_record(
     with ingestion(spark, broker, database, tmp_path, topic.name, contracts=(TRACE,)) as sink:
         progress = sink.process(batch(spark, topic, config=TRACES))
         accounted(tmp_path, sink)
+        assert sink.batch_bytes_per_record() > sink.record_bytes() + 1_000, "eleven rows, beside three records"
+        assert sink.record_bytes() < 1_000, "what the topic keeps of a record is what was sent"
     assert rows(tmp_path, "t") == [("accepted", element, None) for element in range(1, 13)]
     assert rows(tmp_path, "before") == [("accepted", None, None)]
     found = journal(tmp_path).filter(id="t")

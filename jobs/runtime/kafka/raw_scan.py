@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from confluent_kafka.admin import AdminClient
 
@@ -77,11 +77,15 @@ class RawScan:
                 position = batches[-1].last_offset + 1
 
 
-def average_record_bytes(look: RawScan, positions: Mapping[int, int], largest_bytes: int) -> int:
+def average_record_bytes(
+    look: RawScan, positions: Mapping[int, int], largest_bytes: int, further_bytes: Callable[[bytes], int] = lambda _: 0
+) -> int:
     """Mean size of the next records to read, key and value, unpacked, from a sample; 1 when there is none.
 
     Larger ones than `largest_bytes` count as that: they are not read so. One whose size nobody can say may be as large.
+    `further_bytes`: what is made of a value takes beside it.
     """
     sample = look.next_records(positions, SAMPLE, FETCH_BYTES, largest_bytes)
     sizes = [largest_bytes if record.is_unknown else min(record.size_bytes, largest_bytes) for record in sample]
-    return max(1, sum(sizes) // max(1, len(sizes)))
+    sizes += [further_bytes(record.value) for record in sample if record.value is not None]
+    return max(1, sum(sizes) // max(1, len(sample)))

@@ -66,7 +66,7 @@ class TopicSource(IdleTrigger):
 
     def _fitting(self) -> int:
         budget_bytes = int(self._config.driver_memory_mib) * 1024 * 1024 // COPIES
-        fitting: int = budget_bytes // max(1, self._sink.record_bytes())
+        fitting: int = budget_bytes // max(1, self._sink.batch_bytes_per_record())
         return max(1, min(int(self._config.max_records_per_batch), fitting))
 
     def exists(self) -> bool:
