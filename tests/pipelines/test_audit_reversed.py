@@ -350,7 +350,7 @@ def report(world: HandMade, at: timedelta, tokens: int) -> None:
     world.event(at, "both", f"{at}", occurred=at, model="m", status="completed", output_tokens=tokens)
 
 
-@pytest.mark.few_in_ci(1)
+@pytest.mark.long
 @pytest.mark.parametrize("history", [reversed_of_the_day, reversed_days_later, reversed_days_before, credited_twice])
 def test_the_audits_of_days_take_nothing_back_that_the_one_of_everything_does_not(
     history: Callable[[HandMade], None], spark: SparkSession, tmp_path: Path

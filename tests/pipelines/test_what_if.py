@@ -213,7 +213,7 @@ def test_without_anything_supposed_nothing_differs(live: Live) -> None:
     assert {total["difference_amount"] for total in found.totals} == {0}
 
 
-@pytest.mark.few_in_ci(1)
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [OF_CONTRACTS, OF_METERS_SINCE])
 def test_what_an_audit_billed_by_a_contract_that_came_later_is_billed_again(tmp_path: Path, seed: int) -> None:
     with left_by(seed, tmp_path, is_audited=True) as world:
