@@ -1,6 +1,7 @@
-"""`python -m api`: serves HTTP until SIGTERM.
+"""`python -m api`: serves HTTP until SIGTERM, and its metrics on a port of their own.
 
-Reads WEIR_KAFKA_*, WEIR_POSTGRES_URL, WEIR_API_HOST (all addresses) and WEIR_API_PORT (8080).
+Reads WEIR_KAFKA_*, WEIR_POSTGRES_URL, WEIR_API_HOST (all addresses), WEIR_API_PORT (8080), WEIR_METRICS_HOST
+(127.0.0.1) and WEIR_METRICS_PORT (0: any that is free).
 """
 
 from __future__ import annotations
@@ -8,29 +9,54 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Mapping
 
 import structlog
 import typer
 
 from api.server import serve
 from deployment.errors import CannotRun
+from metering.vocabulary import Reason
+from monitoring import instruments
+from monitoring.exposed import init_labels
+from monitoring.metrics import API
 
 HOST_VARIABLE, PORT_VARIABLE = "WEIR_API_HOST", "WEIR_API_PORT"
 ANY_HOST, DEFAULT_PORT = "0.0.0.0", "8080"
+METRICS_HOST_VARIABLE, METRICS_PORT_VARIABLE = "WEIR_METRICS_HOST", "WEIR_METRICS_PORT"
+THIS_MACHINE, ANY_FREE_PORT = "127.0.0.1", "0"
 
 
 def main() -> int:
-    """Exit status: 2 where the environment lacks something."""
+    """Exit status: 2 where the environment lacks something, or a port is taken."""
     try:
-        host, port = os.environ.get(HOST_VARIABLE, ANY_HOST), os.environ.get(PORT_VARIABLE, DEFAULT_PORT)
-        if not port.isdigit():
-            raise CannotRun(f"{PORT_VARIABLE} is {port!r}, but must be a port.")
+        host, port = os.environ.get(HOST_VARIABLE, ANY_HOST), port_in(os.environ, PORT_VARIABLE, DEFAULT_PORT)
         log_without_variables()
-        serve(os.environ, host, int(port), socket.gethostname())
+        serve_metrics(os.environ)
+        serve(os.environ, host, port, socket.gethostname())
     except CannotRun as problem:
         typer.echo(str(problem), err=True)
         return 2
     return 0
+
+
+def serve_metrics(environment: Mapping[str, str]) -> None:
+    """Serve `/metrics` where strangers who post events cannot ask for it. Raises CannotRun."""
+    host = environment.get(METRICS_HOST_VARIABLE, THIS_MACHINE)
+    port = port_in(environment, METRICS_PORT_VARIABLE, ANY_FREE_PORT)
+    init_labels(API, reasons=tuple(Reason))
+    try:
+        instruments.serve(port, host)
+    except OSError as error:
+        raise CannotRun(f"Metrics cannot be served at {host}:{port} ({METRICS_PORT_VARIABLE}): {error}.") from error
+
+
+def port_in(environment: Mapping[str, str], variable: str, default: str) -> int:
+    """The port that a variable says. Raises CannotRun."""
+    port = environment.get(variable, default)
+    if not port.isdigit():
+        raise CannotRun(f"{variable} is {port!r}, but must be a port.")
+    return int(port)
 
 
 def log_without_variables() -> None:

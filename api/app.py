@@ -11,17 +11,20 @@ from typing import Any
 import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from api.events import Judged, Services, append, authorized, judged_events
 from api.problems import Problem, problem_response
+from api.request_metrics import RequestMetrics, count_events
 from metering.api_keys import Scope
+from monitoring.metrics import ApiRoute
 
 log = structlog.get_logger()
 
-OPENMETER, OPENMETER_V3, OWN = "/api/v1/events", "/api/v3/openmeter/events", "/v1/events"
+OPENMETER, OPENMETER_V3, OWN = ApiRoute.OPENMETER.value, ApiRoute.OPENMETER_V3.value, ApiRoute.OWN.value
 LIVE, READY = "/health/live", "/health/ready"
 
 
@@ -68,6 +71,7 @@ def application(services: Services) -> Starlette:
             Route(READY, ready),
         ],
         exception_handlers={Problem: problem_response, HTTPException: _http_problem, Exception: _failed},
+        middleware=[Middleware(RequestMetrics, clock=services.clock, uncounted=frozenset((LIVE, READY)))],
         lifespan=lifespan,
     )
 
@@ -93,6 +97,7 @@ async def own(request: Request, services: Services) -> Response:
     with services.body_budget.request() as reserve:
         judged = await _judged(request, services, reserve)
         last = await append(services, judged.valid)
+    count_events(len(judged.valid), (verdict for _, verdict in judged.invalid))
     rejected = [
         {"index": index, "id": each.id, "reason": each.reason, "path": each.path, "rule": each.rule}
         for index, each in judged.invalid
@@ -114,10 +119,12 @@ async def _all_or_none(request: Request, services: Services) -> None:
         judged = await _judged(request, services, reserve)
         _refuse_invalid(judged)
         await append(services, judged.records)
+    count_events(len(judged.records))
 
 
 def _refuse_invalid(judged: Judged) -> None:
     if judged.invalid:
+        count_events(0, (verdict for _, verdict in judged.invalid))
         invalid = [
             {
                 "field": f"/{index}{each.path or ''}",

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 
 from api.problems import Problem
+from monitoring import metrics
 
 MAX_BODIES_BYTES = 64 << 20
 """Of unpacked bodies whose requests are not answered yet. Validating one takes several times its size."""
@@ -19,6 +20,7 @@ class BodyBudget:
     def __init__(self, max_bytes: int = MAX_BODIES_BYTES) -> None:
         self.used_bytes = 0
         self._max_bytes = max_bytes
+        metrics.API_BODY_BYTES.set(0)
 
     @contextmanager
     def request(self) -> Iterator[Callable[[int], None]]:
@@ -34,9 +36,13 @@ class BodyBudget:
                     {"Retry-After": str(RETRY_AFTER_SECONDS)},
                 )
             own += size_bytes
-            self.used_bytes += size_bytes
+            self._add(size_bytes)
 
         try:
             yield reserve
         finally:
-            self.used_bytes -= own
+            self._add(-own)
+
+    def _add(self, size_bytes: int) -> None:
+        self.used_bytes += size_bytes
+        metrics.API_BODY_BYTES.set(self.used_bytes)

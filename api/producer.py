@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from api.problems import Problem, unavailable
 from jobs.runtime.kafka.heartbeat import is_fatal
+from monitoring import metrics
 
 log = structlog.get_logger()
 
@@ -65,7 +66,8 @@ class AcknowledgedProducer:
         self._producer, self._is_dead = Producer(self._settings), False
         self._ending: list[Producer] = []
         """Producers that failed for good, until they have told what became of their records."""
-        self._pending_bytes = 0
+        self._pending_bytes, self._pending_records = 0, 0
+        metrics.API_PENDING_RECORDS.set(0)
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="producer", daemon=True)
@@ -86,7 +88,7 @@ class AcknowledgedProducer:
         with self._lock:
             if self._pending_bytes and self._pending_bytes + size_bytes > MAX_PENDING_BYTES:
                 raise _too_many()
-            self._pending_bytes += size_bytes
+            self._add_pending(size_bytes, len(records))
         if not records:
             return {}
         loop = asyncio.get_running_loop()
@@ -127,13 +129,19 @@ class AcknowledgedProducer:
 
     def _answered(self, size_bytes: int, request: _Request, error: KafkaError | None) -> None:
         with self._lock:
-            self._pending_bytes -= size_bytes
+            self._add_pending(-size_bytes, -1)
             request.left -= 1
             request.error = request.error or error
             is_done = request.left == 0
         if is_done:
             with suppress(RuntimeError):  # the loop has ended, and who waited with it
                 request.loop.call_soon_threadsafe(_finish, request)
+
+    def _add_pending(self, size_bytes: int, records: int) -> None:
+        """With the lock."""
+        self._pending_bytes += size_bytes
+        self._pending_records += records
+        metrics.API_PENDING_RECORDS.set(self._pending_records)
 
     def _failed(self, error: KafkaError) -> None:
         self._is_dead = self._is_dead or is_fatal(error)

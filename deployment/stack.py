@@ -63,8 +63,8 @@ class Deployment:
 class Stack(Deployment):
     """One start of a stack on this machine.
 
-    `metrics_urls` is by job; Prometheus and Alertmanager have no address where they are not installed. `id` is in the
-    environment of every process of this start.
+    `metrics_urls` is by job, and of the API; Prometheus and Alertmanager have no address where they are not installed.
+    `id` is in the environment of every process of this start.
     """
 
     id: str

@@ -27,6 +27,7 @@ from laptop.jars import broker_jars, connect_jars, connector_jars
 from laptop.ports import LOOPBACK
 from laptop.watching import ALERTMANAGER, MODEST, PROMETHEUS, alertmanager_command, find, prometheus_command
 from metering.vocabulary import Job
+from monitoring.metrics import API, PROGRAMS
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where the parts of a stack are reached. `metrics` is the port by job. None: outside, or not installed."""
+    """Where the parts of a stack are reached. `metrics` are ports, by program. None: outside, or not installed."""
 
     broker: BrokerPorts | None
     kafka_bootstrap: str
@@ -78,8 +79,8 @@ class Addresses:
 
     @property
     def metrics_urls(self) -> dict[str, str]:
-        """Prometheus metrics, by job."""
-        return {job: f"http://{LOOPBACK}:{port}/metrics" for job, port in self.metrics.items()}
+        """Prometheus metrics, by job, and of the API."""
+        return {program: f"http://{LOOPBACK}:{port}/metrics" for program, port in self.metrics.items()}
 
 
 def choose_addresses(folders: Folders) -> Addresses:
@@ -93,7 +94,7 @@ def choose_addresses(folders: Folders) -> Addresses:
         connect_port=folders.kept_port("connect"),
         dashboard_port=folders.kept_port("dashboard"),
         api_port=folders.kept_port("api"),
-        metrics={job: folders.kept_port(f"{job}-metrics") for job in Job},
+        metrics={program: folders.kept_port(f"{program}-metrics") for program in PROGRAMS},
         prometheus_port=folders.kept_port("prometheus") if find(PROMETHEUS) else None,
         alertmanager_port=folders.kept_port("alertmanager") if find(ALERTMANAGER) else None,
     )
@@ -164,6 +165,7 @@ def api(addresses: Addresses, postgres_url: str) -> Program:
         POSTGRES_VARIABLE: postgres_url,
         "WEIR_API_HOST": LOOPBACK,
         "WEIR_API_PORT": str(addresses.api_port),
+        "WEIR_METRICS_PORT": str(addresses.metrics[API]),
     }
     is_ready = partial(_is_healthy, f"{addresses.api_url}/health/live")
     return Program("api", lambda: [sys.executable, "-m", "api"], is_ready, environment)

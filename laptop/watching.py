@@ -72,7 +72,7 @@ def prometheus_command(
 ) -> list[str]:
     """Write the configuration and the rules, and give the command line.
 
-    `targets` are the jobs' metrics ports; `runbook` is the page that alerts link to.
+    `targets` are the metrics ports by program; `runbook` is the page that alerts link to.
     """
     folders.prometheus.mkdir(parents=True, exist_ok=True)
     rules = rule_file(GROUPS, runbook=runbook, disabled=DISABLED)

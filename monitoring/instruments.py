@@ -34,7 +34,7 @@ _HISTOGRAMS: dict[str, Distributions] = {}
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric as a value. `name` is what Prometheus stores; `jobs` are the applications that expose it (none: all)."""
+    """A metric as a value. `name` is what Prometheus stores; `programs` expose it (none: each job)."""
 
     kind: ClassVar[str]
 
@@ -42,7 +42,7 @@ class Metric:
     unit: str
     help: str
     labels: Mapping[str, Values] = field(default_factory=dict, hash=False)
-    jobs: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
 
     def check(self, labels: Mapping[str, str]) -> None:
         """Raise ValueError for a label or a value outside the declared sets: an open label grows without limit."""

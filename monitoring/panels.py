@@ -85,6 +85,18 @@ PANELS: dict[str, tuple[Panel, ...]] = {
         Panel("Gauges can be read", (("min by (job) (weir_database_readable)", "{{job}}"),)),
         Panel("Versions", (("count by (job, version) (weir_build_info)", "{{job}} {{version}}"),)),
     ),
+    "API": (
+        Panel("Requests by route", _rate("weir_api_requests_total", "route")),
+        Panel("Requests by status", _rate("weir_api_requests_total", "status")),
+        Panel(
+            "Duration of requests",
+            tuple(_quantile("weir_api_request_duration_seconds", q, "le") for q in (0.5, 0.95, 0.99)),
+            "s",
+        ),
+        Panel("Posted events", _rate("weir_api_events_total", "result, reason")),
+        Panel("Bodies in memory", (("sum(weir_api_body_bytes)", "bytes"),), "bytes"),
+        Panel("Posted events that wait for Kafka", (("sum(weir_api_pending_records)", "records"),)),
+    ),
     "Events": (
         Panel("Events by disposition", _rate("weir_events_total", "disposition")),
         Panel(

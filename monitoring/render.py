@@ -12,6 +12,9 @@ RELEASE = {"namespace": "RELEASE_NAMESPACE", "release": "RELEASE_INSTANCE"}
 RELEASE_RUNBOOK = "RELEASE_RUNBOOK"
 """What the chart replaces in its copy of the rules; it leaves out those that need a part that is disabled."""
 
+NOT_EVERYWHERE = (Part.DATABASE_DISK, Part.API)
+"""Parts that whoever loads the rule file themselves may not have."""
+
 FOLDER = Path(__file__).parent
 CHART_FILES = FOLDER.parent / "charts" / "weir" / "files"
 
@@ -20,7 +23,7 @@ def rendered() -> dict[Path, str]:
     """Every generated file with what belongs in it. The chart has copies: a chart cannot read outside its folder."""
     grafana = dashboard()
     return {
-        FOLDER / "rules" / "weir.rules.yaml": rule_file(GROUPS, disabled=(Part.DATABASE_DISK,)),
+        FOLDER / "rules" / "weir.rules.yaml": rule_file(GROUPS, disabled=NOT_EVERYWHERE),
         FOLDER / "grafana" / "weir.json": grafana,
         CHART_FILES / "weir.rules.json": chart_rules(GROUPS, RELEASE_RUNBOOK, RELEASE),
         CHART_FILES / "weir.json": grafana,

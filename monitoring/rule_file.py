@@ -41,6 +41,8 @@ class Part(StrEnum):
     """Audits on a schedule."""
     FULL_AUDIT = "full_audit"
     """One of them examines everything."""
+    API = "api"
+    """What takes events over HTTP."""
     CONNECT = "connect"
     """The Kafka Connect worker that comes with Weir; without it there may be another."""
     DATABASE_DISK = "database_disk"

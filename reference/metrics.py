@@ -7,22 +7,24 @@ import re
 from metering.vocabulary import Job
 from monitoring.alerts import ALERTS, RECORDINGS
 from monitoring.instruments import GaugeMetric, HistogramMetric, Metric
-from monitoring.metrics import METRICS
+from monitoring.metrics import API, METRICS, PROGRAMS
 from reference.markdown import cell, code, page, table
 
 _SERIES = re.compile(r"\bweir[a-z_:]+")
 _INTRODUCTION = """
-Each application serves `/metrics` with its own series. The values of a label are a closed set: never a user, a request
-or free text. Totals *of the database* are read from Postgres when they are scraped, so they survive a restart.
+Each application, and the API, serves `/metrics` with its own series on a port of its own. The values of a label are a
+closed set: never a user, a request or free text. Totals *of the database* are read from Postgres when they are scraped,
+so they survive a restart.
 """
 
 
 def metrics_page() -> str:
     """The page."""
     used = _alerts_by_series()
-    groups = {"Of every application": [metric for metric in METRICS if not metric.jobs]}
-    for job in Job:
-        groups[f"Of {job}"] = [metric for metric in METRICS if metric.jobs[:1] == (job,)]
+    groups = {"Of every application": [metric for metric in METRICS if not metric.programs]}
+    for program in PROGRAMS:
+        title = "Of the API" if program == API else f"Of {program}"
+        groups[title] = [metric for metric in METRICS if metric.programs[:1] == (program,)]
     sections = [
         f"## {title}\n\n"
         + table(("metric", "kind", "unit", "labels", "meaning", "alerts"), [_row(metric, used) for metric in metrics])

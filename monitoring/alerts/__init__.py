@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from monitoring.alerts.api import API
 from monitoring.alerts.applications import APPLICATIONS
 from monitoring.alerts.audits import AUDITS
 from monitoring.alerts.events import EVENTS
@@ -16,6 +17,7 @@ GROUPS: dict[str, tuple[Alert | Recording, ...]] = {
     "freshness": FRESHNESS,
     "applications": APPLICATIONS,
     "waiting": WAITING,
+    "api": API,
     "events": EVENTS,
     "money": MONEY,
     "audits": AUDITS,

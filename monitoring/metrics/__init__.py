@@ -1,4 +1,4 @@
-"""Every metric, declared once: kind, name, unit, labels with their closed sets of values, and which jobs expose it.
+"""Every metric, declared once: kind, name, unit, labels with their closed sets of values, and which programs expose it.
 
 Counters start at 0 with all their label sets, so that their first increase is seen. Gauges appear when they are first
 set: after a restart an unknown lag must not read as no lag. Totals that must agree with the database are gauges that
@@ -8,8 +8,9 @@ are read from it.
 from __future__ import annotations
 
 from monitoring.instruments import Metric
-from monitoring.metrics import audit, billing, drivers, ingestion, joins, sessionization
-from monitoring.metrics.audit import *  # noqa: F403  # every metric is found here, whatever its area
+from monitoring.metrics import api, audit, billing, drivers, ingestion, joins, sessionization
+from monitoring.metrics.api import *  # noqa: F403  # every metric is found here, whatever its area
+from monitoring.metrics.audit import *  # noqa: F403
 from monitoring.metrics.billing import *  # noqa: F403
 from monitoring.metrics.drivers import *  # noqa: F403
 from monitoring.metrics.ingestion import *  # noqa: F403
@@ -17,7 +18,7 @@ from monitoring.metrics.joins import *  # noqa: F403
 from monitoring.metrics.labels import *  # noqa: F403
 from monitoring.metrics.sessionization import *  # noqa: F403
 
-AREAS = (drivers, ingestion, sessionization, joins, billing, audit)
+AREAS = (drivers, ingestion, sessionization, joins, billing, audit, api)
 METRICS: tuple[Metric, ...] = tuple(
     value for area in AREAS for value in vars(area).values() if isinstance(value, Metric)
 )

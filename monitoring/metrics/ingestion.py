@@ -20,60 +20,60 @@ ABSENT = CounterMetric(
     "weir_absent_offsets_total",
     "offsets",
     "Kafka offsets that were proved to hold no record (markers, aborted transactions).",
-    jobs=INGESTION,
+    programs=INGESTION,
 )
 UNPROVED = GaugeMetric(
     "weir_unproved_offsets",
     "offsets",
     "Offsets of the current batch that have no row and may hold a record: until that is clear, nothing is committed.",
-    jobs=INGESTION,
+    programs=INGESTION,
 )
 HEARTBEATS_FAILED = CounterMetric(
     "weir_failed_heartbeats_total",
     "heartbeats",
     "Heartbeats that could not be sent, or that the broker did not acknowledge. A partition without traffic needs them "
     "to move the frontier.",
-    jobs=INGESTION,
+    programs=INGESTION,
 )
 IDLE = GaugeMetric(
     "weir_idle",
     "",
     "1 while no window, waiting request or session is open, so that heartbeats come by the minute, else 0.",
-    jobs=INGESTION,
+    programs=INGESTION,
 )
-IDENTITIES = GaugeMetric("weir_identities", "identities", "Accepted identities in memory.", jobs=INGESTION)
+IDENTITIES = GaugeMetric("weir_identities", "identities", "Accepted identities in memory.", programs=INGESTION)
 IDENTITY_MEMORY = GaugeMetric(
-    "weir_identity_memory_bytes", "bytes", "Memory of the identity index: rows and filters.", jobs=INGESTION
+    "weir_identity_memory_bytes", "bytes", "Memory of the identity index: rows and filters.", programs=INGESTION
 )
 IDENTITIES_EVICTED = GaugeMetric(
     "weir_identity_segments_evicted",
     "segments",
     "Parts of the exact horizon, of a million journal rows each, for which identity_memory_mib has no room.",
-    jobs=INGESTION,
+    programs=INGESTION,
 )
 IDENTITY_READS = CounterMetric(
     "weir_identity_journal_reads_total",
     "segments",
     "Parts of the journal, of a million rows each, that were read to look identities up.",
-    jobs=INGESTION,
+    programs=INGESTION,
 )
 IDENTITY_FILTERS_DROPPED = CounterMetric(
     "weir_identity_filters_dropped_total",
     "segments",
     "Parts of the journal whose identity filters had no room: a look-up reads them again.",
-    jobs=INGESTION,
+    programs=INGESTION,
 )
 CLOCK_CORRECTED = CounterMetric(
     "weir_corrected_clock_events_total",
     "events",
     "Device events whose event time was corrected by the clock offset.",
-    jobs=INGESTION,
+    programs=INGESTION,
 )
 UNCORRECTED = CounterMetric(
     "weir_uncorrected_clock_events_total",
     "events",
     "Device events without senttime: their clock could not be judged.",
-    jobs=INGESTION,
+    programs=INGESTION,
 )
 RECEPTION_MARKS = CounterMetric(
     "weir_reception_marks_total",
@@ -86,13 +86,13 @@ REVERSALS = CounterMetric(
     "weir_reversals_total",
     "events",
     "Accepted reversals: the next audit of everything takes back what their requests bill.",
-    jobs=INGESTION,
+    programs=INGESTION,
 )
 UNKNOWN_TYPE = CounterMetric(
     "weir_unknown_type_events_total",
     "events",
     "Accepted events of a type that Weir does not know: kept, and on no bill.",
-    jobs=INGESTION,
+    programs=INGESTION,
 )
 UNKNOWN_TYPES = GaugeMetric(
     "weir_unknown_types",
@@ -106,41 +106,41 @@ LATENESS = HistogramMetric(
     "weir_event_lateness_seconds",
     "seconds",
     "Accepted requests, completions and usage events, by how long after the end of their minute they were received.",
-    jobs=INGESTION,
+    programs=INGESTION,
     buckets=LATENESS_BUCKETS,
 )
 RESIDUAL = GaugeMetric(
     "weir_conservation_residual_records",
     "records",
     "Kafka offsets read, minus offsets proved to hold no record, minus rows of the journal, one a record: must be 0.",
-    jobs=INGESTION,
+    programs=INGESTION,
 )
 UNLISTED = CounterMetric(
     "weir_unlisted_source_events_total",
     "events",
     "Accepted events of sources that are not listed: more than 1,000 new ones came within an hour. They are billed.",
-    jobs=INGESTION,
+    programs=INGESTION,
 )
 ISOLATED = GaugeMetric(
     "weir_isolated_records",
     "records",
     "Records that became dead letters without being judged: too large, unreadable, or skipped by an operator.",
     {"reason": tuple(Isolation)},
-    jobs=INGESTION,
+    programs=INGESTION,
     from_database=True,
 )
 CATALOG_BEHIND = GaugeMetric(
     "weir_catalog_behind_seconds",
     "seconds",
     "Since when changes of the catalog may be missing in Kafka: seconds while all is well, Inf if never captured.",
-    jobs=INGESTION,
+    programs=INGESTION,
     from_database=True,
 )
 PRICE_JUMPS = GaugeMetric(
     "weir_price_jumps",
     "prices",
     "Prices of the catalog 100 times above or below another (table catalog.price_jumps) that nobody has confirmed.",
-    jobs=INGESTION,
+    programs=INGESTION,
     from_database=True,
 )
 SLOT_RETAINED = GaugeMetric(
@@ -148,7 +148,7 @@ SLOT_RETAINED = GaugeMetric(
     "bytes",
     "Write-ahead log that Postgres keeps because a replication slot has not read it, of each slot of the server.",
     {"slot": GIVEN_AT_START},
-    jobs=INGESTION,
+    programs=INGESTION,
     from_database=True,
 )
 SLOT_SAFE = GaugeMetric(
@@ -157,7 +157,7 @@ SLOT_SAFE = GaugeMetric(
     "What Postgres may still write to its log before it gives the slot up; absent where max_slot_wal_keep_size is "
     "unlimited.",
     {"slot": GIVEN_AT_START},
-    jobs=INGESTION,
+    programs=INGESTION,
     from_database=True,
 )
 DATABASE_USED = GaugeMetric(
@@ -165,7 +165,7 @@ DATABASE_USED = GaugeMetric(
     "bytes",
     "What Weir's database and the log that replication slots hold back take on the disk of Postgres. Other databases "
     "of the server, and other files there, are not in it.",
-    jobs=INGESTION,
+    programs=INGESTION,
     from_database=True,
 )
 TOPIC_AT_RISK = GaugeMetric(
@@ -173,7 +173,7 @@ TOPIC_AT_RISK = GaugeMetric(
     "",
     "1 when this setting of the topic of events puts events at risk, else 0; looked at when ingestion starts.",
     {"setting": TOPIC_SETTINGS},
-    jobs=INGESTION,
+    programs=INGESTION,
 )
 SOURCES = GaugeMetric(
     "weir_sources",
@@ -187,7 +187,7 @@ MISSING = GaugeMetric(
     "weir_missing_sequence_numbers",
     "events",
     "Sequence numbers that have not arrived although later ones have, of sources that are not retired.",
-    jobs=INGESTION,
+    programs=INGESTION,
     from_database=True,
 )
 UNSEQUENCED = GaugeMetric(
@@ -195,32 +195,32 @@ UNSEQUENCED = GaugeMetric(
     "sources",
     "Sources whose sequence numbers are no longer checked, because they had more than 1,000 holes; without retired "
     "ones.",
-    jobs=INGESTION,
+    programs=INGESTION,
     from_database=True,
 )
 RETENTION_HEADROOM = GaugeMetric(
     "weir_retention_headroom_ratio",
     "",
     "Share of the retention of `events`, in time or size, that is left until Kafka deletes an unread record.",
-    jobs=INGESTION,
+    programs=INGESTION,
 )
 READ_UNTIL = GaugeMetric(
     "weir_read_until_timestamp_seconds",
     "seconds",
     "Since when records of `events` may be unread: when nothing was, or the frontier; as ingestion last looked. Unix "
     "time.",
-    jobs=INGESTION,
+    programs=INGESTION,
 )
 RETENTION = GaugeMetric(
     "weir_retention_seconds",
     "seconds",
     "How long Kafka keeps a record of `events`: retention.ms, or for how long retention.bytes lasts at the traffic "
     "since ingestion started; +Inf: without a limit.",
-    jobs=INGESTION,
+    programs=INGESTION,
 )
 TABLES_FREE = GaugeMetric(
     "weir_tables_free_ratio",
     "",
     "Share of the tables' file system that is free; absent for an object store, and where the size is unknown.",
-    jobs=INGESTION,
+    programs=INGESTION,
 )

@@ -15,29 +15,29 @@ OUTCOMES = CounterMetric(
     JOINS,
 )
 WAITING = GaugeMetric(
-    "weir_join_waiting_records", "records", "Requests and completions that wait for their partner.", jobs=JOINS
+    "weir_join_waiting_records", "records", "Requests and completions that wait for their partner.", programs=JOINS
 )
 WAITING_MEMORY = GaugeMetric(
     "weir_join_memory_bytes",
     "bytes",
     "Memory for requests and completions that a later row may still be matched with.",
-    jobs=JOINS,
+    programs=JOINS,
 )
 WAITING_MEMORY_LIMIT = GaugeMetric(
     "weir_join_memory_limit_bytes",
     "bytes",
     "Limit of weir_join_memory_bytes (waiting_memory_mib): beyond it joins waits.",
-    jobs=JOINS,
+    programs=JOINS,
 )
 UNTOLD_DELETIONS = GaugeMetric(
     "weir_untold_deletions",
     "rows",
     "Accounts and prices that joins has and the database has not, whose deletion was not captured and never will be.",
-    jobs=JOINS,
+    programs=JOINS,
 )
 TIMEOUT = GaugeMetric(
     "weir_join_timeout_seconds",
     "seconds",
     "How long a request waits for its completion, if its model has no timeout of its own.",
-    jobs=JOINS,
+    programs=JOINS,
 )

@@ -10,3 +10,7 @@ MAX_NEW_SOURCES = 1_000
 GIVEN_AT_START = None
 
 JOB = {"job": tuple(Job)}
+API = "api"
+"""The program that takes events over HTTP; it is no job."""
+PROGRAMS = (*Job, API)
+"""What exposes metrics."""

@@ -14,6 +14,6 @@ OPEN_SESSIONS = GaugeMetric(
     "weir_open_sessions",
     "sessions",
     "Sessions that the next event of their user would extend.",
-    jobs=SESSIONIZATION,
+    programs=SESSIONIZATION,
     from_database=True,
 )

@@ -12,6 +12,8 @@ import pytest
 
 from api.problems import Problem
 from api.producer import AcknowledgedProducer, Record
+from laptop.ports import LOOPBACK, free_ports
+from monitoring.instruments import REGISTRY
 
 OUT_OF_ORDER = 45
 EVENTS = [Record(b"acme", b"{}")]
@@ -69,5 +71,26 @@ def test_more_small_events_than_the_queue_takes_are_too_many() -> None:
     try:
         assert asyncio.run(sends()) == {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS}
         assert producer.pending_bytes == 0
+    finally:
+        producer.close()
+
+
+def test_records_are_counted_as_long_as_no_broker_has_acknowledged_them() -> None:
+    (port,) = free_ports(1)
+    producer = AcknowledgedProducer({"bootstrap.servers": f"{LOOPBACK}:{port}"}, {})
+
+    def pending() -> float | None:
+        return REGISTRY.get_sample_value("weir_api_pending_records")
+
+    async def sends() -> None:
+        waiting = [asyncio.create_task(producer.send("events", EVENTS * 3)) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert pending() == 6
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
+        assert all(isinstance(answer, Problem) for answer in answers)
+        assert pending() == 0
+
+    try:
+        asyncio.run(sends())
     finally:
         producer.close()

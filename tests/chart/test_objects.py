@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from api.__main__ import PORT_VARIABLE
+from api.__main__ import ANY_HOST, METRICS_HOST_VARIABLE, METRICS_PORT_VARIABLE, PORT_VARIABLE
 from api.app import LIVE, OPENMETER, OPENMETER_V3, OWN, READY
 from api.bodies import MAX_BODY_BYTES
 from api.producer import ACKNOWLEDGED_WITHIN_SECONDS
@@ -93,6 +93,7 @@ EXPECTED = {
         "PodDisruptionBudget/weir-api",
         "CronJob/weir-tidy",
         "PodMonitor/weir",
+        "PodMonitor/weir-api",
         "PrometheusRule/weir",
         "ConfigMap/weir-grafana",
         "PodDisruptionBudget/weir-drivers",
@@ -232,6 +233,23 @@ def test_the_api_is_probed_where_it_listens() -> None:
     assert {container[probe]["httpGet"]["port"] for probe in probed} == {container["ports"][0]["name"]}
 
 
+def test_the_metrics_of_the_api_are_scraped_where_it_serves_them_and_are_in_no_service() -> None:
+    objects = render("production.yaml")
+    pod = of_kind(objects, "Deployment")["weir-api"]["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    found = variables(container)
+    assert (found[METRICS_HOST_VARIABLE], found[METRICS_PORT_VARIABLE]) == (ANY_HOST, str(ports["metrics"]))
+    monitor = of_kind(objects, "PodMonitor")["weir-api"]["spec"]
+    assert [endpoint["port"] for endpoint in monitor["podMetricsEndpoints"]] == ["metrics"]
+    assert monitor["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert [port["targetPort"] for port in of_kind(objects, "Service")["weir-api"]["spec"]["ports"]] == ["http"]
+    assert "PodMonitor/weir-api" not in {
+        f"{document['kind']}/{document['metadata']['name']}"
+        for document in render("production.yaml", values={"api": {"enabled": False}})
+    }
+
+
 def test_a_pod_of_the_api_may_end_what_it_has_begun() -> None:
     spec = pod_specs(render("production.yaml"))["Deployment/weir-api"]
     program, seconds = spec["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
@@ -274,7 +292,7 @@ def test_the_api_reaches_kafka_and_postgres_and_nothing_else() -> None:
         for expression in policy["spec"]["podSelector"].get("matchExpressions", [])
         if "api" in expression["values"]
     }
-    assert reached == {"weir-to-kafka", "weir-to-postgres", "weir-api"}
+    assert reached == {"weir-to-kafka", "weir-to-postgres", "weir-api", "weir-metrics"}
     (rule,) = policies["weir-api"]["spec"]["ingress"]
     assert [port["port"] for port in rule["ports"]] == [8080]
 
@@ -380,6 +398,7 @@ def test_the_disk_of_the_database_is_watched_where_its_size_is_known(
         ({"audit": {"runs": {"hourly": None, "nightly": None}}}, [Part.AUDIT, Part.FULL_AUDIT]),
         ({"audit": {"runs": {"nightly": None}}}, [Part.FULL_AUDIT]),
         ({"connect": {"enabled": False}}, [Part.CONNECT]),
+        ({"api": {"enabled": False}}, [Part.API]),
     ],
     ids=str,
 )
@@ -390,9 +409,11 @@ def test_what_is_disabled_has_no_rule_that_would_fire_for_ever(values: dict[str,
 
 def test_the_series_and_the_rules_of_a_release_have_its_name() -> None:
     assert rules_of({}, release="another") == rendered_rules(release="another")
-    (monitor,) = of_kind(render("production.yaml", release="another"), "PodMonitor").values()
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    assert endpoint["relabelings"] == [{"targetLabel": "release", "replacement": "another"}]
+    monitors = of_kind(render("production.yaml", release="another"), "PodMonitor").values()
+    assert len(monitors) == 2
+    for monitor in monitors:
+        (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+        assert endpoint["relabelings"] == [{"targetLabel": "release", "replacement": "another"}]
 
 
 def test_alerts_and_panels_are_those_of_monitoring() -> None:

@@ -26,6 +26,8 @@ NEVER = {
 }
 """Counters that stay at 0 while all is well; all others count on."""
 OUTCOMES_A_MINUTE = {"matched": 5_850, "abandoned": 50, "orphaned": 50, "superseded": 50}
+REQUESTS_A_MINUTE = {"2xx": 96, "4xx": 2, "5xx": 2}
+"""On each route of the API."""
 GAUGES = {
     "weir_lag_records": "40-2x20 0+1x39",
     "weir_lag_seconds": f"4+0{STEADY}",
@@ -69,6 +71,8 @@ GAUGES = {
     "weir_unsent_changes": f"40+0{STEADY}",
     "weir_unsent_seconds": f"3+0{STEADY}",
     "weir_publishing_waits": f"0+0{STEADY}",
+    "weir_api_body_bytes": f"40000+0{STEADY}",
+    "weir_api_pending_records": f"12+0{STEADY}",
     "weir_audit_proved_timestamp_seconds": f"-600+0{STEADY}",
     "weir_audit_found": f"0+0{STEADY}",
     "weir_audit_corrected": f"30+1{STEADY}",
@@ -79,13 +83,13 @@ def healthy() -> Series:
     """Every series that a healthy stack exposes; a metric without an entry here raises KeyError."""
     series: Series = {}
     for metric in metrics.METRICS:
-        for job in metric.jobs or Job:
+        for program in metric.programs or Job:
             if metric is metrics.LATENESS:
                 series |= _lateness()
-            elif metric is metrics.BATCH_DURATION:
+            elif metric in (metrics.BATCH_DURATION, metrics.API_REQUEST_DURATION):
                 continue
             else:
-                for labels in label_sets(metric, job, REASONS, tuple(Meter)):
+                for labels in label_sets(metric, program, REASONS, tuple(Meter)):
                     series[_named(metric.name, labels)] = _values(metric, labels)
     for decision, currency in product(Decision, ("EUR", "USD")):
         amount = f"5+0.01{STEADY}" if decision == "drop" else f"90+0.5{STEADY}"
@@ -103,6 +107,8 @@ def _values(metric: Metric, labels: dict[str, str]) -> str:
         return f"20+0{STEADY}" if labels["state"] == "active" else f"0+0{STEADY}"
     if metric is metrics.EVENTS:
         return f"0+3000{STEADY}" if labels["disposition"] in ("accepted", "duplicate") else f"5+0{STEADY}"
+    if metric is metrics.API_REQUESTS:
+        return f"0+{REQUESTS_A_MINUTE.get(labels['status'], 0)}{STEADY}"
     if metric is metrics.OUTCOMES:
         return f"0+{OUTCOMES_A_MINUTE[labels['outcome']]}{STEADY}"
     if isinstance(metric, CounterMetric):

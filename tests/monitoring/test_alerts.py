@@ -12,7 +12,7 @@ import pytest
 from metering.vocabulary import Job
 from monitoring.alerts import ALERTS
 from monitoring.instruments import GaugeMetric
-from monitoring.metrics import METRICS
+from monitoring.metrics import API, METRICS, ApiRoute
 from monitoring.metrics.audit import Audited
 from monitoring.rule_file import Part, held_to, matchers
 from tests.monitoring.healthy import MINUTES, OUTCOMES_A_MINUTE, STEADY, healthy
@@ -65,8 +65,8 @@ def counted(alert: str, counter: str, **labels: str) -> Case:
 
 
 def shown_by(job: str) -> Series:
-    """The healthy series of one driver, which go with it."""
-    own = {metric.name for metric in METRICS if metric.jobs == (job,)}
+    """The healthy series of one driver, or of the API, which go with it."""
+    own = {metric.name for metric in METRICS if metric.programs == (job,)}
     return {n: values for n, values in healthy().items() if f'job="{job}"' in n or n.partition("{")[0] in own}
 
 
@@ -318,6 +318,25 @@ CASES = [
     Case("DatabaseDiskFull", {"weir_database_used_bytes{}": "10200547328+0x10 10200547329+0x60"}, 13),
     Case("TablesFillDisk", {"weir_tables_free_ratio{}": "0.2+0x10 0.19+0x60"}, 26),
     Case("TablesDiskFull", {"weir_tables_free_ratio{}": "0.05+0x10 0.049+0x60"}, 13),
+    # On one of four routes, each with a hundred requests a minute, 18 fail instead of 2: of all that is more than 5 %.
+    Case(
+        "ApiUnavailable",
+        {of("weir_api_requests_total", route=ApiRoute.OWN, status="5xx"): "0+2x20 58+18x60"},
+        26.25,
+        ({"cause": "errors"},),
+    ),
+    Case(
+        "ApiUnavailable",
+        {name: f"{values.replace(f'x{MINUTES}', 'x20')} stale" for name, values in shown_by(API).items()},
+        26,
+        ({"cause": "down"},),
+    ),
+    Case(
+        "ApiRefusesTraffic",
+        {of("weir_api_requests_total", route=ApiRoute.OWN, status="429"): "0+0x10 5+5x19 100+0x60"},
+        21,
+        until_minute=31,
+    ),
     counted("SourceFlood", "weir_unlisted_source_events_total{}"),
     counted("UnknownTypes", "weir_unknown_type_events_total{}"),
     counted("UncorrectedClocks", "weir_uncorrected_clock_events_total{}"),
@@ -426,6 +445,25 @@ def without(job: Job) -> Series:
 def test_a_job_that_is_disabled_fires_nothing(job: Job, tmp_path: Path) -> None:
     never = [Firing(alert.name, minute, ()) for alert in ALERTS for minute in range(10, MINUTES + 1, 25)]
     check(tmp_path, without(job), never, SEVERITIES, disabled=(Part(job),))
+
+
+def test_an_api_that_nobody_runs_fires_nothing(tmp_path: Path) -> None:
+    never = [Firing(alert.name, minute, ()) for alert in ALERTS for minute in range(10, MINUTES + 1, 25)]
+    series = with_changes(dict.fromkeys(shown_by(API)))
+    check(tmp_path, series, never, SEVERITIES, disabled=(Part.API,))
+
+
+def test_requests_that_fail_or_are_refused_now_and_then_fire_nothing(tmp_path: Path) -> None:
+    """Of an API that is asked once in five minutes, and fails each time."""
+    seldom = {
+        of("weir_api_requests_total", route=ApiRoute.OWN, status=status): "0x4 1x4 2x4 3x60"
+        for status in ("5xx", "429")
+    }
+    never = [
+        Firing(name, minute, ()) for name in ("ApiUnavailable", "ApiRefusesTraffic") for minute in range(MINUTES + 1)
+    ]
+    others = dict.fromkeys(name for name in healthy() if name.startswith("weir_api_requests_total"))
+    check(tmp_path, with_changes({**others, **seldom}), never, SEVERITIES)
 
 
 def test_where_no_audit_is_on_a_schedule_none_is_overdue(tmp_path: Path) -> None:

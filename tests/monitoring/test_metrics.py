@@ -63,7 +63,7 @@ def test_buckets_grow() -> None:
         (lambda: metrics.OUTCOMES.inc(outcome="lost"), "outcome='lost' is none of matched"),
         (metrics.OUTCOMES.inc, "has the labels"),
         (lambda: metrics.LAG_RECORDS.set(1, job="nobody"), "is none of ingestion"),
-        (lambda: init_labels("nobody"), "none of the jobs"),
+        (lambda: init_labels("nobody"), "none of the programs"),
     ],
 )
 def test_a_label_outside_the_declared_set_is_refused(use: Callable[[], None], sentence: str) -> None:
@@ -95,6 +95,20 @@ def test_a_process_exposes_its_own_job_only_with_counters_at_zero(job: str) -> N
     assert ('weir_events_total{disposition="rejected",reason="too_old"}' in series) == (job == "ingestion")
     assert ('weir_unpriced_usage_rows_total{meter="gpu_seconds"}' in series) == (job == "billing")
     assert ("weir_absent_offsets_total" in series) == (job == "ingestion")
+
+
+def test_the_api_exposes_its_own_series_only_with_counters_at_zero() -> None:
+    shown = exposed("init_labels('api', reasons=['too_large'])")
+    series = {name: value for name, value in shown.items() if "_created" not in name}
+    assert {name.partition("{")[0] for name in series if "_bucket" not in name} == {
+        "weir_api_requests_total",
+        "weir_api_request_duration_seconds_count",
+        "weir_api_request_duration_seconds_sum",
+        "weir_api_events_total",
+    }
+    assert set(series.values()) == {0}
+    assert 'weir_api_events_total{reason="",result="accepted"}' in series
+    assert 'weir_api_events_total{reason="too_large",result="rejected"}' in series
 
 
 def test_a_gauge_shows_nothing_before_it_is_known() -> None:

@@ -23,9 +23,10 @@ from deployment.errors import CannotRun
 from laptop import watching
 from laptop.folders import Folders
 from laptop.ports import free_ports
-from laptop.programs import choose_addresses, watchers
-from laptop.watching import alertmanager_command, keep_alertmanager_config, prometheus_command
+from laptop.programs import api, choose_addresses, watchers
+from laptop.watching import alertmanager_command, keep_alertmanager_config, prometheus_command, prometheus_config
 from monitoring.alerts import ALERTS
+from monitoring.metrics import PROGRAMS
 
 PATIENCE_SECONDS = 60
 RUNBOOK = "http://127.0.0.1:8501/runbook"
@@ -121,6 +122,14 @@ def test_prometheus_accepts_the_configuration(folders: Folders) -> None:
         ["promtool", "check", "config", str(folders.prometheus / "prometheus.yml")], capture_output=True, check=False
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_the_api_is_scraped_where_it_serves_its_metrics(folders: Folders) -> None:
+    addresses = choose_addresses(folders)
+    config: Any = prometheus_config(addresses.metrics, None)
+    (at,) = config["scrape_configs"][0]["static_configs"]
+    assert f"127.0.0.1:{api(addresses, '').environment['WEIR_METRICS_PORT']}" in at["targets"]
+    assert addresses.metrics.keys() == set(PROGRAMS)
 
 
 def test_a_laptop_that_has_no_schedule_has_no_alert_on_it(folders: Folders) -> None:

@@ -7,8 +7,8 @@
 
 {{/* The variables of an API's container: those of `api.env`, and the chart's own as far as they are not among these. */}}
 {{- define "weir.apiEnv" -}}
-{{- $port := list (dict "name" "WEIR_API_PORT" "value" "8080") -}}
-{{- $own := concat (include "weir.processEnv" . | fromYamlArray) (include "weir.kafkaEnv" . | fromYamlArray) (include "weir.postgresEnv" (list . "urlKey") | fromYamlArray) $port -}}
+{{- $ports := list (dict "name" "WEIR_API_PORT" "value" "8080") (dict "name" "WEIR_METRICS_PORT" "value" "8090") (dict "name" "WEIR_METRICS_HOST" "value" "0.0.0.0") -}}
+{{- $own := concat (include "weir.processEnv" . | fromYamlArray) (include "weir.kafkaEnv" . | fromYamlArray) (include "weir.postgresEnv" (list . "urlKey") | fromYamlArray) $ports -}}
 {{- $replaced := dict -}}
 {{- range .Values.api.env -}}
 {{- $_ := set $replaced .name true -}}

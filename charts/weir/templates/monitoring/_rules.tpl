@@ -23,6 +23,9 @@
 {{- if not $fullRuns -}}
 {{- $disabled = append $disabled "full_audit" -}}
 {{- end -}}
+{{- if not .Values.api.enabled -}}
+{{- $disabled = append $disabled "api" -}}
+{{- end -}}
 {{- if not .Values.connect.enabled -}}
 {{- $disabled = append $disabled "connect" -}}
 {{- end -}}

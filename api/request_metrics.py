@@ -1,0 +1,64 @@
+"""Counts requests and events. A request that never reaches the application, as one without end, is not counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.validation import Verdict
+from metering.instants import Clock
+from metering.vocabulary import Disposition
+from monitoring import metrics
+from monitoring.metrics import ApiRoute, ApiStatus
+
+UNANSWERED = 500
+"""Of a request that failed before it had an answer: the server gives it this one."""
+_ROUTES = {route.value: route for route in ApiRoute if route is not ApiRoute.OTHER}
+
+
+class RequestMetrics:
+    """ASGI middleware that counts each request and measures how long it took; `uncounted` are paths that are not."""
+
+    def __init__(self, app: ASGIApp, clock: Clock, uncounted: frozenset[str]) -> None:
+        self._app = app
+        self._clock = clock
+        self._uncounted = uncounted
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request as the application does."""
+        if scope["type"] != "http" or scope["path"] in self._uncounted:
+            await self._app(scope, receive, send)
+            return
+        started, status = self._clock.monotonic(), UNANSWERED
+
+        async def send_noting_status(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_noting_status)
+        finally:
+            route = route_of(scope["method"], scope["path"])
+            metrics.API_REQUESTS.inc(route=route, status=status_class(status))
+            metrics.API_REQUEST_DURATION.observe(self._clock.monotonic() - started, route=route)
+
+
+def route_of(method: str, path: str) -> ApiRoute:
+    """The route of a request: OTHER for whatever strangers may think of."""
+    return _ROUTES.get(path, ApiRoute.OTHER) if method == "POST" else ApiRoute.OTHER
+
+
+def status_class(status: int) -> ApiStatus:
+    """The class of an HTTP status."""
+    return ApiStatus.TOO_MANY if status == 429 else ApiStatus(f"{status // 100}xx")
+
+
+def count_events(accepted: int, rejected: Iterable[Verdict] = ()) -> None:
+    """Count the events of one request: how many Kafka has, and the verdicts on those that are not valid."""
+    metrics.API_EVENTS.inc(accepted, result=Disposition.ACCEPTED, reason="")
+    for reason, count in Counter(verdict.reason or "" for verdict in rejected).items():
+        metrics.API_EVENTS.inc(count, result=Disposition.REJECTED, reason=reason)

@@ -1,0 +1,43 @@
+"""Whether the API takes the events that are posted to it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from monitoring.rule_file import Alert, Part, Severity
+
+FAILED_SHARE = 0.05
+
+API = (
+    Alert(
+        "ApiUnavailable",
+        Severity.PAGE,
+        'sum(rate(weir_api_requests_total{status="5xx"}[2m])) / sum(rate(weir_api_requests_total[2m]))'
+        f" > {FAILED_SHARE}",
+        "The API fails to take events",
+        "For five minutes {{ $value | humanizePercentage }} of the requests have been answered 5xx. Gateways that do"
+        " not send them again lose their events. The log of the API says why.",
+        timedelta(minutes=5),
+        labels={"cause": "errors"},
+    ),
+    Alert(
+        "ApiUnavailable",
+        Severity.PAGE,
+        "absent(weir_api_pending_records)",
+        "The API does not run",
+        "For five minutes no API has answered Prometheus. Gateways that do not send their events again lose them. The"
+        " end of its log says why.",
+        timedelta(minutes=5),
+        (Part.API,),
+        {"cause": "down"},
+    ),
+    Alert(
+        "ApiRefusesTraffic",
+        Severity.TICKET,
+        'sum(increase(weir_api_requests_total{status="429"}[2m])) > 0',
+        "The API refuses events that it has no room for",
+        "For ten minutes requests have been answered 429, about {{ $value | humanize }} within two minutes. Clients"
+        " send them again; if this goes on, some give up.",
+        timedelta(minutes=10),
+    ),
+)

@@ -1,0 +1,70 @@
+"""What the API says of its requests, of the events in them, and of what it holds in memory."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from metering.vocabulary import Disposition
+from monitoring.instruments import CounterMetric, GaugeMetric, HistogramMetric
+from monitoring.metrics.labels import API, GIVEN_AT_START
+
+IN_API = (API,)
+
+
+class ApiRoute(StrEnum):
+    """Where events are posted. Probes of its health are not counted."""
+
+    OPENMETER = "/api/v1/events"
+    OPENMETER_V3 = "/api/v3/openmeter/events"
+    OWN = "/v1/events"
+    OTHER = "other"
+    """Any other path, or any other method: strangers choose both."""
+
+
+class ApiStatus(StrEnum):
+    """The class of an answer's status."""
+
+    OK = "2xx"
+    ELSEWHERE = "3xx"
+    CLIENT_ERROR = "4xx"
+    """But for 429."""
+    TOO_MANY = "429"
+    """The API is as it should be, and refuses what it has no room for."""
+    SERVER_ERROR = "5xx"
+
+
+API_REQUESTS = CounterMetric(
+    "weir_api_requests_total",
+    "requests",
+    "Requests that were answered, by route and by class of the status; 429 is a class of its own.",
+    {"route": tuple(ApiRoute), "status": tuple(ApiStatus)},
+    IN_API,
+)
+API_REQUEST_DURATION = HistogramMetric(
+    "weir_api_request_duration_seconds",
+    "seconds",
+    "Time from a request's headers to the end of its answer: to read the body, to validate, and for Kafka.",
+    {"route": tuple(ApiRoute)},
+    IN_API,
+    buckets=(0.01, 0.05, 0.1, 0.25, 1, 5, 15),
+)
+API_EVENTS = CounterMetric(
+    "weir_api_events_total",
+    "events",
+    "Events that were accepted (Kafka has them), or rejected for a reason. A repeat is accepted, too: ingestion finds"
+    " it. Valid events of a request that was refused are not counted.",
+    {"result": (Disposition.ACCEPTED, Disposition.REJECTED), "reason": GIVEN_AT_START},
+    IN_API,
+)
+API_BODY_BYTES = GaugeMetric(
+    "weir_api_body_bytes",
+    "bytes",
+    "Bodies, unpacked, of requests that are not answered yet.",
+    programs=IN_API,
+)
+API_PENDING_RECORDS = GaugeMetric(
+    "weir_api_pending_records",
+    "records",
+    "Records that wait for Kafka to acknowledge them.",
+    programs=IN_API,
+)
