@@ -1,10 +1,11 @@
-"""Reads in Postgres, every two seconds, which API keys are valid and how ingestion validates events."""
+"""Reads in Postgres, every two seconds, the valid API keys, how ingestion validates events, and its lag."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +13,7 @@ import psycopg
 import structlog
 from psycopg.rows import dict_row
 
+from api.ingestion_lag import Report, lag_seconds
 from jobs.runtime.postgres.session import Session
 from metering.api_keys import ApiKey, id_of, scopes_of
 from metering.instants import Clock
@@ -30,6 +32,20 @@ _KEYS = """
 SELECT key_id, secret_sha256, scopes, accounts, sources, expires_at FROM api_keys WHERE revoked_at IS NULL
 """
 _CONFIG = "SELECT config FROM jobs WHERE job = %s"
+_REPORTS = """
+SELECT job, state, progress, extract(epoch FROM clock_timestamp() - updated_at)::float8 AS age_seconds,
+    clock_timestamp() AS now
+FROM jobs
+"""
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What one poll has found; without `config` ingestion was never started."""
+
+    keys: Mapping[str, ApiKey]
+    config: Mapping[str, Any] | None
+    reports: Sequence[Report]
 
 
 class DatabasePoll:
@@ -42,6 +58,8 @@ class DatabasePoll:
         self._connection: psycopg.Connection[Any] | None = None
         self._keys: Mapping[str, ApiKey] = {}
         self._read_at: float | None = None
+        self.lag_seconds = 0.0
+        """Of ingestion, as `ingestion_lag` has it."""
 
     @property
     def is_fresh(self) -> bool:
@@ -65,16 +83,17 @@ class DatabasePoll:
     async def read(self) -> None:
         """Read once; what cannot be read stays as it was."""
         try:
-            keys, config = await asyncio.to_thread(self._read)
-            self._keys, self._read_at = keys, self._clock.monotonic()
-            if config is not None:
-                self._on_config(config)
+            found = await asyncio.to_thread(self._read)
+            self._keys, self._read_at = found.keys, self._clock.monotonic()
+            if found.config is not None:
+                self._on_config(found.config)
+            self.lag_seconds = lag_seconds(found.reports)
         except psycopg.Error as error:
             log.warning("the database does not answer", reason=str(error).partition("\n")[0])
         except Exception as error:  # noqa: BLE001 -- a poll that ended would let revoked keys in, and later nobody
             log.error("ingestion's configuration cannot be read", reason=f"{type(error).__name__}: {error}")
 
-    def _read(self) -> tuple[Mapping[str, ApiKey], Mapping[str, Any] | None]:
+    def _read(self) -> _Read:
         try:
             if self._connection is None:
                 self._connection = Session.to(
@@ -82,10 +101,11 @@ class DatabasePoll:
                 )
             keys = {row["key_id"]: _key(row) for row in self._connection.execute(_KEYS)}
             row = self._connection.execute(_CONFIG, [Job.INGESTION.value]).fetchone()
+            reports = [Report(**report) for report in self._connection.execute(_REPORTS)]
         except psycopg.Error:
             self.close()
             raise
-        return keys, row["config"] if row is not None else None
+        return _Read(keys, row["config"] if row is not None else None, reports)
 
     def close(self) -> None:
         """End the session."""

@@ -15,6 +15,7 @@ from api.bodies import events_in, read_body
 from api.body_budget import BodyBudget
 from api.database_poll import DatabasePoll
 from api.elements import Element, members_of
+from api.ingestion_lag import MAX_LAG_SECONDS, refuse_lag
 from api.problems import Problem, unavailable
 from api.producer import AcknowledgedProducer, Record
 from api.validation import IngestionNotStarted, Validator, Verdict
@@ -39,6 +40,8 @@ class Services:
     producer: AcknowledgedProducer
     clock: Clock
     body_budget: BodyBudget = field(default_factory=BodyBudget)
+    max_lag_seconds: float = MAX_LAG_SECONDS
+    """How far ingestion may be behind; 0: as far as it likes."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +82,9 @@ def authorized(request: Request, services: Services, scope: Scope) -> ApiKey:
 async def judged_events(request: Request, services: Services, key: ApiKey, reserve: Callable[[int], None]) -> Judged:
     """Read and judge the events of a request; `reserve` as `read_body` has it.
 
-    Raises Problem: for the body, or where the key may not send one.
+    Raises Problem: for the body, where the key may not send one, or ingestion is too far behind.
     """
+    refuse_lag(services.database.lag_seconds, services.max_lag_seconds)
     body = await _body(request, reserve)
     events = events_in(request.headers, body)
     records = [Record(subject_in(each.parsed), with_time(each, services.clock.now())) for each in events]

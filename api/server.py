@@ -12,6 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from api.app import application
 from api.database_poll import DatabasePoll
 from api.events import Services
+from api.ingestion_lag import MAX_LAG_SECONDS
 from api.producer import AcknowledgedProducer
 from api.validation import Validator
 from deployment.errors import CannotRun
@@ -19,6 +20,7 @@ from deployment.kafka_client import kafka_client
 from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE, postgres_url_of
 from jobs.runtime.clock import MachineClock
 
+MAX_LAG_VARIABLE = "WEIR_API_MAX_LAG_SECONDS"
 SERVER_HEADER = "weir-door"
 """Header of each record: which server took it."""
 MAX_CONNECTIONS = 2_000
@@ -85,7 +87,16 @@ def services_of(environment: Mapping[str, str], server_name: str) -> Services:
         validator,
         AcknowledgedProducer(kafka, {SERVER_HEADER: server_name.encode()}),
         clock,
+        max_lag_seconds=seconds_in(environment, MAX_LAG_VARIABLE, MAX_LAG_SECONDS),
     )
+
+
+def seconds_in(environment: Mapping[str, str], variable: str, default: int) -> int:
+    """The whole seconds that a variable says. Raises CannotRun."""
+    text = environment.get(variable) or str(default)
+    if not (text.isascii() and text.isdigit()):
+        raise CannotRun(f"{variable} is {text!r}, but must be whole seconds.")
+    return int(text)
 
 
 def settings(host: str, port: int) -> dict[str, Any]:

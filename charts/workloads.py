@@ -255,6 +255,7 @@ class Api(Part):
     enabled: bool
     replicas: Annotated[int, Field(ge=1, le=100)]
     autoscaling: Autoscaling
+    max_lag_seconds: Annotated[int, Field(ge=0)]
     resources: Resources
     scheduling: Scheduling
     env: list[Kubernetes]

@@ -13,15 +13,17 @@ from typing import Any
 
 import psycopg
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub leaves NewTopic out
+from psycopg.types.json import Jsonb
 
 from api import key_store
-from api.database_poll import DatabasePoll
+from api.database_poll import READ_EVERY_SECONDS, DatabasePoll
+from api.ingestion_lag import MAX_LAG_SECONDS
 from api.server import REQUEST_WITHIN_SECONDS
 from jobs.runtime.clock import MachineClock
 from laptop.ports import LOOPBACK, free_ports
 from metering.api_keys import Scope
-from tests.api.serving import Server, serving, start_ingestion
-from tests.api.test_events_in import OWN, encoded, event, refused, usable
+from tests.api.serving import Answer, Server, serving, start_ingestion
+from tests.api.test_events_in import OPENMETER, OWN, V3, encoded, event, refused, usable
 from tests.waiting import wait_until
 
 
@@ -59,6 +61,36 @@ def test_without_a_broker_nothing_is_called_taken(database: str) -> None:
         answer = server.post(OWN, encoded(event()), usable(server))
         refused(answer, 503, "Kafka", "send the same request again")
         assert int(answer.headers["retry-after"]) > 0
+
+
+def test_events_are_refused_on_every_route_while_ingestion_is_too_far_behind(bootstrap: str, database: str) -> None:
+    start_ingestion(database)
+    with serving(bootstrap, database) as server, psycopg.connect(database, autocommit=True) as administrator:
+
+        def report(state: str, seconds_ago: int, **progress: Any) -> None:
+            administrator.execute(
+                "UPDATE jobs SET state = %s, updated_at = clock_timestamp(), progress = %s || jsonb_build_object("
+                "'frontier', clock_timestamp() - make_interval(secs => %s)) WHERE job = 'ingestion'",
+                [state, Jsonb(progress), seconds_ago],
+            )
+
+        def post(path: str = OWN) -> Answer:
+            return server.post(path, encoded(event()), key)
+
+        key = usable(server)
+        report("stopped", MAX_LAG_SECONDS - 30)
+        time.sleep(2 * READ_EVERY_SECONDS)
+        assert post().status == 200
+        report("stopped", MAX_LAG_SECONDS + 1)
+        wait_until(lambda: post().status == 429, "the lag being known", 10, every_seconds=0.2)
+        written = len(server.records())
+        for path in (OWN, OPENMETER, V3):
+            refused(answer := post(path), 429, "behind", "send the same request again")
+            assert int(answer.headers["retry-after"]) > 0
+        assert server.post(OWN, encoded(event()), None).status == 401
+        assert len(server.records()) == written
+        report("running", MAX_LAG_SECONDS + 1, records_behind=0)
+        wait_until(lambda: post().status == 200, "ingestion being up to date", 10, every_seconds=0.2)
 
 
 def test_while_the_database_is_away_keys_hold_as_they_were(server: Server, postgres_url: str) -> None:

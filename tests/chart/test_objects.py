@@ -13,8 +13,9 @@ import yaml
 from api.__main__ import ANY_HOST, METRICS_HOST_VARIABLE, METRICS_PORT_VARIABLE, PORT_VARIABLE
 from api.app import LIVE, OPENMETER, OPENMETER_V3, OWN, READY
 from api.bodies import MAX_BODY_BYTES
+from api.ingestion_lag import MAX_LAG_SECONDS
 from api.producer import ACKNOWLEDGED_WITHIN_SECONDS
-from api.server import ENDS_WITHIN_SECONDS
+from api.server import ENDS_WITHIN_SECONDS, MAX_LAG_VARIABLE
 from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE
 from metering.vocabulary import Job
 from monitoring.alerts import GROUPS
@@ -217,6 +218,13 @@ def test_the_api_reaches_kafka_and_postgres_by_the_secrets_of_the_jobs() -> None
     own = {KAFKA_VARIABLE, POSTGRES_VARIABLE, "WEIR_POSTGRES_SCHEMA", "WEIR_KAFKA_SECURITY_PROTOCOL"}
     assert {name: found[name] for name in own} == {name: jobs[name] for name in own}
     assert not {name for name in found if name.startswith(("AWS_", "WEIR_TABLES"))}
+
+
+@pytest.mark.parametrize("seconds", [0, 3_600, 31_536_000])
+def test_the_api_is_told_how_far_ingestion_may_be_behind(seconds: int) -> None:
+    assert variables(api("object-store.yaml"))[MAX_LAG_VARIABLE] == str(MAX_LAG_SECONDS)
+    found = variables(api("object-store.yaml", values={"api": {"maxLagSeconds": seconds}}))
+    assert found[MAX_LAG_VARIABLE] == str(seconds)
 
 
 def test_a_variable_of_ones_own_replaces_the_one_that_the_api_would_be_given() -> None:

@@ -49,6 +49,8 @@ NEVER = frozenset(
     | {"ReversalsWait"}
     | {"CatalogChangesRejected", "CatalogNeverCaptured", "DeletionsNotTold", "SlotRetainsLog", "SlotNearlyLost"}
     | {"PriceJump", "DatabaseFillsDisk", "DatabaseDiskFull"}
+    # Nobody posts there, and no fault hits it.
+    | {"ApiUnavailable", "ApiRefusesTraffic"}
 )
 MUST_BY_TRAFFIC = frozenset({"DeadLetters", "FutureTimestamps", "DuplicateConflicts", "UnknownTypes", "UnpricedUsage"})
 

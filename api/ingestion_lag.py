@@ -1,0 +1,71 @@
+"""How far ingestion is behind, by what the applications have last reported of themselves.
+
+Events that ingestion has not read are in Kafka alone, which deletes them in the end: before that the API takes no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any
+
+from api.problems import Problem
+from metering.reports import WORKING, is_stale
+from metering.vocabulary import Job
+
+MAX_LAG_SECONDS = 86_400
+"""Where nobody says otherwise; the topic that Weir makes keeps events for 36 days."""
+SOON_SECONDS = 60.0
+"""So fast an ingestion catches up that is not behind, however old the frontier is: a partition may hold it up."""
+RETRY_AFTER_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Report:
+    """A row of `jobs`: what an application has reported, and how long ago. `now` is the database's."""
+
+    job: str
+    state: str
+    progress: Mapping[str, Any]
+    age_seconds: float
+    now: datetime
+
+    @property
+    def frontier(self) -> datetime | None:
+        """All that was received before it is committed."""
+        text = self.progress.get("frontier")
+        return datetime.fromisoformat(text) if text is not None else None
+
+
+def lag_seconds(reports: Sequence[Report]) -> float:
+    """At most how old the oldest record is that ingestion has not committed; 0 where nobody knows.
+
+    An ingestion that is gone may have left nothing unread: then this is how long it has been gone. One that has started
+    and not reported yet is as far as the farthest of those that read what it wrote.
+    """
+    ingestion = next((report for report in reports if report.job == Job.INGESTION), None)
+    frontiers = [report.frontier for report in reports if report.frontier is not None]
+    if ingestion is None or not frontiers or _keeps_up(ingestion):
+        return 0.0
+    frontier = ingestion.frontier or max(frontiers)
+    return max(0.0, (ingestion.now - frontier).total_seconds())
+
+
+def refuse_lag(lag: float, max_lag_seconds: float) -> None:
+    """Raises Problem (429) where the lag is above the limit; 0 is none."""
+    if max_lag_seconds and lag > max_lag_seconds:
+        raise Problem(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            f"Ingestion is {lag:.0f} s behind, and more than {max_lag_seconds:g} s are not allowed, since Kafka deletes"
+            " events that nobody reads: send the same request again later.",
+            {"Retry-After": str(RETRY_AFTER_SECONDS)},
+        )
+
+
+def _keeps_up(ingestion: Report) -> bool:
+    if ingestion.state not in WORKING or is_stale(ingestion.state, ingestion.age_seconds):
+        return False
+    catches_up = ingestion.progress.get("catch_up_seconds")
+    return ingestion.progress.get("records_behind") == 0 or (catches_up is not None and catches_up <= SOON_SECONDS)

@@ -1,0 +1,85 @@
+"""How far ingestion is behind by what was reported last, and when the API refuses events for it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from api.ingestion_lag import RETRY_AFTER_SECONDS, SOON_SECONDS, Report, lag_seconds, refuse_lag
+from api.problems import Problem
+from api.server import seconds_in
+from deployment.errors import CannotRun
+from metering.instants import rfc3339
+from metering.reports import STALE_AFTER_SECONDS, Phase
+from metering.vocabulary import Job
+
+NOW = datetime(2026, 11, 27, 12, tzinfo=UTC)
+LAG = 500.0
+
+
+def report(
+    job: Job = Job.INGESTION, state: str = Phase.RUNNING, age: float = 1, lag: float | None = LAG, **progress: Any
+) -> Report:
+    """A report by which the frontier is `lag` seconds ago; None: unknown."""
+    frontier = None if lag is None else rfc3339(NOW - timedelta(seconds=lag))
+    return Report(job, state, {"frontier": frontier, **progress}, age, NOW)
+
+
+def test_an_ingestion_that_has_read_everything_is_not_behind_however_old_its_frontier() -> None:
+    assert lag_seconds([report(records_behind=0)]) == 0
+
+
+def test_an_ingestion_that_has_much_to_read_is_behind_by_the_age_of_its_frontier() -> None:
+    assert lag_seconds([report(records_behind=9, catch_up_seconds=None)]) == LAG
+    assert lag_seconds([report(records_behind=9, catch_up_seconds=SOON_SECONDS + 1)]) == LAG
+
+
+def test_an_ingestion_that_catches_up_soon_is_not_behind_though_a_partition_holds_its_frontier_up() -> None:
+    assert lag_seconds([report(records_behind=9, catch_up_seconds=SOON_SECONDS)]) == 0
+
+
+@pytest.mark.parametrize("state", [Phase.STOPPED, Phase.STARTING, Phase.WAITING])
+def test_what_an_ingestion_that_does_not_read_had_left_to_read_is_not_believed(state: Phase) -> None:
+    assert lag_seconds([report(state=state, records_behind=0)]) == LAG
+
+
+def test_an_ingestion_is_gone_when_its_report_is_stale() -> None:
+    assert lag_seconds([report(age=STALE_AFTER_SECONDS, records_behind=0)]) == 0
+    assert lag_seconds([report(age=STALE_AFTER_SECONDS + 1, records_behind=0)]) == LAG
+
+
+def test_an_ingestion_that_starts_again_and_again_is_as_far_as_who_reads_what_it_wrote() -> None:
+    starting = report(state=Phase.STARTING, lag=None)
+    assert lag_seconds([starting, report(Job.JOINS, lag=900), report(Job.SESSIONIZATION, lag=700)]) == 700
+
+
+def test_nothing_is_refused_where_nobody_knows() -> None:
+    assert lag_seconds([]) == 0
+    assert lag_seconds([report(Job.BILLING)]) == 0
+    assert lag_seconds([Report(Job.INGESTION, Phase.STARTING, {}, 0, NOW)]) == 0
+
+
+def test_a_database_whose_clock_is_behind_makes_no_negative_lag() -> None:
+    assert lag_seconds([report(state=Phase.STOPPED, lag=-5)]) == 0
+
+
+def test_events_are_refused_just_above_the_limit_and_never_without_one() -> None:
+    refuse_lag(LAG, LAG)
+    refuse_lag(1e9, 0)
+    with pytest.raises(Problem) as refused:
+        refuse_lag(LAG + 0.001, LAG)
+    assert refused.value.status == 429
+    assert refused.value.headers == {"Retry-After": str(RETRY_AFTER_SECONDS)}
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, 7), ({"S": ""}, 7), ({"S": "0"}, 0), ({"S": "3600"}, 3600)])
+def test_a_limit_is_whole_seconds(given: dict[str, str], expected: int) -> None:
+    assert seconds_in(given, "S", 7) == expected
+
+
+@pytest.mark.parametrize("text", ["-1", "1.5", "a day", "²"])
+def test_a_limit_that_is_none_is_refused_in_a_sentence(text: str) -> None:
+    with pytest.raises(CannotRun, match=r"S is .* must be whole seconds"):
+        seconds_in({"S": text}, "S", 7)
