@@ -449,28 +449,64 @@ def test_a_request_that_waits_brings_nothing_back_that_was_reversed(tmp_path: Pa
     assert {name for name, meter in stands(world) if meter == REQUESTS} == {"b"}
 
 
-@pytest.mark.parametrize("change", [Reversal("a"), Reversal("a", TOKENS)], ids=str)
+@pytest.mark.parametrize("is_audited_before", [True, False])
+@pytest.mark.parametrize(
+    ("change", "last"),
+    [
+        (Reversal("a"), "b"),
+        (Reversal("a", TOKENS), "b"),
+        (Report("c", MINUTE, "x"), "c"),
+        (Reversal("b"), "a"),
+    ],
+    ids=str,
+)
 def test_while_a_request_waits_a_content_of_its_id_counts_once_whatever_else_came(
-    tmp_path: Path, change: Event
+    tmp_path: Path, change: Event, last: str, *, is_audited_before: bool
 ) -> None:
-    """Nothing of that id is corrected before it is over; so what counts in its place waits, too."""
+    """Nothing of that id is corrected before it is over, so what it bills counts until then."""
     rules: Row = {"completion_timeout_seconds": 86_400}
     world, config = world_of(tmp_path, **rules), present(**rules)
-    for one in (replace(FIRST, status="cancelled"), NEXT):
+    for one in (FIRST, NEXT):
         one.received(world, DAY + one.at)
     world.joined(3 * DAY)
-    audited(world, 3 * DAY, config)
-    before = stands(world)
-    assert {name for name, meter in before if meter == TOKENS} == {"a"}
+    if is_audited_before:
+        audited(world, 3 * DAY, config)
     change.received(world, 3 * DAY + HOUR)
     world.request(3 * DAY + HOUR, "once more", name="a")
     world.joined(3 * DAY + 2 * HOUR)
     audited(world, 3 * DAY + 2 * HOUR, config)
-    assert [name for name, meter in stands(world) if meter == TOKENS and name != "a"] == []
+    assert [name for name, meter in stands(world) if meter == TOKENS] == ["a"]
     world.joined(5 * DAY)
     audited(world, 5 * DAY, config)
-    assert [name for name, meter in stands(world) if meter == TOKENS and name != "a"] == ["b"]
+    assert [name for name, meter in stands(world) if meter == TOKENS] == [last]
     assert audited(world, 6 * DAY, config) == 0
+
+
+def test_what_stands_with_0_of_an_id_that_waits_leaves_the_content_to_another(tmp_path: Path) -> None:
+    rules: Row = {"completion_timeout_seconds": 86_400}
+    world, config = world_of(tmp_path, **rules), present(**rules)
+    for one in (FIRST, NEXT, THIRD):
+        one.received(world, DAY + one.at)
+    world.joined(3 * DAY)
+    audited(world, 3 * DAY, config)
+    Reversal("a").received(world, 3 * DAY + HOUR)
+    world.request(3 * DAY + HOUR, "once more", name="b")
+    world.joined(3 * DAY + 2 * HOUR)
+    for at, counts in ((3 * DAY + 2 * HOUR, "c"), (5 * DAY, "b")):
+        world.joined(at)
+        audited(world, at, config)
+        assert [name for name, meter in stands(world) if meter == TOKENS] == [counts]
+    assert audited(world, 6 * DAY, config) == 0
+
+
+def test_an_outcome_without_a_price_may_be_the_first(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    said: Row = {"name": "unpriced", "model": "other", "status": "completed", "output_tokens": 10, "content_hash": "x"}
+    world.event(DAY, "both", "unpriced", occurred=5 * MINUTE, **said)
+    NEXT.received(world, DAY + MINUTE)
+    world.joined(2 * DAY)
+    audited(world, 2 * DAY)
+    assert world.billed() == {(0, "other", None): 10}
 
 
 PARTS: Meters = {

@@ -17,6 +17,7 @@ import pyarrow as pa
 from jobs.audit.compare.differences import COMPARED, as_differences, beside, differs
 from jobs.audit.recompute import once_per
 from jobs.audit.recompute.expected import (
+    CONTENTS,
     IS_CONTRACTED,
     IS_SENT_AGAIN,
     OUTCOME,
@@ -124,19 +125,18 @@ def corrections(
 def each_counted(
     carried: pl.DataFrame, expected: pl.DataFrame, standing: Standing, pinned: Pinned, reversals: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The same rows → what must stand of them (`expected_usage`) if each outcome of a content counted; and the keys
-    (KEY) that bill something else, and are left alone, because a row of them waits.
-
-    Of those it is what they come to without the rows that wait.
+    """The same rows → what must stand of them (`expected_usage`) if each outcome of a content counted; and of keys of
+    which a row waits, what stands of them whatever counts: usage with CONTENTS, where `is_known` says them.
     """
     found = _decide(carried, expected, standing, pinned)
     counted = _must_stand(found, pinned, reversals)
-    if found.waiting.is_empty():
-        return counted, found.waiting
     rows, made = (each.join(found.waiting, on=KEY, how="semi") for each in (carried, expected))
-    waiting = _decide(_decided_rows(rows, pinned), made, standing.of(found.waiting), pinned)
-    without = _must_stand(waiting, pinned, reversals)
-    return pl.concat([counted, without], how="vertical_relaxed"), once_per.unsettled(without, waiting.standing.now)
+    stands = standing.of(found.waiting)
+    done = _must_stand(_decide(_decided_rows(rows, pinned), made, stands, pinned), pinned, reversals)
+    known = pl.concat([made, done], how="vertical_relaxed").select(*OUTCOME, CONTENTS)
+    known = known.unique(OUTCOME, keep="first", maintain_order=True).with_columns(is_known=pl.lit(value=True))
+    billed = stands.now.filter(pl.col("outcome") != Outcome.SUPERSEDED.value)
+    return counted, billed.join(known, on=OUTCOME, how="left", nulls_equal=True)
 
 
 def _must_stand(found: _Decided, pinned: Pinned, reversals: pl.DataFrame) -> pl.DataFrame:

@@ -171,12 +171,21 @@ def _left_out(every: pl.DataFrame, usage: pl.DataFrame, examined: pl.DataFrame) 
 
 
 def _of_contents(read: _Read, pinned: Pinned) -> tuple[pl.DataFrame, pl.DataFrame]:
-    concerned, decided = (rows.join(read.keys, on=KEY, how="semi") for rows in (read.carried, read.expected))
-    known, unsettled = each_counted(concerned, decided, read.known.of(read.keys), pinned, read.reversals)
-    others = read.expected.join(read.keys, on=KEY, how="anti")
+    keys = pl.concat([read.keys, read.sound(_waiting(read))]).unique()
+    concerned, decided = (rows.join(keys, on=KEY, how="semi") for rows in (read.carried, read.expected))
+    known, fixed = each_counted(concerned, decided, read.known.of(keys), pinned, read.reversals)
+    others = read.expected.join(keys, on=KEY, how="anti")
     found = candidates(pl.concat([known, others], how="vertical_relaxed"), read.carried)
-    alone = pl.concat([read.left_out, read.journal.join(unsettled, on=KEY, how="semi")])
-    return found, blocked(alone, read.partial, pinned)
+    stands = candidates(fixed, read.carried, is_fixed=True)
+    unknown = fixed.filter(pl.col("is_known").is_null()).select(KEY)
+    alone = pl.concat([read.left_out, read.journal.join(unknown, on=KEY, how="semi")])
+    return pl.concat([found, stands]), blocked(alone, read.partial, pinned)
+
+
+def _waiting(read: _Read) -> pl.DataFrame:
+    """Rows of keys that bill something already, and of which another one waits."""
+    named = pl.concat([read.expected[part] for part in PARTS]).drop_nulls().implode()
+    return read.carried.filter(~pl.col("lsn").is_in(named)).join(read.expected, on=KEY, how="semi")
 
 
 def first_rows(usage: pl.DataFrame) -> pl.DataFrame:

@@ -18,13 +18,12 @@ from jobs.joins.timeouts import SECOND_US
 from jobs.runtime.delta.table import microseconds_of
 from jobs.usage_entries import METERS
 from metering.pricing import BILLED_AS_PART
-from metering.vocabulary import Outcome
 
 FUTURE = timedelta(days=1)
 """So long before it occurred an event may have been received: the most that `accept_future_seconds` can be."""
 CONTENT = ("account", "column", "content")
 _GROUP = (*CONTENT, "meter", "within_us", "window")
-_ORDER = ("event_us", "identity", "request_id", *PARTS)
+_ORDER = ("is_other", "event_us", "identity", "request_id", *PARTS)
 _TEXTS = dict.fromkeys(("account", "request_id"), pl.String())
 _OUTCOME = {**_TEXTS, **dict.fromkeys(PARTS, pl.Int64())}
 CANDIDATES = pl.Schema(
@@ -33,9 +32,11 @@ CANDIDATES = pl.Schema(
         **dict.fromkeys(("meter", "column", "content"), pl.String()),
         **dict.fromkeys(("within_us", "window", "event_us"), pl.Int64()),
         "identity": pl.Binary(),
+        "is_fixed": pl.Boolean(),
     }
 )
-"""Outcomes of which a meter that counts each content once bills something, and where they stand among others."""
+"""Outcomes of which a meter that counts each content once bills something, and where they stand among others. One that
+`is_fixed` counts whatever is decided, so none of the others does."""
 _PLACE = ("within_us", "window")
 BLOCKED = pl.Schema({**dict.fromkeys(CONTENT, pl.String()), **dict.fromkeys(_PLACE, pl.Int64())})
 """Contents and windows in which an outcome may be that an audit leaves alone: there nothing is decided. Without a
@@ -44,7 +45,7 @@ MARKED = pl.Schema({**_OUTCOME, "meter": pl.String(), "is_decided": pl.Boolean()
 """Outcomes that do not count for a meter, and those of which that is not decided: they stay as they are."""
 
 
-def candidates(outcomes: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+def candidates(outcomes: pl.DataFrame, rows: pl.DataFrame, *, is_fixed: bool = False) -> pl.DataFrame:
     """Outcomes (`expected_usage`) that each count → CANDIDATES; `rows` (lsn, identity) of the journal are theirs.
 
     What another meter bills is nothing that a meter bills itself, and neither is 0.
@@ -54,7 +55,7 @@ def candidates(outcomes: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     identities = rows.select("lsn", pl.col("identity").fill_null(b""))
     placed = own.with_columns(lsn=pl.coalesce("completion_lsn", "request_lsn")).join(identities, on="lsn", how="left")
     window = pl.col("event_us") // pl.col("within_us")
-    return placed.with_columns(window.alias("window")).select(
+    return placed.with_columns(window.alias("window"), is_fixed=pl.lit(is_fixed)).select(
         pl.col(name).cast(kind) for name, kind in CANDIDATES.items()
     )
 
@@ -86,7 +87,7 @@ def of_any_content() -> pl.Expr:
 
 def marked(found: pl.DataFrame, unknown: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
     """All CANDIDATES of some contents, and what is BLOCKED of these → MARKED: what is not in it counts."""
-    ordered = found.sort(_ORDER)
+    ordered = found.with_columns(is_other=~pl.col("is_fixed")).sort(_ORDER)
     judged = ordered.with_columns(is_first=pl.int_range(pl.len()).over(_GROUP) == 0, is_decided=_is_whole(pinned))
     is_any = unknown.filter(of_any_content())
     of_account = [name for name in BLOCKED.names() if name != "content"]
@@ -109,18 +110,6 @@ def _is_whole(pinned: Pinned) -> pl.Expr:
 
 def _whole_from_us(pinned: Pinned) -> int | None:
     return None if pinned.since is None else microseconds_of(pinned.since + FUTURE)
-
-
-def unsettled(must: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
-    """Outcomes that each count, and usage that stands → the keys (KEY) that bill by now anything but these outcomes, or
-    another quantity of them than all of it or 0.
-    """
-    is_billed = pl.col("outcome") != Outcome.SUPERSEDED.value
-    names = [*OUTCOME, "outcome"]
-    one, other = (rows.filter(is_billed).select(names) for rows in (must, now))
-    moved = [a.join(b, on=names, how="anti", nulls_equal=True) for a, b in ((one, other), (other, one))]
-    unexplained = _asked(must).join(explained(must, now), on=OUTCOME, how="anti", nulls_equal=True)
-    return pl.concat([rows.select(KEY) for rows in (*moved, unexplained)]).unique()
 
 
 def uncounted(outcomes: pl.DataFrame, now: pl.DataFrame, found: pl.DataFrame | None) -> pl.DataFrame:
