@@ -10,7 +10,7 @@ from traffic.events import Call, Document
 from traffic.placement import Placement
 from traffic.script import Script
 
-MOST_CALLS = 12
+MAX_CALLS = 12
 
 
 def can_be_taken_apart(placement: Placement) -> bool:
@@ -67,6 +67,6 @@ def _sent(script: Script, run: Call, at_ms: int, kind: str) -> Document:
 def _calls(script: Script, run: Call) -> Iterator[Call]:
     """At least two; the request id of each is the run's with its number."""
     models = [model for model in script.catalog.models if script.is_clear(replace(run, model=model))]
-    for number in range(1, script.rng.randint(2, MOST_CALLS) + 1):
+    for number in range(1, script.rng.randint(2, MAX_CALLS) + 1):
         request_id = f"{run.request_id}/{number}"
         yield replace(run, model=script.rng.choice(models), request_id=request_id, used=meters.drawn(script.rng))
