@@ -9,6 +9,7 @@ from traffic.events import COMPLETION, COMPLETION_OF_SECONDS, TOKENS, TRACE, USA
 from traffic.meters import METERS, REASONING, REPORTED, SECONDS
 
 MAX_SECONDS = "86400"
+_INPUT, _OUTPUT, _CACHED = REPORTED
 
 CONTRACT: Mapping[str, Any] = {
     "$id": COMPLETION_OF_SECONDS,
@@ -35,7 +36,7 @@ CONTRACT_OF_TOKENS: Mapping[str, Any] = {
                 "model": {"type": "string", "x-weir-column": "model"},
                 **{
                     name: {**_NUMBER, "x-weir-column": name, "x-weir-number": "text_or_number"}
-                    for name in ("input_tokens", "output_tokens")
+                    for name in (_INPUT, _OUTPUT)
                 },
             },
         },
@@ -44,7 +45,6 @@ CONTRACT_OF_TOKENS: Mapping[str, Any] = {
 """Events of a gateway that names no request and sends one for each type of tokens, with its number as text."""
 CONTRACTS = (CONTRACT, CONTRACT_OF_TRACES, CONTRACT_OF_TOKENS)
 
-_INPUT, _OUTPUT, _CACHED = REPORTED
 DECLARED: Mapping[str, Any] = {
     "meters": {
         METERS[0]: {"unit": "request", "count": "outcomes"},

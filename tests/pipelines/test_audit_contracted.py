@@ -309,7 +309,7 @@ def judging_as_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(JOBS, "ingestion", replace(job, build=_as_shipped, judge=_shipped_judge))
 
 
-@pytest.mark.few_in_ci(3)
+@pytest.mark.few_in_ci(2)
 @pytest.mark.usefixtures("judging_as_shipped")
 @pytest.mark.parametrize("audited", ["never", "whole", "always"])
 @pytest.mark.parametrize("again", AGAIN)

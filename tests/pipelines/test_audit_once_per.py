@@ -738,11 +738,8 @@ def test_windows_that_are_kept_whole_are_decided_after_retention_and_others_are_
     }
 
 
-@pytest.mark.parametrize(
-    "is_retained_first",
-    [True, pytest.param(False, marks=pytest.mark.long)],
-    ids=["before the audit", "after it"],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("is_retained_first", [True, False], ids=["before the audit", "after it"])
 def test_nights_of_retention_change_nothing_of_which_outcomes_count(tmp_path: Path, *, is_retained_first: bool) -> None:
     """Contents come back each day; some are reported a day late, and some that counted are taken back."""
     config, world, events = present(**SHORT), world_of(tmp_path, **SHORT), []
@@ -857,6 +854,7 @@ def test_beside_an_outcome_whose_content_is_removed_nothing_is_decided_in_its_wi
     assert ("next", REQUESTS) not in after
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_retained", [True, False])
 @pytest.mark.parametrize(
     ("change", "counts"),

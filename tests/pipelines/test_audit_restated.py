@@ -117,7 +117,7 @@ HISTORIES: dict[str, tuple[list[Event], tuple[str, int, int | None]]] = {
 }
 
 
-@pytest.mark.few_in_ci(6)
+@pytest.mark.few_in_ci(4)
 @pytest.mark.parametrize("apart", [HOUR, MINUTE], ids=["beyond the timeout", "within it"])
 @pytest.mark.parametrize("is_audited_each_time", [False, True], ids=["once", "each time"])
 @pytest.mark.parametrize(("events", "billed"), HISTORIES.values(), ids=HISTORIES)

@@ -221,6 +221,7 @@ def test_what_only_a_repeat_superseded_is_one_pair_with_what_it_belongs_to(
     assert world.billed() == {(0, "m", "0.01"): 100, (10, "m", "0.01"): 100}
 
 
+@pytest.mark.long
 def test_the_driver_never_has_more_rows_than_are_put_right_at_once(spark: SparkSession, tmp_path: Path) -> None:
     """However many parts of the keys there are: a price for the past changes rows of all of them."""
     world = HandMade(tmp_path)

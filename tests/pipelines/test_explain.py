@@ -63,6 +63,7 @@ def shown(database: str) -> dict[tuple[Any, ...], dict[str, Any]]:
         return {tuple(row[name] for name in KEY): dict(row) for row in rows}
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_oracle_what_all_requests_add_is_every_window_to_the_last_digit(
     database: str, tmp_path: Path, seed: int

@@ -167,7 +167,7 @@ HISTORIES: dict[str, Sequence[Event]] = {
 }
 
 
-@pytest.mark.few_in_ci(1)
+@pytest.mark.long
 @pytest.mark.parametrize("is_retained_first", [True, False], ids=["before the audit", "after it"])
 def test_nights_of_retention_change_nothing_of_what_requests_bill(tmp_path: Path, *, is_retained_first: bool) -> None:
     requests = [(begins(hours), events) for hours in (0, 1.5, 12, 23.9) for events in HISTORIES.values()]

@@ -218,7 +218,7 @@ def test_who_looks_back_knows_since_when_a_price_was_none() -> None:
     assert lsn_of(price_as_of(never, day(2), 25, seen_from=99)) == 10, "it had never begun"
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(histories_with_ends)
 def test_property_who_looks_back_prices_the_same_whenever_it_was_decided(versions: list[Version[int]]) -> None:
     for event_time in (day(-1), *map(day, range(5))):
@@ -226,7 +226,7 @@ def test_property_who_looks_back_prices_the_same_whenever_it_was_decided(version
         assert whenever == {lsn_of(price_as_of(versions, event_time, 999))}
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(histories_with_ends)
 def test_oracle_a_price_is_what_its_row_said_while_the_catalog_had_it(versions: list[Version[int]]) -> None:
     """Every instant by itself, from the last word on each row: no row is asked that did not begin last."""

@@ -526,7 +526,9 @@ def test_a_query_that_was_built_for_much_does_not_rest_before_its_batch_has_come
     for _ in range(2_000):
         topic.producer.produce(topic.name, b"{}", partition=0)
     assert topic.producer.flush(30) == 0
-    sink: Any = SimpleNamespace(record_bytes=lambda: 400, positions=lambda: {0: 0}, frontier=lambda: None)
+    sink: Any = SimpleNamespace(
+        record_bytes=lambda: 400, batch_bytes_per_record=lambda: 400, positions=lambda: {0: 0}, frontier=lambda: None
+    )
     source = source_of(topic, sink, tmp_path)
     source.stream(spark)
     assert source.found() is None
@@ -546,7 +548,9 @@ def test_batches_that_large_records_made_small_grow_again_where_more_waits_than_
     for _ in range(500):
         topic.producer.produce(topic.name, b"{}", partition=0)
     assert topic.producer.flush(30) == 0
-    sink: Any = SimpleNamespace(record_bytes=lambda: size[0], positions=lambda: {0: at[0]}, frontier=lambda: None)
+    sink: Any = SimpleNamespace(
+        batch_bytes_per_record=lambda: size[0], positions=lambda: {0: at[0]}, frontier=lambda: None
+    )
     source = source_of(topic, sink, tmp_path)
     source.stream(spark)
     assert source._limit == 102

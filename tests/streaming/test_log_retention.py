@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import psycopg
+import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
@@ -128,6 +129,7 @@ def test_a_backlog_ends_with_a_version_from_which_the_log_still_tells_what_follo
     assert source._version == DeltaTable(f"{tmp_path}/{Table.JOURNAL}").version()
 
 
+@pytest.mark.long
 def test_a_stream_behind_which_the_log_was_cleaned_begins_anew_in_the_same_process_and_counts_every_row_once(
     spark: SparkSession, database: str, tmp_path: Path
 ) -> None:

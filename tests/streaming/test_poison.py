@@ -217,6 +217,7 @@ def isolated(database: str) -> list[tuple[Any, ...]]:
         ).fetchall()
 
 
+@pytest.mark.long
 def test_a_plain_look_sees_what_a_client_library_reads(bootstrap: str, topic: str) -> None:
     for number, codec in enumerate(["none", "gzip", "snappy", "lz4", "zstd"]):
         values = [(at % PARTITIONS, event(10 * number + at) * 20) for at in range(10)]
@@ -303,6 +304,7 @@ def test_a_record_that_only_spark_can_unpack_is_judged_and_a_sink_that_stores_no
     assert isolated(environment.postgres_url) == []
 
 
+@pytest.mark.long
 def test_a_verdict_that_was_not_stored_is_none_and_a_record_is_skipped_where_it_ends_every_driver(
     spark: SparkSession, environment: Environment, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

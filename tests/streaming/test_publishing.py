@@ -219,6 +219,7 @@ def test_of_each_window_a_newer_state_never_stands_before_an_older_one(topics: s
         publisher.close()
 
 
+@pytest.mark.long
 def test_the_table_is_made_again_of_the_topic_that_kafka_has_compacted(topics: str, database: str) -> None:
     """Whoever comes a year later reads what compaction has left from the beginning, and has all of the table."""
     with psycopg.connect(database, autocommit=True) as connection:

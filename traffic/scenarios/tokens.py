@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from traffic import events
 from traffic.events import Call
+from traffic.meters import REPORTED
 from traffic.placement import Placement
 from traffic.script import Script
 
-TYPES = ("input_tokens", "output_tokens")
+TYPES = REPORTED[:2]
 
 
 def can_be_counted(placement: Placement) -> bool:
