@@ -37,14 +37,11 @@ check: $(STAMP) ## What CI checks: style, format, types, who imports whom, contr
 	$(BIN)/python -m pip check
 	$(GUIDE)
 
-test: $(STAMP) ## Run the tests, the end-to-end ones last; ARGS="tests/rules -k late" selects some
+test: $(STAMP) ## Run the tests, the end-to-end ones beside the others; ARGS="tests/rules -k late" selects some
 ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
 else
-	@failed=0; \
-	$(BIN)/python -m pytest -n 3 --dist loadfile --ignore tests/e2e || failed=1; \
-	$(BIN)/python -m pytest tests/e2e || failed=1; \
-	exit $$failed
+	@$(BIN)/python -m tests.everything
 endif
 
 long: $(STAMP) ## Run the tests that take too long for CI; writes tests/LONG.md
