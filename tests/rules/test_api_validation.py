@@ -53,7 +53,7 @@ class Request(Asked):
 
 def test_who_waits_too_long_for_the_validator_may_send_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async def ask() -> Problem:
-        services = Services(Double(), Validator(), Double(), MachineClock())
+        services = Services(Double(lag_seconds=0.0), Validator(), Double(), MachineClock())
         services.validator.use({})
         with pytest.raises(Problem) as refused:
             await judged_events(Request(), services, ApiKey("1", b"", frozenset()), lambda _: None)

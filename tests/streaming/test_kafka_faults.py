@@ -549,7 +549,10 @@ def test_batches_that_large_records_made_small_grow_again_where_more_waits_than_
         topic.producer.produce(topic.name, b"{}", partition=0)
     assert topic.producer.flush(30) == 0
     sink: Any = SimpleNamespace(
-        batch_bytes_per_record=lambda: size[0], positions=lambda: {0: at[0]}, frontier=lambda: None
+        record_bytes=lambda: size[0],
+        batch_bytes_per_record=lambda: size[0],
+        positions=lambda: {0: at[0]},
+        frontier=lambda: None,
     )
     source = source_of(topic, sink, tmp_path)
     source.stream(spark)
