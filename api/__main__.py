@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import structlog
 import typer
 
-from api.server import serve
+from api.server import serve, whole_number
 from deployment.errors import CannotRun
 from metering.vocabulary import Reason
 from monitoring import instruments
@@ -53,10 +53,7 @@ def serve_metrics(environment: Mapping[str, str]) -> None:
 
 def port_in(environment: Mapping[str, str], variable: str, default: str) -> int:
     """The port that a variable says. Raises CannotRun."""
-    port = environment.get(variable, default)
-    if not port.isdigit():
-        raise CannotRun(f"{variable} is {port!r}, but must be a port.")
-    return int(port)
+    return whole_number(variable, environment.get(variable, default), "a port")
 
 
 def log_without_variables() -> None:

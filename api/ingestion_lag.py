@@ -16,9 +16,10 @@ from metering.reports import WORKING, is_stale
 from metering.vocabulary import Job
 
 MAX_LAG_SECONDS = 86_400
-"""Where nobody says otherwise; the topic that Weir makes keeps events for 36 days."""
+"""The default. The topic that Weir makes keeps events for 36 days."""
 SOON_SECONDS = 60.0
-"""So fast an ingestion catches up that is not behind, however old the frontier is: a partition may hold it up."""
+"""An ingestion that catches up within this time is not behind, however old the frontier is: a quiet partition may hold
+that back."""
 RETRY_AFTER_SECONDS = 60
 
 
@@ -42,8 +43,8 @@ class Report:
 def lag_seconds(reports: Sequence[Report]) -> float:
     """At most how old the oldest record is that ingestion has not committed; 0 where nobody knows.
 
-    An ingestion that is gone may have left nothing unread: then this is how long it has been gone. One that has started
-    and not reported yet is as far as the farthest of those that read what it wrote.
+    An ingestion that is gone may have left nothing unread: then this is how long it has been gone. For one that has
+    started and not reported yet, the latest frontier of the jobs that read its journal counts.
     """
     ingestion = next((report for report in reports if report.job == Job.INGESTION), None)
     frontiers = [report.frontier for report in reports if report.frontier is not None]

@@ -119,6 +119,11 @@ class Script:
                 return call, self.rng.randint(self.timeline.start_ms, self.timeline.last_ms)
         raise AssertionError("no call fits; the catalog's changes leave no room")
 
+    def take_straggling(self) -> tuple[Call, int]:
+        """A call that ended in `near_past`, and the instant of sending."""
+        near_ms, far_ms = self.near_past()
+        return self.take_between(self.timeline.start_ms - far_ms, self.timeline.start_ms - near_ms)
+
     def take_from_device(self, *, long_ago: bool) -> tuple[Call, int]:
         """A call of a device that lies where in its minute a delay of sending leaves it, and the instant of sending."""
         timeline = self.timeline

@@ -43,9 +43,7 @@ def straggler(script: Script) -> None:
 
 def abandoned_straggler(script: Script) -> None:
     """A request from long ago whose completion never comes."""
-    start_ms = script.timeline.start_ms
-    near_ms, far_ms = script.near_past()
-    call, sent_ms = script.take_between(start_ms - far_ms, start_ms - near_ms)
+    call, sent_ms = script.take_straggling()
     alone(script, call, sent_ms, "abandoned_straggler")
 
 

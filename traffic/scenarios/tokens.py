@@ -27,9 +27,7 @@ def tokens_alone(script: Script) -> None:
 
 def straggling_tokens(script: Script) -> None:
     """Both types, well after their window's grace."""
-    near_ms, far_ms = script.near_past()
-    start_ms = script.timeline.start_ms
-    call, sent_ms = script.take_between(start_ms - far_ms, start_ms - near_ms)
+    call, sent_ms = script.take_straggling()
     _sent(script, call, sent_ms, "straggling_tokens")
 
 

@@ -26,9 +26,7 @@ def trace(script: Script) -> None:
 
 def straggling_trace(script: Script) -> None:
     """A run that is reported well after its window's grace."""
-    near_ms, far_ms = script.near_past()
-    start_ms = script.timeline.start_ms
-    run, sent_ms = script.take_between(start_ms - far_ms, start_ms - near_ms)
+    run, sent_ms = script.take_straggling()
     _sent(script, run, sent_ms, "straggling_trace")
 
 
@@ -59,7 +57,7 @@ def _sent(script: Script, run: Call, at_ms: int, kind: str) -> Document:
     document = events.trace(run, calls)
     script.send(document, at_ms, kind)
     for call in calls:
-        script.expect(call, "matched", call.ended_ms, at_ms, {name: call.used[name] for name in meters.REPORTED})
+        script.expect(call, "matched", call.ended_ms, at_ms, events.reported(call, document))
         script.was_active(call, call.ended_ms, beyond_us=call.beyond_us)
     return document
 
