@@ -25,12 +25,16 @@ from jobs.runtime.delta.table import FRONTIER, REMOVED, instant_of, open_to_chan
 from jobs.runtime.effective_rules import EffectiveRules, read_history
 from jobs.runtime.elements import is_record_arrow
 from jobs.streams import Table
+from metering.lateness import MAX_FUTURE
 from metering.vocabulary import Job
 
 MEMORY_DAYS = 36
 """Accept window and dedupe horizon by default, and a day of clocks. Longer ones hold back by `remembered_days`."""
 ZONES = timedelta(days=2)
 """A month begins at most 26 h before UTC's, in any zone and after any change of zone."""
+_INCOMPLETE = timedelta(days=2)
+"""What was received so soon after removed rows may lack one of its own: clocks differ by a day at most, and a time-out
+is at most a day. The audit leaves it alone."""
 
 
 class Retention(BaseModel):
@@ -78,9 +82,9 @@ def _horizons(tables: str, connection: psycopg.Connection[Any]) -> tuple[timedel
 
 
 def oldest_open_day(today: date) -> date:
-    """The first day that may belong to the open month or the one before, in any account's time zone."""
+    """The first day on which a row of the open month or the one before may have been received, in any time zone."""
     last_of_previous = today.replace(day=1) - timedelta(days=1)
-    return last_of_previous.replace(day=1) - ZONES
+    return last_of_previous.replace(day=1) - ZONES - MAX_FUTURE
 
 
 def first_kept(today: date, days: int, horizon: timedelta = timedelta(), margin: timedelta = timedelta()) -> date:
@@ -90,7 +94,7 @@ def first_kept(today: date, days: int, horizon: timedelta = timedelta(), margin:
     and which of their contents count is known by what was received up to the margin (`content_margin`) before that.
     """
     horizon_days, margin_days = (-(-each // timedelta(days=1)) for each in (horizon, margin))
-    first = min(today - timedelta(days=max(days, horizon_days)), oldest_open_day(today))
+    first = min(today - timedelta(days=max(days, horizon_days)), oldest_open_day(today) - _INCOMPLETE)
     return first - timedelta(days=horizon_days + margin_days)
 
 

@@ -7,6 +7,9 @@ from enum import StrEnum
 
 from metering.windows import Window
 
+MAX_FUTURE = timedelta(days=1)
+"""How long before it occurs an event may be received: the most that `accept_future_seconds` can be."""
+
 
 class Arrival(StrEnum):
     """How a row stands to its window. On time and late rows are included; a straggler's fate is its meter's policy."""

@@ -40,12 +40,11 @@ from jobs.runtime.postgres.schema import refuse_other_schema
 from jobs.runtime.postgres.session import Session
 from jobs.runtime.postgres.sink import stage
 from jobs.streams import Table
+from metering.lateness import MAX_FUTURE
 from metering.vocabulary import Job, UsageCause
 
 Row = dict[str, Any]
 LOOK_SECONDS = 1.0
-FUTURE = timedelta(days=1)
-"""So long before it occurred an event may have been received: the most that `accept_future_seconds` can be."""
 KEY = ("window_start", "account", "model", "meter", "currency")
 NUMBERS = ("live_quantity", "replayed_quantity", "difference_quantity")
 AMOUNTS = ("live_amount", "replayed_amount", "difference_amount")
@@ -142,7 +141,7 @@ class Replay:
         if is_audited:
             belongs = max(belongs, live.rejoin_within, supposed.rejoin_within)
         try:
-            return (self.start - FUTURE - CLOCK_SKEW - belongs - within).date()
+            return (self.start - MAX_FUTURE - CLOCK_SKEW - belongs - within).date()
         except OverflowError:
             return date.min
 

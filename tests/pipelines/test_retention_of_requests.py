@@ -225,7 +225,7 @@ def test_days_are_kept_for_the_audit_beyond_those_that_are_asked_for_and_open() 
 def test_a_late_price_reaches_all_of_an_open_month_where_days_were_removed_by_a_shorter_horizon(
     tmp_path: Path, declared_day: int
 ) -> None:
-    """On 31 March all from 30 January on is kept, as without a horizon, and February is open.
+    """On 31 March all from 27 January on is kept, as without a horizon, and February is open.
 
     What is final is priced again, and nothing else of it changes. What was credited by what is removed stays.
     """
@@ -233,7 +233,7 @@ def test_a_late_price_reaches_all_of_an_open_month_where_days_were_removed_by_a_
     ranked, present = {"best_report_bills": True}, JoinsConfig(best_report_bills=True)
     world = HandMade(tmp_path, best_report_bills=declared_day == 0)
     world.price(timedelta(), "0.01", begins=timedelta())
-    world.reversal(28 * DAY, name="credited", meter=TOKENS, quantity=Decimal(40))
+    world.reversal(25 * DAY, name="credited", meter=TOKENS, quantity=Decimal(40))
     for day in (1, 29, 30, 31, 40, 87, 88):
         if day == 87 == declared_day:
             world.configure(**ranked)
@@ -251,3 +251,25 @@ def test_a_late_price_reaches_all_of_an_open_month_where_days_were_removed_by_a_
     of_day = {key: tokens for key, tokens in world.billed().items() if key[0] == 40}
     assert of_day == {(40, "m", "0.02"): 100, (40, "m", "0.01"): 30}
     assert audited(world, 89 * DAY + 3 * HOUR, present) == 0
+
+
+@pytest.mark.parametrize("received_early", [timedelta(), DAY], ids=["as it occurs", "a day before"])
+def test_a_late_price_reaches_the_first_hours_of_an_open_month_wherever_it_begins_first(
+    tmp_path: Path, received_early: timedelta
+) -> None:
+    """In the farthest zone February begins on 31 January at 10:00 UTC; a time-out is a day, the longest there is."""
+    config = {"best_report_bills": False, "completion_timeout_seconds": DAY // timedelta(seconds=1)}
+    world, present = HandMade(tmp_path, **config), JoinsConfig.model_validate(config)
+    world.account(timedelta(), timezone="Pacific/Kiritimati")
+    world.price(timedelta(), "0.01", begins=timedelta())
+    others = {f"of day {day}": day * DAY for day in (*range(20, 30), 88)}
+    for name, at in (others | {"first": 30 * DAY + 10 * HOUR - received_early}).items():
+        occurred = at + received_early
+        world.event(at, "both", name, occurred=occurred, name=name, model="m", status="completed", output_tokens=100)
+    world.joined(88 * DAY + HOUR)
+    audited(world, 88 * DAY + 2 * HOUR, present)
+    world.removed((first_kept((START + 88 * DAY).date(), 36) - START.date()).days * DAY)
+    world.price(88 * DAY + 3 * HOUR, "0.02", begins=20 * DAY)
+    world.joined(88 * DAY + 4 * HOUR)
+    audited(world, 88 * DAY + 5 * HOUR, present)
+    assert world.billed()[31, "m", "0.02"] == 100

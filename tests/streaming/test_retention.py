@@ -80,15 +80,15 @@ def test_whole_days_go_from_the_old_end_and_the_job_writes_on(
     tmp_path: Path, database: str, connection: psycopg.Connection[Any]
 ) -> None:
     journal = read_journal(tmp_path, database)
-    # 40 days reach into April, the month before the open one: so March 30 is the first day that is kept.
-    assert retained(journal, connection) == Removed("journal", date(2026, 3, 30), 96)
-    assert lsns(journal) == list(range(97, 201))
+    # 40 days reach into April, the month before the open one: so five days before it are the first that are kept.
+    assert retained(journal, connection) == Removed("journal", date(2026, 3, 27), 90)
+    assert lsns(journal) == list(range(91, 201))
     table = DeltaTable(f"{journal.tables}/{Table.JOURNAL}")
     assert table.transaction_version(LSN) == 201
     assert table.transaction_version(FRONTIER) is not None
     journal.commit([heartbeat(0)])
     assert lsns(journal)[-1] == 201
-    assert retained(journal, connection) == Removed("journal", date(2026, 3, 30), 0)
+    assert retained(journal, connection) == Removed("journal", date(2026, 3, 27), 0)
 
 
 def test_rows_that_were_removed_are_not_missing_in_the_journals_sum(
@@ -203,8 +203,8 @@ def test_the_days_before_are_kept_in_which_an_audit_may_find_why(
     connection.execute("UPDATE jobs SET config = %s WHERE job = 'joins'", [Jsonb(config)])
     done = retained(journal, connection)
     assert done is not None
-    assert done.before == date(2026, 3, 30) - horizon_days * DAY
-    assert lsns(journal)[0] == 97 - 2 * horizon_days
+    assert done.before == date(2026, 3, 27) - horizon_days * DAY
+    assert lsns(journal)[0] == 91 - 2 * horizon_days
 
 
 def test_rows_that_say_what_was_decided_by_stay(
@@ -219,7 +219,7 @@ def test_rows_that_say_what_was_decided_by_stay(
     joins_at(journal.tables, 7)
     sessionization_at(database, 7)
     for removed_rows in (3, 0):
-        assert retained(journal, connection) == Removed("journal", date(2026, 3, 30), removed_rows)
+        assert retained(journal, connection) == Removed("journal", date(2026, 3, 27), removed_rows)
     assert lsns(journal) == [1, 5, 6]
 
 
@@ -309,9 +309,9 @@ def test_no_source_goes_that_ingestion_may_still_wait_for(database: str, connect
 
 
 def test_the_open_month_and_the_one_before_are_kept_in_every_zone() -> None:
-    assert oldest_open_day(date(2026, 5, 1)) == date(2026, 3, 30)
-    assert oldest_open_day(date(2026, 5, 31)) == date(2026, 3, 30)
-    assert oldest_open_day(date(2026, 1, 15)) == date(2025, 11, 29)
+    assert oldest_open_day(date(2026, 5, 1)) == date(2026, 3, 29)
+    assert oldest_open_day(date(2026, 5, 31)) == date(2026, 3, 29)
+    assert oldest_open_day(date(2026, 1, 15)) == date(2025, 11, 28)
 
 
 @pytest.mark.parametrize("days", ["journal_days", "usage_days", "retired_sources_days"])

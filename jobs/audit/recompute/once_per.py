@@ -7,8 +7,6 @@ back counts the next.
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import polars as pl
 
 from jobs.audit.recompute.expected import CONTENTS, OUTCOME, PARTS, Pinned
@@ -17,10 +15,9 @@ from jobs.joins.memory import KEY
 from jobs.joins.timeouts import SECOND_US
 from jobs.runtime.delta.table import microseconds_of
 from jobs.usage_entries import METERS
+from metering.lateness import MAX_FUTURE
 from metering.pricing import BILLED_AS_PART
 
-FUTURE = timedelta(days=1)
-"""So long before it occurred an event may have been received: the most that `accept_future_seconds` can be."""
 CONTENT = ("account", "column", "content")
 _GROUP = (*CONTENT, "meter", "within_us", "window")
 _ORDER = ("is_other", "event_us", "identity", "request_id", *PARTS)
@@ -102,14 +99,15 @@ def marked(found: pl.DataFrame, unknown: pl.DataFrame, pinned: Pinned) -> pl.Dat
 def _is_whole(pinned: Pinned) -> pl.Expr:
     """Whether no outcome of a window is of removed rows alone.
 
-    Rows from before `pinned.since` are removed or left alone; what occurs says so itself, no more than FUTURE before.
+    Rows from before `pinned.since` are removed or left alone; they were received no more than MAX_FUTURE before they
+    occurred.
     """
     whole_from = _whole_from_us(pinned)
     return pl.lit(value=True) if whole_from is None else pl.col("window") * pl.col("within_us") >= whole_from
 
 
 def _whole_from_us(pinned: Pinned) -> int | None:
-    return None if pinned.since is None else microseconds_of(pinned.since + FUTURE)
+    return None if pinned.since is None else microseconds_of(pinned.since + MAX_FUTURE)
 
 
 def uncounted(outcomes: pl.DataFrame, now: pl.DataFrame, found: pl.DataFrame | None) -> pl.DataFrame:
