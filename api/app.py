@@ -1,4 +1,4 @@
-"""The routes: OpenMeter's two as its clients use them, Weir's own, and health."""
+"""The routes: OpenMeter's two as its clients use them, Weir's own, OTLP's, and health."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ from starlette.routing import Route
 from api.events import Judged, Services, append, authorized, judged_events
 from api.problems import Problem, problem_response
 from api.request_metrics import RequestMetrics, count_events
+from api.traces import refuse_others, traces
 from metering.api_keys import Scope
 from monitoring.metrics import ApiRoute
 
 log = structlog.get_logger()
 
 OPENMETER, OPENMETER_V3, OWN = ApiRoute.OPENMETER.value, ApiRoute.OPENMETER_V3.value, ApiRoute.OWN.value
+TRACES = ApiRoute.TRACES.value
+OTHER_SIGNALS = ("/v1/metrics", "/v1/logs")
 LIVE, READY = "/health/live", "/health/ready"
 
 
@@ -67,6 +70,8 @@ def application(services: Services) -> Starlette:
             route(OPENMETER, openmeter),
             route(OPENMETER_V3, openmeter_v3),
             route(OWN, own),
+            route(TRACES, traces),
+            *(route(path, refuse_others) for path in OTHER_SIGNALS),
             Route(LIVE, live),
             Route(READY, ready),
         ],

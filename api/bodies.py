@@ -31,7 +31,9 @@ _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
-async def read_body(chunks: AsyncIterator[bytes], encoding: str, reserve: Callable[[int], None]) -> bytes:
+async def read_body(
+    chunks: AsyncIterator[bytes], encoding: str, reserve: Callable[[int], None], max_bytes: int = MAX_BODY_BYTES
+) -> bytes:
     """The body, unpacked; `reserve` is called with the size of each part, and may raise.
 
     Raises Problem: too large, an unknown encoding, or no gzip.
@@ -44,13 +46,13 @@ async def read_body(chunks: AsyncIterator[bytes], encoding: str, reserve: Callab
     unpacker = zlib.decompressobj(_GZIP_WINDOW) if name == "gzip" else None
     found = bytearray()
     async for chunk in chunks:
-        part = chunk if unpacker is None else _unpacked(unpacker, chunk, MAX_BODY_BYTES + 1 - len(found))
+        part = chunk if unpacker is None else _unpacked(unpacker, chunk, max_bytes + 1 - len(found))
         reserve(len(part))
         found += part
-        if len(found) > MAX_BODY_BYTES:
+        if len(found) > max_bytes:
             raise Problem(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"A body has at most {MAX_BODY_BYTES} bytes, unpacked: send fewer events at once.",
+                f"A body has at most {max_bytes} bytes, unpacked: send fewer events at once.",
             )
     if unpacker is not None and (not unpacker.eof or unpacker.unused_data):
         raise Problem(HTTPStatus.BAD_REQUEST, "The body is no single gzip stream: it was cut off, or more follows it.")

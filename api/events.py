@@ -11,7 +11,7 @@ from http import HTTPStatus
 
 from starlette.requests import ClientDisconnect, Request
 
-from api.bodies import events_in, read_body
+from api.bodies import MAX_BODY_BYTES, events_in, read_body
 from api.body_budget import BodyBudget
 from api.database_poll import DatabasePoll
 from api.elements import Element, members_of
@@ -27,6 +27,7 @@ from metering.instants import Clock, rfc3339
 
 BODY_WITHIN_SECONDS = 15.0
 """How long a client may take to send a body."""
+ACCOUNT_ATTRIBUTE = "weir.account"
 JUDGED_WITHIN_SECONDS = 15.0
 """How long events may wait for the validator, whose first call in a process takes seconds."""
 
@@ -42,6 +43,10 @@ class Services:
     body_budget: BodyBudget = field(default_factory=BodyBudget)
     max_lag_seconds: float = MAX_LAG_SECONDS
     """How far ingestion may be behind; 0: as far as it likes."""
+    account_attribute: str = ACCOUNT_ATTRIBUTE
+    """The attribute of spans, or of their resource, that names the account."""
+    parsing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a request of spans is parsed, which takes up to eight times its size."""
 
 
 @dataclass(frozen=True)
@@ -85,18 +90,25 @@ async def judged_events(request: Request, services: Services, key: ApiKey, reser
     Raises Problem: for the body, where the key may not send one, or ingestion is too far behind.
     """
     refuse_lag(services.database.lag_seconds, services.max_lag_seconds)
-    body = await _body(request, reserve)
+    body = await received_body(request, reserve)
     events = events_in(request.headers, body)
     records = [Record(subject_in(each.parsed), with_time(each, services.clock.now())) for each in events]
+    verdicts = await verdicts_on(services, [record.value for record in records])
+    for index, verdict in enumerate(verdicts):
+        if verdict.reason is None and (reason := refusal(key, verdict)) is not None:
+            raise Problem(HTTPStatus.FORBIDDEN, f"Event {index} is refused: {reason}.")
+    return Judged(records, verdicts)
+
+
+async def verdicts_on(services: Services, documents: Sequence[bytes]) -> list[Verdict]:
+    """What ingestion would make of each event. Raises Problem (503)."""
     try:
         async with asyncio.timeout(JUDGED_WITHIN_SECONDS):
-            verdicts = await services.validator.verdicts([record.value for record in records])
+            return await services.validator.verdicts(documents)
     except TimeoutError:
         raise unavailable("More events come in than can be validated: send the same request again later.") from None
     except IngestionNotStarted:
         raise unavailable("Ingestion has not been started yet, so nobody knows which contracts hold.") from None
-    _refuse_others(key, verdicts)
-    return Judged(records, verdicts)
 
 
 async def append(services: Services, records: Sequence[Record]) -> dict[tuple[str, int], int]:
@@ -125,24 +137,22 @@ def with_time(event: Element, now: datetime) -> bytes:
     return (text[:opening] + added + comma + text[opening:]).encode()
 
 
-def _refuse_others(key: ApiKey, verdicts: Sequence[Verdict]) -> None:
-    """Raises Problem where a valid event is of an account or a source that the key does not send for."""
-    pattern = re.compile(glob_expression(key.sources)) if key.sources else None
-    for index, verdict in enumerate(verdicts):
-        if verdict.reason is not None:
-            continue
-        if verdict.source == HEARTBEAT_SOURCE:
-            raise Problem(HTTPStatus.FORBIDDEN, f"The source of event {index}, {HEARTBEAT_SOURCE}, is Weir's own.")
-        if key.accounts and verdict.account not in key.accounts:
-            raise Problem(HTTPStatus.FORBIDDEN, f"The key {key.id} may not send for the subject of event {index}.")
-        if pattern is not None and pattern.match(verdict.source or "") is None:
-            raise Problem(HTTPStatus.FORBIDDEN, f"The key {key.id} may not send for the source of event {index}.")
+def refusal(key: ApiKey, verdict: Verdict) -> str | None:
+    """Why a valid event may not be sent with this key: its source or its account. None where it may."""
+    if verdict.source == HEARTBEAT_SOURCE:
+        return f"the source {HEARTBEAT_SOURCE} is Weir's own"
+    if key.accounts and verdict.account not in key.accounts:
+        return f"the key {key.id} may not send for its subject"
+    if key.sources and re.match(glob_expression(key.sources), verdict.source or "") is None:
+        return f"the key {key.id} may not send for its source"
+    return None
 
 
-async def _body(request: Request, reserve: Callable[[int], None]) -> bytes:
+async def received_body(request: Request, reserve: Callable[[int], None], max_bytes: int = MAX_BODY_BYTES) -> bytes:
+    """The body, unpacked; `reserve` as `read_body` has it. Raises Problem."""
     try:
         async with asyncio.timeout(BODY_WITHIN_SECONDS):
-            return await read_body(_chunks(request), request.headers.get("content-encoding", ""), reserve)
+            return await read_body(_chunks(request), request.headers.get("content-encoding", ""), reserve, max_bytes)
     except TimeoutError:
         detail = f"The body did not come within {BODY_WITHIN_SECONDS:.0f} s."
         raise Problem(HTTPStatus.REQUEST_TIMEOUT, detail) from None

@@ -11,7 +11,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from api.app import application
 from api.database_poll import DatabasePoll
-from api.events import Services
+from api.events import ACCOUNT_ATTRIBUTE, Services
 from api.ingestion_lag import MAX_LAG_SECONDS
 from api.producer import AcknowledgedProducer
 from api.validation import Validator
@@ -21,6 +21,7 @@ from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE, postgres_url_of
 from jobs.runtime.clock import MachineClock
 
 MAX_LAG_VARIABLE = "WEIR_API_MAX_LAG_SECONDS"
+ACCOUNT_ATTRIBUTE_VARIABLE = "WEIR_API_ACCOUNT_ATTRIBUTE"
 SERVER_HEADER = "weir-door"
 """Header of each record: which server took it."""
 MAX_CONNECTIONS = 2_000
@@ -88,6 +89,7 @@ def services_of(environment: Mapping[str, str], server_name: str) -> Services:
         AcknowledgedProducer(kafka, {SERVER_HEADER: server_name.encode()}),
         clock,
         max_lag_seconds=seconds_in(environment, MAX_LAG_VARIABLE, MAX_LAG_SECONDS),
+        account_attribute=environment.get(ACCOUNT_ATTRIBUTE_VARIABLE) or ACCOUNT_ATTRIBUTE,
     )
 
 

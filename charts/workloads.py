@@ -256,6 +256,7 @@ class Api(Part):
     replicas: Annotated[int, Field(ge=1, le=100)]
     autoscaling: Autoscaling
     max_lag_seconds: Annotated[int, Field(ge=0)]
+    account_attribute: Annotated[str, Field(min_length=1)]
     resources: Resources
     scheduling: Scheduling
     env: list[Kubernetes]

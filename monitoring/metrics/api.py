@@ -12,11 +12,12 @@ IN_API = (API,)
 
 
 class ApiRoute(StrEnum):
-    """Where events are posted. Probes of its health are not counted."""
+    """Where events and spans are posted. Probes of its health are not counted."""
 
     OPENMETER = "/api/v1/events"
     OPENMETER_V3 = "/api/v3/openmeter/events"
     OWN = "/v1/events"
+    TRACES = "/v1/traces"
     OTHER = "other"
     """Any other path, or any other method: strangers choose both."""
 

@@ -12,10 +12,11 @@ import yaml
 
 from api.__main__ import ANY_HOST, METRICS_HOST_VARIABLE, METRICS_PORT_VARIABLE, PORT_VARIABLE
 from api.app import LIVE, OPENMETER, OPENMETER_V3, OWN, READY
-from api.bodies import MAX_BODY_BYTES
+from api.events import ACCOUNT_ATTRIBUTE
 from api.ingestion_lag import MAX_LAG_SECONDS
 from api.producer import ACKNOWLEDGED_WITHIN_SECONDS
-from api.server import ENDS_WITHIN_SECONDS, MAX_LAG_VARIABLE
+from api.server import ACCOUNT_ATTRIBUTE_VARIABLE, ENDS_WITHIN_SECONDS, MAX_LAG_VARIABLE
+from api.traces import MAX_BYTES
 from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE
 from metering.vocabulary import Job
 from monitoring.alerts import GROUPS
@@ -227,6 +228,12 @@ def test_the_api_is_told_how_far_ingestion_may_be_behind(seconds: int) -> None:
     assert found[MAX_LAG_VARIABLE] == str(seconds)
 
 
+def test_the_api_is_told_which_attribute_of_a_span_names_the_account() -> None:
+    assert variables(api("object-store.yaml"))[ACCOUNT_ATTRIBUTE_VARIABLE] == ACCOUNT_ATTRIBUTE
+    found = variables(api("object-store.yaml", values={"api": {"accountAttribute": "tenant.id"}}))
+    assert found[ACCOUNT_ATTRIBUTE_VARIABLE] == "tenant.id"
+
+
 def test_a_variable_of_ones_own_replaces_the_one_that_the_api_would_be_given() -> None:
     names = [variable["name"] for variable in api("production.yaml")["env"]]
     assert len(names) == len(set(names))
@@ -289,7 +296,7 @@ def test_every_route_of_events_is_let_in_and_health_is_not() -> None:
 def test_an_ingress_takes_bodies_as_large_as_the_api_does() -> None:
     annotations = of_kind(render("production.yaml"), "Ingress")["weir-api"]["metadata"]["annotations"]
     size = annotations["nginx.ingress.kubernetes.io/proxy-body-size"]
-    assert int(size.removesuffix("m")) << 20 > MAX_BODY_BYTES
+    assert int(size.removesuffix("m")) << 20 > MAX_BYTES
 
 
 def test_the_api_reaches_kafka_and_postgres_and_nothing_else() -> None:
