@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 
 PYTEST = (sys.executable, "-m", "pytest")
 E2E = (*PYTEST, "tests/e2e")
-OTHERS = ("nice", "-n", "10", *PYTEST, "-n", "3", "--dist", "loadfile", "--ignore", "tests/e2e")
+OTHERS = ("nice", "-n", "5", *PYTEST, "-n", "3", "--dist", "loadfile", "--ignore", "tests/e2e")
 """Three workers: two cores are not busy with two, since some tests wait."""
 
 

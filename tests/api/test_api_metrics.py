@@ -35,7 +35,7 @@ class Scraped(Server):
 
     def samples(self) -> dict[str, float]:
         """Every sample of the API, by name and labels."""
-        with urlopen(f"http://{LOOPBACK}:{self.metrics_port}/metrics", timeout=10) as answer:
+        with urlopen(f"http://{LOOPBACK}:{self.metrics_port}/metrics", timeout=60) as answer:
             families = text_string_to_metric_families(answer.read().decode())
         samples = (sample for family in families for sample in family.samples)
         return {named(each.name, **each.labels): each.value for each in samples if each.name.startswith("weir_api")}
@@ -99,7 +99,7 @@ def risen(before: Mapping[str, float], after: Mapping[str, float], counter: str)
 def expect_risen(scraped: Scraped, before: Mapping[str, float], counter: str, expected: Mapping[str, float]) -> None:
     """A request is counted once its answer was handed over: whoever got it may be a moment too early."""
     with suppress(AssertionError):
-        wait_until(lambda: risen(before, scraped.samples(), counter) == expected, counter, 5, every_seconds=0.05)
+        wait_until(lambda: risen(before, scraped.samples(), counter) == expected, counter, 60, every_seconds=0.05)
     assert risen(before, scraped.samples(), counter) == expected
 
 
@@ -188,8 +188,8 @@ def test_what_has_come_of_a_body_counts_until_its_request_has_ended(scraped: Scr
     with socket.create_connection((LOOPBACK, scraped.port), timeout=30) as client:
         head = f"POST {OWN} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\nContent-Length: 1000\r\n\r\n"
         client.sendall(head.encode() + b"[" * 400)
-        wait_until(lambda: scraped.samples()[held] == 400, "the half of a body", 10, every_seconds=0.05)
-    wait_until(lambda: scraped.samples()[held] == 0, "the end of its request", 10, every_seconds=0.05)
+        wait_until(lambda: scraped.samples()[held] == 400, "the half of a body", 60, every_seconds=0.05)
+    wait_until(lambda: scraped.samples()[held] == 0, "the end of its request", 60, every_seconds=0.05)
 
 
 def test_a_port_of_metrics_that_is_taken_ends_the_api_with_a_sentence(scraped: Scraped) -> None:

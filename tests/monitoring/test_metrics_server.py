@@ -56,7 +56,7 @@ def connections(port: int, count: int, text: bytes = b"") -> Iterator[list[socke
     with ExitStack() as stack:
         opened = []
         for _ in range(count):
-            opened.append(stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10)))
+            opened.append(stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60)))
             with suppress(OSError):  # it may be closed already
                 opened[-1].sendall(text)
         yield opened
@@ -162,7 +162,7 @@ def test_scrapes_that_hang_leave_liveness_alone_and_further_ones_are_refused(ser
     server = serving(hang)
     with connections(server.port, MAX_SCRAPES, b"GET /metrics HTTP/1.1\r\n\r\n") as scrapes:
         try:
-            assert all(hanging.acquire(timeout=10) for _ in range(MAX_SCRAPES))
+            assert all(hanging.acquire(timeout=60) for _ in range(MAX_SCRAPES))
             with pytest.raises(HTTPError, match="503"):
                 get(server.port, "/metrics")
             with connections(server.port, 2 * MAX_CONNECTIONS):

@@ -246,12 +246,12 @@ def traffic(url: str) -> Iterator[list[EarlierDriver]]:
         for driver in drivers:
             driver.stop.set()
         for driver in drivers:
-            driver.join(timeout=20)
+            driver.join(timeout=60)
 
 
 def until_more_is_written(drivers: list[EarlierDriver], rows: int) -> None:
     wanted = [len(driver.written) + rows for driver in drivers]
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while any(len(driver.written) < count for driver, count in zip(drivers, wanted, strict=True)):
         if time.monotonic() > deadline or any(driver.errors for driver in drivers):
             raise AssertionError([driver.errors for driver in drivers])

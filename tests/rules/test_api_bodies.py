@@ -183,10 +183,10 @@ def test_an_attribute_that_stands_twice_is_refused() -> None:
     ],
 )
 def test_a_body_of_a_million_documents_holds_nobody_up(content_type: str, body: bytes) -> None:
-    started = time.process_time()
+    started = time.thread_time()
     with pytest.raises(Problem):
         events_in({"content-type": content_type}, body)
-    assert time.process_time() - started < 0.5
+    assert time.thread_time() - started < 1
 
 
 def test_the_kafka_key_is_the_subject_whatever_numbers_an_event_holds() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from api.__main__ import DEFAULT_PORT, PORT_VARIABLE, port_in
-from api.server import MAX_LAG_VARIABLE, seconds_in
+from api.database_poll import READ_EVERY_SECONDS, SILENT_AFTER_SECONDS
+from api.server import ACCOUNT_ATTRIBUTE_VARIABLE, MAX_LAG_VARIABLE, seconds_in, services_of
 from deployment.errors import CannotRun
+from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE
 
 
 @pytest.mark.parametrize("text", ["²", "٣", "80a", "-1", "8 0"])
@@ -20,3 +22,16 @@ def test_a_number_that_is_none_is_refused_with_its_variable(text: str) -> None:
 def test_what_is_left_out_has_its_default() -> None:
     assert port_in({}, PORT_VARIABLE, DEFAULT_PORT) == int(DEFAULT_PORT)
     assert (seconds_in({}, MAX_LAG_VARIABLE, 7), seconds_in({MAX_LAG_VARIABLE: ""}, MAX_LAG_VARIABLE, 7)) == (7, 7)
+
+
+def test_a_revoked_key_is_refused_within_five_seconds_also_on_a_session_that_was_silent() -> None:
+    assert READ_EVERY_SECONDS + SILENT_AFTER_SECONDS <= 5
+
+
+def test_the_attribute_that_names_the_account_is_weirs_own_unless_one_is_given() -> None:
+    addresses = {KAFKA_VARIABLE: "127.0.0.1:1", POSTGRES_VARIABLE: "postgresql://127.0.0.1:1/none"}
+    for given, expected in ((None, "weir.account"), ("", "weir.account"), ("tenant.id", "tenant.id")):
+        variables = addresses if given is None else {**addresses, ACCOUNT_ATTRIBUTE_VARIABLE: given}
+        services = services_of(variables, "test")
+        services.producer.close()
+        assert services.account_attribute == expected

@@ -23,6 +23,6 @@ def test_a_name_that_is_empty_is_given_too() -> None:
 
 def test_a_hundred_thousand_members_take_no_minutes() -> None:
     names = [*map(str, range(100_000)), "99999"]
-    began = time.process_time()
+    began = time.thread_time()
     assert member_twice([(name, None) for name in names]) == "99999"
-    assert time.process_time() - began < 5
+    assert time.thread_time() - began < 5

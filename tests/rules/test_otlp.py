@@ -35,18 +35,28 @@ CALL: dict[str, Attribute] = {
 
 
 def attributes(given: dict[str, Attribute]) -> list[KeyValue]:
-    found = []
-    for name, value in given.items():
-        kind = {bool: "bool_value", str: "string_value", int: "int_value", float: "double_value"}[type(value)]
-        found.append(KeyValue(key=name, value=AnyValue(**{kind: value})))
-    return found
+    return [KeyValue(key=name, value=any_value(value)) for name, value in given.items()]
+
+
+def any_value(value: Attribute) -> AnyValue:
+    match value:
+        case bool():
+            return AnyValue(bool_value=value)
+        case str():
+            return AnyValue(string_value=value)
+        case int():
+            return AnyValue(int_value=value)
+        case float():
+            return AnyValue(double_value=value)
 
 
 def span(given: dict[str, Attribute], **changes: Any) -> ProtobufSpan:
-    ids = {"trace_id": bytes.fromhex(TRACE), "span_id": bytes.fromhex(SPAN)}
-    return ProtobufSpan(
-        **{**ids, "end_time_unix_nano": 1_764_093_600_123_456_789} | changes, attributes=attributes(given)
-    )
+    usual: dict[str, Any] = {
+        "trace_id": bytes.fromhex(TRACE),
+        "span_id": bytes.fromhex(SPAN),
+        "end_time_unix_nano": 1_764_093_600_123_456_789,
+    }
+    return ProtobufSpan(**usual | changes, attributes=attributes(given))
 
 
 def request(*spans: ProtobufSpan, resource: dict[str, Attribute] | None = None) -> ExportTraceServiceRequest:

@@ -99,6 +99,6 @@ def test_a_completion_answers(text: str, found: set[tuple[int, int]]) -> None:
 
 def test_a_key_with_very_many_rows_takes_no_more_than_a_little_each() -> None:
     rows = [Decided(lsn, REQUEST if lsn <= 50_000 else COMPLETION, lsn, is_alone=True) for lsn in range(1, 100_001)]
-    begun = time.process_time()
+    begun = time.thread_time()
     assert len(pairs(rows, 10**9)) == 50_000
-    assert time.process_time() - begun < 5
+    assert time.thread_time() - begun < 5

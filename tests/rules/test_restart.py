@@ -47,8 +47,8 @@ def test_whoever_is_asked_to_stop_passes_it_on_and_leaves_no_process_behind() ->
         below = psutil.Process(keeper.pid).children(recursive=True)
         assert len(below) == 2
         keeper.send_signal(signal.SIGTERM)
-        assert keeper.wait(timeout=20) == 128 + signal.SIGTERM
-        gone, left = psutil.wait_procs(below, timeout=10)
+        assert keeper.wait(timeout=60) == 128 + signal.SIGTERM
+        gone, left = psutil.wait_procs(below, timeout=60)
         assert left == []
         assert len(gone) == 2
 
@@ -57,8 +57,8 @@ def test_a_signal_between_two_starts_ends_it_at_once(tmp_path: Path) -> None:
     starts = tmp_path / "starts"
     crashes = ["1"] * 9
     with subprocess.Popen(keeping(ENDS, str(starts), *crashes), stderr=subprocess.DEVNULL) as keeper:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while len(starts.read_text() if starts.exists() else "") < 3 and time.monotonic() < deadline:
             time.sleep(0.05)
         keeper.send_signal(signal.SIGTERM)
-        assert keeper.wait(timeout=5) is not None
+        assert keeper.wait(timeout=60) is not None

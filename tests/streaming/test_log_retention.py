@@ -99,7 +99,7 @@ def test_the_cleanup_goes_on_in_its_thread_and_outlives_a_table_that_cannot_be_r
     (tmp_path / LOG / f"{0:020d}.json").unlink()
     journal_of(tmp_path, 3)
     expire(tmp_path)
-    limit = time.monotonic() + 30
+    limit = time.monotonic() + 120
     while commits(tmp_path) > 1 and time.monotonic() < limit:
         time.sleep(0.02)
     cleanup.close()
