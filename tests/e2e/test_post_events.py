@@ -8,6 +8,12 @@ from typing import Any
 from urllib.request import Request, urlopen
 from uuid import uuid4
 
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
 from deployment.stack import Stack
 from tests.e2e.metering import drain, weir
 from tests.waiting import wait_until
@@ -29,12 +35,27 @@ def is_known(stack: Stack, key: str) -> bool:
     return True
 
 
-def test_what_litellm_and_a_gateway_without_a_clock_post_is_metered_once(stack: Stack) -> None:
+def spans_of_a_call(account: str) -> tuple[ReadableSpan, ...]:
+    """An agent that calls a model once, as OpenTelemetry's SDK traces it."""
+    finished = InMemorySpanExporter()
+    provider = TracerProvider(resource=Resource.create({"service.name": "agents", "weir.account": account}))
+    provider.add_span_processor(SimpleSpanProcessor(finished))
+    tracer = provider.get_tracer("test")
+    usage = {"gen_ai.usage.input_tokens": 1200, "gen_ai.usage.output_tokens": 350}
+    cached = {"gen_ai.usage.cache_read.input_tokens": 200}
+    call: dict[str, str | int] = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o", **usage, **cached}
+    with tracer.start_as_current_span("agent", attributes={"gen_ai.operation.name": "invoke_agent", **usage}):
+        tracer.start_span("chat gpt-4o", attributes=call).end()
+    return finished.get_finished_spans()
+
+
+def test_what_litellm_a_gateway_without_a_clock_and_opentelemetry_post_is_metered_once(stack: Stack) -> None:
     mark = uuid4().hex
-    made = weir(stack, "keys", "create", "--scope", "ingest", "--account", mark, "--format", "json")
+    sources = [word for source in ("litellm-proxy", "gw", "agents") for word in ("--source", source)]
+    made = weir(stack, "keys", "create", "--scope", "ingest", "--account", mark, *sources, "--format", "json")
     assert made.returncode == 0, made.stderr
     key = json.loads(made.stdout)
-    wait_until(lambda: is_known(stack, key["key"]), "the key being known", 10, every_seconds=0.2)
+    wait_until(lambda: is_known(stack, key["key"]), "the key being known", 60, every_seconds=0.2)
     litellm = {
         "specversion": "1.0",
         "type": "litellm_tokens",
@@ -52,7 +73,10 @@ def test_what_litellm_and_a_gateway_without_a_clock_post_is_metered_once(stack: 
         "subject": mark,
         "data": {"request_id": f"{mark}-2", "model": "gpt-4o", "status": "completed", "input_tokens": 11},
     }
+    headers = {"Authorization": f"Bearer {key['key']}"}
+    exporter, spans = OTLPSpanExporter(f"{stack.api_url}/v1/traces", headers=headers), spans_of_a_call(mark)
     for _ in range(2):
+        assert exporter.export(spans) is SpanExportResult.SUCCESS
         assert post(stack, key["key"], litellm) == (204, b"")
         assert post(stack, key["key"], [timeless], "application/cloudevents-batch+json") == (204, b"")
     drain(stack)
@@ -60,7 +84,7 @@ def test_what_litellm_and_a_gateway_without_a_clock_post_is_metered_once(stack: 
         stack, "usage", "--window", "P1M", "--group-by", "account,meter", "--account", mark, "--format", "json"
     )
     quantities = {row["meter"]: float(row["quantity"]) for row in json.loads(listed.stdout)}
-    assert quantities == {"requests": 2, "input_tokens": 18, "output_tokens": 2}
+    assert quantities == {"requests": 3, "input_tokens": 1218, "output_tokens": 352, "cached_tokens": 200}
     # What is sent again is a duplicate, also where each copy was stamped with another time.
     conflicts = weir(stack, "conflicts", "--format", "json")
     assert mark not in conflicts.stdout

@@ -258,7 +258,7 @@ PLANTED: dict[str, tuple[Callable[[Row], bool], Callable[[Row], list[Row]]]] = {
 }
 OF_A_PRICE = ("a cent off", "a price that no version says", "a version of another price", "another currency")
 ALL_CAUSES = ("repriced", "rejoined", "duplicate")
-CAUSES = dict.fromkeys(PLANTED, ALL_CAUSES) | dict.fromkeys(
+CAUSES: dict[str, tuple[str, ...]] = dict.fromkeys(PLANTED, ALL_CAUSES) | dict.fromkeys(
     (*OF_A_PRICE, "a replacement that names one of two"), ("rejoined",)
 )
 """The causes whose rows can have a fault: here only rejoined rows are priced, or replace two."""
