@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -54,6 +55,8 @@ CACHED = {
 }
 """What of a column is counted as cached, too: parts of one whole share no token."""
 ERROR_TYPE = "error.type"
+SMALL_NUMBER = re.compile(r"(?:[A-Za-z]+[-_])?[0-9]{1,9}")
+"""A response's id that others soon have, too: Ollama and those who follow it number theirs at random below 999."""
 _TRACE_ID_BYTES, _SPAN_ID_BYTES = 16, 8
 _CODES = {
     HTTPStatus.UNAUTHORIZED: 16,
@@ -124,9 +127,13 @@ def _event(
     quantities = {column: _first(attributes, names) for column, names in QUANTITIES.items()}
     for column, cached in CACHED.items():
         whole, part = quantities[column], attributes.get(cached)
-        if isinstance(whole, int) and isinstance(part, int):
+        if type(whole) is int and type(part) is int:
             quantities[column] = whole - part
-    data = {**texts, "request_id": texts["request_id"] or name, "status": "error" if is_error else "completed"}
+    data = {
+        **texts,
+        "request_id": _request_id(texts["request_id"], name),
+        "status": "error" if is_error else "completed",
+    }
     event = {
         "specversion": "1.0",
         "type": TYPE,
@@ -137,6 +144,12 @@ def _event(
         "data": {column: value for column, value in (data | quantities).items() if value is not None},
     }
     return {member: value for member, value in event.items() if value is not None}
+
+
+def _request_id(response_id: object, span: str | None) -> object:
+    """The response's id, which all spans of one call share; the span itself where that names no single response."""
+    is_name = response_id and not (isinstance(response_id, str) and SMALL_NUMBER.fullmatch(response_id))
+    return response_id if is_name else span
 
 
 def _first(attributes: Mapping[str, object], names: tuple[str, ...]) -> object:
