@@ -77,12 +77,9 @@ def audited_bill(traffic: Traffic, outcome: Outcome, taken: Credits | None) -> B
     """
     if taken is None:
         return Bill(None, ())
-    known, later = (_bill(traffic, outcome, each, taken) for each in _catalogs(traffic, outcome))
+    catalogs = known_catalog(traffic, outcome), traffic.late.after
+    known, later = (_bill(traffic, outcome, each, taken) for each in catalogs)
     return known if known.costs_the_same(later) else later
-
-
-def _catalogs(traffic: Traffic, outcome: Outcome) -> tuple[Catalog, Catalog]:
-    return known_catalog(traffic, outcome), traffic.late.after
 
 
 def _bill(traffic: Traffic, outcome: Outcome, catalog: Catalog, taken: Credits) -> Bill:
