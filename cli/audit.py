@@ -48,7 +48,7 @@ def audit(
     Exit status 0 if every difference had a known cause, else 1; if nothing could be examined it says why. The
     applications may run meanwhile: the audit reads fixed versions of the tables and one snapshot of the database.
     """
-    from deployment.asking import asking_database, asking_kafka
+    from deployment.asking import asking_database
     from deployment.stack import running_deployment
     from jobs.audit.recompute.basis import Scope
     from jobs.audit.recompute.unpriced_usage import unpriced_from
@@ -64,11 +64,18 @@ def audit(
             print_rows([], COLUMNS, form)
             return
         asked = Scope(since)
-    with asking_database(stack.postgres_url), asking_kafka(stack.kafka_bootstrap) as admin:
-        found = list(_checks(stack, asked, admin, memory_mib, appends=not dry_run))
+    found = audited(stack, asked, memory_mib, appends=not dry_run)
     print_rows(check_rows(found), COLUMNS, form)
     if not all(check.holds for check in found):
         raise typer.Exit(1)
+
+
+def audited(stack: Deployment, asked: Scope, memory_mib: int = 1024, *, appends: bool = True) -> list[Check]:
+    """Audit a stack; what was promised. Raises CannotRun where nothing could be examined."""
+    from deployment.asking import asking_database, asking_kafka
+
+    with asking_database(stack.postgres_url), asking_kafka(stack.kafka_bootstrap) as admin:
+        return list(_checks(stack, asked, admin, memory_mib, appends=appends))
 
 
 def _checks(stack: Deployment, asked: Scope, admin: AdminClient, memory_mib: int, *, appends: bool) -> Iterator[Check]:

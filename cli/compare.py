@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 def compare(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `weir traffic --truth FILE` has written.")],
     *,
+    audited: Annotated[
+        bool,
+        typer.Option("--audited", help="`weir audit` has been since: compare with what stands by then."),
+    ] = False,
     timeout: Annotated[
         float,
         typer.Option(min=0, help="Most seconds to wait after every request is decided."),
@@ -32,8 +36,9 @@ def compare(
 ) -> None:
     """Wait until a run of `weir traffic` is decided and billed, and compare it with its truth.
 
-    Exit status 0 only if every account, model, meter and window is equal to the last digit, and every record is where
-    it belongs.
+    An audit corrects bills: it takes back what was reversed, and prices what a change of the catalog came too late for.
+    After it compare with --audited, before it without. Exit status 0 only if every account, model, meter and window is
+    equal to the last digit, and every record is where it belongs.
     """
     from cli.progress import telling
     from deployment.stack import running_deployment
@@ -43,14 +48,16 @@ def compare(
         truth = read(file)
     except ValueError as problem:
         raise CannotRun(str(problem)) from problem
+    if audited and "audited" not in truth:
+        raise CannotRun(f"{file} does not say what stands after an audit: a release before this one has written it.")
     with telling("Comparing …") as tell:
-        comparison = settle(running_deployment(data_dir), truth, timeout, tell)
+        comparison = settle(running_deployment(data_dir), truth, timeout, tell, audited=audited)
     print_comparison(comparison)
     if not comparison.is_equal:
         raise typer.Exit(1)
 
 
-def settle(stack: Deployment, truth: Truth, timeout_seconds: float, tell: Tell) -> Comparison:
+def settle(stack: Deployment, truth: Truth, timeout_seconds: float, tell: Tell, *, audited: bool = False) -> Comparison:
     """Wait until everything is decided and billed, and compare.
 
     Raises Stuck when that does not happen within `timeout_seconds` after the last outcome can be decided.
@@ -68,7 +75,7 @@ def settle(stack: Deployment, truth: Truth, timeout_seconds: float, tell: Tell) 
     limit_seconds = undecided_seconds(truth, _now_seconds()) + timeout_seconds
     drain(stack, limit_seconds, include_waiting=True, tell=explain)
     _wait_until_counted(stack, truth, timeout_seconds, tell)
-    return compare(truth, stack.postgres_url, stack.tables)
+    return compare(truth, stack.postgres_url, stack.tables, audited=audited)
 
 
 def _wait_until_counted(stack: Deployment, truth: Truth, timeout_seconds: float, tell: Tell) -> None:

@@ -8,11 +8,14 @@ from typing import Annotated
 
 import typer
 
+from cli.audit import audited
 from cli.compare import print_comparison, settle
 from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.output import Format, print_rows
 from cli.stack import summary
 from cli.traffic import DEFAULT_RATE, EventsOption, SeedOption, run_traffic
-from traffic.declared import CONTRACTS, DECLARED
+from jobs.audit.check_rows import COLUMNS, check_rows
+from traffic.declared import CONTRACTS, DECLARED, REVERSAL
 
 CONFIG = {
     "jobs": {
@@ -21,6 +24,7 @@ CONFIG = {
             "clocks": {"device": ["device/*"]},
             "exact_horizon_seconds": 5,
             "contracts": list(CONTRACTS),
+            "reversal": REVERSAL,
             **DECLARED,
         },
         # Short, so that nobody waits long for what is abandoned.
@@ -44,12 +48,14 @@ def demo(
 ) -> None:
     """Start a stack, send traffic with every kind of trouble, and compare what was billed with the truth.
 
-    Exit status 0 only if every account, model, meter and window is equal to the last digit, and every record is where
-    it belongs.
+    Then an audit takes back what was reversed and corrects what is known better by now, and what stands is compared
+    once more. Exit status 0 only if every account, model, meter and window is equal to the last digit, every record is
+    where it belongs, and the audit finds no difference without a known cause.
     """
     from rich.console import Console
 
     from cli.progress import telling
+    from jobs.audit.recompute.basis import Scope
     from jobs.stack import StackConfig
     from laptop.folders import Folders
     from laptop.launch import Launch
@@ -60,11 +66,17 @@ def demo(
         with telling("Demo …") as tell:
             truth = run_traffic(launch.stack, events=events, rate=DEFAULT_RATE, seed=seed, tell=tell)
             typer.echo(f"{events} records sent (seed {truth['seed']}); waiting until they are billed.")
-            comparison = settle(launch.stack, truth, DRAIN_SECONDS, tell)
-        print_comparison(comparison)
+            live = settle(launch.stack, truth, DRAIN_SECONDS, tell)
+        print_comparison(live)
+        typer.echo("An audit takes back what was reversed, and prices by what is known by now.")
+        promises = audited(launch.stack, Scope())
+        print_rows(check_rows(promises), COLUMNS, Format.TABLE)
+        with telling("Demo …") as tell:
+            standing = settle(launch.stack, truth, DRAIN_SECONDS, tell, audited=True)
+        print_comparison(standing)
         stays = not leave and sys.stdout.isatty() and os.environ.get("CI", "").lower() not in ("1", "true")
         if stays:
             launch.leave_running()
             typer.echo(f"The dashboard stays at {launch.stack.dashboard_url}; `weir down` stops everything.")
-    if not comparison.is_equal:
+    if not (live.is_equal and standing.is_equal and all(check.holds for check in promises)):
         raise typer.Exit(1)

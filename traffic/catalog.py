@@ -8,12 +8,12 @@ are dated before others that are known, and prices that were wrong and are corre
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from traffic.instants import rfc3339
 from traffic.meters import METERS, SECONDS
@@ -60,9 +60,18 @@ class Account:
         return next((c for c in reversed(self.contracts) if c.effective_from_ms <= event_ms), self.contracts[0])
 
 
+Conditions = tuple[tuple[str, str], ...]
+"""Attributes of events and the value of each, by attribute."""
+ANY = "*"
+"""At the end of a price's model: whatever follows."""
+
+
 @dataclass(frozen=True)
 class Price:
-    """What one unit costs from `effective_from_ms` until the next price of the same key."""
+    """What one unit costs from `effective_from_ms` until the next price of the same key.
+
+    A model that ends with ANY is every model that begins so; all `conditions` must hold for an event.
+    """
 
     plan: str
     model: str
@@ -70,6 +79,20 @@ class Price:
     currency: str
     effective_from_ms: int
     unit_price: Decimal
+    conditions: Conditions = ()
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A name that has the prices of a model on a plan, from `effective_from_ms` until its next alias."""
+
+    plan: str
+    name: str
+    model: str
+    effective_from_ms: int
+
+
+Version = TypeVar("Version", Price, Alias)
 
 
 class Catalog:
@@ -82,22 +105,34 @@ class Catalog:
         accounts: tuple[Account, ...],
         prices: tuple[Price, ...],
         *,
+        special: tuple[Price, ...] = (),
+        aliases: tuple[Alias, ...] = (),
         plans: tuple[str, ...] = PLANS,
-        ends_ms: Mapping[Price, int] | None = None,
+        ends_ms: Mapping[Price | Alias, int] | None = None,
     ) -> None:
-        """`ends_ms`: since when prices that were deleted are none."""
+        """`special`: prices that are not each of one model; `ends_ms`: since when what was deleted is none."""
         self.tag = tag
         self.made_ms = made_ms
         self.plans = plans
         self.accounts = {account.account: account for account in accounts}
-        self.prices = prices
+        self.prices = (*prices, *special)
+        self.special = special
+        self.aliases = aliases
         self.models = tuple(dict.fromkeys(price.model for price in prices))
+        """Those that anybody calls; who calls by other names is up to `scenarios.names`."""
         self.meters = tuple(dict.fromkeys(price.meter for price in prices))
-        self._ends_ms = dict(ends_ms or {})
-        self._by_key: dict[tuple[str | None, str, str, str | None], list[Price]] = {}
-        begun = (price for price in prices if not self._has_ended(price, price.effective_from_ms))
-        for price in sorted(begun, key=lambda p: p.effective_from_ms):
-            self._by_key.setdefault((price.plan, price.model, price.meter, price.currency), []).append(price)
+        self.ends_ms = dict(ends_ms or {})
+        self._by_key: dict[tuple[str | None, str, str, str | None], dict[Conditions, list[Price]]] = {}
+        begun = (price for price in self.prices if not self._has_ended(price, price.effective_from_ms))
+        for price in sorted(begun, key=lambda p: (-len(p.conditions), p.effective_from_ms)):
+            of_key = self._by_key.setdefault((price.plan, price.model, price.meter, price.currency), {})
+            of_key.setdefault(price.conditions, []).append(price)
+        self._aliases: dict[tuple[str | None, str], list[Alias]] = {}
+        for alias in sorted(aliases, key=lambda each: each.effective_from_ms):
+            if not self._has_ended(alias, alias.effective_from_ms):
+                self._aliases.setdefault((alias.plan, alias.name), []).append(alias)
+        named = {price.model for price in self.prices if price.model.endswith(ANY)}
+        self._prefixes = sorted(named, key=len, reverse=True)
 
     @property
     def unknown_account(self) -> str:
@@ -112,31 +147,64 @@ class Catalog:
         """What an account pays in at an event; None for one that the catalog does not have."""
         return self.accounts[account].contract_at(event_ms).currency if account in self.accounts else None
 
-    def price(self, account: str, model: str | None, meter: str, event_ms: int) -> Price | None:
-        """The price in force at an event: the last that had begun, unless it has ended. None when there is none."""
-        if account not in self.accounts:
+    def price(
+        self, account: str, model: str | None, meter: str, event_ms: int, attributes: Mapping[str, str] | None = None
+    ) -> Price | None:
+        """The price in force at an event with these attributes; None when there is none.
+
+        The model's own is asked first, then those of how it begins, the longest first, then those of the model that it
+        is an alias of. Of one name the price with the most conditions that hold counts; of the same conditions the last
+        that had begun, unless it has ended.
+        """
+        if account not in self.accounts or model is None:
             return None
         contract = self.accounts[account].contract_at(event_ms)
-        versions = self._by_key.get((contract.plan, model or "", meter, contract.currency), [])
-        begun = next((price for price in reversed(versions) if price.effective_from_ms <= event_ms), None)
+        other = self._aliased(contract.plan, model, event_ms)
+        for name in (*self._names(model), *(() if other is None else self._names(other))):
+            of_key = self._by_key.get((contract.plan, name, meter, contract.currency), {})
+            for conditions, versions in of_key.items():
+                is_for_it = all((attributes or {}).get(column) == value for column, value in conditions)
+                if is_for_it and (price := self._in_force(versions, event_ms)) is not None:
+                    return price
+        return None
+
+    def _names(self, model: str) -> Iterator[str]:
+        """By which its prices may be given: its own, and how it begins."""
+        yield model
+        yield from (prefix for prefix in self._prefixes if model.startswith(prefix.removesuffix(ANY)))
+
+    def _aliased(self, plan: str | None, model: str, event_ms: int) -> str | None:
+        """The model whose prices a name has besides its own."""
+        alias = self._in_force(self._aliases.get((plan, model), ()), event_ms)
+        return None if alias is None else alias.model
+
+    def _in_force(self, versions: Sequence[Version], event_ms: int) -> Version | None:
+        """Of versions, in the order in which they begin, the last that had begun, unless it has ended."""
+        begun = next((one for one in reversed(versions) if one.effective_from_ms <= event_ms), None)
         return None if begun is None or self._has_ended(begun, event_ms) else begun
 
-    def _has_ended(self, price: Price, at_ms: int) -> bool:
-        return price in self._ends_ms and self._ends_ms[price] <= at_ms
+    def _has_ended(self, one: Price | Alias, at_ms: int) -> bool:
+        return one in self.ends_ms and self.ends_ms[one] <= at_ms
 
     @lru_cache(maxsize=10_000)  # noqa: B019  (one catalog lives as long as the run)
     def changes(self, account: str, model: str) -> tuple[int, ...]:
         """Every instant at which what this account pays for this model may change."""
         contracts = self.accounts[account].contracts if account in self.accounts else ()
-        prices = [
-            price
-            for contract in contracts
-            for meter in self.meters
-            for price in self._by_key.get((contract.plan, model, meter, contract.currency), [])
-        ]
-        ends = (self._ends_ms[price] for price in prices if price in self._ends_ms)
-        begins = (price.effective_from_ms for price in prices)
+        found: list[Price | Alias] = []
+        for contract in contracts:
+            aliases = self._aliases.get((contract.plan, model), [])
+            names = {name for each in (model, *(alias.model for alias in aliases)) for name in self._names(each)}
+            found += [*aliases, *self._known(contract, names)]
+        ends = (self.ends_ms[one] for one in found if one in self.ends_ms)
+        begins = (one.effective_from_ms for one in found)
         return tuple(sorted({*begins, *ends, *(contract.effective_from_ms for contract in contracts)}))
+
+    def _known(self, contract: Contract, names: Collection[str]) -> Iterator[Price]:
+        """Every price that these names have, or had, under a contract."""
+        for name in names:
+            for meter in self.meters:
+                for versions in self._by_key.get((contract.plan, name, meter, contract.currency), {}).values():
+                    yield from versions
 
     def files(self) -> list[dict[str, list[dict[str, Any]]]]:
         """The catalog as two catalog files, to be applied in this order."""
@@ -148,6 +216,7 @@ class Catalog:
                 for price in self.prices
                 if not _is_backdated(price)
             ],
+            "aliases": [alias_row(alias) for alias in self.aliases],
         }
         changed = {
             "accounts": [
@@ -179,6 +248,17 @@ def price_row(price: Price) -> dict[str, Any]:
         "unit_price": f"{price.unit_price:f}",
         "currency": price.currency,
         "effective_from": rfc3339(price.effective_from_ms),
+        **({"conditions": dict(price.conditions)} if price.conditions else {}),
+    }
+
+
+def alias_row(alias: Alias) -> dict[str, Any]:
+    """An alias as it stands in a catalog file."""
+    return {
+        "plan": alias.plan,
+        "alias": alias.name,
+        "model": alias.model,
+        "effective_from": rfc3339(alias.effective_from_ms),
     }
 
 
@@ -195,7 +275,9 @@ def account_row(account: Account, contract: Contract) -> dict[str, Any]:
 
 
 def make_catalog(rng: Random, tag: str, start_ms: int, meters: Sequence[str] = METERS, accounts: int = 24) -> Catalog:
-    """The catalog of one run. Its accounts and plans carry the run's tag, so that runs never share a total."""
+    """The catalog of one run, but for special prices. Its accounts and plans carry the run's tag, so that runs never
+    share a total.
+    """
     changed_at_ms = start_ms - CHANGE_BEFORE_MS
     return Catalog(
         tag, start_ms, tuple(_accounts(rng, tag, changed_at_ms, accounts)), tuple(_prices(rng, tag, start_ms, meters))

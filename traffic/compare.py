@@ -73,8 +73,15 @@ class Comparison:
         ]
 
 
-def compare(truth: Truth, postgres_url: str, tables: str) -> Comparison:
-    """Compare a run that has been drained, waiting requests included, with its truth."""
+def compare(truth: Truth, postgres_url: str, tables: str, *, audited: bool = False) -> Comparison:
+    """Compare a run that has been drained, waiting requests included, with its truth.
+
+    What the applications have made is the same before and after an audit, but for windows. `audited`: an audit of
+    everything has been since, so these and what stands of each outcome must be what it makes of them; else none has.
+    Raises ValueError for the truth of an older release, which does not say what an audit makes.
+    """
+    if audited and "audited" not in truth:
+        raise ValueError("this truth does not say what stands after an audit: a release has written it before this one")
     records = list(found.records(tables, truth))
     usage = list(found.usage(tables, truth["accounts"]))
     with psycopg.connect(postgres_url, connect_timeout=10) as database:
@@ -83,20 +90,53 @@ def compare(truth: Truth, postgres_url: str, tables: str) -> Comparison:
         stragglers = list(found.stragglers(database, truth["accounts"]))
         sessions = found.sessions(database, truth["accounts"])
         sources, runs = found.sources(database, truth["tag"])
+    live = [row for row in usage if row.cause == found.STREAM]
     return Comparison(
         (
             *_records(truth, records),
             *_identities(truth, records),
-            *_outcomes(truth, usage),
-            *_quantities(truth, usage),
-            _late(truth, usage),
-            *_late_rows(truth, usage, late),
-            *_windows(truth, windows),
-            *_stragglers(truth, stragglers),
+            *_outcomes(truth, live),
+            *_quantities(truth, live),
+            _late(truth, live),
+            *_late_rows(truth, live, late),
+            *(_standing(truth, usage) if audited else (_nobody_audited(usage),)),
+            *_windows(windows, truth["audited"]["totals"] if audited else truth["totals"]),
+            *_stragglers(truth, [row for row in stragglers if row.cause == found.STREAM]),
+            *(_standing_stragglers(truth, stragglers) if audited else ()),
             _sessions(truth, sessions),
             *_sources(truth, sources, runs),
         )
     )
+
+
+def _nobody_audited(rows: list[found.Usage]) -> Check:
+    """Windows are compared with what live bills, so nobody may have corrected them."""
+    others = Counter(row.cause for row in rows if row.cause != found.STREAM)
+    hint = [f"{', '.join(sorted(others))}: compare what an audit has corrected with --audited"] if others else []
+    return Check("rows of an audit", 0, 0, others.total(), tuple(hint))
+
+
+def _standing(truth: Truth, rows: list[found.Usage]) -> Iterator[Check]:
+    """What stands of each outcome, and how much of each meter: what is taken back stands no more."""
+    outcomes: Counter[Any] = Counter()
+    quantities: Counter[Any] = Counter()
+    for o in truth["outcomes"]:
+        left = o.get("left", o["quantities"])
+        if left is None:
+            continue
+        of = o["account"], o["request_id"]
+        outcomes[(o["outcome"], *of, _model(o), o["day"])] += 1
+        quantities.update((meter, *of, o["outcome"], units and Decimal(units)) for meter, units in left.items())
+    there: Counter[Any] = Counter()
+    units_there: Counter[Any] = Counter()
+    for row in rows:
+        there[row.outcome, row.account, row.request_id, _model(vars(row)), row.day.isoformat()] += row.sign
+        for meter, quantity in row.reported.items():
+            units_there[meter, row.account, row.request_id, row.outcome, quantity] += row.sign
+    yield from _by(lambda key: f"requests {key[0]} that stand", outcomes, +there)
+    yield from _by(lambda key: f"quantities of {key[0]} that stand", quantities, +units_there)
+    below = [key for key, count in there.items() if count < 0]
+    yield Check("outcomes taken back twice", 0, 0, len(below), tuple(map(str, below[:EXAMPLES])))
 
 
 def _records(truth: Truth, rows: list[found.Record]) -> Iterator[Check]:
@@ -183,11 +223,13 @@ def _late_rows(truth: Truth, usage: list[found.Usage], rows: list[found.Late]) -
     yield from _by(lambda row: f"late rows of {row.meter}", expected, Counter(rows))
 
 
-def _windows(truth: Truth, rows: list[found.Window]) -> Iterator[Check]:
+def _windows(rows: list[found.Window], totals: list[Mapping[str, Any]]) -> Iterator[Check]:
     """Every account, model, meter, currency, window and price: quantity and amount to the last digit, and corrected."""
-    expected = [found.window(total) for total in truth["totals"]]
-    is_older = any("price_from" not in total for total in truth["totals"])
+    expected = [found.window(total) for total in totals]
+    is_older = any("price_from" not in total for total in totals)
     there = [row for row in (_without_prices(rows) if is_older else rows) if row.quantity != 0]
+    unknown = {_cell(row) for row in expected if row.corrected is None}
+    there = [replace(row, corrected=None) if _cell(row) in unknown else row for row in there]
     for check in _by(lambda row: f"windows of {row.meter}", Counter(expected), Counter(there)):
         yield replace(check, is_money=True)
     for currency in sorted({row.currency or "no currency" for row in expected}):
@@ -198,6 +240,11 @@ def _windows(truth: Truth, rows: list[found.Window]) -> Iterator[Check]:
             )
         right = int(must == is_there)
         yield Check(f"total {currency} {must:f}", 1, right, examples=(f"it is {is_there:f}",), is_money=True)
+
+
+def _cell(row: found.Window) -> found.Window:
+    """Which window it is, whatever it holds."""
+    return replace(row, quantity=Decimal(0), amount=Decimal(0), corrected=None)
 
 
 def _without_prices(rows: Iterable[found.Window]) -> Iterator[found.Window]:
@@ -216,6 +263,18 @@ def _stragglers(truth: Truth, rows: list[found.Straggler]) -> Iterator[Check]:
     is_older = any("currency" not in straggler for straggler in truth["stragglers"])
     there = Counter(replace(row, model=None, currency=None) if is_older else row for row in rows if row.quantity != 0)
     yield from _by(lambda row: f"stragglers: {row.decision}", expected, there)
+
+
+def _standing_stragglers(truth: Truth, rows: Iterable[found.Straggler]) -> Iterator[Check]:
+    """What stands of stragglers: what takes one back, or its place, inherits what was decided."""
+    both = []
+    for listed in (map(found.straggler, truth["audited"]["stragglers"]), rows):
+        sums: dict[found.Straggler, tuple[Decimal, Decimal]] = {}
+        for row in listed:
+            quantity, amount = sums.get(row.key, (Decimal(0), Decimal(0)))
+            sums[row.key] = quantity + row.quantity, amount + (row.amount or 0)
+        both.append(Counter((key, *values) for key, values in sums.items() if values[0]))
+    yield from _by(lambda each: f"stragglers that stand: {each[0].decision}", *both)
 
 
 def _sessions(truth: Truth, rows: Mapping[tuple[str, str], list[found.Session]]) -> Check:

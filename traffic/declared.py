@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from traffic.attributes import PRICE_ATTRIBUTES
 from traffic.events import COMPLETION, COMPLETION_OF_SECONDS, TOKENS, TRACE, USAGE
 from traffic.meters import METERS, REASONING, REPORTED, SECONDS
 
@@ -43,6 +44,8 @@ CONTRACT_OF_TOKENS: Mapping[str, Any] = {
     },
 }
 """Events of a gateway that names no request and sends one for each type of tokens, with its number as text."""
+REVERSAL: Mapping[str, Any] = {"sources": ["desk/*"]}
+"""Who may take usage back."""
 CONTRACTS = (CONTRACT, CONTRACT_OF_TRACES, CONTRACT_OF_TOKENS)
 
 DECLARED: Mapping[str, Any] = {
@@ -55,5 +58,6 @@ DECLARED: Mapping[str, Any] = {
         SECONDS: {"unit": "second", "sum": SECONDS, "max_per_event": MAX_SECONDS},
     },
     "dimensions": ["api_key_id"],
+    "price_attributes": list(PRICE_ATTRIBUTES),
 }
 """The same for every job."""

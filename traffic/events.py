@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from traffic.instants import rfc3339
@@ -18,6 +19,7 @@ USAGE = "ai.inference.usage.v1"
 TRACE = "com.example.trace"
 TOKENS = "com.example.tokens"
 UNKNOWN = "ai.inference.feedback.v1"
+REVERSAL = "ai.inference.reversal.v1"
 HEARTBEAT = "source.heartbeat.v1"
 
 ZONE_MINUTES = {"gateway-ap": 330, "gateway-us": -420}
@@ -91,6 +93,19 @@ def tokens(call: Call, column: str) -> Document:
     """How many tokens of one type a call used, of a gateway that names no request."""
     data = {"model": call.model, column: str(call.used[column])}
     return _document(call, TOKENS, _time(call.source, call.ended_ms, call.beyond_us), column, data)
+
+
+def reversal(
+    call: Call, source: str, at_ms: int, *, number: int = 1, meter: str | None = None, quantity: Decimal | None = None
+) -> Document:
+    """What a call bills is taken back, or of a meter all or so much; the number tells it from others of the call."""
+    data: Document = {"request_id": call.request_id, "reason": f"ticket {number}"}
+    if meter is not None:
+        data["meter"] = meter
+    if quantity is not None:
+        data["quantity"] = float(quantity)  # Of so few digits JSON has each.
+    document = _envelope(REVERSAL, source, f"{call.request_id}.d{number}", _time(source, at_ms), data)
+    return {**document, "subject": call.account}
 
 
 def reported(call: Call, document: Document) -> Used:

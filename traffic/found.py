@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
@@ -18,6 +18,8 @@ from traffic.meters import METERS
 from traffic.script import QUANTITY
 
 MINUTE = timedelta(minutes=1)
+STREAM = "stream"
+"""The cause of what is live; an audit has written what has another."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class Usage:
     day: date
     late_seconds: float
     metered: tuple[tuple[str, Decimal | None, int | None], ...]
+    sign: int = 1
+    cause: str = STREAM
 
     @property
     def reported(self) -> dict[str, Decimal | None]:
@@ -60,7 +64,10 @@ class Usage:
 
 @dataclass(frozen=True)
 class Window:
-    """What one account used in one minute, by model, meter, currency and price; `price_from` is since when it holds."""
+    """What one account used in one minute, by model, meter, currency and price; `price_from` is since when it holds.
+
+    `corrected` None: it is not known whether it was.
+    """
 
     account: str
     model: str | None
@@ -71,7 +78,7 @@ class Window:
     unit_price: Decimal | None
     quantity: Decimal
     amount: Decimal
-    corrected: bool
+    corrected: bool | None
 
 
 @dataclass(frozen=True)
@@ -131,6 +138,12 @@ class Straggler:
     quantity: Decimal
     currency: str | None
     amount: Decimal | None
+    cause: str = STREAM
+
+    @property
+    def key(self) -> Straggler:
+        """Of which what arrived, and what an audit has made of it, is added up."""
+        return replace(self, quantity=Decimal(0), amount=None, cause="")
 
 
 def records(tables: str, truth: Mapping[str, Any]) -> Iterator[Record]:
@@ -154,8 +167,19 @@ def records(tables: str, truth: Mapping[str, Any]) -> Iterator[Record]:
 
 
 def usage(tables: str, accounts: list[str]) -> Iterator[Usage]:
-    """The outcomes of these accounts."""
-    columns = ["account", "request_id", "outcome", "model", "currency", "event_time", "received_at", "day"]
+    """The outcomes of these accounts, and what an audit has taken back and put."""
+    columns = [
+        "sign",
+        "cause",
+        "account",
+        "request_id",
+        "outcome",
+        "model",
+        "currency",
+        "event_time",
+        "received_at",
+        "day",
+    ]
     columns += [name for meter in METERS for name in (meter, f"{meter}_price_version")]
     where = pc.field("account").isin(accounts) & (pc.field("cause") != "decided")
     stored = DeltaTable(f"{tables}/usage").to_pyarrow_dataset()
@@ -174,6 +198,8 @@ def usage(tables: str, accounts: list[str]) -> Iterator[Usage]:
                 day=row["day"],
                 late_seconds=(row["received_at"] - start - MINUTE).total_seconds(),
                 metered=_metered(row),
+                sign=row["sign"],
+                cause=row["cause"],
             )
 
 
@@ -226,10 +252,10 @@ def late(database: psycopg.Connection[Any], accounts: list[str]) -> Iterator[Lat
 
 
 def late_of(rows: Iterable[Usage], grace_seconds: int) -> Iterator[Late]:
-    """What came late by the rows of usage themselves."""
+    """What came late by the rows of usage themselves: arrivals, which nobody takes back."""
     sums: dict[tuple[str, str | None, str, str | None, datetime, int | None], tuple[int, Decimal]] = {}
     for row in rows:
-        if not 0 <= row.late_seconds < grace_seconds:
+        if row.cause != STREAM or not 0 <= row.late_seconds < grace_seconds:
             continue
         for meter, quantity, version in row.metered:
             if quantity:
@@ -240,16 +266,16 @@ def late_of(rows: Iterable[Usage], grace_seconds: int) -> Iterator[Late]:
 
 
 def stragglers(database: psycopg.Connection[Any], accounts: list[str]) -> Iterator[Straggler]:
-    """What arrived after grace."""
+    """What arrived after grace, and what takes it back or its place."""
     rows = database.execute(
         """
-        SELECT account, model, request_id, meter, window_start, decision, quantity, currency, amount
+        SELECT account, model, request_id, meter, window_start, decision, quantity, currency, amount, cause
         FROM stragglers WHERE account = ANY (%s)
         """,
         [accounts],
     )
-    for account, model, request_id, meter, start, decision, quantity, currency, amount in rows:
-        yield Straggler(account, model, _request_id(request_id), meter, start, decision, quantity, currency, amount)
+    for account, model, request_id, *rest in rows:
+        yield Straggler(account, model, _request_id(request_id), *rest)
 
 
 def sessions(database: psycopg.Connection[Any], accounts: list[str]) -> dict[tuple[str, str], list[Session]]:

@@ -12,10 +12,11 @@ from traffic.events import GATEWAY_OF_SECONDS, Call
 from traffic.late_catalog import Late, late_changes
 from traffic.malformed import KINDS, kinds
 from traffic.meters import DEFAULT, Meter
+from traffic.names import NAMES, with_names
 from traffic.placement import Placement, UnplaceableError
 from traffic.population import GATEWAYS, Population, Timeline
 from traffic.scenarios import plain, told_late
-from traffic.script import Activity, Outcome, Record, Script
+from traffic.script import Activity, Outcome, Record, Script, TakenBack
 from traffic.sequences import numbered
 from traffic.troubles import TROUBLES, Trouble
 
@@ -41,6 +42,7 @@ class Traffic:
     records: Sequence[Record]
     outcomes: Sequence[Outcome]
     activity: Sequence[Activity]
+    taken_back: Sequence[TakenBack]
     left_out: Sequence[str]
 
 
@@ -104,6 +106,7 @@ def generate(
         records=[*sent_before, *numbered(rng, _in_order(script.records))],
         outcomes=[*([] if beginning is None else beginning.outcomes), *script.outcomes],
         activity=script.activity,
+        taken_back=script.taken_back,
         left_out=left_out,
     )
 
@@ -120,13 +123,18 @@ def _in_order(records: Sequence[Record]) -> list[Record]:
     return sorted(records, key=lambda record: record.send_at_ms)
 
 
-def catalog_of(seed: int, made_ms: int, meters: Sequence[Meter] = DEFAULT) -> Catalog:
+def catalog_of(
+    seed: int, made_ms: int, meters: Sequence[Meter] = DEFAULT, *, knows_attributes: bool = False
+) -> Catalog:
     """The catalog of a run, with prices of these meters; prices and plans change around the instant it is made.
+
+    Where the stack `knows_attributes` some prices are for some events alone.
 
     Its accounts, plans and requests carry a tag of seed and instant, so that two runs never share a total.
     """
     names = tuple(meter.name for meter in meters)
-    return make_catalog(Random(f"catalog {seed}"), f"{seed}x{made_ms // 100:x}", made_ms, names)
+    catalog = make_catalog(Random(f"catalog {seed}"), f"{seed}x{made_ms // 100:x}", made_ms, names)
+    return with_names(catalog, Random(f"names {seed}"), knows_attributes=knows_attributes)
 
 
 def _calls(rng: Random, catalog: Catalog, timeline: Timeline, placement: Placement) -> Iterator[Call]:
@@ -162,7 +170,7 @@ def _malformed(script: Script, count: int) -> None:
 def _require_room(placement: Placement, timeline: Timeline, catalog: Catalog) -> None:
     policy = placement.policy
     placement.included(alone=True)
-    for model in (*catalog.models, UNPRICED_MODEL):
+    for model in (*catalog.models, UNPRICED_MODEL, *NAMES):
         placement.apart(model)
     seconds = timeline.duration_ms // 1000 + 2 * placement.margin_seconds
     if (horizon := policy.dedupe_horizon_seconds) < seconds:

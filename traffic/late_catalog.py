@@ -1,4 +1,5 @@
-"""Catalog changes that are told after events which they concern: contracts and prices dated back, and deletions.
+"""Catalog changes that are told after events which they concern: contracts, prices and aliases dated back, and
+deletions.
 
 What was decided before stays as it was; what is decided after has them. A price that is deleted ends at that moment,
 and the one before it does not go on; one that had not begun never does. So each thing has two states, `before` and
@@ -20,10 +21,12 @@ from traffic.catalog import (
     LONG_AGO_MS,
     PLANS,
     Account,
+    Alias,
     Catalog,
     Contract,
     Price,
     account_row,
+    alias_row,
     drawn_price,
     price_row,
 )
@@ -39,6 +42,7 @@ LAGS = Lags(LAST_MS, FIRST_MS + 600_000)
 NOBODY: tuple[None, None] = (None, None)
 """The plan and currency of an account that is deleted."""
 TRIAL = "trial"
+LATE_ALIAS, ENDED_ALIAS = "late-alias", "late-alias-ended"
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,10 @@ def late_changes(catalog: Catalog) -> Late:
         Price(f"{TRIAL}-{tag}", "late-tried", meter, "USD", LONG_AGO_MS, drawn_price(rng, meter))
         for meter in catalog.meters
     )
+    aliases = {
+        name: tuple(Alias(f"{plan}-{tag}", name, model, earlier_ms) for plan in PLANS)
+        for name in (LATE_ALIAS, ENDED_ALIAS)
+    }
     common = (*catalog.prices, *(price for known in first.values() for price in known))
     ended = (*prices["late-ended"], *prices["late-unbegun"], *prices["late-gone"], *trial)
     deleted = (*ended, *prices["late-put-again"])
@@ -123,23 +131,33 @@ def late_changes(catalog: Catalog) -> Late:
     )
     regular = tuple(catalog.accounts.values())
     return Late(
-        before=Catalog(tag, catalog.made_ms, (*regular, *before), (*common, *deleted), plans=(*PLANS, TRIAL)),
+        before=Catalog(
+            tag,
+            catalog.made_ms,
+            (*regular, *before),
+            (*common, *deleted),
+            aliases=(*catalog.aliases, *aliases[ENDED_ALIAS]),
+            plans=(*PLANS, TRIAL),
+        ),
         after=Catalog(
             tag,
             catalog.made_ms,
             (*regular, *after),
             (*common, *ended, *new),
-            ends_ms=dict.fromkeys(ended, gone_ms),
+            aliases=(*catalog.aliases, *aliases[LATE_ALIAS], *aliases[ENDED_ALIAS]),
+            ends_ms=dict.fromkeys((*ended, *aliases[ENDED_ALIAS]), gone_ms),
         ),
         gone_ms=gone_ms,
         deletions=(
             *(Deletion("accounts", {"account": f"acct-{a.name}-{tag}"}) for a in changed if a.is_deleted),
             *(Deletion("prices", _key(price)) for price in deleted),
+            *(Deletion("prices", _key_of_alias(alias)) for alias in aliases[ENDED_ALIAS]),
             Deletion("plans", {"plan": f"{TRIAL}-{tag}"}),
         ),
         file={
             "accounts": [account_row(account, account.contracts[-1]) for account in after if _is_told(account, before)],
             "prices": [price_row(price) for price in new],
+            "aliases": [alias_row(alias) for alias in aliases[LATE_ALIAS]],
         },
         places=(
             *(Place(f"acct-{a.name}-{tag}", model, _begins(a)) for a in changed if a.name != "tried"),
@@ -147,6 +165,8 @@ def late_changes(catalog: Catalog) -> Late:
             *(Place(None, name, (earlier_ms,)) for name in ("late-price", "late-dearer", "late-put-again")),
             *(Place(None, name, (gone_ms,)) for name in ("late-ended", "late-gone")),
             Place(None, "late-unbegun", (later_ms,)),
+            Place(None, LATE_ALIAS, (earlier_ms,)),
+            Place(None, ENDED_ALIAS, (gone_ms,)),
         ),
     )
 
@@ -189,3 +209,9 @@ def _key(price: Price) -> dict[str, str]:
         "currency": price.currency,
         "effective_from": rfc3339(price.effective_from_ms),
     }
+
+
+def _key_of_alias(alias: Alias) -> dict[str, str]:
+    """An alias is a row among the prices, as docs/decisions/0058 has it."""
+    row = {"plan": alias.plan, "model": f'{alias.name}{{"=":"{alias.model}"}}'}
+    return {**row, "meter": "requests", "currency": "XXX", "effective_from": rfc3339(alias.effective_from_ms)}

@@ -23,6 +23,7 @@ from fnmatch import fnmatchcase
 from random import Random
 from typing import Any
 
+from traffic.attributes import PRICE_ATTRIBUTES
 from traffic.declared import CONTRACT, CONTRACT_OF_TOKENS, CONTRACT_OF_TRACES
 from traffic.meters import DEFAULT, Meter
 
@@ -57,6 +58,10 @@ class Policy:
     """Whether it takes events of several calls apart."""
     knows_tokens: bool = False
     """Whether it reads the events of a gateway that sends one for each type of tokens."""
+    reversal_sources: tuple[str, ...] = ()
+    """Patterns of those who may take usage back."""
+    knows_attributes: bool = False
+    """Whether prices may depend on what `attributes` says of events."""
 
     @classmethod
     def of(cls, jobs: Mapping[str, Mapping[str, Any]]) -> Policy:
@@ -81,6 +86,8 @@ class Policy:
             knows_seconds=CONTRACT in ingestion.get("contracts", ()),
             knows_traces=CONTRACT_OF_TRACES in ingestion.get("contracts", ()),
             knows_tokens=CONTRACT_OF_TOKENS in ingestion.get("contracts", ()),
+            reversal_sources=tuple(ingestion.get("reversal", {}).get("sources") or ()),
+            knows_attributes=all(each in joins.get("price_attributes", ()) for each in PRICE_ATTRIBUTES),
         )
 
     def timeout_seconds(self, model: str | None) -> int:
@@ -92,6 +99,10 @@ class Policy:
     def is_device(self, source: str) -> bool:
         """Whether this source's clock is corrected."""
         return any(fnmatchcase(source, pattern) for pattern in self.device_patterns)
+
+    def may_reverse(self, source: str) -> bool:
+        """Whether this source may take usage back."""
+        return any(fnmatchcase(source, pattern) for pattern in self.reversal_sources)
 
 
 class UnplaceableError(ValueError):

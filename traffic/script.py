@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from random import Random
 
 from traffic import events
@@ -69,6 +70,16 @@ class Activity:
     beyond_us: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class TakenBack:
+    """What a reversal takes back of a request: all, or of a meter all or so much."""
+
+    account: str
+    request_id: str
+    meter: str | None
+    quantity: Decimal | None
+
+
 class Script:
     """Collects records, outcomes and activity. `take` draws calls whose fate is certain."""
 
@@ -92,6 +103,7 @@ class Script:
         self.records: list[Record] = []
         self.outcomes: list[Outcome] = []
         self.activity: list[Activity] = []
+        self.taken_back: list[TakenBack] = []
 
     def take(self, *, at_most_lag_ms: int | None = None, model: str | None = None) -> Call:
         """The next call of the sessions; with a limit, one that is sent soon after it ended."""
@@ -159,6 +171,17 @@ class Script:
         time = None if self.placement.policy.is_device(source) else document["time"]
         self.records.append(Record(at_ms, key, value, kind, disposition, reason, source, document["id"], time))
 
+    def reverse(
+        self, call: Call, at_ms: int, *, number: int = 1, meter: str | None = None, quantity: Decimal | None = None
+    ) -> Document:
+        """Send the reversal of that number of a call, and write down what it takes back; the document."""
+        document = events.reversal(
+            call, desk_of(self.catalog.tag), at_ms, number=number, meter=meter, quantity=quantity
+        )
+        self.send(document, at_ms, "reversal" if meter is None else "credit")
+        self.taken_back.append(TakenBack(call.account, call.request_id, meter, quantity))
+        return document
+
     def send_damaged(self, value: bytes, key: bytes | None, at_ms: int, kind: str) -> None:
         """Send bytes that are no event."""
         self.records.append(Record(at_ms, key, value, kind, "rejected", "malformed", None, None))
@@ -198,6 +221,11 @@ class Script:
                 is_of_request=False,
             )
         )
+
+
+def desk_of(tag: str) -> str:
+    """The source of a run that takes back."""
+    return f"desk/{tag}"
 
 
 def _completed(call: Call) -> Call:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from traffic.placement import Placement
-from traffic.scenarios import borders, contents, in_time, parts, repeats, reports, tokens, traces
+from traffic.scenarios import borders, contents, in_time, names, parts, repeats, reports, reversals, tokens, traces
 from traffic.script import Script
 
 
@@ -53,6 +53,16 @@ TROUBLES = (
     Trouble(traces.broken_trace, 1, can_be_judged=traces.can_be_taken_apart),
     Trouble(tokens.tokens_alone, 3, can_be_judged=tokens.can_be_counted),
     Trouble(tokens.straggling_tokens, 1, can_be_judged=tokens.can_be_counted),
+    Trouble(reversals.whole, 3, can_be_judged=reversals.can_be_reversed),
+    Trouble(reversals.in_part, 4, can_be_judged=reversals.can_be_reversed),
+    Trouble(reversals.of_two_reports, 1, least=1, can_be_judged=reversals.can_be_reversed),
+    Trouble(reversals.of_straggler, 1, least=1, can_be_judged=reversals.can_be_reversed),
+    Trouble(reversals.of_abandoned, 1, least=1, can_be_judged=reversals.can_be_reversed),
+    Trouble(reversals.of_trace, 1, least=1, can_be_judged=reversals.can_be_reversed_in_traces),
+    Trouble(reversals.of_nobody, 0.5, least=1, can_be_judged=reversals.can_be_reversed),
+    Trouble(reversals.unlisted, 0.5, least=1, can_be_judged=reversals.can_be_reversed),
+    Trouble(names.named, 8),
+    Trouble(names.at_a_band, 2, can_be_judged=names.has_bands),
     Trouble(contents.null_tokens, 10),
     Trouble(contents.unpriced_model, 6),
     Trouble(contents.unknown_account, 4),

@@ -1,10 +1,11 @@
-"""What must come of a run of traffic, computed from the script alone, with exact decimals.
+"""What must come of a run of traffic, computed from the script alone, with exact decimals: live, and after an audit.
 
 The truth is a JSON object (instants RFC 3339 in UTC, quantities and amounts as strings):
 
 * `records`: per record `kind, disposition, reason, source, id, digest` (SHA-256 of the bytes);
 * `outcomes`: per outcome `account, request_id` (`quantity` of an event that names none), `outcome, model`, the `day` in
-  the account's zone, and by meter the `quantities`, null where one that is expected was not reported;
+  the account's zone, and by meter the `quantities`, null where one that is expected was not reported; where reversals
+  take something back, what is `left` of them after an audit, null where nothing is;
 * `totals`: per `account, model, meter, currency, window_start` and price (`price_from`, since when it holds, and
   `unit_price`; null: unpriced; 0 since no instant: another meter bills it) the `quantity`, the `amount`, and whether a
   straggler has `corrected` it; without what a dropped straggler would have added;
@@ -12,6 +13,8 @@ The truth is a JSON object (instants RFC 3339 in UTC, quantities and amounts as 
   quantity 0 left out;
 * `sessions`: per `account, user_id` the sessions in their order: the number of `events`, and `start` and `end`, null
   where an event may lie up to the slack later; null instead where a gap is too near to tell;
+* `audited`: `totals` and `stragglers` after an audit, which takes back what was reversed and prices by what it knows;
+  `corrected` is null where it depends on when the audit ran;
 * `late`: outcomes that are certainly late;
 * `sources`: per `source, source_epoch` of an accepted event the `last_event_time` (null where clocks are corrected) and
   `arrived`: the sequence numbers, as pairs of first and last.
@@ -22,7 +25,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -30,11 +33,23 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from traffic.bills import (
+    Bill,
+    Credits,
+    Key,
+    Line,
+    audited_bill,
+    known_catalog,
+    left_of,
+    live_bill,
+    quantities_of,
+    taken_of,
+)
 from traffic.calendar import day_in
-from traffic.catalog import Catalog, Price
+from traffic.catalog import Price
 from traffic.generate import Traffic
 from traffic.instants import rfc3339
-from traffic.meters import Quantity, billed_elsewhere, quantities
+from traffic.meters import Quantity
 from traffic.placement import MINUTE_MS, floor_minute
 from traffic.script import Outcome, Record
 from traffic.sequences import runs_of
@@ -60,16 +75,20 @@ class Cell:
 
 @dataclass
 class Total:
-    """The sum of a cell, and whether a straggler was added to it."""
+    """The sum of a cell, and whether a straggler was added to it; None: that depends on when an audit ran."""
 
     quantity: int | Decimal = 0
-    corrected: bool = False
+    corrected: bool | None = False
 
 
 def truth_of(traffic: Traffic) -> Truth:
     """The truth of a run. Raises UnplaceableError when an outcome's fate is not certain."""
-    totals, stragglers = _money(traffic)
-    policy = traffic.placement.policy
+    policy, taken = traffic.placement.policy, taken_of(traffic.taken_back)
+    live = [(outcome, live_bill(traffic, outcome)) for outcome in traffic.outcomes]
+    audited = [(outcome, _audited(traffic, outcome, bill, taken)) for outcome, bill in live]
+    sums, stragglers = _money(traffic, live)
+    sums_then, stragglers_then = _money(traffic, audited)
+    _mark_touched(sums_then, sums, live, audited)
     return {
         "seed": traffic.seed,
         "tag": traffic.catalog.tag,
@@ -85,22 +104,10 @@ def truth_of(traffic: Traffic) -> Truth:
         "accounts": [*sorted(traffic.late.after.accounts), traffic.catalog.unknown_account],
         "kinds": dict(sorted(Counter(record.kind for record in traffic.records).items())),
         "records": list(_records(traffic)),
-        "outcomes": [
-            {
-                "account": outcome.account,
-                "request_id": outcome.request_id,
-                "outcome": outcome.outcome,
-                "model": outcome.model,
-                "day": day_in(_known(traffic, outcome).timezone(outcome.account), outcome.event_ms).isoformat(),
-                "quantities": {
-                    meter: None if quantity is None else f"{quantity:f}"
-                    for meter, quantity in _quantities(traffic, outcome).items()
-                },
-            }
-            for outcome in traffic.outcomes
-        ],
-        "totals": totals,
+        "outcomes": [_outcome(traffic, outcome, taken) for outcome in traffic.outcomes],
+        "totals": list(_totals(sums)),
         "stragglers": stragglers,
+        "audited": {"totals": list(_totals(sums_then)), "stragglers": stragglers_then},
         "late": [o.request_id for o in traffic.outcomes if o.is_of_request and _is_certainly_late(traffic, o)],
         "sessions": list(_sessions(traffic)),
         "sources": list(_sources(traffic)),
@@ -153,62 +160,97 @@ def _is_certainly_late(traffic: Traffic, outcome: Outcome) -> bool:
     return late and outcome.outcome != "superseded" and not traffic.placement.is_straggler(end_ms, outcome.decided_ms)
 
 
-def _money(traffic: Traffic) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _outcome(traffic: Traffic, outcome: Outcome, taken: Mapping[Key, Credits | None]) -> dict[str, Any]:
+    zone = known_catalog(traffic, outcome).timezone(outcome.account)
+    found = {
+        "account": outcome.account,
+        "request_id": outcome.request_id,
+        "outcome": outcome.outcome,
+        "model": outcome.model,
+        "day": day_in(zone, outcome.event_ms).isoformat(),
+        "quantities": _texts(quantities_of(traffic, outcome)),
+    }
+    key = outcome.account, outcome.request_id
+    if key in taken and outcome.outcome != "superseded":
+        left = left_of(traffic, outcome, taken[key])
+        found["left"] = None if left is None else _texts(left)
+    return found
+
+
+def _texts(found: Mapping[str, Quantity]) -> dict[str, str | None]:
+    return {meter: None if quantity is None else f"{quantity:f}" for meter, quantity in found.items()}
+
+
+def _audited(traffic: Traffic, outcome: Outcome, live: Bill, taken: Mapping[Key, Credits | None]) -> Bill:
+    """What stands after an audit; of nearly all outcomes that is what live bills."""
+    key = outcome.account, outcome.request_id
+    if outcome.knows_late and key not in taken:
+        return live
+    return audited_bill(traffic, outcome, taken.get(key, {}))
+
+
+def _cells(outcome: Outcome, bill: Bill, line: Line) -> Iterator[tuple[Cell, int | Decimal]]:
+    """Where a line is added up, and how much of it."""
+    start_ms = floor_minute(outcome.event_ms)
+    cell = Cell(start_ms, outcome.account, outcome.model, line.meter, bill.currency, line.price)
+    for part, quantity in ((cell, line.own), (replace(cell, price=None, is_elsewhere=True), line.elsewhere)):
+        if quantity:
+            yield part, quantity
+
+
+def _money(traffic: Traffic, bills: Iterable[tuple[Outcome, Bill]]) -> tuple[dict[Cell, Total], list[dict[str, Any]]]:
+    """What bills come to, and what of them straggles."""
     placement = traffic.placement
     sums: dict[Cell, Total] = defaultdict(Total)
     stragglers = []
-    for outcome in traffic.outcomes:
-        catalog, start_ms = _known(traffic, outcome), floor_minute(outcome.event_ms)
+    for outcome, bill in bills:
+        start_ms = floor_minute(outcome.event_ms)
         straggles = outcome.outcome != "superseded" and placement.is_straggler(start_ms + MINUTE_MS, outcome.decided_ms)
-        found = _quantities(traffic, outcome)
-        prices = {meter: catalog.price(outcome.account, outcome.model, meter, outcome.event_ms) for meter in found}
-        priced = {meter for meter, price in prices.items() if price is not None}
-        policy = placement.policy
-        elsewhere = {} if policy.counts_parts_twice else billed_elsewhere(policy.meters, found, priced)
-        for meter, quantity in found.items():
-            if not quantity:
-                continue
-            price, other = prices[meter], elsewhere.get(meter, 0)
-            currency = catalog.currency(outcome.account, outcome.event_ms)
-            decision = placement.policy.late_policy.get(meter, "correct") if straggles else None
+        for line in bill.lines:
+            decision = placement.policy.late_policy.get(line.meter, "correct") if straggles else None
             if decision is not None:
                 stragglers.append(
                     {
                         "account": outcome.account,
                         "model": outcome.model,
                         "request_id": outcome.request_id,
-                        "meter": meter,
+                        "meter": line.meter,
                         "window_start": rfc3339(start_ms),
                         "decision": decision,
-                        "quantity": f"{quantity:f}",
-                        "currency": currency,
-                        "amount": _amount(price, quantity - other, is_all_elsewhere=other == quantity),
+                        "quantity": f"{line.quantity:f}",
+                        "currency": bill.currency,
+                        "amount": _amount(line),
                     }
                 )
             if decision not in ("drop", "hold"):
-                cell = Cell(start_ms, outcome.account, outcome.model, meter, currency, price)
-                parts = (cell, quantity - other), (replace(cell, price=None, is_elsewhere=True), other)
-                for part, of_it in parts:
-                    if of_it:
-                        sums[part].quantity += of_it
-                        sums[part].corrected |= straggles
-    return list(_totals(sums)), stragglers
+                for cell, quantity in _cells(outcome, bill, line):
+                    sums[cell].quantity += quantity
+                    sums[cell].corrected = sums[cell].corrected or straggles
+    return sums, stragglers
 
 
-def _amount(price: Price | None, quantity: int | Decimal, *, is_all_elsewhere: bool) -> str | None:
-    if is_all_elsewhere:
+def _mark_touched(
+    then: Mapping[Cell, Total],
+    before: Mapping[Cell, Total],
+    live: Iterable[tuple[Outcome, Bill]],
+    audited: Iterable[tuple[Outcome, Bill]],
+) -> None:
+    """Of a window that an audit changes it is not known whether that was closed by then; a straggler's is corrected."""
+    for (outcome, bill), (_, bill_then) in zip(live, audited, strict=True):
+        if bill != bill_then:
+            for line, of in [(line, each) for each in (bill, bill_then) for line in each.lines]:
+                for cell, _ in _cells(outcome, of, line):
+                    if cell in then and not then[cell].corrected:
+                        then[cell].corrected = None
+    for cell, total in before.items():
+        if total.corrected and cell in then:
+            then[cell].corrected = True
+
+
+def _amount(line: Line) -> str | None:
+    if not line.own:
         return "0"
-    return None if price is None else f"{price.unit_price * quantity:f}"
-
-
-def _quantities(traffic: Traffic, outcome: Outcome) -> dict[str, Quantity]:
-    meters, of_request = traffic.placement.policy.meters, outcome.is_of_request
-    return quantities(meters, outcome.outcome, outcome.reported, outcome.texts, is_of_request=of_request)
-
-
-def _known(traffic: Traffic, outcome: Outcome) -> Catalog:
-    """The catalog as it was known when the last part of an outcome came."""
-    return traffic.late.after if outcome.knows_late else traffic.late.before
+    return None if line.price is None else f"{line.price.unit_price * line.own:f}"
 
 
 def _totals(sums: Mapping[Cell, Total]) -> Iterator[dict[str, Any]]:

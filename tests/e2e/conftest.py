@@ -19,7 +19,7 @@ from deployment.stack import Stack, read_stack, running_stack
 from laptop.supervised import last_lines
 from tests.e2e import older
 from tests.e2e.older.metered import Metered
-from traffic.declared import CONTRACTS, DECLARED
+from traffic.declared import CONTRACTS, DECLARED, REVERSAL
 
 LOG_LINES = 25
 TRAFFIC_EVENTS = 6_000
@@ -29,6 +29,7 @@ CONFIG = {
     "jobs": {
         "ingestion": {
             "contracts": list(CONTRACTS),
+            "reversal": REVERSAL,
             # Turned on with the upgrade: what the older release has metered stays.
             "shipped_conventions": True,
             "backfill": {"sources": ["history/*"], "accept_past_seconds": 366 * 86_400},

@@ -59,6 +59,22 @@ def test_generated_traffic_is_billed_as_its_truth_says(stack: Stack, truth_of_tr
     assert len(compare(wrong, stack.postgres_url, stack.tables).differences) > 2
 
 
+def test_an_audit_leaves_of_generated_traffic_what_its_truth_says(
+    stack: Stack, truth_of_traffic: dict[str, Any]
+) -> None:
+    audited = weir_at(stack.data_dir, "audit", "--format", "json")
+    assert audited.returncode == 0, audited.stdout + audited.stderr
+    comparison = compare(truth_of_traffic, stack.postgres_url, stack.tables, audited=True)
+    assert comparison.differences == []
+    # What was taken back is not on the bill as it was before.
+    wrong = copy.deepcopy(truth_of_traffic)
+    for outcome in wrong["outcomes"]:
+        outcome.pop("left", None)
+    wrong["audited"] = {name: wrong[name] for name in ("totals", "stragglers")}
+    names = {line.split(":")[0] for line in compare(wrong, stack.postgres_url, stack.tables, audited=True).differences}
+    assert {"requests matched that stand", "windows of requests"} <= names
+
+
 def test_i1_lsns_and_offsets_are_contiguous_each_once(stack: Stack) -> None:
     for name in ("journal", "usage"):
         lsn = table(stack, name)["lsn"].sort()

@@ -67,8 +67,12 @@ def run(plan: Plan, folder: Path, tell: Tell) -> Result:
         tell(f"{sending.acknowledged} records sent, the last fault is over: draining …")
         poison = len(stage.poisoned)
         try:
-            comparison = _settled(stage, sending.truth, tell)
-            found = verdict(comparison, broken_invariants(stage), poison, poison_found(stage.deployment))
+            live = _settled(stage, sending.truth, tell)
+            broken = broken_invariants(stage)
+            # One of these is an audit.
+            standing = _settled(stage, sending.truth, tell, audited=True)
+            comparison = Comparison(tuple(dict.fromkeys((*live.checks, *standing.checks))))
+            found = verdict(comparison, broken, poison, poison_found(stage.deployment))
         except Stuck as stuck:
             found = Verdict(0, 0, 1, (f"it does not drain: {stuck}",))
         names = fired(stage.stack().prometheus_url, began_at, datetime.now(UTC))
@@ -146,12 +150,12 @@ class Attack:
         )
 
 
-def _settled(stage: Stage, truth: Truth, tell: Tell) -> Comparison:
+def _settled(stage: Stage, truth: Truth, tell: Tell, *, audited: bool = False) -> Comparison:
     """The comparison, when all is decided and billed. Raises `Stuck` when nothing moves any more before that."""
     before: list[int] = []
     while True:
         try:
-            return settle(stage.deployment, truth, STANDS_STILL_SECONDS, _seldom(tell))
+            return settle(stage.deployment, truth, STANDS_STILL_SECONDS, _seldom(tell), audited=audited)
         except Stuck as stuck:
             if (now := positions(stage.deployment)) == before:
                 raise

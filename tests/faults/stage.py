@@ -33,12 +33,17 @@ from metering.vocabulary import Job
 from tests.faults.plan import Fault
 from tests.faults.servers import BUCKET, Faced, Servers
 from tests.faults.supervisor import DRIVERS_VARIABLE
-from traffic.declared import CONTRACTS, DECLARED
+from traffic.declared import CONTRACTS, DECLARED, REVERSAL
 
 CONFIG: dict[str, Any] = {
     "jobs": {
         # Half of the clock's faults are believed, and half are waited for.
-        "ingestion": {"max_clock_ahead_seconds": 25, "contracts": list(CONTRACTS), **DECLARED},
+        "ingestion": {
+            "max_clock_ahead_seconds": 25,
+            "contracts": list(CONTRACTS),
+            "reversal": REVERSAL,
+            **DECLARED,
+        },
         "joins": {"completion_timeout_seconds": 270, **DECLARED},
         "sessionization": DECLARED,
         # One meter whose stragglers are dropped, so that both decisions are seen.

@@ -16,6 +16,7 @@ import pytest
 from deltalake import write_deltalake
 
 from jobs.streams import JOURNAL
+from tests.rules.test_traffic_prices import simpler
 from tests.rules.test_traffic_truth import run
 from traffic import compare, found
 from traffic.meters import METERS
@@ -66,6 +67,30 @@ def as_the_truth_says() -> dict[str, list[Any]]:
     }
 
 
+def after_an_audit() -> dict[str, list[Any]]:
+    """The same when an audit has taken back what was reversed, and put what is left."""
+    rows = as_the_truth_says()
+    left = {number: o["left"] for number, o in enumerate(truth()["outcomes"]) if "left" in o}
+    for number, quantities in left.items():
+        live = rows["usage"][number]
+        rows["usage"].append(replace(live, sign=-1, cause="reversed"))
+        if quantities is not None:
+            metered = tuple((meter, units and Decimal(units), 5) for meter, units in quantities.items())
+            rows["usage"].append(replace(live, metered=metered, cause="reversed"))
+    taken = [
+        replace(row, quantity=-row.quantity, amount=row.amount and -row.amount, cause="reversed")
+        for row in rows["stragglers"]
+    ]
+    put = [replace(found.straggler(each), cause="reversed") for each in truth()["audited"]["stragglers"]]
+    rows["stragglers"] += [*taken, *put]
+    # Whether it is corrected where the truth does not know that.
+    totals = map(found.window, truth()["audited"]["totals"])
+    rows["windows"] = [
+        replace(row, corrected=n % 2 == 0) if row.corrected is None else row for n, row in enumerate(totals)
+    ]
+    return rows
+
+
 def sources() -> tuple[list[found.Source], list[found.Run]]:
     """As `found.sources` reads them; a stack knows the last event's time also where the truth does not say it."""
     heard = [found.source(source) for source in truth()["sources"]]
@@ -94,11 +119,11 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Callable[..., compare.Compariso
     monkeypatch.setattr(psycopg.Connection, "__exit__", lambda *_: None)
     monkeypatch.setattr(psycopg.Connection, "__enter__", lambda connection: connection)
 
-    def compared(asked: dict[str, Any] | None = None, **given: Any) -> compare.Comparison:
+    def compared(asked: dict[str, Any] | None = None, *, audited: bool = False, **given: Any) -> compare.Comparison:
         there = {**as_the_truth_says(), "sessions": sessions(), "sources": sources(), "price_starts": {}, **given}
         for name, rows in there.items():
             monkeypatch.setattr(found, name, lambda *_, rows=rows: rows)
-        return compare.compare(asked or truth(), "no database", "no tables")
+        return compare.compare(asked or truth(), "no database", "no tables", audited=audited)
 
     return compared
 
@@ -120,6 +145,80 @@ def changed(value: Any) -> Any:
 
 def test_a_stack_without_a_fault_is_equal(compared: Callable[..., compare.Comparison]) -> None:
     assert not compared().differences
+
+
+def test_a_stack_without_a_fault_is_equal_after_an_audit(compared: Callable[..., compare.Comparison]) -> None:
+    assert not compared(audited=True, **after_an_audit()).differences
+
+
+def test_each_corrected_row_that_differs_is_seen_after_an_audit(compared: Callable[..., compare.Comparison]) -> None:
+    rows = after_an_audit()
+    usage = rows["usage"]
+    corrections = [number for number, row in enumerate(usage) if row.cause == "reversed"]
+    assert {usage[number].sign for number in corrections} == {1, -1}
+    for number in corrections[:4]:
+        without = [*usage[:number], *usage[number + 1 :]]
+        twice = [*usage, usage[number]]
+        turned = [*without, replace(usage[number], sign=-usage[number].sign)]
+        for other in (without, twice, turned):
+            assert not compared(audited=True, **{**rows, "usage": other}).is_equal
+    for name in ("windows", "stragglers"):
+        for number in (0, -1):
+            row = rows[name][number]
+            more = [each for each in rows[name] if each is not row] + [replace(row, quantity=row.quantity + 1)]
+            assert not compared(audited=True, **{**rows, name: more}).is_equal
+
+
+def test_whether_a_window_is_corrected_counts_where_the_truth_knows_it(
+    compared: Callable[..., compare.Comparison],
+) -> None:
+    rows = after_an_audit()
+    known = [found.window(total).corrected for total in truth()["audited"]["totals"]]
+    assert None in known
+    number = known.index(False)
+    other = [replace(row, corrected=True) if n == number else row for n, row in enumerate(rows["windows"])]
+    assert not compared(audited=True, **{**rows, "windows": other}).is_equal
+
+
+def test_before_an_audit_there_is_nothing_of_one_and_after_it_all_of_it(
+    compared: Callable[..., compare.Comparison],
+) -> None:
+    early = compared(**{**as_the_truth_says(), "usage": after_an_audit()["usage"]})
+    assert early.unexpected("rows of an audit") > 0
+    assert any("--audited" in line for line in early.differences)
+    names = {check.name for check in compared(audited=True, **as_the_truth_says()).checks if not check.is_equal}
+    assert {"requests matched that stand", "quantities of requests that stand", "windows of requests"} <= names
+    assert not compared(**{**as_the_truth_says(), "windows": after_an_audit()["windows"]}).is_equal
+
+
+def test_a_truth_of_an_older_release_is_refused_after_an_audit(compared: Callable[..., compare.Comparison]) -> None:
+    older = {name: said for name, said in truth().items() if name != "audited"}
+    assert compared(older).is_equal
+    with pytest.raises(ValueError, match="a release has written it before this one"):
+        compared(older, audited=True)
+
+
+def test_a_truth_that_forgets_a_credit_a_band_an_alias_or_a_prefix_is_found_wrong(
+    compared: Callable[..., compare.Comparison],
+) -> None:
+    traffic = run(7, records=600)
+    every = traffic.late.before.prices
+    plain = tuple(price for price in every if not price.conditions)
+    banded = tuple(price for price in every if not any(column == "context" for column, _ in price.conditions))
+    named = tuple(price for price in every if not price.model.endswith("*"))
+    for known in (
+        simpler(traffic, prices=plain),
+        simpler(traffic, prices=banded),
+        simpler(traffic, aliases=()),
+        simpler(traffic, prices=named),
+    ):
+        wrong = [check for check in compared(truth_of(known)).checks if not check.is_equal]
+        assert any(check.name.startswith("windows of") and check.is_money for check in wrong)
+    forgets = truth_of(replace(traffic, taken_back=traffic.taken_back[1:]))
+    assert compared(forgets).is_equal
+    names = [check.name for check in compared(forgets, audited=True, **after_an_audit()).checks if not check.is_equal]
+    assert any(name.startswith("windows of") for name in names)
+    assert any(name.endswith("that stand") for name in names)
 
 
 def of_an_older_release() -> dict[str, Any]:

@@ -23,10 +23,11 @@ from tests.e2e import conftest as e2e
 from tests.faults import stage
 from tests.pipelines.ingestion import records_of
 from tests.rules.test_traffic_truth import POLICY, large, run
-from traffic.declared import CONTRACT, CONTRACTS, DECLARED
+from traffic.declared import CONTRACT, CONTRACTS, DECLARED, REVERSAL
 from traffic.events import GATEWAY_OF_SECONDS
 from traffic.meters import DEFAULT, METERS, REPORTED, Meter, Used, quantities
 from traffic.placement import Policy
+from traffic.script import desk_of
 from traffic.truth import truth_of
 
 CLUSTER = Path(__file__).parents[1] / "cluster" / "values.yaml"
@@ -146,11 +147,13 @@ def test_ingestion_takes_the_runs_of_agents_apart_as_the_truth_says() -> None:
 
 
 def test_what_is_declared_takes_all_that_the_truth_says_is_accepted() -> None:
-    config = IngestionConfig.model_validate({"contracts": list(CONTRACTS), "meters": DECLARED["meters"]})
+    given = {"contracts": list(CONTRACTS), "meters": DECLARED["meters"], "reversal": REVERSAL}
+    config = IngestionConfig.model_validate(given)
     accepted = [record.value for record in run(7, 4_000).records if record.disposition == "accepted"]
     judged = pl.DataFrame(config.judge().judge(records_of(accepted)).select(["reason", "violation", "family"]))
     assert judged.filter(pl.col("reason").is_not_null()).is_empty()
     assert judged.filter(pl.col("family") == "quantity").height >= 8
+    assert judged.filter(pl.col("family") == "reversal").height >= 20
 
 
 @pytest.mark.parametrize("contracts", [[], [{**CONTRACT, "properties": {}}]])
@@ -238,7 +241,12 @@ def test_stacks_that_are_compared_declare_all_that_the_traffic_reports() -> None
         assert policy_of(config).knows_seconds
         assert policy_of(config).knows_traces
         assert policy_of(config).knows_tokens
+        assert policy_of(config).knows_attributes
+        assert policy_of(config).may_reverse(desk_of("a run"))
     assert {name: e2e.CONFIG[name] for name in DECLARED} == DECLARED
     assert e2e.CONFIG["jobs"]["ingestion"]["contracts"] == list(CONTRACTS)
+    assert e2e.CONFIG["jobs"]["ingestion"]["reversal"] == REVERSAL
     values = yaml.safe_load(CLUSTER.read_text(encoding="utf-8"))
+    values["price_attributes"] = values["priceAttributes"]
     assert {name: values[name] for name in (*DECLARED, "contracts")} == {**DECLARED, "contracts": list(CONTRACTS)}
+    assert values["jobs"]["ingestion"]["config"]["reversal"] == REVERSAL

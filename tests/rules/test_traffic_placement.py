@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.rules.test_traffic_truth import POLICY, START_MS, large, milliseconds, run
+from traffic.events import REVERSAL
 from traffic.generate import Traffic
 from traffic.truth import truth_of
 
@@ -29,7 +30,7 @@ EXAMPLES = settings(max_examples=15, deadline=None, suppress_health_check=[Healt
 traffics = st.builds(
     run,
     st.integers(0, 10_000),
-    st.integers(300, 1_500),
+    st.integers(350, 1_500),
     st.integers(START_MS, START_MS + 40 * 86_400_000),
     policy=st.sampled_from(POLICIES),
     rate=st.floats(min_value=20, max_value=2_000),
@@ -89,7 +90,7 @@ def test_parts_of_one_request_are_far_from_the_completion_timeout(traffic: Traff
     sent: dict[tuple[str, str], list[int]] = defaultdict(list)
     models: dict[tuple[str, str], set[str]] = defaultdict(set)
     for disposition, sent_ms, document in identified(traffic):
-        if disposition == "accepted" and "request_id" in document["data"]:
+        if disposition == "accepted" and "request_id" in document["data"] and document["type"] != REVERSAL:
             key = document["subject"], document["data"]["request_id"]
             sent[key].append(sent_ms)
             models[key] |= {document["data"]["model"]} if "model" in document["data"] else set()
@@ -132,7 +133,7 @@ def test_the_end_of_grace_is_far_from_every_outcome(traffic: Traffic) -> None:
 def test_changes_of_price_and_plan_are_far_from_every_billed_event(traffic: Traffic) -> None:
     models = {(o.account, o.request_id): o.model for o in traffic.outcomes if o.outcome in ("matched", "abandoned")}
     for disposition, sent_ms, document in identified(traffic, but_for=BORDERS):
-        if disposition != "accepted" or "request_id" not in document["data"]:
+        if disposition != "accepted" or "request_id" not in document["data"] or document["type"] == REVERSAL:
             continue
         model = models.get((document["subject"], document["data"]["request_id"]))
         if model is None:

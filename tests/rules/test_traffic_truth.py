@@ -16,32 +16,43 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cli.compare import undecided_seconds
-from traffic.declared import CONTRACTS, DECLARED
+from traffic.declared import CONTRACTS, DECLARED, REVERSAL
 from traffic.generate import Traffic, begin, catalog_of, generate
 from traffic.instants import rfc3339
+from traffic.names import UNPRICED_NAME
 from traffic.placement import Placement, Policy, UnplaceableError
 from traffic.truth import digest, truth_of
 
 START_MS = 1_795_000_000_000
 POLICY = Policy.of(
     {
-        "ingestion": {"clocks": {"device": ["device/*"]}, "exact_horizon_seconds": 5, "contracts": list(CONTRACTS)},
+        "ingestion": {
+            "clocks": {"device": ["device/*"]},
+            "exact_horizon_seconds": 5,
+            "contracts": list(CONTRACTS),
+            "reversal": REVERSAL,
+        },
         "joins": {**DECLARED, "best_report_bills": True},
         "billing": {"late_policy": {"cached_tokens": "drop"}},
     }
 )
-DECLARED_KINDS = ("trace", "straggling_trace", "repeated_trace", "broken_trace", "tokens_alone", "straggling_tokens")
+DECLARED_KINDS = (
+    *("trace", "straggling_trace", "repeated_trace", "broken_trace", "tokens_alone", "straggling_tokens"),
+    *("whole", "in_part", "of_two_reports", "of_straggler", "of_abandoned", "of_trace", "of_nobody", "unlisted"),
+    "at_a_band",
+)
 EXAMPLES = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 seeds = st.integers(0, 10_000)
 starts = st.integers(START_MS, START_MS + 40 * 86_400_000)
-sizes = st.integers(300, 1_500)
+sizes = st.integers(350, 1_500)
 
 
 def run(
     seed: int, records: int = 600, start_ms: int = START_MS, policy: Policy = POLICY, rate: float = 1_500
 ) -> Traffic:
-    placement, catalog = Placement(policy), catalog_of(seed, start_ms - 42_345, policy.meters)
+    placement = Placement(policy)
+    catalog = catalog_of(seed, start_ms - 42_345, policy.meters, knows_attributes=policy.knows_attributes)
     beginning = begin(seed=seed, start_ms=start_ms - 40_000, records=records, placement=placement, catalog=catalog)
     return generate(
         seed=seed,
@@ -179,7 +190,7 @@ def test_totals_and_dropped_stragglers_are_all_that_was_reported_and_amounts_are
         assert quantity > 0
         is_late = total["account"] not in accounts or str(total["model"]).startswith("late-")
         is_unknown = total["account"] == traffic.catalog.unknown_account
-        is_unpriced = is_unknown or total["model"] == "aurora-preview" or total["model"] is None
+        is_unpriced = is_unknown or total["model"] in ("aurora-preview", UNPRICED_NAME, None)
         if is_late:  # see test_traffic_late
             is_unknown, is_unpriced = total["currency"] is None, total["price_from"] is None
         if total["unit_price"] == "0" and total["price_from"] is None:
@@ -252,6 +263,9 @@ def test_every_kind_of_trouble_happens() -> None:
         *("failed", "retried", "streamed"),
         *("trace", "straggling_trace", "repeated_trace", "reordered_trace", "broken_trace"),
         *("tokens_alone", "tokens_again", "straggling_tokens"),
+        *("named", "at_a_band"),
+        *("reversed", "reversed_trace", "reversal", "credit"),
+        *("reversal_again", "reversal_otherwise", "unlisted_reversal"),
     ):
         assert kinds[kind] > 0
     assert sum(kind.startswith("malformed_") for kind in kinds) >= 30
@@ -280,6 +294,7 @@ def test_borders_are_met_exactly_and_missed_by_a_microsecond() -> None:
         elif record.kind == "border_change":
             of_contract = {contract.effective_from_ms for contract in account.contracts}
             of_price = {price.effective_from_ms for price in traffic.catalog.prices}
+            of_price |= {alias.effective_from_ms for alias in traffic.catalog.aliases}
             border_ms = milliseconds(border.isoformat())
             assert border_ms in of_contract | of_price
             seen |= {("contract", is_before)} if border_ms in of_contract else set()

@@ -10,11 +10,12 @@ from dataclasses import replace
 from traffic.calendar import month_starts
 from traffic.catalog import HOT_MODELS
 from traffic.events import Call
+from traffic.names import CHANGING_NAMES
 from traffic.placement import MINUTE_MS, Placement, UnplaceableError, floor_minute
 from traffic.scenarios.plain import either
 from traffic.script import ATTEMPTS, Script, moved
 
-CHANGING_MODELS = (*HOT_MODELS, "basalt-base", "ember-max")
+CHANGING_MODELS = (*HOT_MODELS, "basalt-base", "ember-max", *CHANGING_NAMES)
 MONTH_AND_MORE_MS = 33 * 86_400_000
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from traffic import events, meters
-from traffic.events import Call, Document
+from traffic.events import Call
 from traffic.placement import Placement
 from traffic.script import Script
 
@@ -21,25 +21,25 @@ def can_be_taken_apart(placement: Placement) -> bool:
 def trace(script: Script) -> None:
     """A run that is reported when it ended."""
     run = script.take()
-    _sent(script, run, script.timeline.sent_at(run.ended_ms), "trace")
+    sent_trace(script, run, script.timeline.sent_at(run.ended_ms), "trace")
 
 
 def straggling_trace(script: Script) -> None:
     """A run that is reported well after its window's grace."""
     run, sent_ms = script.take_straggling()
-    _sent(script, run, sent_ms, "straggling_trace")
+    sent_trace(script, run, sent_ms, "straggling_trace")
 
 
 def repeated_trace(script: Script) -> None:
     """The same run again, once as it was and once with its calls in another order: the first stands."""
     run = script.take()
     at_ms = script.timeline.sent_at(run.ended_ms)
-    document = _sent(script, run, at_ms, "repeated_trace")
+    calls = sent_trace(script, run, at_ms, "repeated_trace")
+    document = events.trace(run, calls)
     at_ms += script.rng.randint(1, 15_000)
     script.send(document, at_ms, "repeated_trace", "duplicate")
-    calls = document["data"]["calls"]
-    other = {**document["data"], "calls": [*calls[1:], calls[0]]}
-    script.send({**document, "data": other}, at_ms + script.rng.randint(1, 5_000), "reordered_trace", "conflict")
+    other = events.trace(run, [*calls[1:], calls[0]])
+    script.send(other, at_ms + script.rng.randint(1, 5_000), "reordered_trace", "conflict")
 
 
 def broken_trace(script: Script) -> None:
@@ -52,14 +52,15 @@ def broken_trace(script: Script) -> None:
     script.send_damaged(events.encoded(document), run.account.encode(), at_ms, "broken_trace")
 
 
-def _sent(script: Script, run: Call, at_ms: int, kind: str) -> Document:
+def sent_trace(script: Script, run: Call, at_ms: int, kind: str) -> list[Call]:
+    """Send a run; its calls, each of which bills."""
     calls = list(_calls(script, run))
     document = events.trace(run, calls)
     script.send(document, at_ms, kind)
     for call in calls:
         script.expect(call, "matched", call.ended_ms, at_ms, events.reported(call, document))
         script.was_active(call, call.ended_ms, beyond_us=call.beyond_us)
-    return document
+    return calls
 
 
 def _calls(script: Script, run: Call) -> Iterator[Call]:
