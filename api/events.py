@@ -27,7 +27,7 @@ from metering.instants import Clock, rfc3339
 
 BODY_WITHIN_SECONDS = 15.0
 """How long a client may take to send a body."""
-JUDGED_WITHIN_SECONDS = 15.0
+VALIDATION_TIMEOUT_SECONDS = 15.0
 """How long events may wait for the validator, whose first call in a process takes seconds."""
 
 
@@ -45,7 +45,7 @@ class Services:
 
 
 @dataclass(frozen=True)
-class Judged:
+class Validated:
     """The events of a request as Kafka is to have them, and ingestion's verdict on each."""
 
     records: Sequence[Record]
@@ -79,8 +79,10 @@ def authorized(request: Request, services: Services, scope: Scope) -> ApiKey:
     return key
 
 
-async def judged_events(request: Request, services: Services, key: ApiKey, reserve: Callable[[int], None]) -> Judged:
-    """Read and judge the events of a request; `reserve` as `read_body` has it.
+async def validated_events(
+    request: Request, services: Services, key: ApiKey, reserve: Callable[[int], None]
+) -> Validated:
+    """Read and validate the events of a request; `reserve` as `read_body` has it.
 
     Raises Problem: for the body, where the key may not send one, or ingestion is too far behind.
     """
@@ -89,14 +91,14 @@ async def judged_events(request: Request, services: Services, key: ApiKey, reser
     events = events_in(request.headers, body)
     records = [Record(subject_in(each.parsed), with_time(each, services.clock.now())) for each in events]
     try:
-        async with asyncio.timeout(JUDGED_WITHIN_SECONDS):
+        async with asyncio.timeout(VALIDATION_TIMEOUT_SECONDS):
             verdicts = await services.validator.verdicts([record.value for record in records])
     except TimeoutError:
         raise unavailable("More events come in than can be validated: send the same request again later.") from None
     except IngestionNotStarted:
         raise unavailable("Ingestion has not been started yet, so nobody knows which contracts hold.") from None
     _refuse_others(key, verdicts)
-    return Judged(records, verdicts)
+    return Validated(records, verdicts)
 
 
 async def append(services: Services, records: Sequence[Record]) -> dict[tuple[str, int], int]:

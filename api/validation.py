@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.documents import judged, violation_parts
-from jobs.ingestion.judge import Judge
+from jobs.ingestion.documents import validated, violation_parts
+from jobs.ingestion.validator import EventValidator
 from metering.contracts.model import Contract
 
 MAX_BATCH_EVENTS = 2_000
@@ -33,7 +33,7 @@ class Verdict:
 class _Rules:
     """What a configuration of ingestion makes of events."""
 
-    judge: Judge
+    validator: EventValidator
     contracts: Mapping[str, Contract]
     max_record_bytes: int
     topic: str
@@ -44,7 +44,7 @@ class IngestionNotStarted(Exception):
 
 
 class Validator:
-    """Judges events of many requests at once: a call costs much the same for one event as for a hundred."""
+    """Validates events of many requests at once: a call costs much the same for one event as for a hundred."""
 
     def __init__(self) -> None:
         self._config: dict[str, Any] | None = None
@@ -66,10 +66,10 @@ class Validator:
         return self._rules.topic
 
     def use(self, config: Mapping[str, Any]) -> None:
-        """Judge by this configuration of ingestion (`jobs.config`) from the next call on. Raises ValueError."""
+        """Validate by this configuration of ingestion (`jobs.config`) from the next call on. Raises ValueError."""
         if config != self._config:
             rules = IngestionConfig.model_validate(config)
-            self._rules = _Rules(rules.judge(), rules.contracts_in_force(), rules.max_record_bytes, rules.topic)
+            self._rules = _Rules(rules.validator(), rules.contracts_in_force(), rules.max_record_bytes, rules.topic)
             self._config = dict(config)
 
     async def verdicts(self, documents: Sequence[bytes]) -> list[Verdict]:
@@ -92,7 +92,7 @@ class Validator:
                 assert self._rules is not None, "asked for before anybody waits"
                 try:
                     found = await loop.run_in_executor(self._thread, _verdicts, documents, self._rules)
-                except Exception as error:  # noqa: BLE001 -- whoever waits gets it; the next ones are judged
+                except Exception as error:  # noqa: BLE001 -- whoever waits gets it; the next ones are validated
                     for _, answer in asked:
                         if not answer.cancelled():
                             answer.set_exception(error)
@@ -106,7 +106,7 @@ class Validator:
             self._working = None
 
     def _next(self) -> list[tuple[Sequence[bytes], asyncio.Future[list[Verdict]]]]:
-        """Who has waited longest, as many as are judged at once; at least one, unless all have gone."""
+        """Who has waited longest, as many as are validated at once; at least one, unless all have gone."""
         self._waiting = [(documents, answer) for documents, answer in self._waiting if not answer.done()]
         count, taken = 0, 0
         for documents, _ in self._waiting:
@@ -118,7 +118,7 @@ class Validator:
 
 
 def _verdicts(documents: Sequence[bytes], rules: _Rules) -> list[Verdict]:
-    rows = judged(documents, rules.judge, rules.max_record_bytes).select(COLUMNS).iter_rows(named=True)
+    rows = validated(documents, rules.validator, rules.max_record_bytes).select(COLUMNS).iter_rows(named=True)
     found = []
     for row in rows:
         who = (row["id"], row["source"], row["account"])

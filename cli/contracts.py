@@ -49,12 +49,12 @@ def check(
     all, or which type was probably meant. Blank lines are skipped. Exit status 0 if all events are valid, 1 if some
     are not, 2 for a document that is not a contract.
     """
-    from cli.judged_lines import COLUMNS, INVALID, JudgedLines
+    from cli.validated_lines import COLUMNS, INVALID, ValidatedLines
 
-    judged = JudgedLines(_in_force(contract))
-    print_rows((row for file in files for row in judged.rows(file)), COLUMNS, form)
-    typer.echo(judged.summary, err=True)
-    if judged.counts[INVALID]:
+    found = ValidatedLines(_in_force(contract))
+    print_rows((row for file in files for row in found.rows(file)), COLUMNS, form)
+    typer.echo(found.summary, err=True)
+    if found.counts[INVALID]:
         raise typer.Exit(1)
 
 

@@ -33,7 +33,7 @@ def retain(
     batches_days: Annotated[int, Days("a row per batch")] = 14,
     exits_days: Annotated[int, Days("why drivers ended")] = 90,
     retired_sources_days: Annotated[int, Days("sources that nobody waits for")] = 90,
-    isolated_records_days: Annotated[int, Days("why records became dead letters unjudged")] = 400,
+    isolated_records_days: Annotated[int, Days("why records became dead letters without validation")] = 400,
     retracted_sessions_days: Annotated[int, Days("sessions that a later version replaced")] = 400,
     journal_days: Annotated[int, Days("the journal with its dead letters")] = 0,
     usage_days: Annotated[int, Days("usage, one row per request")] = 0,

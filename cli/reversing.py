@@ -166,6 +166,6 @@ def _refuse_unknown_meter(stack: Deployment, meter: str) -> None:
 def _refuse_what_is_rejected(config: IngestionConfig, event: bytes, now: datetime) -> None:
     from cli.redrive.offline import Offline
 
-    [judged] = Offline(config, lambda: now).judged([event], [None], [None])
-    if judged.reason is not None:
-        raise CannotRun(f"Ingestion would reject it as {judged.reason}: {judged.violation}")
+    [verdict] = Offline(config, lambda: now).verdicts([event], [None], [None])
+    if verdict.reason is not None:
+        raise CannotRun(f"Ingestion would reject it as {verdict.reason}: {verdict.violation}")

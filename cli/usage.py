@@ -76,7 +76,7 @@ class UsageQuery:
 def usage_rows(database: Database, query: UsageQuery) -> Iterator[Row]:
     """Rows with the keys `query.columns`, ordered by window, then by key; the money is summed by the database.
 
-    A window longer than a minute is judged by its own end, which is that of its least advanced minute: a day that
+    A window longer than a minute closes by its own end, which is that of its least advanced minute: a day that
     still runs is open, whether or not its last minutes have usage yet. A row of no single meter is closed when
     every meter is.
     """

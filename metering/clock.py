@@ -31,7 +31,7 @@ class AcceptWindow:
         if self.past < timedelta(0) or self.future < timedelta(0):
             raise ValueError(f"an accept window reaches back and ahead, not past={self.past}, future={self.future}")
 
-    def judge(self, event_time: datetime, received_at: datetime) -> Acceptance:
+    def acceptance(self, event_time: datetime, received_at: datetime) -> Acceptance:
         """`received_at - past <= event_time <= received_at + future`, else why not."""
         if event_time < received_at - self.past:
             return Acceptance.TOO_OLD
@@ -43,14 +43,14 @@ def first_reception(marked_at: datetime, received_at: datetime, window: AcceptWi
 
     `window`: how far before and after `received_at` such a mark may be. No mark makes a record younger than it is.
     """
-    if window.judge(marked_at, received_at) is not Acceptance.ACCEPTED:
+    if window.acceptance(marked_at, received_at) is not Acceptance.ACCEPTED:
         return None
     return min(marked_at, received_at)
 
 
 @dataclass(frozen=True)
 class ClockReading:
-    """An event's time, and how far its device's clock was behind (None: trusted, or nothing to judge it by)."""
+    """An event's time, and how far its device's clock was behind (None: trusted, or nothing to measure it by)."""
 
     event_time: datetime
     offset: timedelta | None = None

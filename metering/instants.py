@@ -10,7 +10,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Clock(Protocol):
-    """What time it is. Only the top of a program reads the machine's; what stamps or judges by time is given one."""
+    """What time it is. Only the top of a program reads the machine's; what stamps or compares times is given one."""
 
     def now(self) -> datetime:
         """The instant, in UTC. Whoever sets the clock moves it, back too."""

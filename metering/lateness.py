@@ -26,7 +26,7 @@ class WindowState(StrEnum):
 
 
 def arrival(received_at: datetime, window: Window, grace: timedelta, closed_before: datetime | None = None) -> Arrival:
-    """Judge a row of `window` by when it was received: each border belongs to the later side.
+    """Classify a row of `window` by when it was received: each border belongs to the later side.
 
     `closed_before`: what ended by then had closed under another grace, so only stragglers reach it.
     """

@@ -115,7 +115,7 @@ class ReceptionMark(StrEnum):
 
 
 class Isolation(StrEnum):
-    """Why a record is not judged by what it says; also a dead letter's reason and a metric's label."""
+    """Why a record is not validated; also a dead letter's reason and a metric's label."""
 
     TOO_LARGE = "too_large"
     UNREADABLE = "unreadable"
@@ -151,8 +151,8 @@ class UsageCause(StrEnum):
     """Why there is a row of usage."""
 
     STREAM = "stream"
-    """An outcome was decided. Only these rows are judged by their arrival; any other inherits the decision of the row
-    that it negates or replaces."""
+    """An outcome was decided. Only these rows are classified by their arrival; any other inherits the decision of the
+    row that it negates or replaces."""
     DUPLICATE = "duplicate"
     """An event was accepted twice: beyond the horizon within which ingestion knows what it has seen."""
     REJOINED = "rejoined"

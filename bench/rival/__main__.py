@@ -106,7 +106,7 @@ def main(
 
 
 _WEIR = {
-    Job.INGESTION: "a journal row for every record (judged by its contract, repeats and conflicts named), in Delta",
+    Job.INGESTION: "a journal row for every record (validated by its contract, repeats and conflicts named), in Delta",
     Job.JOINS: "matched by arrival with a timeout, priced by version, in Delta",
     Job.BILLING: "windows, stragglers and days in Postgres (whose own CPU time is not counted), exact in every digit",
 }

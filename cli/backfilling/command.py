@@ -50,9 +50,9 @@ def backfill(
     from cli.backfilling.records import past_events, several
     from cli.backfilling.sending import Backfill, Sending
     from cli.dead_letters import shortened
-    from cli.judged_lines import BATCH_EVENTS
     from cli.progress import telling
     from cli.redrive.offline import Offline, ingestion_of
+    from cli.validated_lines import BATCH_EVENTS
     from deployment.kafka_client import kafka_client
     from deployment.sender import Sender
     from deployment.stack import running_deployment

@@ -165,7 +165,7 @@ def _instant(mark: str | None) -> datetime | None:
 
 
 def several(events: Iterable[PastEvent], most: int, most_bytes: int) -> Iterator[list[PastEvent]]:
-    """As many together as are judged at once."""
+    """As many together as are validated at once."""
     found: list[PastEvent] = []
     size_bytes = 0
     for event in events:

@@ -28,7 +28,7 @@ def show() -> None:
 
 @st.fragment(run_every=REFRESH_SECONDS)
 def _audits(hours: int) -> None:
-    found = head("Audits: what was proved", ask(read_audits, hours), _judge)
+    found = head("Audits: what was proved", ask(read_audits, hours), _freshness)
     if found is None or found.last_started_at is None:
         return
     _figures(found)
@@ -42,7 +42,7 @@ def _audits(hours: int) -> None:
     _opened(found)
 
 
-def _judge(found: Audits) -> Freshness:
+def _freshness(found: Audits) -> Freshness:
     if found.last_started_at is None:
         return Freshness(State.NEVER_HAD_DATA, f"No audit was made yet. {HOW}")
     proved_at = found.anything_proved_at

@@ -66,7 +66,7 @@ def unusable(text: str) -> str | None:
 
 def _explained(text: str, days: int) -> None:
     reading = ask_every(SHARED_FOR_SECONDS, read_event, text, days)
-    found = head(f"What became of {_short(text)}", reading, lambda event: _judge(event, text, days))
+    found = head(f"What became of {_short(text)}", reading, lambda event: _freshness(event, text, days))
     if found is None or found.document is None:
         return
     document = found.document
@@ -97,7 +97,7 @@ def _say(fate: Fate) -> None:
         st.info(sentence, icon=":material/money_off:")
 
 
-def _judge(found: Event, text: str, days: int) -> Freshness:
+def _freshness(found: Event, text: str, days: int) -> Freshness:
     if found.document is None:
         spaces = " It begins or ends with a space: leave that out." if text != text.strip() else ""
         return Freshness(

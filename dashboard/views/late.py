@@ -48,7 +48,7 @@ def show() -> None:
 
 @st.fragment(run_every=REFRESH_SECONDS)
 def _stragglers(chosen: StragglerFilter) -> None:
-    found = head("Stragglers: received after grace", ask(read_stragglers, chosen), _judge)
+    found = head("Stragglers: received after grace", ask(read_stragglers, chosen), _freshness)
     if found is None or found.newest_usage is None:
         return
     _decided(found)
@@ -65,7 +65,7 @@ def _stragglers(chosen: StragglerFilter) -> None:
         )
 
 
-def _judge(found: Stragglers | Corrections) -> Freshness:
+def _freshness(found: Stragglers | Corrections) -> Freshness:
     return freshness(found.feed, found.newest_usage, "usage")
 
 
@@ -107,7 +107,7 @@ def _row(straggler: Straggler) -> dict[str, Value]:
 
 @st.fragment(run_every=REFRESH_SECONDS)
 def _corrections(chosen: CorrectionFilter) -> None:
-    found = head("Corrections: what closed windows became", ask(read_corrections, chosen), _judge)
+    found = head("Corrections: what closed windows became", ask(read_corrections, chosen), _freshness)
     if found is None or found.newest_usage is None:
         return
     if not found.corrections:
@@ -141,7 +141,7 @@ def _hours(hours: int) -> str:
 @st.fragment(run_every=LATENESS_SECONDS)
 def _distribution(account: str | None) -> None:
     reading = ask_every(LATENESS_SECONDS / 2, read_lateness, account)
-    lateness = head(f"How late usage is, last {DAYS} days", reading, _judge_lateness)
+    lateness = head(f"How late usage is, last {DAYS} days", reading, _lateness_freshness)
     if lateness is None or not lateness.arrivals:
         return
     left, right = st.columns([5, 4], gap="large")
@@ -151,7 +151,7 @@ def _distribution(account: str | None) -> None:
         _what_if(lateness)
 
 
-def _judge_lateness(lateness: Lateness) -> Freshness:
+def _lateness_freshness(lateness: Lateness) -> Freshness:
     found = freshness(lateness.feed, lateness.newest, "usage")
     if found.state is State.LIVE and lateness.files_read < lateness.files:
         share = lateness.files_read / lateness.files

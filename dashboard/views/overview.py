@@ -45,7 +45,7 @@ def show() -> None:
 
 @st.fragment(run_every=REFRESH_SECONDS)
 def _applications() -> None:
-    applications = head("Applications", ask(read_applications), _judge)
+    applications = head("Applications", ask(read_applications), _freshness)
     if applications is None:
         return
     lag = ask_every(LAG_SECONDS, read_lag, current_time().replace(second=0, microsecond=0)).value or {}
@@ -56,7 +56,7 @@ def _applications() -> None:
             _card(job, applications.by_job.get(job), applications.read_at, lag.get(job, ()), pod)
 
 
-def _judge(applications: Applications) -> Freshness:
+def _freshness(applications: Applications) -> Freshness:
     reports = [one.reported_at for one in applications.by_job.values()]
     if not reports:
         return Freshness(State.NEVER_HAD_DATA, "No application has run on this database yet.")

@@ -86,7 +86,7 @@ class Audit:
         yield checks.months(made, pinned)
 
     def _put_right(self, present: JoinsConfig) -> tuple[Outcomes | None, Pinned | None, Counter[str]]:
-        """What was found first, by which it was judged, and how many rows were appended, by cause."""
+        """What was found first, the state that it was compared with, and how many rows were appended, by cause."""
         first: tuple[Outcomes, Pinned] | None = None
         corrected: Counter[str] = Counter()
         while True:

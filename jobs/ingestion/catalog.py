@@ -44,7 +44,7 @@ GOOD_CHANGE = b'{"op":"c","after":{"plan":"standard"},"ts_ms":1}'
 NONE_ISOLATED: Mapping[str, Isolated] = {}
 
 
-def judged_change(topic: str, key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:
+def change_verdict(topic: str, key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:
     """The reason to reject a change and what it violates; None, None when it is accepted.
 
     One that the parser fails on is `unreadable`: an error of ours ends no driver.
@@ -127,7 +127,7 @@ def _row(change: Message, isolated: Mapping[str, Isolated]) -> tuple[Any, ...]:
     assert partition is not None
     assert offset is not None
     if (isolation := isolated.get(topic, {}).get((partition, offset))) is None:
-        reason, violation = judged_change(topic, change.key(), change.value())
+        reason, violation = change_verdict(topic, change.key(), change.value())
     else:
         reason, violation = isolation.value, None
     disposition = Disposition.ACCEPTED if reason is None else Disposition.REJECTED

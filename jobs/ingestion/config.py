@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from jobs.ingestion.conventions import Convention, refuse_unknown_quantities
 from jobs.ingestion.fingerprints import DIGEST
-from jobs.ingestion.judge import Judge
 from jobs.ingestion.limits_of_meters import (
     limited,
     refuse_unknown_attributes,
@@ -19,6 +18,7 @@ from jobs.ingestion.limits_of_meters import (
     refuse_unknown_dimensions,
 )
 from jobs.ingestion.repeats import Horizons
+from jobs.ingestion.validator import EventValidator
 from jobs.runtime.config import JobConfig
 from jobs.runtime.effective_rules import History
 from jobs.runtime.errors import Refused
@@ -78,8 +78,8 @@ class Backfill(BaseModel):
         default=(),
         max_length=100,
         description="Patterns of the `source` of events of the past, as those of `clocks.device`: their header "
-        "`weir-first-received` says when they were received first, and lateness and the accept window are judged by "
-        "that. Of any other source it counts for nothing.",
+        "`weir-first-received` says when they were received first, and lateness and the accept window are measured "
+        "from that. Of any other source it counts for nothing.",
     )
     accept_past_seconds: int = Field(
         default=35 * DAY_SECONDS,
@@ -123,7 +123,7 @@ class SourceConvention(BaseModel):
 
     @property
     def convention(self) -> Convention:
-        """As the judge uses it."""
+        """As the validator uses it."""
         return Convention(self.source, self.type, includes_of(self.includes))
 
 
@@ -300,11 +300,13 @@ class IngestionConfig(JobConfig):
         """The contract of each type, within the limits of the meters."""
         return limited(contracts_of(self.contracts, self._shipped), self.meters)
 
-    def judge(self) -> Judge:
-        """What judges records under this configuration."""
+    def validator(self) -> EventValidator:
+        """The validator of records under this configuration."""
         of_sources = [each.convention for each in self.conventions]
         reversing = self.reversal.sources or ()
-        return Judge(self.contracts_in_force(), self.clocks.device, self.max_record_bytes, of_sources, reversing)
+        return EventValidator(
+            self.contracts_in_force(), self.clocks.device, self.max_record_bytes, of_sources, reversing
+        )
 
     def settled(self, history: History, *, is_new: bool) -> IngestionConfig:
         """The configuration with what it leaves open: as the journal's rules so far have it, or as what `is_new` has.

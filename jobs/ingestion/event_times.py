@@ -1,6 +1,6 @@
 """When an event occurred, by the clocks that are believed, and whether that is near enough to when it was received.
 
-Judged on the driver, because only there `received_at` is known: a record's own stamp is not all of it.
+Decided on the driver, because only there `received_at` is known: a record's own stamp is not all of it.
 The columns' form of metering/clock.py.
 """
 
@@ -9,22 +9,22 @@ from __future__ import annotations
 import polars as pl
 
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.judge import END_STORABLE_US, FIRST_STORABLE_US
 from jobs.ingestion.received import INSTANT
 from jobs.ingestion.receptions import NOT_LISTED, with_receptions
+from jobs.ingestion.validator import END_STORABLE_US, FIRST_STORABLE_US
 from metering.vocabulary import Isolation, Reason
 
 DAY_SECONDS = 86_400
 BACKFILL = "; `weir backfill` sends events of the past"
 
 
-def judged_by_reception(records: pl.DataFrame, config: IngestionConfig) -> pl.DataFrame:
-    """Records of `Judge.schema` with `received_at`, judged to the end: the journal's columns of one record.
+def validated_by_reception(records: pl.DataFrame, config: IngestionConfig) -> pl.DataFrame:
+    """Records of `EventValidator.schema` with `received_at`, validated to the end: the journal's columns of one record.
 
     By `first_received_at` where a record has one, or gets it by its mark (`receptions`): its device sent it then, and
     its way since is no lateness of its own.
     A record that a producer stamped is `unstamped`, whatever else it is, unless it is isolated: then nothing that it
-    says was judged, and the reason stays. Adds `event_time` and `clock_offset_ms`
+    says was validated, and the reason stays. Adds `event_time` and `clock_offset_ms`
     (rounded down); `reason` may become too_old or future, and a rejected row has no `content_digest`.
     """
     records = with_receptions(records, config.backfill, config.accept_future_seconds)
@@ -42,7 +42,7 @@ def judged_by_reception(records: pl.DataFrame, config: IngestionConfig) -> pl.Da
     is_sent_once = pl.col("reception_mark").is_null() & pl.col("first_received_at").is_null()
     hint = pl.when(is_sent_once).then(pl.lit(BACKFILL)).otherwise(pl.lit(""))
 
-    def judged(own: str, unstamped: str, too_old: pl.Expr, too_early: pl.Expr) -> pl.Expr:
+    def verdict(own: str, unstamped: str, too_old: pl.Expr, too_early: pl.Expr) -> pl.Expr:
         return (
             pl.when(~pl.col("is_broker_stamp") & ~is_isolated)
             .then(pl.lit(unstamped, pl.String))
@@ -56,8 +56,8 @@ def judged_by_reception(records: pl.DataFrame, config: IngestionConfig) -> pl.Da
         )
 
     return records.with_columns(
-        judged("reason", Reason.UNSTAMPED, pl.lit(Reason.TOO_OLD.value), pl.lit(Reason.FUTURE.value)),
-        judged(
+        verdict("reason", Reason.UNSTAMPED, pl.lit(Reason.TOO_OLD.value), pl.lit(Reason.FUTURE.value)),
+        verdict(
             "violation",
             "Kafka: the stamp is the producer's; events need message.timestamp.type=LogAppendTime",
             _beyond(f"at most {_length(past)} before it was received", -early_us) + hint + ignored,

@@ -1,4 +1,4 @@
-"""What became of marks of a first reception, so that nobody wonders why history is judged as if it were of today."""
+"""What became of marks of a first reception, so that nobody wonders why history is treated as if it were of today."""
 
 from __future__ import annotations
 

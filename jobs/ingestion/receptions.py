@@ -1,7 +1,7 @@
 """When a record of the past was received first, by its mark, where its source is one whose marks are trusted.
 
 The columns' form of `metering.clock.first_reception`. Of any other source a mark counts for nothing: the record is
-judged as if it had none.
+treated as if it had none.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def is_of_the_past() -> pl.Expr:
 
 
 def with_receptions(records: pl.DataFrame, backfill: Backfill, future_seconds: int) -> pl.DataFrame:
-    """Records (source, reception_mark, received_at, first_received_at, reason, violation, …) as their marks are judged.
+    """Records (source, reception_mark, received_at, first_received_at, reason, violation, …) with what their marks
+    count for.
 
     A mark that counts is `first_received_at`, whatever else said so, but no later than `received_at`. One that cannot
     be believed is a `reason`.

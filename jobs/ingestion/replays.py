@@ -2,7 +2,7 @@
 
 A mark counts where a row of a lower lsn stands at the place that it names, was rejected, and had no mark itself: what
 is sent again and rejected again is sent again in the name of the first. Then the first's reception is what the event's
-time is judged by. All others are records like any other.
+time is measured from. All others are records like any other.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def places(marked: pl.DataFrame) -> pl.DataFrame:
 
 
 def rejected(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows of REJECTED among rows that were judged (reason); of events alone: nobody sends a change of the catalog."""
+    """Rows of REJECTED among validated rows (reason); only of events: nobody redrives a change of the catalog."""
     is_event = ~pl.col("topic").is_in([topic.value for topic in CatalogTopic])
     kept = rows.filter(pl.col("reason").is_not_null() & pl.col("replay_mark").is_null() & is_event)
     is_stamped = pl.col("reason") != Reason.UNSTAMPED

@@ -16,7 +16,7 @@ from jobs.ingestion.limits import LIMITS, Limits
 from metering.instants import EPOCH
 
 MAX_NUMBERS = 500_000
-"""Numbers judged at once, to bound memory after the frontier has stood still."""
+"""Numbers added at once, to bound memory after the frontier has stood still."""
 LAST_SEQUENCE = 10**18 - 1
 """The largest number that is accepted in an event; what was accepted by an older version is not counted."""
 
@@ -60,7 +60,7 @@ def _runs(numbered: pl.DataFrame, numbers: pl.Expr) -> pl.DataFrame:
     return runs.explode("first", "last").select(pl.col(name).cast(kind) for name, kind in RUNS.items())
 
 
-def judged(known: pl.DataFrame, runs: pl.DataFrame, until: int, limits: Limits = LIMITS) -> pl.DataFrame:
+def extended(known: pl.DataFrame, runs: pl.DataFrame, until: int, limits: Limits = LIMITS) -> pl.DataFrame:
     """The numbers of some minutes (`runs`), all before `until`, added to what is `known` of their sources.
 
     Known: RUNS whose `minute` is the last one that was added before. Result, a row per KEY of `runs`: `sequences` (a
@@ -83,7 +83,7 @@ def judged(known: pl.DataFrame, runs: pl.DataFrame, until: int, limits: Limits =
     too_many = pl.concat(
         [
             _more_than(limits.ranges, placed, "counts_at", until),
-            _more_than(limits.unjudged_ranges, placed, "minute", until),
+            _more_than(limits.pending_ranges, placed, "minute", until),
         ]
     ).unique()
     texts = new.group_by(KEY).agg(pl.format("[{},{}]", "first", "last").str.join(",").alias("ranges"))

@@ -11,7 +11,7 @@ import polars as pl
 import psycopg
 
 from jobs.ingestion.limits import LIMITS, Limits
-from jobs.ingestion.sequences import KEY, RUNS, instant_of_minute, judged, minute_of
+from jobs.ingestion.sequences import KEY, RUNS, extended, instant_of_minute, minute_of
 from jobs.streams import HEARTBEAT_SOURCE
 from metering.vocabulary import Disposition, EventType
 
@@ -141,7 +141,7 @@ def fold_sequences(cursor: psycopg.Cursor[Any], runs: pl.DataFrame, until: int, 
         schema=RUNS,
         orient="row",
     )
-    new = judged(known, runs, until, limits)
+    new = extended(known, runs, until, limits)
     cursor.execute(COUNT, [instant_of_minute(until), *(new[name].to_list() for name in new.columns)])
 
 

@@ -151,7 +151,7 @@ def without_repeats(table: Table, versions: pa.Table, changes: pa.Table) -> pa.T
         pl.int_range(pl.len()).over(key) > 0, *[pl.col(n).eq_missing(pl.col(n).shift(1).over(key)) for n in compared]
     )
     both = pl.concat([concerned, new.select(concerned.columns)]).sort("lsn")
-    judged = both.filter(is_later.fill_null(value=True)).with_columns(is_repeat=is_repeat)
-    changed = judged.filter(~pl.col("is_repeat"))
+    later = both.filter(is_later.fill_null(value=True)).with_columns(is_repeat=is_repeat)
+    changed = later.filter(~pl.col("is_repeat"))
     news = changes.filter(pa.array(new["lsn"].is_in(changed["lsn"].implode()).to_list()))
     return ended_as_before(news, changed) if table is Table.PRICES else news

@@ -1,4 +1,4 @@
-"""The configuration that joins was started with last: for whoever judges what it has made, or removes it."""
+"""The configuration that joins was started with last: to check what it has made, or to remove it."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class HoldConfig(BaseModel):
         default=604_800,
         ge=1,
         le=MAX_HOLD_SECONDS,
-        description="How long after it was received a straggler waits at most, judged by the frontier.",
+        description="How long after it was received a straggler waits at most, by the frontier.",
     )
     expires: Literal["drop", "correct"] = Field(
         default="drop",

@@ -152,9 +152,10 @@ def no_totals(_job: str) -> tuple[Totals, ...]:
 class TopicJob(Generic[C]):
     """A job that reads the Kafka topic `events` and writes a Delta table.
 
-    `build` is what Spark makes of a batch: here it judges each record by itself. It is part of the query, so that Spark
-    analyses it once and not with every batch; the sink gets what it made. It may leave that in the folder that it is
-    given, and its sink takes it from there. `judge` does the same to a few records (`RECORDS`) in the driver.
+    `build` is what Spark makes of a batch: here it validates each record by itself. It is part of the query, so that
+    Spark analyses it once and not with every batch; the sink gets what it made. It may leave that in the folder that it
+    is given, and its sink takes it from there. `validator` gives what does the same to a few records (`RECORDS`) in the
+    driver.
 
     `settle` says of a configuration what it leaves to the table in the folder TABLES, as it is before the first batch.
     `start` makes the sink of this job.
@@ -164,7 +165,7 @@ class TopicJob(Generic[C]):
     writes: Table
     config: type[C]
     build: Callable[[DataFrame, C, Path | None], DataFrame]
-    judge: Callable[[C], Callable[[pa.Table], pa.Table]]
+    validator: Callable[[C], Callable[[pa.Table], pa.Table]]
     settle: Callable[[C, str], C]
     start: Callable[[TopicJob[C], Context[C]], TopicSink]
     totals: TotalsOf = no_totals

@@ -49,7 +49,7 @@ COLUMNS: Mapping[str, Kind] = {
     "cached": Kind.BOOLEAN,
     "latency_ms": Kind.DOUBLE,
 }
-"""Columns that every journal has for fields of events, and what they hold, in the order in which they are judged."""
+"""Columns that every journal has for fields of events, and what they hold, in the order in which they are validated."""
 NEEDED: Mapping[Family, tuple[str, ...]] = {
     Family.REQUEST: ("request_id", "model"),
     Family.COMPLETION: ("request_id",),
@@ -265,7 +265,7 @@ class _Reading:
                 raise self.refused(path, f"{name} is a text; it is {schema[name]!r}")
 
     def fields(self, family: Family) -> tuple[Field, ...]:
-        """All of them, in the order in which they are judged: those of COLUMNS, then the others by their paths."""
+        """All of them, in the order in which they are validated: those of COLUMNS, then the others by their paths."""
         fields = [self._field(path, schema) for path, schema in self._found.items()]
         if len(fields) > MAX_FIELDS:
             raise self.refused((), f"it has {len(fields)} fields; at most {MAX_FIELDS}")

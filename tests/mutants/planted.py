@@ -287,7 +287,7 @@ MUTANTS = (
     Mutant(
         "decision of a straggler not inherited",
         "jobs/billing/corrections.py",
-        '        cursor.execute(_INHERIT, {**judged, "restated": UsageCause.RESTATED.value, "minute": MINUTE})\n',
+        '        cursor.execute(_INHERIT, {**causes, "restated": UsageCause.RESTATED.value, "minute": MINUTE})\n',
         "",
         (f"{OF_CORRECTIONS}::test_a_refund_for_what_was_dropped_is_dropped_and_no_other",),
     ),
@@ -507,7 +507,7 @@ MUTANTS = (
     Mutant(
         "what was taken back of usage that came on time is forgotten where a batch ends",
         "jobs/billing/corrections.py",
-        '        cursor.execute(_REMEMBER, {**judged, "repriced": UsageCause.REPRICED.value})\n',
+        '        cursor.execute(_REMEMBER, {**causes, "repriced": UsageCause.REPRICED.value})\n',
         "",
         (f"{OF_CORRECTIONS}::test_a_better_report_that_came_late_is_billed_in_the_place_of_one_that_came_on_time",),
     ),
@@ -547,11 +547,11 @@ MUTANTS = (
         (f"{OF_AUDITS_WHENEVER}::test_a_completion_with_the_identity_of_its_request_is_no_repeat_of_it",),
     ),
     Mutant(
-        "each contract judges again what an earlier one took",
+        "each contract validates again what an earlier one took",
         "jobs/audit/recompute/late_contracts.py",
         '            remaining = remaining.join(taken.select("lsn"), on="lsn", how="anti")\n',
         "",
-        ("tests/pipelines/test_audit_contracted.py::test_no_later_contract_judges_it_again",),
+        ("tests/pipelines/test_audit_contracted.py::test_no_later_contract_validates_it_again",),
     ),
     Mutant(
         "what is missing at the old end is taken for removed",

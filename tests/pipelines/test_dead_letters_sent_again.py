@@ -113,7 +113,7 @@ def test_what_cannot_be_sent_again_says_why(tmp_path: Path) -> None:
         assert what in str(found[offset][1])
 
 
-def test_it_is_judged_by_when_it_was_received_first_and_by_what_ingestion_is_configured_with(tmp_path: Path) -> None:
+def test_it_is_validated_as_of_its_first_reception_by_the_configuration_of_ingestion(tmp_path: Path) -> None:
     old = timedelta(days=34)
     commit(
         tmp_path,

@@ -45,7 +45,7 @@ def test_a_broker_that_was_away_in_between_has_just_started_again() -> None:
     assert isinstance(denials.met("events", denial(), clock.monotonic()), NotYet)
 
 
-def test_each_topic_is_judged_by_itself() -> None:
+def test_each_topic_is_checked_by_itself() -> None:
     denials = Denials()
     denials.met("events", denial(), 0.0)
     assert isinstance(denials.met("catalog.prices", denial(), BELIEVED_AFTER_SECONDS), NotYet)

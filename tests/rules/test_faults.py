@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitoring.alerts import ALERTS
-from tests.faults.alerts import BY_FAULTS, BY_TRAFFIC, MUST_BY_TRAFFIC, NEVER, judge
+from tests.faults.alerts import BY_FAULTS, BY_TRAFFIC, MUST_BY_TRAFFIC, NEVER, compare
 from tests.faults.plan import KINDS, Kind, bound, draw
 from tests.faults.result import kept, said_of
 from tests.faults.strikes import STRIKES
@@ -60,10 +60,10 @@ def test_it_is_said_of_every_alert_what_makes_it_right() -> None:
 
 def test_an_alert_is_right_where_a_fault_made_it_true_wrong_without_one_and_missed_where_it_had_to_fire() -> None:
     poisoned = {(Kind.POISON, "kafka")}
-    assert judge({"RecordsIsolated", *MUST_BY_TRAFFIC}, poisoned).wrong == ()
-    assert judge({"RecordsIsolated", *MUST_BY_TRAFFIC}, set()).wrong == ("RecordsIsolated",)
-    assert judge(MUST_BY_TRAFFIC, poisoned).missed == ("RecordsIsolated",)
-    assert judge({"ConservationBroken", *MUST_BY_TRAFFIC}, poisoned).wrong == ("ConservationBroken",)
+    assert compare({"RecordsIsolated", *MUST_BY_TRAFFIC}, poisoned).wrong == ()
+    assert compare({"RecordsIsolated", *MUST_BY_TRAFFIC}, set()).wrong == ("RecordsIsolated",)
+    assert compare(MUST_BY_TRAFFIC, poisoned).missed == ("RecordsIsolated",)
+    assert compare({"ConservationBroken", *MUST_BY_TRAFFIC}, poisoned).wrong == ("ConservationBroken",)
 
 
 def test_the_bound_is_3_over_n_and_there_is_none_after_a_failure() -> None:

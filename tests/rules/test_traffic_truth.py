@@ -303,7 +303,7 @@ def test_many_users_call_and_a_few_accounts_and_models_most() -> None:
     assert calls.most_common(1)[0][1] > 5 * sorted(calls.values())[len(calls) // 2]
 
 
-def test_trouble_that_the_stack_cannot_judge_is_left_out_and_said() -> None:
+def test_trouble_with_an_uncertain_bill_is_left_out_and_reported() -> None:
     truth = truth_of(run(1, policy=Policy()))
     assert truth["left_out"] == ["beyond_the_exact_horizon", "device", *DECLARED_KINDS]
     assert "device_clock" not in truth["kinds"]

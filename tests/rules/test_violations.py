@@ -23,7 +23,7 @@ OWN = completions_with(
     gpu_seconds={"type": "number", "minimum": 0, "x-weir-column": "gpu_seconds"},
     score={"type": "number", "format": "double", "x-weir-column": "score"},
 )
-JUDGE = IngestionConfig(contracts=(OWN,)).judge()
+VALIDATOR = IngestionConfig(contracts=(OWN,)).validator()
 TOKENS = "ai.inference.completion.v1 /data/input_tokens: "
 GPU = "ai.inference.completion.v1 /data/gpu_seconds: "
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
@@ -37,8 +37,8 @@ PLACES = ("id", "source", "type", "subject", "time", "senttime", "sequence", "so
 
 def said_of(event: bytes, *, strictly: bool = False) -> tuple[str | None, str | None]:
     """The reason and the violation of a record."""
-    judged = (JUDGE.judge_strictly if strictly else JUDGE.judge)(records_of([event]))
-    return judged["reason"][0].as_py(), judged["violation"][0].as_py()
+    validated = (VALIDATOR.validate_strictly if strictly else VALIDATOR.validate)(records_of([event]))
+    return validated["reason"][0].as_py(), validated["violation"][0].as_py()
 
 
 def written(tokens: str, field: str = "input_tokens") -> bytes:

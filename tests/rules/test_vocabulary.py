@@ -65,6 +65,8 @@ MODULES = {
     "gone": "reconciliation",
     "became": "fates",
     "words": "vocabulary",
+    "judge": "validator",
+    "judged_lines": "validated_lines",
 }
 """Names of modules that were participles, pronouns or riddles, and what took their place."""
 
@@ -103,8 +105,15 @@ NAMES = {
     "refuse_if_over": "refuse_if_cancelled",
     "plain_look": "raw_scan",
     "careful_start": "quarantine_start",
+    "Judge": "EventValidator",
+    "judge": "validate, decide, classify, compare",
 }
 """Identifiers that are retired everywhere in the product, and what took their place."""
+
+JUDGE = re.compile(r"judg", re.IGNORECASE)
+"""An event is validated by its contract; a rule decides, classifies or compares."""
+HISTORY = ("docs/explanation/glossary.md", MIGRATIONS, "bench/results/", "tests/rules/test_vocabulary.py")
+"""Texts that name what earlier releases had: the glossary, migrations, measurements."""
 
 LIMITS = re.compile(r"_?(MOST|FEWEST|LEAST|SHORTEST|LONGEST)_[A-Z]\w*|_?([A-Z]+_)?AT_ONCE")
 """A limit is a MAX or a MIN; how much is taken at once is a BATCH."""
@@ -141,6 +150,23 @@ def test_no_identifier_is_a_retired_word() -> None:
         if (name in NAMES or LIMITS.fullmatch(name)) and name not in STORED
     ]
     assert found == [], "the glossary has the word to use"
+
+
+def test_nothing_is_judged() -> None:
+    texts = [
+        path
+        for folder in (*PRODUCT, "bench", "docs", "tests", "examples")
+        for kind in ("*.py", "*.md", "*.yaml", "*.json")
+        for path in sorted((ROOT / folder).rglob(kind))
+    ]
+    found = [
+        f"{name}:{number}"
+        for path in texts
+        if not (name := path.relative_to(ROOT).as_posix()).startswith(HISTORY)
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if JUDGE.search(line)
+    ]
+    assert found == [], "write what it does: validate, decide, classify or compare"
 
 
 @pytest.mark.parametrize("name", ["MOST_ROWS", "_MOST_ROWS", "LONGEST_REASON", "AT_ONCE", "_AT_ONCE", "ROWS_AT_ONCE"])

@@ -14,7 +14,7 @@ UNNUMBERED = GATEWAYS[-1]
 JUST_NOW_MS = 20_000
 
 
-def can_be_judged(placement: Placement) -> bool:
+def is_certain(placement: Placement) -> bool:
     """Whether the events of then are certain stragglers."""
     return placement.is_long_ago(LAGS)
 

@@ -19,7 +19,7 @@ from jobs.audit.bills.decisions import CORRECTING, ENTRY, IS_BILLED, NOTHING_DEC
 from jobs.audit.bills.holds import INSTANT, settle
 from jobs.audit.recompute.money import SUM
 from jobs.billing.staged import STAGED
-from jobs.billing.sums import COLUMNS, IS_JUDGED, IS_SAID, sums
+from jobs.billing.sums import COLUMNS, IS_FROM_STREAM, IS_SAID, sums
 from jobs.runtime.effective_rules import EffectiveRules, History
 from jobs.streams import UNIT_PRICE, USAGE
 from jobs.usage_entries import METERED_COLUMNS, METERS
@@ -121,7 +121,7 @@ def bills(usage: pa.Table, history: History, decided: Decisions) -> Bills:
     metered = pl.col("metered_rows") > 0
     rows = rows.with_columns(
         pl.coalesce("decision", "decision_inherited"), window_end=pl.col("window_start") + MINUTE
-    ).with_columns(is_correction=IS_JUDGED & metered & pl.col("decision").is_not_null() & IS_BILLED)
+    ).with_columns(is_correction=IS_FROM_STREAM & metered & pl.col("decision").is_not_null() & IS_BILLED)
     billed = rows.filter(IS_BILLED)
     is_late = pl.col("late")
     windows = billed.select(
@@ -170,7 +170,7 @@ def _each_once(alone: pl.DataFrame) -> pl.DataFrame:
 
 def correcting(usage: pa.Table, history: History) -> pl.DataFrame:
     """Rows of usage of another cause than `stream` → CORRECTING."""
-    rows = _summed(usage, history, NOTHING_DECIDED).filter((pl.col("metered_rows") > 0) & ~IS_JUDGED)
+    rows = _summed(usage, history, NOTHING_DECIDED).filter((pl.col("metered_rows") > 0) & ~IS_FROM_STREAM)
     named = pl.col("corrects_lsns").str.strip_chars("{}").str.split(",").cast(pl.List(pl.Int64), strict=False)
     return rows.select(*ENTRY, "sign", "cause", named=named).cast(CORRECTING)
 

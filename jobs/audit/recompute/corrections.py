@@ -79,7 +79,8 @@ def repeats(carried: pl.DataFrame) -> pl.DataFrame:
     before.
 
     That is the same identity of the same family, and the same request: a request and its completion repeat each other
-    never. What was judged when it came stands before what was judged later, also as other requests (IS_SENT_AGAIN).
+    never. What was validated when it came stands before what was validated later, also as other requests
+    (IS_SENT_AGAIN).
     """
     known = carried.filter(pl.col("identity").is_not_null()).sort(IS_CONTRACTED, "lsn")
     is_first = pl.col("lsn") == pl.col("lsn").first().over(*KEY, "identity", "family")
@@ -114,9 +115,9 @@ def corrections(
         "is_by_another": _from_another_part(found.once, now.best),
         "is_content": explained,
     }
-    judged = _with_causes(both, known, now.taken)
-    faults = judged.filter(pl.col("is_fault"))
-    sound = judged.filter(pl.col("cause").is_not_null()).join(faults, on=KEY, how="anti")
+    with_causes = _with_causes(both, known, now.taken)
+    faults = with_causes.filter(pl.col("is_fault"))
+    sound = with_causes.filter(pl.col("cause").is_not_null()).join(faults, on=KEY, how="anti")
     negated = _negated(sound.filter(pl.col("is_found")), standing.now)
     put = _replacements(sound.filter(pl.col("is_expected")), must, negated)
     return as_differences(faults), pl.concat([negated, put], how="diagonal").sort(*KEY, "sign", *PARTS)
@@ -339,7 +340,7 @@ def _with_causes(both: pl.DataFrame, known: Mapping[str, pl.DataFrame], taken: T
     what counts of a content (`is_content`); so whatever else it says was never right. Only what the stream has said by
     another part (`is_by_another`) is restated once.
     """
-    both = taken.judged(both)
+    both = taken.marked(both)
     for name, outcomes in known.items():
         named = outcomes.with_columns(pl.lit(value=True).alias(name))
         both = both.join(named, on=OUTCOME, how="left", nulls_equal=True).with_columns(

@@ -88,15 +88,15 @@ def of_any_content() -> pl.Expr:
 def marked(found: pl.DataFrame, unknown: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
     """All CANDIDATES of some contents, and what is BLOCKED of these → MARKED: what is not in it counts."""
     ordered = found.with_columns(is_other=~pl.col("is_fixed")).sort(_ORDER)
-    judged = ordered.with_columns(is_first=pl.int_range(pl.len()).over(_GROUP) == 0, is_decided=_is_whole(pinned))
+    ranked = ordered.with_columns(is_first=pl.int_range(pl.len()).over(_GROUP) == 0, is_decided=_is_whole(pinned))
     is_any = unknown.filter(of_any_content())
     of_account = [name for name in BLOCKED.names() if name != "content"]
     for name, rows, of in (("is_blocked", unknown, BLOCKED.names()), ("is_any", is_any, of_account)):
         named = rows.select(of).unique().with_columns(pl.lit(value=True).alias(name))
-        judged = judged.join(named, on=of, how="left", maintain_order="left")
+        ranked = ranked.join(named, on=of, how="left", maintain_order="left")
     is_decided = pl.col("is_decided") & pl.col("is_blocked").is_null() & pl.col("is_any").is_null()
-    judged = judged.with_columns(is_decided=is_decided)
-    return judged.filter(~(pl.col("is_first") & pl.col("is_decided"))).select(MARKED.names())
+    ranked = ranked.with_columns(is_decided=is_decided)
+    return ranked.filter(~(pl.col("is_first") & pl.col("is_decided"))).select(MARKED.names())
 
 
 def _is_whole(pinned: Pinned) -> pl.Expr:
@@ -120,10 +120,12 @@ def uncounted(outcomes: pl.DataFrame, now: pl.DataFrame, found: pl.DataFrame | N
     """
     asked = _asked(outcomes).filter(pl.col("has_own")).select(*OUTCOME, "meter")
     known = pl.DataFrame(schema=MARKED) if found is None else found
-    judged = asked.join(known, on=[*OUTCOME, "meter"], how="left" if found is None else "inner", nulls_equal=True)
+    known_outcomes = asked.join(
+        known, on=[*OUTCOME, "meter"], how="left" if found is None else "inner", nulls_equal=True
+    )
     is_decided = pl.col("is_decided").fill_null(value=False)
-    stays = judged.filter(~is_decided).join(_zeros(now), on=[*OUTCOME, "meter"], how="semi", nulls_equal=True)
-    both = pl.concat([judged.filter(is_decided), stays])
+    stays = known_outcomes.filter(~is_decided).join(_zeros(now), on=[*OUTCOME, "meter"], how="semi", nulls_equal=True)
+    both = pl.concat([known_outcomes.filter(is_decided), stays])
     return both.group_by(OUTCOME).agg(pl.col("meter").sort().alias(UNCOUNTED))
 
 

@@ -31,7 +31,7 @@ def ranked_keys(carried: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
     """Rows of the journal → the keys (KEY) whose rows are ranked: the first came when the best report billed.
 
     A key with a row from before that stays what it was, and so does one that began after it was turned off. A row whose
-    contract came later says nothing of it: the key had its first row when it had one that was judged.
+    contract came later says nothing of it: the key had its first row when it had one that was validated.
     """
     return _several(carried, pinned).filter("is_ranked").select(KEY)
 

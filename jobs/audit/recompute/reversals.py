@@ -75,7 +75,7 @@ class TakenBack:
         )
         return found.drop("_lsn")
 
-    def judged(self, both: pl.DataFrame) -> pl.DataFrame:
+    def marked(self, both: pl.DataFrame) -> pl.DataFrame:
         """`differences.beside` with what reversals explain.
 
         `is_reversed`: its request is taken back as a whole. `is_credited`: a part of something of its key is.

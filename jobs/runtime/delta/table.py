@@ -47,7 +47,7 @@ def open_table(tables: str, table: Table, patience: Patience = PATIENCE) -> Delt
 
 
 def open_to_change(tables: str, table: Table) -> DeltaTable | None:
-    """As `open_table`, for whoever is going to change it or to judge by it. Raises Refused for a newer version's."""
+    """As `open_table`, for whoever is going to change it or to decide by it. Raises Refused for a newer version's."""
     found = open_table(tables, table)
     if found is not None:
         refuse_newer(found, SCHEMA_VERSIONS[table])

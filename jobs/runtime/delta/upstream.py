@@ -35,7 +35,7 @@ class Upstream:
         self._path = f"{tables}/{table}"
         self._table: DeltaTable | None = None
         self._held: KnownCommit | None = None
-        # The batch's thread and the reporting one look at the same handle; one would judge with half of the other's.
+        # The batch's thread and the reporting one look at the same handle; each would decide with half of the other's.
         self._looking = threading.Lock()
         self.next_lsn = 1
         self.frontier: datetime | None = None

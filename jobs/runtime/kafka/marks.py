@@ -1,6 +1,6 @@
 """What a record says of its past: headers that are read of it, each as a column of its own.
 
-Of several headers of one name the first is the mark. Whether it counts is the reader's to judge.
+Of several headers of one name the first is the mark. Whether it counts is the reader's to decide.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records that a raw scan has found: which of them are judged together, and as what Spark's source would give."""
+"""Records that a raw scan has found: which of them are validated together, and as what Spark's source would give."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RECORDS = pa.schema(
 
 
 def good_record(now: datetime) -> LogRecord:
-    """One that anybody can judge."""
+    """One that any driver can validate."""
     return LogRecord(0, 0, 0, True, 0, b"weir", heartbeat(0, 0, now))
 
 

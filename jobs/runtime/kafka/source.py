@@ -56,13 +56,13 @@ class TopicSource(IdleTrigger):
         self._admin = AdminClient(self._kafka.librdkafka())
         self._limit: int = self._fitting()
         self._unread, self._began_at = 0, 0
-        self._judge, self._few = job.judge(config), DriverRecords(self._kafka.librdkafka(), self._admin)
+        self._validate, self._few = job.validator(config), DriverRecords(self._kafka.librdkafka(), self._admin)
         self._topic: Topic | None = None
         self._retention = TopicRetention(self._admin, config.topic, context.clock)
         self._lasting = Lasting(context.clock)
         self._tables = environment.tables
         # Beside the checkpoints, which the next start removes, too.
-        self._folder = environment.checkpoints / job.name / str(context.ownership.epoch) / "judged"
+        self._folder = environment.checkpoints / job.name / str(context.ownership.epoch) / "validated"
 
     def _fitting(self) -> int:
         budget_bytes = int(self._config.driver_memory_mib) * 1024 * 1024 // COPIES
@@ -151,13 +151,14 @@ class TopicSource(IdleTrigger):
         return True
 
     def instead_of(self, batch: DataFrame) -> DataFrame | pa.Table:
-        """The records from the sink's positions on, judged here, where they are few; else what Spark's workers judged.
+        """The records from the sink's positions on, validated here, where they are few; else what Spark's workers
+        validated.
 
         The topic's end is asked for now, so they are no less than the batch.
         """
         self._has_come = True
         records = self._read_here()
-        return batch if records is None else self._judge(records)
+        return batch if records is None else self._validate(records)
 
     def found(self) -> pa.Table | None:
         """The same while the query is idle, as often as is configured; where they are many it is built anew."""
@@ -168,7 +169,7 @@ class TopicSource(IdleTrigger):
         if not is_due:
             return None
         records = self._read_here()
-        return self._judge(records) if records is not None and records.num_rows > 0 else None
+        return self._validate(records) if records is not None and records.num_rows > 0 else None
 
     def _read_here(self) -> pa.Table | None:
         """All records from the sink's positions on; None where they are for Spark to read."""
