@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cli.dead_letters import DeadLetterQuery, dead_letter_rows
-from cli.journal_table import count_came_back
+from cli.dead_letters import DeadLetterQuery, dead_letter_rows, with_earlier_name
+from cli.journal_table import count_redriven
 from cli.redrive.command import _rows
 from cli.redrive.letters import DeadLetters, Letter
 from cli.redrive.offline import Offline
@@ -87,13 +87,14 @@ def test_a_listing_says_which_dead_letters_came_back(tmp_path: Path) -> None:
     commit(tmp_path, record(1, "rejected", "malformed"), record(2, "rejected", "malformed"))
     commit(tmp_path, again(3, 1, "rejected"), again(4, 1, "accepted", partition=2), again(5, 2, "rejected"))
     rows = list(dead_letter_rows(journal(tmp_path), ANY))
-    assert [(row["offset"], row["replay_mark"], row["came_back_as"]) for row in rows] == [
+    assert [(row["offset"], row["replay_mark"], row["replayed_as"]) for row in rows] == [
         (1, None, 4),
         (2, None, None),
         (3, "events/0/1", 4),
         (5, "events/0/2", None),
     ]
-    assert count_came_back(journal(tmp_path)) == {("events", 2): 1}
+    assert [with_earlier_name(row)["came_back_as"] for row in rows] == [4, None, 4, None], "as 0.2.0 names it"
+    assert count_redriven(journal(tmp_path)) == {("events", 2): 1}
 
 
 def test_what_cannot_be_sent_again_says_why(tmp_path: Path) -> None:

@@ -106,6 +106,7 @@ NAMES = {
     "plain_look": "raw_scan",
     "careful_start": "quarantine_start",
     "Judge": "EventValidator",
+    "came_back_as": "replayed_as",
     "judge": "validate, decide, classify, compare",
 }
 """Identifiers that are retired everywhere in the product, and what took their place."""
