@@ -99,8 +99,8 @@ async def own(request: Request, services: Services) -> Response:
         last = await append(services, found.valid)
     count_events(len(found.valid), (verdict for _, verdict in found.invalid))
     rejected = [
-        {"index": index, "id": each.id, "reason": each.reason, "path": each.path, "rule": each.rule}
-        for index, each in found.invalid
+        {"index": index, "id": verdict.id, "reason": verdict.reason, "path": verdict.path, "rule": verdict.rule}
+        for index, verdict in found.invalid
     ]
     position = ",".join(f"{topic}/{partition}/{offset}" for (topic, partition), offset in sorted(last.items()))
     return JSONResponse(
@@ -127,12 +127,12 @@ def _refuse_invalid(found: Validated) -> None:
         count_events(0, (verdict for _, verdict in found.invalid))
         invalid = [
             {
-                "field": f"/{index}{each.path or ''}",
-                "rule": each.reason or "",
+                "field": f"/{index}{verdict.path or ''}",
+                "rule": verdict.reason or "",
                 "source": "body",
-                "reason": each.rule or "",
+                "reason": verdict.rule or "",
             }
-            for index, each in found.invalid
+            for index, verdict in found.invalid
         ]
         first_index, first = found.invalid[0]
         where = f" at {first.path}" if first.path else ""

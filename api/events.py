@@ -59,7 +59,7 @@ class Validated:
     @property
     def valid(self) -> list[Record]:
         """The records that are."""
-        return [each for each, verdict in zip(self.records, self.verdicts, strict=True) if verdict.reason is None]
+        return [record for record, verdict in zip(self.records, self.verdicts, strict=True) if verdict.reason is None]
 
 
 def authorized(request: Request, services: Services, scope: Scope) -> ApiKey:
@@ -89,7 +89,7 @@ async def validated_events(
     refuse_lag(services.database.lag_seconds, services.max_lag_seconds)
     body = await _body(request, reserve)
     events = events_in(request.headers, body)
-    records = [Record(subject_in(each.parsed), with_time(each, services.clock.now())) for each in events]
+    records = [Record(subject_in(event.parsed), with_time(event, services.clock.now())) for event in events]
     try:
         async with asyncio.timeout(VALIDATION_TIMEOUT_SECONDS):
             verdicts = await services.validator.verdicts([record.value for record in records])

@@ -87,21 +87,21 @@ class Validator:
         loop = asyncio.get_running_loop()
         try:
             while self._waiting:
-                asked = self._next()
-                documents = [document for each, _ in asked for document in each]
+                requests = self._next()
+                documents = [document for request, _ in requests for document in request]
                 assert self._rules is not None, "asked for before anybody waits"
                 try:
                     found = await loop.run_in_executor(self._thread, _verdicts, documents, self._rules)
                 except Exception as error:  # noqa: BLE001 -- whoever waits gets it; the next ones are validated
-                    for _, answer in asked:
+                    for _, answer in requests:
                         if not answer.cancelled():
                             answer.set_exception(error)
                     continue
                 start = 0
-                for each, answer in asked:
+                for request, answer in requests:
                     if not answer.cancelled():
-                        answer.set_result(found[start : start + len(each)])
-                    start += len(each)
+                        answer.set_result(found[start : start + len(request)])
+                    start += len(request)
         finally:
             self._working = None
 
@@ -113,8 +113,8 @@ class Validator:
             if taken and count + len(documents) > MAX_BATCH_EVENTS:
                 break
             count, taken = count + len(documents), taken + 1
-        asked, self._waiting = self._waiting[:taken], self._waiting[taken:]
-        return asked
+        requests, self._waiting = self._waiting[:taken], self._waiting[taken:]
+        return requests
 
 
 def _verdicts(documents: Sequence[bytes], rules: _Rules) -> list[Verdict]:

@@ -250,11 +250,11 @@ def _perhaps(database: Connection, touched: Mapping[str, Any], terms: Collection
     for model, *of_meter, plan in zip(*(touched[name] for name in names), strict=True):
         priced = PricedModel.parse(model)
         meter, currency, starts = of_meter if priced.aliased is None else (None, None, of_meter[-1])
-        of_aliases = {one["name"] for one in aliases if one["plan"] == plan and priced.names(one["aliased"])}
+        of_aliases = {alias["name"] for alias in aliases if alias["plan"] == plan and priced.names(alias["aliased"])}
         for name in sorted(of_aliases | (set() if priced.is_plain else {priced.model})):
             prefix = name.removesuffix(ANY) if name.endswith(ANY) else None
-            asked = [meter, currency, starts, name, prefix, prefix, plan, touched["earliest"]]
-            rows += database.execute(_PERHAPS, asked)
+            parameters = [meter, currency, starts, name, prefix, prefix, plan, touched["earliest"]]
+            rows += database.execute(_PERHAPS, parameters)
     used = {tuple(row[name] for name in ("account", "month", "day", "model", "meter", "currency")): row for row in rows}
     found: dict[tuple[str, date], ClosedMonth] = {}
     for row in used.values():

@@ -119,28 +119,28 @@ def decide(postgres_url: str, stragglers: Sequence[Waiting], text: DecisionText)
     name that no record can have, and when the database refuses.
     """
     _refuse_unfit(text)
-    asked = {
-        "lsns": [one.usage_lsn for one in stragglers],
-        "meters": [one.meter for one in stragglers],
-        "accounts": [one.account for one in stragglers],
-        "requests": [one.request_id for one in stragglers],
+    parameters = {
+        "lsns": [straggler.usage_lsn for straggler in stragglers],
+        "meters": [straggler.meter for straggler in stragglers],
+        "accounts": [straggler.account for straggler in stragglers],
+        "requests": [straggler.request_id for straggler in stragglers],
         "decision": text.decision.value,
         "reason": text.reason,
         "decided_by": text.decided_by,
     }
     try:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
-            rows = database.execute(_STORE, asked).fetchall()
+            rows = database.execute(_STORE, parameters).fetchall()
     except psycopg.Error as problem:
         raise CannotRun(f"The database refused the decision: {str(problem).splitlines()[0]}") from problem
     return [Waiting(*(row[name] for name in NAMES)) for row in rows if row["is_new"]]
 
 
-def change_of(one: Waiting, text: DecisionText, decided_at: datetime) -> Change:
+def change_of(straggler: Waiting, text: DecisionText, decided_at: datetime) -> Change:
     """The change that a decision is."""
-    key = {"usage_lsn": one.usage_lsn, "meter": one.meter}
+    key = {"usage_lsn": straggler.usage_lsn, "meter": straggler.meter}
     texts = {"decision": text.decision.value, "reason": text.reason, "decided_by": text.decided_by}
-    after = {**key, "account": one.account, "request_id": one.request_id, **texts}
+    after = {**key, "account": straggler.account, "request_id": straggler.request_id, **texts}
     return Change(CatalogTopic.DECISIONS, key, after, "c", decided_at)
 
 

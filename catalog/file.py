@@ -242,7 +242,7 @@ class CatalogFile(Row):
 
     def unknown_attributes(self, known: Iterable[PriceAttribute]) -> list[str]:
         """One line for each condition on a column that the stack does not price by, or on a band that it has not."""
-        attributes = {each.name: each for each in known}
+        attributes = {attribute.name: attribute for attribute in known}
         listed = ", ".join(sorted(attributes)) or "none so far"
         problems = []
         for number, row in enumerate(self.prices):

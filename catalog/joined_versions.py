@@ -90,9 +90,9 @@ def _newest(tables: str, table: Table, keys: Sequence[Row]) -> dict[tuple[Any, .
     joined = versions(tables, table) if keys else None
     if joined is None:
         return {}
-    asked = pl.DataFrame([_key(table, key) for key in keys], schema=_KEYS[table], orient="row")
+    wanted = pl.DataFrame([_key(table, key) for key in keys], schema=_KEYS[table], orient="row")
     newest = {
-        _key(table, row): row for row in joined.join(asked, on=list(_KEYS[table]), how="semi").sort("lsn").to_dicts()
+        _key(table, row): row for row in joined.join(wanted, on=list(_KEYS[table]), how="semi").sort("lsn").to_dicts()
     }
     return {key: row for key, row in newest.items() if not row["deleted"]}
 

@@ -87,7 +87,7 @@ class CatalogTable:
         """
 
     @property
-    def asked(self) -> str:
+    def select_by_keys(self) -> str:
         """The rows of the keys in a JSON array, and when they were read."""
         key = ", ".join(self.key)
         fields = ", ".join(f"{name} {self.columns[name]}" for name in self.key)
@@ -213,7 +213,7 @@ def stored(postgres_url: str, changes: Iterable[Change]) -> list[Change]:
     with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
         database.execute("SET LOCAL TimeZone = 'UTC'")
         for table in (table for table in TABLES if table.topic in keys):
-            rows = database.execute(table.asked, [Jsonb(keys[table.topic])]).fetchall()
+            rows = database.execute(table.select_by_keys, [Jsonb(keys[table.topic])]).fetchall()
             found += [change_of(table, {**row, "op": "r"}, row["read_at"]) for row in rows]
     return found
 

@@ -48,7 +48,7 @@ def compact(
             err=True,
         )
         done = iter(())
-    print_rows((asdict(one) for one in done), COLUMNS, form)
+    print_rows((asdict(compaction) for compaction in done), COLUMNS, form)
 
 
 def compacted(stack: Deployment, before: date, keep: timedelta) -> Iterator[Compaction]:

@@ -64,7 +64,7 @@ def list_(*, contract: ContractOption = None, form: FormatOption = Format.TABLE)
 
     It lists those that Weir ships and those of --contract. Exit status 2 for a document that is not a contract.
     """
-    rows = (row for _, each in sorted(_in_force(contract).items()) for row in field_rows(each))
+    rows = (row for _, document in sorted(_in_force(contract).items()) for row in field_rows(document))
     print_rows(rows, FIELD_COLUMNS, form)
 
 

@@ -68,8 +68,8 @@ def retain(
 
 
 def _rows(removals: Iterator[Removed]) -> Iterator[Row]:
-    for one in removals:
-        yield {"table": one.table, "before": one.before.isoformat(), "rows": one.rows}
+    for removal in removals:
+        yield {"table": removal.table, "before": removal.before.isoformat(), "rows": removal.rows}
 
 
 def removed(stack: Deployment, retention: Retention, today: date) -> Iterator[Removed]:

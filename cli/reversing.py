@@ -126,7 +126,7 @@ def _ingestion(stack: Deployment) -> IngestionConfig:
 
 
 def _source_of(sources: Sequence[str]) -> str:
-    named = next((each for each in sources if "*" not in each and "?" not in each), None)
+    named = next((pattern for pattern in sources if "*" not in pattern and "?" not in pattern), None)
     if named is None:
         listed = ", ".join(sources)
         raise typer.BadParameter(f"reversal.sources lists only patterns ({listed}): add --source with a name of them.")

@@ -84,9 +84,9 @@ def what_if(
     stack = running_deployment(data_dir)
     with asking_database(stack.postgres_url), telling("Replaying:") as tell:
         supposed = _supposed(catalog, rules, stack.postgres_url)
-        asked = Replay(stack.tables, stack.postgres_url, start, end, into, supposed, replace, tell=tell)
+        replay = Replay(stack.tables, stack.postgres_url, start, end, into, supposed, replace, tell=tell)
         try:
-            found = asked.run()
+            found = replay.run()
         except NotBilledError as obstacle:
             raise CannotRun(str(obstacle)) from None
     _print(found, start, end, into, form)

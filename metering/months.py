@@ -97,7 +97,7 @@ def month_zones(changes: Sequence[ZoneChange]) -> list[MonthZone]:
 
 def billing_month(changes: Sequence[ZoneChange], month: date) -> Month:
     """The month that is called `month`, a first of a month; `changes` in order, UTC where there is none."""
-    named = [each for each in month_zones(changes) if each.first_day is None or each.first_day <= month][-1]
+    named = [zone for zone in month_zones(changes) if zone.first_day is None or zone.first_day <= month][-1]
     zone = zone_of(named.zone)
     following = (month + timedelta(days=31)).replace(day=1)
     start = named.start if named.first_day == month else _midnight(month, zone)

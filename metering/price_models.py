@@ -61,9 +61,9 @@ class PricedModel:
     @classmethod
     def alias(cls, name: str, model: str) -> PricedModel:
         """That a name has the prices of a model. Raises ValueError for what is not the name of one model."""
-        for each in (name, model):
-            if BEGINS in each or each.endswith(ANY):
-                raise ValueError(f"{each!r} must be the name of one model, without conditions and {ANY}")
+        for text in (name, model):
+            if BEGINS in text or text.endswith(ANY):
+                raise ValueError(f"{text!r} must be the name of one model, without conditions and {ANY}")
         if name == model:
             raise ValueError(f"{name!r} must be an alias of another model")
         return cls(name, ((ALIAS, model),))
@@ -119,7 +119,7 @@ class PricedModels:
                 found.add(PricedModel.parse(text or ""))
             except ValueError:
                 continue
-        return cls(frozenset(each for each in found if not each.is_plain))
+        return cls(frozenset(priced for priced in found if not priced.is_plain))
 
     def __bool__(self) -> bool:
         """Whether there is any."""
@@ -128,16 +128,16 @@ class PricedModels:
     @cached_property
     def _by_model(self) -> Mapping[str, list[PricedModel]]:
         found = defaultdict(list)
-        for each in self.every:
-            found[each.model].append(each)
+        for priced in self.every:
+            found[priced.model].append(priced)
         return found
 
     @cached_property
     def values(self) -> Mapping[str, frozenset[str]]:
         """By column the values that some condition asks for."""
         found = defaultdict(set)
-        for each in self.every:
-            for column, value in each.conditions if each.aliased is None else ():
+        for priced in self.every:
+            for column, value in priced.conditions if priced.aliased is None else ():
                 found[column].add(value)
         return {column: frozenset(values) for column, values in found.items()}
 
@@ -145,15 +145,15 @@ class PricedModels:
     def aliases(self) -> Mapping[str, list[PricedModel]]:
         """By name what it was ever an alias of."""
         found = defaultdict(list)
-        for each in sorted(self.every):
-            if each.aliased is not None:
-                found[each.model].append(each)
+        for priced in sorted(self.every):
+            if priced.aliased is not None:
+                found[priced.model].append(priced)
         return found
 
     def _naming(self, model: str) -> Iterator[PricedModel]:
         prefixes = (model[:length] + ANY for length in range(len(model) + 1))
         for name in dict.fromkeys([model, *prefixes]):
-            yield from (each for each in self._by_model.get(name, ()) if each.names(model))
+            yield from (priced for priced in self._by_model.get(name, ()) if priced.names(model))
 
     def of_model(self, model: str | None) -> list[str]:
         """The texts of all prices that may be for a model, whatever its events say; its own among them.
@@ -162,11 +162,11 @@ class PricedModels:
         """
         if model is None:
             return []
-        aliased = [each.aliased for each in self.aliases.get(model, ())]
+        aliased = [alias.aliased for alias in self.aliases.get(model, ())]
         found = [] if BEGINS in model else [model]
-        for name in dict.fromkeys([model, *(each for each in aliased if each is not None)]):
+        for name in dict.fromkeys([model, *(text for text in aliased if text is not None)]):
             found += [name] if name != model else []
-            found += [each.text for each in self._naming(name) if name == model or each.aliased is None]
+            found += [priced.text for priced in self._naming(name) if name == model or priced.aliased is None]
         return list(dict.fromkeys(found))
 
     def candidates(
@@ -181,7 +181,7 @@ class PricedModels:
         if model is None:
             return []
         own = [] if BEGINS in model else [PricedModel(model)]
-        fit = {*own, *(each for each in self._naming(model) if each.holds(attributes))}
+        fit = {*own, *(priced for priced in self._naming(model) if priced.holds(attributes))}
         # A model that ends with ANY is asked for by its own name first.
-        ranked = sorted(fit, key=lambda each: (each.model != model, *each.rank[1:]))
-        return [each.text for each in ranked]
+        ranked = sorted(fit, key=lambda priced: (priced.model != model, *priced.rank[1:]))
+        return [priced.text for priced in ranked]

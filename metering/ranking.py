@@ -75,9 +75,9 @@ class Received:
         return self.first_received_us, self.occurred_us, self.identity, self.side
 
 
-def deciding_criterion(one: Received, other: Received) -> Criterion | None:
+def deciding_criterion(row: Received, other: Received) -> Criterion | None:
     """The first criterion that the two differ by, so the one that ranks them; None: they rank the same."""
-    compared = zip(Criterion, one.rank, other.rank, strict=True)
+    compared = zip(Criterion, row.rank, other.rank, strict=True)
     return next((criterion for criterion, mine, theirs in compared if mine != theirs), None)
 
 
@@ -130,9 +130,9 @@ def _request(group: Sequence[Received]) -> Ranked:
     best = max(group, key=lambda row: row.rank)
     if best.side is Side.REQUEST:
         return Ranked(best.lsn, None, tuple(row for row in group if row is not best))
-    asked = _answered(best, group)
-    superseded = tuple(row for row in group if row is not best and row is not asked)
-    return Ranked(None if asked is None else asked.lsn, best.lsn, superseded)
+    request = _answered(best, group)
+    superseded = tuple(row for row in group if row is not best and row is not request)
+    return Ranked(None if request is None else request.lsn, best.lsn, superseded)
 
 
 def _answered(report: Received, group: Sequence[Received]) -> Received | None:
@@ -140,10 +140,10 @@ def _answered(report: Received, group: Sequence[Received]) -> Received | None:
 
     One that is both sides answers itself where nobody asked; else it also says that a request began.
     """
-    asked = [row for row in group if row.side is Side.REQUEST]
-    if not asked:
+    requests = [row for row in group if row.side is Side.REQUEST]
+    if not requests:
         if report.side is Side.BOTH:
             return report
-        asked = [row for row in group if row.side is Side.BOTH]
-    before = [row for row in asked if row.first_received_us <= report.first_received_us]
-    return before[-1] if before else next(iter(asked), None)
+        requests = [row for row in group if row.side is Side.BOTH]
+    before = [row for row in requests if row.first_received_us <= report.first_received_us]
+    return before[-1] if before else next(iter(requests), None)

@@ -54,7 +54,7 @@ def past_events(files: list[str], most_bytes: int) -> Iterator[Iterator[PastEven
         raise typer.BadParameter("Standard input (-) can be read once.")
     with ExitStack() as held:
         parts = [_placed(number, held.enter_context(opened(file)), most_bytes) for number, file in enumerate(files)]
-        yield (event for _, _, event in heapq.merge(*parts, key=lambda one: one[:2]))
+        yield (event for _, _, event in heapq.merge(*parts, key=lambda item: item[:2]))
 
 
 def _placed(number: int, file: BinaryIO, most_bytes: int) -> Iterator[tuple[datetime, int, PastEvent]]:

@@ -172,7 +172,7 @@ def _redriven(several: list[tuple[Letter, bytes]], offline: Offline, sending: _S
     """What becomes of these, but for those that are sent: what broker and ingestion say of them comes later."""
     received_at = [letter.first_received_at for letter, _ in several]
     verdicts = offline.verdicts(
-        [event for _, event in several], received_at, [one.reception_mark for one, _ in several]
+        [event for _, event in several], received_at, [letter.reception_mark for letter, _ in several]
     )
     for (letter, event), verdict in zip(several, verdicts, strict=True):
         if letter.problem is not None:

@@ -129,7 +129,7 @@ def read_bills(backend: Backend, month: date) -> Bills:
         rows = cursor.execute(_LINES, {"month": month}).fetchall()
         newest = cursor.execute(_NEWEST).fetchone()
     lines = tuple(Line(**with_plain(row, "quantity"), unit=meters.unit(row["meter"])) for row in rows)
-    periods = {one.account: one for one in known}
+    periods = {period.account: period for period in known}
     used: dict[str, Period] = {}
     for line in lines:
         account: str | None = line.account

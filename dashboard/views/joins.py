@@ -81,8 +81,8 @@ def _freshness(found: Outcomes) -> Freshness:
 
 def _per_minute(found: Outcomes) -> alt.Chart:
     bars = [
-        {"minute": minute.isoformat(), "outcome": _MARKS[outcome], "usage_rows": many}
-        for minute, outcome, many in found.by_minute
+        {"minute": minute.isoformat(), "outcome": _MARKS[outcome], "usage_rows": count}
+        for minute, outcome, count in found.by_minute
     ]
     chart: alt.Chart = (
         alt.Chart(alt.InlineData(bars))

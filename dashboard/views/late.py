@@ -40,7 +40,9 @@ def show() -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         account = choose_account()
         hours = choose_hours((1, 6, 24, 168), 24)
-        decision = choose("Decision", "decision", {"any": "any", **{one: mark[2:] for one, mark in DECISIONS.items()}})
+        decision = choose(
+            "Decision", "decision", {"any": "any", **{name: mark[2:] for name, mark in DECISIONS.items()}}
+        )
     _stragglers(StragglerFilter(hours, account, decision if decision in DECISIONS else None))
     _corrections(CorrectionFilter(hours, account))
     _distribution(account)
@@ -163,9 +165,9 @@ def _what_if(lateness: Lateness) -> None:
     configured = lateness.feed.grace
     grace = st.select_slider(
         "With a grace of …",
-        options=[int(one.total_seconds()) for one in _GRACES],
+        options=[int(grace.total_seconds()) for grace in _GRACES],
         value=min(
-            (int(one.total_seconds()) for one in _GRACES),
+            (int(grace.total_seconds()) for grace in _GRACES),
             key=lambda seconds: abs(seconds - (configured or timedelta(minutes=5)).total_seconds()),
         ),
         format_func=lambda seconds: span(timedelta(seconds=seconds)),
@@ -173,7 +175,7 @@ def _what_if(lateness: Lateness) -> None:
         bind="query-params",
     )
     events, amounts = lateness.later_than(timedelta(seconds=grace))
-    total = sum(one.usage_rows for one in lateness.arrivals)
+    total = sum(arrival.usage_rows for arrival in lateness.arrivals)
     share = f"{events / total:.3%} of {total:,}" if total else "of none"
     st.metric("would have been stragglers", f"{events:,} events", delta=share, delta_color="off", delta_arrow="off")
     money = " and ".join(rounded(amount, currency) for currency, amount in sorted(amounts.items())) or "no money"
@@ -192,11 +194,11 @@ def _what_if(lateness: Lateness) -> None:
 
 def _bars(lateness: Lateness) -> alt.Chart:
     counts = [0] * (len(_BOUNDS_SECONDS) + 1)
-    for one in lateness.arrivals:
-        counts[sum(one.late_seconds >= bound for bound in _BOUNDS_SECONDS)] += one.usage_rows
+    for arrival in lateness.arrivals:
+        counts[sum(arrival.late_seconds >= bound for bound in _BOUNDS_SECONDS)] += arrival.usage_rows
     words = [span(timedelta(seconds=bound)) for bound in _BOUNDS_SECONDS]
     names = ["on time", *(f"{low} to {high}" for low, high in pairwise(words)), f"{words[-1]} and more"]
-    bars = [{"late": name, "usage_rows": many} for name, many in zip(names, counts, strict=True)]
+    bars = [{"late": name, "usage_rows": rows} for name, rows in zip(names, counts, strict=True)]
     base = alt.Chart(alt.InlineData(bars)).encode(
         y=alt.Y("late:O", sort=None, title="After the window's end"),
         x=alt.X(

@@ -80,8 +80,8 @@ def _figures(found: Sessions) -> None:
 def _lengths(found: Sessions) -> alt.Chart:
     bounds = [*(f"{low} min" for low in BOUNDS_MINUTES), ""]
     bars = [
-        {"length": f"{low} to {bounds[number + 1]}" if bounds[number + 1] else f"{low} min and more", "sessions": many}
-        for number, (low, many) in enumerate(found.lengths)
+        {"length": f"{low} to {bounds[number + 1]}" if bounds[number + 1] else f"{low} min and more", "sessions": count}
+        for number, (low, count) in enumerate(found.lengths)
     ]
     chart: alt.Chart = (
         alt.Chart(alt.InlineData(bars))

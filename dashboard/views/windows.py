@@ -78,7 +78,7 @@ def _figures(live: UsageWindows) -> None:
     columns[3].metric("Late rows, included", f"{sum(window.late_rows for window in live.windows):,}")
     grace = "unknown" if live.feed.grace is None else span(live.feed.grace)
     folded = "nothing yet" if live.feed.frontier is None else moment(live.feed.frontier)
-    own = "".join(f" {meter}: {span(each)}." for meter, each in live.feed.meter_graces.items())
+    own = "".join(f" {meter}: {span(grace)}." for meter, grace in live.feed.meter_graces.items())
     waits = " Closed is what every meter's grace is over for." if own else ""
     help_ = f"A window is open until {folded} passes its end, then closing for this.{own}{waits}"
     columns[4].metric("Grace", grace, help=help_)

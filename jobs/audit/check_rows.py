@@ -18,7 +18,7 @@ Row = Mapping[str, Any]
 
 def check_rows(checks: Iterable[Check]) -> list[Row]:
     """A row (COLUMNS) for each check, in the order of their numbers, also for those that nobody can make yet."""
-    return sorted([*map(check_row, checks), *_not_examined()], key=lambda each: int(each["check"][1:]))
+    return sorted([*map(check_row, checks), *_not_examined()], key=lambda row: int(row["check"][1:]))
 
 
 def check_row(check: Check) -> Row:

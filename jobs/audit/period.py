@@ -97,7 +97,7 @@ def period(
     With `unpriced` the database is to say it.
     """
     check_range(start, end)
-    if sum(each is not None for each in (start if start is not None else end, day, last, unpriced or None)) > 1:
+    if sum(bound is not None for bound in (start if start is not None else end, day, last, unpriced or None)) > 1:
         raise typer.BadParameter(
             "--from with --to, --date, --last and --unpriced are each a period by themselves: give one."
         )

@@ -156,10 +156,10 @@ def fold(cursor: psycopg.Cursor[Any], config: BillingConfig, around: Fold) -> Co
     cursor.execute(RECORD, (MINUTE,))
     add_days(cursor)
     counts: Counter[tuple[CounterMetric, *tuple[str, ...]]] = Counter()
-    for meter, decision, many in keep_decided(cursor) if is_decided else ():
-        counts[metrics.STRAGGLERS, meter, decision] += many
-    for meter, cause, many in corrections:
-        counts[metrics.CORRECTIONS, meter, cause] += many
+    for meter, decision, count in keep_decided(cursor) if is_decided else ():
+        counts[metrics.STRAGGLERS, meter, decision] += count
+    for meter, cause, count in corrections:
+        counts[metrics.CORRECTIONS, meter, cause] += count
     for meter, decision, late, unpriced, *rows in arrived:
         metered_rows, unmetered_rows = map(int, rows)
         counts[metrics.LATE, meter] += metered_rows if late else 0

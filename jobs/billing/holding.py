@@ -129,8 +129,8 @@ def decide(cursor: psycopg.Cursor[Any], frontier: datetime | None, position: int
     """
     causes = {"decided": UsageCause.DECIDED.value, "stream": UsageCause.STREAM.value}
     words = {**causes, "frontier": frontier, "position": position}
-    asked = cursor.execute(_ASK, words).fetchone()
-    if asked is None or not any(asked):
+    found = cursor.execute(_ASK, words).fetchone()
+    if found is None or not any(found):
         return False
     cursor.execute(_SAID, words)
     cursor.execute(_HEARD, words)

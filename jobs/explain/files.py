@@ -90,8 +90,8 @@ class Files:
         for path, first, last in self.listed.select("path", low, high).iter_rows():
             mine = wanted.filter((wanted >= (first or 0)) & ((wanted <= last) if last is not None else True))
             if len(mine):
-                one = replace(self, listed=self.listed.filter(pl.col("path") == path))
-                parts.append(one.rows(is_among("lsn", mine), columns))
+                file = replace(self, listed=self.listed.filter(pl.col("path") == path))
+                parts.append(file.rows(is_among("lsn", mine), columns))
         return pl.concat(parts).sort("lsn")
 
     def _bounds(self, column: str) -> tuple[pl.Expr, pl.Expr]:

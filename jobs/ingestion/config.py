@@ -268,7 +268,9 @@ class IngestionConfig(JobConfig):
         refuse_unknown_conditions(self.declared, contracts)
         refuse_unknown_contents(self.declared, contracts)
         refuse_unknown_attributes(self.attributes, contracts)
-        refuse_unknown_quantities([each.convention.includes for each in self.conventions], contracts)
+        refuse_unknown_quantities(
+            [source_convention.convention.includes for source_convention in self.conventions], contracts
+        )
         return self
 
     @field_validator("contracts")
@@ -302,7 +304,7 @@ class IngestionConfig(JobConfig):
 
     def validator(self) -> EventValidator:
         """The validator of records under this configuration."""
-        of_sources = [each.convention for each in self.conventions]
+        of_sources = [source_convention.convention for source_convention in self.conventions]
         reversing = self.reversal.sources or ()
         return EventValidator(
             self.contracts_in_force(), self.clocks.device, self.max_record_bytes, of_sources, reversing
@@ -351,7 +353,7 @@ class IngestionConfig(JobConfig):
         summed = sorted({meter.sums for meter in self.declared if meter.sums is not None})
         rules: dict[str, Any] = {"contracts": dict(self.documents), "digest": DIGEST}
         if self.conventions:
-            rules["conventions"] = [each.model_dump(mode="json") for each in self.conventions]
+            rules["conventions"] = [source_convention.model_dump(mode="json") for source_convention in self.conventions]
         if self.reversal.sources is not None:
             rules["reversal"] = self.reversal.model_dump(mode="json")
         if where := conditions_stored(stored(self.declared)):

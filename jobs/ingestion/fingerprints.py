@@ -56,7 +56,7 @@ def contents(events: pl.DataFrame, contract: Contract | None) -> pl.Series:
     # No text can hold the separator: an event with U+0000 is rejected.
     parts += [pl.lit(f"{field.pointer}\0") + _written(field) + "\0" for field in sorted(fields, key=lambda f: f.path)]
     texts = events.select(pl.concat_str(parts, ignore_nulls=True).cast(pl.Binary)).to_series().to_list()
-    hashed = b"".join([blake2b(each, digest_size=8).digest() for each in texts])
+    hashed = b"".join([blake2b(text, digest_size=8).digest() for text in texts])
     return pl.Series("content_digest", np.frombuffer(hashed, "<i8"), pl.Int64)
 
 

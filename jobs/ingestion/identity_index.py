@@ -90,19 +90,19 @@ class IdentityIndex:
         rest, accepted, found = batch, self._accepted_like(batch), []
         replays = not batch["replays_lsn"].is_null().all()
         while True:
-            asked = rest
+            candidates = rest
             if replays:
                 replayed = rest.join(came_back, on="replays_lsn").select("lsn", "first_lsn", same=pl.lit(True))
                 found.append(replayed)
                 rest = rest.join(replayed, on="lsn", how="anti", maintain_order="left")
                 # What an earlier one of the same dead letter becomes decides about the others.
-                asked = rest.filter(pl.col("replays_lsn").is_null() | pl.col("replays_lsn").is_first_distinct())
-            pairs = repeats(asked, accepted).unique("lsn", keep="first", maintain_order=True)
+                candidates = rest.filter(pl.col("replays_lsn").is_null() | pl.col("replays_lsn").is_first_distinct())
+            pairs = repeats(candidates, accepted).unique("lsn", keep="first", maintain_order=True)
             found.append(pairs)
             rest = rest.join(pairs, on="lsn", how="anti", maintain_order="left")
             firsts = rest.unique(["high", "low"], keep="first", maintain_order=True)
             if replays:
-                firsts = firsts.join(asked, on="lsn", how="semi", maintain_order="left")
+                firsts = firsts.join(candidates, on="lsn", how="semi", maintain_order="left")
             if len(firsts) == len(rest):
                 return pl.concat(found)
             # Each round accepts one more record of every identity that is left; the next are its repeats or new again.

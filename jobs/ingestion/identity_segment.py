@@ -155,8 +155,8 @@ class Segment:
         if (of_all := self.filters.get(ALL_DAYS)) is not None:
             rows = _distinct([near, *far.values()])
             return rows[of_all.may_hold(asking.high[rows], asking.low[rows])]
-        asked = self.filters.values() if len(near) else ()
-        hits = [near[found.may_hold(asking.high[near], asking.low[near])] for found in asked]
+        filters = self.filters.values() if len(near) else ()
+        hits = [near[found.may_hold(asking.high[near], asking.low[near])] for found in filters]
         for day in far.keys() & self.filters.keys():
             rows = far[day]
             hits.append(rows[self.filters[day].may_hold(asking.high[rows], asking.low[rows])])

@@ -93,8 +93,8 @@ def refuse_unknown_conditions(meters: Iterable[Declaration], contracts: Mapping[
             for value in values:
                 if value not in possible and (isinstance(value, bool) or possible):
                     offered = ", ".join(texts_of(sorted(possible))) or "any text, in quotes"
-                    asked = f"meters.{meter.name}.where asks for {column} {value!r}"
-                    raise ValueError(f"{asked}, which no event has; it can be {offered}")
+                    condition = f"meters.{meter.name}.where asks for {column} {value!r}"
+                    raise ValueError(f"{condition}, which no event has; it can be {offered}")
 
 
 def refuse_unknown_contents(meters: Iterable[Declaration], contracts: Mapping[str, Contract]) -> None:
@@ -121,17 +121,17 @@ def refuse_unknown_attributes(attributes: Iterable[PriceAttribute], contracts: M
     """
     offered = sorted(_conditional(contracts, BILLABLE).keys() - {"model"})
     numbers = sorted(name for name, kind in _reported(contracts).items() if kind in SUMMED)
-    for each in attributes:
-        if not each.bands and not each.is_of_account and each.name not in offered:
+    for attribute in attributes:
+        if not attribute.bands and not attribute.is_of_account and attribute.name not in offered:
             raise ValueError(
-                f"price_attributes names {each.name}, which is no text or boolean column of a contract; it can name "
-                f"{', '.join(offered)}"
+                f"price_attributes names {attribute.name}, which is no text or boolean column of a contract; it "
+                f"can name {', '.join(offered)}"
             )
-        for column in each.of:
+        for column in attribute.of:
             if column not in numbers:
                 raise ValueError(
-                    f"price_attributes.{each.name} is of {column}, which is no number that a completion reports; it "
-                    f"can be of {', '.join(numbers)}"
+                    f"price_attributes.{attribute.name} is of {column}, which is no number that a completion reports; "
+                    f"it can be of {', '.join(numbers)}"
                 )
 
 

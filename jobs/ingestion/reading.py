@@ -93,14 +93,14 @@ class Reader:
             found, refused = self._read_all(written.gather(kept).to_list())
             slow = pl.concat([slow, kept.gather(refused)])
             for rows, frame in found:
-                each = kept.gather(rows)
+                numbers = kept.gather(rows)
                 if not has_unquoted:
-                    frames.append((each, frame))
+                    frames.append((numbers, frame))
                     continue
                 is_of_refusing = frame["/type"].is_in(self._paths.number_texts.refusing).fill_null(value=False)
-                is_refused = is_unquoted.gather(each) & is_of_refusing
-                slow = pl.concat([slow, each.filter(is_refused)])
-                frames.append((each.filter(~is_refused), frame.filter(~is_refused)))
+                is_refused = is_unquoted.gather(numbers) & is_of_refusing
+                slow = pl.concat([slow, numbers.filter(is_refused)])
+                frames.append((numbers.filter(~is_refused), frame.filter(~is_refused)))
         if len(frames) == 1 and slow.is_empty():
             return frames[0][1]
         if len(slow):
@@ -163,7 +163,7 @@ class Reader:
         schema = {**OF_ELEMENTS, **self._paths.schema}
         columns = zip(*rows, strict=True) if rows else [() for _ in schema]
         named = zip(schema.items(), columns, strict=True)
-        return pl.DataFrame([pl.Series(name, list(each), kind, strict=True) for (name, kind), each in named])
+        return pl.DataFrame([pl.Series(name, list(values), kind, strict=True) for (name, kind), values in named])
 
     def _row_or_error(self, value: bytes | None) -> tuple[Any, ...]:
         """The row of a value. One that this reader fails on is `unreadable`, unless it fails on an empty object too."""
@@ -311,8 +311,8 @@ class Reader:
         kinds = self._paths.fields.items()
         doubles = [pl.col(pointer(path)).is_finite() for path, kind in kinds if kind is Kind.DOUBLE]
         decimals = [pl.col(pointer(path)).abs() < 10**11 for path, kind in kinds if kind is Kind.DECIMAL]
-        each = [is_number.fill_null(value=True).all() for is_number in (*doubles, *decimals)]
-        return pl.all_horizontal(pl.lit(value=True), *each)
+        is_every = [is_number.fill_null(value=True).all() for is_number in (*doubles, *decimals)]
+        return pl.all_horizontal(pl.lit(value=True), *is_every)
 
 
 def _parsed(block: bytes, schema: pa.Schema, unknown: str) -> pa.Table:

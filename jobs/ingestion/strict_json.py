@@ -103,7 +103,7 @@ def document(value: bytes | None, read: Tree) -> Mapping[str, Any]:
         raise NotStrict(f"{error.msg.removesuffix(' at')}, at character {error.pos}") from None
     if not isinstance(found, _Pairs):
         raise NotStrict("the document is no object")
-    if _ESCAPED_SURROGATE.search(text) and any(_LONE_SURROGATE.search(each) for each in _texts(found)):
+    if _ESCAPED_SURROGATE.search(text) and any(map(_LONE_SURROGATE.search, _texts(found))):
         raise NotStrict("half of a surrogate pair")
     return _members(found, read)
 
@@ -194,15 +194,15 @@ def members_of(value: Any, read: Tree) -> dict[str, Any] | None:
 def _texts(value: Any) -> Iterator[str]:
     pending = [value]
     while pending:
-        each = pending.pop()
-        if isinstance(each, _Pairs):
-            for name, member in each:
+        item = pending.pop()
+        if isinstance(item, _Pairs):
+            for name, member in item:
                 yield name
                 pending.append(member)
-        elif isinstance(each, list):
-            pending += each
-        elif isinstance(each, str):
-            yield each
+        elif isinstance(item, list):
+            pending += item
+        elif isinstance(item, str):
+            yield item
 
 
 @contextmanager

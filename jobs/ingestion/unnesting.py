@@ -63,9 +63,9 @@ def _members(event: Members, array: Path, read: strict_json.Tree) -> Iterator[Me
         raise NoElements(f"type is array; it is {json_of(found)}")
     if not 1 <= len(found) <= MAX_ELEMENTS:
         raise NoElements(f"1 to {MAX_ELEMENTS} elements; it has {len(found)}")
-    for element, each in enumerate(found, start=1):
-        if (members := strict_json.members_of(each, read)) is None:
-            raise NoElements(f"type of each element is object; {element_text(array, element)} is {json_of(each)}")
+    for element, item in enumerate(found, start=1):
+        if (members := strict_json.members_of(item, read)) is None:
+            raise NoElements(f"type of each element is object; {element_text(array, element)} is {json_of(item)}")
         yield {name: member for name, member in members.items() if member is not None}
 
 

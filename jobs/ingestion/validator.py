@@ -110,7 +110,7 @@ class EventValidator:
     @cached_property
     def fields(self) -> list[pa.Field]:
         """The columns of the contracts' fields, and which of their quantities are part of others."""
-        found = {field.column: ARROW[field.kind] for each in self._contracts.values() for field in each.fields}
+        found = {field.column: ARROW[field.kind] for contract in self._contracts.values() for field in contract.fields}
         if self._has_quantities:
             found.setdefault(REQUEST_ID, ARROW[Kind.TEXT])
         declared = [*(pa.field(name, kind) for name, kind in found.items()), conventions.FIELD]
@@ -119,8 +119,8 @@ class EventValidator:
     def digests(self, values: pl.Series) -> pl.Series:
         """What `content_digest` is of these values (binary) under these contracts; null where one cannot be read."""
 
-        def no_digest(one: pl.Series, _error: str) -> pl.Series:
-            return pl.Series([None], dtype=pl.Int64).new_from_index(0, len(one))
+        def no_digest(part: pl.Series, _error: str) -> pl.Series:
+            return pl.Series([None], dtype=pl.Int64).new_from_index(0, len(part))
 
         return pl.concat(validated_in_parts(values, self._digests, no_digest, self._check))
 
@@ -240,14 +240,14 @@ class EventValidator:
         Whole are dead letters: of the envelope, of the array, or of one element. `reason` and `violation` say it.
         """
         is_whole = pl.col("reason").is_not_null() | ~pl.col("/data")
-        whole, asked = events.filter(is_whole), events.filter(~is_whole)
+        whole, sound_events = events.filter(is_whole), events.filter(~is_whole)
         sound: list[pl.DataFrame] = []
         broken: dict[int, tuple[str, str]] = {}
-        for elements, problems in self._elements(asked, contract, values):
+        for elements, problems in self._elements(sound_events, contract, values):
             validated, verdicts = self._validated_elements(elements, contract)
             sound.append(validated)
             broken |= problems | verdicts
-        rejected = asked.join(_verdicts(broken), on="number", how="inner", maintain_order="left")
+        rejected = sound_events.join(_verdicts(broken), on="number", how="inner", maintain_order="left")
         rejected = rejected.with_columns(reason=pl.col("broken"), violation=pl.col("because")).drop("broken", "because")
         return pl.concat([whole, rejected]), pl.concat(sound)
 

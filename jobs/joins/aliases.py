@@ -16,15 +16,17 @@ def aliased(rows: pl.DataFrame, prices: Versions | VersionsInUse, seen_from: int
     Where two began at once the first by name holds.
     """
     none = pl.DataFrame(schema={"row": rows.schema["row"], "aliased": pl.String()})
-    every = [(name, one.text, one.aliased) for name, several in prices.priced_models.aliases.items() for one in several]
+    every = [
+        (name, alias.text, alias.aliased) for name, several in prices.priced_models.aliases.items() for alias in several
+    ]
     if not every:
         return none
     names = pl.DataFrame(every, schema=dict.fromkeys(("model", "text", "aliased"), pl.String()), orient="row")
-    asked = rows.select("row", "plan", "model", *AT).join(names, on="model", how="inner").unique(["row", "text"])
-    if asked.is_empty():
+    candidates = rows.select("row", "plan", "model", *AT).join(names, on="model", how="inner").unique(["row", "text"])
+    if candidates.is_empty():
         return none
     of_rows = (
-        asked.drop("model")
+        candidates.drop("model")
         .rename({"text": "model"})
         .with_columns(meter=pl.lit(ALIAS_METER), currency=pl.lit(ALIAS_CURRENCY))
     )

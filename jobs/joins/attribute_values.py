@@ -39,6 +39,6 @@ def _reported(columns: Sequence[str]) -> pl.Expr:
     quantities = map(pl.col, map(quantity_of, columns))
     reported = [pl.when(quantity >= 0).then(quantity.cast(_TOTAL)) for quantity in quantities]
     total = reported[0].fill_null(Decimal(0))
-    for each in reported[1:]:
-        total += each.fill_null(Decimal(0))
-    return pl.when(pl.any_horizontal(each.is_not_null() for each in reported)).then(total)
+    for part in reported[1:]:
+        total += part.fill_null(Decimal(0))
+    return pl.when(pl.any_horizontal(part.is_not_null() for part in reported)).then(total)

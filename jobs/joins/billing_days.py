@@ -34,7 +34,7 @@ def month_zones(versions: Sequence[Version[str]], decided_lsn: int) -> Zones:
     """The zones of the months of one account, as seen from `decided_lsn`; `versions` hold its zone, None: deleted."""
     seen = sorted((v for v in versions if v.lsn < decided_lsn), key=lambda version: version.lsn)
     changes = months.zone_changes((v.effective_from, v.value) for v in seen if v.value is not None)
-    return [(each.start, each.zone, each.first_day) for each in months.month_zones(changes)]
+    return [(month_zone.start, month_zone.zone, month_zone.first_day) for month_zone in months.month_zones(changes)]
 
 
 @lru_cache(maxsize=65_536)

@@ -82,7 +82,7 @@ class Catalog:
         for topic, table in TABLE_OF.items():
             new = changes.filter((pl.col("topic") == topic) & (pl.col("lsn") >= self._taken[table].next_lsn))
             versions = [version(topic, value, lsn) for lsn, value in new.select("lsn", "value").iter_rows()]
-            rows = pa.Table.from_pylist([each for each in versions if each is not None], schema=SCHEMAS[table])
+            rows = pa.Table.from_pylist([version for version in versions if version is not None], schema=SCHEMAS[table])
             if not rows.num_rows:
                 continue
             news = without_repeats(table, self._versions[table].of(rows), rows)

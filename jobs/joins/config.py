@@ -89,16 +89,18 @@ class JoinsConfig(JobConfig):
         """With what the meters count, what goes with an outcome, and which report of it bills."""
         names = self.DECIDING_REPORTS if self.best_report_bills else ()
         reports = {name: getattr(self, name) for name in names}
-        attributes = {"price_attributes": [each.stored for each in self.attributes]} if self.attributes else {}
+        attributes = (
+            {"price_attributes": [attribute.stored for attribute in self.attributes]} if self.attributes else {}
+        )
         counted = {"meters": stored(self.declared), "dimensions": list(self.dimensions)}
         return {**super().deciding, **counted, **attributes, **reports}
 
     @property
     def carried(self) -> Schema:
         """What joins remembers of a row that waits."""
-        asked = (*conditions_of(self.declared), *texts_of_events(self.attributes))
+        columns = (*conditions_of(self.declared), *texts_of_events(self.attributes))
         reported = (*columns_of(self.declared), *columns_of_bands(self.attributes))
-        return carried(reported, self.dimensions, asked)
+        return carried(reported, self.dimensions, columns)
 
     @property
     def of_accounts(self) -> tuple[str, ...]:

@@ -83,7 +83,7 @@ def _wholes(text: str, meter: Declaration, meters: tuple[Declaration, ...]) -> I
 
     Either chain may have links that the other has not: cached audio is input where nothing meters all that was cached.
     """
-    known, columns = {each.name: each for each in meters}, set(wholes_of(text, meter.sums or ""))
+    known, columns = {declared.name: declared for declared in meters}, set(wholes_of(text, meter.sums or ""))
     for steps in range(1, len(meters)):
         whole = known.get(meter.within or "")
         if whole is None:

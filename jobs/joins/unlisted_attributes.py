@@ -26,7 +26,7 @@ def refuse_unlisted(prices: pa.Table, attributes: Iterable[PriceAttribute], now:
     Raises Refused where a price holds at `now`, or will, or ended less than `late` ago, and one of its conditions is
     about any other column, or a band that there is not: usage of when it held may come so late.
     """
-    listed = {each.name: each for each in attributes}
+    listed = {attribute.name: attribute for attribute in attributes}
     depending = defaultdict(list)
     for price in _holding(pl.DataFrame(prices), now, now - late):
         # What cannot be read prices nothing.

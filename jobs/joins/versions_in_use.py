@@ -78,12 +78,12 @@ class VersionsInUse:
         if hashes.is_in(self._held.implode()).any():
             self._in_use = self._versions(self._found(self._held))
 
-    def _hold(self, asked: pl.Series) -> None:
-        if asked.is_in(self._held.implode()).all():
+    def _hold(self, hashes: pl.Series) -> None:
+        if hashes.is_in(self._held.implode()).all():
             return
-        together = pl.concat([self._held, asked]).unique()
+        together = pl.concat([self._held, hashes]).unique()
         # What is at hand costs each batch a little: what was asked for long ago must not be all there is.
-        self._held = together if len(together) <= max(self._most_idle, 4 * len(asked)) else asked
+        self._held = together if len(together) <= max(self._most_idle, 4 * len(hashes)) else hashes
         self._in_use = self._versions(self._found(self._held))
 
     def _found(self, hashes: pl.Series) -> pa.Table:

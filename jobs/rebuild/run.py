@@ -174,7 +174,7 @@ class Rebuild:
     def _fold(
         self, cursor: psycopg.Cursor[Any], piece: Piece, part: Part, previous: datetime | None
     ) -> datetime | None:
-        frontier = max((each for each in (previous, piece.frontier) if each is not None), default=None)
+        frontier = max((instant for instant in (previous, piece.frontier) if instant is not None), default=None)
         stage(cursor, self.plan.job.staged, piece.staged)
         self.plan.job.fold(cursor, part.config, Fold(previous, frontier, piece.next_lsn))
         cursor.execute(_SCRATCH)

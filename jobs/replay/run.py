@@ -137,7 +137,7 @@ class Replay:
     def _since(self, live: Pinned, supposed: Pinned, *, is_audited: bool) -> date:
         """The log date from which on there is all that may belong to what occurred in the period."""
         within = timedelta(seconds=max(live.longest_content_seconds, supposed.longest_content_seconds))
-        waits = [each.longest_us for pinned in (live, supposed) for each in Timeouts(pinned.history).configured]
+        waits = [timeout.longest_us for pinned in (live, supposed) for timeout in Timeouts(pinned.history).configured]
         belongs = timedelta(microseconds=max(waits))
         if is_audited:
             belongs = max(belongs, live.rejoin_within, supposed.rejoin_within)

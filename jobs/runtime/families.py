@@ -14,7 +14,7 @@ EARLIER = {
 }
 """The families of rows that versions before contracts wrote: they knew these types and no other."""
 
-_CASES = " ".join(f"WHEN '{kind}' THEN '{each}'" for kind, each in EARLIER.items())
+_CASES = " ".join(f"WHEN '{kind}' THEN '{family}'" for kind, family in EARLIER.items())
 FAMILY_SQL = f"coalesce(family, CASE type {_CASES} END)"
 """`family` for Spark and Postgres."""
 

@@ -85,9 +85,9 @@ def in_parts(rows: pa.Table, most: int, counted: Sequence[str], most_counted: in
             yield rows
         return
     ordered = rows.sort_by("lsn")
-    each = pl.DataFrame(ordered.select(["lsn", *counted])).select(pl.sum_horizontal(pl.all().is_not_null()))
+    value_counts = pl.DataFrame(ordered.select(["lsn", *counted])).select(pl.sum_horizontal(pl.all().is_not_null()))
     first = 0
-    for length in (each.to_series().cum_sum() // most_counted).rle().struct.field("len"):
+    for length in (value_counts.to_series().cum_sum() // most_counted).rle().struct.field("len"):
         yield from (ordered.slice(at, min(most, first + length - at)) for at in range(first, first + length, most))
         first += length
 

@@ -57,7 +57,9 @@ def text_of(includes: Includes) -> str:
 
 def without_includes(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Contracts' documents without their conventions."""
-    return {name: {key: value for key, value in each.items() if key != INCLUDES} for name, each in documents.items()}
+    return {
+        name: {key: value for key, value in document.items() if key != INCLUDES} for name, document in documents.items()
+    }
 
 
 def wholes_of(text: str, column: str) -> tuple[str, ...]:

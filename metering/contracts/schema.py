@@ -433,7 +433,7 @@ def _refuse_column_of_elements(contracts: Iterable[Contract]) -> None:
     """As long as none unnests, a contract of one's own may have a column of this name, as earlier releases let it."""
     listed = tuple(contracts)
     if any(contract.unnest is not None for contract in listed):
-        for contract, field in ((each, field) for each in listed for field in each.fields):
+        for contract, field in ((owner, field) for owner in listed for field in owner.fields):
             if field.column == ELEMENT_COLUMN:
                 raise ContractRefused(
                     f"contract {contract.type} at {field.pointer}: {field.column} is a column that Weir fills itself "
@@ -443,7 +443,7 @@ def _refuse_column_of_elements(contracts: Iterable[Contract]) -> None:
 
 def _agrees(schema: Document, base: Document) -> bool:
     """Whether a field says what its base says, or nothing, but that strings may hold its number."""
-    own, of_base = ({name: each[name] for name in each if name != NUMBER} for each in (schema, base))
+    own, of_base = ({name: document[name] for name in document if name != NUMBER} for document in (schema, base))
     return own == of_base or (not own and NUMBER in schema)
 
 

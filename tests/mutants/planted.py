@@ -463,14 +463,14 @@ MUTANTS = (
     Mutant(
         "a price is for events that do not meet its conditions",
         "metering/price_models.py",
-        "each for each in self._naming(model) if each.holds(attributes)",
-        "each for each in self._naming(model)",
+        "priced for priced in self._naming(model) if priced.holds(attributes)",
+        "priced for priced in self._naming(model)",
         (f"{OF_PRICES_WITH_CONDITIONS}::test_a_batch_costs_half_and_what_says_nothing_of_itself_the_whole",),
     ),
     Mutant(
         "a prefix is asked for a price before the model itself",
         "metering/price_models.py",
-        "key=lambda each: (each.model != model, *each.rank[1:])",
+        "key=lambda priced: (priced.model != model, *priced.rank[1:])",
         "key=lambda each: (each.model == model, *each.rank[1:])",
         (f"{OF_PRICES_WITH_CONDITIONS}::test_dated_names_of_a_model_have_its_price_and_one_with_its_own_keeps_that",),
     ),

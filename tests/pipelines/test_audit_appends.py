@@ -212,8 +212,8 @@ def test_a_period_puts_right_what_it_holds_and_an_audit_without_one_the_rest(
     middle = received[len(received) // 2].replace(second=0, microsecond=0)
     everything = run(spark, tables, unaudited.database, appends=False)
     parts = [
-        run(spark, tables, unaudited.database, appends=False, asked=asked)
-        for asked in (Scope(since=middle), Scope(until=middle))
+        run(spark, tables, unaudited.database, appends=False, scope=scope)
+        for scope in (Scope(since=middle), Scope(until=middle))
     ]
     assert all(one.holds for found in parts for one in found.values())
     assert everything["I8"].found >= max(found["I8"].found for found in parts) > 0

@@ -5,6 +5,7 @@ The glossary (docs/explanation/glossary.md) lists old and new names for whoever 
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import tokenize
@@ -116,6 +117,9 @@ JUDGE = re.compile(r"judg", re.IGNORECASE)
 HISTORY = ("docs/explanation/glossary.md", MIGRATIONS, "bench/results/", "tests/rules/test_vocabulary.py")
 """Texts that name what earlier releases had: the glossary, migrations, measurements."""
 
+PRONOUNS = frozenset({"one", "ones", "many", "those", "each", "said", "told", "asked"})
+"""What a variable is not called: it has the name of what it holds (`entry`, `count`, `price`)."""
+
 LIMITS = re.compile(r"_?(MOST|FEWEST|LEAST|SHORTEST|LONGEST)_[A-Z]\w*|_?([A-Z]+_)?AT_ONCE")
 """A limit is a MAX or a MIN; how much is taken at once is a BATCH."""
 
@@ -151,6 +155,45 @@ def test_no_identifier_is_a_retired_word() -> None:
         if (name in NAMES or LIMITS.fullmatch(name)) and name not in STORED
     ]
     assert found == [], "the glossary has the word to use"
+
+
+def test_no_variable_is_a_pronoun() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line} {name}"
+        for path in (*_modules(), *sorted((ROOT / "bench").rglob("*.py")))
+        for line, name in _given_names(ast.parse(path.read_text()))
+        if name in PRONOUNS
+    ]
+    assert found == [], "call it what it is: an entry, a count, a price"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "one = 1",
+        "many: int = 1",
+        "[each for each in rows]",
+        "for those in rows: pass",
+        "lambda told: told",
+        "def price(said): pass",
+        "def asked(): pass",
+        "(ones := 1)",
+        "with rows as many: pass",
+        "frame.agg(many=1)",
+    ],
+)
+def test_a_pronoun_is_found(text: str) -> None:
+    assert {name for _, name in _given_names(ast.parse(text))} & PRONOUNS
+
+
+def _given_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Names of variables, parameters, keywords and functions, and where they are given."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name) | ast.FunctionDef(name=name):
+                yield node.lineno, name
+            case ast.keyword(arg=str(name)):
+                yield node.lineno, name
 
 
 def test_nothing_is_judged() -> None:

@@ -102,18 +102,18 @@ def _name(row: Row) -> str:
 
 
 def _wrong(row: Row, of_it: list[Row | None]) -> str:
-    known = [each for each in of_it if each is not None]
+    known = [entry for entry in of_it if entry is not None]
     if len(known) < len(of_it):
         return "names usage that changed nothing of its window"
     if row["usage_lsn"] != min(row["lsns"]):
         return "is not named by its lowest usage lsn"
     # What a migration made of earlier stragglers has no dimensions.
     for name in (*_SAME, *(["dimensions"] if row["dimensions"] is not None else [])):
-        if others := [each[name] for each in known if each[name] != row[name]]:
+        if others := [entry[name] for entry in known if entry[name] != row[name]]:
             return f"says {name} {value_text(row[name])}, and its usage {value_text(others[0])}"
     if row["decision"] is not None and row["decision"] not in BILLED:
         return f"is of a straggler that is not in its window ({row['decision']})"
-    changed, sums = _minus(_new(row), _old(row)), _plus(_of_entry(each) for each in known)
+    changed, sums = _minus(_new(row), _old(row)), _plus(_of_entry(entry) for entry in known)
     if changed != sums:
         quantity, amount = changed
         return f"changes {_short(quantity)} ({_short(amount)}), and its usage {_short(sums[0])} ({_short(sums[1])})"
@@ -131,9 +131,9 @@ def _left_out(separate: dict[tuple[int, str], Row], named: set[tuple[int, str]])
 
 
 def _twice(reported_by: list[tuple[int, str]]) -> Iterator[str]:
-    for (lsn, meter), many in Counter(reported_by).items():
-        if many > 1:
-            yield f"{meter} of usage {lsn} is in {many} corrections"
+    for (lsn, meter), count in Counter(reported_by).items():
+        if count > 1:
+            yield f"{meter} of usage {lsn} is in {count} corrections"
 
 
 def _totals(windows: pl.DataFrame, of: Iterable[Key]) -> dict[Key, Sums]:
@@ -201,8 +201,8 @@ def _plus(parts: Iterable[Sums]) -> Sums:
     return quantity, amount
 
 
-def _minus(one: Sums, other: Sums) -> Sums:
-    return one[0] - other[0], one[1] - other[1]
+def _minus(left: Sums, other: Sums) -> Sums:
+    return left[0] - other[0], left[1] - other[1]
 
 
 def _short(number: Decimal) -> str:

@@ -68,10 +68,10 @@ def crowded_out(made: pl.DataFrame, stored: pl.DataFrame, most_combinations: int
     """Only where an account's day has more combinations than there is room for, some are together: those beyond it."""
     day = ["account", "day"]
     come, own = (
-        rows.group_by(day).agg(many=pl.col("dimensions").drop_nulls().n_unique()).filter(is_full)
+        rows.group_by(day).agg(combinations=pl.col("dimensions").drop_nulls().n_unique()).filter(is_full)
         for rows, is_full in (
-            (made, pl.col("many") > most_combinations),
-            (stored, pl.col("many") >= most_combinations),
+            (made, pl.col("combinations") > most_combinations),
+            (stored, pl.col("combinations") >= most_combinations),
         )
     )
     other = stored.filter("is_other").select(day).unique()

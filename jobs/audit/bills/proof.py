@@ -75,7 +75,7 @@ class Span:
         return _between(rows, pl.col("day"), begin, until)
 
 
-def span_of(asked: Scope, kept_since: date | None, usage: DeltaTable, billed: Billed) -> Span:
+def span_of(scope: Scope, kept_since: date | None, usage: DeltaTable, billed: Billed) -> Span:
     """The period that is asked for, without what cannot be made anew.
 
     usage has every row of the log date `kept_since` and later ones. Of usage from before the first rules that billing
@@ -89,8 +89,8 @@ def span_of(asked: Scope, kept_since: date | None, usage: DeltaTable, billed: Bi
         reason = "of which usage was billed by rules that nobody kept"
         borders.append((last.replace(second=0, microsecond=0) + MINUTE, reason))
     kept_from, why = max(borders, default=(None, ""))
-    begin = max((at for at in (asked.since, kept_from) if at is not None), default=None)
-    return Span(begin, asked.until, kept_from, why)
+    begin = max((at for at in (scope.since, kept_from) if at is not None), default=None)
+    return Span(begin, scope.until, kept_from, why)
 
 
 def _latest_event(usage: DeltaTable, before_lsn: int) -> datetime | None:
@@ -142,8 +142,8 @@ def compare_bills(
     sums, corrections = Wrong(), Wrong()
     chains: list[Chain] = []
     for bucket, parts in _every(made, billed.buckets):
-        one, broken = _of_bucket(parts, billed, bucket, span)
-        sums, corrections = sums + one.sums, corrections + one.corrections
+        wrong, broken = _of_bucket(parts, billed, bucket, span)
+        sums, corrections = sums + wrong.sums, corrections + wrong.corrections
         chains += broken
     if chains:
         of_each = zip(chains, outside_corrections(usage, billed, decided, chains), strict=True)

@@ -36,11 +36,11 @@ def wrong_versions(journal: DeltaTable, stored: dict[Table, pa.Table], first: in
         found = known.filter((pl.col("lsn") >= first) & (pl.col("lsn") < position))
         names = [name for name in found.columns if name not in CIRCUMSTANCES]
         both = [rows.select(names) for rows in (must, found)]
-        for one, other, verb in (
+        for left, other, verb in (
             (both[0], both[1], "lacks, or says otherwise, what the journal tells"),
             (both[1], both[0], "has what the journal does not tell"),
         ):
-            differs = one.join(other, on=names, how="anti", nulls_equal=True)
+            differs = left.join(other, on=names, how="anti", nulls_equal=True)
             if len(differs):
                 yield f"{table} {verb} at lsn {differs['lsn'].sort()[0]} ({len(differs)} in all)"
         if len(others := _other_authors(must, found)):

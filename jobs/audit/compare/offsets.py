@@ -112,8 +112,8 @@ def _between(ranges: pl.DataFrame, start: int | None) -> list[Gap]:
 
 def _oldest(admin: AdminClient, places: Iterable[Partition]) -> dict[Partition, int]:
     """The first offset that Kafka still holds of each."""
-    asked = {TopicPartition(topic, partition): EARLIEST for topic, partition in places}
-    if not asked:
+    requests = {TopicPartition(topic, partition): EARLIEST for topic, partition in places}
+    if not requests:
         return {}
-    answers = admin.list_offsets(asked, request_timeout=_KAFKA_TIMEOUT_SECONDS)
+    answers = admin.list_offsets(requests, request_timeout=_KAFKA_TIMEOUT_SECONDS)
     return {(place.topic, place.partition): answer.result().offset for place, answer in answers.items()}

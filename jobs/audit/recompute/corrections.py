@@ -131,7 +131,7 @@ def each_counted(
     """
     found = _decide(carried, expected, standing, pinned)
     counted = _must_stand(found, pinned, reversals)
-    rows, made = (each.join(found.waiting, on=KEY, how="semi") for each in (carried, expected))
+    rows, made = (frame.join(found.waiting, on=KEY, how="semi") for frame in (carried, expected))
     stands = standing.of(found.waiting)
     done = _must_stand(_decide(_decided_rows(rows, pinned), made, stands, pinned), pinned, reversals)
     known = pl.concat([made, done], how="vertical_relaxed").select(*OUTCOME, CONTENTS)
@@ -205,7 +205,7 @@ def _decide(carried: pl.DataFrame, expected: pl.DataFrame, standing: Standing, p
     once, waiting = _waiting(first, pinned)
     waiting, rows = waiting.select(KEY).unique(), with_timeouts(first, pinned)
     if len(waiting):
-        done, made = (each.join(waiting, on=KEY, how="anti") for each in (carried, expected))
+        done, made = (frame.join(waiting, on=KEY, how="anti") for frame in (carried, expected))
         return replace(_decide(done, made, standing.without(waiting), pinned), waiting=waiting)
     return _Decided(carried, rows, expected, every, once, standing, waiting)
 
@@ -274,8 +274,11 @@ def _from_another_part(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFram
 
 def _changed_outcomes(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
     """The outcomes (OUTCOME) that are in one of them alone, or became something else."""
-    one, other = (rows.select(*OUTCOME, "outcome") for rows in (before, after))
-    alone = [a.join(b, on=[*OUTCOME, "outcome"], how="anti", nulls_equal=True) for a, b in ((one, other), (other, one))]
+    earlier, other = (rows.select(*OUTCOME, "outcome") for rows in (before, after))
+    alone = [
+        a.join(b, on=[*OUTCOME, "outcome"], how="anti", nulls_equal=True)
+        for a, b in ((earlier, other), (other, earlier))
+    ]
     return pl.concat(alone).select(OUTCOME).unique()
 
 

@@ -70,7 +70,7 @@ class LaterContracts:
         for later in self.later:
             for name, contract in later.contracts.items():
                 found.setdefault(name, set()).add(_request_of(contract))
-        return sorted(name for name, each in found.items() if len(each) > 1)
+        return sorted(name for name, requests in found.items() if len(requests) > 1)
 
     @property
     def before(self) -> int:
@@ -104,14 +104,14 @@ class LaterContracts:
             is_before = pl.col("lsn") < later.first
             contracts = {name: contract for name, contract in later.contracts.items() if contract.unnest is None}
             remaining = remaining.filter(~(is_before & pl.col("type").is_in(list(later.contracts.keys() - contracts))))
-            asked = remaining.filter(is_before & pl.col("type").is_in(list(contracts)))
-            if asked.is_empty():
+            candidates = remaining.filter(is_before & pl.col("type").is_in(list(contracts)))
+            if candidates.is_empty():
                 continue
             validator = EventValidator(contracts, of_sources=later.conventions)
-            validated = pl.DataFrame(validator.validate(_as_records(asked))).with_columns(asked["lsn"])
+            validated = pl.DataFrame(validator.validate(_as_records(candidates))).with_columns(candidates["lsn"])
             taken = validated.filter(pl.col("reason").is_null() & pl.col("family").is_in(list(BILLABLE)))
             fields = [name for name in ("family", *(field.name for field in validator.fields)) if name in names]
-            known = asked.select(name for name in names if name not in fields)
+            known = candidates.select(name for name in names if name not in fields)
             found.append(known.join(taken.select("lsn", *fields), on="lsn", how="inner").select(names).cast(kinds))
             remaining = remaining.join(taken.select("lsn"), on="lsn", how="anti")
         return pl.concat(found)
@@ -188,12 +188,12 @@ def _has_conditions(effective: EffectiveRules, after: Sequence[EffectiveRules], 
 
     Or never will: others came `after`. No later telling undoes any of that.
     """
-    asked = _asked(effective.rules)
-    if any(_asked(later.rules) != asked for later in after):
+    conditions = _asked(effective.rules)
+    if any(_asked(later.rules) != conditions for later in after):
         return True
     meters = rules_at(pinned.history, effective.first).get("meters", {})
     had = (conditions_stored(meters), once_stored(meters))
-    return had == asked or any(of_joins.first > effective.first for of_joins in pinned.history)
+    return had == conditions or any(of_joins.first > effective.first for of_joins in pinned.history)
 
 
 def _asked(rules: Rules) -> tuple[Any, Any]:

@@ -41,6 +41,8 @@ def money_by_cause(rows: pa.Table) -> Changed:
     return dict(changed)
 
 
-def added(one: Changed, other: Changed) -> Changed:
+def added(left: Changed, other: Changed) -> Changed:
     """Both together."""
-    return {key: EXACT.add(one.get(key, Decimal()), other.get(key, Decimal())) for key in dict.fromkeys([*one, *other])}
+    return {
+        key: EXACT.add(left.get(key, Decimal()), other.get(key, Decimal())) for key in dict.fromkeys([*left, *other])
+    }

@@ -78,7 +78,7 @@ class Outcomes:
     def causes(self) -> Counter[str]:
         """How many of the corrections have which cause."""
         counted = self.corrections["cause"].value_counts().to_pylist()
-        return Counter({each["values"]: each["counts"] for each in counted})
+        return Counter({row["values"]: row["counts"] for row in counted})
 
 
 def outcomes(
@@ -173,8 +173,8 @@ def _uncounted(rows: DataFrame, nothing: Mapping[str, pl.DataFrame], pinned: Pin
             found, blocked = contents(parts[_JOURNAL], parts[_USAGE], pinned)
             bucket, of_any = of_content(buckets), blocked.filter(of_any_content())
             yield from as_batches(shipped({_CANDIDATES: (found, bucket), _BLOCKED: (blocked, bucket)}))
-            for each in range(buckets) if len(of_any) else ():
-                yield from as_batches(shipped({_BLOCKED: (of_any, pl.col("window") * 0 + each)}))
+            for target in range(buckets) if len(of_any) else ():
+                yield from as_batches(shipped({_BLOCKED: (of_any, pl.col("window") * 0 + target)}))
 
     def of_contents(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for parts in _by_bucket(batches, nothing):

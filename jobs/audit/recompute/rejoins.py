@@ -21,7 +21,9 @@ Pair = tuple[int, int]
 
 def may_rejoin(outcomes: pl.DataFrame) -> pl.DataFrame:
     """Outcomes (KEY, outcome) → the keys (KEY) that have both an abandoned request and an orphaned completion."""
-    alone = [outcomes.filter(outcome=each).select(KEY) for each in (Outcome.ABANDONED.value, Outcome.ORPHANED.value)]
+    alone = [
+        outcomes.filter(outcome=outcome).select(KEY) for outcome in (Outcome.ABANDONED.value, Outcome.ORPHANED.value)
+    ]
     return alone[0].join(alone[1], on=KEY, how="semi").unique()
 
 

@@ -108,7 +108,7 @@ def taken_back(reversals: pl.DataFrame, rows: pl.DataFrame, ranked: pl.DataFrame
     timed = rows.join(concerned, on=KEY, how="semi").select(*KEY, "lsn", at_us)
     timed = timed.join(ranked, on=[*KEY, "lsn"], how="left").sort(*KEY, "us", "lsn")
     listed = concerned.sort(*KEY, "us", "lsn").iter_rows()
-    of_key = {key: [one[3:] for one in found] for key, found in groupby(listed, key=lambda row: row[:2])}
+    of_key = {key: [row[3:] for row in found] for key, found in groupby(listed, key=lambda row: row[:2])}
     members: list[tuple[str, str, int, int]] = []
     whole: list[tuple[str, str, int]] = []
     parts_taken: list[tuple[str, str, int, str, Decimal | None]] = []

@@ -139,7 +139,7 @@ def joins_config(postgres_url: str) -> JoinsConfig:
         return started_config(connection)
 
 
-def stored(postgres_url: str, asked: Scope = EVERYTHING) -> Stored:
+def stored(postgres_url: str, scope: Scope = EVERYTHING) -> Stored:
     """What the database holds now of the period that is asked for; sessions have none, and are read without one."""
     rows = Spilled(Path(tempfile.mkdtemp(prefix="weir-audit-")))
     weakref.finalize(rows, shutil.rmtree, rows.folder)
@@ -147,16 +147,16 @@ def stored(postgres_url: str, asked: Scope = EVERYTHING) -> Stored:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         connection.read_only = True
         with connection.transaction():
-            months = stored_months(connection, *_days(asked))
-            return Stored(billed(connection, rows, asked), sessions(connection, rows, asked), months)
+            months = stored_months(connection, *_days(scope))
+            return Stored(billed(connection, rows, scope), sessions(connection, rows, scope), months)
 
 
-def billed(connection: psycopg.Connection[Any], rows: Spilled, asked: Scope) -> Billed:
+def billed(connection: psycopg.Connection[Any], rows: Spilled, scope: Scope) -> Billed:
     """What billing has made, within the caller's transaction."""
     position, frontier = _position(connection, Job.BILLING, Table.USAGE)
-    within = _within("window_start", asked.since, asked.until)
-    many = _number(connection, sql.SQL("SELECT count(*) FROM usage_windows{}").format(within))
-    buckets = 1 + max(many, position if asked.is_everything else 0) // PER_BUCKET
+    within = _within("window_start", scope.since, scope.until)
+    window_rows = _number(connection, sql.SQL("SELECT count(*) FROM usage_windows{}").format(within))
+    buckets = 1 + max(window_rows, position if scope.is_everything else 0) // PER_BUCKET
     found = Billed(position, frontier, _rules(connection, position), buckets, rows)
     parts: Mapping[str, tuple[str, pl.Schema]] = {
         WINDOWS: (_WINDOWS, STORED_WINDOWS),
@@ -166,7 +166,7 @@ def billed(connection: psycopg.Connection[Any], rows: Spilled, asked: Scope) -> 
     for part, (statement, schema) in parts.items():
         for piece in copy_rows(connection, sql.SQL(statement) + within, schema):
             rows.add(part, _with_same_json(piece), found.of_window())
-    some_days = _within("day", *_days(asked))
+    some_days = _within("day", *_days(scope))
     for piece in copy_rows(connection, sql.SQL(_DAYS) + some_days, STORED_DAYS):
         rows.add(DAYS, _with_same_json(piece), found.of_account())
     for piece in copy_rows(connection, sql.SQL(_DECISIONS), DECIDED):
@@ -174,11 +174,11 @@ def billed(connection: psycopg.Connection[Any], rows: Spilled, asked: Scope) -> 
     return found
 
 
-def sessions(connection: psycopg.Connection[Any], rows: Spilled, asked: Scope) -> Sessions:
+def sessions(connection: psycopg.Connection[Any], rows: Spilled, scope: Scope) -> Sessions:
     """The sessions that are not retracted, within the caller's transaction."""
     position, _ = _position(connection, Job.SESSIONIZATION, Table.JOURNAL)
     found = Sessions(position, connection.execute(_GAPS).fetchall(), 1 + position // PER_BUCKET, rows)
-    for piece in copy_rows(connection, sql.SQL(_SESSIONS), SESSIONS) if asked.is_everything else ():
+    for piece in copy_rows(connection, sql.SQL(_SESSIONS), SESSIONS) if scope.is_everything else ():
         rows.add(LIVE, piece, of_user(found.buckets))
     return found
 
@@ -188,11 +188,11 @@ def decided(billed: Billed) -> Iterator[pl.DataFrame]:
     return billed.rows.pieces(DECISIONS, 0)
 
 
-def _days(asked: Scope) -> tuple[date | None, date | None]:
+def _days(scope: Scope) -> tuple[date | None, date | None]:
     """Those that may hold what is asked for, whatever zone named them: from one on, and before another."""
     return (
-        None if asked.since is None else (asked.since - _WEST_TO_EAST).date(),
-        None if asked.until is None else (asked.until + _WEST_TO_EAST).date(),
+        None if scope.since is None else (scope.since - _WEST_TO_EAST).date(),
+        None if scope.until is None else (scope.until + _WEST_TO_EAST).date(),
     )
 
 

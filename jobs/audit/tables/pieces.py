@@ -122,8 +122,8 @@ def made_in_tasks(spark: SparkSession, found: Pieces, make: Made, schema: str, a
                 for rows in found.of_task(number, at_once):
                     yield from make(rows)
 
-    many = len(found.tasks)
-    return spark.range(0, many, 1, max(1, many)).mapInArrow(run, schema)
+    task_count = len(found.tasks)
+    return spark.range(0, task_count, 1, max(1, task_count)).mapInArrow(run, schema)
 
 
 def _with_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -78,7 +78,7 @@ class DriverRows:
         try:
             for version in versions[: self._most.commits]:
                 added = [*self._files(version)]
-                rows, size = rows + sum(each.rows for each in added), size + sum(each.size for each in added)
+                rows, size = rows + sum(part.rows for part in added), size + sum(part.size for part in added)
                 most_rows = self._most.rows if files else max(self._most.rows, self._most.rows_of_one)
                 if rows > most_rows or size > self._most.file_bytes:
                     break

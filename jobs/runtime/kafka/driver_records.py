@@ -74,7 +74,7 @@ class DriverRecords:
             unread = {partition: end - positions[partition] for partition, end in ends.items()}
             if min(unread.values()) < 0 or sum(unread.values()) > self._most.offsets:
                 return None
-            new = {partition: (positions[partition], ends[partition]) for partition, many in unread.items() if many}
+            new = {partition: (positions[partition], ends[partition]) for partition, count in unread.items() if count}
             with self._turn:
                 return self._read(topic.name, new)
         except (KafkaException, SystemError):
@@ -141,7 +141,9 @@ def _table(messages: list[Message]) -> pa.Table:
         "timestampType": [int(is_stamp) for is_stamp, _ in map(_stamp, messages)],
     }
     headers = [_headers(message) for message in messages]
-    columns |= {column: [mark_in(those, header) for those in headers] for column, header in MARKS.items()}
+    columns |= {
+        column: [mark_in(record_headers, header) for record_headers in headers] for column, header in MARKS.items()
+    }
     return pa.table([pa.array(columns[field.name], field.type) for field in RECORDS], RECORDS)
 
 

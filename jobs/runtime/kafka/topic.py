@@ -129,8 +129,8 @@ def offsets(
     admin: AdminClient, topic: Topic, at: OffsetSpec, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
 ) -> dict[int, int]:
     """The earliest or latest offset per partition. Raises NotYet when the topic is denied, else KafkaException."""
-    asked = {TopicPartition(topic.name, partition): at for partition in topic.partitions}
-    answers = admin.list_offsets(asked, isolation_level=isolation, request_timeout=TIMEOUT_SECONDS)
+    specs = {TopicPartition(topic.name, partition): at for partition in topic.partitions}
+    answers = admin.list_offsets(specs, isolation_level=isolation, request_timeout=TIMEOUT_SECONDS)
     try:
         return {asked_for.partition: answer.result().offset for asked_for, answer in answers.items()}
     except KafkaException as error:
@@ -183,9 +183,9 @@ class TopicsReader:
 
     def read_to_end(self) -> tuple[list[Message], Positions]:
         """All records up to the ends that the topics have now, and the next offset per topic and partition."""
-        asked = {TopicPartition(name, partition): LATEST for name, partition in self._positions}
+        specs = {TopicPartition(name, partition): LATEST for name, partition in self._positions}
         answers = self._admin.list_offsets(
-            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=TIMEOUT_SECONDS
+            specs, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=TIMEOUT_SECONDS
         )
         ends = {(at.topic, at.partition): answer.result().offset for at, answer in answers.items()}
         messages: list[Message] = []

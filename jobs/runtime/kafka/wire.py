@@ -111,8 +111,8 @@ class Broker:
         proof.verify(self._authenticate(proof.final(first)))
 
     def _authenticate(self, data: bytes) -> bytes:
-        asked = struct.pack(">i", len(data)) + data
-        answer = _Answer(self._ask(SASL_AUTHENTICATE, SASL_AUTHENTICATE_VERSION, asked))
+        request = struct.pack(">i", len(data)) + data
+        answer = _Answer(self._ask(SASL_AUTHENTICATE, SASL_AUTHENTICATE_VERSION, request))
         (error,) = answer.numbers("h")
         answer.text()
         _check(error)

@@ -115,8 +115,8 @@ def _earlier(connection: Connection) -> tuple[str, ...] | None:
 
 
 def _has_columns(connection: Connection, table: str) -> bool:
-    asked = {"table": f"{EARLIER_HOME}.{table}", "names": list(_COLUMNS[table])}
-    return connection.execute(_HAS_COLUMNS, asked).fetchone() == (True,)
+    parameters = {"table": f"{EARLIER_HOME}.{table}", "names": list(_COLUMNS[table])}
+    return connection.execute(_HAS_COLUMNS, parameters).fetchone() == (True,)
 
 
 def _refuse_elsewhere(connection: Connection, schema: str) -> None:

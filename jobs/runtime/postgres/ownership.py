@@ -193,9 +193,9 @@ def _refuse_while_rebuilt(connection: psycopg.Connection[Any], job: str) -> None
 
 def _be_alone(connection: psycopg.Connection[Any], job: str) -> None:
     """Let no other driver of `job` have a session as long as this one lasts. Raises Refused where one comes between."""
-    asked = {"family": REBUILD_LOCK, "job": job, "limit_ms": round(SESSION_ENDS_WITHIN_SECONDS * 1_000)}
-    connection.execute(_END_OTHERS, asked)
-    if connection.execute(_BE_ALONE, asked).fetchone() != (True,):
+    parameters = {"family": REBUILD_LOCK, "job": job, "limit_ms": round(SESSION_ENDS_WITHIN_SECONDS * 1_000)}
+    connection.execute(_END_OTHERS, parameters)
+    if connection.execute(_BE_ALONE, parameters).fetchone() != (True,):
         connection.close()
         raise Refused(f"another `weir rebuild {job}` is under way, or a driver of {job} began just now; try again")
 

@@ -57,8 +57,8 @@ def grantees(connection: psycopg.Connection[Any], schema: str, tables: Sequence[
 
 def roles_that_read(connection: psycopg.Connection[Any], schema: str, tables: Sequence[str]) -> list[str]:
     """Roles whose sessions may name these tables of `schema`."""
-    asked = {"schema": schema, "tables": list(tables)}
-    return [name for (name,) in connection.execute(_ROLES, asked).fetchall()]
+    parameters = {"schema": schema, "tables": list(tables)}
+    return [name for (name,) in connection.execute(_ROLES, parameters).fetchall()]
 
 
 def set_path(connection: psycopg.Connection[Any], role: str, schema: str) -> bool:

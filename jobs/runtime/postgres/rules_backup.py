@@ -43,8 +43,8 @@ class RulesBackup:
 
 def stored_rules(connection: psycopg.Connection[Any], job: PostgresJob[Any]) -> list[dict[str, Any]]:
     """What the database says decided a job's rows."""
-    asked = sql.SQL(_STORED).format(sql.Identifier(job.history), sql.Identifier("first_position"))
-    return [row for (row,) in connection.execute(asked, {"job": job.name}).fetchall()]
+    statement = sql.SQL(_STORED).format(sql.Identifier(job.history), sql.Identifier("first_position"))
+    return [row for (row,) in connection.execute(statement, {"job": job.name}).fetchall()]
 
 
 def restore(cursor: psycopg.Cursor[Any], job: PostgresJob[Any], history: Rows) -> None:
@@ -76,7 +76,7 @@ def read_backup(tables: str, job: str) -> RulesBackup | None:
 
 def _objects(tables: str, job: str) -> Iterator[tuple[int, str]]:
     for listed in obstore.list(store_of(tables, os.environ), f"{FOLDER}/{job}"):
-        for one in listed:
-            name = one["path"].rpartition("/")[2].removesuffix(".json")
+        for stored_object in listed:
+            name = stored_object["path"].rpartition("/")[2].removesuffix(".json")
             if name.isdecimal():
-                yield int(name), one["path"]
+                yield int(name), stored_object["path"]
