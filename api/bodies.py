@@ -1,7 +1,7 @@
-"""A request's headers and body → the events that it holds, as Kafka is to have them.
+"""A request's headers and body → its events, as they are written to Kafka.
 
-CloudEvents 1.0 over HTTP: structured, batched and binary mode; beside them arrays and lines of JSON, as OpenMeter's and
-Weir's clients send them. `Content-Encoding: gzip` is unpacked within the limits.
+CloudEvents 1.0 over HTTP: structured, batched and binary mode; also arrays and lines of JSON, as OpenMeter's and Weir's
+clients send them. `Content-Encoding: gzip` is unpacked within the limits.
 """
 
 from __future__ import annotations

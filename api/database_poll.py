@@ -1,4 +1,4 @@
-"""Reads in Postgres, every two seconds, the valid API keys, how ingestion validates events, and its lag."""
+"""Polls Postgres every two seconds: valid API keys, ingestion's configuration, and its lag."""
 
 from __future__ import annotations
 

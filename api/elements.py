@@ -1,6 +1,6 @@
-"""The JSON documents in a request's body, byte for byte: a document alone, those of an array, or one a line.
+"""The JSON documents in a request's body, byte for byte: a single one, those of an array, or one a line.
 
-Python's reader finds where each ends. Whether it is a valid event is the validator's to say, which is stricter.
+Python's reader finds where each ends. The validator, which is stricter, decides whether it is a valid event.
 """
 
 from __future__ import annotations

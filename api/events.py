@@ -1,4 +1,4 @@
-"""`POST` of events: who may send them, whether all are valid, and that Kafka has them."""
+"""Posted events: authorization, validation, and the write to Kafka."""
 
 from __future__ import annotations
 

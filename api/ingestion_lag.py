@@ -1,6 +1,6 @@
-"""How far ingestion is behind, by what the applications have last reported of themselves.
+"""How far ingestion is behind, by the last reports of the applications.
 
-Events that ingestion has not read are in Kafka alone, which deletes them in the end: before that the API takes no more.
+Events that ingestion has not read are only in Kafka, which deletes them eventually: before that the API refuses more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records from a web server into Kafka: a request waits until all of its records are acknowledged by all replicas."""
+"""Records from a web server to Kafka: a request waits until all its records are acknowledged by all replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process: uvicorn with limits on whoever is slow, and what the application needs of Kafka and Postgres."""
+"""The process: uvicorn with limits for slow clients, and the application's connections to Kafka and Postgres."""
 
 from __future__ import annotations
 

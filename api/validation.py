@@ -1,4 +1,4 @@
-"""Events → what ingestion would make of each, by its own configuration."""
+"""Events → the verdict that ingestion would give, by its own configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A change of the catalog, and the record that tells of it: the one that Debezium would publish."""
+"""A change of the catalog, and the record that Debezium would publish for it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a change of the catalog would bill anew: usage of ended months that has a price, and would have another.
+"""What a change of the catalog would bill again: usage of ended months that has a price and would get another.
 
-The next audit bills it by the catalog as it is then. Filling in a price where there was none is no such change.
+The next audit bills it by the catalog as it is then. Adding a price where there was none is no such change.
 """
 
 from __future__ import annotations

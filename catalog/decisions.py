@@ -1,8 +1,8 @@
-"""What people decide about stragglers that wait: rows of `catalog.decisions`, captured like all of the catalog.
+"""People's decisions about waiting stragglers: rows of `catalog.decisions`, captured like the whole catalog.
 
-Billing applies a decision where it comes in the order of usage, and the first that counts holds. One that billing has
-passed while the straggler waits on has not counted (it came too late, was lost, or was about something else that stood
-at this lsn): then another takes its place.
+Billing applies a decision in the order of usage, and the first that counts wins. If billing has passed a decision and
+the straggler still waits, the decision has not counted (it came too late, was lost, or was about other usage at this
+lsn): then another one takes its place.
 """
 
 from __future__ import annotations

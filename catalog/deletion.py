@@ -1,6 +1,6 @@
-"""Rows of the catalog are deleted as of a moment and by somebody, which the log of changes tells with the row.
+"""Rows of the catalog are deleted as of a moment and by an author; change capture reports both with the row.
 
-A price that was in force ends then, and an account has no plan from then on; what had not begun never does.
+A price in force ends at that moment, and an account has no plan from then on; a price that had not begun never applies.
 """
 
 from __future__ import annotations

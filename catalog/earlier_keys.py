@@ -1,7 +1,7 @@
-"""What earlier releases told of prices, under keys of another text, is taken out of the compacted topics.
+"""Removes prices that earlier releases published under differently written keys from the compacted topics.
 
-They wrote an instant without fractions where it has none; Debezium writes six digits. To compaction these are two rows:
-one that is deleted would stand in the topic for ever, for whoever reads it from its beginning.
+They wrote a whole second without fractions; Debezium writes six digits. Compaction sees two keys, so a deleted row
+would stay in the topic for ever, for any consumer that reads it from the beginning.
 """
 
 from __future__ import annotations

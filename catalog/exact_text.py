@@ -1,4 +1,4 @@
-"""YAML and JSON read so that every number stays the text that stands in the file, and no key stands twice."""
+"""YAML and JSON, read so that every number keeps its text from the file, and duplicate keys are refused."""
 
 from __future__ import annotations
 

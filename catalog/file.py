@@ -1,6 +1,6 @@
 """The catalog file: plans, accounts and prices as people write them, in YAML or JSON, checked before anything is done.
 
-Numbers are read as the text that stands in the file: a price that went through a binary float would be another price.
+Numbers are read as the text in the file: through a binary float, a price would change.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What joins has of the catalog: whether it prices with what the database says, however it was told."""
+"""The catalog in joins: whether it prices with what the database says, however the change was published."""
 
 from __future__ import annotations
 

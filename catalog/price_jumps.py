@@ -1,6 +1,6 @@
-"""Prices 100 times above or below another, as the database finds them (migrations 0039, 0045): in words, and confirmed.
+"""Prices 100 times above or below another, found by the database (migrations 0039, 0045): sentences and confirmation.
 
-Most of them are of a million units and were meant to be of one, or the reverse.
+Most of them are per million units and were meant per unit, or the reverse.
 """
 
 from __future__ import annotations

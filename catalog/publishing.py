@@ -1,4 +1,4 @@
-"""Catalog changes told as Debezium would tell them, where it does not run or shall be seen to tell them late."""
+"""Publishes catalog changes as Debezium would, where it does not run, or where a test delays them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Rows that joins prices with and that differ from the database, or are gone there: not captured, or rejected.
+"""Rows that joins prices with and that differ from the database, or are missing there: not captured, or rejected.
 
-What was deleted is in no snapshot either. It is deleted once more, for the log of changes: put there as joins has it,
-which is no change to it, and deleted in the same transaction. What joins has otherwise is published again as it is.
+A snapshot has no deleted rows. So such a row is deleted once more for change capture: inserted as joins has it, which
+changes nothing there, and deleted in the same transaction. A row that differs is published again as it is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The catalog in Postgres: a file's rows are stored in one transaction, and captured from there like any change."""
+"""The catalog in Postgres: a file's rows are stored in one transaction, and captured like any change."""
 
 from __future__ import annotations
 

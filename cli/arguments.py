@@ -1,4 +1,4 @@
-"""What is wrong with an argument of any command, before a command sees it."""
+"""Mistakes in arguments of any command, found before the command runs."""
 
 from __future__ import annotations
 

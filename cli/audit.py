@@ -1,4 +1,4 @@
-"""`weir audit`: what was promised, each with how much of it was examined and what is not as it must be."""
+"""`weir audit`: each promise, how much of it was examined, and what is wrong."""
 
 from __future__ import annotations
 

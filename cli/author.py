@@ -1,4 +1,4 @@
-"""Who runs a command, and whose name is kept with what it changes."""
+"""Who runs a command: the name that is stored with the changes that it makes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weir catalog jumps` and `confirm-price`: prices 100 times above or below another, and who has confirmed them."""
+"""`weir catalog jumps` and `confirm-price`: prices 100 times above or below another, and who confirmed them."""
 
 from __future__ import annotations
 

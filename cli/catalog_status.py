@@ -1,4 +1,4 @@
-"""What `weir status` says of joins' versions of the catalog: rows that somebody must have published again."""
+"""The catalog in `weir status`: rows that joins has otherwise, and that somebody must publish again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weir compact`: merge the small files that commits leave behind; what a cluster does every night."""
+"""`weir compact`: merge the small files that commits leave behind; on a cluster a job does it every night."""
 
 from __future__ import annotations
 

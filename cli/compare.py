@@ -1,4 +1,4 @@
-"""`weir compare`: what was billed for a run of traffic, against its truth."""
+"""`weir compare`: the bills of a run of traffic, compared with its truth."""
 
 from __future__ import annotations
 

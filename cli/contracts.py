@@ -1,4 +1,4 @@
-"""`weir contracts`: what events are, and whether some are that, without a stack."""
+"""`weir contracts`: lists contracts, and checks events against them, without a stack."""
 
 from __future__ import annotations
 

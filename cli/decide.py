@@ -1,4 +1,4 @@
-"""`weir stragglers approve` and `reject`: what becomes of usage that waits, by whom and why."""
+"""`weir stragglers approve` and `reject`: decide about usage that waits, with a name and a reason."""
 
 from __future__ import annotations
 

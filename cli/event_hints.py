@@ -1,4 +1,4 @@
-"""Likely mistakes in events that are valid: fields that nobody reads, no quantity at all, a misspelt type."""
+"""Likely mistakes in valid events: fields that nobody reads, no quantity at all, a misspelt type."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`weir journal`: the conservation equation of every partition (`--summary`), and commands on what it is to hold.
+"""`weir journal`: the conservation equation of every partition (`--summary`), and commands that change its outcome.
 
 received = next offset - first offset - absent = accepted + rejected + duplicate + conflict + what `weir retain` has
-removed; what is left over, the residual, must be 0.
+removed; the rest, the residual, must be 0.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading the journal as a Delta table, with no engine: only the files and columns that a question needs."""
+"""Reads the journal as a Delta table, without an engine: only the files and columns that a question needs."""
 
 from __future__ import annotations
 

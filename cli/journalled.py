@@ -1,4 +1,4 @@
-"""Waiting for ingestion: what is asked of records that are to come is done when the journal has passed them."""
+"""Waits for ingestion: an instruction about later records is done when the journal has passed them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weir meters`: what is counted and priced, and what was."""
+"""`weir meters`: the meters in use, and earlier ones."""
 
 from __future__ import annotations
 

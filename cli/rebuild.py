@@ -1,4 +1,4 @@
-"""`weir rebuild`: the tables of an application, made again from Delta after the database was lost."""
+"""`weir rebuild`: rebuild the tables of an application from Delta after the database was lost."""
 
 from __future__ import annotations
 

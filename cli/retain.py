@@ -1,4 +1,4 @@
-"""`weir retain`: remove what is older than it must be kept; what a cluster does every night."""
+"""`weir retain`: remove what is older than its retention; on a cluster a job does it every night."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weir usage reverse`: an event that takes back what a request bills, or a part of it."""
+"""`weir usage reverse`: send an event that takes back all or part of what a request bills."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weir journal skip`: a record that ingestion is to pass without validating it. It becomes a dead letter."""
+"""`weir journal skip`: ingestion passes over a record without validating it. It becomes a dead letter."""
 
 from __future__ import annotations
 

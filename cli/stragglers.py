@@ -1,4 +1,4 @@
-"""`weir stragglers`: usage that came after its window's grace, and what became of it or is to become of it."""
+"""`weir stragglers`: usage that came after its window's grace, and what became of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of a file, each validated as ingestion validates a record by itself."""
+"""Events of a file, each validated as ingestion validates a record."""
 
 from __future__ import annotations
 

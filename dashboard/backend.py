@@ -1,4 +1,4 @@
-"""What the pages ask: Postgres, Delta tables, Prometheus, Alertmanager, Kubernetes; always within the scope.
+"""The sources that pages query: Postgres, Delta tables, Prometheus, Alertmanager, Kubernetes; always within the scope.
 
 A question is a function whose first argument is a `Backend`. It raises `NotConnected` or `Unavailable`.
 """

@@ -1,4 +1,4 @@
-"""What became of a request or an event, in sentences: of the document of jobs.explain, which `weir explain` prints."""
+"""What became of a request or an event, in sentences, from the document that `weir explain` prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A panel: read now, or, when its source is down, what was read last and how old that is."""
+"""A panel: its current data, or, when the source is down, the last data and its age."""
 
 from __future__ import annotations
 

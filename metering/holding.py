@@ -1,4 +1,4 @@
-"""Which stragglers wait for a decision, how long, and what they do if nobody decides."""
+"""Which stragglers wait for a decision, for how long, and what happens if nobody decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Instants: aware datetimes, exact to the microsecond, how they are written, and what a clock says of them."""
+"""Instants: aware datetimes, exact to the microsecond; how they are written; and clocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The members of a JSON object, as they were written: one that stands twice says two things."""
+"""The members of a JSON object as they were written. A key that appears twice has two values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted and priced: a configuration declares it. The meters here are declared where it says nothing."""
+"""Meters: what is counted and priced. A configuration declares them; the defaults are here."""
 
 from __future__ import annotations
 

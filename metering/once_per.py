@@ -1,4 +1,4 @@
-"""A meter may count each content once: of an account's outcomes with one content, the first in each window of time."""
+"""A meter may count each content once: of an account's outcomes with one content, the first in each time window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What conditions of prices can name: columns of events and of their account, and bands of what an outcome reports."""
+"""What price conditions can name: columns of events and of their account, and bands of a reported quantity."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Which events a price is for: a model, models that begin alike, or those of them whose columns have certain values.
+"""Which events a price applies to: a model, a prefix of models, or either with conditions on columns.
 
-In the catalog that is one text, the price's `model`: `gpt-4o`, `gpt-4o-2024-*`, or one of them with its conditions as
-JSON, `gpt-4o{"operation":"batch"}`. So a price with conditions has versions, an end and an author as any other has.
+In the catalog this is one text, the price's `model`: `gpt-4o`, `gpt-4o-2024-*`, or one of them with its conditions as
+JSON, `gpt-4o{"operation":"batch"}`. So a price with conditions has versions, an end and an author like any other.
 
-An alias stands there, too: `gpt-4o-latest{"=":"gpt-4o-2024-08-06"}` is no price, but says whose prices a name has.
+An alias is written the same way: `gpt-4o-latest{"=":"gpt-4o-2024-08-06"}` is not a price; it names the model whose
+prices apply.
 """
 
 from __future__ import annotations

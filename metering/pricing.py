@@ -1,4 +1,4 @@
-"""Which version of a contract or price holds; joins' columns (`price`) are the copy of these rules for batches."""
+"""Which version of a contract or price applies. joins computes the same in columns (`price`) for batches."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Which of several reports of a request bills: the best one, whichever was received first.
+"""Which of several reports of a request bills: the best one, in whatever order they were received.
 
 Rows of one key (account, request id) are one request while they were first received within reach of the earliest of
-them; then the next one begins. So what a key bills is a function of the set of its rows, and of no order of them.
+them; then the next request begins. So what a key bills is a function of the set of its rows, and does not depend on
+their order.
 """
 
 from __future__ import annotations

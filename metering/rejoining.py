@@ -1,4 +1,4 @@
-"""What the stream gave up and is one pair all the same: the audit joins it, where not the best report bills."""
+"""Pairs that the stream gave up on: the audit joins them, unless the best report bills."""
 
 from __future__ import annotations
 

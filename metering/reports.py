@@ -1,4 +1,4 @@
-"""What an application says of itself in its row of `jobs`: in which words, how often, and until when it is believed."""
+"""What an application reports about itself in its row of `jobs`: the words, how often, and when it is stale."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions: events of one user belong together when each is at most one gap from the next."""
+"""Sessions: consecutive events of one user belong together when they are at most one gap apart."""
 
 from __future__ import annotations
 

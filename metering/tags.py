@@ -1,4 +1,4 @@
-"""The tags of an account: texts by name, few and short, and the one text that stands for them all."""
+"""The tags of an account: a few short texts by name, and the canonical text for all of them."""
 
 from __future__ import annotations
 

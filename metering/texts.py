@@ -1,4 +1,4 @@
-"""A text of any origin → one that UTF-8, Arrow and Postgres can hold."""
+"""Any text → one that UTF-8, Arrow and Postgres can hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The closed sets of words that events, tables, metrics, commands and pages share: each stands here, and only here."""
+"""The closed sets of words that events, tables, metrics, commands and pages share. Each is defined only here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weir backfill`: events of the past, sent the same way as all others, each with when it was received first."""
+"""`weir backfill`: events of the past, sent like all others, each with its first reception."""
 
 from __future__ import annotations
 

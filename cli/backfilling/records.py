@@ -1,4 +1,4 @@
-"""Files of past events: CloudEvents as lines of JSON, packed by gzip or not, or rows of Parquet."""
+"""Files of past events: CloudEvents as lines of JSON, with or without gzip, or rows of Parquet."""
 
 from __future__ import annotations
 

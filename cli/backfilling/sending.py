@@ -1,4 +1,4 @@
-"""Past events on their way: validated as ingestion validates them, and sent no faster than live traffic can bear."""
+"""Sends past events: validated as ingestion validates them, and no faster than live traffic can bear."""
 
 from __future__ import annotations
 

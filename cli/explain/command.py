@@ -1,4 +1,4 @@
-"""`weir explain`: from a bill's line, a request or whatever else down to the records of Kafka, with all sums."""
+"""`weir explain`: lineage from a bill's line, a request or another subject down to Kafka records, with all sums."""
 
 from __future__ import annotations
 

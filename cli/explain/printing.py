@@ -1,4 +1,4 @@
-"""The document of an explanation as lines to read, from the bill down to what was received."""
+"""The document of an explanation as lines to read, from the bill down to the records as received."""
 
 from __future__ import annotations
 

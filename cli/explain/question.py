@@ -1,4 +1,4 @@
-"""What can be asked of `weir explain`, and the document that answers it."""
+"""The questions of `weir explain`, and the documents that answer them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weir dead-letters redrive`: rejected records are sent again, once, as received or as a program edits them."""
+"""`weir dead-letters redrive`: send rejected records again, once, as received or edited by a script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letters that are to be sent again: one for each that was rejected first, as it was sent last."""
+"""The dead letters to redrive: one for each record that was first rejected, as it was last sent."""
 
 from __future__ import annotations
 

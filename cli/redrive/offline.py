@@ -1,4 +1,4 @@
-"""What ingestion would say of events that replay dead letters, but for what it compares with others: repeats."""
+"""The verdict of ingestion on events that replay dead letters, except whether they repeat others."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Weir's alerts: what fires (Alertmanager), what is about to (Prometheus), and what was (Prometheus' own history).
+"""Weir's alerts: firing (Alertmanager), pending and past ones (Prometheus).
 
-Both may serve a whole cluster, so the alerts of others, and of another release of Weir, are left out.
+Both may serve a whole cluster, so alerts of other applications, and of another release of Weir, are left out.
 """
 
 from __future__ import annotations

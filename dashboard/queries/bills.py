@@ -1,6 +1,6 @@
 """Bills: what each account owes for a month so far, line by line, and the windows behind a line.
 
-A month is the sum of the account's days that are called by it.
+A month is the sum of the account's days that belong to it.
 """
 
 from __future__ import annotations

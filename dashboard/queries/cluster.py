@@ -1,4 +1,4 @@
-"""What Kubernetes says of the applications: their SparkApplications' state and restarts, on a cluster only."""
+"""The applications in Kubernetes: the state and restarts of their SparkApplications, on a cluster only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How late usage is: the distribution that answers what another grace would have done."""
+"""How late usage is: the distribution that shows the effect of another grace."""
 
 from __future__ import annotations
 

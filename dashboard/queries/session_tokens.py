@@ -1,4 +1,4 @@
-"""Tokens of sessions: a view from usage, which sessions themselves do not hold."""
+"""Tokens of sessions: computed from usage, since sessions do not store them."""
 
 from __future__ import annotations
 

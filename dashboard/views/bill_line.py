@@ -1,4 +1,4 @@
-"""What stands behind one line of a bill: its price version, its windows and their requests."""
+"""What is behind one line of a bill: its price version, its windows and their requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bills: month to date and forecast per account, and from a line to its windows, requests and price version."""
+"""Bills: month to date and forecast per account, and for each line its windows, requests and price version."""
 
 from __future__ import annotations
 

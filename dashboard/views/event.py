@@ -1,4 +1,4 @@
-"""One event: what became of a request or an event, from the bill down to the records as they were received."""
+"""What became of a request or an event, from the bill down to the records as they were received."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alerts that fire now, each with its runbook: the same list on the overview and on the alerts page."""
+"""Alerts that fire now, each with its runbook: the same list on the overview and the alerts page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joins: what became of requests, how many wait for their completion, and the price versions in force."""
+"""Joins: outcomes of requests, how many wait for their completion, and the price versions in force."""
 
 from __future__ import annotations
 

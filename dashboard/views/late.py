@@ -1,4 +1,4 @@
-"""Late and dropped: what came after grace, what closed windows became, and what another grace would have done."""
+"""Late usage: stragglers, corrections of closed windows, and the effect of another grace."""
 
 from __future__ import annotations
 

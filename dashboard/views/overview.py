@@ -1,4 +1,4 @@
-"""Overview: what each application does, how far behind it is, what fires, and whether each record is accounted for."""
+"""Overview: the state and lag of each application, firing alerts, and whether every record is accounted for."""
 
 from __future__ import annotations
 

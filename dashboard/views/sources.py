@@ -1,4 +1,4 @@
-"""Sources: when each was last heard, for how long it is silent, which numbers are missing; and unknown event types."""
+"""Sources: last heard, silent for how long, missing numbers; and event types without a contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Live windows: usage per minute, filling while one watches; a window opens to the lateness of its requests."""
+"""Live windows: usage per minute, updated while it is watched; a window opens to the lateness of its requests."""
 
 from __future__ import annotations
 

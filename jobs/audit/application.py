@@ -1,6 +1,6 @@
 """journal, usage and Postgres → signed rows of usage and a row of `audits`: one batch application that ends by itself.
 
-It may run beside all others, and beside another of its kind; killed anywhere, the next one does what is left.
+It may run beside all other applications and beside another audit. If it is killed, the next one does what is left.
 """
 
 from __future__ import annotations

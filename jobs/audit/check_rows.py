@@ -1,4 +1,4 @@
-"""Checks as rows: what `weir audit` prints and the table `audits` keeps."""
+"""Checks as rows: `weir audit` prints them, and the table `audits` stores them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""journal, usage and what Postgres holds → the checks of docs/design.md, section 8, each with how much it examined."""
+"""journal, usage and Postgres → the checks of docs/design.md, section 8, each with how much it examined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What period is audited: `--from` with `--to`, `--date` or `--last`, the same for a command and for an application."""
+"""The period of an audit: `--from` with `--to`, `--date` or `--last`, for the command and the application."""
 
 from __future__ import annotations
 

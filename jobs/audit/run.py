@@ -1,4 +1,4 @@
-"""One audit: recompute, correct what has a known cause, wait until billing has it, and prove what billing made."""
+"""One audit: recompute, correct what has a known cause, wait until billing has it, and prove billing's tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What billing may be told."""
+"""The configuration of billing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What changes a window that was shown closed → `corrections`: what it was, what it is, and which usage did it.
+"""Changes of windows that were shown closed → `corrections`: what the window was, what it is, and which usage did it.
 
-Rows of another cause than `stream` are not classified by their arrival: each inherits what was decided of those that it
-negates or replaces, meter by meter.
+Rows of another cause than `stream` are not classified by their arrival: each inherits the decisions about the rows that
+it negates or replaces, meter by meter.
 """
 
 from __future__ import annotations

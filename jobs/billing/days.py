@@ -1,4 +1,4 @@
-"""The sums of one micro-batch → `usage_days`: what windows got, by the account's day and by dimensions."""
+"""The sums of one micro-batch → `usage_days`: the sums of windows by the account's day and by dimensions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The sums of one micro-batch → `usage_windows`, `stragglers`, `corrections` and `usage_days`.
 
-What cannot be added up is refused.
+Rows that cannot be summed are refused.
 """
 
 from __future__ import annotations

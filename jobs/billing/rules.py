@@ -1,8 +1,8 @@
-"""What decides in billing, as the table `rules` keeps it: how long windows take usage, and what a straggler does.
+"""The rules that decide in billing, as stored in the table `rules`: how long windows take usage, and late policies.
 
 `{"grace_seconds": 900, "late_policy": {<meter>: "correct" | "drop" | "hold"}, "meter_grace_seconds": {<meter>: 3600},
 "hold": {<meter>: {"seconds": 604800, "expires": "drop", …}}, "history_until": "2026-11-01T00:00:00Z"}`: the last three
-only where meters have a grace of their own, or hold stragglers, or history is loaded.
+only where meters have their own grace, hold stragglers, or history is loaded.
 """
 
 from __future__ import annotations

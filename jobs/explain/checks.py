@@ -1,4 +1,4 @@
-"""Whether it adds up: amounts are products, usage makes its windows, lines and stragglers."""
+"""Whether an explanation adds up: amounts are products; usage makes up windows, lines and stragglers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outcomes that a meter does not count, as another one of the same content counts (`once_per`): which one it is."""
+"""Outcomes that a meter does not count because another outcome of the same content counts (`once_per`): which one."""
 
 from __future__ import annotations
 

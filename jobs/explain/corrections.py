@@ -1,4 +1,4 @@
-"""Whether corrections are what their usage adds, and begin with what the window was then."""
+"""Whether corrections equal what their usage adds, and start from what the window was then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the database says of usage: its windows, what came late, what corrected, and the lines of months."""
+"""Usage in the database: windows, stragglers, corrections and the lines of months."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The days that usage is billed on: which they are where its row does not say, and whether they are their minutes."""
+"""The days that usage is billed on: found where its row has none, and compared with their minutes."""
 
 from __future__ import annotations
 

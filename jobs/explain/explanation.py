@@ -1,4 +1,4 @@
-"""Found rows → one document: the line, the windows, usage, outcomes and records, and whether it adds up."""
+"""Found rows → one document: the line, windows, usage, outcomes and records, and whether they add up."""
 
 from __future__ import annotations
 

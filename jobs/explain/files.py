@@ -1,4 +1,4 @@
-"""Rows of a Delta table, from the only files that can hold them: its log says of each between which values they lie."""
+"""Rows of a Delta table, from only the files that can hold them, by the minima and maxima in its log."""
 
 from __future__ import annotations
 

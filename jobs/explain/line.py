@@ -1,4 +1,4 @@
-"""The document of lines of an account's month: the minutes that add up to them, and some of the usage behind these."""
+"""The document of a month's bill lines: the minutes that they are the sum of, and some of the usage behind them."""
 
 from __future__ import annotations
 

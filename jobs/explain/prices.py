@@ -1,4 +1,4 @@
-"""The versions of prices that usage names: what each says, since when, and the record that told it."""
+"""The price versions that usage names: the price, since when, and the record that published it."""
 
 from __future__ import annotations
 

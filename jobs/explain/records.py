@@ -1,4 +1,4 @@
-"""Rows of the journal and of usage by what they concern: a request, an event, a window, a session."""
+"""Rows of the journal and of usage by subject: a request, an event, a window, a session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reports of a request, where there are several: what each reported, which of them bills, and why that one."""
+"""The reports of a request that has several: what each reported, which one bills, and why."""
 
 from __future__ import annotations
 

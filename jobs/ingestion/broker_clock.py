@@ -1,7 +1,7 @@
-"""A stamp far ahead of the database's clock is a broker's fault: taken, it would move F for good and close everything.
+"""A stamp far ahead of the database's clock is a broker's fault: it would advance F for good and close everything.
 
-Such a batch waits: until the clock has passed the stamp, or until a person says which stamps are not to be believed
-(`weir journal restamp`). The instruction is kept in Postgres until it is followed, and in the journal from then on.
+Such a batch waits until the clock has passed the stamp, or until a person declares which stamps are wrong (`weir
+journal restamp`). The instruction is stored in Postgres until it is carried out, and in the journal from then on.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Catalog changes for the journal: the `catalog.*` topics, read to their end before each batch of events.
 
-An account is told after its prices: the log of changes has them in that order, and a snapshot reads them so. So
-accounts are read first: what comes while they are read waits for the next batch, and the prices of those that were
-read are in their topic when its end is asked for.
+Change capture and snapshots publish an account after its prices. So accounts are read first: an account that arrives
+meanwhile waits for the next batch, and the prices of each account that was read are in their topic before its end is
+asked for.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What ingestion may be told."""
+"""The configuration of ingestion."""
 
 from __future__ import annotations
 

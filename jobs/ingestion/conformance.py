@@ -1,4 +1,4 @@
-"""What a contract says of the fields of its events, checked on columns: which break it, where, and which rule."""
+"""Events checked against the fields of their contract, on columns: which break which rule, and where."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Which quantities of an event are part of others: its contract says it, or a convention of its source.
+"""Which quantities of an event are part of others: by its contract, or by a convention for its source.
 
-What a row's convention said is kept in the row (`quantity_includes`), so nothing that is configured later changes it.
+The row keeps its convention (`quantity_includes`), so later configuration does not change it.
 """
 
 from __future__ import annotations

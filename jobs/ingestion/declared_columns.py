@@ -1,4 +1,4 @@
-"""Columns of the journal that contracts declare, and what a user's contracts leave out of Weir's."""
+"""Journal columns that contracts declare, and shipped columns that a user's contracts leave out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents that nobody has sent yet, validated as ingestion would validate them as records of `events`."""
+"""Documents that have not been sent yet, validated as ingestion would validate them as records of `events`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What was accepted under earlier rules can be repeated today: a change of rules hides no repeat of it.
+"""What was accepted under earlier rules can be repeated today: no change of rules hides a repeat of it.
 
-How long before it occurs an event may be received, and whose clock says nothing of that, bound where a first is looked
-for. The first was validated by the rules of its own time, so of all rules that ever held the widest bounds count.
+The accept window and the list of trusted clocks bound where the first copy is searched. The first copy was validated by
+the rules of its own time, so the widest bounds that ever were in effect count.
 """
 
 from __future__ import annotations

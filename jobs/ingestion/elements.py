@@ -1,7 +1,7 @@
-"""Events that became several rows, on the driver: records are decided by their first element, and the others follow it.
+"""Events that became several rows, on the driver: the first element decides for the record, the others follow.
 
-Whatever is about a record is decided for one row of it: what was received and when, whether it is a repeat, which
-offsets a commit has. So all elements of an event are accepted or none, and a commit never has some of them.
+Whatever concerns a record is decided for one of its rows: reception, repeats, and the offsets of a commit. So all
+elements of an event are accepted or none, and a commit never has only some of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What CloudEvents 1.0 says of an event's attributes, and Weir of its own extensions, checked on columns."""
+"""The rules of CloudEvents 1.0 for attributes, and Weir's for its own extensions, checked on columns."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""When an event occurred, by the clocks that are believed, and whether that is near enough to when it was received.
+"""When an event occurred, by trusted clocks, and whether that is close enough to its reception.
 
-Decided on the driver, because only there `received_at` is known: a record's own stamp is not all of it.
-The columns' form of metering/clock.py.
+Decided on the driver, because only the driver knows `received_at`: a record's own stamp is only part of it. The
+columns' form of metering/clock.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who an event is, and what it says: two numbers that are stored, and compared with those of events to come."""
+"""An event's identity and content as two stored numbers, compared with those of later events."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""How validated records come from Spark's workers to the driver: in Arrow files, of which Spark is told only the names.
+"""How validated records come from Spark's workers to the driver: in Arrow files, of which Spark gets only the names.
 
-Java would make rows of every column and columns of every row again, and hold all of them: a quarter of ingestion's CPU.
+Java would turn every column into rows and every row back into columns, and hold all of them: a quarter of ingestion's
+CPU.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Which identities were accepted within the dedupe horizon: the memory of ingestion, derived from the journal.
+"""The identities that were accepted within the dedupe horizon: ingestion's state, derived from the journal.
 
-What an event repeats is a fact of the journal (`repeats`). What is in memory decides only what the answer costs: rows
-of the exact horizon; of what is older, or had no room, filters, made when they are first asked. What they let pass is
-read from the journal. So the answer is the same however the input was cut, after any restart, and with any memory.
+Whether an event repeats another is a fact of the journal (`repeats`). Memory only decides what the answer costs: it has
+the rows of the exact horizon; for older rows, and those without room, it has filters, made when first needed. Rows that
+pass a filter are read from the journal. So the answer is the same however the input was cut, after any restart, and
+with any amount of memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The journal as ingestion reads it again: its files' statistics, and the rows that new ones may repeat or replay."""
+"""The journal as ingestion reads it back: statistics of its files, and rows that new ones may repeat or replay."""
 
 from __future__ import annotations
 

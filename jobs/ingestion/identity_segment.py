@@ -1,6 +1,6 @@
-"""A part of the journal, a fixed range of `lsn`, as the identity index knows it: by rows, filters, or borders only.
+"""A part of the journal, a fixed range of `lsn`, as the identity index holds it: rows, filters, or only its borders.
 
-What was accepted in a range that is over never changes, so rows and filters may be dropped and read again at any time.
+What was accepted in a completed range never changes, so rows and filters may be dropped and read again at any time.
 """
 
 from __future__ import annotations

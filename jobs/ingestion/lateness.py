@@ -1,4 +1,4 @@
-"""How late a batch's events came: when they were first received minus the end of their minute."""
+"""How late a batch's events came: their first reception minus the end of their minute."""
 
 from __future__ import annotations
 

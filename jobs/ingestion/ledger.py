@@ -1,4 +1,4 @@
-"""Which offsets of a topic the journal holds: positions, holes, and how far time has come per partition.
+"""The offsets of a topic that the journal has: positions, holes, and the latest reception per partition.
 
 The ledger is kept in the journal's own transactions, so it is committed with the rows or not at all.
 """

@@ -1,4 +1,4 @@
-"""How much is kept beside money, whatever sources send: rows and tables would grow without limit."""
+"""Limits of statistics that are kept beside money: without them rows and tables would grow with what sources send."""
 
 from __future__ import annotations
 

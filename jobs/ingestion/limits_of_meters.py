@@ -1,6 +1,6 @@
-"""What meters say of events: each sums a column that a completion's contract gives, of numbers from 0 to its limit.
+"""What meters require of contracts: each sums a column of completions, with numbers from 0 to its limit.
 
-And it may look at texts and booleans that a contract of an outcome gives.
+Its conditions may use texts and booleans that a contract of an outcome declares.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What became of marks of a first reception, so that nobody wonders why history is treated as if it were of today."""
+"""Counts of first-reception marks by what became of them: why history may be treated as current events."""
 
 from __future__ import annotations
 

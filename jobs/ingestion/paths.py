@@ -1,4 +1,4 @@
-"""What is read of an event, by its path: the columns that it becomes, for both readers."""
+"""The paths that are read of an event, and the columns that they become, for both readers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The bytes of records → what stands in them, as columns: whole blocks at once, and record by record where that fails.
+"""The bytes of records → columns of their content: whole blocks at once, and record by record where that fails.
 
-Both ways give the same (`Paths.schema`). What a block's reader (`pyarrow.json`) would take and a strict one would not
-is looked for first, and goes the second way; docs/decisions/0028-events-by-contract.md lists it.
+Both ways give the same (`Paths.schema`). What a block's reader (`pyarrow.json`) would accept and a strict one would not
+is searched for first, and read by the strict one; docs/decisions/0028-events-by-contract.md lists it.
 """
 
 from __future__ import annotations

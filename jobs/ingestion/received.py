@@ -1,7 +1,7 @@
-"""When a record was received: the latest stamp that a broker had set in its partition up to and with it.
+"""When a record was received: the latest broker stamp in its partition up to and including it.
 
-This running maximum is a pure function of the log, the same however the input is cut: a broker's clock that steps back
-(a failover to a slower one) changes neither the order within a partition nor what was found before.
+This running maximum is a pure function of the log, the same however the input is cut. A broker's clock that steps back
+(a failover to a slower one) changes neither the order within a partition nor earlier results.
 """
 
 from __future__ import annotations

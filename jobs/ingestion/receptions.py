@@ -1,7 +1,7 @@
-"""When a record of the past was received first, by its mark, where its source is one whose marks are trusted.
+"""When a record of the past was first received, by its mark, if the configuration trusts marks of its source.
 
-The columns' form of `metering.clock.first_reception`. Of any other source a mark counts for nothing: the record is
-treated as if it had none.
+The columns' form of `metering.clock.first_reception`. Marks of other sources are ignored: the record is treated as if
+it had none.
 """
 
 from __future__ import annotations

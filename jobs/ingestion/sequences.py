@@ -1,9 +1,9 @@
-"""Sequence numbers of sources: which arrived, and when their holes are too many to be a sequence.
+"""Sequence numbers of sources: which arrived, and when there are too many holes for a sequence.
 
-Time runs in whole minutes of `received_at`. A minute is over when the frontier has passed it: then every number that
-was received in it is known, whatever batches it came in. A hole counts from the next minute in which the source was
-heard after the one in which a higher number came: until then the number may still be on its way. So what is kept of a
-source follows from its events and the frontier alone.
+Time runs in whole minutes of `received_at`. A minute is complete when the frontier has passed it: then every number
+that was received in it is known, whatever batches it came in. A hole counts from the next minute in which the source
+was heard after a higher number came: until then the missing number may still be on its way. So the state of a source
+follows from its events and the frontier alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Numbers, repeats, frontier: what becomes of validated records on the driver, and the commit that says so."""
+"""The sink of ingestion: lsns, repeats and the frontier of validated records on the driver, and their commit."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Who sends: per source and source epoch, when it was first and last heard, and its sequence numbers (`sequences`).
+"""Sources: per source and source epoch, when it was first and last heard, and its sequence numbers (`sequences`).
 
-What was heard is a minimum or a maximum, so a batch that comes twice or in another order leaves the same.
+Times are minima and maxima, so a batch that comes twice or in another order leaves the same state.
 """
 
 from __future__ import annotations

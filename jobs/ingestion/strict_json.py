@@ -1,6 +1,6 @@
-"""One record → what stands in it, by a reader that takes nothing but one RFC 8259 object.
+"""One record → its content, by a reader that accepts exactly one RFC 8259 object.
 
-What Weir does not read is looked at for its syntax only, and that no key stands twice in an object.
+Content that Weir does not use is checked only for its syntax and for duplicate keys.
 """
 
 from __future__ import annotations

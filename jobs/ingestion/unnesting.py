@@ -1,6 +1,7 @@
-"""An event with an array → one event for each element, as if each had been sent by itself with what surrounds it.
+"""An event with an array → one event for each element, as if each had been sent by itself with the surrounding members.
 
-A member of an element stands in `data`, and replaces the one of the same name there. Null says nothing, as everywhere.
+A member of an element is placed in `data`, and replaces a surrounding one of the same name. Null means absent, as
+everywhere.
 """
 
 from __future__ import annotations

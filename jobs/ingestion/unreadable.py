@@ -1,7 +1,7 @@
-"""Records that the validator fails on, a fault of ours: each is found among its neighbours and becomes `unreadable`.
+"""Records that the validator fails on, which is our fault: each is isolated from its batch and becomes `unreadable`.
 
-An error costs the batch further calls of the validator, and never a restart. A validator that fails on a good record,
-too, and a machine without memory are no record's fault: their errors are raised.
+An error costs the batch further calls of the validator, and never a restart. If the validator also fails on a good
+record, or memory runs out, no record is at fault: those errors are raised.
 """
 
 from __future__ import annotations

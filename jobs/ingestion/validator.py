@@ -1,7 +1,7 @@
 """Kafka records → the columns of a journal row and the reason to reject it: one pure function of an Arrow batch.
 
-It runs in Spark's Python workers, for the stream and for a batch frame alike. No record makes it raise: what cannot be
-read is null, and the reason says so. A record that it fails on all the same is `unreadable` (`validated_in_parts`).
+It runs in Spark's Python workers, for the stream and for a batch frame alike. No record makes it raise: a value that
+cannot be read is null, and the reason says so. A record that it still fails on is `unreadable` (`validated_in_parts`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whose prices a reported model has beside its own: of the aliases of its name the one that began last."""
+"""The other model whose prices a reported model has: of the aliases of its name, the latest to begin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What outcomes say of the attributes that conditions of prices name: a column's text, or the band of a quantity."""
+"""The values of price attributes for outcomes: a column's text, or the band of a quantity."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The account's calendar day of usage, as columns: which zone names it, `metering.months` says.
+"""The account's calendar day of usage, as columns, by the zones of `metering.months`.
 
-An outcome is named by what was known of its account when it was decided. Without an account or a zone it is UTC.
+The day follows from what was known of the account when the outcome was decided. Without an account or a zone it is UTC.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every version of accounts and prices: kept in Delta, and ready for a batch to be priced with."""
+"""Every version of accounts and prices: stored in Delta, and indexed for pricing batches."""
 
 from __future__ import annotations
 

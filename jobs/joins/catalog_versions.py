@@ -1,7 +1,8 @@
-"""Every version of accounts and prices → which one holds: for many rows at once, by `metering.pricing`'s rules.
+"""Every version of accounts and prices → the one that applies, for many rows at once, as in `metering.pricing`.
 
-A version holds from `effective_us` for outcomes decided after `lsn` and not after `superseded_lsn`: of a price, that of
-the next version of the same key and `effective_from`. A deletion that ended a price says what that was until then.
+A version applies from `effective_us` to outcomes decided after `lsn` and not after `superseded_lsn`: for a price, that
+is the lsn of the next version of the same key and `effective_from`. A deletion that ended a price holds the price as it
+was until then.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What joins may be told."""
+"""The configuration of joins."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A unit is billed once, by the most specific meter that has a price: what leaves the quantity of a meter above it.
+"""A unit is billed once, by the most specific meter with a price: what is subtracted from the meter above it.
 
-Where an event's convention says that one quantity is part of another, and a meter of the part is `within` a meter of
-the whole, the units of the part leave the whole as soon as the part has a price; without one the whole bills them. What
-another meter bills stays as an entry of no version (BILLED_AS_PART, BILLED_IN_WHOLE) at a unit price of 0: all entries
-of a meter are what was reported, and those of a version are what is billed.
+Where an event's convention declares one quantity part of another, and a meter of the part is `within` a meter of the
+whole, the units of the part are subtracted from the whole as soon as the part has a price; without a price the whole
+bills them. Units that another meter bills stay as an entry without a version (BILLED_AS_PART, BILLED_IN_WHOLE) at a
+unit price of 0: all entries of a meter add up to what was reported, and those with a version to what is billed.
 """
 
 from __future__ import annotations

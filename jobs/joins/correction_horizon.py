@@ -1,4 +1,4 @@
-"""How long a request may change after it was first received: by a better report, or by what takes it back."""
+"""How long after its first reception a request may change: by a better report or a reversal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a batch → what they are together: nearly every key by comparing columns, a contested one by the rule."""
+"""The rows of a batch → pairs: almost every key by comparing columns, a contested key by the fold."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Outcomes → priced usage rows: the contract and the prices in force at `event_time`, as known when it was decided.
+"""Outcomes → priced usage rows: the contract and prices in force at `event_time`, as known when it was decided.
 
-`account_as_of` and `price_as_of` in `metering.pricing` say the same in Python. Polars finds the version, Arrow
-multiplies: Polars keeps 12 decimals of a product, whatever its factors have.
+`account_as_of` and `price_as_of` in `metering.pricing` are the same rules in Python. Polars finds the version, Arrow
+multiplies: Polars keeps 12 decimals of a product, whatever scale its factors have.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Outcomes → how much of each meter they are: what the declared meters count or add up of those they look at."""
+"""Outcomes → the quantity of each meter: what the declared meters count or sum over the outcomes they select."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What joins remembers, derived from the journal and usage when it starts."""
+"""The state of joins, derived from the journal and usage at start."""
 
 from __future__ import annotations
 

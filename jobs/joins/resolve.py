@@ -1,4 +1,4 @@
-"""Requests and completions of one batch → outcomes: what they are together, and who has waited long enough."""
+"""Requests and completions of one batch → outcomes: pairs, and those that have waited until their timeout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is remembered, decided and priced on the driver, and the commit that says so."""
+"""The sink of joins: state, decisions and prices on the driver, and the commit of their rows."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Prices whose conditions name a column that the configuration no longer lists: they would match nothing.
 
-Their events would be billed at another price without a word, so joins stops, and does not start again.
+Their events would silently be billed at another price, so joins stops, and refuses to start again.
 """
 
 from __future__ import annotations

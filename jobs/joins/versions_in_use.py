@@ -1,6 +1,6 @@
-"""Of every version those of the keys that batches ask for: what pricing a batch costs does not grow with the others.
+"""The versions of the keys that batches ask for: the cost of pricing does not grow with all other versions.
 
-Which version holds is `Versions`' rule. Here are only found, by a hash of the key, the versions that it must know.
+`Versions` decides which version applies. This only finds, by a hash of the key, the versions that it needs.
 """
 
 from __future__ import annotations

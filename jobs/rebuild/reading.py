@@ -1,4 +1,4 @@
-"""One version of a Delta table, in the order of lsn: in chunks, each of which is proved to have every row once."""
+"""One version of a Delta table in lsn order: in chunks, each proved to have every row once."""
 
 from __future__ import annotations
 

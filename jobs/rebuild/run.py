@@ -1,7 +1,7 @@
-"""The tables of an application, made again in one transaction: whoever reads them sees the old ones or the new ones.
+"""Rebuilds the tables of an application in one transaction: readers see the old tables or the new ones.
 
-Killed anywhere, nothing was changed; run twice, the same stands there. The application may run: this takes its place as
-its next driver would, and it goes on when the tables are there.
+If it is killed, nothing has changed; run twice, it gives the same. The application may be running: this takes its place
+as its next driver would, and the application goes on when the tables are ready.
 """
 
 from __future__ import annotations

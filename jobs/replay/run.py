@@ -1,7 +1,7 @@
 """`weir what-if`: what other prices, or other rules, would have billed in a period, beside what is live.
 
-Nothing live is touched: one version of the tables and one snapshot of the database are read, and what is made of them
-stands in a schema of its own.
+Nothing live is changed: it reads one version of the tables and one snapshot of the database, and writes into a schema
+of its own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The journal → the usage that joins would have made of it, and an audit after it, as rows that billing can fold.
+"""The journal → the usage that joins and a later audit would have made of it, as rows that billing can fold.
 
-By the functions that joins and the audit decide with. A row has the lsn of the live row of the same outcome, so what
-people decided about that one is decided about this one; an outcome that is not live has a number behind all of them.
+It uses the functions that joins and the audit decide with. A row has the lsn of the live row of the same outcome, so
+people's decisions about that row apply to it; an outcome that is not live gets a number after all of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Catalog changes as Debezium sends them: what a valid one is, and the row of `accounts` or `prices` it becomes."""
+"""Catalog changes as Debezium sends them: which are valid, and the row of `accounts` or `prices` each becomes."""
 
 from __future__ import annotations
 

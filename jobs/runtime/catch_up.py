@@ -1,4 +1,4 @@
-"""When a job will have committed all its input: the rest, over what its speed leaves beside what still arrives."""
+"""When a job will have committed all its input: the backlog, divided by its speed less the rate of arrival."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The key `dimensions` of a configuration: what usage can be grouped by besides account, model and meter."""
+"""The setting `dimensions`: what usage can be grouped by besides account, model and meter."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What decides, with the position from which it holds: a change never decides the past again.
+"""Effective rules: each with the position from which it applies, so a change never decides the past again.
 
 A Delta job keeps the whole history as JSON in the column `rules` of one row, `{"in_force": [{"from": 1, ...}, ...]}`,
-and the lsn of that row in the transaction `rules`. `from` is an lsn of what the rules decide: of the journal for
-ingestion, which numbers it, and for joins, which reads it. billing has the table `rules` (`rules_table.py`),
+and the lsn of that row in the transaction `rules`. `from` is an lsn of the rows that the rules decide: of the journal
+for ingestion, which numbers it, and for joins, which reads it. billing has the table `rules` (`rules_table.py`),
 sessionization `session_gaps`.
 """
 

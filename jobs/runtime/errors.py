@@ -1,4 +1,4 @@
-"""Why a job stops by its own decision or waits, and the exit status that tells its supervisor."""
+"""Why a job stops deliberately or waits, and the exit status that reports it to its supervisor."""
 
 from __future__ import annotations
 

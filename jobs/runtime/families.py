@@ -1,4 +1,4 @@
-"""What a row of the journal is to an outcome: its `family`, or what its type said before there was one."""
+"""The `family` of a journal row: how it takes part in outcomes. Rows from before the column get it from their type."""
 
 from __future__ import annotations
 

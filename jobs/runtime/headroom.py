@@ -1,4 +1,4 @@
-"""How much room is left: on the disk of the tables, and in the topic before retention takes what was not read yet."""
+"""How much room is left: on the disk of the tables, and in the topic before retention deletes unread records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The key `hold` of a configuration: which stragglers wait for a decision, how long, and what becomes of them then."""
+"""The setting `hold`: which stragglers wait for a decision, how long, and what happens at their deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job is a value: what it reads, how it is configured, and what folds its micro-batches."""
+"""A job as a value: what it reads, its configuration, and the fold of its micro-batches."""
 
 from __future__ import annotations
 

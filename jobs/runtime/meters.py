@@ -1,4 +1,4 @@
-"""The key `meters` of a configuration: what is counted, by which name, and what holds for it."""
+"""The setting `meters`: what is counted, under which name, and with which rules."""
 
 from __future__ import annotations
 

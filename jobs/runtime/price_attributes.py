@@ -1,4 +1,4 @@
-"""The key `price_attributes` of a configuration: what conditions of prices can name."""
+"""The setting `price_attributes`: what conditions of prices can name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a driver tells about itself: Prometheus metrics, and a row for `weir status`."""
+"""What a driver reports: Prometheus metrics, and a row for `weir status`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a job runs: the only place that knows. Checks, epoch, memory, catching up, then one streaming query."""
+"""How a job runs, and only here: checks, epoch, state, catching up, then one streaming query."""
 
 from __future__ import annotations
 

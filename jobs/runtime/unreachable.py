@@ -1,6 +1,6 @@
-"""What people read of a database or a Kafka that cannot be asked: which one, why, and what to do. Never a password.
+"""Messages about a database or a Kafka that is unreachable: which one, why, and what to do. Never a password.
 
-Each sentence holds on a laptop and on a cluster, because who writes it may not know where it is read.
+Each sentence holds on a laptop and on a cluster, because the code that writes it may not know where it runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What cannot be done now is tried again by the same process: its row and a metric say for what it waits."""
+"""Work that cannot be done now is retried by the same process: its row and a metric say what it waits for."""
 
 from __future__ import annotations
 

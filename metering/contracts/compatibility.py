@@ -1,4 +1,4 @@
-"""Whether a contract that was changed still takes what it took: producers have sent by it, and send on."""
+"""Whether a changed contract still accepts the events that producers send by the old one."""
 
 from __future__ import annotations
 

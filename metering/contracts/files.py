@@ -1,4 +1,4 @@
-"""Contracts in files, as users write them: each one JSON Schema document, refused by the name of its file."""
+"""Contracts in files that users write: one JSON Schema document each. A refusal names the file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which quantities of an event contain others: what a contract says of its type, and a source of its own.
+"""Which quantities of an event contain others: declared by the contract of its type, or for a source.
 
 OpenAI, Gemini and OpenTelemetry's conventions count cached tokens within the input tokens; Anthropic counts them
-beside. Who bills both must know which.
+separately. Billing both meters requires knowing which.
 """
 
 from __future__ import annotations

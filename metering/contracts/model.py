@@ -1,4 +1,4 @@
-"""A contract as the validator uses it: which fields an event has, what each may hold, and which columns they fill."""
+"""A contract as the validator uses it: the fields of an event, what each may hold, and the columns they fill."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""JSON Schema documents → contracts. Only keywords that Weir keeps are allowed: what it would not check is refused.
+"""JSON Schema documents → contracts. A keyword that Weir would not check is refused.
 
-The dialect is draft 2020-12 with four differences: null is the same as nothing, an `integer` is written without
-fraction and exponent, a `number` is a decimal below 10^11 with six decimals, unless its `format` is `double`, and a
-string may hold a number where the annotation NUMBER says so.
+The dialect is draft 2020-12 with four differences: null means absent; an `integer` is written without fraction and
+exponent; a `number` is a decimal below 10^11 with six decimals, unless its `format` is `double`; and a string may hold
+a number where the annotation NUMBER allows it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """One event, several calls: a contract names an array in its events, and each element is metered as an event.
 
-An element counts as if it had been sent by itself: its members stand in `data`, beside those that surround the array.
+An element counts as if it had been sent by itself: its members are placed in `data`, beside those that surround the
+array.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a contract says of a field, in words: for violations, `weir contracts list` and docs/reference/contracts.md."""
+"""What a contract allows for a field, in words: for violations, `weir contracts list` and the reference page."""
 
 from __future__ import annotations
 

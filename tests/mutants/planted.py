@@ -471,7 +471,7 @@ MUTANTS = (
         "a prefix is asked for a price before the model itself",
         "metering/price_models.py",
         "key=lambda priced: (priced.model != model, *priced.rank[1:])",
-        "key=lambda each: (each.model == model, *each.rank[1:])",
+        "key=lambda priced: (priced.model == model, *priced.rank[1:])",
         (f"{OF_PRICES_WITH_CONDITIONS}::test_dated_names_of_a_model_have_its_price_and_one_with_its_own_keeps_that",),
     ),
     Mutant(

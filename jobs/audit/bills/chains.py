@@ -1,7 +1,7 @@
-"""I8: each correction says what its rows of usage change, and begins with what the one before it left.
+"""I8: each correction states the change of its usage rows, and starts where the previous correction ended.
 
-What waited is a correction when it is decided, so the order is theirs (`number`) and not that of usage. Quantities and
-amounts are Decimal, of as many digits as there are.
+A straggler that waited becomes a correction when it is decided, so corrections are ordered by `number`, not by usage.
+Quantities and amounts are Decimal with all their digits.
 """
 
 from __future__ import annotations

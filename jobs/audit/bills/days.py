@@ -1,4 +1,4 @@
-"""I6: usage by the account's days, and by dimensions, beside what billing must have made of usage."""
+"""I6: usage by the account's days and by dimensions, compared with what billing must have made of usage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decisions about separate rows: stragglers by the rules; what corrects a row inherits that row's decision."""
+"""Decisions about rows that stand alone: stragglers by the rules; a correcting row inherits its row's decision."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Rows of usage → what billing must have made of them: windows, separate rows (stragglers), and days.
+"""Rows of usage → what billing must have made of them: windows, rows that stand alone (stragglers), and days.
 
-It is billing's own `sums`, under the rules that held when each row was billed.
+It uses billing's own `sums`, under the rules that were in effect when each row was billed.
 """
 
 from __future__ import annotations

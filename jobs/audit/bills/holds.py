@@ -1,4 +1,4 @@
-"""How the waiting of a straggler ends, from usage alone: by a row that says so, by F at its deadline, or not yet."""
+"""How the wait of a straggler ends, from usage alone: by a decision row, by F at its deadline, or not yet."""
 
 from __future__ import annotations
 

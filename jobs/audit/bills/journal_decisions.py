@@ -1,4 +1,4 @@
-"""Decisions of people in the journal beside the rows of usage that record them: billing reads only those rows."""
+"""People's decisions in the journal, compared with the rows of usage that record them for billing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""I12: the month of each row of usage, which its `day` says, is the month that readers show for the account.
+"""I12: the month of a usage row, by its `day`, is the month that readers show for the account.
 
-joins names days by the versions of accounts in Delta, readers borders by `catalog.account_zones`: both by
-`metering.months`, and both must have the same history. Usage that was decided before a zone was known stays where it
-was put, which is no fault: every reader adds up its days.
+joins takes days from the versions of accounts in Delta, readers take borders from `catalog.account_zones`: both by
+`metering.months`, and both must have the same history. Usage that was decided before a zone was known keeps its day.
+That is no fault: every reader sums its days.
 """
 
 from __future__ import annotations

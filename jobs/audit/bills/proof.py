@@ -1,4 +1,4 @@
-"""What billing and sessionization hold beside what they must: executors make it anew, the driver compares by bucket."""
+"""What billing and sessionization store, compared with what they must: executors recompute it, bucket by bucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""I6: the windows, and stragglers, beside what billing must have made of usage."""
+"""I6: windows and stragglers, compared with what billing must have made of usage."""
 
 from __future__ import annotations
 

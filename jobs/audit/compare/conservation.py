@@ -1,4 +1,4 @@
-"""I2: what the journal covers of each topic, by its own transactions, beside the rows that it has."""
+"""I2: the offsets that the journal covers of each topic, by its transactions, compared with its rows."""
 
 from __future__ import annotations
 

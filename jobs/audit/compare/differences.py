@@ -1,4 +1,4 @@
-"""Usage as it is beside usage as it must be: which outcomes are lost, doubled or nobody's, and which say otherwise."""
+"""Usage compared with expected usage: outcomes that are lost, duplicated, unexpected or different."""
 
 from __future__ import annotations
 

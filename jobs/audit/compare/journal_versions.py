@@ -1,4 +1,4 @@
-"""Accounts and prices as the journal records them, beside the tables that joins made of it and prices with."""
+"""Accounts and prices in the journal, compared with the tables that joins derives from it and prices with."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Offsets that the journal has no row of: those that Kafka still holds are looked at once more.
+"""Offsets without a row in the journal: those that Kafka still has are looked up once more.
 
-Ingestion has proved each of them when it passed it. This asks whoever holds the records now, of all of them at once.
+Ingestion proved each of them when it passed it. This asks the broker that has the records now, for all of them at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many records of a partition there were to account for, and how many of their rows are missing."""
+"""How many records of a partition must be accounted for, and how many of their rows are missing."""
 
 from __future__ import annotations
 

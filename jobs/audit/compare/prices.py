@@ -1,4 +1,4 @@
-"""Whether what an audit has put is priced as the version says that it names: which one holds is not asked here."""
+"""Whether the audit's rows have the price of the version that they name. Which version applies is not checked here."""
 
 from __future__ import annotations
 

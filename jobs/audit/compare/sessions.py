@@ -1,4 +1,4 @@
-"""I5: the requests of each user, cut into sessions again, beside those that are stored."""
+"""I5: the requests of each user, cut into sessions again and compared with the stored sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The basis of an audit, from one version of usage: how far joins was, with which F, rules and prices."""
+"""The basis of an audit, from one version of usage: the position of joins, its F, rules and prices."""
 
 from __future__ import annotations
 

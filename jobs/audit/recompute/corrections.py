@@ -1,7 +1,7 @@
-"""Usage as it stands beside usage as it must be by what is known by now → the signed rows that make the one the other.
+"""Usage as stored, and usage as expected by what is known now → the signed rows that turn the first into the second.
 
-Only what has one of the known causes is corrected. Anything else is a fault: it is reported, and the rows of its key
-stay.
+Only differences with a known cause are corrected. Any other difference is a fault: it is reported, and the rows of its
+key stay as they are.
 """
 
 from __future__ import annotations

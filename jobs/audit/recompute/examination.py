@@ -1,4 +1,4 @@
-"""All rows of some keys, of the journal and of usage → how much was examined, what is wrong, and what is corrected."""
+"""All rows of some keys, of the journal and of usage → how much was examined, the faults, and the corrections."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Rows of the journal → the usage that they must have made, by the functions that the stream decides and prices with.
 
-An outcome is a pure function of the journal, F and the rules that held, whatever the stream's batches were, so all rows
+An outcome is a pure function of the journal, F and the effective rules, whatever the stream's batches were, so all rows
 of a key are decided at once.
 """
 

@@ -1,7 +1,7 @@
-"""Events of a type that had no contract when they came → what the first contract says of them that takes them.
+"""Events whose type had no contract when they came → the row that the first contract accepting them gives.
 
-Nobody was billed for them: the journal kept them as they were. When a contract of their type comes, the audit
-validates them by it. Which contract takes a row is a pure function of the journal, so no later one takes it again.
+Nobody was billed for them: the journal kept them as they were. When a contract of their type comes, the audit validates
+them by it. Which contract takes a row is a pure function of the journal, so no later one takes it again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What signed rows of usage change, in money: quantities are added up per unit price, and then multiplied once."""
+"""The change of signed usage rows in money: quantities are summed per unit price, then multiplied once."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Meters that count each content once → which outcomes count, of all keys; the others bill 0 of that meter.
+"""Meters that count each content once → which outcomes of all keys count; the others bill 0 of that meter.
 
-Of an account's outcomes with one content the first by (event time, identity) in each window counts. That is a function
-of the set of what outcomes bill, so no order of arrival changes it, and no audit in between. One whose first is taken
-back counts the next.
+Of an account's outcomes with one content, the first by (event time, identity) in each window counts. That is a function
+of the set of billed outcomes, so neither the order of arrival nor an audit in between changes it. If the first is
+reversed, the next one counts.
 """
 
 from __future__ import annotations

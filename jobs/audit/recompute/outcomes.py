@@ -1,4 +1,4 @@
-"""Every outcome recomputed beside usage: executors do it, each with some keys; the driver gets what differs."""
+"""All outcomes recomputed and compared with usage: executors take keys, the driver gets the differences."""
 
 from __future__ import annotations
 

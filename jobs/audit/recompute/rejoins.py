@@ -1,4 +1,7 @@
-"""An abandoned request and an orphaned completion of one key → one pair: they were received too far apart to meet."""
+"""An abandoned request and an orphaned completion of one key → one pair.
+
+They were received too far apart for the stream to match them.
+"""
 
 from __future__ import annotations
 

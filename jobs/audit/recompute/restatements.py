@@ -1,6 +1,6 @@
-"""Several reports of a request → the outcome of the best one: whatever the stream met first, or billed beside it.
+"""Several reports of a request → the outcome of the best one, whatever the stream met first or billed.
 
-What a key bills is a function of the set of its rows (`metering.ranking`), so audits between change nothing of it.
+What a key bills is a function of the set of its rows (`metering.ranking`), so audits in between do not change it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Reversals → what they take back: all that a request bills, or a part of what one meter bills of it.
+"""Reversals → what they take back: everything that a request bills, or part of what one meter bills of it.
 
-What is left of a key is a function of the set of its rows and reversals, so no order of them changes it, and no audit
-in between. Nothing undoes a reversal.
+What remains of a key is a function of the set of its rows and reversals, so neither their order nor an audit in between
+changes it. Nothing undoes a reversal.
 """
 
 from __future__ import annotations

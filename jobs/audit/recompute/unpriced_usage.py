@@ -1,4 +1,4 @@
-"""Usage that waits for a price that has come: from when on an audit must take what was received, to find all of it."""
+"""Usage that waits for a price that exists by now: the reception from which an audit must start to find it all."""
 
 from __future__ import annotations
 

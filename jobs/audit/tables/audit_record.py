@@ -1,4 +1,4 @@
-"""An audit and its row of `audits`, which is written as it goes: whoever kills it leaves what it had found by then."""
+"""An audit and its row of `audits`, updated as it runs: if it is killed, the findings so far remain."""
 
 from __future__ import annotations
 

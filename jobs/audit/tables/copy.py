@@ -1,4 +1,4 @@
-"""Rows of the database as frames, some at a time: null, line breaks and numbers as the database has them."""
+"""Rows of the database as frames, in pieces: nulls, line breaks and numbers exactly as in the database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the jobs have stored in Postgres, as one snapshot of the database says it: rows on the disk, by bucket."""
+"""What the jobs have stored in Postgres, from one snapshot of the database: rows on disk, by bucket."""
 
 from __future__ import annotations
 

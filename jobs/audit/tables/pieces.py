@@ -1,4 +1,4 @@
-"""A version of a table in pieces, each of which a task reads by itself: rows that never go through Java cost half."""
+"""A version of a table in pieces, each read by one task: rows that bypass Java cost half."""
 
 from __future__ import annotations
 

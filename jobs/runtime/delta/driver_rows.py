@@ -1,6 +1,7 @@
-"""What a table got is read on the driver: a few rows, which Spark needs longer to plan than to read, or a whole batch.
+"""New rows of a table, read on the driver: a few rows, or a whole batch.
 
-A batch comes whole where a job wants every row as it is: Spark would make rows of the columns, and columns of those.
+For a few rows Spark needs longer to plan than to read. A whole batch is read here if a job wants the rows unchanged:
+Spark would turn the columns into rows, and the rows into columns again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How far the table is that a job reads, and whether it is still the table that the job's position is of."""
+"""The end of the table that a job reads, and whether it is still the table of the job's position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How Kafka is reached: one address, protocol and credential, in the words of librdkafka and of Spark's Java client."""
+"""Connecting to Kafka: one address, protocol and credential, as settings of librdkafka and of Spark's Java client."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What a driver was about to read, written before it reads: the next start knows where this one failed.
+"""What a driver is about to read, written before it reads: the next start knows where this one failed.
 
-After a driver that did not end in order, what comes next is looked at first. A position from which nothing was
-committed is tried again with a part of the records, until the record that ends the driver stands alone. Only one that
-cannot be read or validated alone, again and again, is given up: people and machines kill drivers too, and what fails
-when a record is stored is the store's fault, or ours.
+After a driver that did not end cleanly, the next records are scanned first. A position from which nothing was committed
+is tried again with a part of the records, until the record that ends the driver stands alone. A record is given up only
+if it repeatedly cannot be read or validated alone: people and machines kill drivers too, and a failure to store a
+record is the store's fault, or ours.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A broker that has just started may deny a topic that it is about to know: it is believed only after a while."""
+"""A broker that has just started may deny a topic that exists, so a denial is believed only after a while."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A few new records of a topic are read by the driver: Spark needs more for planning a batch than for its records."""
+"""A few new records of a topic, read by the driver: for these Spark needs longer to plan than to read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that become dead letters whatever they say, in Postgres: asked for, or found, before the journal has them."""
+"""Records that become dead letters whatever their content, stored in Postgres before the journal has them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The records of a batch, read in constant memory.
 
-Every client library unpacks a batch whole, and the broker's limit is of the packed size; here a record that is too
-large is passed over without being kept.
+Every client library unpacks a batch whole, and the broker's limit is on the packed size; here a record that is too
+large is skipped without being held in memory.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A start after one that failed: a raw scan of the next records before Spark reads any of them.
+"""A start after a failed one: a raw scan of the next records before Spark reads any of them.
 
-What is too large, what an operator skips and what cannot be validated alone, again and again, becomes a dead letter;
-all other records take the usual way in batches so small that the next failure tells them apart, by another start only
-where it ends Java. A failure after a record was validated (a sink that does not commit) is not the record's, and ends
-the driver as often as it comes.
+A record that is too large, that an operator skips, or that repeatedly cannot be validated alone becomes a dead letter.
+All other records are processed as usual, in batches so small that the next failure tells them apart; that takes another
+start only where the failure ends Java. A failure after a record was validated (a sink that does not commit) is not the
+record's fault, and ends the driver each time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A raw scan of the next records of a topic: how large they are and what they hold, however they are packed."""
+"""A raw scan of the next records of a topic: their sizes and contents, however they are packed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that a raw scan has found: which of them are validated together, and as what Spark's source would give."""
+"""Records of a raw scan: which are validated together, and in the form that Spark's source would give."""
 
 from __future__ import annotations
 

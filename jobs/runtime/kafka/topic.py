@@ -1,4 +1,4 @@
-"""Plain Kafka: what a topic is and where it ends, and reading a topic to its end."""
+"""Plain Kafka: topics, their ends, and reading a topic to its end."""
 
 from __future__ import annotations
 

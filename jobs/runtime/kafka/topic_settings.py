@@ -1,4 +1,4 @@
-"""Which settings of a topic would make bills wrong, and which only put them at risk. Pure."""
+"""Which topic settings would make bills wrong, and which only put them at risk. Pure."""
 
 from __future__ import annotations
 

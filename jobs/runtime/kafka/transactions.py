@@ -1,4 +1,4 @@
-"""Records sent all or none, by one sender at a time: whoever begins under a name ends all that had it before."""
+"""Records sent all or none, by one sender at a time: a sender fences all earlier ones of its transactional id."""
 
 from __future__ import annotations
 

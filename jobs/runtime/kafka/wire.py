@@ -1,4 +1,4 @@
-"""One connection to one broker, for the one question that no client library answers: batches as they lie in the log.
+"""One connection to one broker, for what no client library offers: record batches as they lie in the log.
 
 Request and response formats: https://kafka.apache.org/protocol, in the versions that Kafka has had since 2.3.
 """

@@ -1,4 +1,4 @@
-"""Table `meters`: what every meter means that was ever declared. One name has one meaning for good."""
+"""Table `meters`: the meaning of every meter that was ever declared. A name keeps its meaning for ever."""
 
 from __future__ import annotations
 

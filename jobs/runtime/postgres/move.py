@@ -1,4 +1,4 @@
-"""The move of Weir's tables from `public` into a schema of their own: short, and only when nobody uses them."""
+"""The move of Weir's tables from `public` into their own schema: short, and only when nobody uses them."""
 
 from __future__ import annotations
 

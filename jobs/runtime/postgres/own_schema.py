@@ -1,8 +1,9 @@
-"""Weir's own schema: made for a new installation, and filled with the tables that earlier releases made in `public`.
+"""Weir's own schema: created for a new installation, and filled with the tables that earlier releases made in `public`.
 
-A move changes the system catalog only, so it is short, but it needs each table for itself. Sessions of drivers of the
-release before go on meanwhile: their names have no schema, so their roles are given one in which `weir` comes before
-`public`, and those that began before that are ended first. A driver takes up a lost session where it was.
+A move changes the system catalog only, so it is short, but it needs an exclusive lock on each table. Sessions of the
+previous release's drivers continue: they name tables without a schema, so their roles get a `search_path` in which
+`weir` comes before `public`, and sessions that began before that are ended first. A driver resumes a lost session where
+it was.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The role that only reads, `weir_dashboard`: made and granted at each migration, so that no new table is missed.
+"""The read-only role `weir_dashboard`: created and granted at each migration, so that no new table is missed.
 
-It reads what Weir's migrations made, and nothing else of whoever owns that: a database may have other applications.
+It can read what Weir's migrations made, and no other objects of their owner: a database may have other applications.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The `search_path` of roles whose sessions name tables without a schema: drivers of the release before, and people."""
+"""The `search_path` of roles that name tables without a schema: the previous release's drivers, and people."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What decided in a Postgres job, kept beside the tables too: the database may be lost, and is made again by it.
+"""A copy of a Postgres job's rules in the tables' store: if the database is lost, it is rebuilt by them.
 
-One object of the tables' store for each driver, `_decided/<job>/<epoch>.json`, written after what it says is committed.
-A driver writes all that is stored when it starts, so the object of the newest epoch is the whole; one that was followed
-writes under its own.
+Each driver writes one object, `_decided/<job>/<epoch>.json`, after its content is committed. A driver writes all stored
+rules when it starts, so the object of the newest epoch is complete; a superseded driver writes under its own epoch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The rules that made a Postgres job's rows: table `rules`, written in the transaction of what they decide."""
+"""The rules of a Postgres job's rows: table `rules`, written in the transaction of the rows that they decide."""
 
 from __future__ import annotations
 
