@@ -13,7 +13,7 @@ MILLISECOND = timedelta(milliseconds=1)
 
 
 class Acceptance(StrEnum):
-    """Whether an event's time is near enough to its reception to be believed."""
+    """Whether an event's time is close enough to its reception to be accepted."""
 
     ACCEPTED = "accepted"
     TOO_OLD = "too_old"
@@ -39,7 +39,7 @@ class AcceptWindow:
 
 
 def first_reception(marked_at: datetime, received_at: datetime, window: AcceptWindow) -> datetime | None:
-    """When a record of the past was received first, as the mark of a trusted source says; None: nobody believes that.
+    """When a record of the past was first received, by the mark of a trusted source; None if it is out of range.
 
     `window`: how far before and after `received_at` such a mark may be. No mark makes a record younger than it is.
     """
@@ -62,7 +62,7 @@ class ClockReading:
 
 
 def read_trusted_clock(occurred_at: datetime) -> ClockReading:
-    """Gateways keep time: an event occurred when its source says."""
+    """Gateways keep time: an event occurred when its source says it did."""
     return ClockReading(occurred_at)
 
 

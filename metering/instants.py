@@ -20,7 +20,7 @@ class Clock(Protocol):
 
 
 def rfc3339(instant: datetime) -> str:
-    """An instant in UTC with `Z`; fractions only where there are some. Raises ValueError without a zone."""
+    """An instant in UTC with `Z`; with fractions only if there are any. Raises ValueError without a zone."""
     if instant.tzinfo is None:
         raise ValueError(f"{instant.isoformat()} has no time zone")
     return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")

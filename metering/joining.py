@@ -295,10 +295,10 @@ def waiting(rows: Iterable[Row]) -> tuple[Winner, ...]:
 
 
 def give_up(winners: Winners, frontier_us: int | None) -> list[Decision]:
-    """What is decided by the frontier, as nothing that is received from now on changes it.
+    """What the frontier decides: nothing that is received from now on can change it.
 
-    A request that is over has the best report that came, or is abandoned; a completion without a request is orphaned.
-    `frontier_us` is None until there is one: then nobody gives up waiting.
+    A request whose timeout has passed has the best report that came, or is abandoned; a completion without a request is
+    orphaned. `frontier_us` is None until there is one: then nothing is given up.
     """
     if frontier_us is None:
         return []

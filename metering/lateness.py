@@ -9,7 +9,7 @@ from metering.windows import Window
 
 
 class Arrival(StrEnum):
-    """How a row stands to its window. On time and late rows are included; a straggler's fate is its meter's policy."""
+    """A row relative to its window. On-time and late rows are included; a straggler follows its meter's policy."""
 
     ON_TIME = "on_time"
     LATE = "late"

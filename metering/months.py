@@ -34,7 +34,7 @@ class ZoneChange:
 
 @dataclass(frozen=True)
 class MonthZone:
-    """From `start` on `zone` names the days, of which none is before `first_day` (None: any may be)."""
+    """From `start` on, `zone` defines the days; none is before `first_day` (None: no limit)."""
 
     start: datetime
     zone: str
@@ -51,11 +51,11 @@ class Month:
 
 
 def zone_changes(versions: Iterable[tuple[datetime, str]]) -> tuple[ZoneChange, ...]:
-    """The history of zones that an account's versions make: (the later of `effective_from` and commit, zone), by lsn.
+    """The history of zones from an account's versions: (the later of `effective_from` and commit, zone), by lsn.
 
-    The first zone holds from the beginning of time. Each other one holds from its own instant on, against whatever was
-    announced for later. A deletion is no version of a zone: an account that is made again goes on with its calendar.
-    In the database the trigger `catalog.keep_account_zone` is the copy of this rule (`test_account_zones`).
+    The first zone applies from the beginning of time. Each later one applies from its own instant, and overrides what
+    was announced for a later time. A deletion is no version of a zone: an account that is created again continues its
+    calendar. In the database the trigger `catalog.keep_account_zone` is the copy of this rule (`test_account_zones`).
     """
     changes: list[ZoneChange] = []
     for begins, timezone in versions:
@@ -106,7 +106,7 @@ def billing_month(changes: Sequence[ZoneChange], month: date) -> Month:
 
 @lru_cache(maxsize=4_096)
 def zone_of(name: str) -> ZoneInfo:
-    """The time zone of a name; UTC where nobody knows it."""
+    """The time zone of a name; UTC for an unknown name."""
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):

@@ -35,9 +35,10 @@ History = Mapping[str, Sequence[ParentStretch]]
 
 
 def parents_of_month(history: History, calendar: Calendar, month: date) -> dict[str, str]:
-    """The parents of the accounts' months that begin on `month`, a first of a month, of those that have one.
+    """The parents of the accounts' months that begin on `month`, a first of a month, for accounts that have one.
 
-    None stands above itself: where months of different zones make a circle, its first account by name has no parent.
+    No account is its own ancestor: where months of different zones make a cycle, its first account by name has no
+    parent.
     """
     months: dict[tuple[ZoneChange, ...], Month] = {}
     parents: dict[str, str] = {}

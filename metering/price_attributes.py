@@ -33,7 +33,7 @@ class PriceAttribute:
 
     @property
     def is_of_account(self) -> bool:
-        """Whether the account says it and not the event."""
+        """Whether the value comes from the account, not from the event."""
         return self.name.startswith(ACCOUNT)
 
     @property

@@ -88,19 +88,20 @@ class PricedModel:
         return not self.conditions and not self.model.endswith(ANY)
 
     def names(self, model: str) -> bool:
-        """Whether a model that an event reports is one of those that the price is for, if its conditions hold."""
+        """Whether the price applies to a model that an event reports, if its conditions are met."""
         if self.model == model:
             return BEGINS not in model
         return self.model.endswith(ANY) and model.startswith(self.model.removesuffix(ANY))
 
     def holds(self, attributes: Mapping[str, str | None]) -> bool:
-        """Whether its conditions hold for an event; what the event does not say meets none."""
+        """Whether an event meets its conditions; a missing value meets none."""
         return all(attributes.get(column) == value for column, value in self.conditions)
 
     @property
     def rank(self) -> tuple[bool, int, int, str]:
-        """Of several that are for an event the least is asked first: the model itself, then the longest prefix; within
-        one the most conditions.
+        """Of several prices for an event the lowest rank is tried first.
+
+        That is the model itself, then the longest prefix; within one, the most conditions.
         """
         return self.model.endswith(ANY), -len(self.model), -len(self.conditions), self.text
 
@@ -144,7 +145,7 @@ class PricedModels:
 
     @cached_property
     def aliases(self) -> Mapping[str, list[PricedModel]]:
-        """By name what it was ever an alias of."""
+        """By name: the models that it was ever an alias of."""
         found = defaultdict(list)
         for priced in sorted(self.every):
             if priced.aliased is not None:
@@ -173,9 +174,10 @@ class PricedModels:
     def candidates(
         self, model: str | None, attributes: Mapping[str, str | None], aliased: str | None = None
     ) -> list[str]:
-        """The texts of the prices that are for an event, as they are asked: the first that has a price prices it.
+        """The texts of the prices for an event, in the order in which they are tried: the first with a price applies.
 
-        Those of the model that it is an alias of at the time of the event come last; of that one no alias is asked.
+        The prices of the model that it is an alias of at the time of the event come last; an alias of that model is not
+        followed.
         """
         if aliased is not None:
             return list(dict.fromkeys([*self.candidates(model, attributes), *self.candidates(aliased, attributes)]))

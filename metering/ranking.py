@@ -46,9 +46,9 @@ def _merits(status: str | None, usage_source: str | None) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Received:
-    """A row of one key: when it was first received and when it occurred, and what it reports.
+    """A row of one key: when it was first received, when it occurred, and what it reports.
 
-    A request reports nothing. A completion without a status has completed; a count without a source is the provider's.
+    A request reports nothing. A completion without a status is completed; a count without a source is the provider's.
     """
 
     lsn: int
@@ -139,7 +139,7 @@ def _request(group: Sequence[Received]) -> Ranked:
 def _answered(report: Received, group: Sequence[Received]) -> Received | None:
     """The request that a report answers: the latest received before it, else the earliest after it.
 
-    One that is both sides answers itself where nobody asked; else it also says that a request began.
+    A report that is both sides answers itself if there is no request; otherwise it also stands for a request.
     """
     requests = [row for row in group if row.side is Side.REQUEST]
     if not requests:

@@ -30,5 +30,5 @@ STALE = "stale"
 
 
 def is_stale(phase: str, age_seconds: float) -> bool:
-    """Whether an application that said `phase` so long ago is not believed any more."""
+    """Whether a report of `phase` is too old to be believed."""
     return phase != Phase.STOPPED and age_seconds > STALE_AFTER_SECONDS

@@ -10,7 +10,7 @@ from metering.limits import MAX_TAG_BYTES, MAX_TAG_NAME_BYTES, MAX_TAGS
 
 
 def checked_tags(value: Any) -> dict[str, str]:
-    """The tags, which the database takes. Raises ValueError that says what they must be."""
+    """The tags in the form that the database stores. Raises ValueError with what they must be."""
     if not isinstance(value, Mapping):
         raise ValueError("must be an object of texts by name")
     if len(value) > MAX_TAGS:

@@ -117,13 +117,13 @@ class BillingConfig(JobConfig):
 
     @property
     def holds(self) -> Mapping[str, HoldConfig]:
-        """How stragglers wait, by declared meter whose policy is hold."""
+        """How stragglers wait, by declared meter with the policy hold."""
         held = [name for name, policy in self.policies.items() if policy is LatePolicy.HOLD]
         return {name: self.meters[name].hold or self.hold for name in held}
 
     @property
     def deciding(self) -> dict[str, Any]:
-        """With the late policy of every meter, the grace of those that have their own, and who waits how (`rules`)."""
+        """With the late policy of every meter, each meter's own grace, and the holds (`rules`)."""
         policies = {name: policy.value for name, policy in self.policies.items()}
         own = {name: meter.grace_seconds for name, meter in self.meters.items() if meter.grace_seconds is not None}
         holds = {name: hold.model_dump(mode="json", exclude_none=True) for name, hold in self.holds.items()}

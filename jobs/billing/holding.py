@@ -121,11 +121,10 @@ def let_small_go(cursor: psycopg.Cursor[Any]) -> None:
 
 
 def decide(cursor: psycopg.Cursor[Any], frontier: datetime | None, position: int) -> bool:
-    """Bring into `staged` what is decided now, with its decision, and what corrects that, without one.
+    """Move into `staged` what is decided now, with its decision, and its corrections, without one.
 
-    `frontier`: all received before it is folded with this; `position`: of the row of usage behind it. What `staged`
-    says of decisions is taken out of it. Returns whether anything was decided: then `keep_decided` follows, when
-    stragglers are recorded.
+    `frontier`: all received before it is folded with this; `position`: of the next row of usage. Decisions are removed
+    from `staged`. Returns whether anything was decided: then `keep_decided` follows, when stragglers are recorded.
     """
     causes = {"decided": UsageCause.DECIDED.value, "stream": UsageCause.STREAM.value}
     words = {**causes, "frontier": frontier, "position": position}

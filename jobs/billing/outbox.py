@@ -27,7 +27,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Step:
-    """The beginning of what is not sent: rows to tell, in order, and the number up to which they are all."""
+    """A prefix of what is not sent yet: rows to publish, in order, and the number that they reach."""
 
     rows: list[Row]
     up_to: int

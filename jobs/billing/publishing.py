@@ -63,7 +63,7 @@ def publishing(context: Context[BillingConfig]) -> Iterator[None]:
 
 
 class Publisher:
-    """Sends what the outbox holds, as the driver of this epoch."""
+    """Sends the content of the outbox, as the driver of this epoch."""
 
     def __init__(
         self,

@@ -45,7 +45,7 @@ _METERS = "SELECT meter FROM meters WHERE is_declared"
 
 
 class StragglerTotals:
-    """Rows and money of all stragglers, as of the last `read`, and how long those that wait do so at most."""
+    """Rows and money of all stragglers, as of the last `read`, and how long the waiting ones wait at most."""
 
     def __init__(self, step_rows: int = STEP_ROWS) -> None:
         self._step_rows = step_rows

@@ -91,12 +91,12 @@ def _placed(usage: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _with_arrivals(entries: pl.LazyFrame, effective: EffectiveRules) -> pl.LazyFrame:
-    """The quantities of a row by meter, with its arrival: `late`, or an entry of its own, as all that is not from the
-    stream.
+    """The quantities of a row by meter, with its arrival: `late`, or an entry of its own.
 
-    A dead letter that came back, or a record of the past, changes a window that had closed, as any straggler does; but
-    only what was one when it was first received is due to the meter's late policy (`is_due`). What ended by
-    `history_until` was billed elsewhere: there a record of the past arrives as it did then.
+    A straggler, and all that is not from the stream, is an entry of its own. A redriven dead letter, or a record of the
+    past, changes a window that had closed, like any straggler; but the meter's late policy applies (`is_due`) only if
+    it was a straggler when it was first received. What ended by `history_until` was billed elsewhere: there a record of
+    the past arrives as it did then.
     """
     received_at, first_received_at = pl.col("received_at"), pl.col("first_received_at")
     window_end = pl.col("window_start") + MINUTE
@@ -120,9 +120,9 @@ def _with_arrivals(entries: pl.LazyFrame, effective: EffectiveRules) -> pl.LazyF
 
 
 def _decided(summed: pl.DataFrame, rules: Rules) -> pl.DataFrame:
-    """Sums with the decision about stragglers, and how those are held that wait: `Hold.holds` but for amounts.
+    """Sums with the decision about stragglers, and how held ones wait: `Hold.holds` except for amounts.
 
-    What was not reported is no quantity that could wait: it is counted at once.
+    A quantity that was not reported cannot wait: it is counted at once.
     """
     is_straggler = pl.col("usage_lsn").is_not_null() & IS_FROM_STREAM
     rule = _of_meter(policy(rules), pl.String())

@@ -10,10 +10,10 @@ from metering.price_models import ALIAS_CURRENCY, ALIAS_METER
 
 
 def aliased(rows: pl.DataFrame, prices: Versions | VersionsInUse, seen_from: int | None) -> pl.DataFrame:
-    """Rows (row, plan, model, decided_lsn, event_us, …) → (row, aliased): those with an alias that holds.
+    """Rows (row, plan, model, decided_lsn, event_us, …) → (row, aliased): those with an alias in force.
 
-    An alias is a row among the prices, and holds as a price does: when it has ended none holds until another begins.
-    Where two began at once the first by name holds.
+    An alias is a row among the prices and applies like a price: once it has ended, none applies until another begins.
+    Of two that began at once, the first by name applies.
     """
     none = pl.DataFrame(schema={"row": rows.schema["row"], "aliased": pl.String()})
     every = [

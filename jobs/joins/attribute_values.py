@@ -15,9 +15,9 @@ _TOTAL = pl.Decimal(38, QUANTITY_DECIMALS)
 
 
 def value_of(attribute: PriceAttribute) -> pl.Expr:
-    """Outcomes (`resolve`) with the columns of their accounts (`text_of`) → what they say of it, as text.
+    """Outcomes (`resolve`) with the columns of their accounts (`text_of`) → their value of the attribute, as text.
 
-    Null where they say nothing (`PriceAttribute.band_of`).
+    Null where they have none (`PriceAttribute.band_of`).
     """
     if attribute.is_of_account:
         return pl.col(text_of(attribute.name))

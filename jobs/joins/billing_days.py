@@ -56,8 +56,8 @@ def _offset(zone: str, instant: datetime) -> timedelta:
 def zone_versions(accounts: pa.Table) -> pl.DataFrame:
     """All versions of accounts (streams.ACCOUNTS) → (account, lsn, holds_from, zone) of those that have a zone, by lsn.
 
-    A zone never holds from the past, whatever a version says: borders that somebody has seen stay. A deletion names
-    none, so the calendar goes on when the account is made again.
+    A zone never applies to the past, whatever a version says: borders that somebody has seen stay. A deletion has no
+    zone, so the calendar continues when the account is created again.
     """
     holds_from = pl.max_horizontal("effective_from", "committed_at")
     return (

@@ -34,7 +34,7 @@ NO_NEWS = (*CIRCUMSTANCES, "ends_at")
 
 
 class Catalog:
-    """The version tables; a change that a table holds already is not taken twice."""
+    """The version tables; a change that a table already has is not added twice."""
 
     def __init__(self, tables: str, epoch: int, driver: int, dimensions: Sequence[str] = ()) -> None:
         """`dimensions`: what a configuration names, of accounts among others."""
@@ -59,7 +59,7 @@ class Catalog:
             self._taken[table] = verified
 
     def state(self) -> dict[str, int]:
-        """Which version tables these are and how far they hold the journal, as transactions of what they priced."""
+        """The identity of the version tables and their position in the journal, as transactions of priced rows."""
         state: dict[str, int] = {}
         for table, writer in self._writers.items():
             state |= {f"{table}.table": table_hash(writer.table)}
@@ -117,7 +117,7 @@ class Catalog:
 
 
 def version(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | None:
-    """What an accepted change says (`parse_change`); None where only an older ingestion could have accepted it."""
+    """The version in an accepted change (`parse_change`); None where only an older ingestion could have accepted it."""
     try:
         return parse_change(topic, value, lsn)
     except InvalidChangeError as error:
@@ -126,13 +126,13 @@ def version(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | None:
 
 
 def without_repeats(table: Table, versions: pa.Table, changes: pa.Table) -> pa.Table:
-    """The changes that say something else than the version of their key before them, by lsn.
+    """The changes that differ from the previous version of their key, by lsn.
 
-    What was told twice, by whoever did not know that it had been, is no new version: it would only have a line of a
-    bill stand under two. So whoever said it first is the author of a version. A connector that was killed tells again
-    all that it is not sure of, in order: by where it stands in the database's log, and when it was committed there, it
-    is known from what came since. (Both, because in a database that was restored the log begins anew, and a clock may
-    go back. There the changes of one transaction, which have one time, are known from each other by their places.)
+    A change that is published again, by a connector that does not know that it was, is no new version: it would split a
+    line of a bill in two. So the first publisher is the author of a version. A killed connector publishes again, in
+    order, whatever it is not sure of. Such a change is recognised by its place in the database's log and its commit
+    time. (Both, because in a restored database the log begins anew, and a clock may go back. There the changes of one
+    transaction, which have one time, are told apart by their places.)
     """
     if changes.num_rows == 0:
         return changes

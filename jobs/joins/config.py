@@ -65,10 +65,10 @@ class JoinsConfig(JobConfig):
     )
 
     def settled(self, history: History, *, is_new: bool, has_details: bool = True) -> JoinsConfig:
-        """The configuration with what it leaves open: as the rules of usage so far have it, or as what `is_new` has.
+        """The configuration with its open settings filled: by the rules of usage so far, or by defaults if `is_new`.
 
-        That is whether the best report bills, which requests the default meter counts, and whether parts of tokens are
-        metered by default: in a new one where the journal `has_details`.
+        These are: whether the best report bills, which requests the default meter counts, and whether parts of tokens
+        are metered by default: in a new installation if the journal `has_details`.
         """
         rules = history[-1].rules if history else {}
         meters_details = (is_new and has_details) or {part.name for part in DETAILS} <= set(rules.get("meters") or {})

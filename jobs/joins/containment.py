@@ -23,9 +23,9 @@ LISTED = ("row", "meter", "quantity", "version_lsn", "unit_price")
 def billed_once(listed: pl.DataFrame, outcomes: pl.DataFrame, meters: Iterable[Declaration]) -> pl.DataFrame:
     """LISTED, each row and meter once, and the outcomes that have these rows' numbers → LISTED, by row and meter.
 
-    The units of a meter with a price leave the nearest meter above it that has one; where none has, the highest, so
-    that nobody says of them that they have no price. Several meters of one column take its units away once. What is
-    billed of a meter is never below 0.
+    The units of a meter with a price are subtracted from the nearest meter above it that has one, or, if none has, from
+    the highest, so that they are not reported as unpriced. Several meters of one column subtract its units once. The
+    billed quantity of a meter is never below 0.
     """
     if INCLUDED not in outcomes.columns or outcomes[INCLUDED].null_count() == len(outcomes):
         return listed.sort("row", "meter")

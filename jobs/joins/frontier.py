@@ -28,6 +28,6 @@ def batch_frontier(
 
 
 def last_frontier(rows: pl.DataFrame) -> datetime | None:
-    """What the last of `rows` (lsn, frontier) says; None without any."""
+    """The frontier of the last of `rows` (lsn, frontier); None without any."""
     last: datetime | None = rows.select(pl.col("frontier").sort_by("lsn").last()).item()
     return last

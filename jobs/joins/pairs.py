@@ -132,14 +132,14 @@ def paired(rows: pl.DataFrame, found: pl.DataFrame, *, is_of_report: bool = Fals
 
 
 def _of_request(values: pl.Series, request: pl.Series, preferred: pl.Series) -> pl.Expr:
-    """What an outcome with a request says: the preferred row where it does, else the request."""
+    """The value of an outcome with a request: the preferred row's if it has one, else the request's."""
     from_request = pl.lit(values.gather(request))
     from_preferred = pl.when(pl.lit(request.is_not_null())).then(pl.lit(values.gather(preferred)))
     return pl.coalesce(from_preferred, from_request).alias(values.name)
 
 
 def _named(values: pl.Series, completion: pl.Series, either: Sequence[pl.Series]) -> pl.Expr:
-    """What a configuration names: a quantity is what the completion reports, the rest what the first of both says."""
+    """Configured columns: a quantity is the completion's, any other the first that either side has."""
     column = column_of(values.name)
     if values.name in (text_of(column), condition_of(column)):
         return pl.coalesce(pl.lit(values.gather(side)) for side in either).alias(values.name)

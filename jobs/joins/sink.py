@@ -182,7 +182,7 @@ class UsageSink:
         return self._at.next_lsn
 
     def advance(self) -> None:
-        """The journal's heartbeats move the frontier; but nobody says what was deleted while nobody captured it."""
+        """The journal's heartbeats move the frontier, but they do not show deletions that capture has missed."""
         self._deletions.look_if_due(self._catalog.stored, self._known.frontier)
 
     def frontier(self) -> datetime | None:

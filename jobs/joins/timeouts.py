@@ -41,7 +41,7 @@ class Configured:
 
 
 class Timeouts:
-    """The timeouts that hold and those that held, as expressions over rows of the journal."""
+    """The present and past timeouts, as expressions over rows of the journal."""
 
     def __init__(self, history: History) -> None:
         """`history` of joins' deciding fields; at least one."""

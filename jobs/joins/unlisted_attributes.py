@@ -23,8 +23,8 @@ _SHOWN = 3
 def refuse_unlisted(prices: pa.Table, attributes: Iterable[PriceAttribute], now: datetime, late: timedelta) -> None:
     """Every version of the prices (streams.PRICES), and the `price_attributes` of joins.
 
-    Raises Refused where a price holds at `now`, or will, or ended less than `late` ago, and one of its conditions is
-    about any other column, or a band that there is not: usage of when it held may come so late.
+    Raises Refused where a price applies at `now`, or will, or ended less than `late` ago, and one of its conditions
+    names an unlisted column or band: usage from its time may still come.
     """
     listed = {attribute.name: attribute for attribute in attributes}
     depending = defaultdict(list)

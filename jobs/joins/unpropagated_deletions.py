@@ -71,7 +71,7 @@ class _Look:
 
 
 class UnpropagatedDeletions:
-    """Looks now and then; `rows` is how many there are. What nobody could ask stays as it was."""
+    """Checks periodically; `rows` is how many there are. If a check is impossible the last result stays."""
 
     def __init__(self, postgres_url: str, clock: Clock) -> None:
         self.rows = 0

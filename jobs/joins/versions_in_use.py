@@ -20,7 +20,7 @@ MAX_PARTS = 64
 
 
 class VersionsInUse:
-    """Every version of one kind, by key; as ready to price with as `Versions` for the keys that were asked for."""
+    """Every version of one kind, by key; prices like `Versions` for the keys that were asked for."""
 
     def __init__(
         self,

@@ -57,7 +57,7 @@ def _as_before(document: Document) -> Document:
 
 
 def _without(document: Document, is_dropped: Callable[[Path, str], bool]) -> Document:
-    """The document without the fields of these parts for which that holds."""
+    """The document without those fields of these parts for which the condition holds."""
 
     def rest(schema: Document, path: Path) -> Document:
         if not isinstance(schema.get("properties"), Mapping):

@@ -27,7 +27,7 @@ MAX_LEVELS = 8
 
 
 def array_of(given: Any, family: Family, fields: Iterable[Path]) -> Path:
-    """The path that a pointer says, of a contract with these fields. Raises ValueError."""
+    """The path of a pointer, in a contract with these fields. Raises ValueError."""
     if not isinstance(given, str) or re.search("[\x00\ud800-\udfff]|~(?![01])", given):
         raise ValueError(f"{UNNEST} is a JSON pointer, such as /data/calls; it is {given!r}")
     root, *names = (name.replace("~1", "/").replace("~0", "~") for name in given.split("/"))
