@@ -125,7 +125,7 @@ def _binary(media_type: str, headers: Mapping[str, str], body: bytes) -> Element
     for name, value in headers.items():
         if name.startswith(_CE):
             if (attribute := name.removeprefix(_CE)) in members:
-                raise Problem(HTTPStatus.BAD_REQUEST, f"The header {name} stands twice.")
+                raise Problem(HTTPStatus.BAD_REQUEST, f"The header {name} appears twice.")
             members[attribute] = _attribute(name, value)
     if media_type:
         members["datacontenttype"] = headers["content-type"]
@@ -134,6 +134,6 @@ def _binary(media_type: str, headers: Mapping[str, str], body: bytes) -> Element
         return single(text)
     if media_type in ("", "application/json") or media_type.endswith("+json"):
         if not is_document(body):
-            raise Problem(HTTPStatus.BAD_REQUEST, "The body is no JSON, though its Content-Type says so.")
+            raise Problem(HTTPStatus.BAD_REQUEST, "The body is not JSON, although its Content-Type says it is.")
         return single(text[:-1] + b', "data": ' + body + b"}")
     return single(text[:-1] + b', "data_base64": "' + base64.b64encode(body) + b'"}')

@@ -71,7 +71,7 @@ def authorized(request: Request, services: Services, scope: Scope) -> ApiKey:
     if key is None:
         raise Problem(
             HTTPStatus.UNAUTHORIZED,
-            "Send an API key that holds as `Authorization: Bearer weir_…`; `weir keys create` makes one.",
+            "Send a valid API key as `Authorization: Bearer weir_…`; `weir keys create` makes one.",
             {"WWW-Authenticate": 'Bearer realm="weir"'},
         )
     if scope not in key.scopes:
@@ -96,7 +96,7 @@ async def validated_events(
     except TimeoutError:
         raise unavailable("More events come in than can be validated: send the same request again later.") from None
     except IngestionNotStarted:
-        raise unavailable("Ingestion has not been started yet, so nobody knows which contracts hold.") from None
+        raise unavailable("Ingestion has not been started yet, so the contracts in force are not known.") from None
     _refuse_others(key, verdicts)
     return Validated(records, verdicts)
 

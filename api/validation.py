@@ -40,7 +40,7 @@ class _Rules:
 
 
 class IngestionNotStarted(Exception):
-    """Ingestion has never been started on this database, so nobody knows which contracts hold."""
+    """Ingestion has never been started on this database, so the contracts in force are not known."""
 
 
 class Validator:

@@ -12,7 +12,7 @@ import typer
 from metering.texts import encodable
 
 ByOption = Annotated[
-    str | None, typer.Option("--by", help="Whose name is kept with it; left out: your user on this machine.")
+    str | None, typer.Option("--by", help="The author, stored with the change; default: your user on this machine.")
 ]
 
 

@@ -28,9 +28,9 @@ delete = typer.Typer(
 
 AtOption = Annotated[
     datetime | None,
-    typer.Option("--at", parser=instant, metavar="INSTANT", help="Since when it is none (RFC 3339); left out: now."),
+    typer.Option("--at", parser=instant, metavar="INSTANT", help="When it ends (RFC 3339); default: now."),
 ]
-WaitOption = Annotated[bool, typer.Option(help="Return when joins goes by it, or as soon as it is deleted.")]
+WaitOption = Annotated[bool, typer.Option(help="Return when joins applies it, or as soon as it is deleted.")]
 
 
 @delete.callback()

@@ -26,7 +26,7 @@ def compare(
     *,
     timeout: Annotated[
         float,
-        typer.Option(min=0, help="Most seconds to wait after every request is decided."),
+        typer.Option(min=0, help="Seconds to wait at most after every request is decided."),
     ] = 600.0,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:

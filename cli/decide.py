@@ -70,11 +70,11 @@ class Asked:
 
 
 LsnsArgument = Annotated[
-    list[int] | None, typer.Argument(metavar="USAGE_LSN", help="Which, by `usage_lsn` of `weir stragglers`.")
+    list[int] | None, typer.Argument(metavar="USAGE_LSN", help="The `usage_lsn` in `weir stragglers`.")
 ]
-MeterOption = Annotated[list[str] | None, typer.Option("--meter", help="Only of this meter; may be repeated.")]
-AllOption = Annotated[bool, typer.Option("--all", help="All that wait, of --account and --meter where they are given.")]
-ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept with your name.")]
+MeterOption = Annotated[list[str] | None, typer.Option("--meter", help="Only this meter; may be repeated.")]
+AllOption = Annotated[bool, typer.Option("--all", help="All that wait; limited by --account and --meter.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why; stored with your name.")]
 
 
 def approve(
@@ -156,7 +156,7 @@ def to_decide(database: Database, selection: Asked, decision: Decision) -> tuple
         more = f"\n… and {len(problems) - MAX_SENTENCES} more." if len(problems) > MAX_SENTENCES else ""
         raise CannotRun("\n".join(["Nothing was decided.", *problems[:MAX_SENTENCES]]) + more)
     if over:
-        say(f"{len(over)} that wait had to be decided before now: `hold.expires` decides them.")
+        say(f"{len(over)} that wait are past their deadline: `hold.expires` decides them.")
     return found[False], found[True]
 
 
@@ -193,7 +193,7 @@ def decision_text(decision: Decision, reason: str, by: str | None) -> DecisionTe
     from catalog.decisions import DecisionText
 
     if not reason.strip():
-        raise CannotRun("--reason is empty: say why, for whoever asks what became of this usage.")
+        raise CannotRun("--reason is empty: say why, for anyone who asks about this usage later.")
     return DecisionText(decision, reason.strip(), (by or who()).strip())
 
 

@@ -75,7 +75,7 @@ def _stragglers(
     start: FromOption = None,
     end: ToOption = None,
     account: AccountOption = None,
-    decision: Annotated[Decision | None, typer.Option(help="Only those decided so.")] = None,
+    decision: Annotated[Decision | None, typer.Option(help="Only this decision.")] = None,
     limit: LimitOption = None,
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,

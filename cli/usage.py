@@ -172,8 +172,8 @@ def _usage(
         bool,
         typer.Option(
             "--roll-up",
-            help="Sum an account with all that had it as their parent when the month began, and theirs: of each "
-            "--account, or of each that had no parent. Each currency by itself.",
+            help="Sum each account with its descendants, by the parents when the month began: each --account, or each "
+            "account without a parent. Each currency separately.",
         ),
     ] = False,
     timezone: Annotated[

@@ -121,7 +121,7 @@ def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dic
     supposed = rules.joins if rules else joins_config(postgres_url)
     problems = file.undeclared_meters(set(supposed.meters)) + file.unknown_attributes(supposed.attributes)
     problems += [
-        f"accounts.{number}.effective_from: leave it out, in a replay an account was always what the file says"
+        f"accounts.{number}.effective_from: leave it out: in a replay the file's account applies to all times"
         for number, row in enumerate(file.accounts)
         if row.effective_from is not None
     ]

@@ -42,7 +42,7 @@ FAILED = frozenset((Fate.REJECTED, Fate.IMPOSSIBLE, Fate.REFUSED))
 
 def redrive(
     *,
-    reason: Annotated[list[str], typer.Option("--reason", help="Those of this reason; may be repeated.")],
+    reason: Annotated[list[str], typer.Option("--reason", help="Only dead letters with this reason; may be repeated.")],
     start: FromOption = None,
     end: ToOption = None,
     edit: Annotated[

@@ -62,8 +62,8 @@ def _stragglers(chosen: StragglerFilter) -> None:
         st.caption(f"Only the latest {MAX_ROWS:,} are shown; `weir stragglers` lists all.")
     if any(straggler.decision == Decision.HOLD for straggler in found.stragglers):
         st.caption(
-            "What waits is billed to nobody, and shown however long it does. `weir stragglers approve` bills it, "
-            "`weir stragglers reject` does not; its deadline decides where nobody does."
+            "Waiting usage is billed to nobody, and is shown however long it waits. `weir stragglers approve` bills "
+            "it, `weir stragglers reject` does not; without a decision its deadline decides."
         )
 
 

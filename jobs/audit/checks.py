@@ -62,7 +62,7 @@ def streamed(found: Outcomes, pinned: Pinned, differing: Sequence[str]) -> Itera
             found.wrong.filter(~is_otherwise),
             "each request and completion is in an outcome or waits",
         ),
-        ("I10", found.outcomes, found.wrong.filter(is_otherwise), "each outcome says what the journal makes of it"),
+        ("I10", found.outcomes, found.wrong.filter(is_otherwise), "each outcome is what the journal makes of it"),
     ):
         broken = part.unique(OUTCOME, keep="first", maintain_order=True)
         sentences = [sentence(row) for row in broken.head(1).iter_rows(named=True)] + [

@@ -40,21 +40,21 @@ class BillingConfig(JobConfig):
     hold: HoldConfig = Field(
         default_factory=HoldConfig,
         description="Which stragglers wait where the late policy is hold, and how long. A meter's own `hold` in "
-        "`meters` takes its place as a whole.",
+        "`meters` replaces it as a whole.",
     )
 
     history_until: AwareDatetime | None = Field(
         default=None,
         description="Windows that ended by this instant were billed elsewhere: events of the past (`weir backfill`) "
-        "reach them as they came then, without a correction, although they are closed. For the time in which a new "
-        "installation takes its history; left out afterwards, it is a correction again.",
+        "are added to them without a correction, although they are closed. Set it while a new installation loads its "
+        "history; without it, such events are corrections again.",
     )
 
     publish: tuple[Published, ...] = Field(
         default=tuple(Published),
         max_length=len(Published),
-        description="What billing tells Kafka, each on the topic of that name: corrections, windows, both (default) or "
-        "nothing. What is named again after it was not is sent again, all of it.",
+        description="What billing publishes to Kafka, each on the topic of that name: corrections, windows, both "
+        "(default) or nothing. A name that is added again is published again in full.",
     )
     publish_every_seconds: int = Field(
         default=5,

@@ -79,7 +79,7 @@ class Backfill(BaseModel):
         max_length=100,
         description="Patterns of the `source` of events of the past, as those of `clocks.device`: their header "
         "`weir-first-received` says when they were received first, and lateness and the accept window are measured "
-        "from that. Of any other source it counts for nothing.",
+        "from that. For any other source it is ignored.",
     )
     accept_past_seconds: int = Field(
         default=35 * DAY_SECONDS,
@@ -109,7 +109,7 @@ class SourceConvention(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    source: Name = Field(description="A pattern of `source`, as those of `clocks.device`; the first that fits holds.")
+    source: Name = Field(description="A pattern of `source`, as those of `clocks.device`; the first match applies.")
     type: Name | None = Field(default=None, description="The type of its events; left out: all types.")
     includes: dict[str, tuple[str, ...]] = Field(
         description="Which quantities are part of others, as x-weir-includes of a contract; `{}`: none is."
@@ -200,14 +200,14 @@ class IngestionConfig(JobConfig):
     conventions: tuple[SourceConvention, ...] = Field(
         default=(),
         max_length=100,
-        description="Which quantities are part of others in the events of some sources, where their contract says "
-        "something else of it.",
+        description="Which quantities are part of others in the events of some sources, where they differ from their "
+        "contract.",
     )
     shipped_conventions: bool | None = Field(
         default=None,
-        description="Whether the x-weir-includes of the contracts that Weir ships hold, so that cached tokens with a "
-        "price of their own are not billed as input tokens, too. Left out: they hold in a new installation; one that "
-        "an earlier release has begun goes on without, until they are turned on here.",
+        description="Whether the x-weir-includes of the contracts that Weir ships apply, so that cached tokens with a "
+        "price of their own are not billed as input tokens, too. Left out: they apply in a new installation; one that "
+        "an earlier release has begun continues without them, until they are turned on here.",
     )
     token_details: bool | None = Field(
         default=None,

@@ -43,7 +43,7 @@ class JobConfig(BaseModel):
         default=200_000,
         ge=1,
         le=1_000_000,
-        description="Most records in one micro-batch, all of which passes through the driver.",
+        description="Maximum records in one micro-batch; all of them pass through the driver.",
     )
     driver_memory_mib: int = Field(
         default=512,

@@ -37,7 +37,7 @@ class HoldConfig(BaseModel):
     )
     expires: Literal["drop", "correct"] = Field(
         default="drop",
-        description="What becomes of one that nobody decided about by then: drop (silence bills nobody) or correct.",
+        description="What happens to it without a decision by then: drop (nobody is billed) or correct.",
     )
     above_amount: Annotated[Decimal | None, BeforeValidator(_exactly), PlainSerializer(_text)] = Field(
         default=None,

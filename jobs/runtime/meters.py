@@ -90,8 +90,8 @@ class OncePerConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     column: PlainName = Field(
-        description="The text column of the events that says the content, such as content_hash; without one an outcome "
-        "counts."
+        description="The text column of the events that identifies the content, such as content_hash; an outcome "
+        "without one counts."
     )
     within: str = Field(
         json_schema_extra={"pattern": f"^{DURATION}$"},
@@ -138,8 +138,9 @@ class MeterConfig(BaseModel):
         default=None,
         min_length=1,
         max_length=MAX_CONDITIONS,
-        description="Which outcomes it looks at, by text and boolean columns of the events: each is the value given "
-        "here, or one of a list of values; null is none. `family: quantity` is events of that family. Left out: all.",
+        description="Which outcomes it counts, by text and boolean columns of the events: each equals the value given "
+        "here, or one of a list of values; null matches none. `family: quantity` selects events of that family. Left "
+        "out: all.",
     )
     once_per: OncePerConfig | None = Field(
         default=None,
@@ -160,13 +161,13 @@ class MeterConfig(BaseModel):
         "decision.",
     )
     hold: HoldConfig | None = Field(
-        default=None, description="Which stragglers of it wait, and how long; left out: as billing's hold says."
+        default=None, description="Which of its stragglers wait, and how long; left out: billing's hold."
     )
     grace_seconds: int | None = Field(
         default=None,
         ge=0,
         le=MAX_GRACE_SECONDS,
-        description="How long after its end a window takes this meter's usage without a correction; left out: as all, "
+        description="How long after its end a window takes this meter's usage without a correction; left out: "
         "billing's grace_seconds.",
     )
     max_per_event: Decimal | None = Field(

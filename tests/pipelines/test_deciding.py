@@ -150,7 +150,7 @@ def test_all_are_those_that_wait_and_are_not_past_their_deadline(
     assert found(database, ANY) == ([1, 2, 3], [])
     assert found(database, Asked(None, None, ("a",))) == ([1, 3], [])
     assert found(database, Asked(None, ("requests",), ("a",))) == ([1], [])
-    assert "1 that wait had to be decided before now: `hold.expires` decides them." in capsys.readouterr().err
+    assert "1 that wait are past their deadline: `hold.expires` decides them." in capsys.readouterr().err
 
 
 def test_of_a_row_of_usage_the_meters_that_wait_are_meant(database: str) -> None:

@@ -276,7 +276,7 @@ def test_a_price_is_told_with_its_record_and_when_it_was_committed(told: Told) -
     [
         ({"changed_by": "ann@finance", "changed_at": NOON}, "changed by ann@finance, 2026-03-01T12:00:00Z"),
         ({}, "changed by unknown (of a release that did not keep it)"),
-        ({"deleted": True}, "changed by unknown (a row that is deleted says it no more)"),
+        ({"deleted": True}, "changed by unknown (a deleted row no longer has it)"),
     ],
 )
 def test_a_price_is_told_with_who_changed_it_and_when(told: Told, version: dict[str, Any], said: str) -> None:

@@ -42,8 +42,8 @@ def wrong_decisions(
     found = usage.to_pyarrow_dataset().to_table(columns=[*_READ, "frontier"], filter=is_one)
     must, made = (_with_stragglers(pl.DataFrame(rows)) for rows in (decisions(changes, None), found))
     for left, other, verb in (
-        (must, made, "lacks, or says otherwise, what was decided"),
-        (made, must, "has what nobody decided, or another says of it,"),
+        (must, made, "lacks, or differs from, what was decided"),
+        (made, must, "has a decision that the journal lacks, or that differs from it,"),
     ):
         if differs := _lsns(left.join(other, on=_DECIDED, how="anti", nulls_equal=True)):
             yield f"usage {verb} at lsn {differs[0]} of the journal ({len(differs)} in all)"

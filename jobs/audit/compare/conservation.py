@@ -59,7 +59,7 @@ def conserved(ranges: Mapping[Partition, PartitionRange], rows: Mapping[Partitio
     wrong = [f"partition {place[1]} of {place[0]} lacks {count} rows" for place, count in missing.items() if count]
     sound = "received = absent + accepted + rejected + duplicate + conflict + removed, in each partition"
     if unknown := sorted({topic for topic, partition in rows if (topic, partition) not in ranges}):
-        sound = f"topic {unknown[0]} is not there to be asked, and what the journal holds of it not examined"
+        sound = f"topic {unknown[0]} no longer exists, so its rows in the journal were not examined"
     return first_sentence("I2", sum(count for place, count in rows.items() if place in ranges), wrong, sound)
 
 

@@ -37,14 +37,14 @@ def wrong_versions(journal: DeltaTable, stored: dict[Table, pa.Table], first: in
         names = [name for name in found.columns if name not in CIRCUMSTANCES]
         both = [rows.select(names) for rows in (must, found)]
         for left, other, verb in (
-            (both[0], both[1], "lacks, or says otherwise, what the journal tells"),
-            (both[1], both[0], "has what the journal does not tell"),
+            (both[0], both[1], "lacks, or differs from, what the journal records"),
+            (both[1], both[0], "has what the journal does not record"),
         ):
             differs = left.join(other, on=names, how="anti", nulls_equal=True)
             if len(differs):
                 yield f"{table} {verb} at lsn {differs['lsn'].sort()[0]} ({len(differs)} in all)"
         if len(others := _other_authors(must, found)):
-            yield f"{table} has another author than the journal tells at lsn {others.sort()[0]} ({len(others)} in all)"
+            yield f"{table} has another author than the journal has at lsn {others.sort()[0]} ({len(others)} in all)"
 
 
 def _withdrawn_as(must: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:

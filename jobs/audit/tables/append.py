@@ -44,7 +44,7 @@ def append(pinned: DeltaTable, corrections: pa.Table, logged_at: datetime) -> in
         if usage.transaction_version(AUDIT) != examined:
             raise AuditedMeanwhile("another audit has appended meanwhile")
         if usage.transaction_version(TRANSACTION) != joined:
-            raise AuditedMeanwhile("joins has told other rules meanwhile")
+            raise AuditedMeanwhile("joins has recorded other rules meanwhile")
         first_lsn = usage.transaction_version(LSN) or 1
         frontier = instant_of(usage.transaction_version(FRONTIER))
         rows = _numbered(corrections, first_lsn, logged_at, frontier)
