@@ -144,7 +144,7 @@ def test_a_contract_that_takes_less_of_one_field_is_found(pair: tuple[Contract, 
 @pytest.mark.parametrize("name", NARROWINGS)
 @settings(suppress_health_check=[HealthCheck.filter_too_much])
 @given(data=st.data())
-def test_each_way_to_take_less_is_said_once_with_its_path(name: str, data: st.DataObject) -> None:
+def test_each_narrowing_is_reported_once_with_its_path(name: str, data: st.DataObject) -> None:
     applies, change = NARROWINGS[name]
     field = data.draw(fields("p").filter(applies))
     old = Contract("t.v1", Family.REQUEST, (field,))

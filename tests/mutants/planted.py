@@ -137,7 +137,7 @@ MUTANTS = (
         OWNERSHIP,
         "WHERE job = %s FOR SHARE",
         "WHERE job = %s",
-        (f"{OF_OWNERSHIP}::test_the_epoch_does_not_change_below_a_transaction_that_has_asked_for_it",),
+        (f"{OF_OWNERSHIP}::test_the_epoch_does_not_change_under_a_transaction_that_has_checked_it",),
     ),
     Mutant(
         "old backend not ended",
@@ -339,7 +339,7 @@ MUTANTS = (
         "decision = 'hold' AND (usage_lsn, meter, account, request_id) IN (\n"
         "            SELECT usage_lsn, meter, account, request_id FROM",
         "decision = 'hold' AND (usage_lsn, meter) IN (\n            SELECT usage_lsn, meter FROM",
-        (f"{OF_DECIDING}::test_what_waits_and_was_decided_about_is_asked_of_billing_first",),
+        (f"{OF_DECIDING}::test_billing_is_read_first_for_waiting_stragglers_with_a_decision",),
     ),
     Mutant(
         "the audit does not count",

@@ -71,7 +71,7 @@ def run(spark: SparkSession, tables: str, database: str, **asked: Any) -> dict[s
     return {one.check: one for one in Audit(spark, tables, database, HandClock(NOW), **asked).run()}
 
 
-def test_a_dry_run_tells_and_changes_nothing(spark: SparkSession, unaudited: Unaudited, tables: str) -> None:
+def test_a_dry_run_reports_and_changes_nothing(spark: SparkSession, unaudited: Unaudited, tables: str) -> None:
     before = rows_of(tables)
     found = run(spark, tables, unaudited.database, appends=False)
     assert rows_of(tables) == before

@@ -89,7 +89,7 @@ PLANTED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("fault", PLANTED)
-def test_a_fault_in_what_a_contract_gave_is_told_and_not_put_right(tables: str, fault: str) -> None:
+def test_a_fault_in_rows_of_a_late_contract_is_reported_and_not_corrected(tables: str, fault: str) -> None:
     audit(tables, NOW)
     rows = DeltaTable(f"{tables}/{Table.USAGE}").to_pyarrow_table().to_pylist()
     chosen = next(

@@ -138,7 +138,7 @@ def test_it_is_validated_as_of_its_first_reception_by_the_configuration_of_inges
     assert str(found[2][1]).startswith("too_old: accept window /time")
 
 
-def test_a_dead_letter_of_the_past_is_sent_again_with_what_it_said_of_its_first_reception(tmp_path: Path) -> None:
+def test_a_dead_letter_of_the_past_is_redriven_with_its_mark_of_the_first_reception(tmp_path: Path) -> None:
     of_past = {"received_at": NOW, "reception_mark": rfc3339(T0)}
     commit(
         tmp_path,
@@ -171,7 +171,7 @@ def test_a_program_reads_each_and_prints_what_is_sent_or_leaves_it(tmp_path: Pat
     assert said(tmp_path, edit) == {1: ("would_be_accepted", None), **dict.fromkeys((2, 3), ("left_out", None))}
 
 
-def test_a_program_is_told_where_a_record_stands_why_it_was_rejected_and_its_bytes() -> None:
+def test_a_script_gets_the_place_of_a_record_its_reason_and_its_bytes() -> None:
     place = Rejected("events", 2, 17)
     letter = Letter(place, place, T0, T0, "not_utf8", "JSON: bad", b"k", b"\xff{")
     assert json.loads(line_of(letter)) == {

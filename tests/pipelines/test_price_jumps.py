@@ -167,7 +167,7 @@ def test_a_first_file_is_compared_with_itself(database: str) -> None:
     assert jumps(database, *rows, price("2.5", "n")) == [("n", "median", "0.0000025")]
 
 
-def test_a_price_that_is_confirmed_is_stored_by_name_and_not_asked_about_again(three: str) -> None:
+def test_a_confirmed_price_is_stored_with_the_name_and_needs_no_second_confirmation(three: str) -> None:
     store(three, catalog(price("2.5"), price(MICRO, "n")), "ann@finance", confirms=True)
     assert marks(three) == [("m", Decimal("2.5"), "ann@finance")]
     assert jumps(three, price("2.5"), price(MICRO, "n")) == []
@@ -178,7 +178,7 @@ def test_a_price_that_is_confirmed_is_stored_by_name_and_not_asked_about_again(t
     assert {by for _, _, by in marks(three)} == {"ann@finance"}, "far from the median, as somebody has confirmed"
 
 
-def test_what_a_file_says_again_is_not_asked_about(three: str) -> None:
+def test_an_unchanged_row_of_a_file_needs_no_confirmation(three: str) -> None:
     sql(three, "UPDATE catalog.prices SET unit_price = 2.5 WHERE model = 'c'")
     assert jumps(three, price("2.5", "c")) == []
     assert marks(three) == [("c", Decimal("2.5"), None)]

@@ -111,7 +111,7 @@ def test_an_invalid_event_is_named_by_its_line_with_contract_path_and_rule(tmp_p
         ),
     ],
 )
-def test_what_no_contract_says_is_told_with_the_rule_of_its_standard(
+def test_a_violation_outside_contracts_names_the_rule_of_its_standard(
     line: bytes, reason: str, contract: str, path: str | None, rule: str
 ) -> None:
     (row,) = validated(given=line + b"\n")
@@ -119,7 +119,7 @@ def test_what_no_contract_says_is_told_with_the_rule_of_its_standard(
     assert (row["contract"], row["path"], row["rule"]) == (contract, path, rule)
 
 
-def test_a_type_without_a_contract_is_valid_and_said_to_be_on_no_bill() -> None:
+def test_a_type_without_a_contract_is_valid_and_marked_as_on_no_bill() -> None:
     unknown = {**EVENT, "type": "gpu.v1", "data": 3}
     answer = weir("check", "-", given=lines(unknown, EVENT))
     assert answer.exit_code == 0
@@ -206,7 +206,7 @@ def test_a_document_that_is_no_contract_ends_the_command_with_2(command: list[st
     )
 
 
-def test_a_path_is_told_apart_from_its_rule_whatever_stands_in_it() -> None:
+def test_a_path_is_separated_from_its_rule_whatever_it_contains() -> None:
     contract = contract_of(GPU, shipped())
     violation = "ai.inference.completion.v1 /data/a: ~1b: type is boolean"
     assert violation_parts(violation, contract) == {

@@ -79,7 +79,7 @@ def test_the_first_convention_of_a_source_comes_before_the_contracts() -> None:
     assert validated(config, "anthropic/us", input_tokens=1, cached_tokens=90, output_tokens=2)[0] is None
 
 
-def test_a_convention_of_a_column_that_nobody_gives_is_refused_with_those_that_it_can_name() -> None:
+def test_a_convention_of_an_unknown_column_is_refused_with_the_columns_it_can_name() -> None:
     convention = {"source": "*", "includes": {"input_tokens": ["cachd_tokens"]}}
     with pytest.raises(ValidationError, match="names cachd_tokens, which no contract gives as a number; it can name"):
         IngestionConfig.model_validate({"conventions": [convention]})

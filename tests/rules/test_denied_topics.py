@@ -51,7 +51,7 @@ def test_each_topic_is_checked_by_itself() -> None:
     assert isinstance(denials.met("catalog.prices", denial(), BELIEVED_AFTER_SECONDS), NotYet)
 
 
-def test_a_missing_permission_is_told_from_a_missing_topic() -> None:
+def test_a_missing_permission_is_distinguished_from_a_missing_topic() -> None:
     denials, forbidden = Denials(), denial(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     denials.met("events", forbidden, 0.0)
     assert "DescribeConfigs" in str(denials.met("events", forbidden, BELIEVED_AFTER_SECONDS))

@@ -146,13 +146,13 @@ def test_history_of_a_source_that_is_not_listed_is_too_old_and_says_why() -> Non
         (5_400, timedelta(hours=2), "at most 5400 s before it was received; it is 7200.0 s"),
     ],
 )
-def test_an_event_that_is_too_old_is_told_in_days_how_old_and_what_sends_it(
+def test_an_event_that_is_too_old_is_reported_with_its_age_and_the_command_that_sends_it(
     past: int, ago: timedelta, said: str
 ) -> None:
     row = validated_one(OTHER, None, NOW - ago, IngestionConfig(accept_past_seconds=past))
     assert row["violation"] == f"accept window /time: {said}; `weir backfill` sends events of the past"
 
 
-def test_an_event_that_is_ahead_is_told_by_how_much() -> None:
+def test_a_future_event_is_reported_with_how_far_ahead_it_is() -> None:
     row = validated_one(OTHER, None, NOW + timedelta(hours=1))
     assert row["violation"] == "accept window /time: at most 60 s after it was received; it is 3600.0 s"

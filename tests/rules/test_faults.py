@@ -38,7 +38,7 @@ def test_a_seed_draws_the_same_faults_every_10_to_15_seconds(seed: int, count: i
 
 
 @given(st.integers())
-def test_a_round_hits_every_target_with_every_kind_as_often_as_is_said(seed: int) -> None:
+def test_a_round_hits_every_target_with_every_kind_as_often_as_planned(seed: int) -> None:
     assert Counter((fault.kind, fault.target) for fault in draw(seed, sum(ROUND.values()))) == ROUND
 
 
@@ -52,7 +52,7 @@ def test_every_kind_can_be_struck() -> None:
     assert KINDS.keys() == STRIKES.keys() == set(Kind)
 
 
-def test_it_is_said_of_every_alert_what_makes_it_right() -> None:
+def test_every_alert_is_classified_by_what_may_raise_it() -> None:
     said = [*BY_TRAFFIC, *BY_FAULTS, *NEVER]
     assert sorted(said) == sorted({alert.name for alert in ALERTS})
     assert MUST_BY_TRAFFIC <= BY_TRAFFIC

@@ -86,7 +86,7 @@ def test_another_seed_gives_other_traffic() -> None:
 
 @EXAMPLES
 @given(seeds, sizes)
-def test_every_record_asked_for_is_there_once_in_the_truth(seed: int, records: int) -> None:
+def test_every_requested_record_is_once_in_the_truth(seed: int, records: int) -> None:
     traffic = run(seed, records)
     truth = truth_of(traffic)
     assert len(traffic.records) == len(truth["records"]) == records

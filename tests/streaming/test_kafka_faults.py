@@ -337,7 +337,7 @@ def test_a_topic_that_the_broker_denies_is_waited_for_first(broker: str) -> None
     assert describe_read_topic(topic.admin, topic.name) == at_a_start()
 
 
-def test_a_skipped_record_is_a_dead_letter_with_who_asked_for_it_and_nothing_else_is(
+def test_only_a_skipped_record_is_a_dead_letter_with_the_name_of_the_operator(
     spark: SparkSession, broker: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     let_commands_reach(monkeypatch, broker, database, tmp_path)
@@ -407,7 +407,7 @@ def test_a_change_of_the_catalog_can_be_skipped_too(
             assert connection.execute(known).fetchall() == [(plans, end, True)]
 
 
-def test_who_skips_a_record_is_told_when_it_is_done_and_when_it_came_too_late(
+def test_a_skip_reports_when_it_is_done_and_when_it_came_too_late(
     spark: SparkSession, broker: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     let_commands_reach(monkeypatch, broker, database, tmp_path)
