@@ -107,10 +107,10 @@ async def append(services: Services, records: Sequence[Record]) -> dict[tuple[st
 
 
 def with_time(event: Element, now: datetime) -> bytes:
-    """An event without `time`, or with null, gets that of its receipt, and says so.
+    """An event without `time`, or with null, gets the time of its receipt, and is marked so.
 
-    Its digest leaves that out (`fingerprints`): the same event, sent again after an answer was lost, is a duplicate and
-    no conflict.
+    Its digest leaves that time out (`fingerprints`): the same event, sent again after an answer was lost, is a
+    duplicate and not a conflict.
     """
     members = event.parsed
     if not isinstance(members, dict) or any(members.get(name) is not None for name in ("time", TIME_SOURCE)):

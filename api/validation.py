@@ -83,7 +83,7 @@ class Validator:
         return await answer
 
     async def _work(self) -> None:
-        """Until nobody waits."""
+        """Runs until no request waits."""
         loop = asyncio.get_running_loop()
         try:
             while self._waiting:

@@ -61,7 +61,7 @@ NAMES = ("usage_lsn", "meter", "account", "request_id")
 
 @dataclass(frozen=True)
 class Waiting:
-    """A straggler by all its names: what it is decided by must be what somebody saw."""
+    """A straggler by all its names: a decision must be about exactly what somebody saw."""
 
     usage_lsn: int
     meter: str
@@ -80,9 +80,10 @@ class DecisionText:
 
 @contextmanager
 def deciding_alone(postgres_url: str, limit_seconds: float, tell: Callable[[str], None]) -> Iterator[None]:
-    """Keep others from deciding about stragglers at the same time: whoever decides must know what was decided.
+    """Lock out other decisions about stragglers: each decision must know the earlier ones.
 
-    Waits for one who does, and says so. Raises CannotRun when the time is over, or the database does not answer.
+    Waits for another process that decides, and says so. Raises CannotRun on timeout, or when the database does not
+    answer.
     """
     with (
         asking_database(postgres_url),
@@ -111,12 +112,12 @@ def _locked(database: psycopg.Connection[Any], limit_seconds: float) -> bool:
 
 
 def decide(postgres_url: str, stragglers: Sequence[Waiting], text: DecisionText) -> list[Waiting]:
-    """Store a decision of each, all in one transaction, which is captured from there.
+    """Store one decision each, all in one transaction, from which they are captured.
 
-    Nobody may have decided about them with effect, or be doing so (`deciding_alone`). What was decided otherwise, or
-    about something else at this lsn, is replaced; what was decided so is published again as it stands, which changes
-    nothing if it was told before. Returns those that nobody had decided so before. Raises CannotRun for a reason or a
-    name that no record can have, and when the database refuses.
+    Nobody may have decided about them with effect, or be doing so (`deciding_alone`). A different decision, or one
+    about something else at this lsn, is replaced; an equal one is published again unchanged, which has no effect if it
+    was published before. Returns the stragglers without an equal decision before. Raises CannotRun for a reason or a
+    name that no record can hold, and when the database refuses.
     """
     _refuse_unfit(text)
     parameters = {

@@ -18,10 +18,10 @@ _TOLD = "SELECT DISTINCT key FROM catalog_outbox WHERE topic = %s"
 
 
 def forget_earlier_keys(bootstrap: str, postgres_url: str) -> int:
-    """Send a tombstone for each such key, once the snapshot has told its row anew; how many.
+    """Send a tombstone for each such key, once the snapshot has published its row; returns how many.
 
-    Nothing happens before that. Twice is as once: a tombstone says nothing to joins. Raises CannotRun when the broker
-    refuses one, and `psycopg.Error` when the database does.
+    Nothing happens before that. Repeating it changes nothing: joins ignores tombstones. Raises CannotRun when the
+    broker refuses one, and `psycopg.Error` when the database does.
     """
     with psycopg.connect(postgres_url, connect_timeout=10) as database:
         keys = [key for (key,) in database.execute(_TOLD, [CatalogTopic.PRICES])]

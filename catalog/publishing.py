@@ -24,7 +24,7 @@ def publish(bootstrap: str, changes: Sequence[Change]) -> Offsets:
 
 
 def forget(bootstrap: str, topic: CatalogTopic, keys: Sequence[str]) -> None:
-    """Send a tombstone for each key: compaction removes what was told under it. Raises CannotRun, as `publish`."""
+    """Send a tombstone for each key: compaction removes the earlier records. Raises CannotRun, as `publish`."""
     _send(bootstrap, [(topic, key, None) for key in keys])
 
 

@@ -47,7 +47,7 @@ NONE_ISOLATED: Mapping[str, Isolated] = {}
 def change_verdict(topic: str, key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:
     """The reason to reject a change and what it violates; None, None when it is accepted.
 
-    One that the parser fails on is `unreadable`: an error of ours ends no driver.
+    A change that the parser fails on is `unreadable`: our error ends no driver.
     """
     try:
         problem = change_problem(topic, key, value)
@@ -62,7 +62,7 @@ def change_verdict(topic: str, key: bytes | None, value: bytes | None) -> tuple[
 
 
 class CatalogReader:
-    """Reads catalog changes as journal rows. A change that nobody could apply is rejected, like an event."""
+    """Reads catalog changes as journal rows. A change that cannot be applied is rejected, like an event."""
 
     def __init__(self, kafka: KafkaSettings, admin: AdminClient, ledgers: Sequence[OffsetLedger]) -> None:
         self._ledgers = {ledger.topic.name: ledger for ledger in ledgers}
@@ -88,7 +88,7 @@ class CatalogReader:
         return changes, positions
 
     def has_news(self) -> bool:
-        """Whether there are changes that were not read; what is asked is what the brokers have sent already."""
+        """Whether there are unread changes; the brokers have already sent what this checks."""
         return any(reader.has_news() for reader in self._readers)
 
     def rows(self, changes: Sequence[Message], isolated: Mapping[str, Isolated] = NONE_ISOLATED) -> pl.DataFrame:

@@ -105,7 +105,7 @@ class Reversal(BaseModel):
 
 
 class SourceConvention(BaseModel):
-    """What some sources report, whatever the contract says that they share with others."""
+    """A convention for some sources, which overrides their contract."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -311,11 +311,11 @@ class IngestionConfig(JobConfig):
         )
 
     def settled(self, history: History, *, is_new: bool) -> IngestionConfig:
-        """The configuration with what it leaves open: as the journal's rules so far have it, or as what `is_new` has.
+        """The configuration with its open settings filled: by the journal's rules so far, or by defaults if `is_new`.
 
-        That is whether the conventions of shipped contracts hold, whether those read parts of tokens, whether there are
-        reversals, which requests the default meter counts, and whether parts of tokens are metered by default. Raises
-        Refused where no contract has what a meter sums.
+        These are: whether the conventions of shipped contracts apply, whether those contracts read parts of tokens,
+        whether there are reversals, which requests the default meter counts, and whether parts of tokens are metered by
+        default. Raises Refused where no contract has the column that a meter sums.
         """
         rules = history[-1].rules if history else {}
         counts_some = is_new or Meter.REQUESTS in rules.get("where", {})
@@ -348,7 +348,7 @@ class IngestionConfig(JobConfig):
 
     @property
     def deciding(self) -> dict[str, Any]:
-        """With the contracts that hold, whoever brought them, the digest's version, and what meters ask of events."""
+        """With the contracts in effect, shipped or not, the digest's version, and the conditions of meters."""
         limits = {name: f"{m.max_per_event:f}" for name, m in self.meters.items() if m.max_per_event is not None}
         summed = sorted({meter.sums for meter in self.declared if meter.sums is not None})
         rules: dict[str, Any] = {"contracts": dict(self.documents), "digest": DIGEST}

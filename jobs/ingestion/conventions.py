@@ -27,7 +27,7 @@ _SUM = pl.Decimal(38, 6)
 
 @dataclass(frozen=True)
 class Convention:
-    """What events of some sources report, whatever the contract of their type says."""
+    """What events of some sources report, overriding the contract of their type."""
 
     source: str
     """A pattern (`listed`)."""
@@ -78,9 +78,9 @@ def _names(includes: Includes) -> list[str]:
 
 
 def rules_of(contract: Contract, number: pl.Series, found: Sequence[Includes]) -> Iterator[Rule]:
-    """An event whose parts are together more than the whole breaks one; a whole that is not reported has no limit.
+    """The rule that parts together are no more than their whole; an unreported whole sets no limit.
 
-    A part below 0 is none, as it is for meters: it makes no room for others.
+    A part below 0 counts as absent, as it does for meters: it makes no room for others.
     """
     for place, whole, parts in _known(contract, found):
         total = reduce(lambda left, other: left + other, (pl.max_horizontal(_reported(part), 0) for part in parts))
@@ -97,7 +97,7 @@ def rules_of(contract: Contract, number: pl.Series, found: Sequence[Includes]) -
 
 
 def column_of(contract: Contract, number: pl.Series, found: Sequence[Includes]) -> pl.Expr:
-    """The journal's column: what the event's convention says, where it reports any part of another quantity."""
+    """The journal's column: the event's convention, where it reports any part of another quantity."""
     text = pl.lit(None, pl.String)
     for place in range(len(found)):
         parts = [part for known, _, of_whole in _known(contract, found) if known == place for part in of_whole]

@@ -88,7 +88,7 @@ def violation_parts(violation: str, contract: Contract | None) -> dict[str, str 
 
 
 def _places(contract: Contract) -> list[str]:
-    """Pointers of all that a contract says something of, the longest first."""
+    """Pointers of all that a contract describes, the longest first."""
     found = {"/data", "/data_base64", *([pointer(contract.unnest)] if contract.unnest else ())}
     for field in contract.fields:
         found |= {pointer(field.path[:length]) for length in range(1, len(field.path) + 1)}

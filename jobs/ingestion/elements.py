@@ -58,7 +58,7 @@ def with_room(records: pl.DataFrame, first_lsn: int) -> pl.DataFrame:
 
 
 def rejected_whole(records: pl.DataFrame, fields: Iterable[str]) -> pl.DataFrame:
-    """Records in which a rejected one has no column of its first element (`fields`), and is none."""
+    """Records where a rejected one has no columns of its first element (`fields`), and is not an element."""
     if not has_elements(records.schema):
         return records
     is_blank = pl.col("reason").is_not_null() & (pl.col(COLUMN) > 0).fill_null(value=False)

@@ -19,13 +19,13 @@ BACKFILL = "; `weir backfill` sends events of the past"
 
 
 def validated_by_reception(records: pl.DataFrame, config: IngestionConfig) -> pl.DataFrame:
-    """Records of `EventValidator.schema` with `received_at`, validated to the end: the journal's columns of one record.
+    """Records of `EventValidator.schema` with `received_at`, fully validated: the journal's columns of one record.
 
-    By `first_received_at` where a record has one, or gets it by its mark (`receptions`): its device sent it then, and
-    its way since is no lateness of its own.
-    A record that a producer stamped is `unstamped`, whatever else it is, unless it is isolated: then nothing that it
-    says was validated, and the reason stays. Adds `event_time` and `clock_offset_ms`
-    (rounded down); `reason` may become too_old or future, and a rejected row has no `content_digest`.
+    `first_received_at` replaces `received_at` where a record has one, or gets it by its mark (`receptions`): its device
+    sent it then, and its later way is not lateness of its own. A record that a producer stamped is `unstamped`,
+    whatever else is wrong with it, unless it is isolated: then it was not validated, and the reason stays. Adds
+    `event_time` and `clock_offset_ms` (rounded down); `reason` may become too_old or future, and a rejected row has no
+    `content_digest`.
     """
     records = with_receptions(records, config.backfill, config.accept_future_seconds)
     received_us = pl.coalesce("first_received_at", "received_at").dt.epoch("us")
@@ -72,7 +72,7 @@ def validated_by_reception(records: pl.DataFrame, config: IngestionConfig) -> pl
 
 
 def _beyond(allowed: str, distance_us: pl.Expr) -> pl.Expr:
-    """What is said of an event whose time is further from its reception than that: how far it is."""
+    """The text for an event whose time is further from its reception than allowed: how far it is."""
     seconds = distance_us / 1_000_000
     in_days = (seconds / DAY_SECONDS).round(1).cast(pl.String) + " days"
     in_seconds = seconds.round(1).cast(pl.String) + " s"

@@ -58,11 +58,11 @@ class IdentityIndex:
         return sum(segment.identities for segment in self._all())
 
     def _all(self) -> list[Segment]:
-        """A copy at once, because who reports is another thread than whoever adds a segment."""
+        """A copy, because reporting runs in another thread than adding segments."""
         return list(self._segments.values())
 
     def restore(self, next_lsn: int, frontier: datetime | None) -> None:
-        """Derive the index from a journal that ends before `next_lsn`; what has no room is read when asked for."""
+        """Derive the index from a journal that ends before `next_lsn`; rows without room are read when needed."""
         for span in self._journal.spans():
             for number in range(span.first_lsn // self._segment_lsns, span.last_lsn // self._segment_lsns + 1):
                 self._segment(number).widen(span.latest_us, span.days)
@@ -82,11 +82,10 @@ class IdentityIndex:
     def find_repeats(self, batch: pl.DataFrame, came_back: pl.DataFrame = NONE_CAME_BACK) -> pl.DataFrame:
         """The rows of `batch` (CANDIDATE, in lsn order) that repeat an accepted record, with `first_lsn` and `same`.
 
-        `came_back`: those of the dead letters that the batch replays which were accepted before (CAME_BACK).
+        `came_back`: the accepted rows of dead letters that the batch replays (CAME_BACK).
 
-        Columns: lsn, first_lsn (the lowest that it repeats), same (whether the content is the same; of a dead letter
-        that came back it is, whatever was made of it). All other rows are to be accepted. What the index knows does
-        not change.
+        Columns: lsn, first_lsn (the lowest that it repeats), same (whether the content is the same; always for an
+        accepted dead letter, however it was edited). All other rows are to be accepted. The index does not change.
         """
         rest, accepted, found = batch, self._accepted_like(batch), []
         replays = not batch["replays_lsn"].is_null().all()
@@ -191,7 +190,7 @@ class IdentityIndex:
         }
 
     def counts(self) -> Counts:
-        """What was done since this was asked last: segments read for look-ups, segments whose filters were dropped."""
+        """Counts since the last call: segments read for look-ups, segments whose filters were dropped."""
         counts: Counts = {
             (metrics.IDENTITY_READS,): self._reads,
             (metrics.IDENTITY_FILTERS_DROPPED,): self._dropped,

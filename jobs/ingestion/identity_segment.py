@@ -39,7 +39,7 @@ class Span:
 
 
 class Asking:
-    """A batch (CANDIDATE) as columns that are asked of one segment after the other."""
+    """A batch (CANDIDATE) as columns that are looked up in one segment after the other."""
 
     def __init__(self, batch: pl.DataFrame) -> None:
         self.high = batch["high"].to_numpy()
@@ -87,7 +87,7 @@ class Segment:
         self._days = NO_DAYS
 
     def widen(self, latest_us: int, days: tuple[int, int]) -> None:
-        """Take in more rows, of which this is known."""
+        """Add more rows, described by this span."""
         self.latest_us = max(self.latest_us, latest_us)
         self._days = (min(self._days[0], days[0]), max(self._days[1], days[1]))
 
@@ -112,7 +112,7 @@ class Segment:
         return self.rows[0]
 
     def make_filter(self) -> None:
-        """One filter of all rows: every event is asked of what was received within the exact horizon."""
+        """One filter of all rows: every event is looked up among those of the exact horizon."""
         rows = self.frame()
         self._take({ALL_DAYS: IdentityFilter(rows["high"], rows["low"])})
 

@@ -37,7 +37,7 @@ def limited(contracts: Mapping[str, Contract], meters: Mapping[str, MeterConfig]
 
 
 def limited_to(contracts: Mapping[str, Contract], limits: Mapping[str, Decimal | None]) -> dict[str, Contract]:
-    """The contracts whose fields of these columns are from 0 to the limit; None: to what the contract says itself."""
+    """The contracts with these columns' fields limited to 0 up to the limit; None: the contract's own limits."""
     return {
         name: replace(contract, fields=tuple(_limited(field, limits) for field in contract.fields))
         for name, contract in contracts.items()
@@ -72,9 +72,9 @@ def _reported(contracts: Mapping[str, Contract]) -> dict[str, Kind]:
 
 
 def refuse_unknown_conditions(meters: Iterable[Declaration], contracts: Mapping[str, Contract]) -> None:
-    """Raises ValueError where a meter's `where` names a column that no contract of an outcome gives as text or boolean.
+    """Raises ValueError where a meter's `where` names a column that no contract of an outcome has as text or boolean.
 
-    Or a value that the column can never have: such a meter would count nothing, and nobody would hear of it.
+    Or a value that the column can never have: such a meter would silently count nothing.
     """
     for meter in meters:
         fields = _conditional(contracts, _looked_at(meter)) | _families(contracts)
@@ -98,9 +98,9 @@ def refuse_unknown_conditions(meters: Iterable[Declaration], contracts: Mapping[
 
 
 def refuse_unknown_contents(meters: Iterable[Declaration], contracts: Mapping[str, Contract]) -> None:
-    """Raises ValueError where a meter's `once_per` names a column that no contract of an outcome gives as text.
+    """Raises ValueError where a meter's `once_per` names a column that no contract of an outcome has as text.
 
-    Every outcome of such a meter would count, and nobody would hear of it.
+    Every outcome of such a meter would silently count.
     """
     for meter in meters:
         if meter.once_per is None:

@@ -17,11 +17,9 @@ QUARANTINED = {"topic", "partition", "offset", "stamped_at", "is_broker_stamp", 
 
 
 def quarantine(records: pl.DataFrame, isolated: Isolated, largest_bytes: int) -> pl.DataFrame:
-    """Records of `EventValidator.schema` with the reason of those that are isolated, and of those above
-    `largest_bytes`.
+    """Records of `EventValidator.schema` with the reason for isolated ones and those above `largest_bytes`.
 
-    A record that is too large keeps neither value nor columns, and of its key only a short one, as when nobody could
-    read it.
+    A record that is too large keeps neither value nor columns, and only a short key, like an unreadable record.
     """
     rows = records
     if isolated:
@@ -45,10 +43,10 @@ def quarantine(records: pl.DataFrame, isolated: Isolated, largest_bytes: int) ->
 def verdicts(
     received: pl.DataFrame, validated: pl.DataFrame, known: Isolated
 ) -> Iterator[tuple[dict[Place, int], Isolation, str]]:
-    """Which records are too large, and which Weir failed on: sizes by place, the reason, and the detail.
+    """Records that are too large, or that Weir failed on: sizes by place, the reason, and the detail.
 
-    `received` has the records as they came (partition, offset, key, value), `validated` what became of them in the same
-    order (reason, violation): of one that is too large no value. Without those that are `known`.
+    `received` has the records as they came (partition, offset, key, value), `validated` their result in the same order
+    (reason, violation): without the value where it is too large. Without those that are `known`.
     """
     rows = received.select("partition", "offset", sizes().alias("bytes"), validated["reason"], validated["violation"])
     for reason in (Isolation.TOO_LARGE, Isolation.UNREADABLE):
@@ -66,7 +64,7 @@ def quarantined_places(records: pl.DataFrame) -> list[Place]:
 
 
 def skipped_in(journal: DeltaTable, topic: Topic, places: Collection[Place]) -> list[Place]:
-    """Those of places in a topic that the journal has as skipped. Its files tell which offsets they hold."""
+    """The places in a topic that the journal has as skipped. Its files' statistics show which offsets they hold."""
     partitions, offsets = {place[0] for place in places}, {place[1] for place in places}
     rows = pl.scan_pyarrow_dataset(journal.to_pyarrow_dataset()).filter(
         pl.col("partition").is_in(list(partitions)),

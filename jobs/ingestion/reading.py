@@ -222,7 +222,7 @@ class Reader:
         return (looks & ~found).fill_null(value=False)
 
     def _alike(self, kept: pl.Series, texts: pl.Series) -> list[pl.Series]:
-        """Numbers of records, in parts of which each probably writes the attributes that may be numbers in one way."""
+        """Numbers of records, in groups that probably write the numeric attributes in the same way."""
         if not self._writes_differ:
             return [kept] if len(kept) else []
         flags = pl.DataFrame({"number": kept, "text": texts.gather(kept)}).with_columns(
@@ -231,10 +231,10 @@ class Reader:
         return [part["number"] for part in flags.partition_by(SEQUENCE[0], EPOCH[0])]
 
     def _read_all(self, values: list[bytes]) -> tuple[list[tuple[pl.Series, pl.DataFrame]], pl.Series]:
-        """What blocks give, with the numbers of their records, and the numbers of those that no block took.
+        """The frames of blocks, with the numbers of their records, and the numbers of records that no block accepted.
 
-        A block that is refused is read in parts. Of those the reader mostly says at which record it stopped: that one
-        is left out, until too many are.
+        A block that is refused is read in parts. The reader usually reports at which record it stopped: that record is
+        left out, until there are too many.
         """
         frames: list[tuple[pl.Series, pl.DataFrame]] = []
         refused: list[int] = []
@@ -262,7 +262,7 @@ class Reader:
     def _read_block(self, values: list[bytes]) -> pl.DataFrame | int | None:
         """One row per record, with `is_doubtful`: whether it must be read by itself.
 
-        Or the number of a record that is probably bad; or None where nobody knows which.
+        Or the number of a record that is probably bad; or None if it is unknown which.
         """
         block = b"\n".join(values)
         for schema in self._schemas:
@@ -291,7 +291,7 @@ class Reader:
         return None
 
     def _flat(self, read: pl.DataFrame) -> pl.DataFrame | None:
-        """The columns of `schema`; None where a number is none."""
+        """The columns of `schema`; None where a number is invalid."""
         columns = [_at(path).alias(pointer(path)) for path in self._paths.fields]
         for path in (SEQUENCE, EPOCH):
             is_text = read.schema[path[0]] == pl.String
@@ -307,7 +307,7 @@ class Reader:
 
     @cached_property
     def _are_numbers(self) -> pl.Expr:
-        """Whether each double is finite, and each decimal no larger than its column holds, which nobody has checked."""
+        """Whether each double is finite, and each decimal fits its column, which nothing else checks."""
         kinds = self._paths.fields.items()
         doubles = [pl.col(pointer(path)).is_finite() for path, kind in kinds if kind is Kind.DOUBLE]
         decimals = [pl.col(pointer(path)).abs() < 10**11 for path, kind in kinds if kind is Kind.DECIMAL]

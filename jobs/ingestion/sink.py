@@ -169,7 +169,7 @@ class JournalSink:
         return Progress(len(records_of_batch), {**counts, **bookkept, **self._index.counts()}, late)
 
     def _settle(self, seen: Look) -> None:
-        """Only now that the journal says so, and again after a crash in between."""
+        """Runs only after the journal's commit, and again after a crash in between."""
         if seen.restamps:
             with self._ownership.transaction() as cursor:
                 settle(cursor, self._events.topic.topic_id, seen.restamps, self._events.positions())
@@ -188,7 +188,7 @@ class JournalSink:
                 self._catalog.add(topic.name, added)
 
     def _with_replays(self, records: pl.DataFrame, first_lsn: int) -> pl.DataFrame:
-        """Received records with their lsn and what they are by themselves, and by the dead letter that they replay."""
+        """Received records with their lsn and result, by themselves and by the dead letter that they replay."""
         numbered = self._numbered(records, first_lsn)
         marked = numbered.filter(pl.col("replay_mark").is_not_null())
         if marked.is_empty():

@@ -100,10 +100,10 @@ def seen_sources(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def within_limits(cursor: psycopg.Cursor[Any], seen: pl.DataFrame, limits: Limits = LIMITS) -> pl.DataFrame:
-    """The rows of `seen_sources` that have a row in the table, or may get one: so many new ones an hour.
+    """The rows of `seen_sources` that have a row in the table, or may get one: a limited number of new ones an hour.
 
-    A flood of names would fill the table, its page and its alerts for a day. Who is turned away may come in the next
-    hour; what it sent is metered all the same.
+    A flood of names would fill the table, its page and its alerts for a day. A source that is turned away may be added
+    in the next hour; its events are metered all the same.
     """
     listed = pl.DataFrame(
         cursor.execute(LISTED, [seen[name].to_list() for name in KEY]).fetchall(),

@@ -36,7 +36,7 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class NotStrict(ValueError):
-    """No strict JSON object; the text says why."""
+    """The record is not a strict JSON object; the message says why."""
 
 
 class HoldsNul(NotStrict):
@@ -59,7 +59,7 @@ class Number(str):
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object, as it was written. Raises NotStrict where a key stands twice."""
+    """An object as it was written. Raises NotStrict for a duplicate key."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         if (twice := member_twice(pairs)) is not None:

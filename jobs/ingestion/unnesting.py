@@ -32,7 +32,7 @@ SEPARATOR = "/"
 
 
 class NoElements(ValueError):
-    """An event without elements that could be read; the text says what is wrong with its array."""
+    """An event whose elements cannot be read; the message says what is wrong with its array."""
 
 
 Members = Mapping[str, Any]
@@ -107,7 +107,7 @@ def whole_digests(elements: pl.DataFrame) -> pl.DataFrame:
 
 
 def request_id_of(contract: Contract) -> Field | None:
-    """The field that says which request an event is of; None where that is made of its identity."""
+    """The field with the request id of an event; None where it is derived from the identity."""
     return next((field for field in contract.fields if field.column == REQUEST_ID), None)
 
 

@@ -37,10 +37,10 @@ def validated_in_parts(
     unreadable: Callable[[Items, str], Result],
     check_validator: Callable[[], object],
 ) -> list[Result]:
-    """What `validate` makes of all items at once; where it raises, of halves, and so on down to a single item.
+    """`validate` of all items at once; where it raises, of halves, and so on down to a single item.
 
-    `unreadable` makes the result of one item from the text of its error. `check_validator` validates something good:
-    what it raises is raised, and no item is blamed.
+    `unreadable` makes the result of one item from the text of its error. `check_validator` validates a good item: what
+    it raises is raised, and no item is blamed.
     """
     found: list[Result] = []
     pending, is_checked = [items], False

@@ -68,7 +68,7 @@ FOR_THE_DRIVER = {
 
 
 class EventValidator:
-    """Validates each record by itself: malformed, then invalid. (`event_times` says what is too old or future.)"""
+    """Validates each record by itself: malformed, then invalid. (`event_times` decides too old and future.)"""
 
     def __init__(
         self,
@@ -80,8 +80,8 @@ class EventValidator:
     ) -> None:
         """`devices`: patterns of the sources whose clocks are corrected. A value above `most_bytes` is not read.
 
-        Conventions `of_sources` come before those of contracts. `reversing`: patterns of the sources whose reversals
-        count; None: it is not asked whose they are.
+        Conventions `of_sources` override those of contracts. `reversing`: patterns of the sources whose reversals
+        count; None: any source's.
         """
         self._contracts = dict(contracts)
         self._conventions = Conventions(of_sources)
@@ -94,14 +94,14 @@ class EventValidator:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of what is validated: those of the journal from `topic` on that a record gives by itself.
+        """The columns of a validated record: those of the journal from `topic` on that a record gives by itself.
 
-        A record is a row, or a row for each element of its event, if its contract has such and takes all of them. Then
-        `element` says which, and key and value stand in the first alone. (Without such a contract there is no column.)
-        Beside them, for the driver: `stamped_at`, `is_broker_stamp`, `occurred_us` and `device_sent_us` (microseconds
-        since 1970). `reason` is a `Reason` or null, and `violation` says which rule of which contract is broken where.
-        `family` is null of a type without a contract. Columns of a rejected row are filled as far as they could be
-        read. `content_digest` is null for a rejected row.
+        A record is one row, or one row per element of its event if its contract has elements and accepts all of them.
+        Then `element` is the number, and only the first row has key and value. (Without such a contract there is no
+        such column.) For the driver there are also `stamped_at`, `is_broker_stamp`, `occurred_us` and `device_sent_us`
+        (microseconds since 1970). `reason` is a `Reason` or null, and `violation` says which rule of which contract is
+        broken where. `family` is null for a type without a contract. Columns of a rejected row are filled as far as
+        they could be read. `content_digest` is null for a rejected row.
         """
         declared = {field.name: field.type for field in self.fields}
         kinds = {**{field.name: field.type for field in JOURNAL}, **FOR_THE_DRIVER, **declared}
@@ -181,7 +181,7 @@ class EventValidator:
         self._reader.read_strictly([value])
 
     def _unreadable(self, record: pl.DataFrame, error: str) -> pa.Table:
-        """One record of which nothing is read but where it stands and what was sent."""
+        """A record of which only its place and its bytes are stored."""
         row = record.select(
             *[pl.col(name) for name in ("topic", "partition", "offset", "key", "value")],
             stamped_at="timestamp",
@@ -234,10 +234,10 @@ class EventValidator:
     def _unnested(
         self, events: pl.DataFrame, contract: Contract, values: pl.Series
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Events of a contract with elements → those that are rejected as a whole, and the elements of all others,
-        validated.
+        """Events of a contract with elements → those rejected as a whole, and the validated elements of all others.
 
-        Whole are dead letters: of the envelope, of the array, or of one element. `reason` and `violation` say it.
+        Rejected as a whole are dead letters: because of the envelope, the array, or one element; see `reason` and
+        `violation`.
         """
         is_whole = pl.col("reason").is_not_null() | ~pl.col("/data")
         whole, sound_events = events.filter(is_whole), events.filter(~is_whole)
@@ -289,14 +289,14 @@ class EventValidator:
             yield elements, {readable[row]: (reason, f"{place}: {text}") for row, text in problems.items()}
 
     def _by_contract(self, events: pl.DataFrame) -> Iterator[tuple[Contract | None, pl.DataFrame]]:
-        """Events (`attributes`) by their contract. Types without one, of which there may be many, are together."""
+        """Events (`attributes`) by their contract. All types without one, which may be many, are one group."""
         known = pl.when(pl.col("type").is_in(list(self._contracts))).then("type")
         parts = events.with_columns(contract=known).partition_by("contract", as_dict=True, include_key=False)
         for (name,), part in parts.items():
             yield self._contracts.get(name), part
 
     def _of_contract(self, events: pl.DataFrame, contract: Contract | None, *, any_misread: bool) -> pl.DataFrame:
-        """Events of one type, with the columns of its contract, and what it says of them."""
+        """Events of one type, with the columns of its contract and the first rule that they break."""
         digests = contents(events, contract)
         if contract is None:
             return events.select(*_VALIDATED, digests)

@@ -27,7 +27,7 @@ _TYPES = {'"': "the string ", "[": "the array ", "{": "the object "}
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition that is true of a bad event, never null; the reason that it gives, and what is said of it."""
+    """A condition that is true of a bad event, never null; the reason it gives, and the text of the violation."""
 
     is_broken: pl.Expr
     reason: Reason
