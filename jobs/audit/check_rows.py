@@ -17,7 +17,7 @@ Row = Mapping[str, Any]
 
 
 def check_rows(checks: Iterable[Check]) -> list[Row]:
-    """A row (COLUMNS) for each check, in the order of their numbers, also for those that nobody can make yet."""
+    """A row (COLUMNS) for each check, in the order of their numbers, also for checks that are not possible yet."""
     return sorted([*map(check_row, checks), *_not_examined()], key=lambda row: int(row["check"][1:]))
 
 

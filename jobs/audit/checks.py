@@ -50,7 +50,7 @@ def no_usage(made: Stored) -> Iterator[Check]:
 
 
 def streamed(found: Outcomes, pinned: Pinned, differing: Sequence[str]) -> Iterator[Check]:
-    """I4 and I10: what the stream made of the journal; `summary`: what else is not as the journal tells it."""
+    """I4 and I10: what the stream made of the journal; `summary`: other differences from the journal."""
     left_out = "" if pinned.since is None else f"; not what has a row from before {pinned.since}"
     if pinned.known_from > 1:
         left_out += f"; nor what an older release decided by rules that it did not keep, before lsn {pinned.known_from}"
@@ -73,7 +73,7 @@ def streamed(found: Outcomes, pinned: Pinned, differing: Sequence[str]) -> Itera
 
 
 def sessions(versions: Versions, made: Sessions) -> Check:
-    """I5: the sessions of each user are those that the gaps cut their requests into."""
+    """I5: the sessions of each user equal those that the gaps cut from their requests."""
     found = prove_sessions(versions, made)
     sound = "each request with a user is in one session of theirs, which begins and ends where the gaps say"
     return Check("I5", found.examined, found.found, found.first or sound)
@@ -87,7 +87,7 @@ def windows(proof: Proof, span: Span, unbilled: int) -> Check:
 
 
 def months(made: Stored, pinned: Pinned) -> Check:
-    """I12: each row's month, which its day says, is the readers' month."""
+    """I12: the month of each row's day is the readers' month."""
     found = wrong_months(made.months, pinned.accounts)
     sound = "the months that days are called by are those that readers show"
     return Check("I12", found.examined, found.found, found.first or sound)

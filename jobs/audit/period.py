@@ -92,9 +92,9 @@ def period(
     *,
     unpriced: bool = False,
 ) -> Period:
-    """What one of the ways says; of `last` the minute in which it began is whole. Raises `typer.BadParameter`.
+    """The period of one of the options; `last` begins with a whole minute. Raises `typer.BadParameter`.
 
-    With `unpriced` the database is to say it.
+    With `unpriced` it is read from the database.
     """
     check_range(start, end)
     if sum(bound is not None for bound in (start if start is not None else end, day, last, unpriced or None)) > 1:

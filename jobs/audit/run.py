@@ -122,7 +122,7 @@ class Audit:
         return Versions(self.spark, self.tables, journal, usage, since), retained
 
     def _wait_for_billing(self, next_lsn: int) -> None:
-        """Until billing has folded the usage before `next_lsn`: who asked reads what the audit wrote."""
+        """Until billing has folded the usage before `next_lsn`, so that readers see what the audit wrote."""
         deadline = self.clock.monotonic() + self.wait_seconds
         while (rest := next_lsn - billing_position(self.postgres_url)) > 0:
             self.tell(f"billing has {rest:,} rows of usage to fold")

@@ -42,7 +42,7 @@ WHERE (kept.usage_lsn, kept.meter) = (corrections.usage_lsn, corrections.meter)
 
 
 def _parts(cursor: psycopg.Cursor[Any], config: BillingConfig) -> Sequence[Part]:
-    """Corrections and windows are told at the end, all at once."""
+    """Corrections and windows are published at the end, all at once."""
     history = stored_history(cursor.connection, JOB.name) or (EffectiveRules(1, config.deciding),)
     quiet = config.model_copy(update={"publish": ()})
     return [Part(effective.first, quiet, effective) for effective in history]

@@ -47,7 +47,7 @@ _HIGHEST = "SELECT coalesce(max(version), 0) FROM usage_windows"
 
 @dataclass(frozen=True)
 class Known:
-    """What decided until now: as the database says it, or else what is remembered beside the tables."""
+    """The rules until now: from the database, or else from their copy beside the tables."""
 
     config: JobConfig
     history: Rows
@@ -71,10 +71,10 @@ class Rebuild:
         return PLANS[self.job]
 
     def run(self) -> dict[str, int]:
-        """Make them again; how many rows they have now, by table.
+        """Rebuild them; returns how many rows they have now, by table.
 
-        Raises Refused where rows of the Delta table are gone, or nobody knows what decided; NotYet where the database
-        goes away meanwhile. Then nothing was changed.
+        Raises Refused where rows of the Delta table were removed, or the rules are unknown; NotYet where the database
+        becomes unavailable. Then nothing was changed.
         """
         refuse_other_schema(self.postgres_url)
         source, known = whole(self.tables, self.plan.job.reads), self.known()
@@ -104,7 +104,7 @@ class Rebuild:
         return counted
 
     def known(self) -> Known:
-        """What decided. Raises Refused where neither the database nor the store of the tables says it."""
+        """The rules. Raises Refused where neither the database nor the store of the tables has them."""
         beside = read_backup(self.tables, self.job.value)
         with Session.to(self.postgres_url, f"weir rebuild {self.job}") as connection:
             stored = stored_rules(connection, self.plan.job)
@@ -122,13 +122,13 @@ class Rebuild:
         return Known(config, history, beside.epoch if beside else 0)
 
     def _restore(self, cursor: psycopg.Cursor[Any], known: Known, before: int | None = None) -> None:
-        """What decided, from rows `before` an lsn on; what the configuration does where nobody knew stays."""
+        """Restore the known rules, those `before` an lsn if given; without known rules nothing changes."""
         if known.history:
             rows = [row for row in known.history if before is None or row["first_position"] < before]
             restore(cursor, self.plan.job, rows)
 
     def _begin(self, cursor: psycopg.Cursor[Any], known: Known) -> None:
-        """Let the database say what decided; where nobody knows, the configuration, as of a first start."""
+        """Store the rules in the database; where they are unknown, the configuration, as at a first start."""
         restore(cursor, self.plan.job, known.history)
         if not known.history:
             rules = RulesTable(cursor.connection, self.plan.job, known.config.deciding)

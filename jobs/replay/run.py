@@ -77,7 +77,7 @@ FROM ({sums}) AS summed GROUP BY account, currency ORDER BY account, currency
 
 
 class NotBilledError(RuntimeError):
-    """billing has not folded yet what is to be compared. The message says what to do."""
+    """billing has not folded yet what would be compared. The message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Replay:
             )
 
     def _is_behind(self, tables: Tables, position: int) -> bool:
-        """Whether usage has something of the period that is not folded, or what somebody decided of whatever."""
+        """Whether usage of the period is not folded yet, or any decision."""
         if position >= (tables.usage.transaction_version(LSN) or 1):
             return False
         concerns = (pc.field("event_time") >= self.start) & (pc.field("event_time") < self.end)

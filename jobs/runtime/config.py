@@ -92,7 +92,7 @@ class JobConfig(BaseModel):
 
     @property
     def declares_meters(self) -> bool:
-        """Whether the configuration says which meters there are."""
+        """Whether the configuration declares meters."""
         return "meters" in self.model_fields_set
 
     def settled_meters(self, *, bills_failures: bool, has_details: bool) -> dict[str, MeterConfig]:

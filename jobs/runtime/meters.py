@@ -229,7 +229,7 @@ class MeterConfig(BaseModel):
 def refuse_uncorrected(policy: LatePolicy | None) -> None:
     """Raises ValueError where stragglers of a meter with `once_per` are dropped or held.
 
-    The first outcome of a content takes the place of others: if nobody is billed for it, the content is on no bill.
+    The first outcome of a content replaces others: if nobody is billed for it, the content is on no bill.
     """
     if policy not in (None, LatePolicy.CORRECT):
         raise ValueError(
@@ -243,7 +243,7 @@ def _of(meter: Declaration) -> MeterConfig:
 
 
 def conditions(where: Mapping[str, Values]) -> Where:
-    """What `where` says, in one order: whoever writes it otherwise changes nothing."""
+    """The conditions of `where`, in a canonical order: writing them otherwise changes nothing."""
     listed = {column: values if isinstance(values, list) else [values] for column, values in where.items()}
     return tuple((column, tuple(sorted(set(values), key=str))) for column, values in sorted(listed.items()))
 
@@ -273,7 +273,7 @@ def refuse_unfit(meters: Mapping[str, MeterConfig]) -> None:
 
 
 def declarations(meters: Mapping[str, MeterConfig]) -> tuple[Declaration, ...]:
-    """All of them, in the order of their names: whoever passes a configuration on may order its keys anew."""
+    """All of them, sorted by name: the order of keys in a configuration may change on its way."""
     return tuple(meter.declaration(name) for name, meter in sorted(meters.items()))
 
 
@@ -289,7 +289,7 @@ def stored(meters: Iterable[Declaration]) -> dict[str, Any]:
 
 
 def conditions_stored(meters: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Of what `stored` said the conditions, by meter that has some."""
+    """The conditions in what `stored` made, by meter that has some."""
     return {name: meter["where"] for name, meter in meters.items() if "where" in meter}
 
 
@@ -298,12 +298,12 @@ def _stored_once(rule: OncePer) -> dict[str, str]:
 
 
 def once_stored(meters: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Of what `stored` said `once_per`, by meter that has it."""
+    """The `once_per` in what `stored` made, by meter that has it."""
     return {name: meter["once_per"] for name, meter in meters.items() if "once_per" in meter}
 
 
 def restored(document: Mapping[str, Mapping[str, Any]] | None) -> tuple[Declaration, ...]:
-    """What `stored` said; None was said by releases that had the default meters alone."""
+    """The inverse of `stored`; None is from releases that had only the default meters."""
     if document is None:
         return DEFAULT
     return tuple(

@@ -116,6 +116,6 @@ def _submitted_master(settings: Mapping[str, str]) -> str:
 
 
 def java_runs(spark: SparkSession) -> bool:
-    """Whether the Java process behind the session is there; without it nothing that is asked of Spark can succeed."""
+    """Whether the Java process behind the session is alive; without it every call to Spark fails."""
     process = getattr(spark.sparkContext._gateway, "proc", None)
     return process is None or process.poll() is None

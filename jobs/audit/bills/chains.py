@@ -42,9 +42,9 @@ _NOTHING = (Decimal(0), Decimal(0))
 
 @dataclass(frozen=True)
 class Chain:
-    """A window (OF_WINDOW) and its corrections in the order in which they were made, of which it is not just the sum.
+    """A window (OF_WINDOW) and its corrections in order, where the window is not simply their sum.
 
-    What came on time may have come between them: only usage row by row tells. `outside`: of what none of them names.
+    On-time usage may have come between them: only usage row by row shows it. `outside`: usage that no correction names.
     """
 
     window: Key
@@ -87,7 +87,7 @@ def explain_corrections(stored: pl.DataFrame, alone: pl.DataFrame, windows: pl.D
 
 
 def _one_by_one(rows: list[Row], separate: dict[tuple[int, str], Row]) -> Iterator[str]:
-    """Whether each correction is of the rows that it names, and says what they change."""
+    """Whether each correction is of the rows that it names, and states their change."""
     for row in rows:
         of_it = [separate.get((lsn, row["meter"])) for lsn in row["lsns"]]
         if wrong := _wrong(row, of_it):
@@ -121,7 +121,7 @@ def _wrong(row: Row, of_it: list[Row | None]) -> str:
 
 
 def _left_out(separate: dict[tuple[int, str], Row], named: set[tuple[int, str]]) -> Iterator[str]:
-    """A straggler is always a correction; what corrects others is where usage says that its window had closed."""
+    """A straggler is always a correction; a correcting row is one where usage records that its window had closed."""
     for (lsn, meter), row in separate.items():
         is_straggler = row["cause"] == UsageCause.STREAM
         is_one = row["decision"] in BILLED if is_straggler else row["was_closed"] and row["decision"] in (None, *BILLED)

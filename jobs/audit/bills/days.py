@@ -32,10 +32,10 @@ _TOTALS = Compared(
 
 
 def unequal_days(made: pl.DataFrame, stored: pl.DataFrame, *, is_everything: bool) -> Wrong:
-    """DAYS of usage and STORED_DAYS, of the same accounts and of days that are whole.
+    """DAYS of usage and STORED_DAYS, of the same accounts and of complete days.
 
-    Of accounts with usage of an earlier release, whose days were made of minutes, only the sum of all days can be told:
-    where this is `is_everything` that there is.
+    For accounts with usage of an earlier release, whose days were made of minutes, only the sum of all days can be
+    compared: if `is_everything` was read.
     """
     earlier = made.filter(pl.col("day") == NOT_PLACED).select("account").unique()
     rest, known = (rows.join(earlier, on="account", how="anti") for rows in (made, stored))
@@ -83,7 +83,7 @@ def crowded_out(made: pl.DataFrame, stored: pl.DataFrame, most_combinations: int
 
 
 def _excused(stored: pl.DataFrame, made: pl.DataFrame) -> pl.DataFrame:
-    """What corrects others may have been a correction or not: the windows tell."""
+    """A correcting row may or may not have been a correction: the windows decide."""
     either = made.filter(pl.col("is_put_right") & ~pl.col("corrected")).select(*_KEY, is_either=True)
     both = stored.join(either, on=_KEY, how="left", nulls_equal=True)
     return both.with_columns(pl.col("corrected") & pl.col("is_either").is_null())

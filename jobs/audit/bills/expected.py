@@ -199,7 +199,7 @@ _ANY = pl.col("corrected").any()
 
 
 def _summed(usage: pa.Table, history: History, decided: Decisions) -> pl.DataFrame:
-    """STAGED, each row of usage under the rules that it was billed by, and what became of those that waited."""
+    """STAGED, each row of usage under the rules that it was billed by, with the fate of waiting stragglers."""
     rows = _complete(usage)
     parts = [sums(part, effective) for part, effective in _by_rules(rows, history) if len(part)]
     made = pl.DataFrame(pa.concat_tables([STAGED.empty_table(), *parts]))
@@ -207,7 +207,7 @@ def _summed(usage: pa.Table, history: History, decided: Decisions) -> pl.DataFra
 
 
 def _by_rules(rows: pa.Table, history: History) -> Iterator[tuple[pa.Table, EffectiveRules]]:
-    """What came before the first known rules goes by those."""
+    """Rows from before the first known rules use those."""
     firsts = [0, *(effective.first for effective in history[1:]), _LAST_LSN]
     for effective, (first, following) in zip(history, pairwise(firsts), strict=True):
         is_of_it = pc.and_(pc.greater_equal(rows["lsn"], first), pc.less(rows["lsn"], following))
@@ -215,7 +215,7 @@ def _by_rules(rows: pa.Table, history: History) -> Iterator[tuple[pa.Table, Effe
 
 
 def _complete(usage: pa.Table) -> pa.Table:
-    """With the columns that its release did not write yet, and a day that says where none was billed by."""
+    """With the columns that its release did not write yet, and a marker day for usage billed without one."""
     for name in COLUMNS:
         if name not in usage.column_names and name not in METERED_COLUMNS:
             usage = usage.append_column(name, pa.nulls(len(usage), USAGE.field(name).type))
@@ -226,7 +226,7 @@ def _complete(usage: pa.Table) -> pa.Table:
 
 
 def _as_stored(name: str) -> pl.Expr:
-    """JSON as one says it: the database has no order of fields either."""
+    """JSON in one canonical order: the database has no order of fields either."""
     return pl.col(name).map_batches(same_json, return_dtype=pl.String)
 
 

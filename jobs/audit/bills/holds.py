@@ -30,7 +30,7 @@ _IS_HELD = pl.col("decision").eq_missing(Decision.HOLD.value)
 
 
 def journaled_decisions(usage: pa.Table) -> pl.DataFrame:
-    """Rows of usage (`sums.COLUMNS`) → JOURNALED of those that say decisions."""
+    """Rows of usage (`sums.COLUMNS`) → JOURNALED of the decisions among them."""
     rows = pl.DataFrame(usage).filter(IS_SAID)
     if rows.is_empty() or "meters" not in rows.columns:
         return pl.DataFrame(schema=JOURNALED)
@@ -53,9 +53,9 @@ def journaled_decisions(usage: pa.Table) -> pl.DataFrame:
 
 
 def settle(rows: pl.DataFrame, journaled: pl.DataFrame, frontier: datetime | None) -> pl.DataFrame:
-    """Sums (STAGED) with what became of those that were held by all of usage and F, and who said so (`_ENDED`).
+    """Sums (STAGED) with the fate of held stragglers by all of usage and F, and who decided (`_ENDED`).
 
-    `journaled`: JOURNALED. Who decided first before the deadline did; nobody's decision that comes later has a row of
+    `journaled`: JOURNALED. The first decision before the deadline counts; no decision that comes later has a row of
     usage that was received before it.
     """
     rows = rows.with_columns(pl.lit(None, JOURNALED[name]).alias(name) for name in _ENDED)

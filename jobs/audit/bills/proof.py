@@ -76,10 +76,10 @@ class Span:
 
 
 def span_of(scope: Scope, kept_since: date | None, usage: DeltaTable, billed: Billed) -> Span:
-    """The period that is asked for, without what cannot be made anew.
+    """The requested period, without what cannot be recomputed.
 
-    usage has every row of the log date `kept_since` and later ones. Of usage from before the first rules that billing
-    has kept (a release that kept none) nobody can say what was a straggler.
+    usage has every row of the log date `kept_since` and later ones. For usage from before the first rules that billing
+    has stored (an early release stored none) it is unknown which rows were stragglers.
     """
     borders = []
     if kept_since is not None:
@@ -135,9 +135,9 @@ def by_bucket(usage: pa.Table, billed: Billed, decided: Decisions) -> pl.DataFra
 def compare_bills(
     made: Iterable[tuple[int, Parts]], billed: Billed, decided: Decisions, usage: DeltaTable, span: Span
 ) -> Proof:
-    """What is made (`by_bucket`) beside what is stored.
+    """The recomputed bills (`by_bucket`), compared with the stored ones.
 
-    Raises nothing for what differs: it is counted, and the first of it told.
+    Raises nothing for a difference: differences are counted, and the first is reported.
     """
     sums, corrections = Wrong(), Wrong()
     chains: list[Chain] = []
@@ -221,7 +221,7 @@ OF_REQUESTS = ("lsn", "type", "family", "disposition", "account", "user_id", "ev
 
 
 def _every(made: Iterable[tuple[int, Parts]], buckets: int) -> Iterator[tuple[int, Parts]]:
-    """Each bucket once, also those of which nothing was made."""
+    """Each bucket once, also those without rows."""
     left = set(range(buckets))
     for bucket, parts in made:
         left.remove(bucket)

@@ -43,7 +43,7 @@ _STRAGGLERS = Compared(
 def unequal_windows(made: pl.DataFrame, stored: pl.DataFrame, correcting: pl.DataFrame) -> Wrong:
     """WINDOWS of usage, STORED_WINDOWS, and what corrections have changed (WINDOW_KEY).
 
-    Whether what corrects others met a closed window, only its correction tells.
+    Whether a correcting row met a closed window is known only from its correction.
     """
     marked = correcting.unique().with_columns(is_corrected=True)
     must = added_windows(made).join(marked, on=WINDOW_KEY, how="left", nulls_equal=True)

@@ -14,10 +14,9 @@ from metering.vocabulary import Disposition
 
 
 def wrong_versions(journal: DeltaTable, stored: dict[Table, pa.Table], first: int, position: int) -> Iterator[str]:
-    """A sentence for each table of versions (`stored`) that is not what the journal from lsn `first` to `position`
-    tells.
+    """A sentence for each table of versions (`stored`) that differs from the journal's, from lsn `first` to `position`.
 
-    What was told before `first` is taken as it stands: those rows of the journal are removed.
+    Versions from before `first` are taken as they are: those rows of the journal are removed.
     """
     rows = pl.scan_pyarrow_dataset(journal.to_pyarrow_dataset()).filter(
         (pl.col("lsn") >= first)

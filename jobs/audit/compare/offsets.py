@@ -27,7 +27,7 @@ _PLACE = ("topic", "partition")
 
 @dataclass(frozen=True)
 class Proof:
-    """Of the offsets without a row: how many hold no record, how many Kafka holds no more, and what was found."""
+    """Offsets without a row: how many hold no record, how many Kafka no longer has, and the findings."""
 
     proved: int
     gone: int

@@ -33,7 +33,7 @@ class Scope:
 
     @property
     def is_everything(self) -> bool:
-        """Whether no period was asked for."""
+        """Whether no period was requested."""
         return self.since is None and self.until is None
 
 
@@ -43,11 +43,11 @@ EVERYTHING = Scope()
 def pin(
     usage: DeltaTable, retained: Iterable[RetainedRows], tables: str, present: JoinsConfig, scope: Scope = EVERYTHING
 ) -> Pinned:
-    """What `usage` was made from, and by which rules; `retained`: what it and the journal still have of their rows.
+    """The position, F and rules that `usage` was made by; `retained`: the rows that it and the journal still have.
 
-    `present`: what joins was started with last. Its rules are those of usage that kept none, as releases before 0.2.0.
-    Versions of accounts and prices that came later than the outcomes say nothing of them: each is priced as known when
-    it was decided.
+    `present`: the configuration that joins was last started with. Its rules are used for usage without stored rules, as
+    of releases before 0.2.0. Versions of accounts and prices that came later than the outcomes are ignored: each is
+    priced as known when it was decided.
     """
     history = read_history(usage)[0] or (EffectiveRules(1, present.deciding),)
     versions = {table: open_table(tables, table) for table in (Table.ACCOUNTS, Table.PRICES)}
@@ -79,7 +79,7 @@ def pin(
 
 
 def first_log_date(usage: DeltaTable, present: JoinsConfig, scope: Scope) -> date | None:
-    """The log date from which on all is read that can belong to what was received since `asked.since`."""
+    """The first log date that can have rows belonging to what was received since `scope.since`."""
     if scope.since is None:
         return None
     history = read_history(usage)[0] or (EffectiveRules(1, present.deciding),)

@@ -45,7 +45,7 @@ _AS_DECIDED = [name for name in COMPARED if name not in ("plan", "currency", "da
 
 @dataclass(frozen=True)
 class Standing:
-    """Usage of whole keys (`differences.net`): what the stream said of them, and what stands by now."""
+    """Usage of whole keys (`differences.net`): what the stream made of them, and what is in effect now."""
 
     stream: pl.DataFrame
     now: pl.DataFrame
@@ -62,7 +62,7 @@ class Standing:
 
 
 def suspects(carried: pl.DataFrame, expected: pl.DataFrame, standing: Standing, pinned: Pinned) -> pl.DataFrame:
-    """The keys (KEY) of which something else may be known by now than when the stream decided.
+    """The keys (KEY) of which more may be known now than when the stream decided.
 
     `carried`: rows of the journal (Pinned.schema, identity); `expected`: what the stream must have made of them.
     """
@@ -98,9 +98,9 @@ def corrections(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The journal's rows of some keys, what the stream must have made of them, and usage → (DIFFERENCES, CORRECTIONS).
 
-    `reversals` (`reversals.without_reversals`) take back what these or other keys bill; `uncounted` (`once_per.MARKED`)
-    says what does not count, as another outcome of its content does (None: nothing is decided). The differences are
-    those that have no known cause; a key with one of them has no corrections.
+    `reversals` (`reversals.without_reversals`) take back what these or other keys bill; `uncounted`
+    (`once_per.MARKED`): what does not count because another outcome of its content does (None: nothing is decided). The
+    differences are those without a known cause; a key with one of them has no corrections.
     """
     found = _decide(carried, expected, standing, pinned)
     now = _recomputed(found, pinned, reversals)
@@ -283,7 +283,7 @@ def _changed_outcomes(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame
 
 
 def _moving(both: pl.DataFrame) -> pl.DataFrame:
-    """`differences.beside` with what `goes` and `comes`. What is superseded is billed to nobody: it does neither."""
+    """`differences.beside` with what `goes` and `comes`. Superseded outcomes bill nothing, so they do neither."""
     is_superseded = pl.col("outcome").eq_missing(Outcome.SUPERSEDED.value)
     was_superseded = pl.col("outcome_found").eq_missing(Outcome.SUPERSEDED.value)
     return both.with_columns(
@@ -329,7 +329,7 @@ def _with_own_days(both: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
 
 
 def _alone(outcomes: pl.DataFrame) -> pl.DataFrame:
-    """(KEY, lsn) of those that wait for nobody any more."""
+    """(KEY, lsn) of rows that no longer wait for a partner."""
     is_alone = pl.any_horizontal(pl.col(PARTS).is_null())
     return outcomes.filter(is_alone).select(*KEY, lsn=pl.coalesce(PARTS))
 

@@ -183,7 +183,7 @@ def _of_contents(read: _Read, pinned: Pinned) -> tuple[pl.DataFrame, pl.DataFram
 
 
 def _waiting(read: _Read) -> pl.DataFrame:
-    """Rows of keys that bill something already, and of which another one waits."""
+    """Rows of keys that bill something already, while another row of theirs waits."""
     named = pl.concat([read.expected[part] for part in PARTS]).drop_nulls().implode()
     return read.carried.filter(~pl.col("lsn").is_in(named)).join(read.expected, on=KEY, how="semi")
 

@@ -56,7 +56,7 @@ _NEXT = 2**63 - 1
 
 @dataclass(frozen=True)
 class Pinned:
-    """What a recomputation goes by: all of it as joins had it when it wrote the usage that is examined."""
+    """The basis of a recomputation: everything as joins had it when it wrote the examined usage."""
 
     position: int
     """The journal below this lsn."""

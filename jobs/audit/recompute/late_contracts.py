@@ -146,10 +146,11 @@ def sent_again(events: pl.DataFrame) -> pl.Series:
 
 
 def later_contracts(journal: DeltaTable, pinned: Pinned) -> LaterContracts:
-    """Contracts of types that did not always have one, of the rules that decided rows of the journal that joins has.
+    """Contracts of types that did not always have one, from the rules of journal rows that joins has read.
 
-    Rules with a meter, or conditions of one, that joins has not told yet are passed over: it was started later, has had
-    no outcome since, or never was started with it. What is put meanwhile would be counted without it, and for good.
+    Rules with a meter, or conditions of one, that joins has not recorded yet are passed over: joins was started later,
+    has had no outcome since, or never was started with it. Rows that were added meanwhile would be counted without it,
+    for ever.
     """
     sums = pinned.sums
     known = [effective for effective in read_history(journal)[0] if effective.first < pinned.position]

@@ -30,7 +30,7 @@ Key = tuple[str, str]
 
 
 def is_examined() -> pl.Expr:
-    """Whether a row of the journal says what a request bills: as a part of it, or by taking it back."""
+    """Whether a row of the journal affects what a request bills: as a part of it, or by taking it back."""
     return is_paired() | is_reversal()
 
 
@@ -54,7 +54,7 @@ class TakenBack:
     """(KEY, group, meter, credit) of what is taken back of others; a null credit is all that the meter bills."""
 
     def left(self, outcomes: pl.DataFrame) -> pl.DataFrame:
-        """Outcomes (`resolve`) → those that are not taken back, with CREDITS of those of which a part is."""
+        """Outcomes (`resolve`) → those that are not taken back, with CREDITS where a part is."""
         if self.members.is_empty():
             return outcomes.with_columns(pl.lit(None, KIND).alias(CREDITS))
         placed = self.placed(outcomes).join(self.whole, on=[*KEY, "group"], how="anti", nulls_equal=True)

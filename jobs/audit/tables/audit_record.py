@@ -85,7 +85,7 @@ class Record:
         self._write(_APPENDED, Jsonb(dict(sorted(self._rows.items()))), Jsonb(money))
 
     def finish(self, failure: str | None = None) -> None:
-        """It is over. It has proved what it examined if nothing ended it and all holds."""
+        """Mark the audit as finished. It is a proof if it ended normally and every check holds."""
         is_proved = failure is None and all(check.holds for check in self._checks)
         self._write(_FINISH, is_proved, failure)
 

@@ -121,7 +121,7 @@ _CONFIG = "SELECT config FROM jobs WHERE job = %s"
 
 
 def connected(postgres_url: str) -> psycopg.Connection[Any]:
-    """A connection that commits by itself, and says instants as ISO does, in UTC, whatever the database is set to."""
+    """An autocommit connection that writes instants in ISO format and UTC, whatever the database is set to."""
     url = in_schema(postgres_url)
     settings = f"-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres -c statement_timeout={STATEMENT_SECONDS}s"
     return psycopg.connect(url, autocommit=True, options=f"{options_of(url)} {settings}", connect_timeout=10)
@@ -140,7 +140,7 @@ def joins_config(postgres_url: str) -> JoinsConfig:
 
 
 def stored(postgres_url: str, scope: Scope = EVERYTHING) -> Stored:
-    """What the database holds now of the period that is asked for; sessions have none, and are read without one."""
+    """What the database has now for the period; sessions have no period, and are read only without one."""
     rows = Spilled(Path(tempfile.mkdtemp(prefix="weir-audit-")))
     weakref.finalize(rows, shutil.rmtree, rows.folder)
     with connected(postgres_url) as connection:
@@ -189,7 +189,7 @@ def decided(billed: Billed) -> Iterator[pl.DataFrame]:
 
 
 def _days(scope: Scope) -> tuple[date | None, date | None]:
-    """Those that may hold what is asked for, whatever zone named them: from one on, and before another."""
+    """The days that may be in the period, in any zone: from one on, and before another."""
     return (
         None if scope.since is None else (scope.since - _WEST_TO_EAST).date(),
         None if scope.until is None else (scope.until + _WEST_TO_EAST).date(),
@@ -215,7 +215,7 @@ def _number(connection: psycopg.Connection[Any], statement: sql.Composed) -> int
 
 
 def _rules(connection: psycopg.Connection[Any], position: int) -> History:
-    """Billing's; of a database that has kept none yet, what it was started with last, from its position on."""
+    """Billing's rules; if none are stored yet, its last configuration, from its position on."""
     if history := stored_history(connection, Job.BILLING.value):
         return history
     row = connection.execute(_CONFIG, [Job.BILLING.value]).fetchone()

@@ -119,9 +119,9 @@ class DriverRows:
 
 
 def _values_of_changes(file: pq.ParquetFile, most_bytes: int) -> pa.ChunkedArray:
-    """What changes of the catalog say; null for events, whose values nobody reads. Raises `_Changed` for too many.
+    """The values of catalog changes; null for events, whose values are not read. Raises `_Changed` for too many.
 
-    A few at a time, because a file of a few kilobytes may hold gigabytes of the same bytes.
+    Read in small pieces, because a file of a few kilobytes may hold gigabytes of repeated bytes.
     """
     topics = file.read(columns=["topic"])["topic"]
     if not pc.any(pc.starts_with(topics, CATALOG)).as_py():
@@ -144,4 +144,4 @@ class _File:
 
 
 class _Changed(Exception):
-    """A commit is none that only adds a few rows with the columns of today."""
+    """A commit does more than add a few rows with the present columns."""

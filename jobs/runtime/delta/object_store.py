@@ -19,7 +19,7 @@ WITHOUT_AWS = "us-east-1"
 
 @dataclass(frozen=True)
 class Patience:
-    """How long clients wait for a store. One that is away is waited for by the driver, which says so."""
+    """How long clients wait for a store. The driver itself waits for an unavailable one, and reports it."""
 
     connect_seconds: int = 5
     request_seconds: int = 30

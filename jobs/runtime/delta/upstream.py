@@ -53,7 +53,7 @@ class Upstream:
         return () if self._table is None else tuple(field.name for field in self._table.schema().fields)
 
     def reaches(self, version: int) -> bool:
-        """Whether the table's log still says what was committed after `version`."""
+        """Whether the table's log still has the commits after `version`."""
         return self._held is not None and self._held.has(version)
 
     def goes_on(self) -> bool:

@@ -93,7 +93,7 @@ class Attempt:
     def passed(self, records: int, positions: Mapping[int, int], most: int) -> Attempt:
         """Some were committed: when all that failed together are passed, batches grow again, until Spark reads.
 
-        They may be more than `most`, of which there are few where records are large: a look has a budget of its own.
+        They may be more than `most` if few records fit, because they are large: a scan has its own budget.
         """
         rest = self.quarantine_records - records
         if rest > 0:

@@ -20,7 +20,7 @@ UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_
 
 
 def is_denial(error: KafkaError) -> bool:
-    """Whether the broker says that there is no such topic, or that it is not for us."""
+    """Whether the broker reports that the topic does not exist, or that access is denied."""
     return error.code() in UNKNOWN | FORBIDDEN
 
 

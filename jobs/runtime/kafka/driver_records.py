@@ -114,7 +114,7 @@ class DriverRecords:
 
 
 def _size_bytes(message: Message) -> int:
-    """Unpacked, with what nobody reads of it: the library holds that, too."""
+    """Unpacked size, including what is not read: the library holds that, too."""
     headers = sum(len(name) + len(value or b"") for name, value in _headers(message))
     return len(message.key() or b"") + len(message.value() or b"") + headers
 
@@ -125,7 +125,7 @@ fall. Called so, and not by a byte code that trusts the library, the error is ra
 
 
 def _headers(message: Message) -> list[tuple[str, bytes | None]]:
-    """Raises SystemError for a name that is no UTF-8; then nobody may ask again."""
+    """Raises SystemError for a name that is not UTF-8; after that the message must not be used again."""
     return _HEADERS(message) or []
 
 

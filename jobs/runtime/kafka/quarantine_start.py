@@ -138,10 +138,10 @@ class QuarantineStart:
         self._is_able = True
 
     def _raise_unless_theirs(self, error: Exception, spark: SparkSession, look: RawScan, attempt: Attempt) -> None:
-        """Raise `error` unless it is the fault of the records of `attempt`, for all that this driver can say.
+        """Raise `error` unless it is the fault of the records of `attempt`, as far as this driver can tell.
 
-        Theirs is what fails though a good record is validated right after it; and what Java's client does not deliver,
-        though the look finds it. A driver that was asked to end validates nothing any more.
+        It is theirs if a good record is validated right after it, or if Java's client does not deliver what the raw
+        scan finds. A driver that was asked to stop validates nothing more.
         """
         is_unfetched = bool(CANNOT_FETCH.search(str(error)))
         is_obstacle = transient_error_of(error) is not None and not is_unfetched

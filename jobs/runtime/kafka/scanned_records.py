@@ -45,7 +45,7 @@ def unpacked_with(record: LogRecord) -> list[LogRecord]:
 
 
 def first_unknown(records: list[LogRecord], pending: Isolated) -> list[LogRecord]:
-    """Those of the first one's partition that nobody could read here, before any other."""
+    """The first records of the first one's partition that this reader could not read."""
 
     def is_next(record: LogRecord) -> bool:
         return record.is_unknown and record.partition == records[0].partition and record.place not in pending
@@ -54,7 +54,7 @@ def first_unknown(records: list[LogRecord], pending: Isolated) -> list[LogRecord
 
 
 def first_known(records: list[LogRecord], pending: Isolated) -> list[LogRecord]:
-    """Those before the first that is to be skipped, or that nobody could read here."""
+    """The records before the first that is skipped, or that this reader could not read."""
 
     def is_known(record: LogRecord) -> bool:
         return record.problem == TOO_LARGE or (record.problem is None and record.place not in pending)

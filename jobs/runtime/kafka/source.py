@@ -142,7 +142,7 @@ class TopicSource(IdleTrigger):
 
     @property
     def look_seconds(self) -> float:
-        """A part of what is configured, so that a driver that is asked to stop need not wait for all of it."""
+        """A part of the configured interval, so that stopping a driver need not wait for all of it."""
         interval: float = self._config.trigger_interval_seconds
         return interval / self._looks_per_trigger
 
@@ -183,8 +183,10 @@ class TopicSource(IdleTrigger):
         return (self._is_idle or self._has_come) and super()._may_idle()
 
     def must_restart(self) -> bool:
-        """True when the query is to rest, or to rest no more; when the topic has got partitions; and when records have
-        become so large that a full batch would not fit the driver, or batches are smaller than they need to be.
+        """True when the query must become idle or active again, or the topic has got partitions.
+
+        Also when records have become so large that a full batch would not fit the driver, or batches are smaller than
+        they need to be.
         """
         rests_wrongly = self._may_idle() != self._is_idle or self._was_idle()
         return rests_wrongly or self._has_grown() or self._fitting() < self._limit // 2 or self._is_held_up()
@@ -237,7 +239,7 @@ class TopicSource(IdleTrigger):
                 attempts.begin(Attempt.first_look(self._sink.positions(), self._fitting()))
 
     def advance(self) -> None:
-        """Let the sink look at what no batch of events tells it."""
+        """Let the sink check what no batch of events brings."""
         self._sink.advance()
 
     def lag(self) -> tuple[int, datetime | None]:

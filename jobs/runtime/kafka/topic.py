@@ -67,10 +67,10 @@ class Topic:
 def describe_topic(
     admin: AdminClient, name: str, denials: Denials, clock: Clock, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> Topic:
-    """The topic's id and partitions, at a start; what the broker denies is kept in `denials`.
+    """The topic's id and partitions, at a start; a broker's denial is kept in `denials`.
 
     Raises Refused when it does not exist for a while or its settings would make bills wrong, NotYet when no broker
-    says so, or one that may have just started.
+    answers, or one that may have just started.
     """
     try:
         described = admin.describe_topics(TopicCollection([name]), request_timeout=timeout_seconds)[name].result()
@@ -112,7 +112,7 @@ def _refuse_settings(name: str, settings: Mapping[str, str]) -> None:
 def list_partitions(admin: AdminClient, names: Sequence[str]) -> list[Topic]:
     """The topics' ids and partitions as they are now, by one request.
 
-    Raises NotYet for a topic that is denied: whoever starts anew finds out whether it was deleted.
+    Raises NotYet for a topic that is denied: the next start finds out whether it was deleted.
     """
     described = admin.describe_topics(TopicCollection(list(map(str, names))), request_timeout=TIMEOUT_SECONDS)
     topics = []
@@ -209,7 +209,7 @@ class TopicsReader:
 
 
 def stamp(message: Message) -> tuple[datetime, bool]:
-    """When a broker appended a record, and whether it says so: a time that the producer set is not read (1970)."""
+    """When a broker appended a record, and whether it did: a producer's timestamp is not used (1970)."""
     kind, milliseconds = message.timestamp()
     is_broker_stamp = kind == TIMESTAMP_LOG_APPEND_TIME
     elapsed = timedelta(milliseconds=milliseconds if is_broker_stamp else 0)

@@ -38,7 +38,7 @@ class Fetched:
 
 
 class Broker:
-    """A connection, signed in as `KafkaAccess` says. Raises KafkaException, as the client libraries do."""
+    """A connection, authenticated by `KafkaAccess`. Raises KafkaException, as the client libraries do."""
 
     def __init__(self, access: KafkaAccess, host: str, port: int) -> None:
         self._correlation = 0

@@ -152,12 +152,12 @@ def _refuse_owner(connection: Connection, moved: Sequence[str]) -> None:
 
 
 def _owner(connection: Connection) -> str:
-    """Of the tables that are moved: whoever migrates may be another role, with the owner's rights."""
+    """The owner of the moved tables: the migrating role may be another one, with the owner's rights."""
     return str(connection.execute(_OWNER, [EARLIER_HOME]).fetchall()[0][0])
 
 
 def _make(connection: Connection, schema: str, owner: str | None) -> None:
-    """For `owner`, or whoever migrates. A role that may make no schema uses one that somebody has made for it."""
+    """For `owner`, or the migrating role. A role that may not create schemas uses one that was created for it."""
     found = connection.execute(_MAY_USE, [schema]).fetchone()
     if found == (False,):
         raise Refused(

@@ -14,7 +14,7 @@ PING_SECONDS = 2
 
 
 def starts_or_stops(error: psycopg.Error) -> bool:
-    """Whether the server whose answer `error` is accepts no session yet, or no more; False for other errors."""
+    """Whether the server that answered `error` accepts no sessions yet, or any more; False for other errors."""
     return _ping_after(error) == Ping.REJECT
 
 

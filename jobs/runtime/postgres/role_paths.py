@@ -62,11 +62,11 @@ def roles_that_read(connection: psycopg.Connection[Any], schema: str, tables: Se
 
 
 def set_path(connection: psycopg.Connection[Any], role: str, schema: str) -> bool:
-    """Let new sessions of `role` in this database look into `schema` just before `public`, or last where that is none.
+    """Let new sessions of `role` in this database search `schema` just before `public`, or last without `public`.
 
-    So names mean what they meant: what the role finds before `public`, in a schema of its own, it finds still.
+    So names keep their meaning: objects that the role finds before `public`, in a schema of its own, still come first.
 
-    False, with a warning, where the role of `connection` may not set that of `role`.
+    False, with a warning, where the role of `connection` may not change the settings of `role`.
     """
     found = connection.execute(_PATHS, [role]).fetchall()
     path = _parts(found[0][1] if found else DEFAULT_PATH)

@@ -41,7 +41,7 @@ class RulesBackup:
 
 
 def stored_rules(connection: psycopg.Connection[Any], job: PostgresJob[Any]) -> list[dict[str, Any]]:
-    """What the database says decided a job's rows."""
+    """The rules of a job's rows in the database."""
     statement = sql.SQL(_STORED).format(sql.Identifier(job.history), sql.Identifier("first_position"))
     return [row for (row,) in connection.execute(statement, {"job": job.name}).fetchall()]
 

@@ -28,7 +28,7 @@ ON CONFLICT (job, first_position) DO UPDATE SET
 
 
 def stored_history(connection: psycopg.Connection[Any], job: str) -> History:
-    """The rules that made a job's rows, for whoever recomputes them."""
+    """The rules that made a job's rows, for recomputing them."""
     return tuple(
         EffectiveRules(
             first, rules, since, OfMeter(closed, {meter: datetime.fromisoformat(at) for meter, at in own.items()})

@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 class ServerIsSilent(psycopg.OperationalError):
-    """No byte came from the server for too long; what it was asked to do may have been done."""
+    """No byte came from the server for too long; its last statement may have been executed."""
 
 
 class Session(psycopg.Connection[Any]):
