@@ -1,1 +1,1 @@
-"""Events in over HTTP: CloudEvents as gateways and SDKs post them, validated, then acknowledged by Kafka."""
+"""Events over HTTP: CloudEvents as gateways and SDKs post them, validated, then acknowledged by Kafka."""

@@ -53,12 +53,12 @@ def serve_metrics(environment: Mapping[str, str]) -> None:
 
 
 def port_in(environment: Mapping[str, str], variable: str, default: str) -> int:
-    """The port that a variable says. Raises CannotRun."""
+    """The port in a variable. Raises CannotRun."""
     return whole_number(variable, environment.get(variable, default), "a port")
 
 
 def log_without_variables() -> None:
-    """A traceback is without local variables, which hold the keys and the events of whoever sent the request."""
+    """Log tracebacks without local variables, which hold API keys and the sender's events."""
     renderer = structlog.dev.ConsoleRenderer(
         colors=sys.stdout.isatty(), exception_formatter=structlog.dev.plain_traceback
     )

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from api.events import Judged, Services, append, authorized, judged_events
+from api.events import Services, Validated, append, authorized, validated_events
 from api.problems import Problem, problem_response
 from api.request_metrics import RequestMetrics, count_events
 from api.traces import refuse_others, traces
@@ -100,50 +100,50 @@ async def own(request: Request, services: Services) -> Response:
     `position` is the last record of each partition that has one, comma-separated; null where nothing was taken.
     """
     with services.body_budget.request() as reserve:
-        judged = await _judged(request, services, reserve)
-        last = await append(services, judged.valid)
-    count_events(len(judged.valid), (verdict for _, verdict in judged.invalid))
+        found = await _validated(request, services, reserve)
+        last = await append(services, found.valid)
+    count_events(len(found.valid), (verdict for _, verdict in found.invalid))
     rejected = [
-        {"index": index, "id": each.id, "reason": each.reason, "path": each.path, "rule": each.rule}
-        for index, each in judged.invalid
+        {"index": index, "id": verdict.id, "reason": verdict.reason, "path": verdict.path, "rule": verdict.rule}
+        for index, verdict in found.invalid
     ]
     position = ",".join(f"{topic}/{partition}/{offset}" for (topic, partition), offset in sorted(last.items()))
     return JSONResponse(
-        {"accepted": len(judged.records) - len(rejected), "rejected": rejected, "position": position or None}
+        {"accepted": len(found.records) - len(rejected), "rejected": rejected, "position": position or None}
     )
 
 
-async def _judged(request: Request, services: Services, reserve: Callable[[int], None]) -> Judged:
+async def _validated(request: Request, services: Services, reserve: Callable[[int], None]) -> Validated:
     key = authorized(request, services, Scope.INGEST)
-    return await judged_events(request, services, key, reserve)
+    return await validated_events(request, services, key, reserve)
 
 
 async def _all_or_none(request: Request, services: Services) -> None:
     """Raises Problem (400) where one event is not valid; then none was taken."""
     with services.body_budget.request() as reserve:
-        judged = await _judged(request, services, reserve)
-        _refuse_invalid(judged)
-        await append(services, judged.records)
-    count_events(len(judged.records))
+        found = await _validated(request, services, reserve)
+        _refuse_invalid(found)
+        await append(services, found.records)
+    count_events(len(found.records))
 
 
-def _refuse_invalid(judged: Judged) -> None:
-    if judged.invalid:
-        count_events(0, (verdict for _, verdict in judged.invalid))
+def _refuse_invalid(found: Validated) -> None:
+    if found.invalid:
+        count_events(0, (verdict for _, verdict in found.invalid))
         invalid = [
             {
-                "field": f"/{index}{each.path or ''}",
-                "rule": each.reason or "",
+                "field": f"/{index}{verdict.path or ''}",
+                "rule": verdict.reason or "",
                 "source": "body",
-                "reason": each.rule or "",
+                "reason": verdict.rule or "",
             }
-            for index, each in judged.invalid
+            for index, verdict in found.invalid
         ]
-        first_index, first = judged.invalid[0]
+        first_index, first = found.invalid[0]
         where = f" at {first.path}" if first.path else ""
         raise Problem(
             HTTPStatus.BAD_REQUEST,
-            f"{len(invalid)} of {len(judged.records)} events are not valid, and none was taken. Event {first_index}: "
+            f"{len(invalid)} of {len(found.records)} events are not valid, and none was taken. Event {first_index}: "
             f"{first.reason}{where}: {first.rule}",
             invalid=invalid,
         )

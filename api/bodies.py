@@ -1,7 +1,7 @@
-"""A request's headers and body → the events that it holds, as Kafka is to have them.
+"""A request's headers and body → its events, as they are written to Kafka.
 
-CloudEvents 1.0 over HTTP: structured, batched and binary mode; beside them arrays and lines of JSON, as OpenMeter's and
-Weir's clients send them. `Content-Encoding: gzip` is unpacked within the limits.
+CloudEvents 1.0 over HTTP: structured, batched and binary mode; also arrays and lines of JSON, as OpenMeter's and Weir's
+clients send them. `Content-Encoding: gzip` is unpacked within the limits.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _binary(media_type: str, headers: Mapping[str, str], body: bytes) -> Element
     for name, value in headers.items():
         if name.startswith(_CE):
             if (attribute := name.removeprefix(_CE)) in members:
-                raise Problem(HTTPStatus.BAD_REQUEST, f"The header {name} stands twice.")
+                raise Problem(HTTPStatus.BAD_REQUEST, f"The header {name} appears twice.")
             members[attribute] = _attribute(name, value)
     if media_type:
         members["datacontenttype"] = headers["content-type"]
@@ -136,6 +136,6 @@ def _binary(media_type: str, headers: Mapping[str, str], body: bytes) -> Element
         return single(text)
     if media_type in ("", "application/json") or media_type.endswith("+json"):
         if not is_document(body):
-            raise Problem(HTTPStatus.BAD_REQUEST, "The body is no JSON, though its Content-Type says so.")
+            raise Problem(HTTPStatus.BAD_REQUEST, "The body is not JSON, although its Content-Type says it is.")
         return single(text[:-1] + b', "data": ' + body + b"}")
     return single(text[:-1] + b', "data_base64": "' + base64.b64encode(body) + b'"}')

@@ -1,4 +1,4 @@
-"""A limit on the memory that the bodies of unanswered requests take, all of them together."""
+"""A limit on the total memory of the bodies of unanswered requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads in Postgres, every two seconds, the valid API keys, how ingestion validates events, and its lag."""
+"""Polls Postgres every two seconds: valid API keys, ingestion's configuration, and its lag."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class DatabasePoll:
             await asyncio.sleep(READ_EVERY_SECONDS)
 
     async def read(self) -> None:
-        """Read once; what cannot be read stays as it was."""
+        """Read once; what cannot be read stays as it was before."""
         try:
             found = await asyncio.to_thread(self._read)
             self._keys, self._read_at = found.keys, self._clock.monotonic()

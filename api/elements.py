@@ -1,6 +1,6 @@
-"""The JSON documents in a request's body, byte for byte: a document alone, those of an array, or one a line.
+"""The JSON documents in a request's body, byte for byte: a single one, those of an array, or one a line.
 
-Python's reader finds where each ends. Whether it is a valid event is the validator's to say, which is stricter.
+Python's reader finds where each ends. The validator, which is stricter, decides whether it is a valid event.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _BYTES_OF_LINES_END = b"\r"
 
 
 class NotJson(ValueError):
-    """A body of several documents that cannot be told apart; the message says where."""
+    """The documents of a body cannot be separated; the message says where."""
 
 
 @dataclass(frozen=True)
 class Element:
-    """One document as it was sent, and what Python's reader makes of it; None where it makes nothing."""
+    """One document as it was sent, and its value by Python's reader; None where that fails."""
 
     document: bytes
     parsed: Any
@@ -37,7 +37,7 @@ def single(body: bytes) -> Element:
 
 
 def is_document(body: bytes) -> bool:
-    """Whether it is one JSON document, so that what it is put into stays one."""
+    """Whether it is exactly one JSON document, so that embedding it yields one document."""
     try:
         _DECODER.decode(body.decode())
     except (ValueError, RecursionError):
@@ -46,9 +46,9 @@ def is_document(body: bytes) -> bool:
 
 
 def single_or_array(body: bytes, most: int | None = None) -> list[Element]:
-    """An array's elements, or the body as one document; a blank one is none. Raises NotJson for a broken array.
+    """An array's elements, or the body as one document; none for a blank body. Raises NotJson for a broken array.
 
-    Here as below, of elements beyond `most` nothing is read: finding a million would hold everybody else up.
+    Here and below, elements beyond `most` are not read: finding a million would delay all other requests.
     """
     start = body.lstrip(b" \t\r\n")[:1]
     if start == b"[":
@@ -69,7 +69,7 @@ def array(body: bytes, most: int | None = None) -> list[Element]:
 
 
 def lines(body: bytes, most: int | None = None) -> list[Element]:
-    """One document a line (NDJSON); a blank line is none."""
+    """One document a line (NDJSON); blank lines are skipped."""
     rows = (line.removesuffix(_BYTES_OF_LINES_END) for line in body.split(b"\n"))
     return [single(row) for row in islice((row for row in rows if row.strip()), most)]
 

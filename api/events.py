@@ -1,4 +1,4 @@
-"""`POST` of events: who may send them, whether all are valid, and that Kafka has them."""
+"""Posted events: authorization, validation, and the write to Kafka."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from metering.instants import Clock, rfc3339
 BODY_WITHIN_SECONDS = 15.0
 """How long a client may take to send a body."""
 ACCOUNT_ATTRIBUTE = "weir.account"
-JUDGED_WITHIN_SECONDS = 15.0
+VALIDATION_TIMEOUT_SECONDS = 15.0
 """How long events may wait for the validator, whose first call in a process takes seconds."""
 
 
@@ -50,7 +50,7 @@ class Services:
 
 
 @dataclass(frozen=True)
-class Judged:
+class Validated:
     """The events of a request as Kafka is to have them, and ingestion's verdict on each."""
 
     records: Sequence[Record]
@@ -64,7 +64,7 @@ class Judged:
     @property
     def valid(self) -> list[Record]:
         """The records that are."""
-        return [each for each, verdict in zip(self.records, self.verdicts, strict=True) if verdict.reason is None]
+        return [record for record, verdict in zip(self.records, self.verdicts, strict=True) if verdict.reason is None]
 
 
 def authorized(request: Request, services: Services, scope: Scope) -> ApiKey:
@@ -76,7 +76,7 @@ def authorized(request: Request, services: Services, scope: Scope) -> ApiKey:
     if key is None:
         raise Problem(
             HTTPStatus.UNAUTHORIZED,
-            "Send an API key that holds as `Authorization: Bearer weir_…`; `weir keys create` makes one.",
+            "Send a valid API key as `Authorization: Bearer weir_…`; `weir keys create` makes one.",
             {"WWW-Authenticate": 'Bearer realm="weir"'},
         )
     if scope not in key.scopes:
@@ -84,31 +84,33 @@ def authorized(request: Request, services: Services, scope: Scope) -> ApiKey:
     return key
 
 
-async def judged_events(request: Request, services: Services, key: ApiKey, reserve: Callable[[int], None]) -> Judged:
-    """Read and judge the events of a request; `reserve` as `read_body` has it.
+async def validated_events(
+    request: Request, services: Services, key: ApiKey, reserve: Callable[[int], None]
+) -> Validated:
+    """Read and validate the events of a request; `reserve` as `read_body` has it.
 
     Raises Problem: for the body, where the key may not send one, or ingestion is too far behind.
     """
     refuse_lag(services.database.lag_seconds, services.max_lag_seconds)
     body = await received_body(request, reserve)
     events = events_in(request.headers, body)
-    records = [Record(subject_in(each.parsed), with_time(each, services.clock.now())) for each in events]
+    records = [Record(subject_in(event.parsed), with_time(event, services.clock.now())) for event in events]
     verdicts = await verdicts_on(services, [record.value for record in records])
     for index, verdict in enumerate(verdicts):
         if verdict.reason is None and (reason := refusal(key, verdict)) is not None:
             raise Problem(HTTPStatus.FORBIDDEN, f"Event {index} is refused: {reason}.")
-    return Judged(records, verdicts)
+    return Validated(records, verdicts)
 
 
 async def verdicts_on(services: Services, documents: Sequence[bytes]) -> list[Verdict]:
     """What ingestion would make of each event. Raises Problem (503)."""
     try:
-        async with asyncio.timeout(JUDGED_WITHIN_SECONDS):
+        async with asyncio.timeout(VALIDATION_TIMEOUT_SECONDS):
             return await services.validator.verdicts(documents)
     except TimeoutError:
         raise unavailable("More events come in than can be validated: send the same request again later.") from None
     except IngestionNotStarted:
-        raise unavailable("Ingestion has not been started yet, so nobody knows which contracts hold.") from None
+        raise unavailable("Ingestion has not been started yet, so the contracts in force are not known.") from None
 
 
 async def append(services: Services, records: Sequence[Record]) -> dict[tuple[str, int], int]:
@@ -117,10 +119,10 @@ async def append(services: Services, records: Sequence[Record]) -> dict[tuple[st
 
 
 def with_time(event: Element, now: datetime) -> bytes:
-    """An event without `time`, or with null, gets that of its receipt, and says so.
+    """An event without `time`, or with null, gets the time of its receipt, and is marked so.
 
-    Its digest leaves that out (`fingerprints`): the same event, sent again after an answer was lost, is a duplicate and
-    no conflict.
+    Its digest leaves that time out (`fingerprints`): the same event, sent again after an answer was lost, is a
+    duplicate and not a conflict.
     """
     members = event.parsed
     if not isinstance(members, dict) or any(members.get(name) is not None for name in ("time", TIME_SOURCE)):

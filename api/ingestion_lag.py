@@ -1,6 +1,6 @@
-"""How far ingestion is behind, by what the applications have last reported of themselves.
+"""How far ingestion is behind, by the last reports of the applications.
 
-Events that ingestion has not read are in Kafka alone, which deletes them in the end: before that the API takes no more.
+Events that ingestion has not read are only in Kafka, which deletes them eventually: before that the API refuses more.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Report:
 
 
 def lag_seconds(reports: Sequence[Report]) -> float:
-    """At most how old the oldest record is that ingestion has not committed; 0 where nobody knows.
+    """The maximum age of the oldest record that ingestion has not committed; 0 if it is unknown.
 
-    An ingestion that is gone may have left nothing unread: then this is how long it has been gone. For one that has
-    started and not reported yet, the latest frontier of the jobs that read its journal counts.
+    If ingestion is gone it may have left nothing unread: then this is how long it has been gone. For an ingestion that
+    has started and not reported yet, the latest frontier of the jobs that read its journal counts.
     """
     ingestion = next((report for report in reports if report.job == Job.INGESTION), None)
     frontiers = [report.frontier for report in reports if report.frontier is not None]
@@ -55,7 +55,7 @@ def lag_seconds(reports: Sequence[Report]) -> float:
 
 
 def refuse_lag(lag: float, max_lag_seconds: float) -> None:
-    """Raises Problem (429) where the lag is above the limit; 0 is none."""
+    """Raises Problem (429) where the lag is above the limit; a limit of 0 disables it."""
     if max_lag_seconds and lag > max_lag_seconds:
         raise Problem(
             HTTPStatus.TOO_MANY_REQUESTS,

@@ -78,7 +78,7 @@ def rotate(postgres_url: str, key_id: str, by: str, overlap: timedelta) -> NewKe
 
 
 def revoke(postgres_url: str, key_id: str, by: str) -> None:
-    """End a key. Raises CannotRun where there is none that holds."""
+    """End a key. Raises CannotRun if there is no valid one."""
     with _connected(postgres_url) as database:
         if database.execute(_REVOKE, [by, key_id]).rowcount == 0:
             raise _unknown(key_id)

@@ -1,4 +1,4 @@
-"""What goes wrong, as `application/problem+json` (RFC 9457)."""
+"""Errors as `application/problem+json` (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Problem(Exception):
     invalid: Sequence[Mapping[str, str]] = ()
 
     def response(self, request: Request) -> Response:
-        """The answer. `type` is about:blank: the status says all that a program may act upon."""
+        """The answer. `type` is about:blank: the status is all that a program may act upon."""
         content: dict[str, Any] = {
             "type": "about:blank",
             "title": self.status.phrase,
@@ -44,5 +44,5 @@ async def problem_response(request: Request, error: Exception) -> Response:
 
 
 def unavailable(detail: str, retry_after_seconds: int = 5) -> Problem:
-    """Nothing was written, or nobody knows: the same request may be sent again."""
+    """Nothing was written, or it is unknown: the same request may be sent again."""
     return Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"Retry-After": str(retry_after_seconds)})

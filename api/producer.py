@@ -1,4 +1,4 @@
-"""Records from a web server into Kafka: a request waits until all of its records are acknowledged by all replicas."""
+"""Records from a web server to Kafka: a request waits until all its records are acknowledged by all replicas."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Record:
 
 @dataclass
 class _Request:
-    """The records of one request that nobody has answered yet, and where the others are."""
+    """The records of one request that are not acknowledged yet, and where the others are."""
 
     left: int
     answer: asyncio.Future[dict[tuple[str, int], int]]
@@ -79,10 +79,10 @@ class AcknowledgedProducer:
         return self._pending_bytes
 
     async def send(self, topic: str, records: Sequence[Record]) -> dict[tuple[str, int], int]:
-        """Append records; gives the offset of the last one per topic and partition, once all are acknowledged.
+        """Append records; returns the offset of the last one per topic and partition, once all are acknowledged.
 
         Raises Problem: 429 while too much waits for the brokers, 503 when they do not acknowledge in time. Some of the
-        records may be in the topic then; whoever sends all of them again makes duplicates, which are billed once.
+        records may be in the topic then; sending all of them again makes duplicates, which are billed once.
         """
         size_bytes = sum(len(record.value) for record in records)
         with self._lock:

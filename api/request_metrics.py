@@ -1,4 +1,4 @@
-"""Counts requests and events. A request that never reaches the application, as one without end, is not counted."""
+"""Counts requests and events; not requests that never reach the application, such as unfinished ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process: uvicorn with limits on whoever is slow, and what the application needs of Kafka and Postgres."""
+"""The process: uvicorn with limits for slow clients, and the application's connections to Kafka and Postgres."""
 
 from __future__ import annotations
 
@@ -94,12 +94,12 @@ def services_of(environment: Mapping[str, str], server_name: str) -> Services:
 
 
 def seconds_in(environment: Mapping[str, str], variable: str, default: int) -> int:
-    """The whole seconds that a variable says. Raises CannotRun."""
+    """The whole seconds in a variable. Raises CannotRun."""
     return whole_number(variable, environment.get(variable) or str(default), "whole seconds")
 
 
 def whole_number(variable: str, text: str, meaning: str) -> int:
-    """What the text of a variable says. Raises CannotRun."""
+    """The number in a variable's text. Raises CannotRun."""
     if not (text.isascii() and text.isdigit()):
         raise CannotRun(f"{variable} is {text!r}, but must be {meaning}.")
     return int(text)

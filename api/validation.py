@@ -1,4 +1,4 @@
-"""Events → what ingestion would make of each, by its own configuration."""
+"""Events → the verdict that ingestion would give, by its own configuration."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.documents import judged, violation_parts
-from jobs.ingestion.judge import Judge
+from jobs.ingestion.documents import validated, violation_parts
+from jobs.ingestion.validator import EventValidator
 from metering.contracts.model import Contract
 
 MAX_BATCH_EVENTS = 2_000
@@ -33,18 +33,18 @@ class Verdict:
 class _Rules:
     """What a configuration of ingestion makes of events."""
 
-    judge: Judge
+    validator: EventValidator
     contracts: Mapping[str, Contract]
     max_record_bytes: int
     topic: str
 
 
 class IngestionNotStarted(Exception):
-    """Ingestion has never been started on this database, so nobody knows which contracts hold."""
+    """Ingestion has never been started on this database, so the contracts in force are not known."""
 
 
 class Validator:
-    """Judges events of many requests at once: a call costs much the same for one event as for a hundred."""
+    """Validates events of many requests at once: a call costs much the same for one event as for a hundred."""
 
     def __init__(self) -> None:
         self._config: dict[str, Any] | None = None
@@ -66,10 +66,10 @@ class Validator:
         return self._rules.topic
 
     def use(self, config: Mapping[str, Any]) -> None:
-        """Judge by this configuration of ingestion (`jobs.config`) from the next call on. Raises ValueError."""
+        """Validate by this configuration of ingestion (`jobs.config`) from the next call on. Raises ValueError."""
         if config != self._config:
             rules = IngestionConfig.model_validate(config)
-            self._rules = _Rules(rules.judge(), rules.contracts_in_force(), rules.max_record_bytes, rules.topic)
+            self._rules = _Rules(rules.validator(), rules.contracts_in_force(), rules.max_record_bytes, rules.topic)
             self._config = dict(config)
 
     async def verdicts(self, documents: Sequence[bytes]) -> list[Verdict]:
@@ -83,42 +83,42 @@ class Validator:
         return await answer
 
     async def _work(self) -> None:
-        """Until nobody waits."""
+        """Runs until no request waits."""
         loop = asyncio.get_running_loop()
         try:
             while self._waiting:
-                asked = self._next()
-                documents = [document for each, _ in asked for document in each]
+                requests = self._next()
+                documents = [document for request, _ in requests for document in request]
                 assert self._rules is not None, "asked for before anybody waits"
                 try:
                     found = await loop.run_in_executor(self._thread, _verdicts, documents, self._rules)
-                except Exception as error:  # noqa: BLE001 -- whoever waits gets it; the next ones are judged
-                    for _, answer in asked:
+                except Exception as error:  # noqa: BLE001 -- whoever waits gets it; the next ones are validated
+                    for _, answer in requests:
                         if not answer.cancelled():
                             answer.set_exception(error)
                     continue
                 start = 0
-                for each, answer in asked:
+                for request, answer in requests:
                     if not answer.cancelled():
-                        answer.set_result(found[start : start + len(each)])
-                    start += len(each)
+                        answer.set_result(found[start : start + len(request)])
+                    start += len(request)
         finally:
             self._working = None
 
     def _next(self) -> list[tuple[Sequence[bytes], asyncio.Future[list[Verdict]]]]:
-        """Who has waited longest, as many as are judged at once; at least one, unless all have gone."""
+        """Who has waited longest, as many as are validated at once; at least one, unless all have gone."""
         self._waiting = [(documents, answer) for documents, answer in self._waiting if not answer.done()]
         count, taken = 0, 0
         for documents, _ in self._waiting:
             if taken and count + len(documents) > MAX_BATCH_EVENTS:
                 break
             count, taken = count + len(documents), taken + 1
-        asked, self._waiting = self._waiting[:taken], self._waiting[taken:]
-        return asked
+        requests, self._waiting = self._waiting[:taken], self._waiting[taken:]
+        return requests
 
 
 def _verdicts(documents: Sequence[bytes], rules: _Rules) -> list[Verdict]:
-    rows = judged(documents, rules.judge, rules.max_record_bytes).select(COLUMNS).iter_rows(named=True)
+    rows = validated(documents, rules.validator, rules.max_record_bytes).select(COLUMNS).iter_rows(named=True)
     found = []
     for row in rows:
         who = (row["id"], row["source"], row["account"])

@@ -1,4 +1,4 @@
-"""`python -m bench.bad_records`: what a tenth of bad records costs the judge, of each kind that a stranger may send."""
+"""`python -m bench.bad_records`: what a tenth of bad records of each kind costs the validator."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ import typer
 
 from bench import events
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.judge import LOG_APPEND_TIME, Judge
+from jobs.ingestion.validator import LOG_APPEND_TIME, EventValidator
 from jobs.runtime.kafka.scanned_records import RECORDS
 
 RECORDS_OF_A_BLOCK, BAD = 10_000, 1_000
 RESULTS = Path(__file__).parent / "results"
-POISON = b"the judge fails on this"
+POISON = b"the validator fails on this"
 
 
 def main(runs: int = 5) -> None:
     """Print and write CPU-seconds of a block of 10,000 records, by what 1,000 of them are; the best of `runs`."""
     now = datetime.now(UTC)
     good = [record.value for record in events.records(RECORDS_OF_A_BLOCK, "bench", now)]
-    judge = IngestionConfig().judge()
-    found = {"good": cpu_seconds(judge.judge, good, now, runs)}
+    validator = IngestionConfig().validator()
+    found = {"good": cpu_seconds(validator.validate, good, now, runs)}
     for name, bad in _bad(good[0]).items():
-        found[name] = cpu_seconds(judge.judge, _mixed(good, bad), now, runs)
-    found["the judge raises"] = cpu_seconds(_failing(judge).judge, _mixed(good, POISON), now, 1)
+        found[name] = cpu_seconds(validator.validate, _mixed(good, bad), now, runs)
+    found["the validator raises"] = cpu_seconds(_failing(validator).validate, _mixed(good, POISON), now, 1)
     for name, seconds in found.items():
         typer.echo(f"{name:40} {seconds:8.3f} CPU-s {seconds / found['good']:8.2f} times")
     rounded = {name: round(seconds, 3) for name, seconds in found.items()}
@@ -38,15 +38,15 @@ def main(runs: int = 5) -> None:
     file.write_text(json.dumps({"records": RECORDS_OF_A_BLOCK, "bad": BAD, "cpu_seconds": rounded}, indent=2) + "\n")
 
 
-def cpu_seconds(judge: Callable[[pa.Table], pa.Table], values: Sequence[bytes], now: datetime, runs: int) -> float:
-    """What judging these values takes this process, all threads; the least of so many times."""
+def cpu_seconds(validator: Callable[[pa.Table], pa.Table], values: Sequence[bytes], now: datetime, runs: int) -> float:
+    """What validating these values takes this process, all threads; the least of so many times."""
     place = {"topic": "events", "partition": 0, "timestamp": now, "timestampType": LOG_APPEND_TIME}
     rows = [{**place, "offset": offset, "value": value} for offset, value in enumerate(values)]
     table = pa.Table.from_pylist(rows, schema=RECORDS)
     taken = []
     for _ in range(runs):
         began = time.process_time()
-        judge(table)
+        validator(table)
         taken.append(time.process_time() - began)
     return min(taken)
 
@@ -75,17 +75,17 @@ def _mixed(good: Sequence[bytes], bad: bytes) -> list[bytes]:
     return [bad if number % every == 0 else value for number, value in enumerate(good)]
 
 
-def _failing(judge: Judge) -> Judge:
-    """A judge with a fault in its rules that no reader meets."""
-    judge_at_once = judge._judge_at_once
+def _failing(validator: EventValidator) -> EventValidator:
+    """A validator with a fault in its rules that no reader meets."""
+    validate_block = validator._validate_block
 
     def failing(records: pl.DataFrame) -> pa.Table:
         if POISON in records["value"].to_list():
             raise ValueError("a fault that nobody knows of yet")
-        return judge_at_once(records)
+        return validate_block(records)
 
-    judge._judge_at_once = failing  # type: ignore[method-assign]
-    return judge
+    validator._validate_block = failing  # type: ignore[method-assign]
+    return validator
 
 
 if __name__ == "__main__":

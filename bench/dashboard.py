@@ -104,7 +104,7 @@ def main(
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("VACUUM ANALYZE")
         reader = url.replace(url.partition("//")[2].partition("@")[0], f"{ROLE}:{PASSWORD}", 1)
-        asked = {
+        load_seconds = {
             name: _ask(question, Backend(Settings(postgres_url=reader, scope=scope)))
             for name, question, scope in _questions()
         }
@@ -119,9 +119,9 @@ def main(
             f"{page:24} first {all_of[0].seconds:5.2f} s, median {seconds:5.2f} s; "
             f"server {server:4.2f} and browser {browser_seconds:4.2f} CPU-s"
         )
-    for name, answer in asked.items():
+    for name, answer in load_seconds.items():
         console.print(f"{name:46} median {answer:6.3f} s")
-    console.print(f"Written to {_write(windows, found, asked)}")
+    console.print(f"Written to {_write(windows, found, load_seconds)}")
     if any(median(load.seconds for load in all_of) > AIM_SECONDS for all_of in found.values()):
         raise typer.Exit(1)
 
@@ -209,7 +209,7 @@ def _dashboard(reader: str) -> Iterator[str]:
         process.wait()
 
 
-def _write(windows: int, found: dict[str, list[Load]], asked: dict[str, float]) -> Path:
+def _write(windows: int, found: dict[str, list[Load]], load_seconds: dict[str, float]) -> Path:
     now = datetime.now(UTC)
     result: dict[str, Any] = {
         "measured_at": now.isoformat(),
@@ -217,7 +217,7 @@ def _write(windows: int, found: dict[str, list[Load]], asked: dict[str, float]) 
         "aim_seconds": AIM_SECONDS,
         "machine": {"cores": os.cpu_count(), "load": os.getloadavg()[0], "python": platform.python_version()},
         "versions": {name: version(name) for name in ("weir", "streamlit", "psycopg")},
-        "questions": asked,
+        "questions": load_seconds,
         "pages": {page: [asdict(load) for load in all_of] for page, all_of in found.items()},
     }
     RESULTS.mkdir(exist_ok=True)

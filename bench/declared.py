@@ -61,14 +61,14 @@ def _applications(folder: Path, plan: Plan, case: Case, tell: Tell) -> list[Meas
     with running_parts(folder, _setting(folder, case)) as parts:
         for job in CONCERNED:
 
-            def said(text: str, job: Job = job) -> None:
+            def tell_job(text: str, job: Job = job) -> None:
                 tell(f"{case}, {job}: {text}")
 
             if marks is None:
-                measured, marks = measure_ingestion(folder, parts, plan, said)
+                measured, marks = measure_ingestion(folder, parts, plan, tell_job)
             else:
-                measured, marks = measure_reader(job, folder, parts, plan, marks=marks, tell=said)
-            said(f"{measured.cpu_seconds_per_million:.1f} CPU-s/M")
+                measured, marks = measure_reader(job, folder, parts, plan, marks=marks, tell=tell_job)
+            tell_job(f"{measured.cpu_seconds_per_million:.1f} CPU-s/M")
             found.append(measured)
     return found
 

@@ -51,22 +51,22 @@ class PricesMeasured:
 def measure_prices(folder: Path, plan: Plan, tell: Tell) -> PricesMeasured:
     """Price alone, for each number of versions; then journal the traffic once, and measure joins on it for each."""
     tell("pricing alone")
-    tables = {many: versions(many) for many in VERSIONS}
+    tables = {count: versions(count) for count in VERSIONS}
     pricing, changed = cpu_seconds_per_million(tables), cpu_ms_per_change(tables)
     del tables
     with running_parts(folder / "parts") as parts:
         _, marks = measure_ingestion(folder, parts, plan, tell)
 
-        def measured(case: str, many: int) -> Measured:
+        def measured(case: str, count: int) -> Measured:
             own = folder / case
             own.mkdir(parents=True)
             (own / "ingestion").symlink_to(folder / "ingestion")
-            write_versions(own / "joins", many)
+            write_versions(own / "joins", count)
             job, _ = measure_reader(Job.JOINS, own, parts, plan, marks=marks, tell=lambda text: tell(f"{case}: {text}"))
             tell(f"{case}: {job.cpu_seconds_per_million:.1f} CPU-s/M, {job.resident_mib:.0f} MiB")
             return job
 
-        found = {many: measured(f"{many} versions", many) for many in VERSIONS}
+        found = {count: measured(f"{count} versions", count) for count in VERSIONS}
         return PricesMeasured(pricing, changed, found, measured("once more", VERSIONS[0]))
 
 
@@ -80,15 +80,15 @@ def write_versions(folder: Path, count: int) -> None:
 
 def versions(count: int) -> pa.Table:
     """So many (streams.PRICES), in no order: of plan after plan, the one of the traffic first."""
-    each = pl.DataFrame(catalog()["prices"]).select("model", "meter", "currency")
+    priced = pl.DataFrame(catalog()["prices"]).select("model", "meter", "currency")
     months = pl.DataFrame({"effective_from": [datetime(2025, month, 1, tzinfo=UTC) for month in range(1, MONTHS + 1)]})
-    plans = pl.DataFrame({"number": range(count // (len(each) * MONTHS) + 1)}).select(
+    plans = pl.DataFrame({"number": range(count // (len(priced) * MONTHS) + 1)}).select(
         plan=pl.when(pl.col("number") == 0).then(pl.lit("bench")).otherwise(pl.format("plan-{}", "number"))
     )
-    told = (
-        plans.join(each, how="cross").join(months, how="cross").head(count).sample(fraction=1.0, shuffle=True, seed=7)
+    shuffled = (
+        plans.join(priced, how="cross").join(months, how="cross").head(count).sample(fraction=1.0, shuffle=True, seed=7)
     )
-    rows = told.with_columns(lsn=pl.int_range(pl.len()) - pl.len(), deleted=pl.lit(value=False)).to_arrow()
+    rows = shuffled.with_columns(lsn=pl.int_range(pl.len()) - pl.len(), deleted=pl.lit(value=False)).to_arrow()
     unit_price = pa.array([Decimal("0.0000004")], PRICES.field("unit_price").type).take(pa.array([0] * count))
     given = {**{name: rows[name] for name in rows.column_names}, "unit_price": unit_price}
     return pa.table(

@@ -35,39 +35,39 @@ ROUNDS = 7
 def cpu_seconds_per_million(tables: Mapping[int, pa.Table]) -> dict[int, float]:
     """Versions of prices (streams.PRICES), by how many → what a million outcomes cost; the median of ROUNDS."""
     config, batches = JoinsConfig(), [outcomes(BATCH_OUTCOMES, seed) for seed in range(2)]
-    accounts, known = _accounts(), {many: _in_use(table) for many, table in tables.items()}
+    accounts, known = _accounts(), {count: _in_use(table) for count, table in tables.items()}
 
-    def all_batches(many: int) -> None:
+    def all_batches(count: int) -> None:
         for batch in batches:
-            price(batch, config.declared, accounts, known[many])
+            price(batch, config.declared, accounts, known[count])
 
     found = _in_turn(known, all_batches)
-    return {many: seconds / (BATCH_OUTCOMES * len(batches)) * 1e6 for many, seconds in found.items()}
+    return {count: seconds / (BATCH_OUTCOMES * len(batches)) * 1e6 for count, seconds in found.items()}
 
 
 def cpu_ms_per_change(tables: Mapping[int, pa.Table]) -> dict[int, float]:
     """What a small batch costs before which a price that it needs was changed, by how many versions there are."""
     config, batch = JoinsConfig(), outcomes(SMALL_BATCH_OUTCOMES, 3)
-    accounts, known = _accounts(), {many: _in_use(table) for many, table in tables.items()}
-    changes = {many: table.filter(pc.equal(table["plan"], "bench")).slice(0, 1) for many, table in tables.items()}
+    accounts, known = _accounts(), {count: _in_use(table) for count, table in tables.items()}
+    changes = {count: table.filter(pc.equal(table["plan"], "bench")).slice(0, 1) for count, table in tables.items()}
 
-    def change(many: int) -> None:
-        known[many].of(changes[many])
-        known[many].add(changes[many])
-        price(batch, config.declared, accounts, known[many])
+    def change(count: int) -> None:
+        known[count].of(changes[count])
+        known[count].add(changes[count])
+        price(batch, config.declared, accounts, known[count])
 
-    return {many: seconds * 1e3 for many, seconds in _in_turn(known, change).items()}
+    return {count: seconds * 1e3 for count, seconds in _in_turn(known, change).items()}
 
 
 def _in_turn(cases: Mapping[int, VersionsInUse], once: Callable[[int], None]) -> dict[int, float]:
     """CPU-seconds of one time, each case in turn, the first time not counted."""
-    found: dict[int, list[float]] = {many: [] for many in cases}
+    found: dict[int, list[float]] = {count: [] for count in cases}
     for _ in range(ROUNDS + 1):
-        for many in cases:
+        for count in cases:
             began = time.process_time()
-            once(many)
-            found[many].append(time.process_time() - began)
-    return {many: statistics.median(seconds[1:]) for many, seconds in found.items()}
+            once(count)
+            found[count].append(time.process_time() - began)
+    return {count: statistics.median(seconds[1:]) for count, seconds in found.items()}
 
 
 def _in_use(table: pa.Table) -> VersionsInUse:
@@ -75,7 +75,7 @@ def _in_use(table: pa.Table) -> VersionsInUse:
 
 
 def _accounts() -> VersionsInUse:
-    rows = [{**one, "lsn": 1, "effective_from": NOW, "deleted": False} for one in catalog()["accounts"]]
+    rows = [{**account, "lsn": 1, "effective_from": NOW, "deleted": False} for account in catalog()["accounts"]]
     return VersionsInUse(pa.Table.from_pylist(rows, schema=ACCOUNTS_SCHEMA), ("account",), account_versions)
 
 

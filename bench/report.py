@@ -175,7 +175,7 @@ def _by_case(declared: DeclaredMeasured) -> dict[str, Any]:
 
 
 def _by_versions(prices: PricesMeasured) -> dict[str, Any]:
-    cases = [(f"{many}", job) for many, job in prices.joins.items()] + [("again", prices.again)]
+    cases = [(f"{count}", job) for count, job in prices.joins.items()] + [("again", prices.again)]
     return {
         "pricing_cpu_seconds_per_million": prices.pricing,
         "changed_cpu_ms": prices.changed,

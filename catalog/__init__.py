@@ -1,1 +1,1 @@
-"""The catalog of accounts, plans and prices: its file, its store, and its changes on their way to the topics."""
+"""The catalog of accounts, plans and prices: its file, its store, and its changes on the way to the topics."""

@@ -1,4 +1,4 @@
-"""What is refused until somebody agrees: beforehand, by an option, or at the terminal."""
+"""Changes that are refused until somebody agrees: beforehand, by an option, or at the terminal."""
 
 from __future__ import annotations
 

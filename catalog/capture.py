@@ -1,4 +1,4 @@
-"""What Debezium's connector for Postgres is told: which tables it captures, in what form, and how it goes on."""
+"""The configuration of Debezium's connector for Postgres: which tables it captures, in what form, and from where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A change of the catalog, and the record that tells of it: the one that Debezium would publish."""
+"""A change of the catalog, and the record that Debezium would publish for it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Change:
-    """A row of the catalog as it is now. `op` as Debezium has it: c created, u updated, r read (it was so already).
+    """A row of the catalog as it is now. `op` as in Debezium: c created, u updated, r read (unchanged).
 
-    d: deleted, and the row is the one that there was. No command of ours deletes; generated traffic does.
+    d: deleted, with the row as it was. None of our commands deletes this way; generated traffic does.
     """
 
     topic: CatalogTopic

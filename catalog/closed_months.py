@@ -1,6 +1,6 @@
-"""What a change of the catalog would bill anew: usage of ended months that has a price, and would have another.
+"""What a change of the catalog would bill again: usage of ended months that has a price and would get another.
 
-The next audit bills it by the catalog as it is then. Filling in a price where there was none is no such change.
+The next audit bills it by the catalog as it is then. Adding a price where there was none is no such change.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ _ZONES = """
 
 @dataclass(frozen=True)
 class ClosedMonth:
-    """A month of an account that has ended: what a change takes from its bill, and what it puts there instead."""
+    """An ended month of an account: what a change removes from its bill, and what it adds instead."""
 
     account: str
     month: date
@@ -178,7 +178,7 @@ class ClosedMonth:
 
 
 class ClosedMonthsTouched(NeedsAgreement):
-    """Nothing is changed; the message says what would be billed anew, and how to agree."""
+    """Nothing is changed; the message says what would be billed again, and how to agree."""
 
     question = "Bill them anew?"
 
@@ -195,9 +195,9 @@ class ClosedMonthsTouched(NeedsAgreement):
 def refuse_closed(
     before_url: str, database: Connection, changes: Sequence[Change], ends: datetime | None = None
 ) -> None:
-    """Raise ClosedMonthsTouched where these changes, made in `database` and not committed, bill ended months anew.
+    """Raise ClosedMonthsTouched where these changes, made in `database` and not committed, bill ended months again.
 
-    `ends`: since when a row that was deleted is none. `before_url` reads the catalog as it was.
+    `ends`: when a deleted row ends. `before_url` reads the catalog as it was.
     """
     touched = _touched(database, changes, ends)
     if touched is None:
@@ -250,11 +250,11 @@ def _perhaps(database: Connection, touched: Mapping[str, Any], terms: Collection
     for model, *of_meter, plan in zip(*(touched[name] for name in names), strict=True):
         priced = PricedModel.parse(model)
         meter, currency, starts = of_meter if priced.aliased is None else (None, None, of_meter[-1])
-        of_aliases = {one["name"] for one in aliases if one["plan"] == plan and priced.names(one["aliased"])}
+        of_aliases = {alias["name"] for alias in aliases if alias["plan"] == plan and priced.names(alias["aliased"])}
         for name in sorted(of_aliases | (set() if priced.is_plain else {priced.model})):
             prefix = name.removesuffix(ANY) if name.endswith(ANY) else None
-            asked = [meter, currency, starts, name, prefix, prefix, plan, touched["earliest"]]
-            rows += database.execute(_PERHAPS, asked)
+            parameters = [meter, currency, starts, name, prefix, prefix, plan, touched["earliest"]]
+            rows += database.execute(_PERHAPS, parameters)
     used = {tuple(row[name] for name in ("account", "month", "day", "model", "meter", "currency")): row for row in rows}
     found: dict[tuple[str, date], ClosedMonth] = {}
     for row in used.values():
@@ -266,7 +266,7 @@ def _perhaps(database: Connection, touched: Mapping[str, Any], terms: Collection
 
 
 def _starts(change: Change, ends: datetime | None) -> datetime | None:
-    """From when on a change says something else; None for plans, which have names only."""
+    """From when on a change differs; None for plans, which have only names."""
     if change.topic not in (CatalogTopic.ACCOUNTS, CatalogTopic.PRICES):
         return None
     begins = datetime.fromisoformat(change.after["effective_from"] or change.after["changed_at"])

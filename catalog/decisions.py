@@ -1,8 +1,8 @@
-"""What people decide about stragglers that wait: rows of `catalog.decisions`, captured like all of the catalog.
+"""People's decisions about waiting stragglers: rows of `catalog.decisions`, captured like the whole catalog.
 
-Billing applies a decision where it comes in the order of usage, and the first that counts holds. One that billing has
-passed while the straggler waits on has not counted (it came too late, was lost, or was about something else that stood
-at this lsn): then another takes its place.
+Billing applies a decision in the order of usage, and the first that counts wins. If billing has passed a decision and
+the straggler still waits, the decision has not counted (it came too late, was lost, or was about other usage at this
+lsn): then another one takes its place.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ NAMES = ("usage_lsn", "meter", "account", "request_id")
 
 @dataclass(frozen=True)
 class Waiting:
-    """A straggler by all its names: what it is decided by must be what somebody saw."""
+    """A straggler by all its names: a decision must be about exactly what somebody saw."""
 
     usage_lsn: int
     meter: str
@@ -80,9 +80,10 @@ class DecisionText:
 
 @contextmanager
 def deciding_alone(postgres_url: str, limit_seconds: float, tell: Callable[[str], None]) -> Iterator[None]:
-    """Keep others from deciding about stragglers at the same time: whoever decides must know what was decided.
+    """Lock out other decisions about stragglers: each decision must know the earlier ones.
 
-    Waits for one who does, and says so. Raises CannotRun when the time is over, or the database does not answer.
+    Waits for another process that decides, and says so. Raises CannotRun on timeout, or when the database does not
+    answer.
     """
     with (
         asking_database(postgres_url),
@@ -111,36 +112,36 @@ def _locked(database: psycopg.Connection[Any], limit_seconds: float) -> bool:
 
 
 def decide(postgres_url: str, stragglers: Sequence[Waiting], text: DecisionText) -> list[Waiting]:
-    """Store a decision of each, all in one transaction, which is captured from there.
+    """Store one decision each, all in one transaction, from which they are captured.
 
-    Nobody may have decided about them with effect, or be doing so (`deciding_alone`). What was decided otherwise, or
-    about something else at this lsn, is replaced; what was decided so is published again as it stands, which changes
-    nothing if it was told before. Returns those that nobody had decided so before. Raises CannotRun for a reason or a
-    name that no record can have, and when the database refuses.
+    Nobody may have decided about them with effect, or be doing so (`deciding_alone`). A different decision, or one
+    about something else at this lsn, is replaced; an equal one is published again unchanged, which has no effect if it
+    was published before. Returns the stragglers without an equal decision before. Raises CannotRun for a reason or a
+    name that no record can hold, and when the database refuses.
     """
     _refuse_unfit(text)
-    asked = {
-        "lsns": [one.usage_lsn for one in stragglers],
-        "meters": [one.meter for one in stragglers],
-        "accounts": [one.account for one in stragglers],
-        "requests": [one.request_id for one in stragglers],
+    parameters = {
+        "lsns": [straggler.usage_lsn for straggler in stragglers],
+        "meters": [straggler.meter for straggler in stragglers],
+        "accounts": [straggler.account for straggler in stragglers],
+        "requests": [straggler.request_id for straggler in stragglers],
         "decision": text.decision.value,
         "reason": text.reason,
         "decided_by": text.decided_by,
     }
     try:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
-            rows = database.execute(_STORE, asked).fetchall()
+            rows = database.execute(_STORE, parameters).fetchall()
     except psycopg.Error as problem:
         raise CannotRun(f"The database refused the decision: {str(problem).splitlines()[0]}") from problem
     return [Waiting(*(row[name] for name in NAMES)) for row in rows if row["is_new"]]
 
 
-def change_of(one: Waiting, text: DecisionText, decided_at: datetime) -> Change:
+def change_of(straggler: Waiting, text: DecisionText, decided_at: datetime) -> Change:
     """The change that a decision is."""
-    key = {"usage_lsn": one.usage_lsn, "meter": one.meter}
+    key = {"usage_lsn": straggler.usage_lsn, "meter": straggler.meter}
     texts = {"decision": text.decision.value, "reason": text.reason, "decided_by": text.decided_by}
-    after = {**key, "account": one.account, "request_id": one.request_id, **texts}
+    after = {**key, "account": straggler.account, "request_id": straggler.request_id, **texts}
     return Change(CatalogTopic.DECISIONS, key, after, "c", decided_at)
 
 

@@ -1,6 +1,6 @@
-"""Rows of the catalog are deleted as of a moment and by somebody, which the log of changes tells with the row.
+"""Rows of the catalog are deleted as of a moment and by an author; change capture reports both with the row.
 
-A price that was in force ends then, and an account has no plan from then on; what had not begun never does.
+A price in force ends at that moment, and an account has no plan from then on; a price that had not begun never applies.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Key = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Deleted:
-    """A price or an account that was deleted, and since when it is none."""
+    """A deleted price or account, and when it ends."""
 
     change: Change
     ends_at: datetime
@@ -75,10 +75,10 @@ class Deleted:
 def delete_row(
     postgres_url: str, topic: CatalogTopic, key: Key, at: datetime | None, by: str, *, backdates: bool = False
 ) -> Deleted:
-    """Delete the price or account of a key, as of `at` or else of now, in the name of `by`.
+    """Delete the price or account of a key, as of `at` or now, in the name of `by`.
 
-    Raises CannotRun where there is none, for an account that is a parent, and when the database refuses; and, unless
-    `backdates`, ClosedMonthsTouched where ended months would be billed anew.
+    Raises CannotRun if there is none, for an account that is a parent, and when the database refuses; and, unless
+    `backdates`, ClosedMonthsTouched where ended months would be billed again.
     """
     table = table_of(topic)
     with _asked(postgres_url) as database:
@@ -97,7 +97,7 @@ def delete_row(
 
 
 def delete_plan(postgres_url: str, plan: str) -> None:
-    """Delete a plan that nobody has and no price is of. Raises CannotRun otherwise, or when the database refuses."""
+    """Delete a plan without accounts and prices. Raises CannotRun otherwise, or when the database refuses."""
     with _asked(postgres_url) as database:
         used = database.execute(_USES_PLAN, {"plan": plan}).fetchone()
         assert used is not None

@@ -1,7 +1,7 @@
-"""What earlier releases told of prices, under keys of another text, is taken out of the compacted topics.
+"""Removes prices that earlier releases published under differently written keys from the compacted topics.
 
-They wrote an instant without fractions where it has none; Debezium writes six digits. To compaction these are two rows:
-one that is deleted would stand in the topic for ever, for whoever reads it from its beginning.
+They wrote a whole second without fractions; Debezium writes six digits. Compaction sees two keys, so a deleted row
+would stay in the topic for ever, for any consumer that reads it from the beginning.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _TOLD = "SELECT DISTINCT key FROM catalog_outbox WHERE topic = %s"
 
 
 def forget_earlier_keys(bootstrap: str, postgres_url: str) -> int:
-    """Send a tombstone for each such key, once the snapshot has told its row anew; how many.
+    """Send a tombstone for each such key, once the snapshot has published its row; returns how many.
 
-    Nothing happens before that. Twice is as once: a tombstone says nothing to joins. Raises CannotRun when the broker
-    refuses one, and `psycopg.Error` when the database does.
+    Nothing happens before that. Repeating it changes nothing: joins ignores tombstones. Raises CannotRun when the
+    broker refuses one, and `psycopg.Error` when the database does.
     """
     with psycopg.connect(postgres_url, connect_timeout=10) as database:
         keys = [key for (key,) in database.execute(_TOLD, [CatalogTopic.PRICES])]

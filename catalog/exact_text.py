@@ -1,4 +1,4 @@
-"""YAML and JSON read so that every number stays the text that stands in the file, and no key stands twice."""
+"""YAML and JSON, read so that every number keeps its text from the file, and duplicate keys are refused."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import yaml
 
 
 def read_as_text(content: str) -> Any:
-    """The document in a text: mappings, lists and texts (in JSON true, false and null stay what they are).
+    """The document in a text: mappings, lists and texts (JSON's true, false and null stay as they are).
 
-    Raises ValueError with what is wrong, to follow the name of the file.
+    Raises ValueError with what is wrong, to be appended to the file's name.
     """
     try:
         if content.lstrip().startswith("{"):

@@ -1,6 +1,6 @@
 """The catalog file: plans, accounts and prices as people write them, in YAML or JSON, checked before anything is done.
 
-Numbers are read as the text that stands in the file: a price that went through a binary float would be another price.
+Numbers are read as the text in the file: through a binary float, a price would change.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CatalogFileError(ValueError):
 
 
 def checked_text(value: Any) -> str:
-    """The text, which a name or a title can be. Raises ValueError that says what it must be."""
+    """The text, if it can be a name or a title. Raises ValueError that says what it must be."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError("must be text that is not empty")
     if len(value.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
@@ -139,9 +139,9 @@ class Plan(Row):
 
 
 class Account(Row):
-    """A customer. Without `effective_from` a change holds from the moment it is committed.
+    """A customer. Without `effective_from` a change applies from its commit on.
 
-    Tags or a parent that are left out stay what they are; `tags: {}` and `parent: null` take them away.
+    Tags or a parent that are left out stay unchanged; `tags: {}` and `parent: null` remove them.
     """
 
     account: Text
@@ -155,11 +155,11 @@ class Account(Row):
 
 
 class Price(Row):
-    """What one unit costs from `effective_from` until the next price of the same plan, model, meter and currency.
+    """The cost of one unit from `effective_from` until the next price of the same plan, model, meter and currency.
 
-    A model that ends with `*` is every model that begins so, and `conditions` are values that columns of an event must
-    have; both are part of `model` (`metering.price_models`). A file may say it of `per` units; `unit_price` is of one,
-    whatever the file says.
+    A model that ends with `*` matches every model that begins so, and `conditions` are values that columns of an event
+    must have; both are part of `model` (`metering.price_models`). A file may give the price of `per` units;
+    `unit_price` is always of one.
     """
 
     plan: Text
@@ -180,7 +180,7 @@ class Price(Row):
 class Alias(Row):
     """A name that has the prices of a model on a plan, from `effective_from` until its next alias, or until it ends.
 
-    It is asked where the name has no price of its own.
+    It applies where the name has no price of its own.
     """
 
     plan: Text
@@ -242,7 +242,7 @@ class CatalogFile(Row):
 
     def unknown_attributes(self, known: Iterable[PriceAttribute]) -> list[str]:
         """One line for each condition on a column that the stack does not price by, or on a band that it has not."""
-        attributes = {each.name: each for each in known}
+        attributes = {attribute.name: attribute for attribute in known}
         listed = ", ".join(sorted(attributes)) or "none so far"
         problems = []
         for number, row in enumerate(self.prices):

@@ -1,4 +1,4 @@
-"""What joins has of the catalog: whether it prices with what the database says, however it was told."""
+"""The catalog in joins: whether it prices with what the database says, however the change was published."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KEYS: dict[Table, dict[str, pl.DataType | type[pl.DataType]]] = {
 
 
 class NotJoined:
-    """Which rows joins does not have yet as the database has them, asked again and again until there are none."""
+    """The rows that joins does not have yet as the database has them, checked repeatedly until there are none."""
 
     def __init__(self, tables: str, postgres_url: str, changes: Sequence[Change]) -> None:
         self._tables = tables
@@ -35,7 +35,7 @@ class NotJoined:
         self._changes = changes
 
     def __call__(self) -> int:
-        """How many. Somebody else may have changed or deleted a row meanwhile: what it is now is asked for.
+        """How many. If another process changes or deletes a row meanwhile, its current state counts.
 
         Raises `psycopg.OperationalError` while the database does not answer.
         """
@@ -45,7 +45,7 @@ class NotJoined:
 
 
 class StillJoined:
-    """Which rows that were deleted joins has all the same, asked again and again until there are none."""
+    """The deleted rows that joins still has, checked repeatedly until there are none."""
 
     def __init__(self, tables: str, postgres_url: str, deleted: Sequence[Change]) -> None:
         self._tables = tables
@@ -53,7 +53,7 @@ class StillJoined:
         self._deleted = deleted
 
     def __call__(self) -> int:
-        """How many. What somebody has put there again meanwhile counts no more.
+        """How many. A row that was created again meanwhile does not count.
 
         Raises `psycopg.OperationalError` while the database does not answer.
         """
@@ -63,7 +63,7 @@ class StillJoined:
 
 
 def not_joined(tables: str, rows: Sequence[Change]) -> list[Change]:
-    """The rows of the catalog of which the newest version says something else. Plans have no versions."""
+    """The rows of the catalog whose newest version differs. Plans have no versions."""
     accounts = [row for row in rows if row.topic is CatalogTopic.ACCOUNTS]
     prices = [row for row in rows if row.topic is CatalogTopic.PRICES]
     known_accounts = _newest(tables, Table.ACCOUNTS, [row.key for row in accounts])
@@ -90,9 +90,9 @@ def _newest(tables: str, table: Table, keys: Sequence[Row]) -> dict[tuple[Any, .
     joined = versions(tables, table) if keys else None
     if joined is None:
         return {}
-    asked = pl.DataFrame([_key(table, key) for key in keys], schema=_KEYS[table], orient="row")
+    wanted = pl.DataFrame([_key(table, key) for key in keys], schema=_KEYS[table], orient="row")
     newest = {
-        _key(table, row): row for row in joined.join(asked, on=list(_KEYS[table]), how="semi").sort("lsn").to_dicts()
+        _key(table, row): row for row in joined.join(wanted, on=list(_KEYS[table]), how="semi").sort("lsn").to_dicts()
     }
     return {key: row for key, row in newest.items() if not row["deleted"]}
 

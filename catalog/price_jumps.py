@@ -1,6 +1,6 @@
-"""Prices 100 times above or below another, as the database finds them (migrations 0039, 0045): in words, and confirmed.
+"""Prices 100 times above or below another, found by the database (migrations 0039, 0045): sentences and confirmation.
 
-Most of them are of a million units and were meant to be of one, or the reverse.
+Most of them are per million units and were meant per unit, or the reverse.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class PriceJump:
 
     @property
     def sentence(self) -> str:
-        """Which price it is, what it is compared with, what it makes of a usual request, and what may be meant."""
+        """The price, what it is compared with, the cost of a usual request, and what was probably meant."""
         compared = _COMPARED[Compared(self.compared_with)].format(
             price=plain(self.other_price), meter=self.meter, currency=self.currency
         )
@@ -142,7 +142,7 @@ class PricesJump(NeedsAgreement):
 
 
 def refuse_jumps(database: psycopg.Connection[dict[str, Any]], catalog: CatalogFile) -> None:
-    """Raise PricesJump where prices of the file, stored in this transaction, jump, and nobody has confirmed it."""
+    """Raise PricesJump where prices of the file, stored in this transaction, jump and are not confirmed."""
     pers = {price.key: price.per for price in catalog.prices}
     jumps = [PriceJump(**row) for row in database.execute(_UNCONFIRMED)]
     if jumps:
@@ -163,9 +163,9 @@ def _grouped(amount: Decimal) -> str:
 
 
 def confirm(postgres_url: str, key: PriceKey, by: str) -> str:
-    """Confirm a price in the name of `by`; says which, and by whom it is. The first who does so stays.
+    """Confirm a price in the name of `by`; returns which, and who confirmed it. The first confirmation stays.
 
-    Raises CannotRun where the price is none that jumps, and when the database refuses.
+    Raises CannotRun where the price does not jump, and when the database refuses.
     """
     try:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:

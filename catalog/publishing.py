@@ -1,4 +1,4 @@
-"""Catalog changes told as Debezium would tell them, where it does not run or shall be seen to tell them late."""
+"""Publishes catalog changes as Debezium would, where it does not run, or where a test delays them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def publish(bootstrap: str, changes: Sequence[Change]) -> Offsets:
 
 
 def forget(bootstrap: str, topic: CatalogTopic, keys: Sequence[str]) -> None:
-    """Send a tombstone for each key: compaction removes what was told under it. Raises CannotRun, as `publish`."""
+    """Send a tombstone for each key: compaction removes the earlier records. Raises CannotRun, as `publish`."""
     _send(bootstrap, [(topic, key, None) for key in keys])
 
 

@@ -1,7 +1,7 @@
-"""Rows that joins prices with and that differ from the database, or are gone there: not captured, or rejected.
+"""Rows that joins prices with and that differ from the database, or are missing there: not captured, or rejected.
 
-What was deleted is in no snapshot either. It is deleted once more, for the log of changes: put there as joins has it,
-which is no change to it, and deleted in the same transaction. What joins has otherwise is published again as it is.
+A snapshot has no deleted rows. So such a row is deleted once more for change capture: inserted as joins has it, which
+changes nothing there, and deleted in the same transaction. A row that differs is published again as it is.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def missing_deletions(tables: str, postgres_url: str) -> Gone:
 
 
 def delete_missing(tables: str, postgres_url: str, before: Gone) -> int:
-    """Delete what joins has and the database has not, and neither did `before`, accounts before prices; how many rows.
+    """Delete what joins has but neither the database nor `before` has, accounts before prices; returns how many rows.
 
-    joins must have all that was committed until then. What was deleted since is on its way: told twice, it would end
-    now, and not when whoever deleted it has said. Raises `psycopg.Error` when the database refuses.
+    joins must have all that was committed until then. A later deletion is still on its way: published twice, it would
+    end now, and not at its own moment. Raises `psycopg.Error` when the database refuses.
     """
     with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
         database.execute("SET LOCAL TimeZone = 'UTC'")
@@ -104,7 +104,7 @@ def outdated(tables: str, postgres_url: str, until: datetime) -> int:
 
 
 def _changed_at(row: Change) -> datetime:
-    """Of a row that says nothing of it, changed by an earlier release, long ago."""
+    """When the row was changed; long ago for one without a time, changed by an earlier release."""
     return datetime.fromisoformat(row.after["changed_at"]) if row.after["changed_at"] else EPOCH
 
 

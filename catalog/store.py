@@ -1,4 +1,4 @@
-"""The catalog in Postgres: a file's rows are stored in one transaction, and captured from there like any change."""
+"""The catalog in Postgres: a file's rows are stored in one transaction, and captured like any change."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class CatalogTable:
 
     @property
     def returned(self) -> tuple[str, ...]:
-        """What a change tells of a row: its columns, and who the database says changed it."""
+        """The columns that a change publishes: the row's own, and its author by the database."""
         return (*self.columns, *AUTHOR)
 
     @property
@@ -75,9 +75,9 @@ class CatalogTable:
 
     @property
     def locked(self) -> str:
-        """Wait for whoever is changing a row of a JSON array: `statement` leaves what the file does not say as it is.
+        """Wait for other changes of the rows in a JSON array: `statement` keeps columns that the file leaves out.
 
-        Else it would leave it as it was before them.
+        Otherwise it would restore the values from before those changes.
         """
         key = ", ".join(self.key)
         fields = ", ".join(f"{name} {self.columns[name]}" for name in self.key)
@@ -87,7 +87,7 @@ class CatalogTable:
         """
 
     @property
-    def asked(self) -> str:
+    def select_by_keys(self) -> str:
         """The rows of the keys in a JSON array, and when they were read."""
         key = ", ".join(self.key)
         fields = ", ".join(f"{name} {self.columns[name]}" for name in self.key)
@@ -145,7 +145,7 @@ TABLES = (
 
 
 def table_of(topic: CatalogTopic) -> CatalogTable:
-    """The table that a topic tells of."""
+    """The table that a topic is about."""
     return next(table for table in TABLES if table.topic is topic)
 
 
@@ -205,7 +205,7 @@ def store(
 
 
 def stored(postgres_url: str, changes: Iterable[Change]) -> list[Change]:
-    """What the database says of these rows now, as rows that were so already; of one that is gone, nothing."""
+    """These rows in the database now, as unchanged rows; nothing for a missing one."""
     keys: dict[CatalogTopic, list[Row]] = {}
     for change in changes:
         keys.setdefault(change.topic, []).append(change.key)
@@ -213,13 +213,13 @@ def stored(postgres_url: str, changes: Iterable[Change]) -> list[Change]:
     with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
         database.execute("SET LOCAL TimeZone = 'UTC'")
         for table in (table for table in TABLES if table.topic in keys):
-            rows = database.execute(table.asked, [Jsonb(keys[table.topic])]).fetchall()
+            rows = database.execute(table.select_by_keys, [Jsonb(keys[table.topic])]).fetchall()
             found += [change_of(table, {**row, "op": "r"}, row["read_at"]) for row in rows]
     return found
 
 
 def change_of(table: CatalogTable, row: Row, committed_at: datetime) -> Change:
-    """The change that left this row (what the table tells, and `op`); of a deletion the row that there was."""
+    """The change that led to this row (its published columns, and `op`); for a deletion the earlier row."""
     after = {name: _text(row[name]) for name in table.returned}
     return Change(table.topic, {name: after[name] for name in table.key}, after, row["op"], committed_at)
 

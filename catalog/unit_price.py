@@ -1,6 +1,6 @@
-"""The price of one unit, as a catalog file says it: of a number of units (`per`), exactly, or refused.
+"""The price of one unit, from a catalog file's price per number of units (`per`): exact, or refused.
 
-`catalog.prices` has the same rule for whoever edits it with SQL (migration 0038).
+`catalog.prices` has the same rule for edits by SQL (migration 0038).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The days and months of each account's own calendar: the zone of a day is that in force when its month began."""
+"""The days and months of each account's own calendar: the zone of a day is the one in force when its month began."""
 
 from __future__ import annotations
 

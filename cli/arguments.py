@@ -1,4 +1,4 @@
-"""What is wrong with an argument of any command, before a command sees it."""
+"""Mistakes in arguments of any command, found before the command runs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Arguments(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Raises `typer.BadParameter` for an argument that is no text."""
-        for one in args:
+        for argument in args:
             try:
-                one.encode()
+                argument.encode()
             except UnicodeEncodeError:
-                if not _is_file(one):
-                    shown = one.encode(errors="backslashreplace").decode()
+                if not _is_file(argument):
+                    shown = argument.encode(errors="backslashreplace").decode()
                     raise typer.BadParameter(f"{shown} is no text in UTF-8.", ctx) from None
         return super().parse_args(ctx, args)
 

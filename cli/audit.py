@@ -1,4 +1,4 @@
-"""`weir audit`: what was promised, each with how much of it was examined and what is not as it must be."""
+"""`weir audit`: each promise, how much of it was examined, and what is wrong."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def audit(
     from jobs.audit.recompute.unpriced_usage import unpriced_from
     from jobs.runtime.clock import MachineClock
 
-    asked = Scope(*period(start, end, day, last, MachineClock().now(), unpriced=unpriced))
+    scope = Scope(*period(start, end, day, last, MachineClock().now(), unpriced=unpriced))
     stack = running_deployment(data_dir)
     if unpriced:
         with asking_database(stack.postgres_url):
@@ -63,22 +63,22 @@ def audit(
             typer.echo("No usage that billing has folded waits for a price that has come: nothing to audit.", err=True)
             print_rows([], COLUMNS, form)
             return
-        asked = Scope(since)
-    found = audited(stack, asked, memory_mib, appends=not dry_run)
+        scope = Scope(since)
+    found = audited(stack, scope, memory_mib, appends=not dry_run)
     print_rows(check_rows(found), COLUMNS, form)
     if not all(check.holds for check in found):
         raise typer.Exit(1)
 
 
-def audited(stack: Deployment, asked: Scope, memory_mib: int = 1024, *, appends: bool = True) -> list[Check]:
+def audited(stack: Deployment, scope: Scope, memory_mib: int = 1024, *, appends: bool = True) -> list[Check]:
     """Audit a stack; what was promised. Raises CannotRun where nothing could be examined."""
     from deployment.asking import asking_database, asking_kafka
 
     with asking_database(stack.postgres_url), asking_kafka(stack.kafka_bootstrap) as admin:
-        return list(_checks(stack, asked, admin, memory_mib, appends=appends))
+        return list(_checks(stack, scope, admin, memory_mib, appends=appends))
 
 
-def _checks(stack: Deployment, asked: Scope, admin: AdminClient, memory_mib: int, *, appends: bool) -> Iterator[Check]:
+def _checks(stack: Deployment, scope: Scope, admin: AdminClient, memory_mib: int, *, appends: bool) -> Iterator[Check]:
     from deployment.errors import CannotRun
     from deployment.kafka_client import kafka_access
     from jobs.audit.compare.conservation import conservation
@@ -98,9 +98,9 @@ def _checks(stack: Deployment, asked: Scope, admin: AdminClient, memory_mib: int
             database.execute("SELECT FROM audits LIMIT 0")
         tell("Spark starts")
         session = spark_session("weir-audit", _jars(), master="local[2]", memory_mib=memory_mib, conf=conf)
-        audit = Audit(session, stack.tables, stack.postgres_url, MachineClock(), asked, appends=appends, tell=tell)
+        audit = Audit(session, stack.tables, stack.postgres_url, MachineClock(), scope, appends=appends, tell=tell)
         try:
-            for check in record_audit(audit, lambda: [conservation(stack.tables, access, admin, asked.since)]):
+            for check in record_audit(audit, lambda: [conservation(stack.tables, access, admin, scope.since)]):
                 tell(f"{check.check}, {check.examined:,} examined, {check.found:,} found")
                 yield check
         except (NotBilledError, Refused) as error:

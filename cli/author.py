@@ -1,4 +1,4 @@
-"""Who runs a command, and whose name is kept with what it changes."""
+"""Who runs a command: the name that is stored with the changes that it makes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from metering.texts import encodable
 
 ByOption = Annotated[
-    str | None, typer.Option("--by", help="Whose name is kept with it; left out: your user on this machine.")
+    str | None, typer.Option("--by", help="The author, stored with the change; default: your user on this machine.")
 ]
 
 

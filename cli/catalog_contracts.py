@@ -80,7 +80,8 @@ def contracts(
     model: Annotated[str | None, typer.Option(help="Only this model.")] = None,
     meter: Annotated[str | None, typer.Option(help="Only this meter.")] = None,
     at: Annotated[
-        datetime | None, typer.Option(parser=instant, metavar="INSTANT", help="As in force then (RFC 3339), not now.")
+        datetime | None,
+        typer.Option(parser=instant, metavar="INSTANT", help="List what is in force at this instant (RFC 3339)."),
     ] = None,
     limit: LimitOption = None,
     form: FormatOption = Format.TABLE,

@@ -28,9 +28,9 @@ delete = typer.Typer(
 
 AtOption = Annotated[
     datetime | None,
-    typer.Option("--at", parser=instant, metavar="INSTANT", help="Since when it is none (RFC 3339); left out: now."),
+    typer.Option("--at", parser=instant, metavar="INSTANT", help="When it ends (RFC 3339); default: now."),
 ]
-WaitOption = Annotated[bool, typer.Option(help="Return when joins goes by it, or as soon as it is deleted.")]
+WaitOption = Annotated[bool, typer.Option(help="Return when joins applies it, or as soon as it is deleted.")]
 
 
 @delete.callback()
@@ -110,8 +110,8 @@ def account(
 
     Exit status 1 if there is no such account, or if joins does not have the change in time (it is made all the same).
     """
-    asked = _Asked(at, author(by), backdate, timeout if wait else None, data_dir)
-    _delete_row(CatalogTopic.ACCOUNTS, {"account": name}, asked)
+    deletion = _Asked(at, author(by), backdate, timeout if wait else None, data_dir)
+    _delete_row(CatalogTopic.ACCOUNTS, {"account": name}, deletion)
 
 
 @delete.command()
@@ -137,25 +137,25 @@ class _Asked:
     data_dir: Path
 
 
-def _delete_row(topic: CatalogTopic, key: dict[str, Any], asked: _Asked) -> None:
+def _delete_row(topic: CatalogTopic, key: dict[str, Any], deletion: _Asked) -> None:
     from catalog.closed_months import ClosedMonthsTouched
     from catalog.deletion import delete_row
     from cli.catalog import wait_until_gone
     from cli.progress import telling
     from deployment.stack import running_deployment
 
-    stack = running_deployment(asked.data_dir)
+    stack = running_deployment(deletion.data_dir)
     deleted = agreed(
-        lambda backdates: delete_row(stack.postgres_url, topic, key, asked.at, asked.by, backdates=backdates),
-        asked.backdates,
+        lambda backdates: delete_row(stack.postgres_url, topic, key, deletion.at, deletion.by, backdates=backdates),
+        deletion.backdates,
         ClosedMonthsTouched,
     )
     sentence = _sentence(topic, deleted)
-    if asked.timeout is None:
+    if deletion.timeout is None:
         typer.echo(f"{sentence}; joins will have it.")
         return
     with telling("Deleting …") as tell:
-        wait_until_gone(stack, [deleted.change], asked.timeout, tell, sentence)
+        wait_until_gone(stack, [deleted.change], deletion.timeout, tell, sentence)
     typer.echo(f"{sentence}; joins has it.")
 
 

@@ -1,4 +1,4 @@
-"""`weir catalog jumps` and `confirm-price`: prices 100 times above or below another, and who has confirmed them."""
+"""`weir catalog jumps` and `confirm-price`: prices 100 times above or below another, and who confirmed them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def jump_rows(database: Database, *, is_all: bool = False) -> Iterator[Row]:
 
 def jumps(
     *,
-    is_all: Annotated[bool, typer.Option("--all", help="Also those that somebody has confirmed.")] = False,
+    is_all: Annotated[bool, typer.Option("--all", help="Also list confirmed prices.")] = False,
     limit: LimitOption = None,
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,

@@ -1,4 +1,4 @@
-"""What `weir status` says of joins' versions of the catalog: rows that somebody must have published again."""
+"""The catalog in `weir status`: rows that joins has otherwise, and that somebody must publish again."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def outdated_rows(deployment: Deployment, capture: Capture, rows: Mapping[str, J
         count = outdated(deployment.tables, deployment.postgres_url, until)
     if not count:
         return []
-    what = f"{count} accounts and prices otherwise than the catalog has them"
-    return [f"joins has {what}: their changes were rejected or lost; `weir catalog reconcile` tells them again."]
+    what = f"{count} accounts and prices that differ from the catalog"
+    return [f"joins has {what}: their changes were rejected or lost; `weir catalog reconcile` publishes them again."]
 
 
 def joined_until(capture: Capture, rows: Mapping[str, JobRow]) -> datetime | None:

@@ -1,4 +1,4 @@
-"""The commands of `weir`, each in the module that is imported when it is run: no other's libraries are waited for."""
+"""The commands of `weir`: each module is imported only when its command runs, so no other's libraries load."""
 
 from __future__ import annotations
 

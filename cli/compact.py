@@ -1,4 +1,4 @@
-"""`weir compact`: merge the small files that commits leave behind; what a cluster does every night."""
+"""`weir compact`: merge the small files that commits leave behind; on a cluster a job does it every night."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def compact(
             err=True,
         )
         done = iter(())
-    print_rows((asdict(one) for one in done), COLUMNS, form)
+    print_rows((asdict(compaction) for compaction in done), COLUMNS, form)
 
 
 def compacted(stack: Deployment, before: date, keep: timedelta) -> Iterator[Compaction]:

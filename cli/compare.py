@@ -1,4 +1,4 @@
-"""`weir compare`: what was billed for a run of traffic, against its truth."""
+"""`weir compare`: the bills of a run of traffic, compared with its truth."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def compare(
     ] = False,
     timeout: Annotated[
         float,
-        typer.Option(min=0, help="Most seconds to wait after every request is decided."),
+        typer.Option(min=0, help="Seconds to wait at most after every request is decided."),
     ] = 600.0,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Changes that somebody must agree to: beforehand by an option, or with the answer of whoever sits at the terminal."""
+"""Confirmation of changes: beforehand by an option, or by the user at the terminal."""
 
 from __future__ import annotations
 

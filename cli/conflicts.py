@@ -1,4 +1,4 @@
-"""`weir conflicts`: events that have the identity of an accepted one and say something else."""
+"""`weir conflicts`: events with the identity of an accepted event and other content."""
 
 from __future__ import annotations
 

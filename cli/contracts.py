@@ -1,4 +1,4 @@
-"""`weir contracts`: what events are, and whether some are that, without a stack."""
+"""`weir contracts`: lists contracts, and checks events against them, without a stack."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def check(
     all, or which type was probably meant. Blank lines are skipped. Exit status 0 if all events are valid, 1 if some
     are not, 2 for a document that is not a contract.
     """
-    from cli.judged_lines import COLUMNS, INVALID, JudgedLines
+    from cli.validated_lines import COLUMNS, INVALID, ValidatedLines
 
-    judged = JudgedLines(_in_force(contract))
-    print_rows((row for file in files for row in judged.rows(file)), COLUMNS, form)
-    typer.echo(judged.summary, err=True)
-    if judged.counts[INVALID]:
+    found = ValidatedLines(_in_force(contract))
+    print_rows((row for file in files for row in found.rows(file)), COLUMNS, form)
+    typer.echo(found.summary, err=True)
+    if found.counts[INVALID]:
         raise typer.Exit(1)
 
 
@@ -64,7 +64,7 @@ def list_(*, contract: ContractOption = None, form: FormatOption = Format.TABLE)
 
     It lists those that Weir ships and those of --contract. Exit status 2 for a document that is not a contract.
     """
-    rows = (row for _, each in sorted(_in_force(contract).items()) for row in field_rows(each))
+    rows = (row for _, document in sorted(_in_force(contract).items()) for row in field_rows(document))
     print_rows(rows, FIELD_COLUMNS, form)
 
 

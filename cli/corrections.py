@@ -63,7 +63,7 @@ def corrections(
     start: FromOption = None,
     end: ToOption = None,
     account: AccountOption = None,
-    cause: Annotated[UsageCause | None, typer.Option(help="Only those of this cause.")] = None,
+    cause: Annotated[UsageCause | None, typer.Option(help="Only this cause.")] = None,
     limit: LimitOption = None,
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,

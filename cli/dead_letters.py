@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     *("topic", "partition", "offset", "received_at", "source", "id", "type", "reason", "violation", "replay_mark"),
-    *("came_back_as", "value"),
+    *("replayed_as", "value"),
 )
-_READ = ("lsn", "replays_lsn", *(name for name in COLUMNS if name != "came_back_as"))
+EARLIER_NAME = "came_back_as"
+"""What `replayed_as` was called: in JSON and CSV for one release more."""
+_READ = ("lsn", "replays_lsn", *(name for name in COLUMNS if name != "replayed_as"))
 _SHOWN_CHARACTERS = 200
 
 
@@ -41,17 +43,17 @@ def dead_letter_rows(journal: DeltaTable, query: DeadLetterQuery) -> Iterator[Ro
     r"""Rows with the keys `COLUMNS`, in the order of record.
 
     `violation` says which rule of which contract is broken, and where; None of a row that an older version has written.
-    `replay_mark` is that of a dead letter which was sent again and rejected again. `came_back_as` is the lsn of the
+    `replay_mark` is that of a dead letter which was sent again and rejected again. `replayed_as` is the lsn of the
     accepted row that replays it; None while there is none. `value` is the record as text. A record that is UTF-8 reads
     as it was sent; in any other, each byte that is not UTF-8 reads as `\xNN` (the journal keeps the bytes). None: the
     record had no value.
     """
     from cli.journal_table import rows_in_order
 
-    back = came_back(journal)
+    accepted = replayed_as(journal)
     rows: Iterator[dict[str, Any]] = rows_in_order(journal, _READ, where(query))
     for row in rows:
-        texts = {"came_back_as": back.get(origin_of(row)), "value": text_of(row["value"])}
+        texts = {"replayed_as": accepted.get(origin_of(row)), "value": text_of(row["value"])}
         yield {name: texts[name] if name in texts else row[name] for name in COLUMNS}
 
 
@@ -61,17 +63,22 @@ def origin_of(row: Any) -> int:
     return found
 
 
-def came_back(journal: DeltaTable) -> dict[int, int]:
+def replayed_as(journal: DeltaTable) -> dict[int, int]:
     """The lsns of dead letters that were accepted when they were sent again, each with that of the accepted row."""
     from cli import journal_table
 
-    rows: Iterator[dict[str, Any]] = journal_table.came_back(journal)
+    rows: Iterator[dict[str, Any]] = journal_table.redriven(journal)
     return {row["replays_lsn"]: row["lsn"] for row in rows}
 
 
 def text_of(value: object) -> str | None:
     r"""A record's key or value as text, bytes that are not UTF-8 as `\xNN`; None of none."""
     return value.decode("utf-8", errors="backslashreplace") if isinstance(value, bytes) else None
+
+
+def with_earlier_name(row: Row) -> Row:
+    """The row with `EARLIER_NAME`, too."""
+    return {**row, EARLIER_NAME: row["replayed_as"]}
 
 
 def shortened(row: Row) -> Row:
@@ -131,7 +138,7 @@ def _dead_letters(
     r"""List dead letters: records that were rejected, with the reason, the broken rule, and the value as received.
 
     --from and --to select by the time of receipt. Bytes that are not UTF-8 are printed as \xNN. The table shows the
-    first 200 characters of a value; JSON and CSV hold all of it. came_back_as is the lsn of the accepted row if the
+    first 200 characters of a value; JSON and CSV hold all of it. replayed_as is the lsn of the accepted row if the
     record was sent again (`weir dead-letters redrive`).
     """
     from cli.journal_table import open_journal
@@ -143,4 +150,7 @@ def _dead_letters(
     journal = open_journal(running_deployment(data_dir).tables)
     query = DeadLetterQuery(start, end, tuple(reason or ()))
     rows: Iterator[Row] = dead_letter_rows(journal, query) if journal else iter(())
-    print_rows(map(shortened, rows) if form is Format.TABLE else rows, COLUMNS, form, limit)
+    if form is Format.TABLE:
+        print_rows(map(shortened, rows), COLUMNS, form, limit)
+    else:
+        print_rows(map(with_earlier_name, rows), (*COLUMNS, EARLIER_NAME), form, limit)

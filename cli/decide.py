@@ -1,4 +1,4 @@
-"""`weir stragglers approve` and `reject`: what becomes of usage that waits, by whom and why."""
+"""`weir stragglers approve` and `reject`: decide about usage that waits, with a name and a reason."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ class Asked:
 
 
 LsnsArgument = Annotated[
-    list[int] | None, typer.Argument(metavar="USAGE_LSN", help="Which, by `usage_lsn` of `weir stragglers`.")
+    list[int] | None, typer.Argument(metavar="USAGE_LSN", help="The `usage_lsn` in `weir stragglers`.")
 ]
-MeterOption = Annotated[list[str] | None, typer.Option("--meter", help="Only of this meter; may be repeated.")]
-AllOption = Annotated[bool, typer.Option("--all", help="All that wait, of --account and --meter where they are given.")]
-ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept with your name.")]
+MeterOption = Annotated[list[str] | None, typer.Option("--meter", help="Only this meter; may be repeated.")]
+AllOption = Annotated[bool, typer.Option("--all", help="All that wait; limited by --account and --meter.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why; stored with your name.")]
 
 
 def approve(
@@ -95,8 +95,8 @@ def approve(
     one was decided otherwise or no longer waits (nothing is decided then), or is not billed in time (it will be).
     --all leaves out those past their deadline.
     """
-    asked = asked_of(usage_lsn, meter, account, everything=everything)
-    _decide(asked, decision_text(Decision.APPROVE, reason, by), timeout, form, data_dir)
+    selection = asked_of(usage_lsn, meter, account, everything=everything)
+    _decide(selection, decision_text(Decision.APPROVE, reason, by), timeout, form, data_dir)
 
 
 def reject(
@@ -115,8 +115,8 @@ def reject(
 
     All else is as with `approve`.
     """
-    asked = asked_of(usage_lsn, meter, account, everything=everything)
-    _decide(asked, decision_text(Decision.REJECT, reason, by), timeout, form, data_dir)
+    selection = asked_of(usage_lsn, meter, account, everything=everything)
+    _decide(selection, decision_text(Decision.REJECT, reason, by), timeout, form, data_dir)
 
 
 def asked_of(
@@ -125,16 +125,16 @@ def asked_of(
     """What options ask for. Raises `typer.BadParameter` unless they name stragglers, or say that all are meant."""
     if everything == bool(lsns):
         raise typer.BadParameter("name stragglers by their USAGE_LSN, or say --all: one of both.")
-    return Asked(tuple(lsns) if lsns else None, *(tuple(one) if one else None for one in (meters, accounts)))
+    return Asked(tuple(lsns) if lsns else None, *(tuple(names) if names else None for names in (meters, accounts)))
 
 
-def is_decided(database: Database, asked: Asked) -> bool:
+def is_decided(database: Database, selection: Asked) -> bool:
     """Whether some that wait were decided about: billing may not have heard it yet, or it did not count."""
-    found = database.execute(_IS_SAID, _parameters(asked)).fetchone()
+    found = database.execute(_IS_SAID, _parameters(selection)).fetchone()
     return bool(found and found["is_said"])
 
 
-def to_decide(database: Database, asked: Asked, decision: Decision) -> tuple[list[Waiting], list[Waiting]]:
+def to_decide(database: Database, selection: Asked, decision: Decision) -> tuple[list[Waiting], list[Waiting]]:
     """What is to be decided now, and what was decided so before, when billing has heard all that was decided.
 
     What waits then, nobody has decided with effect. Raises CannotRun when one that is named cannot be decided; of
@@ -142,12 +142,12 @@ def to_decide(database: Database, asked: Asked, decision: Decision) -> tuple[lis
     """
     from catalog.decisions import NAMES, Waiting
 
-    rows = database.execute(_FOUND, _parameters(asked)).fetchall()
+    rows = database.execute(_FOUND, _parameters(selection)).fetchall()
     found: dict[bool, list[Waiting]] = {True: [], False: []}
-    problems = list(_missing(asked, rows))
+    problems = list(_missing(selection, rows))
     # Of a row of usage that has other meters than those that wait, those are meant.
     waited = {row["usage_lsn"] for row in rows if row["has_waited"]}
-    over = [row for row in rows if asked.lsns is None and row["is_over"]]
+    over = [row for row in rows if selection.lsns is None and row["is_over"]]
     for row in (row for row in rows if (row["has_waited"] or row["usage_lsn"] not in waited) and row not in over):
         is_so = row["decision"] == decision
         found[is_so].append(Waiting(*(row[name] for name in NAMES)))
@@ -156,22 +156,22 @@ def to_decide(database: Database, asked: Asked, decision: Decision) -> tuple[lis
         more = f"\n… and {len(problems) - MAX_SENTENCES} more." if len(problems) > MAX_SENTENCES else ""
         raise CannotRun("\n".join(["Nothing was decided.", *problems[:MAX_SENTENCES]]) + more)
     if over:
-        say(f"{len(over)} that wait had to be decided before now: `hold.expires` decides them.")
+        say(f"{len(over)} that wait are past their deadline: `hold.expires` decides them.")
     return found[False], found[True]
 
 
-def _parameters(asked: Asked) -> dict[str, list[Any] | None]:
-    lists = {"lsns": asked.lsns, "meters": asked.meters, "accounts": asked.accounts}
-    return {name: None if one is None else list(one) for name, one in lists.items()}
+def _parameters(selection: Asked) -> dict[str, list[Any] | None]:
+    lists = {"lsns": selection.lsns, "meters": selection.meters, "accounts": selection.accounts}
+    return {name: None if values is None else list(values) for name, values in lists.items()}
 
 
-def _missing(asked: Asked, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    if asked.lsns is None:
+def _missing(selection: Asked, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    if selection.lsns is None:
         return
     known = {row["usage_lsn"] for row in rows}
-    for lsn in dict.fromkeys(asked.lsns):
+    for lsn in dict.fromkeys(selection.lsns):
         if lsn not in known:
-            which = " of these accounts and meters" if asked.meters or asked.accounts else ""
+            which = " of these accounts and meters" if selection.meters or selection.accounts else ""
             yield f"Usage {lsn} is no straggler{which}: `weir stragglers` lists them by `usage_lsn`."
 
 
@@ -193,19 +193,19 @@ def decision_text(decision: Decision, reason: str, by: str | None) -> DecisionTe
     from catalog.decisions import DecisionText
 
     if not reason.strip():
-        raise CannotRun("--reason is empty: say why, for whoever asks what became of this usage.")
+        raise CannotRun("--reason is empty: say why, for anyone who asks about this usage later.")
     return DecisionText(decision, reason.strip(), (by or who()).strip())
 
 
-def _decide(asked: Asked, text: DecisionText, timeout: float, form: Format, data_dir: Path) -> None:
+def _decide(selection: Asked, text: DecisionText, timeout: float, form: Format, data_dir: Path) -> None:
     from cli.progress import telling
     from deployment.stack import running_deployment
 
     stack = running_deployment(data_dir)
     with telling("Deciding …") as tell:
-        decided = decided_by(stack, asked, text, timeout, tell)
+        decided = decided_by(stack, selection, text, timeout, tell)
     with read_only(stack.postgres_url) as database:
-        lsns, meters = [one.usage_lsn for one in decided], [one.meter for one in decided]
+        lsns, meters = [straggler.usage_lsn for straggler in decided], [straggler.meter for straggler in decided]
         rows = database.execute(_DECIDED, {"lsns": lsns, "meters": meters}).fetchall()
     print_rows(rows, COLUMNS, form)
     if other := [row for row in rows if row["decision"] != text.decision]:
@@ -215,7 +215,7 @@ def _decide(asked: Asked, text: DecisionText, timeout: float, form: Format, data
         )
 
 
-def decided_by(stack: Deployment, asked: Asked, text: DecisionText, timeout: float, tell: Tell) -> list[Waiting]:
+def decided_by(stack: Deployment, selection: Asked, text: DecisionText, timeout: float, tell: Tell) -> list[Waiting]:
     """Store decisions, and wait until billing has them; all that are as `asked` now or were before.
 
     Raises CannotRun when one is refused, and then nothing is decided; and when billing does not have them in time.
@@ -226,12 +226,12 @@ def decided_by(stack: Deployment, asked: Asked, text: DecisionText, timeout: flo
     waiter = Waiter(stack, timeout, tell)
     with deciding_alone(stack.postgres_url, timeout, say):
         with read_only(stack.postgres_url) as database:
-            has_said = is_decided(database, asked)
+            has_said = is_decided(database, selection)
         if has_said:
             unsure = "Some were decided about before, and whether it counts is not known yet: nothing was decided now."
             _wait_for_billing(waiter, unsure)
         with read_only(stack.postgres_url) as database:
-            waiting, before = to_decide(database, asked, text.decision)
+            waiting, before = to_decide(database, selection, text.decision)
         decide(stack.postgres_url, waiting, text)
     if waiting:
         _wait_for_billing(waiter, "The decision is stored, but billing does not have it yet.")

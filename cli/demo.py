@@ -1,4 +1,4 @@
-"""`weir demo`: everything, from nothing to bills that are compared with the truth."""
+"""`weir demo`: starts everything, sends traffic, and compares the bills with the truth."""
 
 from __future__ import annotations
 

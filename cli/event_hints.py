@@ -1,4 +1,4 @@
-"""Likely mistakes in events that are valid: fields that nobody reads, no quantity at all, a misspelt type."""
+"""Likely mistakes in valid events: fields that nobody reads, no quantity at all, a misspelt type."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def unread_fields(document: bytes, contract: Contract) -> str | None:
         # The objects that the array stands in are read on the way to it.
         around = _unread(without(event, contract.unnest), tree_of([*read, contract.unnest]), ())
         of_data, elements = tree_of(fields).get("data") or {}, _value(event, contract.unnest) or ()
-        each = (_unread(members, of_data, (*contract.unnest, str(at))) for at, members in enumerate(elements))
-        found = [*around, *chain.from_iterable(each)]
+        of_elements = (_unread(members, of_data, (*contract.unnest, str(at))) for at, members in enumerate(elements))
+        found = [*around, *chain.from_iterable(of_elements)]
     more = [f"and {len(found) - MAX_LISTED} more"] if len(found) > MAX_LISTED else []
     return ", ".join([*found[:MAX_LISTED], *more]) or None
 

@@ -1,7 +1,7 @@
-"""`weir journal`: the conservation equation of every partition (`--summary`), and commands on what it is to hold.
+"""`weir journal`: the conservation equation of every partition (`--summary`), and commands that change its outcome.
 
 received = next offset - first offset - absent = accepted + rejected + duplicate + conflict + what `weir retain` has
-removed; what is left over, the residual, must be 0.
+removed; the rest, the residual, must be 0.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _journal(
         return
     if not summary:
         raise typer.BadParameter("add --summary, or a command: restamp or skip.")
-    from cli.journal_table import count_came_back, open_journal
+    from cli.journal_table import count_redriven, open_journal
     from deployment.asking import asking_kafka
     from deployment.stack import running_deployment
     from jobs.audit.compare.conservation import consumed_ranges, count_rows, topics_read
@@ -109,7 +109,7 @@ def _journal(
     if table is None:
         print_rows([], columns, form)
         return
-    rows, back = count_rows(table), count_came_back(table)
+    rows, back = count_rows(table), count_redriven(table)
     with asking_kafka(stack.kafka_bootstrap) as admin:
         topics = topics_read(admin, rows)
     lines = summary_rows(consumed_ranges(table, topics), rows, by_reason=by is not None, came_back=back)

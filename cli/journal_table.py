@@ -1,4 +1,4 @@
-"""Reading the journal as a Delta table, with no engine: only the files and columns that a question needs."""
+"""Reads the journal as a Delta table, without an engine: only the files and columns that a question needs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def rows_in_order(journal: DeltaTable, columns: Sequence[str], where: pc.Express
         yield from ({**nothing, **row} for row in read.sort_by("lsn").select(held).to_pylist())
 
 
-def came_back(journal: DeltaTable) -> Iterator[dict[str, object]]:
+def redriven(journal: DeltaTable) -> Iterator[dict[str, object]]:
     """The accepted rows (lsn, replays_lsn, topic, partition) of dead letters that were sent again, one of each."""
     schema = pa.schema(journal.schema().to_arrow())
     if "replays_lsn" in schema.names:
@@ -50,9 +50,9 @@ def came_back(journal: DeltaTable) -> Iterator[dict[str, object]]:
         yield from rows_in_order(journal, columns, where & is_record_arrow(schema))
 
 
-def count_came_back(journal: DeltaTable) -> Counter[Partition]:
+def count_redriven(journal: DeltaTable) -> Counter[Partition]:
     """How many they are, per topic and partition."""
-    return Counter((str(row["topic"]), int(str(row["partition"]))) for row in came_back(journal))
+    return Counter((str(row["topic"]), int(str(row["partition"]))) for row in redriven(journal))
 
 
 def _first_lsn_by_file(journal: DeltaTable) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Waiting for ingestion: what is asked of records that are to come is done when the journal has passed them."""
+"""Waits for ingestion: an instruction about later records is done when the journal has passed them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def wait_until_journalled(positions: Positions, position: str, offset: int, time
     while (positions.transaction(Table.JOURNAL, position) or 0) <= offset:
         if time.monotonic() > deadline:
             raise CannotRun(
-                f"Ingestion has not read that far within {timeout_seconds:g} s. Your request is kept, and done when it "
-                "does; `weir status` says what ingestion waits for."
+                f"Ingestion has not read that far within {timeout_seconds:g} s. Your request is stored, and carried "
+                f"out when it does; `weir status` says what ingestion waits for."
             )
         time.sleep(POLL_SECONDS)

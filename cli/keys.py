@@ -56,7 +56,7 @@ def create(
         ),
     ] = None,
     expires_days: Annotated[
-        int | None, typer.Option(min=1, max=3_660, help="It holds for so many days. Left out: until it is revoked.")
+        int | None, typer.Option(min=1, max=3_660, help="Valid for this many days. Default: until it is revoked.")
     ] = None,
     note: Annotated[str | None, typer.Option(help="What it is for; shown in the list.")] = None,
     by: ByOption = None,
@@ -105,7 +105,7 @@ def rotate(
     key: KeyArgument,
     *,
     overlap_hours: Annotated[
-        int, typer.Option(min=0, max=8_784, help="Both keys hold for so long; then the old one ends.")
+        int, typer.Option(min=0, max=8_784, help="Both keys are valid for this long; then the old one expires.")
     ] = 24,
     by: ByOption = None,
     form: ShownOption = Shown.TEXT,

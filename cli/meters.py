@@ -1,4 +1,4 @@
-"""`weir meters`: what is counted and priced, and what was."""
+"""`weir meters`: the meters in use, and earlier ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def meter_rows(database: Database) -> Iterator[Row]:
     rows = list(select(database, _STATEMENT, {}))
     for row in rows:
         name = row["meter"]
-        parts = [one["meter"] for one in rows if one["within"] == name and one["declared"]]
+        parts = [row["meter"] for row in rows if row["within"] == name and row["declared"]]
         stored = Declaration(name, row["unit"], row.pop("sums"), within=row["within"])
         declared = configured.get(name)
         # What joins was not started with yet, nobody expects of anybody.

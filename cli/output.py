@@ -1,4 +1,4 @@
-"""How lists are printed: the same rows as a table for people, as JSON and as CSV for programs.
+"""Printing lists: the same rows as a table for people, and as JSON and CSV for programs.
 
 JSON is a contract: a list of objects with snake_case keys, instants as RFC 3339 in UTC, decimals as strings in plain
 notation (a binary float would change the last digit of a bill).

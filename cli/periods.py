@@ -1,4 +1,4 @@
-"""Which longer window a minute belongs to: hours in UTC, days and months of a time zone's calendar."""
+"""The longer window that a minute belongs to: hours in UTC, days and months of a time zone's calendar."""
 
 from __future__ import annotations
 

@@ -9,9 +9,7 @@ import typer
 
 from jobs.audit.period import instant
 
-KeyOption = Annotated[
-    str, typer.Option(help="Names the price, together with the others of plan, model, meter and currency.")
-]
+KeyOption = Annotated[str, typer.Option(help="Plan, model, meter and currency together name the price.")]
 """The plan, model, meter or currency of the price."""
 EffectiveFromOption = Annotated[
     datetime,

@@ -1,4 +1,4 @@
-"""Saying what a long command is doing: one changing line on a terminal, a line now and then elsewhere."""
+"""Progress of a long command: one changing line on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How lists are read: options for what to select, and a read-only snapshot of the stack's database."""
+"""Reading lists: options that select rows, and a read-only snapshot of the stack's database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weir rebuild`: the tables of an application, made again from Delta after the database was lost."""
+"""`weir rebuild`: rebuild the tables of an application from Delta after the database was lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rebuild(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     config: Annotated[
         Path | None,
-        typer.Option("--config", help="The file of `weir up --config`; only where nobody remembers what decided."),
+        typer.Option("--config", help="The file of `weir up --config`; needed only if the rules are lost."),
     ] = None,
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,

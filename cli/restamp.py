@@ -1,4 +1,4 @@
-"""`weir journal restamp`: records whose stamps a broker got wrong were received when the record before them was."""
+"""`weir journal restamp`: records with a wrong broker stamp count as received with the record before them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weir retain`: remove what is older than it must be kept; what a cluster does every night."""
+"""`weir retain`: remove what is older than its retention; on a cluster a job does it every night."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def retain(
     batches_days: Annotated[int, Days("a row per batch")] = 14,
     exits_days: Annotated[int, Days("why drivers ended")] = 90,
     retired_sources_days: Annotated[int, Days("sources that nobody waits for")] = 90,
-    isolated_records_days: Annotated[int, Days("why records became dead letters unjudged")] = 400,
+    isolated_records_days: Annotated[int, Days("why records became dead letters without validation")] = 400,
     retracted_sessions_days: Annotated[int, Days("sessions that a later version replaced")] = 400,
     journal_days: Annotated[int, Days("the journal with its dead letters")] = 0,
     usage_days: Annotated[int, Days("usage, one row per request")] = 0,
@@ -68,8 +68,8 @@ def retain(
 
 
 def _rows(removals: Iterator[Removed]) -> Iterator[Row]:
-    for one in removals:
-        yield {"table": one.table, "before": one.before.isoformat(), "rows": one.rows}
+    for removal in removals:
+        yield {"table": removal.table, "before": removal.before.isoformat(), "rows": removal.rows}
 
 
 def removed(stack: Deployment, retention: Retention, today: date) -> Iterator[Removed]:

@@ -1,4 +1,4 @@
-"""`weir usage reverse`: an event that takes back what a request bills, or a part of it."""
+"""`weir usage reverse`: send an event that takes back all or part of what a request bills."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def number(text: str | Decimal) -> Decimal:
 def reverse(
     request_id: Annotated[str, typer.Argument(metavar="REQUEST_ID", help="The request, by its id.")],
     *,
-    reason: Annotated[str, typer.Option("--reason", help="Why; kept with the event.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why; stored with the event.")],
     account: Annotated[
-        str | None, typer.Option("--account", help="Whose request it is; left out: of whom the journal has it.")
+        str | None, typer.Option("--account", help="The account of the request; default: looked up in the journal.")
     ] = None,
     meter: Annotated[
-        str | None, typer.Option("--meter", help="Only what this meter bills of it; left out: all that it bills.")
+        str | None, typer.Option("--meter", help="Only what this meter bills; default: all meters.")
     ] = None,
     quantity: Annotated[
         Decimal | None,
@@ -51,16 +51,16 @@ def reverse(
             "--quantity",
             parser=number,
             metavar="NUMBER",
-            help="Only so much of --meter, and no more than it bills; left out: all of it.",
+            help="Only this much of --meter, at most what it bills; default: all of it.",
         ),
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option("--source", help="The event's source; left out: the first that reversal.sources names in full."),
+        typer.Option("--source", help="The event's source; default: the first full name in reversal.sources."),
     ] = None,
     event_id: Annotated[
         str | None,
-        typer.Option("--id", help="The event's id; left out: a new one. Sent twice with one id, it counts once."),
+        typer.Option("--id", help="The event's id; default: a new one. Sent twice with one id, it counts once."),
     ] = None,
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
@@ -99,7 +99,7 @@ def reverse(
     if sender.refused:
         raise CannotRun(f"The broker refused it: {sender.refused[0].reason}")
     print_rows([reversal], COLUMNS, form)
-    typer.echo("Sent. The next audit takes back what it says: `weir audit`, or the one on a schedule.", err=True)
+    typer.echo("Sent. The next audit applies it: `weir audit`, or the scheduled one.", err=True)
 
 
 def event_of(reversal: Mapping[str, object], at: datetime) -> bytes:
@@ -126,7 +126,7 @@ def _ingestion(stack: Deployment) -> IngestionConfig:
 
 
 def _source_of(sources: Sequence[str]) -> str:
-    named = next((each for each in sources if "*" not in each and "?" not in each), None)
+    named = next((pattern for pattern in sources if "*" not in pattern and "?" not in pattern), None)
     if named is None:
         listed = ", ".join(sources)
         raise typer.BadParameter(f"reversal.sources lists only patterns ({listed}): add --source with a name of them.")
@@ -166,6 +166,6 @@ def _refuse_unknown_meter(stack: Deployment, meter: str) -> None:
 def _refuse_what_is_rejected(config: IngestionConfig, event: bytes, now: datetime) -> None:
     from cli.redrive.offline import Offline
 
-    [judged] = Offline(config, lambda: now).judged([event], [None], [None])
-    if judged.reason is not None:
-        raise CannotRun(f"Ingestion would reject it as {judged.reason}: {judged.violation}")
+    [verdict] = Offline(config, lambda: now).verdicts([event], [None], [None])
+    if verdict.reason is not None:
+        raise CannotRun(f"Ingestion would reject it as {verdict.reason}: {verdict.violation}")

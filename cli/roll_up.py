@@ -1,4 +1,4 @@
-"""Which accounts' usage is part of whose, month by month: by the parents that they had when the month began."""
+"""Whose bill an account's usage is part of, month by month: by the parent when the month began."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weir rules`: what decides, and from which position on it does."""
+"""`weir rules`: the rules that decide, each with the position from which it applies."""
 
 from __future__ import annotations
 

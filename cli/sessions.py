@@ -62,7 +62,7 @@ def sessions(
     account: AccountOption = None,
     user: Annotated[list[str] | None, typer.Option("--user", help="Only this user; may be repeated.")] = None,
     retracted: Annotated[
-        bool, typer.Option("--retracted", help="Also closed sessions that a late event has replaced.")
+        bool, typer.Option("--retracted", help="Also list closed sessions that a late event has replaced.")
     ] = False,
     limit: LimitOption = None,
     form: FormatOption = Format.TABLE,

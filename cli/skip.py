@@ -1,4 +1,4 @@
-"""`weir journal skip`: a record that ingestion is to pass without judging it. It becomes a dead letter."""
+"""`weir journal skip`: ingestion passes over a record without validating it. It becomes a dead letter."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def skip(
     partition: Annotated[int, typer.Argument(min=0, help="The partition.")],
     offset: Annotated[int, typer.Argument(min=0, help="The record's offset.")],
     *,
-    reason: Annotated[str, typer.Option("--reason", help="Why; kept with your name.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why; stored with your name.")],
     timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait until ingestion has done it.")] = 60.0,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
@@ -51,7 +51,7 @@ def skip(
 
     stack = running_deployment(data_dir)
     if not reason.strip():
-        raise CannotRun("--reason is empty: say why, for whoever asks what became of this record.")
+        raise CannotRun("--reason is empty: say why, for anyone who asks about this record later.")
     _refuse_other_topic(stack.postgres_url, topic)
     described = describe(stack.kafka_bootstrap, [topic])[0]
     where = f"{topic}[{partition}]"

@@ -1,4 +1,4 @@
-"""`weir stragglers`: usage that came after its window's grace, and what became of it or is to become of it."""
+"""`weir stragglers`: usage that came after its window's grace, and what became of it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _stragglers(
     start: FromOption = None,
     end: ToOption = None,
     account: AccountOption = None,
-    decision: Annotated[Decision | None, typer.Option(help="Only those decided so.")] = None,
+    decision: Annotated[Decision | None, typer.Option(help="Only this decision.")] = None,
     limit: LimitOption = None,
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,

@@ -1,4 +1,4 @@
-"""`weir topics`: the topics that metering needs, on a Kafka that is not a laptop's own."""
+"""`weir topics`: create and check the topics that metering needs on your own Kafka."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def traffic(
     with telling("Traffic …") as tell:
         written = run_traffic(running_deployment(data_dir), events=events, rate=rate, seed=seed, tell=tell)
     for trouble in written["left_out"]:
-        typer.echo(f"Left out, because this stack's configuration cannot judge it: {trouble}", err=True)
+        typer.echo(f"Left out, because this stack's configuration leaves its bill uncertain: {trouble}", err=True)
     if truth is not None:
         write(written, truth)
     kinds = len(written["kinds"])
@@ -59,7 +59,7 @@ def traffic(
 
 
 def run_traffic(stack: Deployment, *, events: int, rate: float, seed: int | None, tell: Tell) -> Truth:
-    """Catalog, traffic, truth. Raises CannotRun when the stack cannot judge it, or it could not be sent in time."""
+    """Catalog, traffic, truth. Raises CannotRun when a bill would be uncertain, or it could not be sent in time."""
     from cli.traffic_catalog import change_late, tell_catalog, wait_until_journalled
     from cli.traffic_sending import send
     from deployment.kafka_client import kafka_client

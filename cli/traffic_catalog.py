@@ -1,4 +1,4 @@
-"""The catalog of a run of traffic: told at first, and changed when the events of its beginning are journalled."""
+"""The catalog of a run of traffic: published first, and changed when its first events are journalled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sending the records of a run, each at its instant."""
+"""Sends the records of a run, each at its instant."""
 
 from __future__ import annotations
 

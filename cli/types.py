@@ -1,4 +1,4 @@
-"""`weir types`: event types that Weir does not know, whose events it keeps and bills to nobody."""
+"""`weir types`: event types without a contract, whose events are kept and not billed."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class UsageQuery:
 def usage_rows(database: Database, query: UsageQuery) -> Iterator[Row]:
     """Rows with the keys `query.columns`, ordered by window, then by key; the money is summed by the database.
 
-    A window longer than a minute is judged by its own end, which is that of its least advanced minute: a day that
+    A window longer than a minute closes by its own end, which is that of its least advanced minute: a day that
     still runs is open, whether or not its last minutes have usage yet. A row of no single meter is closed when
     every meter is.
     """
@@ -172,8 +172,8 @@ def _usage(
         bool,
         typer.Option(
             "--roll-up",
-            help="Sum an account with all that had it as their parent when the month began, and theirs: of each "
-            "--account, or of each that had no parent. Each currency by itself.",
+            help="Sum each account with its descendants, by the parents when the month began: each --account, or each "
+            "account without a parent. Each currency separately.",
         ),
     ] = False,
     timezone: Annotated[

@@ -1,4 +1,4 @@
-"""What usage can be grouped by: columns that all of it has, and the dimensions that a configuration named."""
+"""What usage can be grouped by: columns of all usage, and configured dimensions."""
 
 from __future__ import annotations
 

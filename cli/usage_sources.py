@@ -1,8 +1,8 @@
-"""Where usage is read: minutes; for days and months of one calendar whole days; by dimensions the days of each account.
+"""Sources of usage: minutes; whole days for days and months of one calendar; each account's days for dimensions.
 
-Each source is a SELECT of COLUMNS, `unmetered_requests` and what names the window. Parameters: `start`, `end`,
-`accounts`, `zone`. Requests that did not report a meter only the minutes know; without a part of what another meter
-counts (`within`) a request is not unmetered.
+Each source is a SELECT of COLUMNS, `unmetered_requests` and the names of the window. Parameters: `start`, `end`,
+`accounts`, `zone`. Only the minutes know requests that did not report a meter; a request without the part that another
+meter counts (`within`) is not unmetered.
 """
 
 from __future__ import annotations

@@ -84,9 +84,9 @@ def what_if(
     stack = running_deployment(data_dir)
     with asking_database(stack.postgres_url), telling("Replaying:") as tell:
         supposed = _supposed(catalog, rules, stack.postgres_url)
-        asked = Replay(stack.tables, stack.postgres_url, start, end, into, supposed, replace, tell=tell)
+        replay = Replay(stack.tables, stack.postgres_url, start, end, into, supposed, replace, tell=tell)
         try:
-            found = asked.run()
+            found = replay.run()
         except NotBilledError as obstacle:
             raise CannotRun(str(obstacle)) from None
     _print(found, start, end, into, form)
@@ -121,7 +121,7 @@ def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dic
     supposed = rules.joins if rules else joins_config(postgres_url)
     problems = file.undeclared_meters(set(supposed.meters)) + file.unknown_attributes(supposed.attributes)
     problems += [
-        f"accounts.{number}.effective_from: leave it out, in a replay an account was always what the file says"
+        f"accounts.{number}.effective_from: leave it out: in a replay the file's account applies to all times"
         for number, row in enumerate(file.accounts)
         if row.effective_from is not None
     ]

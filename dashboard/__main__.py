@@ -1,6 +1,6 @@
-"""`python -m dashboard [OPTIONS]`: `streamlit run dashboard/app.py`, with everything loaded before a viewer comes.
+"""`python -m dashboard [OPTIONS]`: `streamlit run dashboard/app.py`, with everything loaded before the first viewer.
 
-Streamlit would load the pages, and Altair its definition of a chart, while the first viewer waits.
+Otherwise Streamlit would load the pages, and Altair its chart schema, while that viewer waits.
 """
 
 from __future__ import annotations

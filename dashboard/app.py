@@ -1,4 +1,4 @@
-"""The dashboard, as `python -m dashboard` serves it; `settings.py` says what it reads from the environment."""
+"""The dashboard, as `python -m dashboard` serves it; `settings.py` reads its environment."""
 
 from __future__ import annotations
 

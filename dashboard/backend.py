@@ -1,4 +1,4 @@
-"""What the pages ask: Postgres, Delta tables, Prometheus, Alertmanager, Kubernetes; always within the scope.
+"""The sources that pages query: Postgres, Delta tables, Prometheus, Alertmanager, Kubernetes; always within the scope.
 
 A question is a function whose first argument is a `Backend`. It raises `NotConnected` or `Unavailable`.
 """
@@ -117,7 +117,7 @@ class Backend:
             batches: list[pa.RecordBatch] = []
             for batch in dataset.to_batches(filter=where):
                 batches.append(batch)
-                if sum(one.num_rows for one in batches) >= PART_ROWS:
+                if sum(batch.num_rows for batch in batches) >= PART_ROWS:
                     yield pl.DataFrame(pa.Table.from_batches(batches))
                     batches = []
             yield pl.DataFrame(pa.Table.from_batches(batches, dataset.schema))

@@ -1,4 +1,4 @@
-"""What a Delta table's newest days add up to, kept while its files are: only new files are read.
+"""Sums of a Delta table's newest days, cached while its files exist: only new files are read.
 
 The tables get a small file every few seconds; reading a day of them for every viewer would take a minute.
 """

@@ -1,4 +1,4 @@
-"""How charts encode what several of them show."""
+"""Chart encodings that several charts share."""
 
 from __future__ import annotations
 

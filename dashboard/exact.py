@@ -1,4 +1,4 @@
-"""Sums of money and quantities to the last digit: Python's own arithmetic keeps 28, and is silent about the others."""
+"""Sums of money and quantities to the last digit: Python's default context silently rounds to 28 digits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of a request or an event, in sentences: of the document of jobs.explain, which `weir explain` prints."""
+"""What became of a request or an event, in sentences, from the document that `weir explain` prints."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def fates(document: Row, text: str) -> tuple[Fate, ...]:
     if len(usage) > 1:
         names = [f"{account}, request {request_id}: " for account, request_id in usage]
         of_requests = [
-            replace(one, sentence=name + one.sentence) for name, one in zip(names, of_requests, strict=False)
+            replace(fate, sentence=name + fate.sentence) for name, fate in zip(names, of_requests, strict=False)
         ]
     if len(usage) > _MAX_TOLD:
         of_requests.append(Fate(f"So many requests have this id that only {_MAX_TOLD} are shown here."))
-    of_requests += [Fate(f"Reversal: {one['explanation']}.") for one in document["reversals"][:_MAX_TOLD]]
-    of_requests += [Fate(f"Counted once: {one['explanation']}.") for one in document["contents"][:_MAX_TOLD]]
-    reversals = {one["lsn"] for one in document["reversals"]}
+    of_requests += [Fate(f"Reversal: {reversal['explanation']}.") for reversal in document["reversals"][:_MAX_TOLD]]
+    of_requests += [Fate(f"Counted once: {content['explanation']}.") for content in document["contents"][:_MAX_TOLD]]
+    reversals = {reversal["lsn"] for reversal in document["reversals"]}
     records = [row for row in document["records"] if row["lsn"] not in reversals]
     received = tuple(_of_records(records, text, in_usage=bool(usage)))
     # Of an event its own record comes first, of a request what it costs.
@@ -73,16 +73,16 @@ def fates(document: Row, text: str) -> tuple[Fate, ...]:
 def _of_records(records: Sequence[Row], text: str, *, in_usage: bool) -> Iterator[Fate]:
     """What ingestion said of the records with this id; of one that is in usage, what else it received."""
     own = [row for row in records if row["id"] == text]
-    asked = own or [row for row in records if row["request_id"] == text]
-    kept = [row for row in asked if row["disposition"] == Disposition.ACCEPTED]
+    found = own or [row for row in records if row["request_id"] == text]
+    kept = [row for row in found if row["disposition"] == Disposition.ACCEPTED]
     if kept and not in_usage:
         yield _waits(kept[0])
-    others = [row for row in asked if row["disposition"] != Disposition.ACCEPTED]
+    others = [row for row in found if row["disposition"] != Disposition.ACCEPTED]
     if len(others) == 1 or (others and not kept):
         yield Fate(_refused(others[0]))
         others = others[1:]
-    for disposition, many in Counter(row["disposition"] for row in others).items():
-        yield Fate(f"{several(many, 'record')} of this id more: {disposition}.")
+    for disposition, count in Counter(row["disposition"] for row in others).items():
+        yield Fate(f"{several(count, 'record')} of this id more: {disposition}.")
 
 
 def _waits(record: Row) -> Fate:
@@ -123,10 +123,10 @@ def _of_usage(rows: Sequence[Row], document: Row) -> Fate:
         return Fate(f"Waits for billing to read it from usage. {is_what}{corrected}", is_settled=False)
     by_decision: defaultdict[str, list[Row]] = defaultdict(list)
     for row in standing:
-        for one in row["meters"]:
-            if one["quantity"]:
-                decision = one["decision"]
-                by_decision["" if decision is None or decision in BILLED else decision].append(one)
+        for meter in row["meters"]:
+            if meter["quantity"]:
+                decision = meter["decision"]
+                by_decision["" if decision is None or decision in BILLED else decision].append(meter)
     billed = by_decision.pop("", [])
     parts = [_decided(newest, decision, found, document) for decision, found in sorted(by_decision.items())]
     if billed:
@@ -146,12 +146,12 @@ def _amounts(rows: Sequence[Row], billed: Sequence[Row]) -> str:
     """What all rows of a request add to the bill by now."""
     amounts: defaultdict[str, list[Decimal]] = defaultdict(list)
     for row in rows:
-        for one in row["meters"]:
-            counts = one["decision"] is None or one["decision"] in BILLED
+        for meter in row["meters"]:
+            counts = meter["decision"] is None or meter["decision"] in BILLED
             # Where the account has no currency, units that another meter bills are worth 0 of none.
-            if row["is_billed"] and counts and one["amount"] is not None and row["currency"] is not None:
-                amounts[row["currency"]].append(EXACT.multiply(one["amount"], row["sign"]))
-    unpriced = [spaced(one["meter"]) for one in billed if one["price_version"] is None]
+            if row["is_billed"] and counts and meter["amount"] is not None and row["currency"] is not None:
+                amounts[row["currency"]].append(EXACT.multiply(meter["amount"], row["sign"]))
+    unpriced = [spaced(meter["meter"]) for meter in billed if meter["price_version"] is None]
     if len(unpriced) == len(billed) or not amounts:
         return "Counted without a price, so it costs nothing yet:"
     costs = " and ".join(money(total(found), currency) for currency, found in sorted(amounts.items()))
@@ -162,9 +162,13 @@ def _where(row: Row, billed: Sequence[Row], document: Row) -> str:
     """Window, day and versions of prices."""
     start = tumbling(row["event_time"]).start
     key = (start, row["account"], row["model"])
-    states = {one["state"] for one in document["windows"] if (one["window_start"], one["account"], one["model"]) == key}
+    states = {
+        window["state"]
+        for window in document["windows"]
+        if (window["window_start"], window["account"], window["model"]) == key
+    }
     day = f", on the account's day {row['day']}" if row["day"] else ""
-    versions = sorted({one["price_version"] for one in billed if (one["price_version"] or 0) > BILLED_AS_PART})
+    versions = sorted({meter["price_version"] for meter in billed if (meter["price_version"] or 0) > BILLED_AS_PART})
     word = "version" if len(versions) == 1 else "versions"
     price = f", at price {word} {', '.join(map(str, versions))}" if versions else ""
     return f"in the minute {minute(start)} UTC ({', '.join(sorted(states)) or 'unknown'}){day}{price}"
@@ -172,11 +176,12 @@ def _where(row: Row, billed: Sequence[Row], document: Row) -> str:
 
 def _decided(row: Row, decision: str, meters: Sequence[Row], document: Row) -> str:
     """What became of meters that came after their window's grace and are on no bill."""
-    names = ", ".join(sorted({spaced(one["meter"]) for one in meters}))
+    names = ", ".join(sorted({spaced(meter["meter"]) for meter in meters}))
     waiting = [
-        one
-        for one in document["stragglers"]
-        if (one["account"], one["request_id"], one["decision"]) == (row["account"], row["request_id"], decision)
+        straggler
+        for straggler in document["stragglers"]
+        if (straggler["account"], straggler["request_id"], straggler["decision"])
+        == (row["account"], row["request_id"], decision)
     ]
     straggler: Row = waiting[0] if waiting else {"hold_until": None, "decided_by": None, "reason": None}
     match decision:

@@ -1,4 +1,4 @@
-"""What a page is about, chosen by its viewer and kept in the URL: a link shows what its sender saw."""
+"""A page's filters, chosen by the viewer and kept in the URL: a link shows what its sender saw."""
 
 from __future__ import annotations
 

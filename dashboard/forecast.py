@@ -1,4 +1,4 @@
-"""Where a month is going: its cost so far, and the rest of it at the pace so far. A guess, and said to be one."""
+"""The forecast of a month: its cost so far, and the rest at the same rate. It is labelled as an estimate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How old is what we see, and what may be said of it: never had data, idle, stale, or live. No I/O."""
+"""How old the data is, and what to call it: never had data, idle, stale, or live. No I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How states and decisions are marked on every page: a sign and a word, as colour alone says nothing to some."""
+"""How states and decisions are marked on every page: a sign and a word, since some people cannot see the colour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns for meters, whose names a configuration chooses: also `state` or `amount`."""
+"""Columns for meters, whose configured names may be any, such as `state` or `amount`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A panel: read now, or, when its source is down, what was read last and how old that is."""
+"""A panel: its current data, or, when the source is down, the last data and its age."""
 
 from __future__ import annotations
 
@@ -113,9 +113,9 @@ def ask_every(
     return reading
 
 
-def head(title: str, reading: Reading[T], judge: Callable[[T], Freshness]) -> T | None:
+def head(title: str, reading: Reading[T], freshness_of: Callable[[T], Freshness]) -> T | None:
     """Draw a panel's heading with its state and its age; gives what there is to draw, which may be old or nothing."""
-    found = reading.problem or judge(_known(reading.value))
+    found = reading.problem or freshness_of(_known(reading.value))
     icon, color = _BADGES[found.state]
     st.markdown(f"#### {literal(title)} &nbsp; :{color}-badge[{icon} {found.state}]")
     if found.state is State.BACKEND_DOWN and reading.read_at is not None:

@@ -1,4 +1,4 @@
-"""How numbers, money and instants read on every page. Money is exact: text, never a float."""
+"""How numbers, money and instants are written on every page. Money is exact: text, never a float."""
 
 from __future__ import annotations
 

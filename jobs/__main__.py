@@ -146,7 +146,7 @@ def audit(
     from jobs.runtime.clock import MachineClock
 
     clock = MachineClock()
-    asked = Scope(*period(start, end, day, last, clock.now()))
+    scope = Scope(*period(start, end, day, last, clock.now()))
     try:
         given = validated(AuditConfig, config) if config else AuditConfig()
     except ValueError as error:
@@ -154,7 +154,7 @@ def audit(
         raise SystemExit(ExitStatus.BAD_CONFIGURATION) from None
     where = environment()
     (log_as_json if where.submitted else log_for_people)()
-    _end(run(given, where, asked, clock, appends=not dry_run))
+    _end(run(given, where, scope, clock, appends=not dry_run))
 
 
 @app.command()

@@ -93,7 +93,7 @@ def first_kept(today: date, days: int, horizon: timedelta = timedelta(), margin:
     What was received in these days is corrected by what was received up to the horizon (`correction_horizon`) before,
     and which of their contents count is known by what was received up to the margin (`content_margin`) before that.
     """
-    horizon_days, margin_days = (-(-each // timedelta(days=1)) for each in (horizon, margin))
+    horizon_days, margin_days = (-(-duration // timedelta(days=1)) for duration in (horizon, margin))
     first = min(today - timedelta(days=max(days, horizon_days)), oldest_open_day(today) - _INCOMPLETE)
     return first - timedelta(days=horizon_days + margin_days)
 

@@ -198,8 +198,8 @@ def stop_stack(supervisor: ProcessId, console: Console) -> None:
 def _refused(stack: Stack) -> str:
     """What each application says that refuses to start, and will again; empty without any."""
     final = (ExitStatus.REFUSED, ExitStatus.BAD_CONFIGURATION)
-    refusing = (one for one in stack.processes if one.exit_status in final and one.restarts >= REFUSALS)
-    return "\n".join(f"{one.name} refuses to start: {one.message}" for one in refusing)
+    refusing = (process for process in stack.processes if process.exit_status in final and process.restarts >= REFUSALS)
+    return "\n".join(f"{process.name} refuses to start: {process.message}" for process in refusing)
 
 
 def _not_ready(stack: Stack | None, folders: Folders) -> str:

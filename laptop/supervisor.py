@@ -82,16 +82,16 @@ class Supervisor:
         """Step until every process runs. False when asked to stop before."""
         while not self._stopping.is_set():
             self._step()
-            if all(one.record.state is State.RUNNING for one in self._supervised):
+            if all(process.record.state is State.RUNNING for process in self._supervised):
                 return True
         return False
 
     def _step(self) -> None:
-        for one in self._supervised:
-            if one.step(time.monotonic()):
-                log.info("%s", _described(one.record))
+        for process in self._supervised:
+            if process.step(time.monotonic()):
+                log.info("%s", _described(process.record))
                 # At once: a process that is not written down could not be found again after a crash of this one.
-                self._stack = replace(self._stack, processes=tuple(each.record for each in self._supervised))
+                self._stack = replace(self._stack, processes=tuple(process.record for process in self._supervised))
                 write_stack(self._stack)
         self._stopping.wait(STEP_SECONDS)
 

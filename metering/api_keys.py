@@ -28,7 +28,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True)
 class ApiKey:
-    """A key as it is stored. `accounts`: whose events it may send; none: everybody's. `sources`: patterns, likewise."""
+    """A stored key. `accounts`: whose events it may send; empty: of any account. `sources`: patterns, likewise."""
 
     id: str
     digest: bytes
@@ -42,7 +42,7 @@ class ApiKey:
         return hmac.compare_digest(self.digest, digest_of(key))
 
     def is_expired(self, now: datetime) -> bool:
-        """Whether it holds no more; revoked keys are not read at all."""
+        """Whether it has expired; revoked keys are not read at all."""
         return self.expires_at is not None and self.expires_at <= now
 
 
@@ -64,6 +64,6 @@ def id_of(key: str) -> str | None:
 
 
 def scopes_of(names: Iterable[str]) -> frozenset[Scope]:
-    """Stored scopes; those that a newer release has added are left out."""
+    """Stored scopes, without those that a newer release has added."""
     known = set(Scope)
     return frozenset(Scope(name) for name in names if name in known)

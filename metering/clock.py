@@ -13,7 +13,7 @@ MILLISECOND = timedelta(milliseconds=1)
 
 
 class Acceptance(StrEnum):
-    """Whether an event's time is near enough to its reception to be believed."""
+    """Whether an event's time is close enough to its reception to be accepted."""
 
     ACCEPTED = "accepted"
     TOO_OLD = "too_old"
@@ -31,7 +31,7 @@ class AcceptWindow:
         if self.past < timedelta(0) or self.future < timedelta(0):
             raise ValueError(f"an accept window reaches back and ahead, not past={self.past}, future={self.future}")
 
-    def judge(self, event_time: datetime, received_at: datetime) -> Acceptance:
+    def acceptance(self, event_time: datetime, received_at: datetime) -> Acceptance:
         """`received_at - past <= event_time <= received_at + future`, else why not."""
         if event_time < received_at - self.past:
             return Acceptance.TOO_OLD
@@ -39,18 +39,18 @@ class AcceptWindow:
 
 
 def first_reception(marked_at: datetime, received_at: datetime, window: AcceptWindow) -> datetime | None:
-    """When a record of the past was received first, as the mark of a trusted source says; None: nobody believes that.
+    """When a record of the past was first received, by the mark of a trusted source; None if it is out of range.
 
     `window`: how far before and after `received_at` such a mark may be. No mark makes a record younger than it is.
     """
-    if window.judge(marked_at, received_at) is not Acceptance.ACCEPTED:
+    if window.acceptance(marked_at, received_at) is not Acceptance.ACCEPTED:
         return None
     return min(marked_at, received_at)
 
 
 @dataclass(frozen=True)
 class ClockReading:
-    """An event's time, and how far its device's clock was behind (None: trusted, or nothing to judge it by)."""
+    """An event's time, and how far its device's clock was behind (None: trusted, or nothing to measure it by)."""
 
     event_time: datetime
     offset: timedelta | None = None
@@ -62,7 +62,7 @@ class ClockReading:
 
 
 def read_trusted_clock(occurred_at: datetime) -> ClockReading:
-    """Gateways keep time: an event occurred when its source says."""
+    """Gateways keep time: an event occurred when its source says it did."""
     return ClockReading(occurred_at)
 
 

@@ -1,7 +1,7 @@
 """Lists as CSV, for programs and for spreadsheets: RFC 4180 with a header, lines end with a line feed.
 
-Texts come from outside, and a spreadsheet runs a cell that begins with one of `FORMULA_STARTS`. A quote before it makes
-it a text; only texts get one, so that a number below 0 stays a number.
+Texts come from outside, and a spreadsheet evaluates a cell that begins with one of `FORMULA_STARTS`. A leading quote
+makes it a text. Only texts get one, so a negative number stays a number.
 """
 
 from __future__ import annotations

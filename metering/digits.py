@@ -1,4 +1,4 @@
-"""Decimals as text with every digit, and none that says nothing."""
+"""Decimals as text: all significant digits, no trailing zeros."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frame that serializers of a schema registry (Confluent, Karapace, Apicurio) put before a record's document."""
+"""The frame that schema registry serializers (Confluent, Karapace, Apicurio) put before a record's document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which stragglers wait for a decision, how long, and what they do if nobody decides."""
+"""Which stragglers wait for a decision, for how long, and what happens if nobody decides."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from metering.vocabulary import Decision
 
 @dataclass(frozen=True)
 class Hold:
-    """How a meter's stragglers are held. Without limits all are; with some, those that are above one of them."""
+    """How a meter's stragglers are held: all of them without limits, else those above any of the limits."""
 
     time: timedelta
     expires: Decision
@@ -29,5 +29,5 @@ class Hold:
         return is_large or (self.above_age is not None and age > self.above_age)
 
     def until(self, received_at: datetime) -> datetime:
-        """The deadline: what somebody decides counts if it was received before that, and F ends the waiting at it."""
+        """The deadline: a decision counts if it was received before it, and F ends the wait at it."""
         return received_at + self.time

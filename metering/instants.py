@@ -1,4 +1,4 @@
-"""Instants: aware datetimes, exact to the microsecond, how they are written, and what a clock says of them."""
+"""Instants: aware datetimes, exact to the microsecond; how they are written; and clocks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Clock(Protocol):
-    """What time it is. Only the top of a program reads the machine's; what stamps or judges by time is given one."""
+    """What time it is. Only the top of a program reads the machine's; what stamps or compares times is given one."""
 
     def now(self) -> datetime:
         """The instant, in UTC. Whoever sets the clock moves it, back too."""
@@ -20,7 +20,7 @@ class Clock(Protocol):
 
 
 def rfc3339(instant: datetime) -> str:
-    """An instant in UTC with `Z`; fractions only where there are some. Raises ValueError without a zone."""
+    """An instant in UTC with `Z`; with fractions only if there are any. Raises ValueError without a zone."""
     if instant.tzinfo is None:
         raise ValueError(f"{instant.isoformat()} has no time zone")
     return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")

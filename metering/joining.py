@@ -1,11 +1,11 @@
 """How requests meet their completions.
 
-Pairing is a fold over the rows of one key in lsn order. Only a row that *won* its side can meet later ones, and only
-ones within its timeout, so a winner older than the frontier by more than that may be forgotten. joins decides
-keys that nobody contests as columns (`pairs`); all others are folded here.
+Pairing is a fold over the rows of one key in lsn order. Only a row that *won* its side can meet later rows, and only
+rows within its timeout, so a winner older than the frontier by more than that may be forgotten. joins decides
+uncontested keys as columns (`pairs`); all others are folded here.
 
-A report that another may beat (`merit` below FINAL) waits as long as its request. What waits of a key is known from the
-rows that no outcome names (`waiting`), so a start needs to know no more.
+A report that a better one may replace (`merit` below FINAL) waits as long as its request. The rows of a key that wait
+are those that no outcome names (`waiting`), so a start needs no other state.
 """
 
 from __future__ import annotations
@@ -295,10 +295,10 @@ def waiting(rows: Iterable[Row]) -> tuple[Winner, ...]:
 
 
 def give_up(winners: Winners, frontier_us: int | None) -> list[Decision]:
-    """What is decided by the frontier, as nothing that is received from now on changes it.
+    """What the frontier decides: nothing that is received from now on can change it.
 
-    A request that is over has the best report that came, or is abandoned; a completion without a request is orphaned.
-    `frontier_us` is None until there is one: then nobody gives up waiting.
+    A request whose timeout has passed has the best report that came, or is abandoned; a completion without a request is
+    orphaned. `frontier_us` is None until there is one: then nothing is given up.
     """
     if frontier_us is None:
         return []

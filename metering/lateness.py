@@ -12,7 +12,7 @@ MAX_FUTURE = timedelta(days=1)
 
 
 class Arrival(StrEnum):
-    """How a row stands to its window. On time and late rows are included; a straggler's fate is its meter's policy."""
+    """A row relative to its window. On-time and late rows are included; a straggler follows its meter's policy."""
 
     ON_TIME = "on_time"
     LATE = "late"
@@ -29,7 +29,7 @@ class WindowState(StrEnum):
 
 
 def arrival(received_at: datetime, window: Window, grace: timedelta, closed_before: datetime | None = None) -> Arrival:
-    """Judge a row of `window` by when it was received: each border belongs to the later side.
+    """Classify a row of `window` by when it was received: each border belongs to the later side.
 
     `closed_before`: what ended by then had closed under another grace, so only stragglers reach it.
     """

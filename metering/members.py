@@ -1,4 +1,4 @@
-"""The members of a JSON object, as they were written: one that stands twice says two things."""
+"""The members of a JSON object as they were written. A key that appears twice has two values."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 
 def member_twice(members: Sequence[tuple[str, object]]) -> str | None:
-    """The name that is the first to stand for the second time; None where each stands once.
+    """The first name that appears a second time; None where each appears once.
 
-    In one pass: a record of a mebibyte has 100,000 members, and to look for each among the others takes minutes.
+    In one pass: a record of a mebibyte has 100,000 members, and comparing each with all others takes minutes.
     """
     if len(dict(members)) == len(members):
         return None

@@ -1,4 +1,4 @@
-"""What is counted and priced: a configuration declares it. The meters here are declared where it says nothing."""
+"""Meters: what is counted and priced. A configuration declares them; the defaults are here."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class Declaration:
 
     @property
     def asks_family(self) -> bool:
-        """Whether `where` says of which family of events an outcome is; else what counts looks at requests alone."""
+        """Whether `where` names the family of outcomes; if not, a count takes only requests."""
         return any(column == FAMILY for column, _ in self.where)
 
     @property
     def meaning(self) -> tuple[str, str | None]:
-        """What may not change under one name: quantities of two meanings would stand in one bill."""
+        """What may not change under one name: otherwise quantities of two meanings would be on one bill."""
         return self.unit, self.sums
 
 
@@ -90,13 +90,13 @@ REPORTED_COLUMNS = tuple(meter.sums for meter in DEFAULT if meter.sums is not No
 
 @dataclass(frozen=True)
 class OfMeter(Generic[T]):
-    """What holds of `every` meter but those that have something of their `own`."""
+    """A value for `every` meter, except those that have their `own`."""
 
     every: T
     own: Mapping[str, T] = field(default_factory=dict)
 
     def of(self, meter: str) -> T:
-        """What holds of one, declared or not."""
+        """The value of one meter, declared or not."""
         return self.own.get(meter, self.every)
 
 

@@ -34,7 +34,7 @@ class ZoneChange:
 
 @dataclass(frozen=True)
 class MonthZone:
-    """From `start` on `zone` names the days, of which none is before `first_day` (None: any may be)."""
+    """From `start` on, `zone` defines the days; none is before `first_day` (None: no limit)."""
 
     start: datetime
     zone: str
@@ -51,11 +51,11 @@ class Month:
 
 
 def zone_changes(versions: Iterable[tuple[datetime, str]]) -> tuple[ZoneChange, ...]:
-    """The history of zones that an account's versions make: (the later of `effective_from` and commit, zone), by lsn.
+    """The history of zones from an account's versions: (the later of `effective_from` and commit, zone), by lsn.
 
-    The first zone holds from the beginning of time. Each other one holds from its own instant on, against whatever was
-    announced for later. A deletion is no version of a zone: an account that is made again goes on with its calendar.
-    In the database the trigger `catalog.keep_account_zone` is the copy of this rule (`test_account_zones`).
+    The first zone applies from the beginning of time. Each later one applies from its own instant, and overrides what
+    was announced for a later time. A deletion is no version of a zone: an account that is created again continues its
+    calendar. In the database the trigger `catalog.keep_account_zone` is the copy of this rule (`test_account_zones`).
     """
     changes: list[ZoneChange] = []
     for begins, timezone in versions:
@@ -97,7 +97,7 @@ def month_zones(changes: Sequence[ZoneChange]) -> list[MonthZone]:
 
 def billing_month(changes: Sequence[ZoneChange], month: date) -> Month:
     """The month that is called `month`, a first of a month; `changes` in order, UTC where there is none."""
-    named = [each for each in month_zones(changes) if each.first_day is None or each.first_day <= month][-1]
+    named = [zone for zone in month_zones(changes) if zone.first_day is None or zone.first_day <= month][-1]
     zone = zone_of(named.zone)
     following = (month + timedelta(days=31)).replace(day=1)
     start = named.start if named.first_day == month else _midnight(month, zone)
@@ -106,7 +106,7 @@ def billing_month(changes: Sequence[ZoneChange], month: date) -> Month:
 
 @lru_cache(maxsize=4_096)
 def zone_of(name: str) -> ZoneInfo:
-    """The time zone of a name; UTC where nobody knows it."""
+    """The time zone of a name; UTC for an unknown name."""
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""A meter may count each content once: of an account's outcomes with one content, the first in each window of time."""
+"""A meter may count each content once: of an account's outcomes with one content, the first in each time window."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def seconds_of(duration: str) -> int:
     """The length of a DURATION, such as `PT1H`. Raises ValueError for anything else, and outside the limits."""
     if re.fullmatch(DURATION, duration) is None or duration.endswith(("P", "T")):
         raise ValueError(f"{duration!r} is no duration such as PT1H, PT30M or P1D")
-    seconds = sum(int(many) * _SECONDS[unit] for many, unit in _PARTS.findall(duration))
+    seconds = sum(int(count) * _SECONDS[unit] for count, unit in _PARTS.findall(duration))
     if not MIN_WITHIN_SECONDS <= seconds <= MAX_WITHIN_SECONDS:
         raise ValueError(f"{duration} is {seconds} seconds; it can be from PT1S to P1D")
     return seconds
@@ -37,5 +37,5 @@ def duration_of(seconds: int) -> str:
     days, rest = divmod(seconds, _SECONDS["D"])
     hours, rest = divmod(rest, _SECONDS["H"])
     minutes, rest = divmod(rest, _SECONDS["M"])
-    time = "".join(f"{many}{unit}" for many, unit in ((hours, "H"), (minutes, "M"), (rest, "S")) if many)
+    time = "".join(f"{count}{unit}" for count, unit in ((hours, "H"), (minutes, "M"), (rest, "S")) if count)
     return f"P{f'{days}D' if days else ''}{f'T{time}' if time or not days else ''}"

@@ -1,7 +1,7 @@
-"""Whose bill an account's month is part of: its parent's, the one that it has when the month begins.
+"""Whose bill an account's month belongs to: that of the parent that the account has when the month begins.
 
-So an account that moves to another parent, or is deleted, within a month stays on one bill until that month ends. One
-that is made (again) within a month is part of the bill of the parent that it is made with.
+So an account that changes its parent, or is deleted, within a month stays on one bill until that month ends. An account
+that is created (again) within a month belongs to the bill of the parent that it is created with.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ History = Mapping[str, Sequence[ParentStretch]]
 
 
 def parents_of_month(history: History, calendar: Calendar, month: date) -> dict[str, str]:
-    """The parents of the accounts' months that begin on `month`, a first of a month, of those that have one.
+    """The parents of the accounts' months that begin on `month`, a first of a month, for accounts that have one.
 
-    None stands above itself: where months of different zones make a circle, its first account by name has no parent.
+    No account is its own ancestor: where months of different zones make a cycle, its first account by name has no
+    parent.
     """
     months: dict[tuple[ZoneChange, ...], Month] = {}
     parents: dict[str, str] = {}

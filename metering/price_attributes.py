@@ -1,4 +1,4 @@
-"""What conditions of prices can name: columns of events and of their account, and bands of what an outcome reports."""
+"""What price conditions can name: columns of events and of their account, and bands of a reported quantity."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PriceAttribute:
 
     @property
     def is_of_account(self) -> bool:
-        """Whether the account says it and not the event."""
+        """Whether the value comes from the account, not from the event."""
         return self.name.startswith(ACCOUNT)
 
     @property
@@ -57,11 +57,13 @@ class PriceAttribute:
 
 def restored(listed: Iterable[Any] | None) -> tuple[PriceAttribute, ...]:
     """Attributes as `stored` gives them, or as a configuration lists them."""
-    return tuple(PriceAttribute(each) if isinstance(each, str) else _banded(each) for each in listed or ())
+    return tuple(
+        PriceAttribute(declared) if isinstance(declared, str) else _banded(declared) for declared in listed or ()
+    )
 
 
-def _banded(each: Mapping[str, Any]) -> PriceAttribute:
-    [(name, given)] = each.items()
+def _banded(declared: Mapping[str, Any]) -> PriceAttribute:
+    [(name, given)] = declared.items()
     of = [given["of"]] if isinstance(given["of"], str) else given["of"]
     bounds = {band: None if bound is None else Decimal(bound) for band, bound in given["bands"].items()}
     return PriceAttribute.banded(name, of, bounds)
@@ -69,14 +71,16 @@ def _banded(each: Mapping[str, Any]) -> PriceAttribute:
 
 def columns_of_bands(attributes: Iterable[PriceAttribute]) -> tuple[str, ...]:
     """The columns whose quantities bands are of, each once."""
-    return tuple(dict.fromkeys(column for each in attributes for column in each.of))
+    return tuple(dict.fromkeys(column for attribute in attributes for column in attribute.of))
 
 
 def texts_of_events(attributes: Iterable[PriceAttribute]) -> tuple[str, ...]:
     """The columns of events that conditions compare as texts, each once."""
-    return tuple(dict.fromkeys(each.name for each in attributes if not each.bands and not each.is_of_account))
+    return tuple(
+        dict.fromkeys(attribute.name for attribute in attributes if not attribute.bands and not attribute.is_of_account)
+    )
 
 
 def columns_of_accounts(attributes: Iterable[PriceAttribute]) -> tuple[str, ...]:
     """The columns of the account that conditions compare, each once."""
-    return tuple(dict.fromkeys(each.name for each in attributes if each.is_of_account))
+    return tuple(dict.fromkeys(attribute.name for attribute in attributes if attribute.is_of_account))

@@ -1,9 +1,10 @@
-"""Which events a price is for: a model, models that begin alike, or those of them whose columns have certain values.
+"""Which events a price applies to: a model, a prefix of models, or either with conditions on columns.
 
-In the catalog that is one text, the price's `model`: `gpt-4o`, `gpt-4o-2024-*`, or one of them with its conditions as
-JSON, `gpt-4o{"operation":"batch"}`. So a price with conditions has versions, an end and an author as any other has.
+In the catalog this is one text, the price's `model`: `gpt-4o`, `gpt-4o-2024-*`, or one of them with its conditions as
+JSON, `gpt-4o{"operation":"batch"}`. So a price with conditions has versions, an end and an author like any other.
 
-An alias stands there, too: `gpt-4o-latest{"=":"gpt-4o-2024-08-06"}` is no price, but says whose prices a name has.
+An alias is written the same way: `gpt-4o-latest{"=":"gpt-4o-2024-08-06"}` is not a price; it names the model whose
+prices apply.
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ class PricedModel:
     @classmethod
     def alias(cls, name: str, model: str) -> PricedModel:
         """That a name has the prices of a model. Raises ValueError for what is not the name of one model."""
-        for each in (name, model):
-            if BEGINS in each or each.endswith(ANY):
-                raise ValueError(f"{each!r} must be the name of one model, without conditions and {ANY}")
+        for text in (name, model):
+            if BEGINS in text or text.endswith(ANY):
+                raise ValueError(f"{text!r} must be the name of one model, without conditions and {ANY}")
         if name == model:
             raise ValueError(f"{name!r} must be an alias of another model")
         return cls(name, ((ALIAS, model),))
@@ -87,19 +88,20 @@ class PricedModel:
         return not self.conditions and not self.model.endswith(ANY)
 
     def names(self, model: str) -> bool:
-        """Whether a model that an event reports is one of those that the price is for, if its conditions hold."""
+        """Whether the price applies to a model that an event reports, if its conditions are met."""
         if self.model == model:
             return BEGINS not in model
         return self.model.endswith(ANY) and model.startswith(self.model.removesuffix(ANY))
 
     def holds(self, attributes: Mapping[str, str | None]) -> bool:
-        """Whether its conditions hold for an event; what the event does not say meets none."""
+        """Whether an event meets its conditions; a missing value meets none."""
         return all(attributes.get(column) == value for column, value in self.conditions)
 
     @property
     def rank(self) -> tuple[bool, int, int, str]:
-        """Of several that are for an event the least is asked first: the model itself, then the longest prefix; within
-        one the most conditions.
+        """Of several prices for an event the lowest rank is tried first.
+
+        That is the model itself, then the longest prefix; within one, the most conditions.
         """
         return self.model.endswith(ANY), -len(self.model), -len(self.conditions), self.text
 
@@ -119,7 +121,7 @@ class PricedModels:
                 found.add(PricedModel.parse(text or ""))
             except ValueError:
                 continue
-        return cls(frozenset(each for each in found if not each.is_plain))
+        return cls(frozenset(priced for priced in found if not priced.is_plain))
 
     def __bool__(self) -> bool:
         """Whether there is any."""
@@ -128,32 +130,32 @@ class PricedModels:
     @cached_property
     def _by_model(self) -> Mapping[str, list[PricedModel]]:
         found = defaultdict(list)
-        for each in self.every:
-            found[each.model].append(each)
+        for priced in self.every:
+            found[priced.model].append(priced)
         return found
 
     @cached_property
     def values(self) -> Mapping[str, frozenset[str]]:
         """By column the values that some condition asks for."""
         found = defaultdict(set)
-        for each in self.every:
-            for column, value in each.conditions if each.aliased is None else ():
+        for priced in self.every:
+            for column, value in priced.conditions if priced.aliased is None else ():
                 found[column].add(value)
         return {column: frozenset(values) for column, values in found.items()}
 
     @cached_property
     def aliases(self) -> Mapping[str, list[PricedModel]]:
-        """By name what it was ever an alias of."""
+        """By name: the models that it was ever an alias of."""
         found = defaultdict(list)
-        for each in sorted(self.every):
-            if each.aliased is not None:
-                found[each.model].append(each)
+        for priced in sorted(self.every):
+            if priced.aliased is not None:
+                found[priced.model].append(priced)
         return found
 
     def _naming(self, model: str) -> Iterator[PricedModel]:
         prefixes = (model[:length] + ANY for length in range(len(model) + 1))
         for name in dict.fromkeys([model, *prefixes]):
-            yield from (each for each in self._by_model.get(name, ()) if each.names(model))
+            yield from (priced for priced in self._by_model.get(name, ()) if priced.names(model))
 
     def of_model(self, model: str | None) -> list[str]:
         """The texts of all prices that may be for a model, whatever its events say; its own among them.
@@ -162,26 +164,27 @@ class PricedModels:
         """
         if model is None:
             return []
-        aliased = [each.aliased for each in self.aliases.get(model, ())]
+        aliased = [alias.aliased for alias in self.aliases.get(model, ())]
         found = [] if BEGINS in model else [model]
-        for name in dict.fromkeys([model, *(each for each in aliased if each is not None)]):
+        for name in dict.fromkeys([model, *(text for text in aliased if text is not None)]):
             found += [name] if name != model else []
-            found += [each.text for each in self._naming(name) if name == model or each.aliased is None]
+            found += [priced.text for priced in self._naming(name) if name == model or priced.aliased is None]
         return list(dict.fromkeys(found))
 
     def candidates(
         self, model: str | None, attributes: Mapping[str, str | None], aliased: str | None = None
     ) -> list[str]:
-        """The texts of the prices that are for an event, as they are asked: the first that has a price prices it.
+        """The texts of the prices for an event, in the order in which they are tried: the first with a price applies.
 
-        Those of the model that it is an alias of at the time of the event come last; of that one no alias is asked.
+        The prices of the model that it is an alias of at the time of the event come last; an alias of that model is not
+        followed.
         """
         if aliased is not None:
             return list(dict.fromkeys([*self.candidates(model, attributes), *self.candidates(aliased, attributes)]))
         if model is None:
             return []
         own = [] if BEGINS in model else [PricedModel(model)]
-        fit = {*own, *(each for each in self._naming(model) if each.holds(attributes))}
+        fit = {*own, *(priced for priced in self._naming(model) if priced.holds(attributes))}
         # A model that ends with ANY is asked for by its own name first.
-        ranked = sorted(fit, key=lambda each: (each.model != model, *each.rank[1:]))
-        return [each.text for each in ranked]
+        ranked = sorted(fit, key=lambda priced: (priced.model != model, *priced.rank[1:]))
+        return [priced.text for priced in ranked]

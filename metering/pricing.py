@@ -1,4 +1,4 @@
-"""Which version of a contract or price holds; joins' columns (`price`) are the copy of these rules for batches."""
+"""Which version of a contract or price applies. joins computes the same in columns (`price`) for batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SUPPOSED_VERSIONS_FROM = 2**62
 class Version(Generic[Value]):
     """A change of one account or price. `value` None: deleted.
 
-    `ends_at`: since when a deleted price is none; None: it is withdrawn, as deletions were told of before they ended.
+    `ends_at`: when a deleted price ends; None: it is withdrawn, as deletions were before they had an end.
     """
 
     lsn: int
@@ -30,11 +30,11 @@ class Version(Generic[Value]):
 
 
 def account_as_of(versions: Iterable[Version[Value]], event_time: datetime, decided_lsn: int) -> Version[Value] | None:
-    """The version of one account that holds at `event_time`, seen from `decided_lsn`; None when none does.
+    """The version of one account that applies at `event_time`, as known at `decided_lsn`; None when there is none.
 
-    An account is one row of the catalog, which says from when on it is so: the newest version that has begun holds, and
-    with it the row as it is now, also against one that was announced before and begins later. A deletion is a version.
-    The very first version holds from the beginning of time.
+    An account is one row of the catalog, with the time from which it applies: the newest version that has begun
+    applies, even against one that was announced before it and begins later. A deletion is a version. The very first
+    version applies from the beginning of time.
     """
     visible = sorted((v for v in versions if v.lsn < decided_lsn), key=lambda version: version.lsn)
     begun = [v for number, v in enumerate(visible) if number == 0 or v.effective_from <= event_time]
@@ -44,12 +44,12 @@ def account_as_of(versions: Iterable[Version[Value]], event_time: datetime, deci
 def price_as_of(
     versions: Sequence[Version[Value]], event_time: datetime, decided_lsn: int, seen_from: int | None = None
 ) -> Version[Value] | None:
-    """The version of one (plan, model, meter, currency) that holds at `event_time`, seen from `decided_lsn`.
+    """The version of one (plan, model, meter, currency) that applies at `event_time`, as known at `decided_lsn`.
 
-    The price that began last holds, until it ends: from then on none does, until another begins. One that ended before
-    it began never began, so the price before it goes on; and so it does where one is withdrawn. Who looks back from lsn
-    `seen_from` knows the versions that came since, too; but what was withdrawn since was in force all the same, and
-    what came since and was withdrawn again never was.
+    The price that began last applies until it ends; then none does, until another begins. A price that ended before it
+    began never applied, so the price before it continues; so it does if a price is withdrawn. A reader that looks back
+    from lsn `seen_from` also knows the versions that came since. A price that was withdrawn since still applied before
+    that; a price that came since and was withdrawn again never applied.
     """
     known = [v for v in versions if v.effective_from <= event_time and v.lsn < max(decided_lsn, seen_from or 0)]
     for begins in sorted({version.effective_from for version in known}, reverse=True):

@@ -1,5 +1,6 @@
-"""Events of the family `quantity`: each is an outcome of its own, known by its identity, and never one of several
-reports. Their request id is made of the identity, so that whatever goes by requests needs to know nothing of them.
+"""Events of the family `quantity`: each is its own outcome, known by its identity, never one of several reports.
+
+Their request id is derived from the identity, so code that works by request id needs no special case.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Which of several reports of a request bills: the best one, whichever was received first.
+"""Which of several reports of a request bills: the best one, in whatever order they were received.
 
 Rows of one key (account, request id) are one request while they were first received within reach of the earliest of
-them; then the next one begins. So what a key bills is a function of the set of its rows, and of no order of them.
+them; then the next request begins. So what a key bills is a function of the set of its rows, and does not depend on
+their order.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ def _merits(status: str | None, usage_source: str | None) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Received:
-    """A row of one key: when it was first received and when it occurred, and what it reports.
+    """A row of one key: when it was first received, when it occurred, and what it reports.
 
-    A request reports nothing. A completion without a status has completed; a count without a source is the provider's.
+    A request reports nothing. A completion without a status is completed; a count without a source is the provider's.
     """
 
     lsn: int
@@ -75,9 +76,9 @@ class Received:
         return self.first_received_us, self.occurred_us, self.identity, self.side
 
 
-def deciding_criterion(one: Received, other: Received) -> Criterion | None:
+def deciding_criterion(row: Received, other: Received) -> Criterion | None:
     """The first criterion that the two differ by, so the one that ranks them; None: they rank the same."""
-    compared = zip(Criterion, one.rank, other.rank, strict=True)
+    compared = zip(Criterion, row.rank, other.rank, strict=True)
     return next((criterion for criterion, mine, theirs in compared if mine != theirs), None)
 
 
@@ -130,20 +131,20 @@ def _request(group: Sequence[Received]) -> Ranked:
     best = max(group, key=lambda row: row.rank)
     if best.side is Side.REQUEST:
         return Ranked(best.lsn, None, tuple(row for row in group if row is not best))
-    asked = _answered(best, group)
-    superseded = tuple(row for row in group if row is not best and row is not asked)
-    return Ranked(None if asked is None else asked.lsn, best.lsn, superseded)
+    request = _answered(best, group)
+    superseded = tuple(row for row in group if row is not best and row is not request)
+    return Ranked(None if request is None else request.lsn, best.lsn, superseded)
 
 
 def _answered(report: Received, group: Sequence[Received]) -> Received | None:
     """The request that a report answers: the latest received before it, else the earliest after it.
 
-    One that is both sides answers itself where nobody asked; else it also says that a request began.
+    A report that is both sides answers itself if there is no request; otherwise it also stands for a request.
     """
-    asked = [row for row in group if row.side is Side.REQUEST]
-    if not asked:
+    requests = [row for row in group if row.side is Side.REQUEST]
+    if not requests:
         if report.side is Side.BOTH:
             return report
-        asked = [row for row in group if row.side is Side.BOTH]
-    before = [row for row in asked if row.first_received_us <= report.first_received_us]
-    return before[-1] if before else next(iter(asked), None)
+        requests = [row for row in group if row.side is Side.BOTH]
+    before = [row for row in requests if row.first_received_us <= report.first_received_us]
+    return before[-1] if before else next(iter(requests), None)

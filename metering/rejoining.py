@@ -1,4 +1,4 @@
-"""What the stream gave up and is one pair all the same: the audit joins it, where not the best report bills."""
+"""Pairs that the stream gave up on: the audit joins them, unless the best report bills."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Decided:
 def rejoin(rows: Iterable[Decided], reach_us: int) -> Iterator[tuple[int, int]]:
     """The rows of one key → the pairs (request lsn, completion lsn) among those that were given up, each row once.
 
-    A completion answers the latest request that was first received before it, else the earliest one after it; a
-    request is answered by the earliest completion after it, else by the latest one before it. Both are at most
-    `reach_us` apart, and no match lies between them. A completion that precedes its request has no match of the key
-    within reach, either: it rather reports that match once more.
+    A completion answers the latest request that was first received before it, else the earliest one after it; a request
+    is answered by the earliest completion after it, else by the latest one before it. Both are at most `reach_us`
+    apart, and no match lies between them. A completion before its request must have no match of the key within reach
+    either: otherwise it is another report of that match.
 
-    Rows are taken in lsn order, late ones last, so a pair stays one whatever becomes known later.
+    Rows are taken in lsn order, late ones last, so a pair stays a pair whatever becomes known later.
     """
     matched_us: list[int] = []
     waiting: dict[Side, list[tuple[int, int]]] = {Side.REQUEST: [], Side.COMPLETION: []}

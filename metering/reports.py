@@ -1,4 +1,4 @@
-"""What an application says of itself in its row of `jobs`: in which words, how often, and until when it is believed."""
+"""What an application reports about itself in its row of `jobs`: the words, how often, and when it is stale."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ STALE = "stale"
 
 
 def is_stale(phase: str, age_seconds: float) -> bool:
-    """Whether an application that said `phase` so long ago is not believed any more."""
+    """Whether a report of `phase` is too old to be believed."""
     return phase != Phase.STOPPED and age_seconds > STALE_AFTER_SECONDS

@@ -1,4 +1,4 @@
-"""Sessions: events of one user belong together when each is at most one gap from the next."""
+"""Sessions: consecutive events of one user belong together when they are at most one gap apart."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class SessionState(StrEnum):
-    """How final a session is; `retracted` says that a later version took its place after it had been closed."""
+    """How final a session is; `retracted`: a later version replaced it after it had been closed."""
 
     OPEN = "open"
     CLOSED = "closed"

@@ -1,4 +1,4 @@
-"""The tags of an account: texts by name, few and short, and the one text that stands for them all."""
+"""The tags of an account: a few short texts by name, and the canonical text for all of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from metering.limits import MAX_TAG_BYTES, MAX_TAG_NAME_BYTES, MAX_TAGS
 
 
 def checked_tags(value: Any) -> dict[str, str]:
-    """The tags, which the database takes. Raises ValueError that says what they must be."""
+    """The tags in the form that the database stores. Raises ValueError with what they must be."""
     if not isinstance(value, Mapping):
         raise ValueError("must be an object of texts by name")
     if len(value) > MAX_TAGS:

@@ -1,4 +1,4 @@
-"""The closed sets of words that events, tables, metrics, commands and pages share: each stands here, and only here."""
+"""The closed sets of words that events, tables, metrics, commands and pages share. Each is defined only here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class EventType(StrEnum):
 
 
 class Family(StrEnum):
-    """What an event is to an outcome: its contract says so."""
+    """How an event takes part in outcomes, by its contract."""
 
     REQUEST = "request"
     COMPLETION = "completion"
@@ -60,7 +60,7 @@ class Disposition(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a record is rejected: a dead letter's `reason` and a metric's label. The first that holds is given."""
+    """Why a record is rejected: a dead letter's `reason` and a metric's label. The first that applies is given."""
 
     UNSTAMPED = "unstamped"
     """Its producer set when it was received; as it came to the topic before that had LogAppendTime, for one."""
@@ -107,7 +107,7 @@ class Reason(StrEnum):
 
 
 class ReceptionMark(StrEnum):
-    """What becomes of what a record says of its first reception: a metric's label."""
+    """What becomes of a record's mark of its first reception: a metric's label."""
 
     TRUSTED = "trusted"
     IGNORED = "ignored"
@@ -115,7 +115,7 @@ class ReceptionMark(StrEnum):
 
 
 class Isolation(StrEnum):
-    """Why a record is not judged by what it says; also a dead letter's reason and a metric's label."""
+    """Why a record is not validated; also a dead letter's reason and a metric's label."""
 
     TOO_LARGE = "too_large"
     UNREADABLE = "unreadable"
@@ -151,8 +151,8 @@ class UsageCause(StrEnum):
     """Why there is a row of usage."""
 
     STREAM = "stream"
-    """An outcome was decided. Only these rows are judged by their arrival; any other inherits the decision of the row
-    that it negates or replaces."""
+    """An outcome was decided. Only these rows are classified by their arrival; any other inherits the decision of the
+    row that it negates or replaces."""
     DUPLICATE = "duplicate"
     """An event was accepted twice: beyond the horizon within which ingestion knows what it has seen."""
     REJOINED = "rejoined"
@@ -176,7 +176,7 @@ CORRECTING = tuple(cause for cause in UsageCause if cause is not UsageCause.DECI
 
 
 class LatePolicy(StrEnum):
-    """What a meter's straggler does: it changes its closed window, is only recorded, or waits for somebody's word."""
+    """What a meter's straggler does: it changes its closed window, is only recorded, or waits for a decision."""
 
     CORRECT = "correct"
     DROP = "drop"
@@ -184,7 +184,7 @@ class LatePolicy(StrEnum):
 
 
 class Decision(StrEnum):
-    """What was decided of a straggler. Of several that something stands for, the first here holds for it."""
+    """The decision about a straggler. Where a row stands for several, the first here applies to it."""
 
     CORRECT = "correct"
     """It has changed its window, because its policy says so; or because nobody decided in time, and that does."""
@@ -213,7 +213,7 @@ class Cause(StrEnum):
 
 
 class Published(StrEnum):
-    """What billing tells Kafka, each on the topic of that name, in the order in which it is told."""
+    """What billing publishes to Kafka, each on the topic of that name, in publishing order."""
 
     CORRECTIONS = "corrections"
     """Every one, once made never changed: appended."""
@@ -222,7 +222,7 @@ class Published(StrEnum):
 
 
 class End(StrEnum):
-    """How a driver ended that was not asked to: `exits.how`."""
+    """How a driver ended without being asked to: `exits.how`."""
 
     CRASHED = "crashed"
     REFUSED = "refused"

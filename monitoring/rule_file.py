@@ -131,17 +131,17 @@ def matchers(stack: Mapping[str, str]) -> str:
 
 
 def _rule(rule: Alert | Recording, scale: float, runbook: str, stack: Mapping[str, str]) -> dict[str, Any]:
-    def asked(expr: str) -> str:
+    def of_stack(expr: str) -> str:
         scaled = _RANGE.sub(lambda found: _scaled(found, scale), expr)
         return held_to(scaled, matchers(stack)) if stack else scaled
 
     if isinstance(rule, Recording):
-        return {"record": rule.name, "expr": asked(rule.expr), **({"labels": dict(stack)} if stack else {})}
+        return {"record": rule.name, "expr": of_stack(rule.expr), **({"labels": dict(stack)} if stack else {})}
     link = f"{runbook}#{rule.name.lower()}"
-    description = _QUERY.sub(lambda found: asked(found[0]), rule.description)
+    description = _QUERY.sub(lambda found: of_stack(found[0]), rule.description)
     return {
         "alert": rule.name,
-        "expr": asked(rule.expr),
+        "expr": of_stack(rule.expr),
         **({"for": _duration(rule.hold.total_seconds() * scale)} if rule.hold else {}),
         "labels": {"severity": rule.severity.value, **rule.labels, **stack},
         "annotations": {"summary": rule.summary, "description": description, "runbook_url": link},

@@ -93,8 +93,8 @@ def _sections(command: Any, above: tuple[str, ...]) -> Iterator[str]:
         f"How to: [{_title(about)}](../how-to/{about})." if about else "",
     ]
     yield "\n\n".join(part for part in parts if part) + "\n\n"
-    for each in below:
-        yield from _sections(each, path)
+    for subcommand in below:
+        yield from _sections(subcommand, path)
 
 
 def _title(guide: str) -> str:

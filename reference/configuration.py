@@ -101,7 +101,7 @@ def default_of(value: Any) -> str:
     match value:
         case None | BaseModel() | SecretStr() | "":
             return ""
-        case Mapping() if value and all(isinstance(each, BaseModel) for each in value.values()):
+        case Mapping() if value and all(isinstance(item, BaseModel) for item in value.values()):
             return ", ".join(map(code, value))
         case _:
             return code(json.dumps(value, ensure_ascii=False, default=str))

@@ -58,9 +58,9 @@ def _alerts_by_series() -> dict[str, list[str]]:
     recorded = {recording.name: set(_SERIES.findall(recording.expr)) for recording in RECORDINGS}
     used: dict[str, list[str]] = {}
     for alert in ALERTS:
-        asked = set(_SERIES.findall(alert.expr))
-        while further := set().union(*(recorded.get(name, set()) for name in asked)) - asked:
-            asked |= further
-        for name in sorted(asked):
+        queried = set(_SERIES.findall(alert.expr))
+        while further := set().union(*(recorded.get(name, set()) for name in queried)) - queried:
+            queried |= further
+        for name in sorted(queried):
             used.setdefault(name, []).append(alert.name)
     return used

@@ -21,8 +21,8 @@ def type_of(schema: Schema, definitions: Mapping[str, Schema], links: Mapping[st
         name = schema["$ref"].removeprefix(_REF)
         return links.get(name) or type_of(definitions[name], definitions, links, unit)
     if "anyOf" in schema:
-        parts = [each for each in schema["anyOf"] if each.get("type") != "null"]
-        return " or ".join(dict.fromkeys(type_of(each, definitions, links, unit) for each in parts))
+        parts = [part for part in schema["anyOf"] if part.get("type") != "null"]
+        return " or ".join(dict.fromkeys(type_of(part, definitions, links, unit) for part in parts))
     inner = _values(schema)
     if inner is not None:
         what = "list{} of" if schema["type"] == "array" else "mapping{} to"

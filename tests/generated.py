@@ -1,4 +1,4 @@
-"""What Hypothesis generates, all at once: so that it shares a frame, and what judges it is started once."""
+"""What Hypothesis generates, all at once: so that it shares a frame, and what checks it is started once."""
 
 from __future__ import annotations
 

@@ -325,19 +325,19 @@ def _by(name: Callable[[Any], str], expected: Mapping[Any, int], there: Mapping[
     must, is_there = Counter(expected), Counter(there)
     names = sorted({name(key) for key in (*must, *is_there)})
     right, missing, extra = must & is_there, must - is_there, is_there - must
-    for each in names:
+    for group in names:
         yield Check(
-            each,
-            _count(must, name, each),
-            _count(right, name, each),
-            _count(extra, name, each),
-            (*_examples("missing", missing, name, each), *_examples("unexpected", extra, name, each)),
+            group,
+            _count(must, name, group),
+            _count(right, name, group),
+            _count(extra, name, group),
+            (*_examples("missing", missing, name, group), *_examples("unexpected", extra, name, group)),
         )
 
 
-def _count(keys: Mapping[Any, int], name: Callable[[Any], str], each: str) -> int:
-    return sum(count for key, count in keys.items() if name(key) == each)
+def _count(keys: Mapping[Any, int], name: Callable[[Any], str], group: str) -> int:
+    return sum(count for key, count in keys.items() if name(key) == group)
 
 
-def _examples(word: str, keys: Iterable[Any], name: Callable[[Any], str], each: str) -> list[str]:
-    return [f"{word} {key}" for key in keys if name(key) == each][:EXAMPLES]
+def _examples(word: str, keys: Iterable[Any], name: Callable[[Any], str], group: str) -> list[str]:
+    return [f"{word} {key}" for key in keys if name(key) == group][:EXAMPLES]

@@ -84,9 +84,9 @@ def usage(call: Call) -> Document:
 
 def trace(run: Call, calls: Sequence[Call]) -> Document:
     """What several calls of a run used, in one event: only what is the same for all surrounds them."""
-    asked = {name: value for name, value in _asked(run).items() if name != "model"}
-    each = [{"model": call.model, **_used(call, TRACE)} for call in calls]
-    return _document(run, TRACE, _time(run.source, run.ended_ms, run.beyond_us), "t", {**asked, "calls": each})
+    shared = {name: value for name, value in _asked(run).items() if name != "model"}
+    elements = [{"model": call.model, **_used(call, TRACE)} for call in calls]
+    return _document(run, TRACE, _time(run.source, run.ended_ms, run.beyond_us), "t", {**shared, "calls": elements})
 
 
 def tokens(call: Call, column: str) -> Document:

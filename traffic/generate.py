@@ -29,7 +29,7 @@ RATE = 1_500.0
 
 @dataclass(frozen=True)
 class Traffic:
-    """One run. `left_out` names the kinds of trouble that this stack's configuration cannot judge."""
+    """One run. `left_out` names the kinds of trouble whose bill is uncertain under this stack's configuration."""
 
     seed: int
     start_ms: int
@@ -88,7 +88,7 @@ def generate(
     _require_room(placement, timeline, catalog)
     calls = _calls(rng, catalog, timeline, placement)
     script = Script(rng, placement, catalog, timeline, calls, knows_late=True)
-    played = [trouble for trouble in TROUBLES if trouble.can_be_judged(placement)]
+    played = [trouble for trouble in TROUBLES if trouble.is_certain(placement)]
     left_out = [trouble.play.__name__ for trouble in TROUBLES if trouble not in played]
     late = late_changes(catalog)
     if beginning is None or not _visit_late(script, late, records):
@@ -113,10 +113,10 @@ def generate(
 
 def _visit_late(script: Script, late: Late, records: int) -> bool:
     """Events that late changes concern, if their fate is certain; whether it is."""
-    can_be_judged = told_late.can_be_judged(script.placement)
-    if can_be_judged:
+    is_certain = told_late.is_certain(script.placement)
+    if is_certain:
         told_late.visit_all(script, late, max(1, records // EVENTS_PER_LATE_VISIT))
-    return can_be_judged
+    return is_certain
 
 
 def _in_order(records: Sequence[Record]) -> list[Record]:

@@ -38,10 +38,10 @@ class Meter:
     def of(cls, name: str, document: Mapping[str, Any]) -> Meter:
         """From what `meters` of a configuration says of it."""
         sums, expected, where = document.get("sum"), document.get("expected"), document.get("where") or {}
-        asked = tuple(
+        conditions = tuple(
             (column, tuple(value) if isinstance(value, list) else (value,)) for column, value in where.items()
         )
-        return cls(name, sums, sums in REPORTED if expected is None else expected, document.get("within"), asked)
+        return cls(name, sums, sums in REPORTED if expected is None else expected, document.get("within"), conditions)
 
 
 DEFAULT = (
@@ -112,6 +112,6 @@ def billed_elsewhere(meters: Iterable[Meter], found: Mapping[str, Quantity], pri
         if name not in priced:
             elsewhere[name] = quantity
             continue
-        whole = next((each for each in wholes if each in priced), wholes[-1])
+        whole = next((meter for meter in wholes if meter in priced), wholes[-1])
         elsewhere[whole] = elsewhere.get(whole, 0) + quantity
     return {name: min(quantity, found[name]) for name, quantity in elsewhere.items()}

@@ -35,7 +35,7 @@ STRAGGLER_SPREAD_SECONDS = 300
 
 @dataclass(frozen=True)
 class Policy:
-    """What the stack that will judge the traffic is configured to do; defaults are those of `weir demo`."""
+    """What the stack that will bill the traffic is configured to do; defaults are those of `weir demo`."""
 
     completion_timeout_seconds: int = 120
     completion_timeouts: Mapping[str, int] = field(default_factory=dict)

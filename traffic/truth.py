@@ -255,7 +255,7 @@ def _amount(line: Line) -> str | None:
 
 def _totals(sums: Mapping[Cell, Total]) -> Iterator[dict[str, Any]]:
     """What is not 0 in the end."""
-    for cell, total in sorted(sums.items(), key=lambda each: (each[0].start_ms, each[0].account, each[0].meter)):
+    for cell, total in sorted(sums.items(), key=lambda item: (item[0].start_ms, item[0].account, item[0].meter)):
         if total.quantity:
             price = cell.price
             yield {

@@ -106,7 +106,7 @@ def main(
 
 
 _WEIR = {
-    Job.INGESTION: "a journal row for every record (judged by its contract, repeats and conflicts named), in Delta",
+    Job.INGESTION: "a journal row for every record (validated by its contract, repeats and conflicts named), in Delta",
     Job.JOINS: "matched by arrival with a timeout, priced by version, in Delta",
     Job.BILLING: "windows, stragglers and days in Postgres (whose own CPU time is not counted), exact in every digit",
 }
@@ -124,16 +124,16 @@ def _weir(folder: Path, parts: Parts, plan: Plan, tell: Tell) -> tuple[list[Foun
     found = [measured]
     for job in (Job.JOINS, Job.BILLING):
 
-        def said(text: str, job: Job = job) -> None:
+        def tell_job(text: str, job: Job = job) -> None:
             tell(f"Weir, {job}: {text}")
 
-        measured, marks = measure_reader(job, folder, parts, plan, marks=marks, tell=said)
+        measured, marks = measure_reader(job, folder, parts, plan, marks=marks, tell=tell_job)
         found.append(measured)
     with psycopg.connect(parts.postgres_url) as connection:
         rows = connection.execute(WINDOWS).fetchall()
-    told = [Found(f"Weir: {one.job}", one.cpu_seconds_per_million, _WEIR[Job(one.job)]) for one in found]
-    total = sum(one.cpu_seconds_per_million for one in found)
-    return [*told, Found("Weir: together", total, "from Kafka to the bill")], {row[:3]: row[3:] for row in rows}
+    ours = [Found(f"Weir: {result.job}", result.cpu_seconds_per_million, _WEIR[Job(result.job)]) for result in found]
+    total = sum(result.cpu_seconds_per_million for result in found)
+    return [*ours, Found("Weir: together", total, "from Kafka to the bill")], {row[:3]: row[3:] for row in rows}
 
 
 def _copied(bootstrap: str) -> dict[str, int]:
@@ -206,10 +206,10 @@ def _latest(bootstrap: str, topic: str) -> Sums:
     """The last that a topic says of each key."""
     sums: Sums = {}
     for record in _records(bootstrap, topic):
-        said = json.loads(record.value)
-        at = said["window_start"][:19] + "Z"
-        sums[at, said["account"], said["model"]] = tuple(
-            said[name] for name in ("requests", "input_tokens", "output_tokens", "cached_tokens")
+        row = json.loads(record.value)
+        at = row["window_start"][:19] + "Z"
+        sums[at, row["account"], row["model"]] = tuple(
+            row[name] for name in ("requests", "input_tokens", "output_tokens", "cached_tokens")
         )
     return sums
 
@@ -225,13 +225,15 @@ def _refuse_other_sums(ours: Sums, others: dict[str, Sums]) -> None:
 def _report(found: list[Found], events: int, rows: int) -> None:
     now = datetime.now(UTC)
     table = Lines("what", "CPU-s per million events", "what it does", title=f"The same {rows:,} sums")
-    for one in found:
-        table.add_row(one.what, f"{one.cpu_seconds_per_million:.1f}", one.does)
+    for result in found:
+        table.add_row(result.what, f"{result.cpu_seconds_per_million:.1f}", result.does)
     Console().print(table)
     file = RESULTS / f"rival-{now:%Y-%m-%dT%H%M%SZ}.json"
-    said = {"date": f"{now:%Y-%m-%dT%H:%M:%SZ}", "machine": machine(), "events": events, "sums": rows}
-    rounded = [{**asdict(one), "cpu_seconds_per_million": round(one.cpu_seconds_per_million, 1)} for one in found]
-    file.write_text(json.dumps({**said, "found": rounded}, indent=2) + "\n")
+    report = {"date": f"{now:%Y-%m-%dT%H:%M:%SZ}", "machine": machine(), "events": events, "sums": rows}
+    rounded = [
+        {**asdict(result), "cpu_seconds_per_million": round(result.cpu_seconds_per_million, 1)} for result in found
+    ]
+    file.write_text(json.dumps({**report, "found": rounded}, indent=2) + "\n")
     Console(stderr=True).print(f"Written to {file}")
 
 

@@ -1,1 +1,1 @@
-"""`weir backfill`: events of the past, sent the same way as all others, each with when it was received first."""
+"""`weir backfill`: events of the past, sent like all others, each with its first reception."""

@@ -1,4 +1,4 @@
-"""`weir backfill`: events of the past, sent the same way as all others, each with when it was received first."""
+"""`weir backfill`: events of the past, sent like all others, each with its first reception."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("file", "line", "fate", "says", "value")
 NOBODY_IS_LISTED = (
-    "Ingestion takes the past of no source: say of which in jobs.ingestion.backfill.sources and how far back in "
+    "Ingestion accepts the past of no source: list the sources in jobs.ingestion.backfill.sources and how far back in "
     'accept_past_seconds (`jobs: {ingestion: {backfill: {sources: ["history/*"], accept_past_seconds: 94608000}}}` in '
     "the file of `weir up --config FILE`; on a cluster jobs.ingestion.config.backfill), and start ingestion with it."
 )
@@ -31,9 +31,10 @@ def backfill(
     ],
     *,
     per_second: Annotated[
-        int, typer.Option("--per-second", min=1, max=1_000_000, help="Send no more than this, so that live ones pass.")
+        int,
+        typer.Option("--per-second", min=1, max=1_000_000, help="Send at most this many, so that live events pass."),
     ] = 2_000,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing; list what would become of each.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing; list the verdict on each event.")] = False,
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
@@ -50,9 +51,9 @@ def backfill(
     from cli.backfilling.records import past_events, several
     from cli.backfilling.sending import Backfill, Sending
     from cli.dead_letters import shortened
-    from cli.judged_lines import BATCH_EVENTS
     from cli.progress import telling
     from cli.redrive.offline import Offline, ingestion_of
+    from cli.validated_lines import BATCH_EVENTS
     from deployment.kafka_client import kafka_client
     from deployment.sender import Sender
     from deployment.stack import running_deployment

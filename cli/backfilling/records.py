@@ -1,4 +1,4 @@
-"""Files of past events: CloudEvents as lines of JSON, packed by gzip or not, or rows of Parquet."""
+"""Files of past events: CloudEvents as lines of JSON, with or without gzip, or rows of Parquet."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def past_events(files: list[str], most_bytes: int) -> Iterator[Iterator[PastEven
         raise typer.BadParameter("Standard input (-) can be read once.")
     with ExitStack() as held:
         parts = [_placed(number, held.enter_context(opened(file)), most_bytes) for number, file in enumerate(files)]
-        yield (event for _, _, event in heapq.merge(*parts, key=lambda one: one[:2]))
+        yield (event for _, _, event in heapq.merge(*parts, key=lambda item: item[:2]))
 
 
 def _placed(number: int, file: BinaryIO, most_bytes: int) -> Iterator[tuple[datetime, int, PastEvent]]:
@@ -165,7 +165,7 @@ def _instant(mark: str | None) -> datetime | None:
 
 
 def several(events: Iterable[PastEvent], most: int, most_bytes: int) -> Iterator[list[PastEvent]]:
-    """As many together as are judged at once."""
+    """As many together as are validated at once."""
     found: list[PastEvent] = []
     size_bytes = 0
     for event in events:

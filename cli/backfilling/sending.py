@@ -1,4 +1,4 @@
-"""Past events on their way: judged as ingestion judges them, and sent no faster than live traffic can bear."""
+"""Sends past events: validated as ingestion validates them, and no faster than live traffic can bear."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from time import monotonic
 from cli.backfilling.records import PastEvent
 from cli.dead_letters import text_of
 from cli.output import Row
-from cli.redrive.offline import Judged, Offline, bytes_of
+from cli.redrive.offline import Offline, Verdict, bytes_of
 from deployment.sender import Sender
 from jobs.ingestion.documents import subject_of
 from jobs.runtime.kafka.marks import FIRST_RECEIVED
@@ -32,7 +32,7 @@ class Fate(StrEnum):
 
 
 class Backfill:
-    """Judges past events and, with a sender, sends what ingestion would take; counts what became of them."""
+    """Validates past events and, with a sender, sends what ingestion would take; counts what became of them."""
 
     def __init__(self, files: Sequence[str], offline: Offline, sending: Sending | None, is_closed: IsClosed) -> None:
         self._files, self._offline, self._sending, self._is_closed = files, offline, sending, is_closed
@@ -56,14 +56,16 @@ class Backfill:
     def rows(self, parts: Iterator[list[PastEvent]], tell: Callable[[str], None]) -> Iterator[Row]:
         """What was not sent, and what the broker refused; without a sender all. Keys: file, line, fate, says, value."""
         for events in parts:
-            judged = self._offline.judged([e.document for e in events], [None] * len(events), [e.mark for e in events])
-            for event, verdict in zip(events, judged, strict=True):
-                yield from self._judged(event, verdict)
+            verdicts = self._offline.verdicts(
+                [e.document for e in events], [None] * len(events), [e.mark for e in events]
+            )
+            for event, verdict in zip(events, verdicts, strict=True):
+                yield from self._sent(event, verdict)
             tell(f"{sum(self.fates.values())} read, at {events[-1].mark}")
         if self._sending is not None:
             yield from self._refused(self._sending.refused())
 
-    def _judged(self, event: PastEvent, verdict: Judged) -> Iterator[Row]:
+    def _sent(self, event: PastEvent, verdict: Verdict) -> Iterator[Row]:
         fate, reason = Fate.ACCEPTED if self._sending is None else Fate.SENT, None
         if verdict.source is not None and verdict.reception_mark is not None and verdict.first_received_at is None:
             fate, reason = Fate.UNLISTED, f"{verdict.source} is none of jobs.ingestion.backfill.sources"

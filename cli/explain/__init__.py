@@ -1,1 +1,1 @@
-"""`weir explain`: what can be asked, and how the answer is printed."""
+"""`weir explain`: its questions, and how answers are printed."""

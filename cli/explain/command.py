@@ -1,4 +1,4 @@
-"""`weir explain`: from a bill's line, a request or whatever else down to the records of Kafka, with all sums."""
+"""`weir explain`: lineage from a bill's line, a request or another subject down to Kafka records, with all sums."""
 
 from __future__ import annotations
 
@@ -86,13 +86,13 @@ def explain(
         raise typer.BadParameter("--currency is of a --line.")
     if text is None and not start is end is None:
         raise typer.BadParameter("--from and --to say when something with an ID was received: leave them out.")
-    asked = (text, line, window, straggler, correction, session)
-    if sum(one is not None for one in asked) != 1:
+    subjects = (text, line, window, straggler, correction, session)
+    if sum(subject is not None for subject in subjects) != 1:
         raise typer.BadParameter("name one thing: an ID, --line, --window, --straggler, --correction or --session.")
     accounts = tuple(account or ())
     if not line is window is None and len(accounts) != 1:
         raise typer.BadParameter("a --line or --window is of one account: add --account.")
-    question = Question(*asked, accounts, model, meter, currency, start, end, limit)
+    question = Question(*subjects, accounts, model, meter, currency, start, end, limit)
     stack = running_deployment(data_dir)
     with read_only(stack.postgres_url) as database:
         document = explanation(database, stack.tables, question)

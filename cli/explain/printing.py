@@ -1,4 +1,4 @@
-"""The document of an explanation as lines to read, from the bill down to what was received."""
+"""The document of an explanation as lines to read, from the bill down to the records as received."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _verdict(document: Document) -> tuple[str, str]:
         case False:
             return "red", "It does not add up."
     since = document["usage_removed_before"]
-    return "yellow", f"Whether it adds up cannot be told: `weir retain` has removed usage of the days before {since}."
+    return "yellow", f"Whether it adds up is unknown: `weir retain` has removed usage of the days before {since}."
 
 
 def _session(row: Document) -> Iterator[str]:
@@ -96,7 +96,7 @@ def _changed(row: Document) -> str:
     """Who made it the price."""
     if row["changed_by"] is not None:
         return f"changed by {row['changed_by']}, {_said(row['changed_at'])}"
-    why = "a row that is deleted says it no more" if row["deleted"] else "of a release that did not keep it"
+    why = "a deleted row no longer has it" if row["deleted"] else "of a release that did not keep it"
     return f"changed by unknown ({why})"
 
 

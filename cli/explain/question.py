@@ -1,4 +1,4 @@
-"""What can be asked of `weir explain`, and the document that answers it."""
+"""The questions of `weir explain`, and the documents that answer them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def explanation(database: Database, tables: str, question: Question) -> dict[str
     Raises CannotRun where nothing is known of what is asked for.
     """
     sources = _sources(database, tables, question)
-    for asked, answer in (
+    for subject, answer in (
         (question.line, _of_line),
         (question.window, _of_window),
         (question.straggler, _of_straggler),
@@ -64,7 +64,7 @@ def explanation(database: Database, tables: str, question: Question) -> dict[str
         (question.session, _of_session),
         (question.text, _of_id),
     ):
-        if asked is not None:
+        if subject is not None:
             return answer(sources, question)
     raise ValueError("nothing is asked")
 
@@ -106,8 +106,8 @@ def _of_id(sources: Sources, question: Question) -> dict[str, Any]:
 def _of_line(sources: Sources, question: Question) -> dict[str, Any]:
     assert question.line is not None
     (account,) = question.accounts
-    asked = LineAsked(account, question.line, question.model, question.meter, question.currency)
-    document = explain_line(sources, asked)
+    query = LineAsked(account, question.line, question.model, question.meter, question.currency)
+    document = explain_line(sources, query)
     if document is None:
         raise CannotRun(
             f"The bill of account {account} has no such line in {question.line:%Y-%m}. `weir usage --window P1M "

@@ -1,1 +1,1 @@
-"""`weir dead-letters redrive`: which are sent again, what a program makes of them, what ingestion would say."""
+"""`weir dead-letters redrive`: select dead letters, edit them with a script, and validate them offline."""

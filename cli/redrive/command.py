@@ -1,4 +1,4 @@
-"""`weir dead-letters redrive`: rejected records are sent again, once, as received or as a program edits them."""
+"""`weir dead-letters redrive`: send rejected records again, once, as received or edited by a script."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("topic", "partition", "offset", "reason", "fate", "says", "value")
 BATCH_ROWS, BATCH_BYTES = 500, 8 << 20
-"""How many letters, and how many bytes of them, are judged at once; at least one."""
+"""How many letters, and how many bytes of them, are validated at once; at least one."""
 
 
 class Fate(StrEnum):
@@ -42,7 +42,7 @@ FAILED = frozenset((Fate.REJECTED, Fate.IMPOSSIBLE, Fate.REFUSED))
 
 def redrive(
     *,
-    reason: Annotated[list[str], typer.Option("--reason", help="Those of this reason; may be repeated.")],
+    reason: Annotated[list[str], typer.Option("--reason", help="Only dead letters with this reason; may be repeated.")],
     start: FromOption = None,
     end: ToOption = None,
     edit: Annotated[
@@ -60,10 +60,10 @@ def redrive(
 ) -> None:
     """Send dead letters again, each once, as they were received or as SCRIPT edits them.
 
-    Each is judged by when its record was first received, so it is as late as it was then. A record that was accepted
-    this way is not sent again; of two copies only one is accepted, however they were edited. Events that ingestion
-    would reject again by its present configuration are listed, not sent. Only ingestion knows whether an event is a
-    duplicate. SCRIPT runs once; if it fails, nothing is sent. Sent records are counted, all others listed.
+    Each keeps the time at which its record was first received, so it is as late as it was then. A record that was
+    accepted this way is not sent again; of two copies only one is accepted, however they were edited. Events that
+    ingestion would reject again by its present configuration are listed, not sent. Only ingestion knows whether an
+    event is a duplicate. SCRIPT runs once; if it fails, nothing is sent. Sent records are counted, all others listed.
 
     Exit status 1 when some would be rejected, cannot be sent, or were refused by the broker; all others are sent.
     """
@@ -139,7 +139,7 @@ def _rows(
     with nullcontext(None) if edit is None else edited(able, edit) as made:
         done = 0
         for several in _several(_events(letters, made)):
-            yield from _judged(several, offline, sending)
+            yield from _redriven(several, offline, sending)
             done += len(several)
             tell(f"{done} of {len(letters)}")
     if sending is not None:
@@ -168,11 +168,13 @@ def _several(events: Iterator[tuple[Letter, bytes]]) -> Iterator[list[tuple[Lett
         yield several
 
 
-def _judged(several: list[tuple[Letter, bytes]], offline: Offline, sending: _Sending | None) -> Iterator[Row]:
+def _redriven(several: list[tuple[Letter, bytes]], offline: Offline, sending: _Sending | None) -> Iterator[Row]:
     """What becomes of these, but for those that are sent: what broker and ingestion say of them comes later."""
     received_at = [letter.first_received_at for letter, _ in several]
-    judged = offline.judged([event for _, event in several], received_at, [one.reception_mark for one, _ in several])
-    for (letter, event), verdict in zip(several, judged, strict=True):
+    verdicts = offline.verdicts(
+        [event for _, event in several], received_at, [letter.reception_mark for letter, _ in several]
+    )
+    for (letter, event), verdict in zip(several, verdicts, strict=True):
         if letter.problem is not None:
             yield _row(letter, Fate.IMPOSSIBLE, letter.problem)
         elif not event:

@@ -1,4 +1,4 @@
-"""Dead letters that are to be sent again: one for each that was rejected first, as it was sent last."""
+"""The dead letters to redrive: one for each record that was first rejected, as it was last sent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from cli.dead_letters import DeadLetterQuery, came_back, origin_of, where
+from cli.dead_letters import DeadLetterQuery, origin_of, replayed_as, where
 from cli.journal_table import rows_in_order
 from jobs.runtime.kafka.replay_mark import Rejected
 from jobs.streams import CatalogTopic
@@ -48,7 +48,7 @@ class DeadLetters:
 
     def __init__(self, journal: DeltaTable, query: DeadLetterQuery) -> None:
         self._journal, self._where = journal, where(query)
-        back = came_back(journal)
+        back = replayed_as(journal)
         last: dict[int, int] = {}
         self.back: list[tuple[Rejected, str, int]] = []
         """Where those stand that came back, why they were rejected, and the lsn of the accepted row."""

@@ -1,4 +1,4 @@
-"""What ingestion would say of events that replay dead letters, but for what it compares with others: repeats."""
+"""The verdict of ingestion on events that replay dead letters, except whether they repeat others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deployment.asking import asking_database
 from deployment.errors import CannotRun
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.documents import one_each, records_of
-from jobs.ingestion.event_times import judged_by_reception
+from jobs.ingestion.event_times import validated_by_reception
 from jobs.ingestion.quarantine import quarantine
 from jobs.ingestion.receptions import mark_texts
 from metering.vocabulary import Job
@@ -22,7 +22,7 @@ from metering.vocabulary import Job
 _CONFIG = "SELECT config FROM jobs WHERE job = %s"
 
 
-class Judged(NamedTuple):
+class Verdict(NamedTuple):
     """Why an event would be rejected, and what it breaks; None: it would be accepted, or found to repeat another.
 
     And what would be known of it: `first_received_at` is None where no mark counts.
@@ -55,26 +55,26 @@ def bytes_of(mark: str) -> bytes:
 
 
 class Offline:
-    """Judges by a configuration of ingestion. `now` says when something is received of which nothing else is known."""
+    """Validates by a configuration of ingestion. `now` is the time of receipt where no other is known."""
 
     def __init__(self, config: IngestionConfig, now: Callable[[], datetime]) -> None:
-        self._config, self._judge, self._now = config, config.judge(), now
+        self._config, self._validator, self._now = config, config.validator(), now
 
-    def judged(
+    def verdicts(
         self,
         events: Sequence[bytes],
         first_received_at: Sequence[datetime | None],
         marks: Sequence[str | None],
-    ) -> Iterator[Judged]:
+    ) -> Iterator[Verdict]:
         """What each is that is received now, if it was first received then, or when a mark says that counts."""
         instant = pl.Datetime("us", "UTC")
         headers = [None if mark is None else bytes_of(mark) for mark in marks]
-        read = one_each(pl.DataFrame(self._judge.judge(records_of(events))))
+        read = one_each(pl.DataFrame(self._validator.validate(records_of(events))))
         received = quarantine(read, {}, self._config.max_record_bytes).with_columns(
             pl.Series("first_received_at", first_received_at, instant),
             mark_texts(pl.Series("reception_mark", headers, pl.Binary)),
             received_at=pl.lit(self._now()).cast(instant),
         )
-        found = judged_by_reception(received, self._config)
+        found = validated_by_reception(received, self._config)
         verdicts = found.select("reason", "violation", "source", "first_received_at", "event_time", "reception_mark")
-        return (Judged(**row) for row in verdicts.iter_rows(named=True))
+        return (Verdict(**row) for row in verdicts.iter_rows(named=True))

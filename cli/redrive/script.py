@@ -1,4 +1,4 @@
-"""A program that edits dead letters: it reads them as lines of JSON, and prints an event, or nothing, for each."""
+"""A script that edits dead letters: it reads lines of JSON, and prints an event, or an empty line, for each."""
 
 from __future__ import annotations
 

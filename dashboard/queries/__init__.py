@@ -1,1 +1,1 @@
-"""What the pages ask: one file per subject; every question takes the `Backend` first and stays within its scope."""
+"""The queries of the pages: one file per subject; each takes the `Backend` first and stays within its scope."""

@@ -1,4 +1,4 @@
-"""Which accounts there are to choose from."""
+"""The accounts to choose from."""
 
 from __future__ import annotations
 

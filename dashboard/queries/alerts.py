@@ -1,6 +1,6 @@
-"""Weir's alerts: what fires (Alertmanager), what is about to (Prometheus), and what was (Prometheus' own history).
+"""Weir's alerts: firing (Alertmanager), pending and past ones (Prometheus).
 
-Both may serve a whole cluster, so the alerts of others, and of another release of Weir, are left out.
+Both may serve a whole cluster, so alerts of other applications, and of another release of Weir, are left out.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def read_firing(backend: Backend) -> tuple[Alert, ...]:
     found = alertmanager(backend, "/api/v2/alerts")
     states = {"active": "firing", "suppressed": "suppressed", "unprocessed": "firing"}
     alerts = [
-        _alert(one["labels"], one["annotations"], states[one["status"]["state"]], one["startsAt"])
-        for one in found
-        if _is_ours(backend, one["labels"])
+        _alert(alert["labels"], alert["annotations"], states[alert["status"]["state"]], alert["startsAt"])
+        for alert in found
+        if _is_ours(backend, alert["labels"])
     ]
     return tuple(sorted(alerts, key=lambda alert: (alert.severity != "page", alert.since, alert.name)))
 
@@ -58,9 +58,9 @@ def read_pending(backend: Backend) -> tuple[Alert, ...]:
     """Alerts whose condition holds, but not for long enough to fire."""
     found = prometheus(backend, "/api/v1/alerts")
     return tuple(
-        _alert(one["labels"], one["annotations"], "pending", one["activeAt"])
-        for one in found["alerts"]
-        if one["state"] == "pending" and _is_ours(backend, one["labels"])
+        _alert(alert["labels"], alert["annotations"], "pending", alert["activeAt"])
+        for alert in found["alerts"]
+        if alert["state"] == "pending" and _is_ours(backend, alert["labels"])
     )
 
 
@@ -68,8 +68,8 @@ def read_history(backend: Backend, now: datetime, hours: int) -> tuple[Episode, 
     """When alerts fired in the last hours, the latest first; as finely as STEP."""
     # Prometheus answers at most 11,000 steps for a series.
     step = max(STEP, timedelta(hours=hours) / 5_000)
-    asked = f'ALERTS{{alertstate="firing",alertname=~"{"|".join(sorted(NAMES))}"}}'
-    found = query_range(backend, asked, now - timedelta(hours=hours), now, step)
+    query = f'ALERTS{{alertstate="firing",alertname=~"{"|".join(sorted(NAMES))}"}}'
+    found = query_range(backend, query, now - timedelta(hours=hours), now, step)
     episodes = [
         episode
         for labels, samples in found

@@ -1,4 +1,4 @@
-"""The applications that ever ran on the database, and what each last said of itself."""
+"""The applications that ever ran on the database, and the last report of each."""
 
 from __future__ import annotations
 

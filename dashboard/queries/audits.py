@@ -1,4 +1,4 @@
-"""Audits: what each looked at, what it found, and what it corrected. They speak of all accounts."""
+"""Audits: what each examined, found and corrected. They cover all accounts."""
 
 from __future__ import annotations
 

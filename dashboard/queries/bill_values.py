@@ -1,4 +1,4 @@
-"""An account's month by one dimension: what each API key, user or other text that a configuration names has used."""
+"""An account's month by one dimension: the usage of each API key, user or other configured text."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Bills: what each account owes for a month so far, line by line, and the windows behind a line.
 
-A month is the sum of the account's days that are called by it.
+A month is the sum of the account's days that belong to it.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def read_bills(backend: Backend, month: date) -> Bills:
         rows = cursor.execute(_LINES, {"month": month}).fetchall()
         newest = cursor.execute(_NEWEST).fetchone()
     lines = tuple(Line(**with_plain(row, "quantity"), unit=meters.unit(row["meter"])) for row in rows)
-    periods = {one.account: one for one in known}
+    periods = {period.account: period for period in known}
     used: dict[str, Period] = {}
     for line in lines:
         account: str | None = line.account

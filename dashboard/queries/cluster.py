@@ -1,4 +1,4 @@
-"""What Kubernetes says of the applications: their SparkApplications' state and restarts, on a cluster only."""
+"""The applications in Kubernetes: the state and restarts of their SparkApplications, on a cluster only."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read_spark_applications(backend: Backend) -> tuple[SparkApplication, ...]:
     except (ApiException, ConfigException, HTTPError, OSError) as error:
         raise Unavailable(f"Kubernetes does not answer: {type(error).__name__}.") from error
     ours = (_application(item) for item in found["items"] if _is_of(backend.settings.release, item))
-    return tuple(sorted(ours, key=lambda one: one.name))
+    return tuple(sorted(ours, key=lambda application: application.name))
 
 
 def _is_of(release: str, item: dict[str, Any]) -> bool:

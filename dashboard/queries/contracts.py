@@ -1,4 +1,4 @@
-"""Contracts: what each account pays for a unit of each meter now, as the catalog's rows in Postgres say."""
+"""Effective prices: what each account pays for a unit of each meter now, from the catalog in Postgres."""
 
 from __future__ import annotations
 

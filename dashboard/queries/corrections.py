@@ -1,4 +1,4 @@
-"""Corrections: what changed windows after they were shown closed, and from what to what."""
+"""Corrections: changes of windows after they were shown closed, with the values before and after."""
 
 from __future__ import annotations
 

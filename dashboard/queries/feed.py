@@ -1,4 +1,4 @@
-"""The application that a panel's data comes from: when it last reported, and what it has certainly seen."""
+"""The application that produces a panel's data: its last report, and how far it has certainly read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How late usage is: the distribution that answers what another grace would have done."""
+"""How late usage is: the distribution that shows the effect of another grace."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ class Lateness:
     def later_than(self, grace: timedelta) -> tuple[int, dict[str, Decimal]]:
         """How many usage rows a grace would have left behind as stragglers, and their money by currency."""
         seconds = grace.total_seconds()
-        beyond = [one for one in self.arrivals if one.late_seconds >= seconds]
+        beyond = [arrival for arrival in self.arrivals if arrival.late_seconds >= seconds]
         amounts: dict[str, Decimal] = {}
-        for one in beyond:
-            if one.currency is not None:
-                amounts[one.currency] = EXACT.add(amounts.get(one.currency, Decimal(0)), one.amount)
-        return sum(one.usage_rows for one in beyond), amounts
+        for arrival in beyond:
+            if arrival.currency is not None:
+                amounts[arrival.currency] = EXACT.add(amounts.get(arrival.currency, Decimal(0)), arrival.amount)
+        return sum(arrival.usage_rows for arrival in beyond), amounts
 
 
 def read_lateness(backend: Backend, account: str | None) -> Lateness:
@@ -113,9 +113,9 @@ def _arrivals(rows: pl.DataFrame) -> tuple[Arrivals, ...]:
     """Rows by lateness, currency and price → by lateness and currency, with what the quantities cost."""
     found: dict[tuple[int, str | None], tuple[int, Decimal]] = {}
     for late_seconds, currency, unit_price, usage_rows, quantity in rows.iter_rows():
-        many, amount = found.get((late_seconds, currency), (0, Decimal(0)))
+        earlier_rows, amount = found.get((late_seconds, currency), (0, Decimal(0)))
         if unit_price is not None:
             amount = EXACT.add(amount, EXACT.multiply(quantity, unit_price))
-        found[late_seconds, currency] = many + usage_rows, amount
+        found[late_seconds, currency] = earlier_rows + usage_rows, amount
     ordered = sorted(found.items(), key=lambda item: (item[0][0], item[0][1] or ""))
     return tuple(Arrivals(*key, *sums) for key, sums in ordered)

@@ -25,7 +25,7 @@ class Meters:
 
     def unit(self, meter: str) -> str:
         """What one of the meter is, in the singular."""
-        return next((one.unit for one in self.known if one.name == meter), UNKNOWN_UNIT)
+        return next((known_meter.unit for known_meter in self.known if known_meter.name == meter), UNKNOWN_UNIT)
 
     @property
     def requests(self) -> tuple[str, ...]:
@@ -33,7 +33,7 @@ class Meters:
 
         Each counts every outcome that is billed, so that those of two units would count each twice.
         """
-        totals = totals_of(one for one in self.known if one.sums is None)
+        totals = totals_of(known_meter for known_meter in self.known if known_meter.sums is None)
         return totals.get(REQUEST) or next(iter(totals.values()), ())
 
     @property

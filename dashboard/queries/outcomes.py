@@ -1,4 +1,4 @@
-"""What became of requests: matched, abandoned, orphaned or superseded, minute by minute; and how many wait."""
+"""Outcomes of requests: matched, abandoned, orphaned or superseded, by minute; and how many wait."""
 
 from __future__ import annotations
 

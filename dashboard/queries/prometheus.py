@@ -1,4 +1,4 @@
-"""The HTTP interfaces of Prometheus and Alertmanager. They speak of all accounts: nobody's who may see some only."""
+"""The HTTP interfaces of Prometheus and Alertmanager. They cover all accounts, so a limited scope may not use them."""
 
 from __future__ import annotations
 

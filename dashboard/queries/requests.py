@@ -1,4 +1,4 @@
-"""Single requests: what a window or a bill's line is made of."""
+"""Single requests: those behind a window or a bill's line."""
 
 from __future__ import annotations
 

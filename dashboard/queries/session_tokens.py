@@ -1,4 +1,4 @@
-"""Tokens of sessions: a view from usage, which sessions themselves do not hold."""
+"""Tokens of sessions: computed from usage, since sessions do not store them."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ def read_session_tokens(backend: Backend, sessions: tuple[Session, ...]) -> Sess
     found = digest(backend, _recipe(meters.tokens), today) if meters.tokens else None
     if found is None or found.rows.is_empty():
         return NOTHING
-    live = [one for one in sessions if one.state != SessionState.RETRACTED]
+    live = [session for session in sessions if session.state != SessionState.RETRACTED]
     begun = pl.DataFrame(
         {
-            "session_id": [one.session_id for one in live],
-            "account": [one.account for one in live],
-            "user_id": [one.user_id for one in live],
-            "minute": [one.session_start.replace(second=0, microsecond=0) for one in live],
+            "session_id": [session.session_id for session in live],
+            "account": [session.account for session in live],
+            "user_id": [session.user_id for session in live],
+            "minute": [session.session_start.replace(second=0, microsecond=0) for session in live],
         },
         schema_overrides={"minute": pl.Datetime("us", "UTC")},
     )

@@ -1,4 +1,4 @@
-"""Stragglers: what came after its window's grace, what was decided, and how much money that was."""
+"""Stragglers: usage after its window's grace, the decisions, and the money."""
 
 from __future__ import annotations
 

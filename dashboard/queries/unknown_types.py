@@ -1,4 +1,4 @@
-"""Event types that Weir does not know: how many events, since when, and who sent the last."""
+"""Event types without a contract: how many events, since when, and the last sender."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
 def _window(row: Mapping[str, Any], by_meter: Sequence[Mapping[str, Any]]) -> UsageWindow:
     return UsageWindow(
         **with_plain(row, "unpriced_quantity"),
-        quantities={one["meter"]: plain(one["quantity"]) for one in by_meter if one["quantity"]},
+        quantities={row["meter"]: plain(row["quantity"]) for row in by_meter if row["quantity"]},
         # A late row counts in each meter that it has a quantity of: one that counts outcomes has them all.
-        late_rows=max(int(one["late_rows"]) for one in by_meter),
+        late_rows=max(int(row["late_rows"]) for row in by_meter),
     )

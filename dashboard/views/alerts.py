@@ -37,7 +37,7 @@ def show() -> None:
 
 @st.fragment(run_every=REFRESH_SECONDS)
 def _pending() -> None:
-    alerts = head("Pending alerts", ask_every(REFRESH_SECONDS / 2, read_pending), _judge_pending)
+    alerts = head("Pending alerts", ask_every(REFRESH_SECONDS / 2, read_pending), _pending_freshness)
     if alerts is None:
         return
     if not alerts:
@@ -45,7 +45,7 @@ def _pending() -> None:
     show_alerts(alerts)
 
 
-def _judge_pending(alerts: tuple[Alert, ...]) -> Freshness:
+def _pending_freshness(alerts: tuple[Alert, ...]) -> Freshness:
     words = (
         "no rule's condition holds"
         if not alerts
@@ -58,14 +58,14 @@ def _judge_pending(alerts: tuple[Alert, ...]) -> Freshness:
 def _history(hours: int) -> None:
     now = current_time()
     instant = now.replace(second=now.second // HISTORY_SECONDS * HISTORY_SECONDS, microsecond=0)
-    episodes = head("History", ask_every(HISTORY_SECONDS, read_history, instant, hours), _judge_history)
+    episodes = head("History", ask_every(HISTORY_SECONDS, read_history, instant, hours), _history_freshness)
     if not episodes:
         return
     st.altair_chart(_timeline(episodes, now), alt="When alerts fired")
     show_table([_row(episode, now) for episode in episodes], "alert-history")
 
 
-def _judge_history(episodes: tuple[Episode, ...]) -> Freshness:
+def _history_freshness(episodes: tuple[Episode, ...]) -> Freshness:
     if not episodes:
         return Freshness(State.IDLE, "No alert has fired in this time.")
     resolved = sum(episode.end is not None for episode in episodes)

@@ -28,7 +28,7 @@ def show() -> None:
 
 @st.fragment(run_every=REFRESH_SECONDS)
 def _audits(hours: int) -> None:
-    found = head("Audits: what was proved", ask(read_audits, hours), _judge)
+    found = head("Audits: what was proved", ask(read_audits, hours), _freshness)
     if found is None or found.last_started_at is None:
         return
     _figures(found)
@@ -36,13 +36,13 @@ def _audits(hours: int) -> None:
         st.info(f"No audit began in the last {span(timedelta(hours=hours))}. {HOW}", icon=":material/fact_check:")
         return
     currencies = _currencies(found.audits)
-    show_table([_row(one, currencies) for one in found.audits], "audits")
+    show_table([_row(audit, currencies) for audit in found.audits], "audits")
     if found.is_cut:
         st.caption(f"Only the latest {MAX_ROWS:,} are shown; the table audits has all.")
     _opened(found)
 
 
-def _judge(found: Audits) -> Freshness:
+def _freshness(found: Audits) -> Freshness:
     if found.last_started_at is None:
         return Freshness(State.NEVER_HAD_DATA, f"No audit was made yet. {HOW}")
     proved_at = found.anything_proved_at
@@ -63,85 +63,85 @@ def _figures(found: Audits) -> None:
     columns = st.columns(max(4, 3 + len(currencies)))
     columns[0].metric("Everything proved", _ago(found.everything_proved_at, found))
     columns[1].metric("Anything proved", _ago(found.anything_proved_at, found))
-    columns[2].metric("Put right", several(sum(sum(one.corrected.values()) for one in found.audits), "row"))
+    columns[2].metric("Put right", several(sum(sum(audit.corrected.values()) for audit in found.audits), "row"))
     for column, currency in zip(columns[3:], currencies, strict=False):
-        amount = total(one.money.get(currency, 0) for one in found.audits)
+        amount = total(audit.money.get(currency, 0) for audit in found.audits)
         column.metric(f"Put right, {currency}", rounded(amount, currency))
 
 
 def _currencies(audits: Iterable[Audit]) -> list[str]:
-    return sorted({currency for one in audits for currency in one.money})
+    return sorted({currency for audit in audits for currency in audit.money})
 
 
-def _row(one: Audit, currencies: list[str]) -> dict[str, Value]:
+def _row(audit: Audit, currencies: list[str]) -> dict[str, Value]:
     return {
-        "audit": one.audit_id,
-        "began (UTC)": one.started_at,
-        "took": None if one.finished_at is None else one.finished_at - one.started_at,
-        "of": _of(one),
-        "result": _result(one),
-        "unexpected": sum(one.unexpected.values()),
-        "rows corrected": sum(one.corrected.values()),
-        **{f"changed, {currency}": one.money.get(currency) for currency in currencies},
-        "version": one.version,
+        "audit": audit.audit_id,
+        "began (UTC)": audit.started_at,
+        "took": None if audit.finished_at is None else audit.finished_at - audit.started_at,
+        "of": _of(audit),
+        "result": _result(audit),
+        "unexpected": sum(audit.unexpected.values()),
+        "rows corrected": sum(audit.corrected.values()),
+        **{f"changed, {currency}": audit.money.get(currency) for currency in currencies},
+        "version": audit.version,
     }
 
 
-def _of(one: Audit) -> str:
-    if one.is_of_everything:
+def _of(audit: Audit) -> str:
+    if audit.is_of_everything:
         return "everything"
-    since = [] if one.received_from is None else [f"received from {minute(one.received_from)}"]
-    until = [] if one.occurred_to is None else [f"occurred before {minute(one.occurred_to)}"]
+    since = [] if audit.received_from is None else [f"received from {minute(audit.received_from)}"]
+    until = [] if audit.occurred_to is None else [f"occurred before {minute(audit.occurred_to)}"]
     return ", ".join([*since, *until])
 
 
-def _result(one: Audit) -> str:
-    if one.is_proved:
+def _result(audit: Audit) -> str:
+    if audit.is_proved:
         return "✓ proved"
-    if one.failure is not None:
+    if audit.failure is not None:
         return "✕ failed"
-    if one.unexpected:
+    if audit.unexpected:
         return "✕ found faults"
     return "◔ not finished"
 
 
 def _opened(found: Audits) -> None:
-    ids = [str(one.audit_id) for one in found.audits]
+    ids = [str(audit.audit_id) for audit in found.audits]
     chosen = st.selectbox("Open an audit", ids, key="audit", width=260, accept_new_options=True, bind="query-params")
-    one = next((one for one in found.audits if str(one.audit_id) == chosen), None)
-    if one is None:
+    audit = next((audit for audit in found.audits if str(audit.audit_id) == chosen), None)
+    if audit is None:
         st.info("This audit is not among those above: choose a longer time.", icon=":material/search_off:")
         return
-    st.markdown(f"##### {_result(one)}: {_of(one)}")
-    if one.failure is not None:
-        st.error(literal(one.failure), icon=":material/error:")
-    elif one.finished_at is None:
+    st.markdown(f"##### {_result(audit)}: {_of(audit)}")
+    if audit.failure is not None:
+        st.error(literal(audit.failure), icon=":material/error:")
+    elif audit.finished_at is None:
         st.caption("It runs, or was ended before it could say more: this is what it had found.")
-    if one.checks:
-        show_table([_check(check, one) for check in one.checks], f"audit-{one.audit_id}-checks")
-    if one.corrected:
-        currencies = _currencies([one])
-        show_table([_cause(one, cause, currencies) for cause in one.corrected], f"audit-{one.audit_id}-corrected")
-    elif one.finished_at is not None:
+    if audit.checks:
+        show_table([_check(check, audit) for check in audit.checks], f"audit-{audit.audit_id}-checks")
+    if audit.corrected:
+        currencies = _currencies([audit])
+        show_table([_cause(audit, cause, currencies) for cause in audit.corrected], f"audit-{audit.audit_id}-corrected")
+    elif audit.finished_at is not None:
         st.success("Nothing was to be corrected.", icon=":material/check_circle:")
 
 
-def _check(check: Check, one: Audit) -> dict[str, Value]:
+def _check(check: Check, audit: Audit) -> dict[str, Value]:
     return {
         "check": check.check,
         "result": "✕" if not check.holds else "✓" if check.examined else "not examined",
         "examined": check.examined,
         "found": check.found,
-        "unexpected": one.unexpected.get(check.check, 0),
+        "unexpected": audit.unexpected.get(check.check, 0),
         "corrected": check.corrected,
         "says": check.says,
     }
 
 
-def _cause(one: Audit, cause: str, currencies: list[str]) -> dict[str, Value]:
-    amounts = one.changed.get(cause, {})
+def _cause(audit: Audit, cause: str, currencies: list[str]) -> dict[str, Value]:
+    amounts = audit.changed.get(cause, {})
     return {
         "cause": cause,
-        "rows": one.corrected[cause],
+        "rows": audit.corrected[cause],
         **{f"changed, {currency}": amounts.get(currency) for currency in currencies},
     }

@@ -1,4 +1,4 @@
-"""What stands behind one line of a bill: its price version, its windows and their requests."""
+"""What is behind one line of a bill: its price version, its windows and their requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def line_name(line: Line) -> str:
 def show_line(line: Line) -> None:
     """Draw the price, the windows, and the requests of the newest or of one chosen window."""
     _price(line)
-    windows = head("Windows", ask_every(SHARED_FOR_SECONDS, read_line_windows, line), _judge_windows)
+    windows = head("Windows", ask_every(SHARED_FOR_SECONDS, read_line_windows, line), _windows_freshness)
     if not windows:
         return
     show_table([_row(window) for window in windows], "line-windows", height=260)
@@ -37,7 +37,7 @@ def show_line(line: Line) -> None:
     if opened in starts:
         start, end = starts[opened], starts[opened] + MINUTE
     reading = ask_every(SHARED_FOR_SECONDS, read_line_requests, line, start, end)
-    requests = head("Requests", reading, _judge_requests)
+    requests = head("Requests", reading, _requests_freshness)
     if requests:
         show_requests(requests, "line-requests")
 
@@ -45,10 +45,10 @@ def show_line(line: Line) -> None:
 def _price(line: Line) -> None:
     now = current_time().replace(second=0, microsecond=0)
     prices = ask_every(SHARED_FOR_SECONDS, read_prices, now)
-    head("Price version", prices, lambda known: _judge_price(line, known))
+    head("Price version", prices, lambda known: _price_freshness(line, known))
 
 
-def _judge_price(line: Line, prices: tuple[PriceVersion, ...]) -> Freshness:
+def _price_freshness(line: Line, prices: tuple[PriceVersion, ...]) -> Freshness:
     if line.price_version is None and line.model is None:
         return Freshness(
             State.IDLE,
@@ -73,14 +73,14 @@ def _judge_price(line: Line, prices: tuple[PriceVersion, ...]) -> Freshness:
     return Freshness(State.NEVER_HAD_DATA, f"Version {line.price_version} is not in the price table.")
 
 
-def _judge_windows(windows: tuple[LineWindow, ...]) -> Freshness:
+def _windows_freshness(windows: tuple[LineWindow, ...]) -> Freshness:
     if not windows:
         return Freshness(State.NEVER_HAD_DATA, "No window of this line is left.")
     cut = f"the newest {MAX_WINDOWS:,}" if len(windows) == MAX_WINDOWS else f"{len(windows):,}"
     return Freshness(State.LIVE, f"{cut} minutes, the last at {minute(windows[0].window_start)} UTC.")
 
 
-def _judge_requests(requests: tuple[Request, ...]) -> Freshness:
+def _requests_freshness(requests: tuple[Request, ...]) -> Freshness:
     if not requests:
         return Freshness(State.NEVER_HAD_DATA, "No request of these windows is in the usage table.")
     cut = f"the latest {MAX_ROWS:,}" if len(requests) == MAX_ROWS else f"{len(requests):,}"

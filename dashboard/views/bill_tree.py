@@ -1,4 +1,4 @@
-"""Which bill is part of which: accounts below their parents, each with the sum of what stands below it."""
+"""The tree of bills: accounts below their parents, each with the sum of the bills below it."""
 
 from __future__ import annotations
 

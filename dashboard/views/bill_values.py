@@ -34,7 +34,7 @@ def show_values(account: str, month: date, dimension: str) -> None:
     """Draw a row for each value of the dimension."""
     reading = ask_every(SHARED_FOR_SECONDS, read_values, account, month, dimension)
     # A tag is called what it is called.
-    found = head(f"By {dimension if '.' in dimension else spaced(dimension)}", reading, _judge)
+    found = head(f"By {dimension if '.' in dimension else spaced(dimension)}", reading, _freshness)
     if found is None:
         return
     show_table([_row(value) for value in found.values], "bill-values")
@@ -47,7 +47,7 @@ def show_values(account: str, month: date, dimension: str) -> None:
         )
 
 
-def _judge(found: Values) -> Freshness:
+def _freshness(found: Values) -> Freshness:
     if not found.values:
         return Freshness(State.NEVER_HAD_DATA, "No day of this month has usage.")
     cut = f"the first {MAX_VALUES:,}" if found.is_cut else f"{len(found.values):,}"

@@ -1,4 +1,4 @@
-"""Bills: month to date and forecast per account, and from a line to its windows, requests and price version."""
+"""Bills: month to date and forecast per account, and for each line its windows, requests and price version."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def show() -> None:
 @st.fragment(run_every=REFRESH_SECONDS)
 def _bills(month: date, account: str | None, dimension: str | None) -> None:
     reading = ask_every(REFRESH_SECONDS / 2, read_bills, month)
-    bills = head(f"{month:%B %Y}", reading, _judge)
+    bills = head(f"{month:%B %Y}", reading, _freshness)
     if bills is None:
         return
     every = totals_of(bills)
@@ -87,7 +87,7 @@ def _bills(month: date, account: str | None, dimension: str | None) -> None:
     _opened(lines)
 
 
-def _judge(bills: Bills) -> Freshness:
+def _freshness(bills: Bills) -> Freshness:
     return freshness(bills.feed, bills.newest, "usage")
 
 

@@ -30,7 +30,7 @@ COLORS = ["#12906b", "#d98200", "#5a6b7b", "#b8548c"]
 @st.fragment(run_every=REFRESH_SECONDS)
 def show_conservation() -> None:
     """Draw the bar; drawn again by itself."""
-    equation = head("Every record accounted for", ask_every(REFRESH_SECONDS / 2, read_conservation), _judge)
+    equation = head("Every record accounted for", ask_every(REFRESH_SECONDS / 2, read_conservation), _freshness)
     if equation is None or equation.by_disposition is None:
         return
     st.altair_chart(_bar(equation), alt="Records received, by disposition")
@@ -39,7 +39,7 @@ def show_conservation() -> None:
     _explain(equation)
 
 
-def _judge(equation: Conservation) -> Freshness:
+def _freshness(equation: Conservation) -> Freshness:
     found = freshness(equation.feed, equation.newest, "records")
     if found.state is State.LIVE and equation.files_read < equation.files:
         share = equation.files_read / equation.files

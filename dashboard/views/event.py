@@ -1,4 +1,4 @@
-"""One event: what became of a request or an event, from the bill down to the records as they were received."""
+"""What became of a request or an event, from the bill down to the records as they were received."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def unusable(text: str) -> str | None:
 
 def _explained(text: str, days: int) -> None:
     reading = ask_every(SHARED_FOR_SECONDS, read_event, text, days)
-    found = head(f"What became of {_short(text)}", reading, lambda event: _judge(event, text, days))
+    found = head(f"What became of {_short(text)}", reading, lambda event: _freshness(event, text, days))
     if found is None or found.document is None:
         return
     document = found.document
@@ -75,15 +75,15 @@ def _explained(text: str, days: int) -> None:
     for difference in document["differences"]:
         st.error(literal(difference), icon=":material/error:")
     _table("On the bill", "bill", list(_on_the_bill(document)))
-    _table("Price versions", "prices", [_price(one) for one in document["prices"]])
-    _table("Windows", "windows", [_window(one) for one in document["windows"]])
-    _table("Corrections of these windows by it", "corrections", [_correction(one) for one in document["corrections"]])
-    _table("Stragglers", "stragglers", [_straggler(one) for one in document["stragglers"]])
+    _table("Price versions", "prices", [_price(row) for row in document["prices"]])
+    _table("Windows", "windows", [_window(row) for row in document["windows"]])
+    _table("Corrections of these windows by it", "corrections", [_correction(row) for row in document["corrections"]])
+    _table("Stragglers", "stragglers", [_straggler(row) for row in document["stragglers"]])
     _table("Rows of usage", "usage", _usage(document["usage"]))
-    _table("Reports of the request", "reports", [_report(one) for one in document["reports"]])
+    _table("Reports of the request", "reports", [_report(row) for row in document["reports"]])
     _records(document["records"])
     if document["cut"]:
-        there_are = ", ".join(f"{name} {many:,}" for name, many in document["cut"].items())
+        there_are = ", ".join(f"{name} {count:,}" for name, count in document["cut"].items())
         st.caption(f"Not all is shown ({there_are}): `weir explain ID --limit …` tells more.")
 
 
@@ -97,7 +97,7 @@ def _say(fate: Fate) -> None:
         st.info(sentence, icon=":material/money_off:")
 
 
-def _judge(found: Event, text: str, days: int) -> Freshness:
+def _freshness(found: Event, text: str, days: int) -> Freshness:
     if found.document is None:
         spaces = " It begins or ends with a space: leave that out." if text != text.strip() else ""
         return Freshness(
@@ -140,79 +140,79 @@ def _on_the_bill(document: Document) -> Iterator[Row]:
                 }
 
 
-def _price(one: Document) -> Row:
+def _price(price: Document) -> Row:
     """A version, and who made it the price."""
     return {
-        "price version": _number(one["price_version"]),
-        "plan": one["plan"],
-        "model": one["model"],
-        "meter": one["meter"],
-        "unit price": "withdrawn" if one["deleted"] else one["unit_price"],
-        "currency": one["currency"],
-        "from (UTC)": one["effective_from"],
-        "changed by": one["changed_by"] or "not kept",
-        "changed (UTC)": one["changed_at"],
+        "price version": _number(price["price_version"]),
+        "plan": price["plan"],
+        "model": price["model"],
+        "meter": price["meter"],
+        "unit price": "withdrawn" if price["deleted"] else price["unit_price"],
+        "currency": price["currency"],
+        "from (UTC)": price["effective_from"],
+        "changed by": price["changed_by"] or "not kept",
+        "changed (UTC)": price["changed_at"],
     }
 
 
-def _window(one: Document) -> Row:
+def _window(window: Document) -> Row:
     return {
-        "account": one["account"],
-        "window start (UTC)": minute(one["window_start"]),
-        "state": WINDOWS[one["state"]],
-        "model": one["model"] or "unknown",
-        "meter": one["meter"],
-        "quantity": plain(one["quantity"]),
-        "of it this": plain(one["contribution"]["quantity"]),
-        "amount": one["amount"],
-        "of that this": one["contribution"]["amount"],
-        "currency": one["currency"] or "none",
+        "account": window["account"],
+        "window start (UTC)": minute(window["window_start"]),
+        "state": WINDOWS[window["state"]],
+        "model": window["model"] or "unknown",
+        "meter": window["meter"],
+        "quantity": plain(window["quantity"]),
+        "of it this": plain(window["contribution"]["quantity"]),
+        "amount": window["amount"],
+        "of that this": window["contribution"]["amount"],
+        "currency": window["currency"] or "none",
     }
 
 
-def _correction(one: Document) -> Row:
+def _correction(correction: Document) -> Row:
     return {
-        "corrected (UTC)": one["corrected_at"],
-        "window start (UTC)": minute(one["window_start"]),
-        "account": one["account"],
-        "model": one["model"] or "unknown",
-        "meter": one["meter"],
-        "cause": CAUSES[one["cause"]],
-        "quantity was": plain(one["old_quantity"]),
-        "quantity is": plain(one["new_quantity"]),
-        "amount was": one["old_amount"],
-        "amount is": one["new_amount"],
-        "currency": one["currency"] or "none",
-        "by usage": _lsns(one["usage_lsns"]),
+        "corrected (UTC)": correction["corrected_at"],
+        "window start (UTC)": minute(correction["window_start"]),
+        "account": correction["account"],
+        "model": correction["model"] or "unknown",
+        "meter": correction["meter"],
+        "cause": CAUSES[correction["cause"]],
+        "quantity was": plain(correction["old_quantity"]),
+        "quantity is": plain(correction["new_quantity"]),
+        "amount was": correction["old_amount"],
+        "amount is": correction["new_amount"],
+        "currency": correction["currency"] or "none",
+        "by usage": _lsns(correction["usage_lsns"]),
     }
 
 
-def _straggler(one: Document) -> Row:
+def _straggler(straggler: Document) -> Row:
     return {
-        "usage lsn": _number(one["usage_lsn"]),
-        "meter": one["meter"],
-        "window start (UTC)": minute(one["window_start"]),
-        "late": length(timedelta(seconds=float(one["late_seconds"]))),
-        "decision": DECISIONS[one["decision"]],
-        "quantity": plain(one["quantity"]),
-        "amount": one["amount"],
-        "currency": one["currency"] or "no price",
-        "waits until (UTC)": one["hold_until"],
-        "decided by": one["decided_by"],
-        "reason": one["reason"],
+        "usage lsn": _number(straggler["usage_lsn"]),
+        "meter": straggler["meter"],
+        "window start (UTC)": minute(straggler["window_start"]),
+        "late": length(timedelta(seconds=float(straggler["late_seconds"]))),
+        "decision": DECISIONS[straggler["decision"]],
+        "quantity": plain(straggler["quantity"]),
+        "amount": straggler["amount"],
+        "currency": straggler["currency"] or "no price",
+        "waits until (UTC)": straggler["hold_until"],
+        "decided by": straggler["decided_by"],
+        "reason": straggler["reason"],
     }
 
 
 def _usage(rows: Sequence[Document]) -> list[dict[str, Value]]:
-    meters = in_order(one["meter"] for row in rows for one in row["meters"])
+    meters = in_order(meter["meter"] for row in rows for meter in row["meters"])
     return [_of_usage(row, meters) for row in rows]
 
 
 def _of_usage(row: Document, meters: Sequence[str]) -> dict[str, Value]:
     quantities = {
-        one["meter"]: plain(EXACT.multiply(one["quantity"], row["sign"]))
-        for one in row["meters"]
-        if one["quantity"] is not None
+        meter["meter"]: plain(EXACT.multiply(meter["quantity"], row["sign"]))
+        for meter in row["meters"]
+        if meter["quantity"] is not None
     }
     front: Row = {
         "usage lsn": _number(row["lsn"]),
@@ -231,16 +231,16 @@ def _of_usage(row: Document, meters: Sequence[str]) -> dict[str, Value]:
     return with_meters(front, {meter: quantities.get(meter) for meter in meters}, back)
 
 
-def _report(one: Document) -> Row:
+def _report(report: Document) -> Row:
     return {
-        "event id": one["id"],
-        "lsn": _number(one["lsn"]),
-        "bills": "yes" if one["bills"] else "no",
-        "why": one["explanation"],
-        "status": one["status"],
-        "usage source": one["usage_source"],
-        "reported": ", ".join(f"{column} {plain(quantity)}" for column, quantity in one["quantities"].items()),
-        "event time (UTC)": one["event_time"],
+        "event id": report["id"],
+        "lsn": _number(report["lsn"]),
+        "bills": "yes" if report["bills"] else "no",
+        "why": report["explanation"],
+        "status": report["status"],
+        "usage source": report["usage_source"],
+        "reported": ", ".join(f"{column} {plain(quantity)}" for column, quantity in report["quantities"].items()),
+        "event time (UTC)": report["event_time"],
     }
 
 
@@ -254,11 +254,11 @@ def _lsns(lsns: Sequence[int]) -> str:
 
 
 def _records(records: Sequence[Document]) -> None:
-    has_elements = any(one["element"] for one in records)
-    _table("Records as received", "records", [_record(one, has_elements=has_elements) for one in records])
+    has_elements = any(record["element"] for record in records)
+    _table("Records as received", "records", [_record(record, has_elements=has_elements) for record in records])
     if not records:
         return
-    by_name = {f"lsn {one['lsn']}, {one['disposition']}": one for one in records}
+    by_name = {f"lsn {record['lsn']}, {record['disposition']}": record for record in records}
     chosen = by_name[st.selectbox("Value of", list(by_name), width=260)]
     # Without a language it is neither Markdown nor HTML, whatever a stranger sent.
     st.code(escaped(chosen["value"]) or "(no value)", language=None, wrap_lines=True)
@@ -269,19 +269,19 @@ def _records(records: Sequence[Document]) -> None:
         )
 
 
-def _record(one: Document, *, has_elements: bool) -> Row:
+def _record(record: Document, *, has_elements: bool) -> Row:
     return {
-        "topic": one["topic"],
-        "partition": one["partition"],
-        "offset": _number(one["offset"]),
-        **({"element": one["element"]} if has_elements else {}),
-        "lsn": _number(one["lsn"]),
-        "received (UTC)": one["received_at"],
-        "disposition": one["disposition"],
-        "of lsn": _number(one["first_lsn"]),
-        "reason": one["reason"],
-        "violation": one["violation"],
-        "account": one["account"],
-        "type": one["type"],
-        "event id": one["id"],
+        "topic": record["topic"],
+        "partition": record["partition"],
+        "offset": _number(record["offset"]),
+        **({"element": record["element"]} if has_elements else {}),
+        "lsn": _number(record["lsn"]),
+        "received (UTC)": record["received_at"],
+        "disposition": record["disposition"],
+        "of lsn": _number(record["first_lsn"]),
+        "reason": record["reason"],
+        "violation": record["violation"],
+        "account": record["account"],
+        "type": record["type"],
+        "event id": record["id"],
     }

@@ -1,4 +1,4 @@
-"""Alerts that fire now, each with its runbook: the same list on the overview and on the alerts page."""
+"""Alerts that fire now, each with its runbook: the same list on the overview and the alerts page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STATES = {
 @st.fragment(run_every=REFRESH_SECONDS)
 def show_firing() -> None:
     """Draw what fires; drawn again by itself."""
-    alerts = head("Firing alerts", ask_every(REFRESH_SECONDS / 2, read_firing), _judge)
+    alerts = head("Firing alerts", ask_every(REFRESH_SECONDS / 2, read_firing), _freshness)
     if alerts is None:
         return
     if not alerts:
@@ -37,7 +37,7 @@ def show_firing() -> None:
     show_alerts(alerts)
 
 
-def _judge(alerts: tuple[Alert, ...]) -> Freshness:
+def _freshness(alerts: tuple[Alert, ...]) -> Freshness:
     if not alerts:
         return Freshness(State.LIVE, "Alertmanager answered just now and holds no alert.")
     return Freshness(State.LIVE, f"{len(alerts):,} in Alertmanager, just now.")

@@ -1,4 +1,4 @@
-"""Joins: what became of requests, how many wait for their completion, and the price versions in force."""
+"""Joins: outcomes of requests, how many wait for their completion, and the price versions in force."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def show() -> None:
 
 @st.fragment(run_every=REFRESH_SECONDS)
 def _outcomes(hours: int, account: str | None) -> None:
-    found = head("What became of requests", ask_every(REFRESH_SECONDS / 2, read_outcomes, hours, account), _judge)
+    found = head("What became of requests", ask_every(REFRESH_SECONDS / 2, read_outcomes, hours, account), _freshness)
     if found is None or found.newest is None:
         return
     figures = st.columns(len(Outcome) + 1)
@@ -71,7 +71,7 @@ def _outcomes(hours: int, account: str | None) -> None:
         st.altair_chart(_per_minute(found), alt="Outcomes per minute")
 
 
-def _judge(found: Outcomes) -> Freshness:
+def _freshness(found: Outcomes) -> Freshness:
     fresh = freshness(found.feed, found.newest, "outcomes")
     if fresh.state is State.LIVE and found.files_read < found.files:
         share = found.files_read / found.files
@@ -81,8 +81,8 @@ def _judge(found: Outcomes) -> Freshness:
 
 def _per_minute(found: Outcomes) -> alt.Chart:
     bars = [
-        {"minute": minute.isoformat(), "outcome": _MARKS[outcome], "usage_rows": many}
-        for minute, outcome, many in found.by_minute
+        {"minute": minute.isoformat(), "outcome": _MARKS[outcome], "usage_rows": count}
+        for minute, outcome, count in found.by_minute
     ]
     chart: alt.Chart = (
         alt.Chart(alt.InlineData(bars))
@@ -110,7 +110,7 @@ def _per_minute(found: Outcomes) -> alt.Chart:
 def _prices() -> None:
     now = current_time().replace(second=0, microsecond=0)
     prices = head(
-        "Price versions", ask_every(PRICES_SECONDS / 2, read_prices, now), lambda found: _judge_prices(found, now)
+        "Price versions", ask_every(PRICES_SECONDS / 2, read_prices, now), lambda found: _prices_freshness(found, now)
     )
     if not prices:
         return
@@ -119,7 +119,7 @@ def _prices() -> None:
     show_table([_row(price) for price in shown], "prices")
 
 
-def _judge_prices(prices: tuple[PriceVersion, ...], now: datetime) -> Freshness:
+def _prices_freshness(prices: tuple[PriceVersion, ...], now: datetime) -> Freshness:
     if not prices:
         return Freshness(State.NEVER_HAD_DATA, "No price yet: `weir catalog apply` brings the first.")
     in_force = sum(price.state == "in force" for price in prices)
@@ -129,12 +129,12 @@ def _judge_prices(prices: tuple[PriceVersion, ...], now: datetime) -> Freshness:
 
 @st.fragment(run_every=PRICES_SECONDS)
 def _contracts(account: str | None) -> None:
-    found = head("What accounts pay now", ask_every(PRICES_SECONDS / 2, read_contracts, account), _judge_contracts)
+    found = head("What accounts pay now", ask_every(PRICES_SECONDS / 2, read_contracts, account), _contracts_freshness)
     if found is not None and found.rows:
         show_table([_contract_row(contract) for contract in found.rows], "contracts")
 
 
-def _judge_contracts(found: Contracts) -> Freshness:
+def _contracts_freshness(found: Contracts) -> Freshness:
     if not found.rows:
         return Freshness(State.NEVER_HAD_DATA, "No account has a price now: `weir catalog apply` brings the first.")
     ends = (

@@ -1,4 +1,4 @@
-"""Late and dropped: what came after grace, what closed windows became, and what another grace would have done."""
+"""Late usage: stragglers, corrections of closed windows, and the effect of another grace."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def show() -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         account = choose_account()
         hours = choose_hours((1, 6, 24, 168), 24)
-        decision = choose("Decision", "decision", {"any": "any", **{one: mark[2:] for one, mark in DECISIONS.items()}})
+        decision = choose(
+            "Decision", "decision", {"any": "any", **{name: mark[2:] for name, mark in DECISIONS.items()}}
+        )
     _stragglers(StragglerFilter(hours, account, decision if decision in DECISIONS else None))
     _corrections(CorrectionFilter(hours, account))
     _distribution(account)
@@ -48,7 +50,7 @@ def show() -> None:
 
 @st.fragment(run_every=REFRESH_SECONDS)
 def _stragglers(chosen: StragglerFilter) -> None:
-    found = head("Stragglers: received after grace", ask(read_stragglers, chosen), _judge)
+    found = head("Stragglers: received after grace", ask(read_stragglers, chosen), _freshness)
     if found is None or found.newest_usage is None:
         return
     _decided(found)
@@ -60,12 +62,12 @@ def _stragglers(chosen: StragglerFilter) -> None:
         st.caption(f"Only the latest {MAX_ROWS:,} are shown; `weir stragglers` lists all.")
     if any(straggler.decision == Decision.HOLD for straggler in found.stragglers):
         st.caption(
-            "What waits is billed to nobody, and shown however long it does. `weir stragglers approve` bills it, "
-            "`weir stragglers reject` does not; its deadline decides where nobody does."
+            "Waiting usage is billed to nobody, and is shown however long it waits. `weir stragglers approve` bills "
+            "it, `weir stragglers reject` does not; without a decision its deadline decides."
         )
 
 
-def _judge(found: Stragglers | Corrections) -> Freshness:
+def _freshness(found: Stragglers | Corrections) -> Freshness:
     return freshness(found.feed, found.newest_usage, "usage")
 
 
@@ -107,7 +109,7 @@ def _row(straggler: Straggler) -> dict[str, Value]:
 
 @st.fragment(run_every=REFRESH_SECONDS)
 def _corrections(chosen: CorrectionFilter) -> None:
-    found = head("Corrections: what closed windows became", ask(read_corrections, chosen), _judge)
+    found = head("Corrections: what closed windows became", ask(read_corrections, chosen), _freshness)
     if found is None or found.newest_usage is None:
         return
     if not found.corrections:
@@ -141,7 +143,7 @@ def _hours(hours: int) -> str:
 @st.fragment(run_every=LATENESS_SECONDS)
 def _distribution(account: str | None) -> None:
     reading = ask_every(LATENESS_SECONDS / 2, read_lateness, account)
-    lateness = head(f"How late usage is, last {DAYS} days", reading, _judge_lateness)
+    lateness = head(f"How late usage is, last {DAYS} days", reading, _lateness_freshness)
     if lateness is None or not lateness.arrivals:
         return
     left, right = st.columns([5, 4], gap="large")
@@ -151,7 +153,7 @@ def _distribution(account: str | None) -> None:
         _what_if(lateness)
 
 
-def _judge_lateness(lateness: Lateness) -> Freshness:
+def _lateness_freshness(lateness: Lateness) -> Freshness:
     found = freshness(lateness.feed, lateness.newest, "usage")
     if found.state is State.LIVE and lateness.files_read < lateness.files:
         share = lateness.files_read / lateness.files
@@ -163,9 +165,9 @@ def _what_if(lateness: Lateness) -> None:
     configured = lateness.feed.grace
     grace = st.select_slider(
         "With a grace of …",
-        options=[int(one.total_seconds()) for one in _GRACES],
+        options=[int(grace.total_seconds()) for grace in _GRACES],
         value=min(
-            (int(one.total_seconds()) for one in _GRACES),
+            (int(grace.total_seconds()) for grace in _GRACES),
             key=lambda seconds: abs(seconds - (configured or timedelta(minutes=5)).total_seconds()),
         ),
         format_func=lambda seconds: span(timedelta(seconds=seconds)),
@@ -173,7 +175,7 @@ def _what_if(lateness: Lateness) -> None:
         bind="query-params",
     )
     events, amounts = lateness.later_than(timedelta(seconds=grace))
-    total = sum(one.usage_rows for one in lateness.arrivals)
+    total = sum(arrival.usage_rows for arrival in lateness.arrivals)
     share = f"{events / total:.3%} of {total:,}" if total else "of none"
     st.metric("would have been stragglers", f"{events:,} events", delta=share, delta_color="off", delta_arrow="off")
     money = " and ".join(rounded(amount, currency) for currency, amount in sorted(amounts.items())) or "no money"
@@ -192,11 +194,11 @@ def _what_if(lateness: Lateness) -> None:
 
 def _bars(lateness: Lateness) -> alt.Chart:
     counts = [0] * (len(_BOUNDS_SECONDS) + 1)
-    for one in lateness.arrivals:
-        counts[sum(one.late_seconds >= bound for bound in _BOUNDS_SECONDS)] += one.usage_rows
+    for arrival in lateness.arrivals:
+        counts[sum(arrival.late_seconds >= bound for bound in _BOUNDS_SECONDS)] += arrival.usage_rows
     words = [span(timedelta(seconds=bound)) for bound in _BOUNDS_SECONDS]
     names = ["on time", *(f"{low} to {high}" for low, high in pairwise(words)), f"{words[-1]} and more"]
-    bars = [{"late": name, "usage_rows": many} for name, many in zip(names, counts, strict=True)]
+    bars = [{"late": name, "usage_rows": rows} for name, rows in zip(names, counts, strict=True)]
     base = alt.Chart(alt.InlineData(bars)).encode(
         y=alt.Y("late:O", sort=None, title="After the window's end"),
         x=alt.X(

@@ -1,4 +1,4 @@
-"""Overview: what each application does, how far behind it is, what fires, and whether each record is accounted for."""
+"""Overview: the state and lag of each application, firing alerts, and whether every record is accounted for."""
 
 from __future__ import annotations
 
@@ -45,22 +45,24 @@ def show() -> None:
 
 @st.fragment(run_every=REFRESH_SECONDS)
 def _applications() -> None:
-    applications = head("Applications", ask(read_applications), _judge)
+    applications = head("Applications", ask(read_applications), _freshness)
     if applications is None:
         return
     lag = ask_every(LAG_SECONDS, read_lag, current_time().replace(second=0, microsecond=0)).value or {}
-    on_cluster = {one.name: one for one in ask_every(LAG_SECONDS, read_spark_applications).value or ()}
+    on_cluster = {
+        application.name: application for application in ask_every(LAG_SECONDS, read_spark_applications).value or ()
+    }
     for column, job in zip(st.columns(len(Job)), Job, strict=True):
         with column, st.container(border=True, height="stretch"):
-            pod = next((one for name, one in on_cluster.items() if name.endswith(job)), None)
+            pod = next((application for name, application in on_cluster.items() if name.endswith(job)), None)
             _card(job, applications.by_job.get(job), applications.read_at, lag.get(job, ()), pod)
 
 
-def _judge(applications: Applications) -> Freshness:
-    reports = [one.reported_at for one in applications.by_job.values()]
+def _freshness(applications: Applications) -> Freshness:
+    reports = [application.reported_at for application in applications.by_job.values()]
     if not reports:
         return Freshness(State.NEVER_HAD_DATA, "No application has run on this database yet.")
-    doing = {health(one, applications.read_at) for one in applications.by_job.values()}
+    doing = {health(application, applications.read_at) for application in applications.by_job.values()}
     age = span(applications.read_at - max(reports))
     if doing <= {Health.STALE, Health.STOPPED}:
         return Freshness(State.STALE, f"No application has reported for {age}: these are their last values.")

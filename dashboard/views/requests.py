@@ -1,4 +1,4 @@
-"""Requests as a list and by how late they were received: behind a window, and behind a bill's line."""
+"""Requests as a list and by lateness: behind a window, and behind a bill's line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each alert means, how to look, and what to do: monitoring/runbook.md, where alerts link to."""
+"""The meaning of each alert, how to diagnose and fix it: monitoring/runbook.md, where alerts link to."""
 
 from __future__ import annotations
 

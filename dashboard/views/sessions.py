@@ -80,8 +80,8 @@ def _figures(found: Sessions) -> None:
 def _lengths(found: Sessions) -> alt.Chart:
     bounds = [*(f"{low} min" for low in BOUNDS_MINUTES), ""]
     bars = [
-        {"length": f"{low} to {bounds[number + 1]}" if bounds[number + 1] else f"{low} min and more", "sessions": many}
-        for number, (low, many) in enumerate(found.lengths)
+        {"length": f"{low} to {bounds[number + 1]}" if bounds[number + 1] else f"{low} min and more", "sessions": count}
+        for number, (low, count) in enumerate(found.lengths)
     ]
     chart: alt.Chart = (
         alt.Chart(alt.InlineData(bars))
@@ -126,14 +126,14 @@ def _history(account: str | None, user: str) -> None:
         "Also sessions that a late event has replaced", key="retracted", bind="query-params", value=False
     )
     reading = ask(read_history, account, user, retracted=retracted)
-    sessions = head(f"History of {user}", reading, lambda found: _judge(found, account))
+    sessions = head(f"History of {user}", reading, lambda found: _freshness(found, account))
     if sessions:
         st.altair_chart(_timeline(sessions), alt="Sessions of the user on a time line")
         tokens = ask_every(TOKENS_SECONDS, read_session_tokens, sessions).value or NOTHING
         show_table([_row(session, tokens) for session in sessions], "user-sessions")
 
 
-def _judge(sessions: tuple[Session, ...], account: str) -> Freshness:
+def _freshness(sessions: tuple[Session, ...], account: str) -> Freshness:
     if not sessions:
         return Freshness(State.NEVER_HAD_DATA, f"This user of {literal(account)} has no session.")
     now_open = sum(session.state == SessionState.OPEN for session in sessions)

@@ -1,4 +1,4 @@
-"""Sources: when each was last heard, for how long it is silent, which numbers are missing; and unknown event types."""
+"""Sources: last heard, silent for how long, missing numbers; and event types without a contract."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def _sources(which: str) -> None:
             "ones came within an hour. Their events are metered and billed like all others.",
             icon=":material/flood:",
         )
-    latest = [one for one in found.sources if one.is_latest_epoch]
+    latest = [source for source in found.sources if source.is_latest_epoch]
     shown = {
         "latest": latest,
-        "faults": [one for one in latest if _state(one, found) not in ("✓ heard", "✓ complete", "● retired")],
+        "faults": [source for source in latest if _state(source, found) not in ("✓ heard", "✓ complete", "● retired")],
         "all": list(found.sources),
     }[which]
     if not shown:
         st.success("No source is silent, and no sequence number is missing.", icon=":material/check_circle:")
         return
-    show_table([_row(one, found) for one in shown], "sources", height=560)
+    show_table([_row(source, found) for source in shown], "sources", height=560)
     if found.is_cut:
         st.caption(f"Only the {MAX_ROWS:,} last heard are shown.")
 
@@ -60,30 +60,30 @@ def _unknown_types() -> None:
         return
     st.markdown("#### Event types that Weir does not know")
     st.warning(
-        f"{count(sum(one.events for one in types))} accepted events are on no bill, because Weir does not know their "
-        "type: a typo, or a version newer than this Weir.",
+        f"{count(sum(unknown.events for unknown in types))} accepted events are on no bill, because Weir does not know "
+        "their type: a typo, or a version newer than this Weir.",
         icon=":material/help:",
     )
-    show_table([_type_row(one) for one in types], "unknown-types")
+    show_table([_type_row(unknown) for unknown in types], "unknown-types")
 
 
-def _type_row(one: UnknownType) -> dict[str, Value]:
+def _type_row(unknown: UnknownType) -> dict[str, Value]:
     return {
-        "type": one.type or "further types",
-        "events": one.events,
-        "last source": one.last_source or "none",
-        "last seen (UTC)": one.last_seen_at,
-        "first seen (UTC)": one.first_seen_at,
+        "type": unknown.type or "further types",
+        "events": unknown.events,
+        "last source": unknown.last_source or "none",
+        "last seen (UTC)": unknown.last_seen_at,
+        "first seen (UTC)": unknown.first_seen_at,
     }
 
 
 def _figures(found: Sources) -> None:
-    latest = [one for one in found.sources if one.is_latest_epoch]
+    latest = [source for source in found.sources if source.is_latest_epoch]
     figures = {
         "Sources": f"{len(latest):,}",
-        "Silent": f"{sum(found.is_silent(one) for one in latest):,}",
-        "With missing numbers": f"{sum(one.missing > 0 for one in latest):,}",
-        "Missing numbers": f"{sum(one.missing for one in latest):,}",
+        "Silent": f"{sum(found.is_silent(source) for source in latest):,}",
+        "With missing numbers": f"{sum(source.missing > 0 for source in latest):,}",
+        "Missing numbers": f"{sum(source.missing for source in latest):,}",
         "Silent after": "unknown" if found.silent_after is None else span(found.silent_after),
     }
     for column, (label, value) in zip(st.columns(len(figures)), figures.items(), strict=True):

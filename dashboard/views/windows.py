@@ -1,4 +1,4 @@
-"""Live windows: usage per minute, filling while one watches; a window opens to the lateness of its requests."""
+"""Live windows: usage per minute, updated while it is watched; a window opens to the lateness of its requests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def show() -> None:
 
 @st.fragment(run_every=REFRESH_SECONDS)
 def _live(chosen: WindowFilter) -> None:
-    live = head("Usage per minute", ask(read_windows, chosen), _judge)
+    live = head("Usage per minute", ask(read_windows, chosen), _freshness)
     if live is None or live.newest is None:
         return
     _figures(live)
@@ -59,7 +59,7 @@ def _live(chosen: WindowFilter) -> None:
         st.caption("Only the newest rows are shown; `weir usage` lists all.")
 
 
-def _judge(live: UsageWindows) -> Freshness:
+def _freshness(live: UsageWindows) -> Freshness:
     if live.feed.reported_at is not None and live.newest is not None and live.feed.frontier is not None:
         is_final = live.closed_until is not None and live.newest <= live.closed_until
         found = freshness(live.feed, live.newest, "usage")
@@ -78,7 +78,7 @@ def _figures(live: UsageWindows) -> None:
     columns[3].metric("Late rows, included", f"{sum(window.late_rows for window in live.windows):,}")
     grace = "unknown" if live.feed.grace is None else span(live.feed.grace)
     folded = "nothing yet" if live.feed.frontier is None else moment(live.feed.frontier)
-    own = "".join(f" {meter}: {span(each)}." for meter, each in live.feed.meter_graces.items())
+    own = "".join(f" {meter}: {span(grace)}." for meter, grace in live.feed.meter_graces.items())
     waits = " Closed is what every meter's grace is over for." if own else ""
     help_ = f"A window is open until {folded} passes its end, then closing for this.{own}{waits}"
     columns[4].metric("Grace", grace, help=help_)
@@ -159,7 +159,7 @@ def _opened(chosen: WindowFilter) -> None:
         return
     account, model = (key, None) if chosen.by is By.ACCOUNT else (chosen.account, key)
     reading = ask_every(DETAIL_SECONDS / 2, read_window_requests, start, account, model)
-    requests = head(f"Requests of {opened}", reading, lambda found: _judge_requests(found, start))
+    requests = head(f"Requests of {opened}", reading, lambda found: _requests_freshness(found, start))
     if requests:
         show_requests(requests, "window-requests")
 
@@ -177,7 +177,7 @@ def _parse(name: str | None) -> tuple[datetime | None, str | None]:
     return start, (name or "")[17:] or None
 
 
-def _judge_requests(requests: tuple[Request, ...], start: datetime) -> Freshness:
+def _requests_freshness(requests: tuple[Request, ...], start: datetime) -> Freshness:
     if not requests:
         return Freshness(State.NEVER_HAD_DATA, "No request of this window is in the usage table.")
     late = sum(request.late_seconds >= 0 for request in requests)

@@ -1,1 +1,1 @@
-"""The proof: outcomes recomputed from the journal, and beside them what the stream made of it."""
+"""The audit: outcomes recomputed from the journal and compared with what the stream made of it."""

@@ -1,6 +1,6 @@
 """journal, usage and Postgres → signed rows of usage and a row of `audits`: one batch application that ends by itself.
 
-It may run beside all others, and beside another of its kind; killed anywhere, the next one does what is left.
+It may run beside all other applications and beside another audit. If it is killed, the next one does what is left.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ log = structlog.get_logger()
 NAME = "audit"
 
 
-def run(config: AuditConfig, where: Environment, asked: Scope, clock: Clock, *, appends: bool) -> ExitStatus:
+def run(config: AuditConfig, where: Environment, scope: Scope, clock: Clock, *, appends: bool) -> ExitStatus:
     """Audit once and log each check; STOPPED where whatever differed had a known cause and all holds."""
     try:
-        found = list(_checks(config, where, asked, clock, appends=appends))
+        found = list(_checks(config, where, scope, clock, appends=appends))
     except Refused as error:
         log.error("refused to go on", job=NAME, reason=str(error))
         return ExitStatus.REFUSED
@@ -54,11 +54,11 @@ def parts_at_once(settings: Mapping[str, str], known_cores: int) -> int:
     """How many parts of the keys are recomputed at once: one for each core, also of executors that are not there
     yet.
     """
-    asked = [int(settings.get(f"spark.executor.{name}", 1)) for name in ("instances", "cores")]
-    return max(SHUFFLE_PARTITIONS, known_cores, asked[0] * asked[1])
+    executors_and_cores = [int(settings.get(f"spark.executor.{name}", 1)) for name in ("instances", "cores")]
+    return max(SHUFFLE_PARTITIONS, known_cores, executors_and_cores[0] * executors_and_cores[1])
 
 
-def _checks(config: AuditConfig, where: Environment, asked: Scope, clock: Clock, *, appends: bool) -> list[Check]:
+def _checks(config: AuditConfig, where: Environment, scope: Scope, clock: Clock, *, appends: bool) -> list[Check]:
     session = spark_session(
         f"weir-{NAME}",
         where.jars,
@@ -75,14 +75,14 @@ def _checks(config: AuditConfig, where: Environment, asked: Scope, clock: Clock,
         where.tables,
         where.postgres_url,
         clock,
-        asked,
+        scope,
         appends=appends,
         wait_seconds=config.billing_wait_seconds,
         tell=lambda text: log.info(text, job=NAME),
     )
     found = []
     try:
-        for check in record_audit(audit, lambda: [conservation(where.tables, where.kafka, admin, asked.since)]):
+        for check in record_audit(audit, lambda: [conservation(where.tables, where.kafka, admin, scope.since)]):
             checked = dict(check_row(check))
             (log.info if check.holds else log.error)("examined", job=NAME, **checked)
             found.append(check)

@@ -1,4 +1,4 @@
-"""What one promise of docs/design.md, section 8, came to."""
+"""The result of checking one promise of docs/design.md, section 8."""
 
 from __future__ import annotations
 

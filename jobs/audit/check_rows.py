@@ -1,4 +1,4 @@
-"""Checks as rows: what `weir audit` prints and the table `audits` keeps."""
+"""Checks as rows: `weir audit` prints them, and the table `audits` stores them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Row = Mapping[str, Any]
 
 
 def check_rows(checks: Iterable[Check]) -> list[Row]:
-    """A row (COLUMNS) for each check, in the order of their numbers, also for those that nobody can make yet."""
-    return sorted([*map(check_row, checks), *_not_examined()], key=lambda each: int(each["check"][1:]))
+    """A row (COLUMNS) for each check, in the order of their numbers, also for checks that are not possible yet."""
+    return sorted([*map(check_row, checks), *_not_examined()], key=lambda row: int(row["check"][1:]))
 
 
 def check_row(check: Check) -> Row:

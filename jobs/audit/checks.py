@@ -1,4 +1,4 @@
-"""journal, usage and what Postgres holds → the checks of docs/design.md, section 8, each with how much it examined."""
+"""journal, usage and Postgres → the checks of docs/design.md, section 8, each with how much it examined."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def numbers(retained: Mapping[Table, RetainedRows], made: Stored, doubled: Colle
     `doubled`: tables that have as many rows as they must, and not those.
     """
     broken = []
-    for table, one in retained.items():
-        if one.missing:
-            broken.append(f"{table}: {one.missing} rows are missing between {one.first} and {one.next}")
+    for table, rows in retained.items():
+        if rows.missing:
+            broken.append(f"{table}: {rows.missing} rows are missing between {rows.first} and {rows.next}")
         elif table in doubled:
-            broken.append(f"{table}: of the rows between {one.first} and {one.next} some are lost and others doubled")
+            broken.append(f"{table}: of the rows between {rows.first} and {rows.next} some are lost and others doubled")
     read = {Table.JOURNAL: made.sessions.position, Table.USAGE: made.billed.position}
     broken += [
-        f"{table} ends before lsn {one.next}, but was read up to {read[table] - 1}: rows are gone"
-        for table, one in retained.items()
-        if one.next < read[table]
+        f"{table} ends before lsn {rows.next}, but was read up to {read[table] - 1}: rows are gone"
+        for table, rows in retained.items()
+        if rows.next < read[table]
     ]
     sound = "each lsn of journal and usage is there once, but for the days that `weir retain` has removed"
-    many = max(sum(abs(one.missing) for one in retained.values()), len(broken))
-    return Check("I1", sum(one.rows for one in retained.values()), many, (broken or [sound])[0])
+    count = max(sum(abs(rows.missing) for rows in retained.values()), len(broken))
+    return Check("I1", sum(rows.rows for rows in retained.values()), count, (broken or [sound])[0])
 
 
 def no_usage(made: Stored) -> Iterator[Check]:
@@ -50,7 +50,7 @@ def no_usage(made: Stored) -> Iterator[Check]:
 
 
 def streamed(found: Outcomes, pinned: Pinned, differing: Sequence[str]) -> Iterator[Check]:
-    """I4 and I10: what the stream made of the journal; `summary`: what else is not as the journal tells it."""
+    """I4 and I10: what the stream made of the journal; `summary`: other differences from the journal."""
     left_out = "" if pinned.since is None else f"; not what has a row from before {pinned.since}"
     if pinned.known_from > 1:
         left_out += f"; nor what an older release decided by rules that it did not keep, before lsn {pinned.known_from}"
@@ -62,18 +62,18 @@ def streamed(found: Outcomes, pinned: Pinned, differing: Sequence[str]) -> Itera
             found.wrong.filter(~is_otherwise),
             "each request and completion is in an outcome or waits",
         ),
-        ("I10", found.outcomes, found.wrong.filter(is_otherwise), "each outcome says what the journal makes of it"),
+        ("I10", found.outcomes, found.wrong.filter(is_otherwise), "each outcome is what the journal makes of it"),
     ):
         broken = part.unique(OUTCOME, keep="first", maintain_order=True)
         sentences = [sentence(row) for row in broken.head(1).iter_rows(named=True)] + [
             *(differing if name == "I10" else ())
         ]
-        many = len(broken) + (len(differing) if name == "I10" else 0)
-        yield Check(name, number, many, (sentences[0] if sentences else sound) + left_out)
+        count = len(broken) + (len(differing) if name == "I10" else 0)
+        yield Check(name, number, count, (sentences[0] if sentences else sound) + left_out)
 
 
 def sessions(versions: Versions, made: Sessions) -> Check:
-    """I5: the sessions of each user are those that the gaps cut their requests into."""
+    """I5: the sessions of each user equal those that the gaps cut from their requests."""
     found = prove_sessions(versions, made)
     sound = "each request with a user is in one session of theirs, which begins and ends where the gaps say"
     return Check("I5", found.examined, found.found, found.first or sound)
@@ -87,7 +87,7 @@ def windows(proof: Proof, span: Span, unbilled: int) -> Check:
 
 
 def months(made: Stored, pinned: Pinned) -> Check:
-    """I12: each row's month, which its day says, is the readers' month."""
+    """I12: the month of each row's day is the readers' month."""
     found = wrong_months(made.months, pinned.accounts)
     sound = "the months that days are called by are those that readers show"
     return Check("I12", found.examined, found.found, found.first or sound)
@@ -100,7 +100,7 @@ def corrections(found: Outcomes, proof: Proof, corrected: Mapping[str, int]) -> 
     put = sum(corrected.values())
     expected = max(found.changes, put)
     causes = corrected or found.causes
-    summary = ", ".join(f"{many} rows of cause {cause}" for cause, many in sorted(causes.items()))
+    summary = ", ".join(f"{count} rows of cause {cause}" for cause, count in sorted(causes.items()))
     summary += "" if corrected or not summary else " would correct what was found later"
     text = next(filter(None, broken), summary) or "what was found later is corrected, and each correction is explained"
     wrong = len(faults) + proof.corrections.found

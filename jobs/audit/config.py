@@ -1,4 +1,4 @@
-"""What an audit may be told."""
+"""The configuration of an audit."""
 
 from __future__ import annotations
 

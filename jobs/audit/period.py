@@ -1,4 +1,4 @@
-"""What period is audited: `--from` with `--to`, `--date` or `--last`, the same for a command and for an application."""
+"""The period of an audit: `--from` with `--to`, `--date` or `--last`, for the command and the application."""
 
 from __future__ import annotations
 
@@ -92,12 +92,12 @@ def period(
     *,
     unpriced: bool = False,
 ) -> Period:
-    """What one of the ways says; of `last` the minute in which it began is whole. Raises `typer.BadParameter`.
+    """The period of one of the options; `last` begins with a whole minute. Raises `typer.BadParameter`.
 
-    With `unpriced` the database is to say it.
+    With `unpriced` it is read from the database.
     """
     check_range(start, end)
-    if sum(each is not None for each in (start if start is not None else end, day, last, unpriced or None)) > 1:
+    if sum(bound is not None for bound in (start if start is not None else end, day, last, unpriced or None)) > 1:
         raise typer.BadParameter(
             "--from with --to, --date, --last and --unpriced are each a period by themselves: give one."
         )

@@ -1,4 +1,4 @@
-"""One audit: recompute, correct what has a known cause, wait until billing has it, and prove what billing made."""
+"""One audit: recompute, correct what has a known cause, wait until billing has it, and prove billing's tables."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Audit:
     tables: str
     postgres_url: str
     clock: Clock
-    asked: Scope = EVERYTHING
+    scope: Scope = EVERYTHING
     appends: bool = True
     """False: it says what differs and changes nothing."""
     wait_seconds: float = 600
@@ -61,7 +61,7 @@ class Audit:
         if found is None or pinned is None:
             yield from checks.no_usage(stored(self.postgres_url))
             return
-        made = stored(self.postgres_url, self.asked)
+        made = stored(self.postgres_url, self.scope)
         opened = self._opened(present)
         assert opened is not None
         versions, retained = opened
@@ -75,25 +75,25 @@ class Audit:
         yield checks.numbers(retained, made, doubled)
         if (lost := retained[Table.JOURNAL].since) is not None:
             yield Check("I5", 0, 0, f"the journal has lost the days before {lost}, and sessions stay for ever")
-        elif self.asked.is_everything:
+        elif self.scope.is_everything:
             yield checks.sessions(versions, made.sessions)
         else:
             yield Check("I5", 0, 0, "sessions have no period; audit without one")
-        span = span_of(self.asked, retained[Table.USAGE].since, versions.usage, made.billed)
+        span = span_of(self.scope, retained[Table.USAGE].since, versions.usage, made.billed)
         proof = prove_bills(versions, made.billed, span)
         yield checks.windows(proof, span, retained[Table.USAGE].next - made.billed.position)
         yield checks.corrections(found, proof, corrected)
         yield checks.months(made, pinned)
 
     def _put_right(self, present: JoinsConfig) -> tuple[Outcomes | None, Pinned | None, Counter[str]]:
-        """What was found first, by which it was judged, and how many rows were appended, by cause."""
+        """What was found first, the state that it was compared with, and how many rows were appended, by cause."""
         first: tuple[Outcomes, Pinned] | None = None
         corrected: Counter[str] = Counter()
         while True:
             if (opened := self._opened(present)) is None:
                 return None, None, corrected
             versions, retained = opened
-            pinned = pin(versions.usage, retained.values(), self.tables, present, self.asked)
+            pinned = pin(versions.usage, retained.values(), self.tables, present, self.scope)
             found = outcomes(versions, pinned)
             first = first or (found, pinned)
             self.tell(f"{found.outcomes:,} outcomes recomputed, {found.changes:,} rows put them right")
@@ -118,11 +118,11 @@ class Audit:
             return None
         refuse_unfit(usage)
         retained = {Table.JOURNAL: retained_rows(journal), Table.USAGE: retained_rows(usage)}
-        since = first_log_date(usage, present, self.asked)
+        since = first_log_date(usage, present, self.scope)
         return Versions(self.spark, self.tables, journal, usage, since), retained
 
     def _wait_for_billing(self, next_lsn: int) -> None:
-        """Until billing has folded the usage before `next_lsn`: who asked reads what the audit wrote."""
+        """Until billing has folded the usage before `next_lsn`, so that readers see what the audit wrote."""
         deadline = self.clock.monotonic() + self.wait_seconds
         while (rest := next_lsn - billing_position(self.postgres_url)) > 0:
             self.tell(f"billing has {rest:,} rows of usage to fold")

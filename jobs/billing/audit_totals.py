@@ -1,4 +1,4 @@
-"""What the table `audits` says: when something was proved last, what was found, and what was corrected."""
+"""Totals of the table `audits`: when the last proof was, what it found, and what was corrected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What billing may be told."""
+"""The configuration of billing."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ class BillingConfig(JobConfig):
     hold: HoldConfig = Field(
         default_factory=HoldConfig,
         description="Which stragglers wait where the late policy is hold, and how long. A meter's own `hold` in "
-        "`meters` takes its place as a whole.",
+        "`meters` replaces it as a whole.",
     )
 
     history_until: AwareDatetime | None = Field(
         default=None,
         description="Windows that ended by this instant were billed elsewhere: events of the past (`weir backfill`) "
-        "reach them as they came then, without a correction, although they are closed. For the time in which a new "
-        "installation takes its history; left out afterwards, it is a correction again.",
+        "are added to them without a correction, although they are closed. Set it while a new installation loads its "
+        "history; without it, such events are corrections again.",
     )
 
     publish: tuple[Published, ...] = Field(
         default=tuple(Published),
         max_length=len(Published),
-        description="What billing tells Kafka, each on the topic of that name: corrections, windows, both (default) or "
-        "nothing. What is named again after it was not is sent again, all of it.",
+        description="What billing publishes to Kafka, each on the topic of that name: corrections, windows, both "
+        "(default) or nothing. A name that is added again is published again in full.",
     )
     publish_every_seconds: int = Field(
         default=5,
@@ -117,13 +117,13 @@ class BillingConfig(JobConfig):
 
     @property
     def holds(self) -> Mapping[str, HoldConfig]:
-        """How stragglers wait, by declared meter whose policy is hold."""
+        """How stragglers wait, by declared meter with the policy hold."""
         held = [name for name, policy in self.policies.items() if policy is LatePolicy.HOLD]
         return {name: self.meters[name].hold or self.hold for name in held}
 
     @property
     def deciding(self) -> dict[str, Any]:
-        """With the late policy of every meter, the grace of those that have their own, and who waits how (`rules`)."""
+        """With the late policy of every meter, each meter's own grace, and the holds (`rules`)."""
         policies = {name: policy.value for name, policy in self.policies.items()}
         own = {name: meter.grace_seconds for name, meter in self.meters.items() if meter.grace_seconds is not None}
         holds = {name: hold.model_dump(mode="json", exclude_none=True) for name, hold in self.holds.items()}

@@ -1,7 +1,7 @@
-"""What changes a window that was shown closed → `corrections`: what it was, what it is, and which usage did it.
+"""Changes of windows that were shown closed → `corrections`: what the window was, what it is, and which usage did it.
 
-Rows of another cause than `stream` are not judged by when they came: each inherits what was decided of those that it
-negates or replaces, meter by meter.
+Rows of another cause than `stream` are not classified by their arrival: each inherits the decisions about the rows that
+it negates or replaces, meter by meter.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from metering.windows import MINUTE
 
 _ORDER = f"ARRAY[{', '.join(repr(decision.value) for decision in Decision)}]"
 
-_HOLDS_ANY = "SELECT FROM staged WHERE cause <> %(judged)s LIMIT 1"
+_HOLDS_ANY = "SELECT FROM staged WHERE cause <> %(stream)s LIMIT 1"
 
 # Without statistics one row that corrects would have the planner read all stragglers that there ever were.
 _ANALYZE = "ANALYZE staged"
@@ -35,7 +35,7 @@ _INHERIT = f"""
 WITH RECURSIVE named AS (
     SELECT usage_lsn, meter, unnest(corrects_lsns::bigint[]) AS corrected_lsn, metered_rows > 0 AS is_metered,
            cause = %(restated)s AND sign > 0 AS is_whole
-    FROM staged WHERE cause <> %(judged)s
+    FROM staged WHERE cause <> %(stream)s
 ), decided (usage_lsn, meter, decision, is_metered, first_lsn) AS (
     (
         SELECT usage_lsn, meter, decision, true, first_lsn FROM staged WHERE decision IS NOT NULL AND metered_rows > 0
@@ -51,7 +51,7 @@ WITH RECURSIVE named AS (
     FROM decided JOIN named USING (meter) WHERE decided.usage_lsn = named.corrected_lsn AND decided.is_metered
 ), undecided AS (
     SELECT usage_lsn, meter, sign FROM staged AS correcting
-    WHERE cause <> %(judged)s AND metered_rows > 0 AND NOT EXISTS (
+    WHERE cause <> %(stream)s AND metered_rows > 0 AND NOT EXISTS (
         SELECT FROM decided WHERE (decided.usage_lsn, decided.meter) = (correcting.usage_lsn, correcting.meter)
     )
 ), on_time (usage_lsn, meter) AS (
@@ -87,7 +87,7 @@ FROM staged AS correcting
 LEFT JOIN inherited USING (usage_lsn, meter)
 LEFT JOIN closed_meters USING (meter)
 LEFT JOIN closed_usage ON true
-WHERE correcting.cause <> %(judged)s AND (staged.usage_lsn, staged.meter) = (correcting.usage_lsn, correcting.meter)
+WHERE correcting.cause <> %(stream)s AND (staged.usage_lsn, staged.meter) = (correcting.usage_lsn, correcting.meter)
 """
 
 # What is repriced is replaced by a row that names nothing else.
@@ -95,7 +95,7 @@ _REMEMBER = """
 INSERT INTO taken_back_on_time
 SELECT DISTINCT unnest(corrects_lsns::bigint[]), meter
 FROM staged
-WHERE cause NOT IN (%(judged)s, %(repriced)s) AND sign < 0 AND metered_rows > 0 AND decision IS NULL
+WHERE cause NOT IN (%(stream)s, %(repriced)s) AND sign < 0 AND metered_rows > 0 AND decision IS NULL
 ON CONFLICT DO NOTHING
 """
 
@@ -155,11 +155,11 @@ SELECT meter, cause, count(*) FROM made GROUP BY 1, 2
 
 def inherit(cursor: psycopg.Cursor[Any]) -> None:
     """Give the rows of `staged` that correct others their decision, and say whose window was shown closed by now."""
-    judged = {"judged": UsageCause.STREAM.value}
-    if cursor.execute(_HOLDS_ANY, judged).fetchone() is not None:
+    causes = {"stream": UsageCause.STREAM.value}
+    if cursor.execute(_HOLDS_ANY, causes).fetchone() is not None:
         cursor.execute(_ANALYZE)
-        cursor.execute(_INHERIT, {**judged, "restated": UsageCause.RESTATED.value, "minute": MINUTE})
-        cursor.execute(_REMEMBER, {**judged, "repriced": UsageCause.REPRICED.value})
+        cursor.execute(_INHERIT, {**causes, "restated": UsageCause.RESTATED.value, "minute": MINUTE})
+        cursor.execute(_REMEMBER, {**causes, "repriced": UsageCause.REPRICED.value})
 
 
 def record(cursor: psycopg.Cursor[Any]) -> list[tuple[str, str, int]]:

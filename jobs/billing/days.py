@@ -1,4 +1,4 @@
-"""The sums of one micro-batch → `usage_days`: what windows got, by the account's day and by dimensions."""
+"""The sums of one micro-batch → `usage_days`: the sums of windows by the account's day and by dimensions."""
 
 from __future__ import annotations
 
@@ -63,6 +63,6 @@ ON CONFLICT ON CONSTRAINT usage_days_key DO UPDATE SET
 
 
 def add_days(cursor: psycopg.Cursor[Any], most_combinations: int = MAX_COMBINATIONS) -> None:
-    """Add `staged` to `usage_days`, as far as it is in windows: not what is dropped, rejected or held."""
+    """Add `staged` to `usage_days`, but only what is in windows: not what is dropped, rejected or held."""
     cursor.execute(ADMIT, {"most": most_combinations})
     cursor.execute(ADD, {"minute": MINUTE})

@@ -1,6 +1,6 @@
 """The sums of one micro-batch → `usage_windows`, `stragglers`, `corrections` and `usage_days`.
 
-What cannot be added up is refused.
+Rows that cannot be summed are refused.
 """
 
 from __future__ import annotations
@@ -122,14 +122,13 @@ FROM (
 
 
 def fold(cursor: psycopg.Cursor[Any], config: BillingConfig, around: Fold) -> Counts:
-    """Add `staged`, and what waited and is decided now, to `usage_windows` and `usage_days`.
+    """Add `staged`, and waiting stragglers that are decided now, to `usage_windows` and `usage_days`.
 
-    Records stragglers and corrections. Returns how many rows were late, stragglers, unpriced and unmetered, how many of
-    those that waited were decided, and how many corrections there are.
+    Records stragglers and corrections. Returns how many rows were late, stragglers, unpriced and unmetered, how many
+    waiting stragglers were decided, and how many corrections there are.
 
-    Raises Refused for usage that cannot be added up: of a cause that this version does not know, with a sign that is
-    neither 1 nor -1, with an amount that is not its quantity times its unit price, or with another unit price than its
-    price version had before.
+    Raises Refused for usage that cannot be summed: an unknown cause, a sign other than 1 or -1, an amount that is not
+    quantity times unit price, or a unit price that differs from the earlier one of its price version.
     """
     unsound = cursor.execute(UNSOUND, {"known": list(UsageCause)}).fetchone()
     if unsound is not None:
@@ -156,10 +155,10 @@ def fold(cursor: psycopg.Cursor[Any], config: BillingConfig, around: Fold) -> Co
     cursor.execute(RECORD, (MINUTE,))
     add_days(cursor)
     counts: Counter[tuple[CounterMetric, *tuple[str, ...]]] = Counter()
-    for meter, decision, many in keep_decided(cursor) if is_decided else ():
-        counts[metrics.STRAGGLERS, meter, decision] += many
-    for meter, cause, many in corrections:
-        counts[metrics.CORRECTIONS, meter, cause] += many
+    for meter, decision, count in keep_decided(cursor) if is_decided else ():
+        counts[metrics.STRAGGLERS, meter, decision] += count
+    for meter, cause, count in corrections:
+        counts[metrics.CORRECTIONS, meter, cause] += count
     for meter, decision, late, unpriced, *rows in arrived:
         metered_rows, unmetered_rows = map(int, rows)
         counts[metrics.LATE, meter] += metered_rows if late else 0

@@ -1,4 +1,4 @@
-"""What the database says of windows, stragglers and what is not published, at each scrape."""
+"""Gauges of windows, stragglers and unpublished rows, read from the database at each scrape."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Stragglers that wait: which of them do, and what a decision or their deadline makes of them and what corrects them.
+"""Stragglers that wait: which do, and what a decision or the deadline makes of them and of their corrections.
 
-A decision is a row of usage, so it is applied where usage says it, once: in the transaction that reads it. It counts if
-it was received before the deadline, and the first that counts does. F ends the waiting of all others. joins gives no
-decision an earlier reception than the F that it had told before, so none can count that comes after its deadline was
-passed, however usage is cut.
+A decision is a row of usage, so it is applied once, in usage order, in the transaction that reads it. It counts if it
+was received before the deadline, and the first that counts wins. F ends the wait of all others. joins never gives a
+decision a reception earlier than the F that it published before, so no decision can count after its deadline has
+passed, however usage is cut into batches.
 
-What is decided goes through `staged` like what has just come, so that windows, days and corrections are made one way.
+What is decided passes through `staged` like new usage, so windows, days and corrections have one code path.
 """
 
 from __future__ import annotations
@@ -121,16 +121,15 @@ def let_small_go(cursor: psycopg.Cursor[Any]) -> None:
 
 
 def decide(cursor: psycopg.Cursor[Any], frontier: datetime | None, position: int) -> bool:
-    """Bring into `staged` what is decided now, with its decision, and what corrects that, without one.
+    """Move into `staged` what is decided now, with its decision, and its corrections, without one.
 
-    `frontier`: all received before it is folded with this; `position`: of the row of usage behind it. What `staged`
-    says of decisions is taken out of it. Returns whether anything was decided: then `keep_decided` follows, when
-    stragglers are recorded.
+    `frontier`: all received before it is folded with this; `position`: of the next row of usage. Decisions are removed
+    from `staged`. Returns whether anything was decided: then `keep_decided` follows, when stragglers are recorded.
     """
     causes = {"decided": UsageCause.DECIDED.value, "stream": UsageCause.STREAM.value}
     words = {**causes, "frontier": frontier, "position": position}
-    asked = cursor.execute(_ASK, words).fetchone()
-    if asked is None or not any(asked):
+    found = cursor.execute(_ASK, words).fetchone()
+    if found is None or not any(found):
         return False
     cursor.execute(_SAID, words)
     cursor.execute(_HEARD, words)

@@ -1,4 +1,4 @@
-"""What whoever follows gets: windows and corrections as CloudEvents 1.0, in structured JSON.
+"""Messages to subscribers: windows and corrections as CloudEvents 1.0, in structured JSON.
 
 `data` has a stable `id`, a `version` that only grows, and the row: amounts and quantities are texts with every digit,
 instants are RFC 3339 in UTC. One `id` at one `version` is always the same row.

@@ -1,8 +1,9 @@
-"""The outbox: what changed and is not in Kafka yet, written in the transaction that changed it.
+"""The outbox: changes that are not in Kafka yet, written in the transaction that makes them.
 
-Of windows it holds which minutes and accounts have changed since which version, so a window that changes ten times is
-sent once, as it is then. Corrections are their own outbox: they have numbers, and `publications` says up to which they
-were sent. Both are appended by billing alone, so numbers are in the order of commits: what is sent is a beginning.
+For windows it holds which minutes and accounts have changed since which version, so a window that changes ten times is
+sent once, in its latest state. Corrections are their own outbox: they are numbered, and `publications` has the last
+number that was sent. Only billing appends to either, so numbers follow the order of commits, and what was sent is
+always a prefix.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Step:
-    """The beginning of what is not sent: rows to tell, in order, and the number up to which they are all."""
+    """A prefix of what is not sent yet: rows to publish, in order, and the number that they reach."""
 
     rows: list[Row]
     up_to: int

@@ -1,7 +1,8 @@
-"""usage → sums per minute window, meter and price → Postgres `usage_windows`, and all that comes of them.
+"""usage → sums per minute window, meter and price → Postgres `usage_windows`, and everything derived from them.
 
-Every signed quantity and amount is in exactly one window, or straggler that is dropped, rejected or waits, to the last
-digit; currencies never mix. Windows and corrections are told to Kafka, at least once, by a thread beside the fold.
+Every signed quantity and amount is in exactly one window, or in a straggler that is dropped, rejected or waiting, to
+the last digit; currencies never mix. A thread beside the fold publishes windows and corrections to Kafka, at least
+once.
 """
 
 from __future__ import annotations

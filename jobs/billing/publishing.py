@@ -1,8 +1,8 @@
 """The outbox → Kafka, beside the fold: at least once, each window and each account's corrections in order.
 
-What is sent is taken away only after Kafka has committed it. Kafka refuses a driver that was followed, from the moment
-its successor begins; and a publisher reads only after it has begun. So no older state of a window comes after a newer
-one, and a compacted topic ends with the newest. A publisher that cannot send waits, and says so: billing goes on.
+A change leaves the outbox only after Kafka has committed it. Kafka fences a driver from the moment its successor begins
+a transaction, and a publisher reads only after it has begun. So no older state of a window follows a newer one, and a
+compacted topic ends with the newest. A publisher that cannot send waits and reports it, while billing goes on.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def publishing(context: Context[BillingConfig]) -> Iterator[None]:
 
 
 class Publisher:
-    """Sends what the outbox holds, as the driver of this epoch."""
+    """Sends the content of the outbox, as the driver of this epoch."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-"""What decides in billing, as the table `rules` keeps it: how long windows take usage, and what a straggler does.
+"""The rules that decide in billing, as stored in the table `rules`: how long windows take usage, and late policies.
 
 `{"grace_seconds": 900, "late_policy": {<meter>: "correct" | "drop" | "hold"}, "meter_grace_seconds": {<meter>: 3600},
 "hold": {<meter>: {"seconds": 604800, "expires": "drop", …}}, "history_until": "2026-11-01T00:00:00Z"}`: the last three
-only where meters have a grace of their own, or hold stragglers, or history is loaded.
+only where meters have their own grace, hold stragglers, or history is loaded.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ def history_until(rules: Rules) -> datetime | None:
 
 
 def policy(rules: Rules) -> OfMeter[LatePolicy]:
-    """What a straggler does to its closed window.
+    """What a straggler does to its closed window, by meter.
 
-    A part of the tokens that nobody declared (`meters.DETAILS`) does what its whole does: else the whole would be
-    dropped, and the part billed.
+    An undeclared part of the tokens (`meters.DETAILS`) follows its whole: otherwise the whole would be dropped, and the
+    part billed.
     """
     return OfMeter(LatePolicy.CORRECT, {meter: LatePolicy(text) for meter, text in _with_parts(rules[POLICY]).items()})
 
 
 def holds(rules: Rules) -> Mapping[str, Hold]:
-    """How stragglers wait, of each meter whose policy is `hold`."""
+    """How stragglers wait, for each meter with the policy `hold`."""
     held = _with_parts(rules.get(HOLD, {}), rules[POLICY])
     return {meter: HoldConfig.model_validate(document).rule() for meter, document in held.items()}
 
 
 def _with_parts(of_meters: Mapping[str, Any], known: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-    """What rules say of meters, and of parts that they do not know, what they say of the whole."""
+    """The rules by meter; parts of tokens without rules of their own follow their whole."""
     known = of_meters if known is None else known
     wholes = {part.name: part.within for part in DETAILS if part.within is not None and part.name not in known}
     return {**{part: of_meters[whole] for part, whole in wholes.items() if whole in of_meters}, **of_meters}
 
 
 def following(last: Rules, present: Rules) -> Rules:
-    """`present`, and what `last` said of meters that are declared no more: usage of theirs may still come."""
+    """`present`, with the rules in `last` of meters that are no longer declared: usage of theirs may still come."""
     gone = last[POLICY].keys() - present[POLICY].keys()
     followed = {**present, POLICY: {**{meter: last[POLICY][meter] for meter in gone}, **present[POLICY]}}
     for name in (METER_GRACE, HOLD):

@@ -1,4 +1,4 @@
-"""What billing's fold gets: the sums of one micro-batch, one row per window, meter, price version, sign and arrival."""
+"""The input of billing's fold: sums of one micro-batch by window, meter, price version, sign and arrival."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""All stragglers by meter, decision and currency, added up as they come.
+"""Totals of all stragglers by meter, decision and currency, added up incrementally.
 
-They are only ever appended, in lsn order, and those that wait are decided one after the other: the table is read once,
-in steps, and from then on only what is new in either order. Those that wait now are few, and read each time.
+Rows are only appended, in lsn order, and waiting stragglers are decided one after the other. So the table is read once,
+in steps, and from then on only its new rows in either order. The few that wait now are read each time.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _METERS = "SELECT meter FROM meters WHERE is_declared"
 
 
 class StragglerTotals:
-    """Rows and money of all stragglers, as of the last `read`, and how long those that wait do so at most."""
+    """Rows and money of all stragglers, as of the last `read`, and how long the waiting ones wait at most."""
 
     def __init__(self, step_rows: int = STEP_ROWS) -> None:
         self._step_rows = step_rows

@@ -26,7 +26,7 @@ COLUMNS = (
 """What is read of usage."""
 BATCH_ROWS = 50_000
 """Rows of usage, of which each entry is for a while a row with all that is kept of it."""
-IS_JUDGED = pl.col("cause") == UsageCause.STREAM.value
+IS_FROM_STREAM = pl.col("cause") == UsageCause.STREAM.value
 """By its arrival. What corrects a row inherits its decision, which only the database knows."""
 IS_SAID = pl.col("cause") == UsageCause.DECIDED.value
 """It bills nothing: somebody has decided about a straggler."""
@@ -49,7 +49,7 @@ def sums(usage: pa.Table, effective: EffectiveRules) -> pa.Table:
 
 
 def _sums(usage: pa.Table, effective: EffectiveRules) -> pa.Table:
-    entries = _judged(metered(_placed(pl.DataFrame(usage).lazy())), effective).collect()
+    entries = _with_arrivals(metered(_placed(pl.DataFrame(usage).lazy())), effective).collect()
     quantity, is_wrong = pl.col("quantity"), (~_is_sound(entries)).alias("is_wrong")
     summed = (
         entries.with_columns(is_wrong)
@@ -64,7 +64,7 @@ def _sums(usage: pa.Table, effective: EffectiveRules) -> pa.Table:
             quantity.sum(),
             metered_rows=(quantity != 0).sum().cast(pl.Int64),
             # Counted as it arrives: what corrects it says again that it was not reported, and leaves nothing.
-            unmetered_rows=(quantity.is_null() & IS_JUDGED).sum().cast(pl.Int64),
+            unmetered_rows=(quantity.is_null() & IS_FROM_STREAM).sum().cast(pl.Int64),
             unsound_rows=pl.sum("is_wrong").cast(pl.Int64),
         )
         .filter((pl.sum_horizontal("metered_rows", "unmetered_rows", "unsound_rows") > 0) | IS_SAID)
@@ -90,12 +90,13 @@ def _placed(usage: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def _judged(entries: pl.LazyFrame, effective: EffectiveRules) -> pl.LazyFrame:
-    """What each meter says of a row, with its arrival: `late`, or told by itself, as all that is no judged arrival.
+def _with_arrivals(entries: pl.LazyFrame, effective: EffectiveRules) -> pl.LazyFrame:
+    """The quantities of a row by meter, with its arrival: `late`, or an entry of its own.
 
-    A dead letter that came back, or a record of the past, changes a window that had closed, as any straggler does; but
-    only what was one when it was first received is due to the meter's late policy (`is_due`). What ended by
-    `history_until` was billed elsewhere: there a record of the past arrives as it did then.
+    A straggler, and all that is not from the stream, is an entry of its own. A redriven dead letter, or a record of the
+    past, changes a window that had closed, like any straggler; but the meter's late policy applies (`is_due`) only if
+    it was a straggler when it was first received. What ended by `history_until` was billed elsewhere: there a record of
+    the past arrives as it did then.
     """
     received_at, first_received_at = pl.col("received_at"), pl.col("first_received_at")
     window_end = pl.col("window_start") + MINUTE
@@ -105,25 +106,25 @@ def _judged(entries: pl.LazyFrame, effective: EffectiveRules) -> pl.LazyFrame:
     is_history = (first_received_at < received_at) & (window_end <= until).fill_null(False)
     arrived_at = pl.when(is_history).then("first_received_at").otherwise("received_at")
     is_straggler = (had_closed & ~is_history) | (arrived_at >= closes_at)
-    stands_alone = is_straggler | ~IS_JUDGED
+    stands_alone = is_straggler | ~IS_FROM_STREAM
     return entries.with_columns(
         late=(first_received_at >= window_end) & ~stands_alone,
         is_due=(first_received_at >= closes_at) | (first_received_at == received_at) | ~stands_alone,
         usage_lsn=pl.when(stands_alone).then("lsn"),
         request_id=pl.when(stands_alone).then("request_id"),
-        corrects_lsns=pl.when(~IS_JUDGED).then("corrects_lsns"),
-        was_closed=pl.when(~IS_JUDGED & pl.col("frontier").is_not_null()).then(
+        corrects_lsns=pl.when(~IS_FROM_STREAM).then("corrects_lsns"),
+        was_closed=pl.when(~IS_FROM_STREAM & pl.col("frontier").is_not_null()).then(
             had_closed | (closes_at <= pl.col("frontier"))
         ),
     )
 
 
 def _decided(summed: pl.DataFrame, rules: Rules) -> pl.DataFrame:
-    """Sums with the decision about stragglers, and how those are held that wait: `Hold.holds` but for amounts.
+    """Sums with the decision about stragglers, and how held ones wait: `Hold.holds` except for amounts.
 
-    What was not reported is no quantity that could wait: it is counted at once.
+    A quantity that was not reported cannot wait: it is counted at once.
     """
-    is_straggler = pl.col("usage_lsn").is_not_null() & IS_JUDGED
+    is_straggler = pl.col("usage_lsn").is_not_null() & IS_FROM_STREAM
     rule = _of_meter(policy(rules), pl.String())
     held = {meter: hold for meter, hold in holds(rules).items() if meter in summed["meter"]}
     is_policy = (rule == LatePolicy.HOLD.value) & pl.col("is_due") & (pl.col("metered_rows") > 0)

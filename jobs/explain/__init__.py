@@ -1,1 +1,1 @@
-"""From a bill's line down to the records of Kafka: what is read, and what it comes to."""
+"""Lineage from a bill's line down to the Kafka records, and the arithmetic between them."""

@@ -111,10 +111,10 @@ def entries_of(
     meters = meters_by_lsn(usage)
     names = ("lsn", "account", "model", "currency", "event_time", "day", "sign", "cause")
     return tuple(
-        _entry(row, one, decisions, billed_to)
+        _entry(row, meter, decisions, billed_to)
         for row in usage.select(names).iter_rows(named=True)
-        for one in meters[row["lsn"]]
-        if one["quantity"]
+        for meter in meters[row["lsn"]]
+        if meter["quantity"]
     )
 
 
@@ -142,12 +142,12 @@ def _entry(row: Row, meter: Row, decisions: Mapping[tuple[int, str], str], bille
 def total(entries: Iterable[Entry]) -> Total:
     """What entries that count add up to."""
     found = Total()
-    for one in entries:
-        if one.counts:
-            unpriced = one.quantity if one.price_version is None else Decimal(0)
+    for entry in entries:
+        if entry.counts:
+            unpriced = entry.quantity if entry.price_version is None else Decimal(0)
             found = Total(
-                EXACT.add(found.quantity, one.quantity),
-                EXACT.add(found.amount, one.amount or Decimal(0)),
+                EXACT.add(found.quantity, entry.quantity),
+                EXACT.add(found.amount, entry.amount or Decimal(0)),
                 EXACT.add(found.unpriced_quantity, unpriced),
             )
     return found

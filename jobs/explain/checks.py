@@ -1,4 +1,4 @@
-"""Whether it adds up: amounts are products, usage makes its windows, lines and stragglers."""
+"""Whether an explanation adds up: amounts are products; usage makes up windows, lines and stragglers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from metering.vocabulary import UsageCause
 def wrong_products(entries: Iterable[Entry], stored: Mapping[Cell, Row]) -> list[str]:
     """What is wrong with amounts and unit prices, as sentences."""
     found = []
-    for one in entries:
-        where = f"usage lsn {one.usage_lsn}, {one.window.meter}"
-        if not one.is_product:
+    for entry in entries:
+        where = f"usage lsn {entry.usage_lsn}, {entry.window.meter}"
+        if not entry.is_product:
             found.append(f"{where}: the amount is not quantity x unit price")
-        row = stored.get((one.window, one.price_version))
-        if one.counts and row is not None and row["unit_price"] != one.unit_price:
-            found.append(f"{where}: price version {one.price_version} has another unit price in its window")
+        row = stored.get((entry.window, entry.price_version))
+        if entry.counts and row is not None and row["unit_price"] != entry.unit_price:
+            found.append(f"{where}: price version {entry.price_version} has another unit price in its window")
     return found
 
 
@@ -30,11 +30,12 @@ def wrong_prices(entries: Iterable[Entry], prices: Iterable[Row]) -> list[str]:
     key = ("price_version", "meter", "currency")
     known = {tuple(row[name] for name in key): row["unit_price"] for row in prices}
     found = []
-    for one in entries:
-        version = (one.price_version, one.window.meter, one.window.currency)
-        if known.get(version, one.unit_price) != one.unit_price:
+    for entry in entries:
+        version = (entry.price_version, entry.window.meter, entry.window.currency)
+        if known.get(version, entry.unit_price) != entry.unit_price:
             found.append(
-                f"usage lsn {one.usage_lsn}, {one.window.meter}: price version {one.price_version} says another price"
+                f"usage lsn {entry.usage_lsn}, {entry.window.meter}: "
+                f"price version {entry.price_version} says another price"
             )
     return found
 
@@ -44,14 +45,14 @@ def wrong_lines(entries: Iterable[Entry], lines: Iterable[Row]) -> list[str]:
     key = ("account", "month", "model", "meter", "currency", "price_version")
     known = {tuple(row[name] for name in key): row["unit_price"] for row in lines}
     found = []
-    for one in entries:
-        of = one.window
-        line = (of.account, one.month, of.model, of.meter, of.currency, one.price_version)
-        where = f"usage lsn {one.usage_lsn}, {of.meter}"
-        if one.counts and line not in known:
-            found.append(f"{where}: it is on no line of {one.month:%Y-%m}")
-        elif one.counts and known[line] != one.unit_price:
-            found.append(f"{where}: price version {one.price_version} has another unit price in its line")
+    for entry in entries:
+        of = entry.window
+        line = (of.account, entry.month, of.model, of.meter, of.currency, entry.price_version)
+        where = f"usage lsn {entry.usage_lsn}, {of.meter}"
+        if entry.counts and line not in known:
+            found.append(f"{where}: it is on no line of {entry.month:%Y-%m}")
+        elif entry.counts and known[line] != entry.unit_price:
+            found.append(f"{where}: price version {entry.price_version} has another unit price in its line")
     return found
 
 
@@ -63,27 +64,27 @@ def wrong_stragglers(entries: Iterable[Entry], stragglers: Iterable[Row], correc
     named = Counter((lsn, row["meter"]) for row in corrections for lsn in row["usage_lsns"])
     by_entry = {(row["usage_lsn"], row["meter"]): row for row in stragglers}
     found = []
-    for one in _each_once(entries):
-        where = f"usage lsn {one.usage_lsn}, {one.window.meter}"
-        row = by_entry.get(one.part)
-        if row is not None and _of_straggler(row) != _of_entry(one):
+    for entry in _each_once(entries):
+        where = f"usage lsn {entry.usage_lsn}, {entry.window.meter}"
+        row = by_entry.get(entry.part)
+        if row is not None and _of_straggler(row) != _of_entry(entry):
             straggler = f"{plain(row['quantity'])} at {_price(row['unit_price'])} (version {row['price_version']})"
-            made = f"{plain(one.quantity)} at {_price(one.unit_price)} (version {one.price_version})"
+            made = f"{plain(entry.quantity)} at {_price(entry.unit_price)} (version {entry.price_version})"
             found.append(f"{where}: the straggler says {straggler}, usage makes {made}")
         # What takes a straggler back, or its place, is one too; earlier versions told only what had closed.
-        must_be = one.decision is not None and one.counts and one.cause == UsageCause.STREAM
-        if named[one.part] > 1 or (must_be and not named[one.part]):
-            found.append(f"{where}: it is in {named[one.part]} corrections instead of one")
+        must_be = entry.decision is not None and entry.counts and entry.cause == UsageCause.STREAM
+        if named[entry.part] > 1 or (must_be and not named[entry.part]):
+            found.append(f"{where}: it is in {named[entry.part]} corrections instead of one")
     return found
 
 
 def _each_once(entries: Iterable[Entry]) -> Iterable[Entry]:
     """With what another meter bills as a part of the rest: as a straggler says it."""
     found: dict[tuple[int, str], Entry] = {}
-    for one in sorted(entries, key=lambda entry: entry.is_elsewhere):
-        first = found.setdefault(one.part, one)
-        if first is not one:
-            found[one.part] = replace(first, quantity=EXACT.add(first.quantity, one.quantity))
+    for entry in sorted(entries, key=lambda entry: entry.is_elsewhere):
+        first = found.setdefault(entry.part, entry)
+        if first is not entry:
+            found[entry.part] = replace(first, quantity=EXACT.add(first.quantity, entry.quantity))
     return found.values()
 
 
@@ -92,8 +93,8 @@ def _of_straggler(row: Row) -> tuple[object, ...]:
     return (*key, row["price_version"], row["unit_price"], row["quantity"], row["amount"])
 
 
-def _of_entry(one: Entry) -> tuple[object, ...]:
-    return (*one.window, one.price_version, one.unit_price, one.quantity, one.amount)
+def _of_entry(entry: Entry) -> tuple[object, ...]:
+    return (*entry.window, entry.price_version, entry.unit_price, entry.quantity, entry.amount)
 
 
 def _price(unit_price: Decimal | None) -> str:
@@ -103,10 +104,10 @@ def _price(unit_price: Decimal | None) -> str:
 def wrong_windows(entries: Iterable[Entry], stored: Mapping[Cell, Row]) -> list[str]:
     """Where all usage of windows does not make what is stored, version by version, as sentences."""
     made: defaultdict[Cell, Decimal] = defaultdict(Decimal)
-    for one in entries:
-        if one.counts:
-            cell = (one.window, one.price_version)
-            made[cell] = EXACT.add(made[cell], one.quantity)
+    for entry in entries:
+        if entry.counts:
+            cell = (entry.window, entry.price_version)
+            made[cell] = EXACT.add(made[cell], entry.quantity)
     found = []
     for key, version in sorted({*made, *stored}, key=lambda cell: (cell[0].order, cell[1] or 0)):
         row = stored.get((key, version))

@@ -1,4 +1,4 @@
-"""Outcomes that a meter does not count, as another one of the same content counts (`once_per`): which one it is."""
+"""Outcomes that a meter does not count because another outcome of the same content counts (`once_per`): which one."""
 
 from __future__ import annotations
 
@@ -111,17 +111,17 @@ def _contents(tables: Tables, row: Row, column: str) -> list[str]:
     return stored.by_lsn(lsns, ("lsn", column))[column].drop_nulls().unique().to_list()
 
 
-def _first(tables: Tables, usage: pl.DataFrame, asked: _Asked) -> dict[str, Any] | None:
+def _first(tables: Tables, usage: pl.DataFrame, query: _Asked) -> dict[str, Any] | None:
     """Of usage that stands in a window, the outcome of such a content of which the meter counts something."""
     entries = usage.select("account", "request_id", "event_time", *_PARTS, METERS).explode(METERS).unnest(METERS)
-    counted = entries.filter((pl.col("meter") == asked.meter) & (pl.col("quantity") > 0)).sort("event_time")
+    counted = entries.filter((pl.col("meter") == query.meter) & (pl.col("quantity") > 0)).sort("event_time")
     lsns = pl.concat([counted[part] for part in _PARTS]).drop_nulls()
-    said = tables.journal.with_columns([asked.column]).by_lsn(lsns, ("lsn", "id", asked.column))
-    of_content = said.filter(pl.col(asked.column).is_in(asked.contents))
+    rows = tables.journal.with_columns([query.column]).by_lsn(lsns, ("lsn", "id", query.column))
+    of_content = rows.filter(pl.col(query.column).is_in(query.contents))
     for row in counted.iter_rows(named=True):
         if of_content["lsn"].is_in([row[part] for part in _PARTS]).any():
             occurred = next(row[part] for part in _PARTS if row[part] is not None)
-            return {**row, "id": said.filter(lsn=occurred)["id"].item()}
+            return {**row, "id": rows.filter(lsn=occurred)["id"].item()}
     return None
 
 

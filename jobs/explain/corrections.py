@@ -1,4 +1,4 @@
-"""Whether corrections are what their usage adds, and begin with what the window was then."""
+"""Whether corrections equal what their usage adds, and start from what the window was then."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _NOTHING = (Decimal(0), Decimal(0))
 
 def wrong_corrections(entries: Iterable[Entry], corrections: Iterable[Row]) -> list[str]:
     """Where corrections do not say what their usage adds, as sentences."""
-    added = {one.part: one for one in entries}
-    return [problem for one in corrections if (problem := _wrong_correction(one, added)) is not None]
+    added = {entry.part: entry for entry in entries}
+    return [problem for correction in corrections if (problem := _wrong_correction(correction, added)) is not None]
 
 
 def wrong_histories(entries: Iterable[Entry], corrections: Sequence[Row]) -> list[str]:
@@ -31,14 +31,14 @@ def wrong_histories(entries: Iterable[Entry], corrections: Sequence[Row]) -> lis
     """
     correcting = {(lsn, row["meter"]) for row in corrections for lsn in row["usage_lsns"]}
     others: defaultdict[WindowKey, list[Entry]] = defaultdict(list)
-    for one in entries:
-        if one.counts and one.part not in correcting:
-            others[one.window].append(one)
+    for entry in entries:
+        if entry.counts and entry.part not in correcting:
+            others[entry.window].append(entry)
     of_windows: defaultdict[WindowKey, list[Row]] = defaultdict(list)
     for row in corrections:
         of_windows[WindowKey(*(row[name] for name in WindowKey._fields))].append(row)
     found = []
-    for key in sorted(of_windows, key=lambda one: one.order):
+    for key in sorted(of_windows, key=lambda key: key.order):
         problem = _out_of_line(sorted(of_windows[key], key=itemgetter("number")), others[key])
         if problem is not None:
             found.append(problem)
@@ -47,8 +47,8 @@ def wrong_histories(entries: Iterable[Entry], corrections: Sequence[Row]) -> lis
 
 def _out_of_line(corrections: Iterable[Row], others: Sequence[Entry]) -> str | None:
     """The first of a window's corrections that says what the window was not; `others` are in none of them."""
-    sums = list(accumulate(((one.quantity, one.amount or Decimal(0)) for one in others), _plus, initial=_NOTHING))
-    lsns = [one.usage_lsn for one in others]
+    sums = list(accumulate(((entry.quantity, entry.amount or Decimal(0)) for entry in others), _plus, initial=_NOTHING))
+    lsns = [entry.usage_lsn for entry in others]
     reached, corrected = 0, _NOTHING
     for row in corrections:
         old, new = _side(row, "old"), _side(row, "new")
@@ -69,12 +69,12 @@ def _side(row: Row, side: str) -> Sums:
     return row[f"{side}_quantity"], row[f"{side}_amount"] or Decimal(0)
 
 
-def _plus(one: Sums, other: Sums) -> Sums:
-    return EXACT.add(one[0], other[0]), EXACT.add(one[1], other[1])
+def _plus(left: Sums, other: Sums) -> Sums:
+    return EXACT.add(left[0], other[0]), EXACT.add(left[1], other[1])
 
 
-def _minus(one: Sums, other: Sums) -> Sums:
-    return EXACT.subtract(one[0], other[0]), EXACT.subtract(one[1], other[1])
+def _minus(left: Sums, other: Sums) -> Sums:
+    return EXACT.subtract(left[0], other[0]), EXACT.subtract(left[1], other[1])
 
 
 def _wrong_correction(correction: Row, added: Mapping[tuple[int, str], Entry]) -> str | None:

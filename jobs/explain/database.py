@@ -1,4 +1,4 @@
-"""What the database says of usage: its windows, what came late, what corrected, and the lines of months."""
+"""Usage in the database: windows, stragglers, corrections and the lines of months."""
 
 from __future__ import annotations
 
@@ -129,18 +129,18 @@ class Stored:
         rows = self.database.execute(_DECISIONS, {"lsns": list(lsns)}).fetchall()
         return {(row["usage_lsn"], row["meter"]): row["decision"] for row in rows}
 
-    def windows(self, asked: Collection[tuple[datetime, str]]) -> dict[Cell, Row]:
+    def windows(self, minutes: Collection[tuple[datetime, str]]) -> dict[Cell, Row]:
         """Rows of `usage_windows` in their order: all of the minutes that are asked for."""
-        rows = self.database.execute(_WINDOWS, _parameters(asked, None)).fetchall()
+        rows = self.database.execute(_WINDOWS, _parameters(minutes, None)).fetchall()
         return {(WindowKey(*(row[name] for name in WindowKey._fields)), row["price_version"]): row for row in rows}
 
-    def stragglers(self, asked: Collection[tuple[datetime, str]], lsns: Iterable[int] | None = None) -> list[Row]:
+    def stragglers(self, minutes: Collection[tuple[datetime, str]], lsns: Iterable[int] | None = None) -> list[Row]:
         """Rows (STRAGGLER) of these minutes, of these rows of usage or all (None)."""
-        return list(self.database.execute(_STRAGGLERS, _parameters(asked, lsns)).fetchall())
+        return list(self.database.execute(_STRAGGLERS, _parameters(minutes, lsns)).fetchall())
 
-    def corrections(self, asked: Collection[tuple[datetime, str]], lsns: Iterable[int] | None = None) -> list[Row]:
+    def corrections(self, minutes: Collection[tuple[datetime, str]], lsns: Iterable[int] | None = None) -> list[Row]:
         """Rows (CORRECTION) of these minutes, by any of these rows of usage or all (None)."""
-        return list(self.database.execute(_CORRECTIONS, _parameters(asked, lsns)).fetchall())
+        return list(self.database.execute(_CORRECTIONS, _parameters(minutes, lsns)).fetchall())
 
     def straggler(self, lsn: int, accounts: Collection[str]) -> Row | None:
         """Its `window_start` and account, if this row of usage is one of these accounts, or of any (empty)."""
@@ -158,9 +158,9 @@ class Stored:
         """A session by its number, of these accounts or of any (empty)."""
         return self.database.execute(_SESSION, _numbered(number, accounts)).fetchone()
 
-    def days_holding(self, asked: Collection[tuple[datetime, str]]) -> list[Row]:
+    def days_holding(self, minutes: Collection[tuple[datetime, str]]) -> list[Row]:
         """The days that may hold these minutes, for each model, meter, currency and price version; in order."""
-        return list(self.database.execute(_DAYS_HOLDING, _parameters(asked, None)).fetchall())
+        return list(self.database.execute(_DAYS_HOLDING, _parameters(minutes, None)).fetchall())
 
     def spans(self, account: str, first: date, last: date) -> list[Row]:
         """The days (`day, starts, ends`) of an account from one to another, in the order in which they start."""
@@ -170,8 +170,8 @@ class Stored:
         self, account: str, starts: datetime, ends: datetime, of: Mapping[str, str | None], limit: int
     ) -> tuple[list[WindowKey], int]:
         """The first windows of an account in a time, of a `model`, `meter` and `currency` or any (None); how many."""
-        asked = {"account": account, "starts": starts, "ends": ends, **of, "limit": limit}
-        rows = self.database.execute(_WINDOWS_OF, asked).fetchall()
+        parameters = {"account": account, "starts": starts, "ends": ends, **of, "limit": limit}
+        rows = self.database.execute(_WINDOWS_OF, parameters).fetchall()
         keys = [WindowKey(*(row[name] for name in WindowKey._fields)) for row in rows]
         return keys, rows[0]["there_are"] if rows else 0
 
@@ -182,16 +182,16 @@ class Stored:
 
         Of some meters, or of all (None).
         """
-        asked = {"account": account, "days": list(days), "starts": starts, "ends": ends, "meters": _some(meters)}
-        return list(self.database.execute(_DAYS_AND_MINUTES, asked).fetchall())
+        parameters = {"account": account, "days": list(days), "starts": starts, "ends": ends, "meters": _some(meters)}
+        return list(self.database.execute(_DAYS_AND_MINUTES, parameters).fetchall())
 
     def lines(self, account: str, month: date, meters: Collection[str] | None = None) -> list[Row]:
         """The lines of an account's month, one for each model, meter, currency and price version.
 
         Of some meters, or of all (None).
         """
-        asked = {"account": account, "month": month, "meters": _some(meters)}
-        return list(self.database.execute(_LINES, asked).fetchall())
+        parameters = {"account": account, "month": month, "meters": _some(meters)}
+        return list(self.database.execute(_LINES, parameters).fetchall())
 
 
 def _numbered(number: int, accounts: Collection[str]) -> Mapping[str, Any]:
@@ -202,8 +202,8 @@ def _some(names: Collection[str] | None) -> list[str] | None:
     return None if names is None else list(names)
 
 
-def _parameters(asked: Collection[tuple[datetime, str]], lsns: Iterable[int] | None) -> Mapping[str, Any]:
-    places = sorted(set(asked))
+def _parameters(minutes: Collection[tuple[datetime, str]], lsns: Iterable[int] | None) -> Mapping[str, Any]:
+    places = sorted(set(minutes))
     return {
         "starts": [start for start, _ in places],
         "accounts": [account for _, account in places],

@@ -1,4 +1,4 @@
-"""The days that usage is billed on: which they are where its row does not say, and whether they are their minutes."""
+"""The days that usage is billed on: found where its row has none, and compared with their minutes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,16 @@ def placed(stored: Stored, entries: Iterable[Entry]) -> tuple[Entry, ...]:
     billed since got UTC's: of several that can hold its minute, a row of the stream is of the former.
     """
     entries = tuple(entries)
-    asked = {(one.window.window_start, one.window.account) for one in entries if not one.has_day}
+    minutes = {(entry.window.window_start, entry.window.account) for entry in entries if not entry.has_day}
     holding: defaultdict[tuple[Any, ...], list[date]] = defaultdict(list)
-    for row in stored.days_holding(asked) if asked else ():
+    for row in stored.days_holding(minutes) if minutes else ():
         holding[tuple(row[name] for name in (*WindowKey._fields, "price_version"))].append(row["day"])
-    days = (one.day if one.has_day else _day(one, holding[*one.window, one.price_version]) for one in entries)
-    return tuple(one if one.day == day else replace(one, day=day) for one, day in zip(entries, days, strict=True))
+    days = (
+        entry.day if entry.has_day else _day(entry, holding[*entry.window, entry.price_version]) for entry in entries
+    )
+    return tuple(
+        entry if entry.day == day else replace(entry, day=day) for entry, day in zip(entries, days, strict=True)
+    )
 
 
 def _day(entry: Entry, days: Sequence[date]) -> date:
@@ -62,9 +66,9 @@ def span_of_month(stored: Stored, account: str, month: date) -> Span | None:
 def wrong_days(stored: Stored, entries: Iterable[Entry]) -> list[str]:
     """Where a day that the entries are billed on is not the sum of its minutes, as sentences."""
     meters: defaultdict[tuple[str, date], set[str]] = defaultdict(set)
-    for one in entries:
-        if one.counts:
-            meters[one.window.account, one.day].add(one.window.meter)
+    for entry in entries:
+        if entry.counts:
+            meters[entry.window.account, entry.day].add(entry.window.meter)
     return [
         f"{account} {day}, {row['model']} {row['meter']} {row['currency']}, price version {row['price_version']}: the "
         f"minutes make {plain(row['quantity'])} for {plain(row['amount'])}, the line has "

@@ -41,7 +41,7 @@ def outcome_objects(usage: pl.DataFrame) -> list[Document]:
         by_outcome[tuple(outcome)].append(lsn)
     return [
         {**dict(zip(OUTCOME, outcome, strict=True)), "usage_lsns": lsns}
-        for outcome, lsns in sorted(by_outcome.items(), key=lambda one: one[1])
+        for outcome, lsns in sorted(by_outcome.items(), key=lambda item: item[1])
     ]
 
 
@@ -50,14 +50,16 @@ def usage_objects(usage: pl.DataFrame, entries: Iterable[Entry], billed_to: int 
 
     `decision` of a meter: what became of it where it came after its window's grace.
     """
-    decisions = {(one.usage_lsn, one.window.meter): one.decision for one in entries}
+    decisions = {(entry.usage_lsn, entry.window.meter): entry.decision for entry in entries}
     meters = meters_by_lsn(usage)
     return [
         {
             **row,
             "dimensions": None if row["dimensions"] is None else json.loads(row["dimensions"]),
             "is_billed": billed_to is not None and row["lsn"] < billed_to,
-            "meters": [{**one, "decision": decisions.get((row["lsn"], one["meter"]))} for one in meters[row["lsn"]]],
+            "meters": [
+                {**meter, "decision": decisions.get((row["lsn"], meter["meter"]))} for meter in meters[row["lsn"]]
+            ],
         }
         for row in usage.select(USAGE).iter_rows(named=True)
     ]
@@ -77,14 +79,14 @@ def window_objects(
     `outside_corrections` is what of that is in none of the `corrections`: of all usage of a window what it was before.
     """
     mine: defaultdict[WindowKey, list[Entry]] = defaultdict(list)
-    for one in entries:
-        mine[one.window].append(one)
+    for entry in entries:
+        mine[entry.window].append(entry)
     versions: defaultdict[WindowKey, list[Row]] = defaultdict(list)
     for (key, _), row in stored.items():
         versions[key].append(row)
     # What only counts what was not reported has a row, and `weir usage` does not list it.
     listed = {key for key, rows in versions.items() if total_of_stored(rows).quantity} | mine.keys()
-    correcting = {(lsn, one["meter"]) for one in corrections for lsn in one["usage_lsns"]}
+    correcting = {(lsn, correction["meter"]) for correction in corrections for lsn in correction["usage_lsns"]}
     return [
         {
             "window_start": key.window_start,
@@ -94,10 +96,10 @@ def window_objects(
             **asdict(total_of_stored(versions[key])),
             "contribution": asdict(total(mine[key])),
             "outside_corrections": _amounts(
-                total(one for one in mine[key] if (one.usage_lsn, one.window.meter) not in correcting)
+                total(entry for entry in mine[key] if (entry.usage_lsn, entry.window.meter) not in correcting)
             ),
             "price_versions": [_version(row, mine[key]) for row in versions[key]],
-            "usage_lsns": (lsns := sorted({one.usage_lsn for one in mine[key]}))[:limit],
+            "usage_lsns": (lsns := sorted({entry.usage_lsn for entry in mine[key]}))[:limit],
             "usage_rows": len(lsns),
         }
         for key in sorted(listed, key=lambda key: key.order)
@@ -106,17 +108,17 @@ def window_objects(
 
 def _version(row: Row, entries: Iterable[Entry]) -> Document:
     names = ("price_version", "unit_price", "quantity", "amount")
-    added = total(one for one in entries if one.price_version == row["price_version"])
+    added = total(entry for entry in entries if entry.price_version == row["price_version"])
     return {**{name: row[name] for name in names}, "contribution": _amounts(added)}
 
 
 def line_objects(lines: Iterable[Row], entries: Iterable[Entry], *, is_all: bool = False) -> list[Document]:
     """Lines of months that the entries are on, or all (account, month, _LINE): quantity x unit price = amount."""
     mine: defaultdict[tuple[Any, ...], list[Entry]] = defaultdict(list)
-    for one in entries:
-        if one.counts:
-            of = one.window
-            mine[of.account, one.month, of.model, of.meter, of.currency, one.price_version].append(one)
+    for entry in entries:
+        if entry.counts:
+            of = entry.window
+            mine[of.account, entry.month, of.model, of.meter, of.currency, entry.price_version].append(entry)
     return [
         {**row, "month": f"{row['month']:%Y-%m}", "contribution": _amounts(total(mine[line]))}
         for row in lines

@@ -1,4 +1,4 @@
-"""Found rows → one document: the line, the windows, usage, outcomes and records, and whether it adds up."""
+"""Found rows → one document: the line, windows, usage, outcomes and records, and whether they add up."""
 
 from __future__ import annotations
 
@@ -123,8 +123,8 @@ def explain_found(sources: Sources, found: Found, named: Named = Named()) -> Doc
     """
     stored = sources.stored
     entries = sources.entries(found.usage)
-    places = {(one.window.window_start, one.window.account) for one in entries} | {*named.places}
-    touched = {one.window for one in entries}
+    places = {(entry.window.window_start, entry.window.account) for entry in entries} | {*named.places}
+    touched = {entry.window for entry in entries}
     read = set(found.usage["lsn"])
     lsns = {*read, *named.lsns}
     billed = Billed(
@@ -143,18 +143,18 @@ def explain_found(sources: Sources, found: Found, named: Named = Named()) -> Doc
     return document_of(sources, found, entries, billed, Problems(sure, whole, since))
 
 
-def explain_window(sources: Sources, asked: WindowAsked) -> Document:
+def explain_window(sources: Sources, query: WindowAsked) -> Document:
     """The document of a whole window: all usage of it is added up, and `limit` rows of it are told."""
     stored, tables = sources.stored, sources.tables
-    usage = tables.usage_of_window(asked.account, asked.window)
-    entries = tuple(one for one in sources.entries(usage) if asked.holds(one.window))
-    place = [(asked.window.start, asked.account)]
+    usage = tables.usage_of_window(query.account, query.window)
+    entries = tuple(entry for entry in sources.entries(usage) if query.holds(entry.window))
+    place = [(query.window.start, query.account)]
     billed = Billed(
-        {cell: row for cell, row in stored.windows(place).items() if asked.holds(cell[0])},
-        [row for row in stored.stragglers(place) if asked.names(row)],
-        [row for row in stored.corrections(place) if asked.names(row)],
+        {cell: row for cell, row in stored.windows(place).items() if query.holds(cell[0])},
+        [row for row in stored.stragglers(place) if query.names(row)],
+        [row for row in stored.corrections(place) if query.names(row)],
     )
-    parts = {one.part for one in entries}
+    parts = {entry.part for entry in entries}
     whole = [
         *wrong_windows(entries, billed.windows),
         *wrong_corrections(entries, billed.corrections),
@@ -165,9 +165,9 @@ def explain_window(sources: Sources, asked: WindowAsked) -> Document:
             if (row["usage_lsn"], row["meter"]) not in parts
         ),
     ]
-    since = _removed(sources.usage, asked.window.start) if whole else None
+    since = _removed(sources.usage, query.window.start) if whole else None
     problems = Problems(wrong_stragglers(entries, billed.stragglers, billed.corrections), whole, since)
-    mine = usage.filter(pl.col("lsn").is_in(list({one.usage_lsn for one in entries})))
+    mine = usage.filter(pl.col("lsn").is_in(list({entry.usage_lsn for entry in entries})))
     listed = tables.of_usage(mine["lsn"].head(sources.limit))
     document = document_of(sources, listed, entries, billed, problems)
     cut = {**(document["cut"] or {}), **({"usage": len(mine)} if len(mine) > len(listed.usage) else {})}
@@ -187,8 +187,8 @@ def _removed(usage: DeltaTable | None, start: datetime) -> date | None:
 def _lines(stored: Stored, entries: Iterable[Entry]) -> list[Row]:
     """The lines of the months that entries are billed in, of their meters."""
     meters: defaultdict[tuple[str, date], set[str]] = defaultdict(set)
-    for one in entries:
-        meters[one.window.account, one.month].add(one.window.meter)
+    for entry in entries:
+        meters[entry.window.account, entry.month].add(entry.window.meter)
     return [row for (account, month), names in sorted(meters.items()) for row in stored.lines(account, month, names)]
 
 
@@ -242,6 +242,6 @@ def _cut(document: Document, limit: int, found: Mapping[str, int]) -> Document:
     for name, rows in document.items():
         is_list = isinstance(rows, list)
         shortened[name] = rows[: limit * OF_A_ROW.get(name, MAX_METERS)] if is_list else rows
-        if is_list and len(shortened[name]) < (many := max(len(rows), found.get(name, 0))):
-            there[name] = many
+        if is_list and len(shortened[name]) < (count := max(len(rows), found.get(name, 0))):
+            there[name] = count
     return {**shortened, "cut": there or None}

@@ -1,4 +1,4 @@
-"""Rows of a Delta table, from the only files that can hold them: its log says of each between which values they lie."""
+"""Rows of a Delta table, from only the files that can hold them, by the minima and maxima in its log."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ class Files:
         for path, first, last in self.listed.select("path", low, high).iter_rows():
             mine = wanted.filter((wanted >= (first or 0)) & ((wanted <= last) if last is not None else True))
             if len(mine):
-                one = replace(self, listed=self.listed.filter(pl.col("path") == path))
-                parts.append(one.rows(is_among("lsn", mine), columns))
+                file = replace(self, listed=self.listed.filter(pl.col("path") == path))
+                parts.append(file.rows(is_among("lsn", mine), columns))
         return pl.concat(parts).sort("lsn")
 
     def _bounds(self, column: str) -> tuple[pl.Expr, pl.Expr]:

@@ -1,4 +1,4 @@
-"""The document of lines of an account's month: the minutes that add up to them, and some of the usage behind these."""
+"""The document of a month's bill lines: the minutes that they are the sum of, and some of the usage behind them."""
 
 from __future__ import annotations
 
@@ -40,77 +40,77 @@ class LineAsked:
         return self.names(key._asdict())
 
 
-def explain_line(sources: Sources, asked: LineAsked) -> Document | None:
+def explain_line(sources: Sources, query: LineAsked) -> Document | None:
     """The document: all minutes of the lines are added up, `limit` of them told, with so many rows of their usage.
 
     None: there is no such line. Days of another month that overlap with this one's are added up with it.
     """
     stored, limit = sources.stored, sources.limit
-    lines = [row for row in stored.lines(asked.account, asked.month) if asked.names(row)]
-    span = span_of_month(stored, asked.account, asked.month)
+    lines = [row for row in stored.lines(query.account, query.month) if query.names(row)]
+    span = span_of_month(stored, query.account, query.month)
     if not lines or span is None:
         return None
-    keys, windows_found = stored.windows_of(asked.account, span.starts, span.ends, _filters(asked), limit)
+    keys, windows_found = stored.windows_of(query.account, span.starts, span.ends, _filters(query), limit)
     places = sorted({(key.window_start, key.account) for key in keys})
     windows = {cell: row for cell, row in stored.windows(places).items() if cell[0] in keys}
-    found, entries = _usage(sources, asked, keys)
-    lsns = {one.usage_lsn for one in entries}
+    found, entries = _usage(sources, query, keys)
+    lsns = {entry.usage_lsn for entry in entries}
     billed = Billed(
         windows,
-        [row for row in stored.stragglers(places) if asked.names(row)],
-        [row for row in stored.corrections(places) if asked.names(row)],
+        [row for row in stored.stragglers(places) if query.names(row)],
+        [row for row in stored.corrections(places) if query.names(row)],
         windows_found,
     )
     mine = [row for row in billed.stragglers if row["usage_lsn"] in lsns]
-    sure = [*_wrong_sums(sources, asked, span), *wrong_stragglers(entries, mine, stored.corrections(places, lsns))]
+    sure = [*_wrong_sums(sources, query, span), *wrong_stragglers(entries, mine, stored.corrections(places, lsns))]
     document = document_of(sources, found, entries, billed, Problems(sure, (), None))
     return {**document, "line": line_objects(lines, entries, is_all=True)}
 
 
-def _filters(asked: LineAsked) -> dict[str, str | None]:
-    return {"model": asked.model, "meter": asked.meter, "currency": asked.currency}
+def _filters(query: LineAsked) -> dict[str, str | None]:
+    return {"model": query.model, "meter": query.meter, "currency": query.currency}
 
 
-def _wrong_sums(sources: Sources, asked: LineAsked, span: Span) -> list[str]:
+def _wrong_sums(sources: Sources, query: LineAsked, span: Span) -> list[str]:
     """Where minutes do not add up to their days, which lines are sums of, as sentences."""
-    meters = None if asked.meter is None else [asked.meter]
-    rows = sources.stored.unequal_days(asked.account, span.days, span.starts, span.ends, meters)
+    meters = None if query.meter is None else [query.meter]
+    rows = sources.stored.unequal_days(query.account, span.days, span.starts, span.ends, meters)
     return [
-        f"{asked.account} {asked.month:%Y-%m}, {row['model']} {row['meter']} {row['currency']}, price version "
+        f"{query.account} {query.month:%Y-%m}, {row['model']} {row['meter']} {row['currency']}, price version "
         f"{row['price_version']}: the minutes make {plain(row['quantity'])} for {plain(row['amount'])}, the days have "
         f"{plain(row['day_quantity'])} for {plain(row['day_amount'])}"
         for row in rows
-        if asked.names(row)
+        if query.names(row)
     ]
 
 
-def _usage(sources: Sources, asked: LineAsked, keys: Collection[WindowKey]) -> tuple[Found, tuple[Entry, ...]]:
+def _usage(sources: Sources, query: LineAsked, keys: Collection[WindowKey]) -> tuple[Found, tuple[Entry, ...]]:
     """The first rows of usage that are in these windows of the line, by lsn, and what they add to it.
 
     Where there are more, `usage_found` counts also those that have no quantity of the meter: they are not read.
     """
     tables, limit = sources.tables, sources.limit
-    lsns, wanted = _lsns(tables, asked, {key.window_start for key in keys}), set(keys)
+    lsns, wanted = _lsns(tables, query, {key.window_start for key in keys}), set(keys)
     held: list[Entry] = []
     looked_at = 0
-    while looked_at < min(len(lsns), MAX_LOOKS * limit) and len({one.usage_lsn for one in held}) < limit:
+    while looked_at < min(len(lsns), MAX_LOOKS * limit) and len({entry.usage_lsn for entry in held}) < limit:
         rows = tables.of_usage_alone(lsns[looked_at : looked_at + limit])
-        held += [one for one in sources.entries(rows) if one.window in wanted and one.month == asked.month]
+        held += [entry for entry in sources.entries(rows) if entry.window in wanted and entry.month == query.month]
         looked_at += limit
-    mine = sorted({one.usage_lsn for one in held})
+    mine = sorted({entry.usage_lsn for entry in held})
     listed = set(mine[:limit])
     there_are = len(mine) if looked_at >= len(lsns) else len(lsns)
     found = replace(tables.of_usage(listed), usage_found=there_are)
-    return found, tuple(one for one in held if one.usage_lsn in listed)
+    return found, tuple(entry for entry in held if entry.usage_lsn in listed)
 
 
-def _lsns(tables: Tables, asked: LineAsked, starts: Collection[datetime]) -> list[int]:
+def _lsns(tables: Tables, query: LineAsked, starts: Collection[datetime]) -> list[int]:
     """Of the usage of these minutes that may be of the line."""
     if not starts:
         return []
     first, last = min(starts), max(starts) + MINUTE
-    where = (pl.col("event_time") >= first) & (pl.col("event_time") < last) & (pl.col("account") == asked.account)
-    for name, value in (("model", asked.model), ("currency", asked.currency)):
+    where = (pl.col("event_time") >= first) & (pl.col("event_time") < last) & (pl.col("account") == query.account)
+    for name, value in (("model", query.model), ("currency", query.currency)):
         where &= pl.lit(True) if value is None else pl.col(name) == value
     rows = tables.usage.between("event_time", first, last).rows(where, ("lsn", "event_time"))
     minutes = pl.Series(list(starts), dtype=rows.schema["event_time"])

@@ -1,4 +1,4 @@
-"""The versions of prices that usage names: what each says, since when, and the record that told it."""
+"""The price versions that usage names: the price, since when, and the record that published it."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def price_versions(prices: Files, journal: Files, entries: Iterable[Entry]) -> l
     and `told_by` are as the record has them: when the change was committed, and the name of the connector that
     published it (`weir`: our own).
     """
-    asked = {
-        (version, one.window.meter, one.window.currency)
-        for one in entries
-        if (version := one.price_version) is not None
+    versions_of_entries = {
+        (version, entry.window.meter, entry.window.currency)
+        for entry in entries
+        if (version := entry.price_version) is not None
     }
-    if not asked:
+    if not versions_of_entries:
         return []
-    versions = sorted({version for version, *_ in asked})
+    versions = sorted({version for version, *_ in versions_of_entries})
     records = {row["lsn"]: row for row in journal.by_lsn(versions, (*RECORD_OF, "value")).iter_rows(named=True)}
     found = prices.by_lsn(versions, ("lsn", *PRICE)).sort("lsn", "plan", "meter").iter_rows(named=True)
     return [
         {"price_version": row["lsn"], **{name: row[name] for name in PRICE}, **_source_of(records.get(row["lsn"]))}
         for row in found
-        if (row["lsn"], row["meter"], row["currency"]) in asked
+        if (row["lsn"], row["meter"], row["currency"]) in versions_of_entries
     ]
 
 

@@ -1,4 +1,4 @@
-"""Rows of the journal and of usage by what they concern: a request, an event, a window, a session."""
+"""Rows of the journal and of usage by subject: a request, an event, a window, a session."""
 
 from __future__ import annotations
 
@@ -180,16 +180,16 @@ class Tables:
         element. An element repeats that with its number, and an event that was taken whole.
         """
         journal, columns = self._journal_of_parts
-        asked = _parts(journal.by_lsn(lsns, columns))
-        if asked.is_empty():
+        parts = _parts(journal.by_lsn(lsns, columns))
+        if parts.is_empty():
             return set()
         own = pl.col("event") + pl.max_horizontal(pl.col(COLUMN), 1) - 1
-        firsts = journal.by_lsn({*asked["event"], *asked.select(own).to_series()}, columns)
-        is_repeat = is_among("first_lsn", asked["event"].unique().sort())
-        repeats = journal.between("lsn", asked["event"].min(), None).rows(is_repeat, columns)  # type: ignore[arg-type]
-        found = _parts(pl.concat([firsts, repeats])).join(asked.select("event", of=COLUMN), on="event", how="inner")
+        firsts = journal.by_lsn({*parts["event"], *parts.select(own).to_series()}, columns)
+        is_repeat = is_among("first_lsn", parts["event"].unique().sort())
+        repeats = journal.between("lsn", parts["event"].min(), None).rows(is_repeat, columns)  # type: ignore[arg-type]
+        found = _parts(pl.concat([firsts, repeats])).join(parts.select("event", of=COLUMN), on="event", how="inner")
         is_part = (pl.col(COLUMN) == pl.col("of")) | (pl.col(COLUMN) == 0) | (pl.col("of") == 0)
-        return {*asked["lsn"], *found.filter(is_part)["lsn"]}
+        return {*parts["lsn"], *found.filter(is_part)["lsn"]}
 
     @property
     def _journal_of_parts(self) -> tuple[Files, tuple[str, ...]]:

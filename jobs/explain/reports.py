@@ -1,4 +1,4 @@
-"""The reports of a request, where there are several: what each reported, which of them bills, and why that one."""
+"""The reports of a request that has several: what each reported, which one bills, and why."""
 
 from __future__ import annotations
 
@@ -98,9 +98,9 @@ def _keys(tables: Tables, contested: pl.DataFrame, history: History, columns: Se
     superseded = set(standing.filter("is_superseded")["completion_lsn"]) - billed
     listed = rows.sort(*KEY, "lsn").iter_rows(named=True)
     for _, of_key in groupby(listed, key=lambda row: (row["account"], row["request_id"])):
-        each = _each_once(of_key, billed)
-        received = [_received(row, history) for row in each.values()]
-        yield _Key(each, received, billed & each.keys(), superseded & each.keys())
+        by_lsn = _each_once(of_key, billed)
+        received = [_received(row, history) for row in by_lsn.values()]
+        yield _Key(by_lsn, received, billed & by_lsn.keys(), superseded & by_lsn.keys())
 
 
 def _each_once(rows: Iterable[Row], billed: Collection[int]) -> dict[int, Row]:
@@ -188,5 +188,5 @@ def _by_order(key: _Key) -> Iterator[tuple[int, str]]:
     if not superseded:
         return
     for lsn in superseded | (reports & {*key.billed}):
-        before = [one for one in key.billed if one <= lsn] or [*key.billed]
+        before = [billed_lsn for billed_lsn in key.billed if billed_lsn <= lsn] or [*key.billed]
         yield lsn, f"event {key.rows[max(before)]['id']} bills: {because}" if before else f"superseded: {because}"

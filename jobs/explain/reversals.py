@@ -1,4 +1,4 @@
-"""The reversals among some records: what each takes back, and whether an audit has done so."""
+"""The reversals among some records: what each takes back, and whether an audit has applied it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The adaptive heartbeat: fast while anything is open that only the frontier closes, else once a minute.
+"""The adaptive heartbeat: fast while something is open that only the frontier closes, else once a minute.
 
-Open is a window, a waiting request, a session.
+Windows, waiting requests and sessions can be open.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the journal tells beside money, kept in Postgres: who sends, which of their numbers arrived, what nobody knows.
+"""Statistics of the journal, kept in Postgres: sources, their sequence numbers, and unknown types.
 
-It follows the journal: each commit is taken up once, in the transaction that moves the position in `bookkeeping`. What
-a crash left out is taken up at the next start. Nothing here decides what is billed.
+They follow the journal: each commit is added once, in the transaction that moves the position in `bookkeeping`. A
+commit that a crash left out is added at the next start. Nothing here decides what is billed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A stamp far ahead of the database's clock is a broker's fault: taken, it would move F for good and close everything.
+"""A stamp far ahead of the database's clock is a broker's fault: it would advance F for good and close everything.
 
-Such a batch waits: until the clock has passed the stamp, or until a person says which stamps are not to be believed
-(`weir journal restamp`). The instruction is kept in Postgres until it is followed, and in the journal from then on.
+Such a batch waits until the clock has passed the stamp, or until a person declares which stamps are wrong (`weir
+journal restamp`). The instruction is stored in Postgres until it is carried out, and in the journal from then on.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WHERE topic_id = %s AND partition = %s AND last_offset < %s AND applied_at IS NU
 
 @dataclass(frozen=True)
 class Look:
-    """What the database says before a batch: its time, and which stamps are not to be believed."""
+    """The database's time before a batch, and the stamps that an operator has declared wrong."""
 
     now: datetime
     restamps: tuple[Restamp, ...]
@@ -68,7 +68,7 @@ def wait_for_stamps(records: pl.DataFrame, topic: str, seen: Look, limit: timede
 
 
 def wait_for_frontier(frontier: datetime | None, now: datetime, limit: timedelta) -> None:
-    """Raise NotYet when the journal itself has come too far: a release that believed any stamp wrote it."""
+    """Raise NotYet if the journal itself is too far ahead: an earlier release that believed any stamp wrote it."""
     if frontier is not None and frontier > now + limit:
         raise NotYet(
             Cause.BROKER_CLOCK,

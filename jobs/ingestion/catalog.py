@@ -1,8 +1,8 @@
 """Catalog changes for the journal: the `catalog.*` topics, read to their end before each batch of events.
 
-An account is told after its prices: the log of changes has them in that order, and a snapshot reads them so. So
-accounts are read first: what comes while they are read waits for the next batch, and the prices of those that were
-read are in their topic when its end is asked for.
+Change capture and snapshots publish an account after its prices. So accounts are read first: an account that arrives
+meanwhile waits for the next batch, and the prices of each account that was read are in their topic before its end is
+asked for.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ GOOD_CHANGE = b'{"op":"c","after":{"plan":"standard"},"ts_ms":1}'
 NONE_ISOLATED: Mapping[str, Isolated] = {}
 
 
-def judged_change(topic: str, key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:
+def change_verdict(topic: str, key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:
     """The reason to reject a change and what it violates; None, None when it is accepted.
 
-    One that the parser fails on is `unreadable`: an error of ours ends no driver.
+    A change that the parser fails on is `unreadable`: our error ends no driver.
     """
     try:
         problem = change_problem(topic, key, value)
@@ -62,7 +62,7 @@ def judged_change(topic: str, key: bytes | None, value: bytes | None) -> tuple[s
 
 
 class CatalogReader:
-    """Reads catalog changes as journal rows. A change that nobody could apply is rejected, like an event."""
+    """Reads catalog changes as journal rows. A change that cannot be applied is rejected, like an event."""
 
     def __init__(self, kafka: KafkaSettings, admin: AdminClient, ledgers: Sequence[OffsetLedger]) -> None:
         self._ledgers = {ledger.topic.name: ledger for ledger in ledgers}
@@ -88,7 +88,7 @@ class CatalogReader:
         return changes, positions
 
     def has_news(self) -> bool:
-        """Whether there are changes that were not read; what is asked is what the brokers have sent already."""
+        """Whether there are unread changes; the brokers have already sent what this checks."""
         return any(reader.has_news() for reader in self._readers)
 
     def rows(self, changes: Sequence[Message], isolated: Mapping[str, Isolated] = NONE_ISOLATED) -> pl.DataFrame:
@@ -127,7 +127,7 @@ def _row(change: Message, isolated: Mapping[str, Isolated]) -> tuple[Any, ...]:
     assert partition is not None
     assert offset is not None
     if (isolation := isolated.get(topic, {}).get((partition, offset))) is None:
-        reason, violation = judged_change(topic, change.key(), change.value())
+        reason, violation = change_verdict(topic, change.key(), change.value())
     else:
         reason, violation = isolation.value, None
     disposition = Disposition.ACCEPTED if reason is None else Disposition.REJECTED

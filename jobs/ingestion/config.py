@@ -1,4 +1,4 @@
-"""What ingestion may be told."""
+"""The configuration of ingestion."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from jobs.ingestion.conventions import Convention, refuse_unknown_quantities
 from jobs.ingestion.fingerprints import DIGEST
-from jobs.ingestion.judge import Judge
 from jobs.ingestion.limits_of_meters import (
     limited,
     refuse_unknown_attributes,
@@ -19,6 +18,7 @@ from jobs.ingestion.limits_of_meters import (
     refuse_unknown_dimensions,
 )
 from jobs.ingestion.repeats import Horizons
+from jobs.ingestion.validator import EventValidator
 from jobs.runtime.config import JobConfig
 from jobs.runtime.effective_rules import History
 from jobs.runtime.errors import Refused
@@ -78,8 +78,8 @@ class Backfill(BaseModel):
         default=(),
         max_length=100,
         description="Patterns of the `source` of events of the past, as those of `clocks.device`: their header "
-        "`weir-first-received` says when they were received first, and lateness and the accept window are judged by "
-        "that. Of any other source it counts for nothing.",
+        "`weir-first-received` says when they were received first, and lateness and the accept window are measured "
+        "from that. For any other source it is ignored.",
     )
     accept_past_seconds: int = Field(
         default=35 * DAY_SECONDS,
@@ -105,11 +105,11 @@ class Reversal(BaseModel):
 
 
 class SourceConvention(BaseModel):
-    """What some sources report, whatever the contract says that they share with others."""
+    """A convention for some sources, which overrides their contract."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    source: Name = Field(description="A pattern of `source`, as those of `clocks.device`; the first that fits holds.")
+    source: Name = Field(description="A pattern of `source`, as those of `clocks.device`; the first match applies.")
     type: Name | None = Field(default=None, description="The type of its events; left out: all types.")
     includes: dict[str, tuple[str, ...]] = Field(
         description="Which quantities are part of others, as x-weir-includes of a contract; `{}`: none is."
@@ -123,7 +123,7 @@ class SourceConvention(BaseModel):
 
     @property
     def convention(self) -> Convention:
-        """As the judge uses it."""
+        """As the validator uses it."""
         return Convention(self.source, self.type, includes_of(self.includes))
 
 
@@ -200,14 +200,14 @@ class IngestionConfig(JobConfig):
     conventions: tuple[SourceConvention, ...] = Field(
         default=(),
         max_length=100,
-        description="Which quantities are part of others in the events of some sources, where their contract says "
-        "something else of it.",
+        description="Which quantities are part of others in the events of some sources, where they differ from their "
+        "contract.",
     )
     shipped_conventions: bool | None = Field(
         default=None,
-        description="Whether the x-weir-includes of the contracts that Weir ships hold, so that cached tokens with a "
-        "price of their own are not billed as input tokens, too. Left out: they hold in a new installation; one that "
-        "an earlier release has begun goes on without, until they are turned on here.",
+        description="Whether the x-weir-includes of the contracts that Weir ships apply, so that cached tokens with a "
+        "price of their own are not billed as input tokens, too. Left out: they apply in a new installation; one that "
+        "an earlier release has begun continues without them, until they are turned on here.",
     )
     token_details: bool | None = Field(
         default=None,
@@ -268,7 +268,9 @@ class IngestionConfig(JobConfig):
         refuse_unknown_conditions(self.declared, contracts)
         refuse_unknown_contents(self.declared, contracts)
         refuse_unknown_attributes(self.attributes, contracts)
-        refuse_unknown_quantities([each.convention.includes for each in self.conventions], contracts)
+        refuse_unknown_quantities(
+            [source_convention.convention.includes for source_convention in self.conventions], contracts
+        )
         return self
 
     @field_validator("contracts")
@@ -300,18 +302,20 @@ class IngestionConfig(JobConfig):
         """The contract of each type, within the limits of the meters."""
         return limited(contracts_of(self.contracts, self._shipped), self.meters)
 
-    def judge(self) -> Judge:
-        """What judges records under this configuration."""
-        of_sources = [each.convention for each in self.conventions]
+    def validator(self) -> EventValidator:
+        """The validator of records under this configuration."""
+        of_sources = [source_convention.convention for source_convention in self.conventions]
         reversing = self.reversal.sources or ()
-        return Judge(self.contracts_in_force(), self.clocks.device, self.max_record_bytes, of_sources, reversing)
+        return EventValidator(
+            self.contracts_in_force(), self.clocks.device, self.max_record_bytes, of_sources, reversing
+        )
 
     def settled(self, history: History, *, is_new: bool) -> IngestionConfig:
-        """The configuration with what it leaves open: as the journal's rules so far have it, or as what `is_new` has.
+        """The configuration with its open settings filled: by the journal's rules so far, or by defaults if `is_new`.
 
-        That is whether the conventions of shipped contracts hold, whether those read parts of tokens, whether there are
-        reversals, which requests the default meter counts, and whether parts of tokens are metered by default. Raises
-        Refused where no contract has what a meter sums.
+        These are: whether the conventions of shipped contracts apply, whether those contracts read parts of tokens,
+        whether there are reversals, which requests the default meter counts, and whether parts of tokens are metered by
+        default. Raises Refused where no contract has the column that a meter sums.
         """
         rules = history[-1].rules if history else {}
         counts_some = is_new or Meter.REQUESTS in rules.get("where", {})
@@ -344,12 +348,12 @@ class IngestionConfig(JobConfig):
 
     @property
     def deciding(self) -> dict[str, Any]:
-        """With the contracts that hold, whoever brought them, the digest's version, and what meters ask of events."""
+        """With the contracts in effect, shipped or not, the digest's version, and the conditions of meters."""
         limits = {name: f"{m.max_per_event:f}" for name, m in self.meters.items() if m.max_per_event is not None}
         summed = sorted({meter.sums for meter in self.declared if meter.sums is not None})
         rules: dict[str, Any] = {"contracts": dict(self.documents), "digest": DIGEST}
         if self.conventions:
-            rules["conventions"] = [each.model_dump(mode="json") for each in self.conventions]
+            rules["conventions"] = [source_convention.model_dump(mode="json") for source_convention in self.conventions]
         if self.reversal.sources is not None:
             rules["reversal"] = self.reversal.model_dump(mode="json")
         if where := conditions_stored(stored(self.declared)):

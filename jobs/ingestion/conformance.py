@@ -1,4 +1,4 @@
-"""What a contract says of the fields of its events, checked on columns: which break it, where, and which rule."""
+"""Events checked against the fields of their contract, on columns: which break which rule, and where."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def fields_of(contract: Contract) -> list[pl.Expr]:
 
 
 def _object(contract: Contract, *, any_misread: bool) -> Iterator[Rule]:
-    """Events that become usage say what they say in an object."""
+    """Events that become usage have their data in an object."""
     if contract.family is Family.HEARTBEAT:
         return
     is_base64 = pl.col("/data_base64").is_not_null()

@@ -1,6 +1,6 @@
-"""Which quantities of an event are part of others: its contract says it, or a convention of its source.
+"""Which quantities of an event are part of others: by its contract, or by a convention for its source.
 
-What a row's convention said is kept in the row (`quantity_includes`), so nothing that is configured later changes it.
+The row keeps its convention (`quantity_includes`), so later configuration does not change it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SUM = pl.Decimal(38, 6)
 
 @dataclass(frozen=True)
 class Convention:
-    """What events of some sources report, whatever the contract of their type says."""
+    """What events of some sources report, overriding the contract of their type."""
 
     source: str
     """A pattern (`listed`)."""
@@ -39,7 +39,7 @@ class Convention:
 def stored_conventions(rules: Rules) -> tuple[Convention, ...]:
     """The conventions of sources under rules of ingestion (`IngestionConfig.deciding`)."""
     return tuple(
-        Convention(each["source"], each["type"], includes_of(each["includes"])) for each in rules.get("conventions", ())
+        Convention(rule["source"], rule["type"], includes_of(rule["includes"])) for rule in rules.get("conventions", ())
     )
 
 
@@ -51,20 +51,20 @@ class Conventions:
 
     def among(self, events: pl.DataFrame, contract: Contract) -> tuple[pl.Series, list[Includes]]:
         """Events (column `source`) of a contract → the number of the convention of each, and the conventions."""
-        of_type = [each for each in self._of_sources if each.type in (None, contract.type)]
-        found = [contract.includes, *(each.includes for each in of_type)]
+        of_type = [convention for convention in self._of_sources if convention.type in (None, contract.type)]
+        found = [contract.includes, *(convention.includes for convention in of_type)]
         number = pl.Series([0], dtype=pl.Int32).new_from_index(0, len(events))
-        for place, each in reversed(list(enumerate(of_type, start=1))):
+        for place, convention in reversed(list(enumerate(of_type, start=1))):
             its_own = pl.Series([place], dtype=pl.Int32).new_from_index(0, len(events))
-            number = its_own.zip_with(is_listed(events["source"], [each.source]), number)
+            number = its_own.zip_with(is_listed(events["source"], [convention.source]), number)
         return number, found
 
 
 def refuse_unknown_quantities(of_sources: Iterable[Includes], contracts: Mapping[str, Contract]) -> None:
     """Raises ValueError for a column that no contract gives as a number, and that no shipped contract speaks of."""
-    given = {field.column for each in contracts.values() for field in each.fields if field.kind in NUMBERS}
+    given = {field.column for contract in contracts.values() for field in contract.fields if field.kind in NUMBERS}
     spoken_of = {name for document in shipped().values() for name in _names(includes_of(document.get(INCLUDES, {})))}
-    for includes in (*(each.includes for each in contracts.values()), *of_sources):
+    for includes in (*(contract.includes for contract in contracts.values()), *of_sources):
         for name in _names(includes):
             if name not in given | spoken_of:
                 raise ValueError(
@@ -78,12 +78,12 @@ def _names(includes: Includes) -> list[str]:
 
 
 def rules_of(contract: Contract, number: pl.Series, found: Sequence[Includes]) -> Iterator[Rule]:
-    """An event whose parts are together more than the whole breaks one; a whole that is not reported has no limit.
+    """The rule that parts together are no more than their whole; an unreported whole sets no limit.
 
-    A part below 0 is none, as it is for meters: it makes no room for others.
+    A part below 0 counts as absent, as it does for meters: it makes no room for others.
     """
     for place, whole, parts in _known(contract, found):
-        total = reduce(lambda one, other: one + other, (pl.max_horizontal(_reported(part), 0) for part in parts))
+        total = reduce(lambda left, other: left + other, (pl.max_horizontal(_reported(part), 0) for part in parts))
         names = " + ".join(part.pointer for part in parts)
         yield Rule(
             ((pl.lit(number) == place) & (total > _reported(whole))).fill_null(value=False),
@@ -97,7 +97,7 @@ def rules_of(contract: Contract, number: pl.Series, found: Sequence[Includes]) -
 
 
 def column_of(contract: Contract, number: pl.Series, found: Sequence[Includes]) -> pl.Expr:
-    """The journal's column: what the event's convention says, where it reports any part of another quantity."""
+    """The journal's column: the event's convention, where it reports any part of another quantity."""
     text = pl.lit(None, pl.String)
     for place in range(len(found)):
         parts = [part for known, _, of_whole in _known(contract, found) if known == place for part in of_whole]

@@ -1,4 +1,4 @@
-"""Columns of the journal that contracts declare, and what a user's contracts leave out of Weir's."""
+"""Journal columns that contracts declare, and shipped columns that a user's contracts leave out."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def declared_columns(fields: Iterable[pa.Field], journal: DeltaTable | None) -> 
 
 
 def warn_of_left_out(contracts: Mapping[str, Contract]) -> None:
-    """Warn of what a user's contract for one of Weir's types leaves out: nobody will be billed for it."""
+    """Warn about fields that a user's contract for one of Weir's types leaves out: they will not be billed."""
     for name, contract in contracts_of([], shipped()).items():
         if name not in contracts:
             continue  # An upgraded installation knows no reversals.

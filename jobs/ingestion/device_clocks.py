@@ -1,4 +1,4 @@
-"""Which events came from a device, and which of those did not say when they were sent: no clock can be judged."""
+"""Events from devices, and those without a send time: their clock cannot be checked."""
 
 from __future__ import annotations
 

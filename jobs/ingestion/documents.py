@@ -1,4 +1,4 @@
-"""Documents that nobody has sent yet, judged as ingestion would judge them as records of `events`."""
+"""Documents that have not been sent yet, validated as ingestion would validate them as records of `events`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from jobs.ingestion.judge import LOG_APPEND_TIME, Judge
 from jobs.ingestion.quarantine import quarantine
+from jobs.ingestion.validator import LOG_APPEND_TIME, EventValidator
 from jobs.runtime.elements import is_record
 from jobs.runtime.kafka.marks import MARKS
 from jobs.streams import EVENTS_TOPIC, INSTANT
@@ -21,16 +21,17 @@ _ANY_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
 """When a record was received, on which nothing here depends."""
 
 
-def judged(documents: Sequence[bytes], judge: Judge, largest_bytes: int) -> pl.DataFrame:
-    """One row per document, in their order, as `Judge.schema`; what depends on when one is received is not judged.
+def validated(documents: Sequence[bytes], validator: EventValidator, largest_bytes: int) -> pl.DataFrame:
+    """One row per document, in their order, as `EventValidator.schema`; what depends on when one is received is not
+    validated.
 
     `reason` is null of a valid one. A document above `largest_bytes` with its key is too_large.
     """
-    return quarantine(one_each(pl.DataFrame(judge.judge(records_of(documents)))), {}, largest_bytes)
+    return quarantine(one_each(pl.DataFrame(validator.validate(records_of(documents)))), {}, largest_bytes)
 
 
 def one_each(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows of `Judge.schema`, of an event with elements only the first."""
+    """Rows of `EventValidator.schema`, of an event with elements only the first."""
     return rows.filter(is_record(rows.schema))
 
 
@@ -87,7 +88,7 @@ def violation_parts(violation: str, contract: Contract | None) -> dict[str, str 
 
 
 def _places(contract: Contract) -> list[str]:
-    """Pointers of all that a contract says something of, the longest first."""
+    """Pointers of all that a contract describes, the longest first."""
     found = {"/data", "/data_base64", *([pointer(contract.unnest)] if contract.unnest else ())}
     for field in contract.fields:
         found |= {pointer(field.path[:length]) for length in range(1, len(field.path) + 1)}

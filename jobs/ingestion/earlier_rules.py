@@ -1,7 +1,7 @@
-"""What was accepted under earlier rules can be repeated today: a change of rules hides no repeat of it.
+"""What was accepted under earlier rules can be repeated today: no change of rules hides a repeat of it.
 
-How long before it occurs an event may be received, and whose clock says nothing of that, bound where a first is looked
-for. The first was judged by the rules of its own time, so of all rules that ever held the widest bounds count.
+The accept window and the list of trusted clocks bound where the first copy is searched. The first copy was validated by
+the rules of its own time, so the widest bounds that ever were in effect count.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jobs.runtime.effective_rules import EffectiveRules, History, Rules
 
 
 def looked_for(config: IngestionConfig, history: Iterable[EffectiveRules]) -> tuple[Horizons, tuple[str, ...]]:
-    """What `candidates` takes of rows that are judged by `config`, after what was judged by `history`."""
+    """What `candidates` takes of rows that are validated by `config`, after what was validated by `history`."""
     earlier = [effective.rules for effective in history]
     early_seconds = max([config.accept_future_seconds, *(rules["accept_future_seconds"] for rules in earlier)])
     devices = [*config.clocks.device, *(pattern for rules in earlier for pattern in rules["clocks"]["device"])]

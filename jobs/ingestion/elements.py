@@ -1,7 +1,7 @@
-"""Events that became several rows, on the driver: records are judged by their first element, and the others follow it.
+"""Events that became several rows, on the driver: the first element decides for the record, the others follow.
 
-Whatever is about a record is decided for one row of it: what was received and when, whether it is a repeat, which
-offsets a commit has. So all elements of an event are accepted or none, and a commit never has some of them.
+Whatever concerns a record is decided for one of its rows: reception, repeats, and the offsets of a commit. So all
+elements of an event are accepted or none, and a commit never has only some of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Elements:
 
 
 def split(rows: pl.DataFrame, fields: Iterable[str]) -> tuple[pl.DataFrame, Elements]:
-    """Rows of `Judge.schema` → one for each record, with ELEMENTS, and the further elements.
+    """Rows of `EventValidator.schema` → one for each record, with ELEMENTS, and the further elements.
 
     `fields`: the columns that the contracts' fields fill.
     """
@@ -47,24 +47,24 @@ def split(rows: pl.DataFrame, fields: Iterable[str]) -> tuple[pl.DataFrame, Elem
     return firsts.with_columns(pl.col(ELEMENTS).fill_null(0)), Elements(others)
 
 
-def with_room(judged: pl.DataFrame, first_lsn: int) -> pl.DataFrame:
+def with_room(records: pl.DataFrame, first_lsn: int) -> pl.DataFrame:
     """Records (reason, ELEMENTS) with their `lsn`, in their order, each with room for its further elements behind it.
 
     What is rejected needs no room: its event stays whole. So it is no element, and has no column of one.
     """
     is_whole = pl.col("reason").is_not_null()
     size = pl.when(is_whole).then(1).otherwise(pl.col(ELEMENTS) + 1)
-    return judged.select((pl.lit(first_lsn, pl.Int64) + size.cum_sum() - size).alias("lsn"), pl.all())
+    return records.select((pl.lit(first_lsn, pl.Int64) + size.cum_sum() - size).alias("lsn"), pl.all())
 
 
-def rejected_whole(judged: pl.DataFrame, fields: Iterable[str]) -> pl.DataFrame:
-    """Records in which a rejected one has no column of its first element (`fields`), and is none."""
-    if not has_elements(judged.schema):
-        return judged
+def rejected_whole(records: pl.DataFrame, fields: Iterable[str]) -> pl.DataFrame:
+    """Records where a rejected one has no columns of its first element (`fields`), and is not an element."""
+    if not has_elements(records.schema):
+        return records
     is_blank = pl.col("reason").is_not_null() & (pl.col(COLUMN) > 0).fill_null(value=False)
     blank = [pl.when(~is_blank).then(name).alias(name) for name in fields if name != COLUMN]
     element = pl.when(is_blank).then(0).otherwise(pl.col(COLUMN).fill_null(0)).cast(pl.Int32).alias(COLUMN)
-    return judged.with_columns(*blank, element)
+    return records.with_columns(*blank, element)
 
 
 def with_elements(records: pl.DataFrame, elements: Elements) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""What CloudEvents 1.0 says of an event's attributes, and Weir of its own extensions, checked on columns."""
+"""The rules of CloudEvents 1.0 for attributes, and Weir's for its own extensions, checked on columns."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ INSTANT = "RFC 3339, with an offset, such as 2026-11-25T18:00:00Z"
 
 
 def attributes(read: pl.DataFrame) -> pl.DataFrame:
-    """`read` (`Paths.schema`) with a column for each attribute; null where nothing usable stood.
+    """`read` (`Paths.schema`) with a column for each attribute; null where there is no usable value.
 
     Adds `id, source, type, account, occurred_us, sent_us` (microseconds since 1970), `sequence, source_epoch`,
-    `is_receipt`: whether whoever took the event filled its time in, and `has_controls`: whether a name holds control
-    characters.
+    `is_receipt`: whether the receiver filled in its time, and `has_controls`: whether a name holds control characters.
     """
     names = [_name(pl.col(at)).alias(column) for column, at in NAMES.items()]
     sequence, epoch = pl.col("/sequence"), pl.col("/sourceepoch")

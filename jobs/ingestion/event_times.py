@@ -1,7 +1,7 @@
-"""When an event occurred, by the clocks that are believed, and whether that is near enough to when it was received.
+"""When an event occurred, by trusted clocks, and whether that is close enough to its reception.
 
-Judged on the driver, because only there `received_at` is known: a record's own stamp is not all of it.
-The columns' form of metering/clock.py.
+Decided on the driver, because only the driver knows `received_at`: a record's own stamp is only part of it. The
+columns' form of metering/clock.py.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from __future__ import annotations
 import polars as pl
 
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.judge import END_STORABLE_US, FIRST_STORABLE_US
 from jobs.ingestion.received import INSTANT
 from jobs.ingestion.receptions import NOT_LISTED, with_receptions
+from jobs.ingestion.validator import END_STORABLE_US, FIRST_STORABLE_US
 from metering.vocabulary import Isolation, Reason
 
 DAY_SECONDS = 86_400
 BACKFILL = "; `weir backfill` sends events of the past"
 
 
-def judged_by_reception(records: pl.DataFrame, config: IngestionConfig) -> pl.DataFrame:
-    """Records of `Judge.schema` with `received_at`, judged to the end: the journal's columns of one record.
+def validated_by_reception(records: pl.DataFrame, config: IngestionConfig) -> pl.DataFrame:
+    """Records of `EventValidator.schema` with `received_at`, fully validated: the journal's columns of one record.
 
-    By `first_received_at` where a record has one, or gets it by its mark (`receptions`): its device sent it then, and
-    its way since is no lateness of its own.
-    A record that a producer stamped is `unstamped`, whatever else it is, unless it is isolated: then nothing that it
-    says was judged, and the reason stays. Adds `event_time` and `clock_offset_ms`
-    (rounded down); `reason` may become too_old or future, and a rejected row has no `content_digest`.
+    `first_received_at` replaces `received_at` where a record has one, or gets it by its mark (`receptions`): its device
+    sent it then, and its later way is not lateness of its own. A record that a producer stamped is `unstamped`,
+    whatever else is wrong with it, unless it is isolated: then it was not validated, and the reason stays. Adds
+    `event_time` and `clock_offset_ms` (rounded down); `reason` may become too_old or future, and a rejected row has no
+    `content_digest`.
     """
     records = with_receptions(records, config.backfill, config.accept_future_seconds)
     received_us = pl.coalesce("first_received_at", "received_at").dt.epoch("us")
@@ -42,7 +42,7 @@ def judged_by_reception(records: pl.DataFrame, config: IngestionConfig) -> pl.Da
     is_sent_once = pl.col("reception_mark").is_null() & pl.col("first_received_at").is_null()
     hint = pl.when(is_sent_once).then(pl.lit(BACKFILL)).otherwise(pl.lit(""))
 
-    def judged(own: str, unstamped: str, too_old: pl.Expr, too_early: pl.Expr) -> pl.Expr:
+    def verdict(own: str, unstamped: str, too_old: pl.Expr, too_early: pl.Expr) -> pl.Expr:
         return (
             pl.when(~pl.col("is_broker_stamp") & ~is_isolated)
             .then(pl.lit(unstamped, pl.String))
@@ -56,8 +56,8 @@ def judged_by_reception(records: pl.DataFrame, config: IngestionConfig) -> pl.Da
         )
 
     return records.with_columns(
-        judged("reason", Reason.UNSTAMPED, pl.lit(Reason.TOO_OLD.value), pl.lit(Reason.FUTURE.value)),
-        judged(
+        verdict("reason", Reason.UNSTAMPED, pl.lit(Reason.TOO_OLD.value), pl.lit(Reason.FUTURE.value)),
+        verdict(
             "violation",
             "Kafka: the stamp is the producer's; events need message.timestamp.type=LogAppendTime",
             _beyond(f"at most {_length(past)} before it was received", -early_us) + hint + ignored,
@@ -72,7 +72,7 @@ def judged_by_reception(records: pl.DataFrame, config: IngestionConfig) -> pl.Da
 
 
 def _beyond(allowed: str, distance_us: pl.Expr) -> pl.Expr:
-    """What is said of an event whose time is further from its reception than that: how far it is."""
+    """The text for an event whose time is further from its reception than allowed: how far it is."""
     seconds = distance_us / 1_000_000
     in_days = (seconds / DAY_SECONDS).round(1).cast(pl.String) + " days"
     in_seconds = seconds.round(1).cast(pl.String) + " s"

@@ -1,4 +1,4 @@
-"""Who an event is, and what it says: two numbers that are stored, and compared with those of events to come."""
+"""An event's identity and content as two stored numbers, compared with those of later events."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ IDENTITY_BYTES = 16
 def identities(sources: pl.Series, ids: pl.Series) -> pl.Series:
     """16 bytes of each event's source and id; null where one is missing.
 
-    Cut from SHA-256: nobody can make an event with another's identity and hide that one as a duplicate. The length of
-    the source keeps ("a", "bc") apart from ("ab", "c").
+    Cut from SHA-256: nobody can make an event with another's identity and have that event rejected as a duplicate. The
+    length of the source keeps ("a", "bc") apart from ("ab", "c").
     """
     named = pl.select(
         pl.concat_str(sources.str.len_bytes().cast(pl.String), pl.lit(":"), sources, ids).cast(pl.Binary)
@@ -43,11 +43,11 @@ def element_identities(events: pl.DataFrame) -> pl.Series:
 
 
 def contents(events: pl.DataFrame, contract: Contract | None) -> pl.Series:
-    """64 bits of what each event says: its type, its subject, its time as written, and the fields of its contract.
+    """64 bits of each event's content: its type, its subject, its time as written, and the fields of its contract.
 
-    In: `Paths.schema`. Only fields that are there count, each with its path, so that a contract may get further ones.
-    What Weir does not read counts nothing, nor do the order of keys, white space and `senttime`; nor a time that was
-    filled in when the event was taken (`timesource`), which differs each time that it is sent.
+    In: `Paths.schema`. Only fields that are present count, each with its path, so that a contract may gain further
+    ones. What Weir does not read does not count, nor do the order of keys, white space and `senttime`; nor a time that
+    the receiver filled in (`timesource`), which differs each time that the event is sent.
     """
     fields = contract.fields if contract is not None else ()
     is_receipt = pl.col(f"/{TIME_SOURCE}").eq_missing(RECEIPT)
@@ -56,7 +56,7 @@ def contents(events: pl.DataFrame, contract: Contract | None) -> pl.Series:
     # No text can hold the separator: an event with U+0000 is rejected.
     parts += [pl.lit(f"{field.pointer}\0") + _written(field) + "\0" for field in sorted(fields, key=lambda f: f.path)]
     texts = events.select(pl.concat_str(parts, ignore_nulls=True).cast(pl.Binary)).to_series().to_list()
-    hashed = b"".join([blake2b(each, digest_size=8).digest() for each in texts])
+    hashed = b"".join([blake2b(text, digest_size=8).digest() for text in texts])
     return pl.Series("content_digest", np.frombuffer(hashed, "<i8"), pl.Int64)
 
 

@@ -1,4 +1,4 @@
-"""The offsets that no row of a batch has: before its first row in a partition, and between two of its rows."""
+"""Offsets without a row in a batch: before its first row in a partition, and between two of its rows."""
 
 from __future__ import annotations
 

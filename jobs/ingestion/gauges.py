@@ -1,4 +1,4 @@
-"""What the database says of sources, unknown types and dead letters, at each scrape."""
+"""Gauges of sources, unknown types and dead letters, read from the database at each scrape."""
 
 from __future__ import annotations
 

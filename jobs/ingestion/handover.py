@@ -1,6 +1,7 @@
-"""How judged records come from Spark's workers to the driver: in Arrow files, of which Spark is told only the names.
+"""How validated records come from Spark's workers to the driver: in Arrow files, of which Spark gets only the names.
 
-Java would make rows of every column and columns of every row again, and hold all of them: a quarter of ingestion's CPU.
+Java would turn every column into rows and every row back into columns, and hold all of them: a quarter of ingestion's
+CPU.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from pathlib import Path
 
 import pyarrow as pa
 
-FILES = pa.schema([("judged_file", pa.string())])
+FILES = pa.schema([("validated_file", pa.string())])
 """What Spark is given instead of records."""
 
 
-def left_in(folder: Path, judged: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def left_in(folder: Path, validated: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Leave tables of `schema` in one new file in `folder`, which must be there; its name (FILES), or nothing of none.
 
     Raises OSError.
     """
-    tables = iter(judged)
+    tables = iter(validated)
     if (first := next(tables, None)) is None:
         return
     descriptor, name = tempfile.mkstemp(".arrow", dir=folder)
@@ -29,18 +30,19 @@ def left_in(folder: Path, judged: Iterable[pa.Table], schema: pa.Schema) -> Iter
         writer.write_table(first)
         for table in tables:
             writer.write_table(table)
-    yield pa.RecordBatch.from_pydict({"judged_file": [name]}, FILES)
+    yield pa.RecordBatch.from_pydict({"validated_file": [name]}, FILES)
 
 
 def collected(given: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The judged records that Spark gave, or left in files (FILES); those are gone then, and what is read stays mapped.
+    """The validated records that Spark gave, or left in files (FILES); those are gone then, and what is read stays
+    mapped.
 
     Raises OSError.
     """
     if given.schema.names != FILES.names:
         return given
     return pa.concat_tables(
-        [schema.empty_table(), *(_collected(Path(name)) for name in given["judged_file"].to_pylist())]
+        [schema.empty_table(), *(_collected(Path(name)) for name in given["validated_file"].to_pylist())]
     )
 
 

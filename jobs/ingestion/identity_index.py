@@ -1,8 +1,9 @@
-"""Which identities were accepted within the dedupe horizon: the memory of ingestion, derived from the journal.
+"""The identities that were accepted within the dedupe horizon: ingestion's state, derived from the journal.
 
-What an event repeats is a fact of the journal (`repeats`). What is in memory decides only what the answer costs: rows
-of the exact horizon; of what is older, or had no room, filters, made when they are first asked. What they let pass is
-read from the journal. So the answer is the same however the input was cut, after any restart, and with any memory.
+Whether an event repeats another is a fact of the journal (`repeats`). Memory only decides what the answer costs: it has
+the rows of the exact horizon; for older rows, and those without room, it has filters, made when first needed. Rows that
+pass a filter are read from the journal. So the answer is the same however the input was cut, after any restart, and
+with any amount of memory.
 """
 
 from __future__ import annotations
@@ -57,11 +58,11 @@ class IdentityIndex:
         return sum(segment.identities for segment in self._all())
 
     def _all(self) -> list[Segment]:
-        """A copy at once, because who reports is another thread than whoever adds a segment."""
+        """A copy, because reporting runs in another thread than adding segments."""
         return list(self._segments.values())
 
     def restore(self, next_lsn: int, frontier: datetime | None) -> None:
-        """Derive the index from a journal that ends before `next_lsn`; what has no room is read when asked for."""
+        """Derive the index from a journal that ends before `next_lsn`; rows without room are read when needed."""
         for span in self._journal.spans():
             for number in range(span.first_lsn // self._segment_lsns, span.last_lsn // self._segment_lsns + 1):
                 self._segment(number).widen(span.latest_us, span.days)
@@ -81,28 +82,27 @@ class IdentityIndex:
     def find_repeats(self, batch: pl.DataFrame, came_back: pl.DataFrame = NONE_CAME_BACK) -> pl.DataFrame:
         """The rows of `batch` (CANDIDATE, in lsn order) that repeat an accepted record, with `first_lsn` and `same`.
 
-        `came_back`: those of the dead letters that the batch replays which were accepted before (CAME_BACK).
+        `came_back`: the accepted rows of dead letters that the batch replays (CAME_BACK).
 
-        Columns: lsn, first_lsn (the lowest that it repeats), same (whether the content is the same; of a dead letter
-        that came back it is, whatever was made of it). All other rows are to be accepted. What the index knows does
-        not change.
+        Columns: lsn, first_lsn (the lowest that it repeats), same (whether the content is the same; always for an
+        accepted dead letter, however it was edited). All other rows are to be accepted. The index does not change.
         """
         rest, accepted, found = batch, self._accepted_like(batch), []
         replays = not batch["replays_lsn"].is_null().all()
         while True:
-            asked = rest
+            candidates = rest
             if replays:
                 replayed = rest.join(came_back, on="replays_lsn").select("lsn", "first_lsn", same=pl.lit(True))
                 found.append(replayed)
                 rest = rest.join(replayed, on="lsn", how="anti", maintain_order="left")
                 # What an earlier one of the same dead letter becomes decides about the others.
-                asked = rest.filter(pl.col("replays_lsn").is_null() | pl.col("replays_lsn").is_first_distinct())
-            pairs = repeats(asked, accepted).unique("lsn", keep="first", maintain_order=True)
+                candidates = rest.filter(pl.col("replays_lsn").is_null() | pl.col("replays_lsn").is_first_distinct())
+            pairs = repeats(candidates, accepted).unique("lsn", keep="first", maintain_order=True)
             found.append(pairs)
             rest = rest.join(pairs, on="lsn", how="anti", maintain_order="left")
             firsts = rest.unique(["high", "low"], keep="first", maintain_order=True)
             if replays:
-                firsts = firsts.join(asked, on="lsn", how="semi", maintain_order="left")
+                firsts = firsts.join(candidates, on="lsn", how="semi", maintain_order="left")
             if len(firsts) == len(rest):
                 return pl.concat(found)
             # Each round accepts one more record of every identity that is left; the next are its repeats or new again.
@@ -190,7 +190,7 @@ class IdentityIndex:
         }
 
     def counts(self) -> Counts:
-        """What was done since this was asked last: segments read for look-ups, segments whose filters were dropped."""
+        """Counts since the last call: segments read for look-ups, segments whose filters were dropped."""
         counts: Counts = {
             (metrics.IDENTITY_READS,): self._reads,
             (metrics.IDENTITY_FILTERS_DROPPED,): self._dropped,

@@ -1,4 +1,4 @@
-"""The journal as ingestion reads it again: its files' statistics, and the rows that new ones may repeat or replay."""
+"""The journal as ingestion reads it back: statistics of its files, and rows that new ones may repeat or replay."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class JournalIdentities:
         is_held = (pl.col("lsn") >= first_lsn) & (pl.col("lsn") < end_lsn)
         is_accepted = (pl.col("disposition") == Disposition.ACCEPTED) & pl.col("identity").is_not_null()
         files = self._files().filter(pl.col("last_lsn") >= first_lsn, pl.col("first_lsn") < end_lsn)
-        # A repeat of what had no contract then is judged as what it is now.
+        # A repeat of what had no contract then is compared as what it is now.
         rows = self._rows(files, is_held & is_accepted & family().is_not_null() & is_record(self._schema), READ)
         return entries(rows).sort("lsn")
 

@@ -1,6 +1,6 @@
-"""A part of the journal, a fixed range of `lsn`, as the identity index knows it: by rows, filters, or borders only.
+"""A part of the journal, a fixed range of `lsn`, as the identity index holds it: rows, filters, or only its borders.
 
-What was accepted in a range that is over never changes, so rows and filters may be dropped and read again at any time.
+What was accepted in a completed range never changes, so rows and filters may be dropped and read again at any time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Span:
 
 
 class Asking:
-    """A batch (CANDIDATE) as columns that are asked of one segment after the other."""
+    """A batch (CANDIDATE) as columns that are looked up in one segment after the other."""
 
     def __init__(self, batch: pl.DataFrame) -> None:
         self.high = batch["high"].to_numpy()
@@ -87,7 +87,7 @@ class Segment:
         self._days = NO_DAYS
 
     def widen(self, latest_us: int, days: tuple[int, int]) -> None:
-        """Take in more rows, of which this is known."""
+        """Add more rows, described by this span."""
         self.latest_us = max(self.latest_us, latest_us)
         self._days = (min(self._days[0], days[0]), max(self._days[1], days[1]))
 
@@ -112,7 +112,7 @@ class Segment:
         return self.rows[0]
 
     def make_filter(self) -> None:
-        """One filter of all rows: every event is asked of what was received within the exact horizon."""
+        """One filter of all rows: every event is looked up among those of the exact horizon."""
         rows = self.frame()
         self._take({ALL_DAYS: IdentityFilter(rows["high"], rows["low"])})
 
@@ -155,8 +155,8 @@ class Segment:
         if (of_all := self.filters.get(ALL_DAYS)) is not None:
             rows = _distinct([near, *far.values()])
             return rows[of_all.may_hold(asking.high[rows], asking.low[rows])]
-        asked = self.filters.values() if len(near) else ()
-        hits = [near[found.may_hold(asking.high[near], asking.low[near])] for found in asked]
+        filters = self.filters.values() if len(near) else ()
+        hits = [near[found.may_hold(asking.high[near], asking.low[near])] for found in filters]
         for day in far.keys() & self.filters.keys():
             rows = far[day]
             hits.append(rows[self.filters[day].may_hold(asking.high[rows], asking.low[rows])])

@@ -1,4 +1,4 @@
-"""Changes of the catalog that are dead letters whatever they say: skipped, or the parser failed on them."""
+"""Catalog changes that are dead letters whatever their content: skipped, or the parser failed on them."""
 
 from __future__ import annotations
 

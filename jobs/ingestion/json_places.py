@@ -1,4 +1,4 @@
-"""Where in a JSON text a value stands that no JSON holds."""
+"""Where in a JSON text an invalid constant stands."""
 
 from __future__ import annotations
 

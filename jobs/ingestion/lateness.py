@@ -1,4 +1,4 @@
-"""How late a batch's events came: when they were first received minus the end of their minute."""
+"""How late a batch's events came: their first reception minus the end of their minute."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from monitoring import metrics
 
 
 def lateness_of(rows: pl.DataFrame) -> Lateness:
-    """Of the accepted requests, completions and usage events among journal rows; 0 where the minute had not ended.
+    """Lateness of the accepted requests, completions and usage events; 0 where the minute had not ended.
 
-    Records of the past are none of today's: whoever loads history is not told that much is late.
+    Records of the past are left out: loading history does not report late events.
     """
     minute_end = pl.col("event_time").dt.truncate("1m") + pl.duration(minutes=1)
     received_at = pl.coalesce("first_received_at", "received_at")

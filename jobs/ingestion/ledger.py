@@ -1,4 +1,4 @@
-"""Which offsets of a topic the journal holds: positions, holes, and how far time has come per partition.
+"""The offsets of a topic that the journal has: positions, holes, and the latest reception per partition.
 
 The ledger is kept in the journal's own transactions, so it is committed with the rows or not at all.
 """
@@ -49,11 +49,11 @@ class OffsetLedger:
         self._earliest = offsets(admin, topic, EARLIEST)
 
     def follow(self, admin: AdminClient, topic: Topic) -> dict[int, int]:
-        """Take up the topic's partitions as they are now; gives where those that were added begin.
+        """Take over the topic's partitions as they are now; returns where added ones begin.
 
-        To be asked after the end offsets of a batch are fixed: what comes in a partition that is added later was not
-        received before what the batch holds. Raises Refused for another topic, or when records of a new partition are
-        lost already.
+        Call it after the end offsets of a batch are fixed: a record in a partition that is added later was not received
+        before those of the batch. Raises Refused for another topic, or when records of a new partition are already
+        lost.
         """
         if topic.topic_id != self.topic.topic_id:
             raise Refused(_made_again(topic.name))

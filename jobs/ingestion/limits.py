@@ -1,4 +1,4 @@
-"""How much is kept beside money, whatever sources send: rows and tables would grow without limit."""
+"""Limits of statistics that are kept beside money: without them rows and tables would grow with what sources send."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Limits:
 
     ranges: int = 1_000
     """Of numbers of a source: one whose numbers leave more holes than this counts something else."""
-    unjudged_ranges: int = 10_000
+    pending_ranges: int = 10_000
     """At the end of a minute, holes that do not count yet among them: the most that a row holds."""
     pending_runs: int = 2_000_000
     """Of numbers, 60 bytes each, that wait for the frontier. Hours of it standing still; then they are forgotten."""

@@ -1,6 +1,6 @@
-"""What meters say of events: each sums a column that a completion's contract gives, of numbers from 0 to its limit.
+"""What meters require of contracts: each sums a column of completions, with numbers from 0 to its limit.
 
-And it may look at texts and booleans that a contract of an outcome gives.
+Its conditions may use texts and booleans that a contract of an outcome declares.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def limited(contracts: Mapping[str, Contract], meters: Mapping[str, MeterConfig]
 
 
 def limited_to(contracts: Mapping[str, Contract], limits: Mapping[str, Decimal | None]) -> dict[str, Contract]:
-    """The contracts whose fields of these columns are from 0 to the limit; None: to what the contract says itself."""
+    """The contracts with these columns' fields limited to 0 up to the limit; None: the contract's own limits."""
     return {
         name: replace(contract, fields=tuple(_limited(field, limits) for field in contract.fields))
         for name, contract in contracts.items()
@@ -72,9 +72,9 @@ def _reported(contracts: Mapping[str, Contract]) -> dict[str, Kind]:
 
 
 def refuse_unknown_conditions(meters: Iterable[Declaration], contracts: Mapping[str, Contract]) -> None:
-    """Raises ValueError where a meter's `where` names a column that no contract of an outcome gives as text or boolean.
+    """Raises ValueError where a meter's `where` names a column that no contract of an outcome has as text or boolean.
 
-    Or a value that the column can never have: such a meter would count nothing, and nobody would hear of it.
+    Or a value that the column can never have: such a meter would silently count nothing.
     """
     for meter in meters:
         fields = _conditional(contracts, _looked_at(meter)) | _families(contracts)
@@ -93,14 +93,14 @@ def refuse_unknown_conditions(meters: Iterable[Declaration], contracts: Mapping[
             for value in values:
                 if value not in possible and (isinstance(value, bool) or possible):
                     offered = ", ".join(texts_of(sorted(possible))) or "any text, in quotes"
-                    asked = f"meters.{meter.name}.where asks for {column} {value!r}"
-                    raise ValueError(f"{asked}, which no event has; it can be {offered}")
+                    condition = f"meters.{meter.name}.where asks for {column} {value!r}"
+                    raise ValueError(f"{condition}, which no event has; it can be {offered}")
 
 
 def refuse_unknown_contents(meters: Iterable[Declaration], contracts: Mapping[str, Contract]) -> None:
-    """Raises ValueError where a meter's `once_per` names a column that no contract of an outcome gives as text.
+    """Raises ValueError where a meter's `once_per` names a column that no contract of an outcome has as text.
 
-    Every outcome of such a meter would count, and nobody would hear of it.
+    Every outcome of such a meter would silently count.
     """
     for meter in meters:
         if meter.once_per is None:
@@ -121,17 +121,17 @@ def refuse_unknown_attributes(attributes: Iterable[PriceAttribute], contracts: M
     """
     offered = sorted(_conditional(contracts, BILLABLE).keys() - {"model"})
     numbers = sorted(name for name, kind in _reported(contracts).items() if kind in SUMMED)
-    for each in attributes:
-        if not each.bands and not each.is_of_account and each.name not in offered:
+    for attribute in attributes:
+        if not attribute.bands and not attribute.is_of_account and attribute.name not in offered:
             raise ValueError(
-                f"price_attributes names {each.name}, which is no text or boolean column of a contract; it can name "
-                f"{', '.join(offered)}"
+                f"price_attributes names {attribute.name}, which is no text or boolean column of a contract; it "
+                f"can name {', '.join(offered)}"
             )
-        for column in each.of:
+        for column in attribute.of:
             if column not in numbers:
                 raise ValueError(
-                    f"price_attributes.{each.name} is of {column}, which is no number that a completion reports; it "
-                    f"can be of {', '.join(numbers)}"
+                    f"price_attributes.{attribute.name} is of {column}, which is no number that a completion reports; "
+                    f"it can be of {', '.join(numbers)}"
                 )
 
 

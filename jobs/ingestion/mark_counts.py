@@ -1,4 +1,4 @@
-"""What became of marks of a first reception, so that nobody wonders why history is judged as if it were of today."""
+"""Counts of first-reception marks by what became of them: why history may be treated as current events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = structlog.get_logger()
 
 
 def mark_counts(rows: pl.DataFrame) -> Counts:
-    """How many marks of journal rows count, and how many of unlisted sources do not; the log says so of these."""
+    """How many marks of journal rows count, and how many are of unlisted sources, which are also logged."""
     marked = rows.filter(pl.col("reception_mark").is_not_null())
     is_unbelieved = (pl.col("reason") == Reason.INVALID_RECEPTION).fill_null(False)
     ignored = len(marked.filter(pl.col("first_received_at").is_null() & ~is_unbelieved))

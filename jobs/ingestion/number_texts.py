@@ -1,7 +1,7 @@
-"""Numbers that are written as texts → as numbers, before a block of records is read: its reader takes no text for one.
+"""Numbers written as texts → numbers, before a block of records is read: the block's reader takes no text for a number.
 
-What stands between the quotes stays as it is, so a record is as valid as it was, and what a number may be stays the
-reader's rule. Of contracts some take texts and others do not: records of the others are read one by one, as sent.
+The text between the quotes stays as it is, so a record stays as valid as it was, and the reader decides what is a
+number. Some contracts accept texts and others do not: records of the others are read one by one, as sent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is read of an event, by its path: the columns that it becomes, for both readers."""
+"""The paths that are read of an event, and the columns that they become, for both readers."""
 
 from __future__ import annotations
 
@@ -120,6 +120,6 @@ def _members(kinds: dict[Path, Kind | None]) -> list[pa.Field]:
     members = []
     for name in names:
         kind = kinds.get((name,))
-        below = {path[1:]: each for path, each in kinds.items() if path[0] == name and len(path) > 1}
+        below = {path[1:]: kind_below for path, kind_below in kinds.items() if path[0] == name and len(path) > 1}
         members.append(pa.field(name, ARROW[kind] if kind is not None else pa.struct(_members(below))))
     return members

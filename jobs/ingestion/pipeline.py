@@ -24,31 +24,31 @@ from metering.vocabulary import Job
 
 
 def build(records: DataFrame, config: IngestionConfig, folder: Path | None = None) -> DataFrame:
-    """Kafka records, judged each by itself in Spark's Python workers; the columns of `Judge.schema`.
+    """Kafka records, validated each by itself in Spark's Python workers; the columns of `EventValidator.schema`.
 
     When they were received is the driver's. Workers on the driver's machine leave them in `folder`, if there is one,
     and Spark gets `FILES`.
     """
-    judge, context = config.judge(), records.sparkSession.sparkContext
+    validator, context = config.validator(), records.sparkSession.sparkContext
 
     def tables(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         for batch in batches:
-            yield from judge.judge_some_at_once(batch)
+            yield from validator.validated_blocks(batch)
 
-    def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def validated(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for table in tables(batches):
             yield from table.to_batches()
 
     def left(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         assert folder is not None, "only used with one"
-        yield from left_in(folder, tables(batches), judge.schema)
+        yield from left_in(folder, tables(batches), validator.schema)
 
-    # No more tasks than run at once: each judges what it has at once, and a few records cost as much as hundreds.
+    # No more tasks than run at once: each validates what it has at once, and a few records cost as much as hundreds.
     read = records.select(*RECORD).coalesce(context.defaultParallelism)
     if folder is not None and str(context.master).startswith("local"):
         return read.mapInArrow(left, from_arrow_schema(FILES))
     # Arrow's schema says which instants have a zone, which Spark asks for.
-    return read.mapInArrow(judged, from_arrow_schema(judge.schema, prefer_timestamp_ntz=False))
+    return read.mapInArrow(validated, from_arrow_schema(validator.schema, prefer_timestamp_ntz=False))
 
 
 def settle(config: IngestionConfig, tables: str) -> IngestionConfig:
@@ -67,7 +67,7 @@ JOB = TopicJob(
     writes=Table.JOURNAL,
     config=IngestionConfig,
     build=build,
-    judge=lambda config: config.judge().judge,
+    validator=lambda config: config.validator().validate,
     settle=settle,
     start=JournalSink,
     totals=totals,

@@ -1,4 +1,4 @@
-"""Records that are dead letters whatever they say: too large, unreadable, or skipped by an operator."""
+"""Records that are dead letters whatever their content: too large, unreadable, or skipped by an operator."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from jobs.runtime.kafka.topic import Topic
 from metering.vocabulary import Isolation, Reason
 
 QUARANTINED = {"topic", "partition", "offset", "stamped_at", "is_broker_stamp", "replay_mark", "reception_mark", "key"}
-"""The columns of `Judge.schema` that a record has which is too large: the others could not be read of a larger one."""
+"""The columns of `EventValidator.schema` that are filled for a record that is too large."""
 
 
 def quarantine(records: pl.DataFrame, isolated: Isolated, largest_bytes: int) -> pl.DataFrame:
-    """Records of `Judge.schema` with the reason of those that are isolated, and of those above `largest_bytes`.
+    """Records of `EventValidator.schema` with the reason for isolated ones and those above `largest_bytes`.
 
-    A record that is too large keeps neither value nor columns, and of its key only a short one, as when nobody could
-    read it.
+    A record that is too large keeps neither value nor columns, and only a short key, like an unreadable record.
     """
     rows = records
     if isolated:
         places = [{"partition": p, "offset": o, "isolated": reason.value} for (p, o), reason in isolated.items()]
         schema = {"partition": pl.Int32, "offset": pl.Int64, "isolated": pl.String}
         found = rows.join(pl.DataFrame(places, schema), on=["partition", "offset"], how="left", maintain_order="left")
-        # Nothing that it says was judged, so nothing is said of that.
+        # It was not validated, so nothing that depends on its content is filled.
         violation = pl.when(pl.col("isolated").is_null()).then("violation")
         rows = found.with_columns(reason=pl.coalesce("isolated", "reason"), violation=violation).drop("isolated")
     is_large = rows.select(sizes() > largest_bytes).to_series() | (rows["reason"] == Reason.TOO_LARGE).fill_null(False)
@@ -42,14 +41,14 @@ def quarantine(records: pl.DataFrame, isolated: Isolated, largest_bytes: int) ->
 
 
 def verdicts(
-    received: pl.DataFrame, judged: pl.DataFrame, known: Isolated
+    received: pl.DataFrame, validated: pl.DataFrame, known: Isolated
 ) -> Iterator[tuple[dict[Place, int], Isolation, str]]:
-    """Which records are too large, and which Weir failed on: sizes by place, the reason, and the detail.
+    """Records that are too large, or that Weir failed on: sizes by place, the reason, and the detail.
 
-    `received` has the records as they came (partition, offset, key, value), `judged` what became of them in the same
-    order (reason, violation): of one that is too large no value. Without those that are `known`.
+    `received` has the records as they came (partition, offset, key, value), `validated` their result in the same order
+    (reason, violation): without the value where it is too large. Without those that are `known`.
     """
-    rows = received.select("partition", "offset", sizes().alias("bytes"), judged["reason"], judged["violation"])
+    rows = received.select("partition", "offset", sizes().alias("bytes"), validated["reason"], validated["violation"])
     for reason in (Isolation.TOO_LARGE, Isolation.UNREADABLE):
         found = rows.filter(reason=reason.value)
         places = found.select("partition", "offset", "bytes").iter_rows()
@@ -65,7 +64,7 @@ def quarantined_places(records: pl.DataFrame) -> list[Place]:
 
 
 def skipped_in(journal: DeltaTable, topic: Topic, places: Collection[Place]) -> list[Place]:
-    """Those of places in a topic that the journal has as skipped. Its files tell which offsets they hold."""
+    """The places in a topic that the journal has as skipped. Its files' statistics show which offsets they hold."""
     partitions, offsets = {place[0] for place in places}, {place[1] for place in places}
     rows = pl.scan_pyarrow_dataset(journal.to_pyarrow_dataset()).filter(
         pl.col("partition").is_in(list(partitions)),

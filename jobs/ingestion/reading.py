@@ -1,7 +1,7 @@
-"""The bytes of records → what stands in them, as columns: whole blocks at once, and record by record where that fails.
+"""The bytes of records → columns of their content: whole blocks at once, and record by record where that fails.
 
-Both ways give the same (`Paths.schema`). What a block's reader (`pyarrow.json`) would take and a strict one would not
-is looked for first, and goes the second way; docs/decisions/0028-events-by-contract.md lists it.
+Both ways give the same (`Paths.schema`). What a block's reader (`pyarrow.json`) would accept and a strict one would not
+is searched for first, and read by the strict one; docs/decisions/0028-events-by-contract.md lists it.
 """
 
 from __future__ import annotations
@@ -93,14 +93,14 @@ class Reader:
             found, refused = self._read_all(written.gather(kept).to_list())
             slow = pl.concat([slow, kept.gather(refused)])
             for rows, frame in found:
-                each = kept.gather(rows)
+                numbers = kept.gather(rows)
                 if not has_unquoted:
-                    frames.append((each, frame))
+                    frames.append((numbers, frame))
                     continue
                 is_of_refusing = frame["/type"].is_in(self._paths.number_texts.refusing).fill_null(value=False)
-                is_refused = is_unquoted.gather(each) & is_of_refusing
-                slow = pl.concat([slow, each.filter(is_refused)])
-                frames.append((each.filter(~is_refused), frame.filter(~is_refused)))
+                is_refused = is_unquoted.gather(numbers) & is_of_refusing
+                slow = pl.concat([slow, numbers.filter(is_refused)])
+                frames.append((numbers.filter(~is_refused), frame.filter(~is_refused)))
         if len(frames) == 1 and slow.is_empty():
             return frames[0][1]
         if len(slow):
@@ -163,7 +163,7 @@ class Reader:
         schema = {**OF_ELEMENTS, **self._paths.schema}
         columns = zip(*rows, strict=True) if rows else [() for _ in schema]
         named = zip(schema.items(), columns, strict=True)
-        return pl.DataFrame([pl.Series(name, list(each), kind, strict=True) for (name, kind), each in named])
+        return pl.DataFrame([pl.Series(name, list(values), kind, strict=True) for (name, kind), values in named])
 
     def _row_or_error(self, value: bytes | None) -> tuple[Any, ...]:
         """The row of a value. One that this reader fails on is `unreadable`, unless it fails on an empty object too."""
@@ -222,7 +222,7 @@ class Reader:
         return (looks & ~found).fill_null(value=False)
 
     def _alike(self, kept: pl.Series, texts: pl.Series) -> list[pl.Series]:
-        """Numbers of records, in parts of which each probably writes the attributes that may be numbers in one way."""
+        """Numbers of records, in groups that probably write the numeric attributes in the same way."""
         if not self._writes_differ:
             return [kept] if len(kept) else []
         flags = pl.DataFrame({"number": kept, "text": texts.gather(kept)}).with_columns(
@@ -231,10 +231,10 @@ class Reader:
         return [part["number"] for part in flags.partition_by(SEQUENCE[0], EPOCH[0])]
 
     def _read_all(self, values: list[bytes]) -> tuple[list[tuple[pl.Series, pl.DataFrame]], pl.Series]:
-        """What blocks give, with the numbers of their records, and the numbers of those that no block took.
+        """The frames of blocks, with the numbers of their records, and the numbers of records that no block accepted.
 
-        A block that is refused is read in parts. Of those the reader mostly says at which record it stopped: that one
-        is left out, until too many are.
+        A block that is refused is read in parts. The reader usually reports at which record it stopped: that record is
+        left out, until there are too many.
         """
         frames: list[tuple[pl.Series, pl.DataFrame]] = []
         refused: list[int] = []
@@ -262,7 +262,7 @@ class Reader:
     def _read_block(self, values: list[bytes]) -> pl.DataFrame | int | None:
         """One row per record, with `is_doubtful`: whether it must be read by itself.
 
-        Or the number of a record that is probably bad; or None where nobody knows which.
+        Or the number of a record that is probably bad; or None if it is unknown which.
         """
         block = b"\n".join(values)
         for schema in self._schemas:
@@ -291,7 +291,7 @@ class Reader:
         return None
 
     def _flat(self, read: pl.DataFrame) -> pl.DataFrame | None:
-        """The columns of `schema`; None where a number is none."""
+        """The columns of `schema`; None where a number is invalid."""
         columns = [_at(path).alias(pointer(path)) for path in self._paths.fields]
         for path in (SEQUENCE, EPOCH):
             is_text = read.schema[path[0]] == pl.String
@@ -307,12 +307,12 @@ class Reader:
 
     @cached_property
     def _are_numbers(self) -> pl.Expr:
-        """Whether each double is finite, and each decimal no larger than its column holds, which nobody has checked."""
+        """Whether each double is finite, and each decimal fits its column, which nothing else checks."""
         kinds = self._paths.fields.items()
         doubles = [pl.col(pointer(path)).is_finite() for path, kind in kinds if kind is Kind.DOUBLE]
         decimals = [pl.col(pointer(path)).abs() < 10**11 for path, kind in kinds if kind is Kind.DECIMAL]
-        each = [is_number.fill_null(value=True).all() for is_number in (*doubles, *decimals)]
-        return pl.all_horizontal(pl.lit(value=True), *each)
+        is_every = [is_number.fill_null(value=True).all() for is_number in (*doubles, *decimals)]
+        return pl.all_horizontal(pl.lit(value=True), *is_every)
 
 
 def _parsed(block: bytes, schema: pa.Schema, unknown: str) -> pa.Table:

@@ -1,7 +1,7 @@
-"""When a record was received: the latest stamp that a broker had set in its partition up to and with it.
+"""When a record was received: the latest broker stamp in its partition up to and including it.
 
-This running maximum is a pure function of the log, the same however the input is cut: a broker's clock that steps back
-(a failover to a slower one) changes neither the order within a partition nor what was found before.
+This running maximum is a pure function of the log, the same however the input is cut. A broker's clock that steps back
+(a failover to a slower one) changes neither the order within a partition nor earlier results.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Restamp:
 
 
 def believed(restamps: Iterable[Restamp] = ()) -> pl.Expr:
-    """Whether the stamp of a row (partition, offset, is_broker_stamp) says when it was received."""
+    """Whether the stamp of a row (partition, offset, is_broker_stamp) is its reception."""
     wrong = pl.any_horizontal(pl.lit(False), *[restamp.holds() for restamp in restamps])
     return pl.col("is_broker_stamp") & ~wrong
 
@@ -61,9 +61,9 @@ class Reception:
         return self._latest
 
     def disbelieve(self, after: datetime) -> None:
-        """Forget what was received later than this, where a release before this one believed any stamp.
+        """Forget later receptions, which an earlier release took from any stamp.
 
-        What comes in such a partition was not received before F, which is all that F promises.
+        What comes in such a partition was not received before F, and F promises no more.
         """
         later = [partition for partition, at in self._latest.items() if at > after]
         self._latest |= dict.fromkeys(later, self._frontier or EPOCH)
@@ -75,8 +75,8 @@ class Reception:
     def received(self, records: pl.DataFrame, restamps: Sequence[Restamp] = ()) -> pl.DataFrame:
         """New records (partition, offset, stamped_at, is_broker_stamp, …) with `received_at`, by partition and offset.
 
-        A stamp that a producer or a restamp gave is not believed: such a record was received when the one before it
-        was. What comes in a partition that was never read before was not received before F.
+        A stamp by a producer or a restamp is not believed: such a record was received with the record before it. A
+        record in a partition that was never read before was not received before F.
         """
         floor = self._frontier or EPOCH
         before = pl.col("partition").replace_strict(self._latest, default=floor, return_dtype=INSTANT)

@@ -1,7 +1,7 @@
-"""When a record of the past was received first, by its mark, where its source is one whose marks are trusted.
+"""When a record of the past was first received, by its mark, if the configuration trusts marks of its source.
 
-The columns' form of `metering.clock.first_reception`. Of any other source a mark counts for nothing: the record is
-judged as if it had none.
+The columns' form of `metering.clock.first_reception`. Marks of other sources are ignored: the record is treated as if
+it had none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NOT_LISTED = f"; its {FIRST_RECEIVED} counts for nothing, as backfill.sources do
 
 
 def mark_texts(marks: pl.Series) -> pl.Series:
-    """Marks (binary) as the journal keeps them, whatever they say; what is too long is none (`marks`)."""
+    """Marks (binary) as the journal keeps them, whatever their content; null if too long (`marks`)."""
     if marks.null_count() == len(marks):
         return pl.Series(marks.name, [None], pl.String).new_from_index(0, len(marks))
     kept = [None if mark is None or len(mark) > MAX_BYTES else mark[:MAX_CHARACTERS] for mark in marks]
@@ -39,10 +39,10 @@ def is_of_the_past() -> pl.Expr:
 
 
 def with_receptions(records: pl.DataFrame, backfill: Backfill, future_seconds: int) -> pl.DataFrame:
-    """Records (source, reception_mark, received_at, first_received_at, reason, violation, …) as their marks are judged.
+    """Records (source, reception_mark, received_at, first_received_at, reason, violation, …) with their marks applied.
 
-    A mark that counts is `first_received_at`, whatever else said so, but no later than `received_at`. One that cannot
-    be believed is a `reason`.
+    A mark that counts becomes `first_received_at`, replacing any other, but no later than `received_at`. An
+    unbelievable mark is a `reason`.
     """
     marks = records["reception_mark"]
     if marks.null_count() == len(marks):

@@ -102,7 +102,7 @@ def incomparable(found: pl.DataFrame, since: int) -> pl.Series:
 def compared(found: pl.DataFrame, rows: pl.DataFrame, firsts: pl.DataFrame) -> pl.DataFrame:
     """`repeats` of `rows` (lsn, content_digest), where `firsts` (first_lsn, first_digest) were read again.
 
-    A first without a digest is none that could be read: its repeat stays what it was.
+    A first without a digest could not be read: its repeat stays as it was.
     """
     digests = found.join(firsts, on="first_lsn", how="left", maintain_order="left").join(
         rows.select("lsn", "content_digest"), on="lsn", how="left", maintain_order="left"

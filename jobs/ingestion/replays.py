@@ -1,8 +1,8 @@
-"""Which marks of dead letters that are sent again count: a rule about rows of the journal, and about nothing else.
+"""Which marks of redriven dead letters count: a rule about rows of the journal, and about nothing else.
 
-A mark counts where a row of a lower lsn stands at the place that it names, was rejected, and had no mark itself: what
-is sent again and rejected again is sent again in the name of the first. Then the first's reception is what the event's
-time is judged by. All others are records like any other.
+A mark counts if a row of a lower lsn stands at the place that it names, was rejected, and had no mark itself: a record
+that is redriven and rejected again is redriven with the first one's place. Then the event's time is measured from the
+first one's reception. All other records are ordinary records.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def places(marked: pl.DataFrame) -> pl.DataFrame:
 
 
 def rejected(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows of REJECTED among rows that were judged (reason); of events alone: nobody sends a change of the catalog."""
+    """Rows of REJECTED among validated rows (reason); only of events: nobody redrives a change of the catalog."""
     is_event = ~pl.col("topic").is_in([topic.value for topic in CatalogTopic])
     kept = rows.filter(pl.col("reason").is_not_null() & pl.col("replay_mark").is_null() & is_event)
     is_stamped = pl.col("reason") != Reason.UNSTAMPED

@@ -14,9 +14,9 @@ from metering.vocabulary import Family, Reason
 
 
 def rules_of(contract: Contract, events: pl.DataFrame, sources: Sequence[str] | None) -> Iterator[Rule]:
-    """What a reversal must fulfil beside its contract: its source is listed, and a quantity is one of a meter.
+    """The rules for a reversal beside its contract: its source is listed, and a quantity has a meter.
 
-    `sources`: patterns (`source_patterns`); None: it is not known whose reversals count, so nobody's are refused.
+    `sources`: patterns (`source_patterns`); None: unknown, so no reversal is refused for its source.
     """
     if contract.family is not Family.REVERSAL:
         return

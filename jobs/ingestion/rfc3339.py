@@ -12,7 +12,7 @@ MAX_OFFSET_MINUTES = 18 * 60
 
 
 def instants_us(texts: pl.Series) -> pl.Series:
-    """Microseconds since 1970 of each text (what is below is cut off); null where it is none."""
+    """Microseconds since 1970 of each text (fractions below are cut off); null where it is invalid."""
     if texts.null_count() == len(texts):
         return pl.Series([None], dtype=pl.Int64).new_from_index(0, len(texts))
     named = texts.str.contains(rf"\A(?:{RFC3339})\z")

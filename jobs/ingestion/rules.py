@@ -1,4 +1,4 @@
-"""What a valid envelope is: its limits, and the forms of its texts. What `data` holds, the contracts say."""
+"""The rules of a valid envelope: limits and text formats. Contracts declare what `data` holds."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Sequence numbers of sources: which arrived, and when their holes are too many to be a sequence.
+"""Sequence numbers of sources: which arrived, and when there are too many holes for a sequence.
 
-Time runs in whole minutes of `received_at`. A minute is over when the frontier has passed it: then every number that
-was received in it is known, whatever batches it came in. A hole counts from the next minute in which the source was
-heard after the one in which a higher number came: until then the number may still be on its way. So what is kept of a
-source follows from its events and the frontier alone.
+Time runs in whole minutes of `received_at`. A minute is complete when the frontier has passed it: then every number
+that was received in it is known, whatever batches it came in. A hole counts from the next minute in which the source
+was heard after a higher number came: until then the missing number may still be on its way. So the state of a source
+follows from its events and the frontier alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jobs.ingestion.limits import LIMITS, Limits
 from metering.instants import EPOCH
 
 MAX_NUMBERS = 500_000
-"""Numbers judged at once, to bound memory after the frontier has stood still."""
+"""Numbers added at once, to bound memory after the frontier has stood still."""
 LAST_SEQUENCE = 10**18 - 1
 """The largest number that is accepted in an event; what was accepted by an older version is not counted."""
 
@@ -60,7 +60,7 @@ def _runs(numbered: pl.DataFrame, numbers: pl.Expr) -> pl.DataFrame:
     return runs.explode("first", "last").select(pl.col(name).cast(kind) for name, kind in RUNS.items())
 
 
-def judged(known: pl.DataFrame, runs: pl.DataFrame, until: int, limits: Limits = LIMITS) -> pl.DataFrame:
+def extended(known: pl.DataFrame, runs: pl.DataFrame, until: int, limits: Limits = LIMITS) -> pl.DataFrame:
     """The numbers of some minutes (`runs`), all before `until`, added to what is `known` of their sources.
 
     Known: RUNS whose `minute` is the last one that was added before. Result, a row per KEY of `runs`: `sequences` (a
@@ -83,7 +83,7 @@ def judged(known: pl.DataFrame, runs: pl.DataFrame, until: int, limits: Limits =
     too_many = pl.concat(
         [
             _more_than(limits.ranges, placed, "counts_at", until),
-            _more_than(limits.unjudged_ranges, placed, "minute", until),
+            _more_than(limits.pending_ranges, placed, "minute", until),
         ]
     ).unique()
     texts = new.group_by(KEY).agg(pl.format("[{},{}]", "first", "last").str.join(",").alias("ranges"))

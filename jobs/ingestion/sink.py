@@ -1,4 +1,4 @@
-"""Numbers, repeats, frontier: what becomes of judged records on the driver, and the commit that says so."""
+"""The sink of ingestion: lsns, repeats and the frontier of validated records on the driver, and their commit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jobs.ingestion.declared_columns import declared_columns, warn_of_left_out
 from jobs.ingestion.device_clocks import uncorrected_events
 from jobs.ingestion.earlier_rules import comparable_since, looked_for
 from jobs.ingestion.elements import TRANSACTION, Elements, rejected_whole, split, with_elements, with_room
-from jobs.ingestion.event_times import judged_by_reception
+from jobs.ingestion.event_times import validated_by_reception
 from jobs.ingestion.handover import collected
 from jobs.ingestion.identity_index import NONE_CAME_BACK, IdentityIndex
 from jobs.ingestion.identity_journal import JournalIdentities
@@ -69,9 +69,9 @@ class JournalSink:
         events, *topics = [
             describe_topic(admin, name, context.denials, context.clock) for name in (config.topic, *CatalogTopic)
         ]
-        self._judge = config.judge()
-        self._fields = tuple(field.name for field in self._judge.fields)
-        declared = declared_columns(self._judge.fields, open_to_change(where.tables, job.writes))
+        self._validator = config.validator()
+        self._fields = tuple(field.name for field in self._validator.fields)
+        declared = declared_columns(self._validator.fields, open_to_change(where.tables, job.writes))
         self._writer = DeltaWriter(where.tables, job.writes, job.name, owner.epoch, owner.driver, declared=declared)
         self._events = OffsetLedger(self._writer, admin, events, decides_frontier=True)
         catalog = [OffsetLedger(self._writer, admin, topic) for topic in topics]
@@ -96,7 +96,7 @@ class JournalSink:
         look = RawScan(where.kafka, admin, self._events.topic)
         self._isolated_changes = IsolatedChanges(owner, catalog, self._writer.table)
         self._record_bytes = self._batch_bytes_per_record = average_record_bytes(
-            look, self._events.positions(), config.max_record_bytes, self._judge.element_bytes
+            look, self._events.positions(), config.max_record_bytes, self._validator.element_bytes
         )
         interval = timedelta(seconds=config.heartbeat_interval_seconds)
         # A source is known to be silent only at the frontier.
@@ -118,8 +118,8 @@ class JournalSink:
         """Append the new records of a batch (`build`'s columns), and the catalog changes that came before them."""
         self._follow_topics()
         changes, offsets_after = self._catalog.read_to_end()
-        judged = batch if isinstance(batch, pa.Table) else collected(batch.toArrow(), self._judge.schema)
-        new, elements = split(new_records(judged, self._events.positions()), self._fields)
+        validated = batch if isinstance(batch, pa.Table) else collected(batch.toArrow(), self._validator.schema)
+        new, elements = split(new_records(validated, self._events.positions()), self._fields)
         if new.is_empty() and not changes:
             return Progress(0, {})
         isolated = self._isolated.pending()
@@ -130,7 +130,7 @@ class JournalSink:
         proved = self._absent.prove(self._events.gaps(records))
         first_lsn = self._writer.next_lsn
         catalog = numbered(self._catalog.rows(changes, self._isolated_changes.pending(changes)), first_lsn)
-        events = self._judged(records, first_lsn + len(catalog))
+        events = self._with_replays(records, first_lsn + len(catalog))
         taken = self._events.take(events, proved=proved)
         frontier = self._events.frontier()
         disposed = self._disposed(events)
@@ -169,7 +169,7 @@ class JournalSink:
         return Progress(len(records_of_batch), {**counts, **bookkept, **self._index.counts()}, late)
 
     def _settle(self, seen: Look) -> None:
-        """Only now that the journal says so, and again after a crash in between."""
+        """Runs only after the journal's commit, and again after a crash in between."""
         if seen.restamps:
             with self._ownership.transaction() as cursor:
                 settle(cursor, self._events.topic.topic_id, seen.restamps, self._events.positions())
@@ -187,32 +187,32 @@ class JournalSink:
             if added and ledger is not self._events:
                 self._catalog.add(topic.name, added)
 
-    def _judged(self, records: pl.DataFrame, first_lsn: int) -> pl.DataFrame:
-        """Received records with their lsn and what they are by themselves, and by the dead letter that they replay."""
-        judged = self._numbered(records, first_lsn)
-        marked = judged.filter(pl.col("replay_mark").is_not_null())
+    def _with_replays(self, records: pl.DataFrame, first_lsn: int) -> pl.DataFrame:
+        """Received records with their lsn and result, by themselves and by the dead letter that they replay."""
+        numbered = self._numbered(records, first_lsn)
+        marked = numbered.filter(pl.col("replay_mark").is_not_null())
         if marked.is_empty():
-            return judged.with_columns(replays_lsn=pl.lit(None, pl.Int64))
+            return numbered.with_columns(replays_lsn=pl.lit(None, pl.Int64))
         # A dead letter of the same batch counts as one that was committed before: how the input is cut decides nothing.
-        known = pl.concat([self._identities.rejected(places(marked)), rejected(judged)])
+        known = pl.concat([self._identities.rejected(places(marked)), rejected(numbered)])
         found = counted(marked, known)
         if ignored := len(marked) - len(found):
             log.warning("marks that name no dead letter of an event are ignored", records=ignored)
-        again = judged.select("partition", "offset", "lsn").join(found, on="lsn", how="inner").drop("lsn")
+        again = numbered.select("partition", "offset", "lsn").join(found, on="lsn", how="inner").drop("lsn")
         of_first = records.drop("first_received_at").join(again, on=["partition", "offset"], how="left")
         # What a mark makes of a record may be several rows, or one: then those behind it have other numbers.
-        known_by = judged.select("partition", "offset", replays_lsn="lsn")
+        known_by = numbered.select("partition", "offset", replays_lsn="lsn")
         renumbered = self._numbered(of_first, first_lsn)
         now = known_by.join(renumbered.select("partition", "offset", "lsn"), on=["partition", "offset"])
         return renumbered.with_columns(pl.col("replays_lsn").replace(now["replays_lsn"], now["lsn"]))
 
     def _numbered(self, records: pl.DataFrame, first_lsn: int) -> pl.DataFrame:
-        """Judged to the end, in the order of a batch, which is that of `received_at`.
+        """Validated to the end, in the order of a batch, which is that of `received_at`.
 
         When something was received first moves nothing.
         """
-        judged = rejected_whole(judged_by_reception(records, self._config), self._fields)
-        return with_room(judged.sort("received_at", "partition", "offset"), first_lsn)
+        validated = rejected_whole(validated_by_reception(records, self._config), self._fields)
+        return with_room(validated.sort("received_at", "partition", "offset"), first_lsn)
 
     def _disposed(self, events: pl.DataFrame) -> pl.DataFrame:
         """Every record's disposition; a repeat names the lsn of its first."""
@@ -245,7 +245,7 @@ class JournalSink:
     def _digests(self, lsns: pl.Series) -> pl.DataFrame:
         """What the contents of these rows are to the contracts of today: first_lsn, first_digest."""
         firsts = self._identities.values(lsns)
-        return firsts.select(pl.col("lsn").alias("first_lsn"), first_digest=self._judge.digests(firsts["value"]))
+        return firsts.select(pl.col("lsn").alias("first_lsn"), first_digest=self._validator.digests(firsts["value"]))
 
     def _measure(self, records: pl.DataFrame, elements: Elements) -> None:
         if len(records):
@@ -315,12 +315,12 @@ def journal_rows(rows: pl.DataFrame, schema: pa.Schema, frontier: datetime | Non
 
 
 def _counts(rows: pl.DataFrame, absent: int, devices: Sequence[str]) -> Counts:
-    judged = rows.group_by("disposition", pl.col("reason").fill_null("")).len()
+    by_disposition = rows.group_by("disposition", pl.col("reason").fill_null("")).len()
     is_accepted = pl.col("disposition") == Disposition.ACCEPTED.value
     is_reversal = is_accepted & pl.col("family").eq_missing(Family.REVERSAL.value)
     offset = pl.col("clock_offset_ms").is_not_null() & (pl.col("event_time") != pl.col("occurred_at"))
     return {
-        **{(metrics.EVENTS, kind, reason): count for kind, reason, count in judged.iter_rows()},
+        **{(metrics.EVENTS, kind, reason): count for kind, reason, count in by_disposition.iter_rows()},
         (metrics.ABSENT,): absent,
         **mark_counts(rows),
         (metrics.REVERSALS,): rows.select(is_reversal.sum()).item() or 0,

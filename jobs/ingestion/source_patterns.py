@@ -1,4 +1,4 @@
-"""Which sources a list of patterns names."""
+"""Which sources match a list of patterns."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Who sends: per source and source epoch, when it was first and last heard, and its sequence numbers (`sequences`).
+"""Sources: per source and source epoch, when it was first and last heard, and its sequence numbers (`sequences`).
 
-What was heard is a minimum or a maximum, so a batch that comes twice or in another order leaves the same.
+Times are minima and maxima, so a batch that comes twice or in another order leaves the same state.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import polars as pl
 import psycopg
 
 from jobs.ingestion.limits import LIMITS, Limits
-from jobs.ingestion.sequences import KEY, RUNS, instant_of_minute, judged, minute_of
+from jobs.ingestion.sequences import KEY, RUNS, extended, instant_of_minute, minute_of
 from jobs.streams import HEARTBEAT_SOURCE
 from metering.vocabulary import Disposition, EventType
 
@@ -100,10 +100,10 @@ def seen_sources(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def within_limits(cursor: psycopg.Cursor[Any], seen: pl.DataFrame, limits: Limits = LIMITS) -> pl.DataFrame:
-    """The rows of `seen_sources` that have a row in the table, or may get one: so many new ones an hour.
+    """The rows of `seen_sources` that have a row in the table, or may get one: a limited number of new ones an hour.
 
-    A flood of names would fill the table, its page and its alerts for a day. Who is turned away may come in the next
-    hour; what it sent is metered all the same.
+    A flood of names would fill the table, its page and its alerts for a day. A source that is turned away may be added
+    in the next hour; its events are metered all the same.
     """
     listed = pl.DataFrame(
         cursor.execute(LISTED, [seen[name].to_list() for name in KEY]).fetchall(),
@@ -141,7 +141,7 @@ def fold_sequences(cursor: psycopg.Cursor[Any], runs: pl.DataFrame, until: int, 
         schema=RUNS,
         orient="row",
     )
-    new = judged(known, runs, until, limits)
+    new = extended(known, runs, until, limits)
     cursor.execute(COUNT, [instant_of_minute(until), *(new[name].to_list() for name in new.columns)])
 
 

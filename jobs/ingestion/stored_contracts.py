@@ -1,4 +1,4 @@
-"""What the journal keeps of the contracts that held (`IngestionConfig.deciding`) → those contracts."""
+"""The journal's record of effective contracts (`IngestionConfig.deciding`) → those contracts."""
 
 from __future__ import annotations
 

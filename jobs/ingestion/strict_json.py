@@ -1,6 +1,6 @@
-"""One record → what stands in it, by a reader that takes nothing but one RFC 8259 object.
+"""One record → its content, by a reader that accepts exactly one RFC 8259 object.
 
-What Weir does not read is looked at for its syntax only, and that no key stands twice in an object.
+Content that Weir does not use is checked only for its syntax and for duplicate keys.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class NotStrict(ValueError):
-    """No strict JSON object; the text says why."""
+    """The record is not a strict JSON object; the message says why."""
 
 
 class HoldsNul(NotStrict):
@@ -59,7 +59,7 @@ class Number(str):
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object, as it was written. Raises NotStrict where a key stands twice."""
+    """An object as it was written. Raises NotStrict for a duplicate key."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         if (twice := member_twice(pairs)) is not None:
@@ -103,7 +103,7 @@ def document(value: bytes | None, read: Tree) -> Mapping[str, Any]:
         raise NotStrict(f"{error.msg.removesuffix(' at')}, at character {error.pos}") from None
     if not isinstance(found, _Pairs):
         raise NotStrict("the document is no object")
-    if _ESCAPED_SURROGATE.search(text) and any(_LONE_SURROGATE.search(each) for each in _texts(found)):
+    if _ESCAPED_SURROGATE.search(text) and any(map(_LONE_SURROGATE.search, _texts(found))):
         raise NotStrict("half of a surrogate pair")
     return _members(found, read)
 
@@ -194,15 +194,15 @@ def members_of(value: Any, read: Tree) -> dict[str, Any] | None:
 def _texts(value: Any) -> Iterator[str]:
     pending = [value]
     while pending:
-        each = pending.pop()
-        if isinstance(each, _Pairs):
-            for name, member in each:
+        item = pending.pop()
+        if isinstance(item, _Pairs):
+            for name, member in item:
                 yield name
                 pending.append(member)
-        elif isinstance(each, list):
-            pending += each
-        elif isinstance(each, str):
-            yield each
+        elif isinstance(item, list):
+            pending += item
+        elif isinstance(item, str):
+            yield item
 
 
 @contextmanager

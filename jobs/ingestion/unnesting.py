@@ -1,6 +1,7 @@
-"""An event with an array → one event for each element, as if each had been sent by itself with what surrounds it.
+"""An event with an array → one event for each element, as if each had been sent by itself with the surrounding members.
 
-A member of an element stands in `data`, and replaces the one of the same name there. Null says nothing, as everywhere.
+A member of an element is placed in `data`, and replaces a surrounding one of the same name. Null means absent, as
+everywhere.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SEPARATOR = "/"
 
 
 class NoElements(ValueError):
-    """An event without elements that could be read; the text says what is wrong with its array."""
+    """An event whose elements cannot be read; the message says what is wrong with its array."""
 
 
 Members = Mapping[str, Any]
@@ -63,9 +64,9 @@ def _members(event: Members, array: Path, read: strict_json.Tree) -> Iterator[Me
         raise NoElements(f"type is array; it is {json_of(found)}")
     if not 1 <= len(found) <= MAX_ELEMENTS:
         raise NoElements(f"1 to {MAX_ELEMENTS} elements; it has {len(found)}")
-    for element, each in enumerate(found, start=1):
-        if (members := strict_json.members_of(each, read)) is None:
-            raise NoElements(f"type of each element is object; {element_text(array, element)} is {json_of(each)}")
+    for element, item in enumerate(found, start=1):
+        if (members := strict_json.members_of(item, read)) is None:
+            raise NoElements(f"type of each element is object; {element_text(array, element)} is {json_of(item)}")
         yield {name: member for name, member in members.items() if member is not None}
 
 
@@ -106,7 +107,7 @@ def whole_digests(elements: pl.DataFrame) -> pl.DataFrame:
 
 
 def request_id_of(contract: Contract) -> Field | None:
-    """The field that says which request an event is of; None where that is made of its identity."""
+    """The field with the request id of an event; None where it is derived from the identity."""
     return next((field for field in contract.fields if field.column == REQUEST_ID), None)
 
 

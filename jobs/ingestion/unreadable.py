@@ -1,7 +1,7 @@
-"""Records that the judge fails on, a fault of ours: each is found among its neighbours and becomes `unreadable`.
+"""Records that the validator fails on, which is our fault: each is isolated from its batch and becomes `unreadable`.
 
-An error costs the batch further calls of the judge, and never a restart. A judge that fails on a good record, too, and
-a machine without memory are no record's fault: their errors are raised.
+An error costs the batch further calls of the validator, and never a restart. If the validator also fails on a good
+record, or memory runs out, no record is at fault: those errors are raised.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from metering.texts import error_text
 
 MAX_ERROR_CHARACTERS = 500
 ERRORS = (Exception, pl.exceptions.PanicException)
-"""What the judge may raise. A panic of Polars is no `Exception`."""
+"""What the validator may raise. A panic of Polars is no `Exception`."""
 
 
 class Sliceable(Protocol):
@@ -28,33 +28,33 @@ class Sliceable(Protocol):
 
 
 Items = TypeVar("Items", bound=Sliceable)
-Judged = TypeVar("Judged")
+Result = TypeVar("Result")
 
 
-def judged_in_parts(
+def validated_in_parts(
     items: Items,
-    judge: Callable[[Items], Judged],
-    unreadable: Callable[[Items, str], Judged],
-    check_judge: Callable[[], object],
-) -> list[Judged]:
-    """What `judge` makes of all items at once; where it raises, of halves, and so on down to a single item.
+    validate: Callable[[Items], Result],
+    unreadable: Callable[[Items, str], Result],
+    check_validator: Callable[[], object],
+) -> list[Result]:
+    """`validate` of all items at once; where it raises, of halves, and so on down to a single item.
 
-    `unreadable` makes the result of one item from the text of its error. `check_judge` judges something good: what it
-    raises is raised, and no item is blamed.
+    `unreadable` makes the result of one item from the text of its error. `check_validator` validates a good item: what
+    it raises is raised, and no item is blamed.
     """
-    found: list[Judged] = []
+    found: list[Result] = []
     pending, is_checked = [items], False
     while pending:
         part = pending.pop()
         try:
-            found.append(judge(part))
+            found.append(validate(part))
         except MemoryError:
             raise
         except ERRORS as error:
             if not len(part):
                 raise
             if not is_checked:
-                check_judge()
+                check_validator()
                 is_checked = True
             if len(part) == 1:
                 found.append(unreadable(part, error_text(error, MAX_ERROR_CHARACTERS)))

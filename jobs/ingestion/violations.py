@@ -1,6 +1,6 @@
-"""What a dead letter says of the rule that it breaks: where, what is allowed, and the value that stood there.
+"""The text of a violation: where a rule is broken, what is allowed, and the value that was found.
 
-Whoever sends events must be able to tell from it alone what to change.
+It must tell the sender of the event what to change, without further context.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TYPES = {'"': "the string ", "[": "the array ", "{": "the object "}
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition that is true of a bad event, never null; the reason that it gives, and what is said of it."""
+    """A condition that is true of a bad event, never null; the reason it gives, and the text of the violation."""
 
     is_broken: pl.Expr
     reason: Reason

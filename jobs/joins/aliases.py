@@ -1,4 +1,4 @@
-"""Whose prices a reported model has beside its own: of the aliases of its name the one that began last."""
+"""The other model whose prices a reported model has: of the aliases of its name, the latest to begin."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from metering.price_models import ALIAS_CURRENCY, ALIAS_METER
 
 
 def aliased(rows: pl.DataFrame, prices: Versions | VersionsInUse, seen_from: int | None) -> pl.DataFrame:
-    """Rows (row, plan, model, decided_lsn, event_us, …) → (row, aliased): those with an alias that holds.
+    """Rows (row, plan, model, decided_lsn, event_us, …) → (row, aliased): those with an alias in force.
 
-    An alias is a row among the prices, and holds as a price does: when it has ended none holds until another begins.
-    Where two began at once the first by name holds.
+    An alias is a row among the prices and applies like a price: once it has ended, none applies until another begins.
+    Of two that began at once, the first by name applies.
     """
     none = pl.DataFrame(schema={"row": rows.schema["row"], "aliased": pl.String()})
-    every = [(name, one.text, one.aliased) for name, several in prices.priced_models.aliases.items() for one in several]
+    every = [
+        (name, alias.text, alias.aliased) for name, several in prices.priced_models.aliases.items() for alias in several
+    ]
     if not every:
         return none
     names = pl.DataFrame(every, schema=dict.fromkeys(("model", "text", "aliased"), pl.String()), orient="row")
-    asked = rows.select("row", "plan", "model", *AT).join(names, on="model", how="inner").unique(["row", "text"])
-    if asked.is_empty():
+    candidates = rows.select("row", "plan", "model", *AT).join(names, on="model", how="inner").unique(["row", "text"])
+    if candidates.is_empty():
         return none
     of_rows = (
-        asked.drop("model")
+        candidates.drop("model")
         .rename({"text": "model"})
         .with_columns(meter=pl.lit(ALIAS_METER), currency=pl.lit(ALIAS_CURRENCY))
     )

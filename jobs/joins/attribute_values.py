@@ -1,4 +1,4 @@
-"""What outcomes say of the attributes that conditions of prices name: a column's text, or the band of a quantity."""
+"""The values of price attributes for outcomes: a column's text, or the band of a quantity."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _TOTAL = pl.Decimal(38, QUANTITY_DECIMALS)
 
 
 def value_of(attribute: PriceAttribute) -> pl.Expr:
-    """Outcomes (`resolve`) with the columns of their accounts (`text_of`) → what they say of it, as text.
+    """Outcomes (`resolve`) with the columns of their accounts (`text_of`) → their value of the attribute, as text.
 
-    Null where they say nothing (`PriceAttribute.band_of`).
+    Null where they have none (`PriceAttribute.band_of`).
     """
     if attribute.is_of_account:
         return pl.col(text_of(attribute.name))
@@ -39,6 +39,6 @@ def _reported(columns: Sequence[str]) -> pl.Expr:
     quantities = map(pl.col, map(quantity_of, columns))
     reported = [pl.when(quantity >= 0).then(quantity.cast(_TOTAL)) for quantity in quantities]
     total = reported[0].fill_null(Decimal(0))
-    for each in reported[1:]:
-        total += each.fill_null(Decimal(0))
-    return pl.when(pl.any_horizontal(each.is_not_null() for each in reported)).then(total)
+    for part in reported[1:]:
+        total += part.fill_null(Decimal(0))
+    return pl.when(pl.any_horizontal(part.is_not_null() for part in reported)).then(total)

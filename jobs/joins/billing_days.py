@@ -1,6 +1,6 @@
-"""The account's calendar day of usage, as columns: which zone names it, `metering.months` says.
+"""The account's calendar day of usage, as columns, by the zones of `metering.months`.
 
-An outcome is named by what was known of its account when it was decided. Without an account or a zone it is UTC.
+The day follows from what was known of the account when the outcome was decided. Without an account or a zone it is UTC.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def month_zones(versions: Sequence[Version[str]], decided_lsn: int) -> Zones:
     """The zones of the months of one account, as seen from `decided_lsn`; `versions` hold its zone, None: deleted."""
     seen = sorted((v for v in versions if v.lsn < decided_lsn), key=lambda version: version.lsn)
     changes = months.zone_changes((v.effective_from, v.value) for v in seen if v.value is not None)
-    return [(each.start, each.zone, each.first_day) for each in months.month_zones(changes)]
+    return [(month_zone.start, month_zone.zone, month_zone.first_day) for month_zone in months.month_zones(changes)]
 
 
 @lru_cache(maxsize=65_536)
@@ -56,8 +56,8 @@ def _offset(zone: str, instant: datetime) -> timedelta:
 def zone_versions(accounts: pa.Table) -> pl.DataFrame:
     """All versions of accounts (streams.ACCOUNTS) → (account, lsn, holds_from, zone) of those that have a zone, by lsn.
 
-    A zone never holds from the past, whatever a version says: borders that somebody has seen stay. A deletion names
-    none, so the calendar goes on when the account is made again.
+    A zone never applies to the past, whatever a version says: borders that somebody has seen stay. A deletion has no
+    zone, so the calendar continues when the account is created again.
     """
     holds_from = pl.max_horizontal("effective_from", "committed_at")
     return (

@@ -1,4 +1,4 @@
-"""Every version of accounts and prices: kept in Delta, and ready for a batch to be priced with."""
+"""Every version of accounts and prices: stored in Delta, and indexed for pricing batches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NO_NEWS = (*CIRCUMSTANCES, "ends_at")
 
 
 class Catalog:
-    """The version tables; a change that a table holds already is not taken twice."""
+    """The version tables; a change that a table already has is not added twice."""
 
     def __init__(self, tables: str, epoch: int, driver: int, dimensions: Sequence[str] = ()) -> None:
         """`dimensions`: what a configuration names, of accounts among others."""
@@ -59,7 +59,7 @@ class Catalog:
             self._taken[table] = verified
 
     def state(self) -> dict[str, int]:
-        """Which version tables these are and how far they hold the journal, as transactions of what they priced."""
+        """The identity of the version tables and their position in the journal, as transactions of priced rows."""
         state: dict[str, int] = {}
         for table, writer in self._writers.items():
             state |= {f"{table}.table": table_hash(writer.table)}
@@ -82,7 +82,7 @@ class Catalog:
         for topic, table in TABLE_OF.items():
             new = changes.filter((pl.col("topic") == topic) & (pl.col("lsn") >= self._taken[table].next_lsn))
             versions = [version(topic, value, lsn) for lsn, value in new.select("lsn", "value").iter_rows()]
-            rows = pa.Table.from_pylist([each for each in versions if each is not None], schema=SCHEMAS[table])
+            rows = pa.Table.from_pylist([version for version in versions if version is not None], schema=SCHEMAS[table])
             if not rows.num_rows:
                 continue
             news = without_repeats(table, self._versions[table].of(rows), rows)
@@ -117,7 +117,7 @@ class Catalog:
 
 
 def version(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | None:
-    """What an accepted change says (`parse_change`); None where only an older ingestion could have accepted it."""
+    """The version in an accepted change (`parse_change`); None where only an older ingestion could have accepted it."""
     try:
         return parse_change(topic, value, lsn)
     except InvalidChangeError as error:
@@ -126,13 +126,13 @@ def version(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | None:
 
 
 def without_repeats(table: Table, versions: pa.Table, changes: pa.Table) -> pa.Table:
-    """The changes that say something else than the version of their key before them, by lsn.
+    """The changes that differ from the previous version of their key, by lsn.
 
-    What was told twice, by whoever did not know that it had been, is no new version: it would only have a line of a
-    bill stand under two. So whoever said it first is the author of a version. A connector that was killed tells again
-    all that it is not sure of, in order: by where it stands in the database's log, and when it was committed there, it
-    is known from what came since. (Both, because in a database that was restored the log begins anew, and a clock may
-    go back. There the changes of one transaction, which have one time, are known from each other by their places.)
+    A change that is published again, by a connector that does not know that it was, is no new version: it would split a
+    line of a bill in two. So the first publisher is the author of a version. A killed connector publishes again, in
+    order, whatever it is not sure of. Such a change is recognised by its place in the database's log and its commit
+    time. (Both, because in a restored database the log begins anew, and a clock may go back. There the changes of one
+    transaction, which have one time, are told apart by their places.)
     """
     if changes.num_rows == 0:
         return changes
@@ -151,7 +151,7 @@ def without_repeats(table: Table, versions: pa.Table, changes: pa.Table) -> pa.T
         pl.int_range(pl.len()).over(key) > 0, *[pl.col(n).eq_missing(pl.col(n).shift(1).over(key)) for n in compared]
     )
     both = pl.concat([concerned, new.select(concerned.columns)]).sort("lsn")
-    judged = both.filter(is_later.fill_null(value=True)).with_columns(is_repeat=is_repeat)
-    changed = judged.filter(~pl.col("is_repeat"))
+    later = both.filter(is_later.fill_null(value=True)).with_columns(is_repeat=is_repeat)
+    changed = later.filter(~pl.col("is_repeat"))
     news = changes.filter(pa.array(new["lsn"].is_in(changed["lsn"].implode()).to_list()))
     return ended_as_before(news, changed) if table is Table.PRICES else news

@@ -1,7 +1,8 @@
-"""Every version of accounts and prices → which one holds: for many rows at once, by `metering.pricing`'s rules.
+"""Every version of accounts and prices → the one that applies, for many rows at once, as in `metering.pricing`.
 
-A version holds from `effective_us` for outcomes decided after `lsn` and not after `superseded_lsn`: of a price, that of
-the next version of the same key and `effective_from`. A deletion that ended a price says what that was until then.
+A version applies from `effective_us` to outcomes decided after `lsn` and not after `superseded_lsn`: for a price, that
+is the lsn of the next version of the same key and `effective_from`. A deletion that ended a price holds the price as it
+was until then.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _HAS_ENDED = (pl.col("ends_us") <= pl.col("event_us")).fill_null(value=False)
 
 @dataclass(frozen=True)
 class Versions:
-    """All versions of one kind, and of several that hold at once which one wins: the last by `newest`."""
+    """All versions of one kind; of several that apply at once the last by `newest` wins."""
 
     key: tuple[str, ...]
     values: tuple[str, ...]
@@ -49,9 +50,9 @@ class Versions:
     """Pairs of a row and a version that are looked at together."""
 
     def as_of(self, rows: pl.DataFrame, seen_from: int | None = None) -> pl.DataFrame:
-        """Rows (key, decided_lsn, event_us, …) → the same with `version_lsn` and `values`; null where none holds.
+        """Rows (key, decided_lsn, event_us, …) → the same with `version_lsn` and `values`; null where none applies.
 
-        `seen_from`: of who looks back, and knows the versions before that lsn, too.
+        `seen_from`: for a reader that looks back and also knows the versions before that lsn.
         """
         if seen_from is not None:
             return self._seen_later(rows, seen_from)
@@ -65,7 +66,7 @@ class Versions:
 
     @cached_property
     def priced_models(self) -> PricedModels:
-        """Of prices: those that are for more than one model, or for some of its events."""
+        """Of prices: those for more than one model, or for only some of its events."""
         return priced_models(self.every["model"].to_arrow())
 
     @cached_property
@@ -143,9 +144,10 @@ class Versions:
         )
 
     def _seen_later(self, rows: pl.DataFrame, seen_from: int) -> pl.DataFrame:
-        """A price that is withdrawn stays what it was for what was decided before that.
+        """A price that is withdrawn keeps applying to what was decided before.
 
-        One that came after the decision and was withdrawn again never was. What ended, ended for everybody.
+        A price that came after the decision and was withdrawn again never applied. A price that ended has ended for
+        all.
         """
         numbered = rows.with_row_index("_row")
         parts = self._portions(numbered) if len(numbered) else [numbered]
@@ -191,10 +193,10 @@ def by_reported_model(prices: pl.DataFrame, reported: pl.Series, known: PricedMo
 
 
 def account_versions(accounts: pa.Table, dimensions: Iterable[str] = ()) -> Versions:
-    """All versions (streams.ACCOUNTS) → what an account's plan and currency are, and its `dimensions` (`text_of`).
+    """All versions (streams.ACCOUNTS) → an account's plan and currency, and its `dimensions` (`text_of`).
 
-    An account's very first version holds from the beginning of time. A deletion is a version that says none of it.
-    The newest that has begun holds, so none needs an end.
+    An account's very first version applies from the beginning of time. A deletion is a version with none of these. The
+    newest that has begun applies, so none needs an end.
     """
     is_first = pl.int_range(pl.len()).over("account") == 0
     begins = pl.when(is_first).then(BEGINNING_OF_TIME_US).otherwise(pl.col("effective_from").dt.epoch("us"))
@@ -214,7 +216,7 @@ def account_versions(accounts: pa.Table, dimensions: Iterable[str] = ()) -> Vers
 
 
 def _column(dimension: str) -> pl.Expr:
-    """What a version says of it; null where it says nothing."""
+    """The version's value; null where it has none."""
     column = dimension.removeprefix(ACCOUNT)
     if not column.startswith(TAG):
         return pl.col(column)

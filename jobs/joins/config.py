@@ -1,4 +1,4 @@
-"""What joins may be told."""
+"""The configuration of joins."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ class JoinsConfig(JobConfig):
     )
 
     def settled(self, history: History, *, is_new: bool, has_details: bool = True) -> JoinsConfig:
-        """The configuration with what it leaves open: as the rules of usage so far have it, or as what `is_new` has.
+        """The configuration with its open settings filled: by the rules of usage so far, or by defaults if `is_new`.
 
-        That is whether the best report bills, which requests the default meter counts, and whether parts of tokens are
-        metered by default: in a new one where the journal `has_details`.
+        These are: whether the best report bills, which requests the default meter counts, and whether parts of tokens
+        are metered by default: in a new installation if the journal `has_details`.
         """
         rules = history[-1].rules if history else {}
         meters_details = (is_new and has_details) or {part.name for part in DETAILS} <= set(rules.get("meters") or {})
@@ -89,16 +89,18 @@ class JoinsConfig(JobConfig):
         """With what the meters count, what goes with an outcome, and which report of it bills."""
         names = self.DECIDING_REPORTS if self.best_report_bills else ()
         reports = {name: getattr(self, name) for name in names}
-        attributes = {"price_attributes": [each.stored for each in self.attributes]} if self.attributes else {}
+        attributes = (
+            {"price_attributes": [attribute.stored for attribute in self.attributes]} if self.attributes else {}
+        )
         counted = {"meters": stored(self.declared), "dimensions": list(self.dimensions)}
         return {**super().deciding, **counted, **attributes, **reports}
 
     @property
     def carried(self) -> Schema:
         """What joins remembers of a row that waits."""
-        asked = (*conditions_of(self.declared), *texts_of_events(self.attributes))
+        columns = (*conditions_of(self.declared), *texts_of_events(self.attributes))
         reported = (*columns_of(self.declared), *columns_of_bands(self.attributes))
-        return carried(reported, self.dimensions, asked)
+        return carried(reported, self.dimensions, columns)
 
     @property
     def of_accounts(self) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
-"""A unit is billed once, by the most specific meter that has a price: what leaves the quantity of a meter above it.
+"""A unit is billed once, by the most specific meter with a price: what is subtracted from the meter above it.
 
-Where an event's convention says that one quantity is part of another, and a meter of the part is `within` a meter of
-the whole, the units of the part leave the whole as soon as the part has a price; without one the whole bills them. What
-another meter bills stays as an entry of no version (BILLED_AS_PART, BILLED_IN_WHOLE) at a unit price of 0: all entries
-of a meter are what was reported, and those of a version are what is billed.
+Where an event's convention declares one quantity part of another, and a meter of the part is `within` a meter of the
+whole, the units of the part are subtracted from the whole as soon as the part has a price; without a price the whole
+bills them. Units that another meter bills stay as an entry without a version (BILLED_AS_PART, BILLED_IN_WHOLE) at a
+unit price of 0: all entries of a meter add up to what was reported, and those with a version to what is billed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ LISTED = ("row", "meter", "quantity", "version_lsn", "unit_price")
 def billed_once(listed: pl.DataFrame, outcomes: pl.DataFrame, meters: Iterable[Declaration]) -> pl.DataFrame:
     """LISTED, each row and meter once, and the outcomes that have these rows' numbers → LISTED, by row and meter.
 
-    The units of a meter with a price leave the nearest meter above it that has one; where none has, the highest, so
-    that nobody says of them that they have no price. Several meters of one column take its units away once. What is
-    billed of a meter is never below 0.
+    The units of a meter with a price are subtracted from the nearest meter above it that has one, or, if none has, from
+    the highest, so that they are not reported as unpriced. Several meters of one column subtract its units once. The
+    billed quantity of a meter is never below 0.
     """
     if INCLUDED not in outcomes.columns or outcomes[INCLUDED].null_count() == len(outcomes):
         return listed.sort("row", "meter")
@@ -83,7 +83,7 @@ def _wholes(text: str, meter: Declaration, meters: tuple[Declaration, ...]) -> I
 
     Either chain may have links that the other has not: cached audio is input where nothing meters all that was cached.
     """
-    known, columns = {each.name: each for each in meters}, set(wholes_of(text, meter.sums or ""))
+    known, columns = {declared.name: declared for declared in meters}, set(wholes_of(text, meter.sums or ""))
     for steps in range(1, len(meters)):
         whole = known.get(meter.within or "")
         if whole is None:

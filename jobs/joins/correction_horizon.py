@@ -1,4 +1,4 @@
-"""How long a request may change after it was first received: by a better report, or by what takes it back."""
+"""How long after its first reception a request may change: by a better report or a reversal."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ _CONTENT_MARGIN = timedelta(days=3)
 
 
 def correction_horizon(history: History, present: JoinsConfig, journal: DeltaTable | None) -> timedelta:
-    """After so long only a price changes what a request bills, and nothing received longer before it ever did.
+    """After this time only a price changes what a request bills; nothing that was received longer before it ever did.
 
-    The longest reach of the rules of joins that ever held (`history`, at least one; `present`: what it was last started
-    with), and the time until an audit has seen what came last. Zero where the best report never billed and the journal
-    has no reversals.
+    It is the longest reach of all rules of joins (`history`, at least one; `present`: of its last start), plus the time
+    until an audit has seen the latest rows. Zero where the best report never billed and the journal has no reversals.
     """
     ranks = any(effective.rules.get("best_report_bills") for effective in history)
     if not ranks and (journal is None or all(field.name != REASON for field in journal.schema().fields)):

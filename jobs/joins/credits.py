@@ -1,4 +1,4 @@
-"""What is taken off the quantities that meters bill of an outcome. joins takes nothing off: an audit does."""
+"""Credits: what is subtracted from the billed quantities of an outcome. Only an audit adds them, never joins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""New rows of the journal → what they and the passing of time decide. No Spark, no tables, no prices."""
+"""New rows of the journal and the passing of time → decisions. No Spark, no tables, no prices."""
 
 from __future__ import annotations
 

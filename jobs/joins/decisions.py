@@ -1,4 +1,4 @@
-"""What people decided about stragglers → rows of usage that bill nothing: billing reads them in the order of usage."""
+"""People's decisions about stragglers → rows of usage that bill nothing; billing reads them in lsn order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes with an outcome into usage besides its own columns: the texts that a configuration names."""
+"""The configured texts that usage rows have besides their own columns."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which F a batch of journal rows may decide with: that of the last commit that it and its predecessors hold whole.
+"""The F that a batch of journal rows may decide with: that of the last commit that has been read completely.
 
-A row's F is that of its commit's end. A batch may end inside a commit, and what is behind the cut was received before
-that F: somebody would be given up whose partner is there.
+A row's F is that of its commit's end. A batch may end inside a commit, and the rows behind the cut were received before
+that F: deciding by it could give up on a request whose partner is in the journal.
 """
 
 from __future__ import annotations
@@ -28,6 +28,6 @@ def batch_frontier(
 
 
 def last_frontier(rows: pl.DataFrame) -> datetime | None:
-    """What the last of `rows` (lsn, frontier) says; None without any."""
+    """The frontier of the last of `rows` (lsn, frontier); None without any."""
     last: datetime | None = rows.select(pl.col("frontier").sort_by("lsn").last()).item()
     return last

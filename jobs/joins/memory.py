@@ -1,6 +1,6 @@
-"""What joins must remember between batches: requests and completions that a later row can still meet.
+"""The state of joins between batches: requests and completions that a later row can still meet.
 
-Derived from the journal and usage at start, bounded by the timeouts behind the frontier.
+It is derived from the journal and usage at start, and bounded by the timeouts behind the frontier.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The rows of a batch → what they are together: nearly every key by comparing columns, a contested one by the rule."""
+"""The rows of a batch → pairs: almost every key by comparing columns, a contested key by the fold."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def folded(contested: pl.DataFrame, frontier: datetime | None) -> pl.DataFrame:
                 (before if is_remembered else rows).append(Row(lsn, side, received, timeout_us, merit, occurred))
             else:
                 won = [Side.REQUEST, Side.COMPLETION] if decided_side == Side.BOTH else [Side(decided_side)]
-                memory += [Winner(lsn, each, received, timeout_us, partner=0) for each in won]
+                memory += [Winner(lsn, won_side, received, timeout_us, partner=0) for won_side in won]
         _, decisions = step([*memory, *waiting(before)], rows, frontier_us)
         outcomes = [(d.request_lsn, d.completion_lsn, d.fate is Outcome.SUPERSEDED) for d in decisions]
         found += [(*key, q and numbers[q], c and numbers[c], superseded) for q, c, superseded in outcomes]
@@ -132,14 +132,14 @@ def paired(rows: pl.DataFrame, found: pl.DataFrame, *, is_of_report: bool = Fals
 
 
 def _of_request(values: pl.Series, request: pl.Series, preferred: pl.Series) -> pl.Expr:
-    """What an outcome with a request says: the preferred row where it does, else the request."""
-    asked = pl.lit(values.gather(request))
+    """The value of an outcome with a request: the preferred row's if it has one, else the request's."""
+    from_request = pl.lit(values.gather(request))
     from_preferred = pl.when(pl.lit(request.is_not_null())).then(pl.lit(values.gather(preferred)))
-    return pl.coalesce(from_preferred, asked).alias(values.name)
+    return pl.coalesce(from_preferred, from_request).alias(values.name)
 
 
 def _named(values: pl.Series, completion: pl.Series, either: Sequence[pl.Series]) -> pl.Expr:
-    """What a configuration names: a quantity is what the completion reports, the rest what the first of both says."""
+    """Configured columns: a quantity is the completion's, any other the first that either side has."""
     column = column_of(values.name)
     if values.name in (text_of(column), condition_of(column)):
         return pl.coalesce(pl.lit(values.gather(side)) for side in either).alias(values.name)

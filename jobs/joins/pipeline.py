@@ -23,9 +23,9 @@ from metering.vocabulary import Job
 
 
 def build(journal: DataFrame, _config: JoinsConfig) -> DataFrame:
-    """Journal rows → the same rows, `value` only of catalog changes: what events said is in their columns.
+    """Journal rows → the same rows, with `value` only for catalog changes: events have their data in columns.
 
-    Rows are matched on the driver, where those that wait are; Spark prices what is decided (`pricing.price`).
+    Rows are matched on the driver, where waiting rows are; Spark prices what is decided (`pricing.price`).
     """
     is_change = F.col("topic").startswith("catalog.")
     return journal.withColumn("value", F.when(is_change, F.col("value")))

@@ -1,7 +1,7 @@
-"""Outcomes → priced usage rows: the contract and the prices in force at `event_time`, as known when it was decided.
+"""Outcomes → priced usage rows: the contract and prices in force at `event_time`, as known when it was decided.
 
-`account_as_of` and `price_as_of` in `metering.pricing` say the same in Python. Polars finds the version, Arrow
-multiplies: Polars keeps 12 decimals of a product, whatever its factors have.
+`account_as_of` and `price_as_of` in `metering.pricing` are the same rules in Python. Polars finds the version, Arrow
+multiplies: Polars keeps 12 decimals of a product, whatever scale its factors have.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def price(
     texts = [name for name in accounts.values if name not in CONTRACT]
     if texts and seen_from is not None:
         contracted = contracted.with_columns(accounts.as_of(at).select(texts))
-    asked = contracted.with_row_index("row").select("row", "outcome", "plan", "model", "currency", *AT)
-    metered = quantities(outcomes, meters).join(asked, on="row", how="left", maintain_order="left")
+    terms = contracted.with_row_index("row").select("row", "outcome", "plan", "model", "currency", *AT)
+    metered = quantities(outcomes, meters).join(terms, on="row", how="left", maintain_order="left")
     has_price = pl.col("outcome").is_in(list(BILLED)) & pl.col("quantity").is_not_null()
     units = _priced(metered.filter(has_price), conditional, prices, attributes, seen_from)
     unpriced = [pl.lit(None, units.schema[name]).alias(name) for name in ("version_lsn", "unit_price")]
@@ -85,25 +85,27 @@ def _priced(
         return prices.as_of(metered, seen_from).select(LISTED)
     # Of millions of values few are asked for: all others are as if nothing was said.
     priced_by = {
-        each.name: pl.when(value.is_in(list(known.values[each.name]))).then(value)
-        for each, value in zip(attributes, map(value_of, attributes), strict=True)
-        if each.name in known.values
+        attribute.name: pl.when(value.is_in(list(known.values[attribute.name]))).then(value)
+        for attribute, value in zip(attributes, map(value_of, attributes), strict=True)
+        if attribute.name in known.values
     }
     of_rows = outcomes.select(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"),
         *[value.alias(f"attribute:{name}") for name, value in priced_by.items()],
     )
     of_rows = of_rows.join(aliased(metered, prices, seen_from), on="row", how="left", maintain_order="left")
-    asked = metered.join(of_rows, on="row", how="left", maintain_order="left")
+    attributed = metered.join(of_rows, on="row", how="left", maintain_order="left")
     by = ["model", "aliased", *(f"attribute:{name}" for name in priced_by)]
     found = [
         (model, other, *values, candidate, rank)
-        for model, other, *values in asked.select(by).unique().iter_rows()
+        for model, other, *values in attributed.select(by).unique().iter_rows()
         for rank, candidate in enumerate(known.candidates(model, dict(zip(priced_by, values, strict=True)), other))
     ]
     schema = {**dict.fromkeys((*by, "candidate"), pl.String()), "rank": pl.Int64()}
     candidates = pl.DataFrame(found, schema=schema, orient="row")
-    several = asked.join(candidates, on=by, how="inner", nulls_equal=True).drop("model").rename({"candidate": "model"})
+    several = (
+        attributed.join(candidates, on=by, how="inner", nulls_equal=True).drop("model").rename({"candidate": "model"})
+    )
     holding = (
         prices.as_of(several, seen_from)
         .filter(pl.col("version_lsn").is_not_null())

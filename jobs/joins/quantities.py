@@ -1,4 +1,4 @@
-"""Outcomes → how much of each meter they are: what the declared meters count or add up of those they look at."""
+"""Outcomes → the quantity of each meter: what the declared meters count or sum over the outcomes they select."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def is_counted(meter: Declaration) -> pl.Expr:
     """
     conditions = []
     for column, values in meter.where:
-        value, asked = pl.col(condition_of(column)), texts_of(values)
-        has_one = value.is_in(asked)
-        if column == "status" and Status.COMPLETED in asked:
+        value, allowed = pl.col(condition_of(column)), texts_of(values)
+        has_one = value.is_in(allowed)
+        if column == "status" and Status.COMPLETED in allowed:
             is_other = value.is_in(list(Status)).not_().fill_null(value=True)
             has_one |= is_other & pl.col("outcome").is_in(list(REPORTING))
         conditions.append(has_one)

@@ -1,4 +1,4 @@
-"""What joins remembers, derived from the journal and usage when it starts."""
+"""The state of joins, derived from the journal and usage at start."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def recovered_rows(past: RecoverySource, history: History) -> Memory:
 
 
 def preceding_frontier(journal: pl.LazyFrame, position: int) -> datetime | None:
-    """What the row before the position says of F; None where retention has taken it."""
+    """The F of the row before the position; None where retention has removed it."""
     return last_frontier(journal.filter(pl.col("lsn") == position - 1).select("lsn", "frontier").collect())
 
 
@@ -113,7 +113,7 @@ def _since(frontier: datetime | None, longest_us: int) -> pl.Expr:
 def _outcomes_since(past: RecoverySource, oldest: datetime) -> pl.DataFrame:
     """Outcomes that may name a row received at `oldest` or later: an outcome is a fact when its last part is.
 
-    What the audit has found later is none of joins' decisions: the stream goes on as if nobody had looked.
+    Outcomes that an audit added are not joins' decisions: the stream continues as if there had been no audit.
     """
     logged = pl.col("log_date") >= (oldest - CLOCK_SKEW).date()
     is_decided_here = pl.col("cause") == UsageCause.STREAM.value

@@ -1,4 +1,4 @@
-"""Requests and completions of one batch → outcomes: what they are together, and who has waited long enough."""
+"""Requests and completions of one batch → outcomes: pairs, and those that have waited until their timeout."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def resolve(rows: pl.DataFrame, frontier: datetime | None) -> pl.DataFrame:
     """
     pairs, contested = split(rows)
     frontier_us = pl.lit(frontier, pl.Datetime("us", "UTC")).dt.epoch("us")
-    each = pairs.filter(pl.col("until_us").is_null() | (pl.col("until_us") < frontier_us))
-    return as_outcomes(each if contested.is_empty() else pl.concat([each, folded(contested, frontier)]))
+    decided = pairs.filter(pl.col("until_us").is_null() | (pl.col("until_us") < frontier_us))
+    return as_outcomes(decided if contested.is_empty() else pl.concat([decided, folded(contested, frontier)]))
 
 
 def as_outcomes(decided: pl.DataFrame) -> pl.DataFrame:

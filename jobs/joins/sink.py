@@ -1,4 +1,4 @@
-"""What is remembered, decided and priced on the driver, and the commit that says so."""
+"""The sink of joins: state, decisions and prices on the driver, and the commit of their rows."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ class UsageSink:
         return self._at.next_lsn
 
     def advance(self) -> None:
-        """The journal's heartbeats move the frontier; but nobody says what was deleted while nobody captured it."""
+        """The journal's heartbeats move the frontier, but they do not show deletions that capture has missed."""
         self._deletions.look_if_due(self._catalog.stored, self._known.frontier)
 
     def frontier(self) -> datetime | None:

@@ -1,4 +1,4 @@
-"""The configuration that joins was started with last: for whoever judges what it has made, or removes it."""
+"""The configuration that joins was last started with: to check what it has made, or to remove it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How long a row waits for its partner: a request its model's timeout, a completion the longest there is.
+"""How long a row waits for its partner: a request the timeout of its model, a completion the longest timeout.
 
-Each row waits what was configured when it came (by lsn), so a changed timeout decides nothing again. So does whether a
-better report may take its place.
+Each row waits as configured when it came (by lsn), so a changed timeout does not change earlier decisions. The same
+applies to whether a better report may replace it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Configured:
 
 
 class Timeouts:
-    """The timeouts that hold and those that held, as expressions over rows of the journal."""
+    """The present and past timeouts, as expressions over rows of the journal."""
 
     def __init__(self, history: History) -> None:
         """`history` of joins' deciding fields; at least one."""

@@ -21,14 +21,14 @@ def ended_as_before(news: pa.Table, versions: pl.DataFrame) -> pa.Table:
     `versions`: all of their keys by lsn, these among them.
     """
     ends_by_itself = pl.col("deleted") & (pl.col("ends_at") == pl.col(_COMMITTED)).fill_null(value=False)
-    asked = pl.DataFrame(news.select(["lsn", *_KEY, "deleted", "ends_at", _COMMITTED])).filter(ends_by_itself)
-    if asked.is_empty():
+    ended_by_itself = pl.DataFrame(news.select(["lsn", *_KEY, "deleted", "ends_at", _COMMITTED])).filter(ends_by_itself)
+    if ended_by_itself.is_empty():
         return news
     # What a transaction has changed was committed at one time; and what its first change found was there before it.
     found = pl.col("was_deleted").first().over([*_KEY, _COMMITTED]).fill_null(value=True)
     ended = pl.when(pl.col("deleted") & ~pl.col("never_was")).then("ends_at")
     ends = (
-        versions.join(asked, on=_KEY, how="semi", nulls_equal=True, maintain_order="left")
+        versions.join(ended_by_itself, on=_KEY, how="semi", nulls_equal=True, maintain_order="left")
         .with_columns(was_deleted=pl.col("deleted").shift(1).over(_KEY))
         .with_columns(never_was=ends_by_itself & found)
         .with_columns(ended=ended.forward_fill().over(_KEY))

@@ -1,6 +1,6 @@
 """Prices whose conditions name a column that the configuration no longer lists: they would match nothing.
 
-Their events would be billed at another price without a word, so joins stops, and does not start again.
+Their events would silently be billed at another price, so joins stops, and refuses to start again.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _SHOWN = 3
 def refuse_unlisted(prices: pa.Table, attributes: Iterable[PriceAttribute], now: datetime, late: timedelta) -> None:
     """Every version of the prices (streams.PRICES), and the `price_attributes` of joins.
 
-    Raises Refused where a price holds at `now`, or will, or ended less than `late` ago, and one of its conditions is
-    about any other column, or a band that there is not: usage of when it held may come so late.
+    Raises Refused where a price applies at `now`, or will, or ended less than `late` ago, and one of its conditions
+    names an unlisted column or band: usage from its time may still come.
     """
-    listed = {each.name: each for each in attributes}
+    listed = {attribute.name: attribute for attribute in attributes}
     depending = defaultdict(list)
     for price in _holding(pl.DataFrame(prices), now, now - late):
         # What cannot be read prices nothing.

@@ -1,9 +1,9 @@
-"""Unpropagated deletions: joins prices with rows that the database no longer has, deleted while a slot was lost.
+"""Unpropagated deletions: rows that joins prices with, but that were deleted while a replication slot was lost.
 
-What a lost slot has missed a snapshot tells, but what was deleted stands in none. So both are compared now and then. A
-row that is missing counts only when its deletion must have come if it were on its way: Kafka had whatever was committed
-before it was missed (`catalog.capture`), and F has passed the moment at which that was so. ingestion reads the catalog
-after the ends of a batch's events are fixed, so who has read an event of later has read what Kafka had then.
+A snapshot after a lost slot has the rows that exist, but not the deletions. So catalog and topics are compared now and
+then. A missing row counts only when its deletion would have arrived: Kafka had everything that was committed before the
+row was missed (`catalog.capture`), and F has passed that moment. ingestion reads the catalog after it has fixed the
+ends of a batch's events, so a driver that has read a later event has also read what Kafka had then.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _Look:
 
 
 class UnpropagatedDeletions:
-    """Looks now and then; `rows` is how many there are. What nobody could ask stays as it was."""
+    """Checks periodically; `rows` is how many there are. If a check is impossible the last result stays."""
 
     def __init__(self, postgres_url: str, clock: Clock) -> None:
         self.rows = 0

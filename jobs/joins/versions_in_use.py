@@ -1,6 +1,6 @@
-"""Of every version those of the keys that batches ask for: what pricing a batch costs does not grow with the others.
+"""The versions of the keys that batches ask for: the cost of pricing does not grow with all other versions.
 
-Which version holds is `Versions`' rule. Here are only found, by a hash of the key, the versions that it must know.
+`Versions` decides which version applies. This only finds, by a hash of the key, the versions that it needs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_PARTS = 64
 
 
 class VersionsInUse:
-    """Every version of one kind, by key; as ready to price with as `Versions` for the keys that were asked for."""
+    """Every version of one kind, by key; prices like `Versions` for the keys that were asked for."""
 
     def __init__(
         self,
@@ -78,12 +78,12 @@ class VersionsInUse:
         if hashes.is_in(self._held.implode()).any():
             self._in_use = self._versions(self._found(self._held))
 
-    def _hold(self, asked: pl.Series) -> None:
-        if asked.is_in(self._held.implode()).all():
+    def _hold(self, hashes: pl.Series) -> None:
+        if hashes.is_in(self._held.implode()).all():
             return
-        together = pl.concat([self._held, asked]).unique()
+        together = pl.concat([self._held, hashes]).unique()
         # What is at hand costs each batch a little: what was asked for long ago must not be all there is.
-        self._held = together if len(together) <= max(self._most_idle, 4 * len(asked)) else asked
+        self._held = together if len(together) <= max(self._most_idle, 4 * len(hashes)) else hashes
         self._in_use = self._versions(self._found(self._held))
 
     def _found(self, hashes: pl.Series) -> pa.Table:

@@ -1,1 +1,1 @@
-"""Delta → Postgres, all of it again: the tables of billing or sessionization, after the database was lost."""
+"""Rebuilds the Postgres tables of billing or sessionization from Delta, after the database was lost."""

@@ -1,8 +1,8 @@
-"""usage → all that billing holds, made again by the rules that held, with F as usage had it then.
+"""usage → all that billing stores, rebuilt by the rules that applied, with F as usage recorded it then.
 
 What is billed does not depend on how usage is cut, so most of it is folded in large pieces. What a closed window was
-before a correction may: so a commit with a row that stands alone (a straggler, what corrects others, a decision) is
-folded by itself, as by a driver that follows each commit at once.
+before a correction may depend on it. So a commit with a row that stands alone (a straggler, a correcting row, a
+decision) is folded by itself, as by a driver that follows each commit at once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ WHERE (kept.usage_lsn, kept.meter) = (corrections.usage_lsn, corrections.meter)
 
 
 def _parts(cursor: psycopg.Cursor[Any], config: BillingConfig) -> Sequence[Part]:
-    """Corrections and windows are told at the end, all at once."""
+    """Corrections and windows are published at the end, all at once."""
     history = stored_history(cursor.connection, JOB.name) or (EffectiveRules(1, config.deciding),)
     quiet = config.model_copy(update={"publish": ()})
     return [Part(effective.first, quiet, effective) for effective in history]

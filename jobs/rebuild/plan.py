@@ -1,4 +1,4 @@
-"""What is folded at once while tables are made again, and what that is for each application."""
+"""The pieces that are folded at once while tables are rebuilt, for each application."""
 
 from __future__ import annotations
 

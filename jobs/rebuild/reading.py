@@ -1,4 +1,4 @@
-"""One version of a Delta table, in the order of lsn: in chunks, each of which is proved to have every row once."""
+"""One version of a Delta table in lsn order: in chunks, each proved to have every row once."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Whole:
     def chunks(
         self, job: str, columns: Sequence[str], most_rows: int, borders: Sequence[int]
     ) -> Iterator[tuple[pa.Table, Position]]:
-        """Rows by lsn, at most so many at once and never over one of `borders`, with the position after them.
+        """Rows by lsn, at most so many at once and never across one of `borders`, with the position after them.
 
-        A column that the table has not got yet is left out. Raises Refused where rows are missing or twice.
+        A column that the table does not have yet is left out. Raises Refused where rows are missing or duplicated.
         """
         stored = set(self._rows.schema.names)
         read = [name for name in columns if name in stored]
@@ -70,7 +70,7 @@ class Whole:
 
 
 def whole(tables: str, name: Table) -> Whole:
-    """The table as it is now. Raises Refused where there is none, or days of it are gone."""
+    """The table as it is now. Raises Refused where it does not exist, or some of its days were removed."""
     table = open_to_change(tables, name)
     if table is None:
         raise Refused(f"there is no {name} in {tables}: nothing can be made of it")

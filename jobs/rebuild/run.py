@@ -1,7 +1,7 @@
-"""The tables of an application, made again in one transaction: whoever reads them sees the old ones or the new ones.
+"""Rebuilds the tables of an application in one transaction: readers see the old tables or the new ones.
 
-Killed anywhere, nothing was changed; run twice, the same stands there. The application may run: this takes its place as
-its next driver would, and it goes on when the tables are there.
+If it is killed, nothing has changed; run twice, it gives the same. The application may be running: this takes its place
+as its next driver would, and the application goes on when the tables are ready.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _HIGHEST = "SELECT coalesce(max(version), 0) FROM usage_windows"
 
 @dataclass(frozen=True)
 class Known:
-    """What decided until now: as the database says it, or else what is remembered beside the tables."""
+    """The rules until now: from the database, or else from their copy beside the tables."""
 
     config: JobConfig
     history: Rows
@@ -71,10 +71,10 @@ class Rebuild:
         return PLANS[self.job]
 
     def run(self) -> dict[str, int]:
-        """Make them again; how many rows they have now, by table.
+        """Rebuild them; returns how many rows they have now, by table.
 
-        Raises Refused where rows of the Delta table are gone, or nobody knows what decided; NotYet where the database
-        goes away meanwhile. Then nothing was changed.
+        Raises Refused where rows of the Delta table were removed, or the rules are unknown; NotYet where the database
+        becomes unavailable. Then nothing was changed.
         """
         refuse_other_schema(self.postgres_url)
         source, known = whole(self.tables, self.plan.job.reads), self.known()
@@ -104,7 +104,7 @@ class Rebuild:
         return counted
 
     def known(self) -> Known:
-        """What decided. Raises Refused where neither the database nor the store of the tables says it."""
+        """The rules. Raises Refused where neither the database nor the store of the tables has them."""
         beside = read_backup(self.tables, self.job.value)
         with Session.to(self.postgres_url, f"weir rebuild {self.job}") as connection:
             stored = stored_rules(connection, self.plan.job)
@@ -122,13 +122,13 @@ class Rebuild:
         return Known(config, history, beside.epoch if beside else 0)
 
     def _restore(self, cursor: psycopg.Cursor[Any], known: Known, before: int | None = None) -> None:
-        """What decided, from rows `before` an lsn on; what the configuration does where nobody knew stays."""
+        """Restore the known rules, those `before` an lsn if given; without known rules nothing changes."""
         if known.history:
             rows = [row for row in known.history if before is None or row["first_position"] < before]
             restore(cursor, self.plan.job, rows)
 
     def _begin(self, cursor: psycopg.Cursor[Any], known: Known) -> None:
-        """Let the database say what decided; where nobody knows, the configuration, as of a first start."""
+        """Store the rules in the database; where they are unknown, the configuration, as at a first start."""
         restore(cursor, self.plan.job, known.history)
         if not known.history:
             rules = RulesTable(cursor.connection, self.plan.job, known.config.deciding)
@@ -174,7 +174,7 @@ class Rebuild:
     def _fold(
         self, cursor: psycopg.Cursor[Any], piece: Piece, part: Part, previous: datetime | None
     ) -> datetime | None:
-        frontier = max((each for each in (previous, piece.frontier) if each is not None), default=None)
+        frontier = max((instant for instant in (previous, piece.frontier) if instant is not None), default=None)
         stage(cursor, self.plan.job.staged, piece.staged)
         self.plan.job.fold(cursor, part.config, Fold(previous, frontier, piece.next_lsn))
         cursor.execute(_SCRATCH)

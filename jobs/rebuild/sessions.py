@@ -1,7 +1,7 @@
-"""journal → sessions, made again with the gaps that held.
+"""journal → sessions, rebuilt with the gaps that applied.
 
-What is right stays as it is, with its id, its version and what was retracted for it. Of what the database has lost
-nobody knows any more what had been shown closed: those sessions have their first version.
+A correct session stays as it is, with its id, its version and what was retracted for it. For sessions that the database
+has lost nobody knows what had been shown closed: they get their first version.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""A period of the journal, metered and billed again beside what is live: by other prices, or other rules."""
+"""What-if replay: a period of the journal, metered and billed again by other prices or rules, beside the live bills."""

@@ -1,4 +1,4 @@
-"""What is supposed in a replay: other prices and accounts, other rules; what is not given is as it was."""
+"""The assumptions of a replay: other prices, accounts or rules; everything else is as it was."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`weir what-if`: what other prices, or other rules, would have billed in a period, beside what is live.
 
-Nothing live is touched: one version of the tables and one snapshot of the database are read, and what is made of them
-stands in a schema of its own.
+Nothing live is changed: it reads one version of the tables and one snapshot of the database, and writes into a schema
+of its own.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ FROM ({sums}) AS summed GROUP BY account, currency ORDER BY account, currency
 
 
 class NotBilledError(RuntimeError):
-    """billing has not folded yet what is to be compared. The message says what to do."""
+    """billing has not folded yet what would be compared. The message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Replay:
     def _since(self, live: Pinned, supposed: Pinned, *, is_audited: bool) -> date:
         """The log date from which on there is all that may belong to what occurred in the period."""
         within = timedelta(seconds=max(live.longest_content_seconds, supposed.longest_content_seconds))
-        waits = [each.longest_us for pinned in (live, supposed) for each in Timeouts(pinned.history).configured]
+        waits = [timeout.longest_us for pinned in (live, supposed) for timeout in Timeouts(pinned.history).configured]
         belongs = timedelta(microseconds=max(waits))
         if is_audited:
             belongs = max(belongs, live.rejoin_within, supposed.rejoin_within)
@@ -153,7 +153,7 @@ class Replay:
             )
 
     def _is_behind(self, tables: Tables, position: int) -> bool:
-        """Whether usage has something of the period that is not folded, or what somebody decided of whatever."""
+        """Whether usage of the period is not folded yet, or any decision."""
         if position >= (tables.usage.transaction_version(LSN) or 1):
             return False
         concerns = (pc.field("event_time") >= self.start) & (pc.field("event_time") < self.end)

@@ -1,4 +1,4 @@
-"""A schema of Postgres with the tables that billing folds into, as empty as on a first day: nothing in it is live."""
+"""A schema of Postgres with empty copies of the tables that billing folds into: nothing in it is live."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The journal → the usage that joins would have made of it, and an audit after it, as rows that billing can fold.
+"""The journal → the usage that joins and a later audit would have made of it, as rows that billing can fold.
 
-By the functions that joins and the audit decide with. A row has the lsn of the live row of the same outcome, so what
-people decided about that one is decided about this one; an outcome that is not live has a number behind all of them.
+It uses the functions that joins and the audit decide with. A row has the lsn of the live row of the same outcome, so
+people's decisions about that row apply to it; an outcome that is not live gets a number after all of them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from jobs.audit.recompute.examination import (
 )
 from jobs.audit.recompute.expected import OUTCOME, Pinned, recompute
 from jobs.audit.recompute.late_contracts import (
-    JUDGED_FROM,
-    READ_OF_JUDGED,
-    judge_late,
+    READ_OF_VALIDATED,
+    VALIDATED_FROM,
     later_contracts,
+    mark_late_contract,
     sent_again,
 )
 from jobs.audit.recompute.once_per import marked
@@ -81,7 +81,7 @@ def replayed(tables: Tables, live: Pinned, supposed: Pinned, rows_at_once: int =
 
     def known(concerned: pl.DataFrame, part: int) -> pl.DataFrame:
         late_rows = contracted.filter(_part(parts) == part)
-        return pl.concat([judge_late(concerned, late=False), late_rows], how="diagonal")
+        return pl.concat([mark_late_contract(concerned, late=False), late_rows], how="diagonal")
 
     def contents_of(part: int) -> tuple[pl.DataFrame, pl.DataFrame]:
         concerned = read(part)
@@ -113,13 +113,13 @@ def _contracted(tables: Tables, live: Pinned, supposed: Pinned, concerns: pc.Exp
     later, journal = later_contracts(tables.journal, live), tables.journal.to_pyarrow_dataset()
     names = [name for name in journal_read(supposed) if name in journal.schema.names]
     is_late = concerns & pc.field("type").isin(later.types) if later else pc.scalar(False)
-    stored = {*names, *JUDGED_FROM, *READ_OF_JUDGED} & set(journal.schema.names)
+    stored = {*names, *VALIDATED_FROM, *READ_OF_VALIDATED} & set(journal.schema.names)
     rows = pl.DataFrame(journal.to_table(columns=sorted(stored), filter=is_late))
     if not later:
-        return judge_late(rows.select(names), late=True)
+        return mark_late_contract(rows.select(names), late=True)
     unknown = rows.filter(later.wanted.is_wanted(rows))
-    events = judge_late(later.judged(rows), late=False), judge_late(later.taken(unknown), late=True)
-    return judge_late(later.takes(unknown, names), sent_again(pl.concat(events)), late=True)
+    events = mark_late_contract(later.validated(rows), late=False), mark_late_contract(later.taken(unknown), late=True)
+    return mark_late_contract(later.takes(unknown, names), sent_again(pl.concat(events)), late=True)
 
 
 def _part(parts: int) -> pl.Expr:

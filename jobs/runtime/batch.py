@@ -1,8 +1,8 @@
-"""The proof that a batch holds every row of a table from the position on, once.
+"""The proof that a batch holds every row of a table from the position on, exactly once.
 
-A count, a lowest and a highest lsn do not prove that: one row twice hides one that is missing. So each row is an edge
-from its lsn to the next, and the edges must be one chain: joined by exclusive or, what all edges begin and end with
-cancels out, and only the two ends of the chain are left. With hashes of 64 bits no other set of as many rows does that.
+A count with the lowest and highest lsn does not prove it: a duplicate row hides a missing one. So each row is an edge
+from its lsn to the next, and the edges must form one chain: under exclusive or, the inner ends cancel out, and only the
+two ends of the chain are left. With 64-bit hashes no other set of as many rows gives the same result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Catalog changes as Debezium sends them: what a valid one is, and the row of `accounts` or `prices` it becomes."""
+"""Catalog changes as Debezium sends them: which are valid, and the row of `accounts` or `prices` each becomes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ that is depends on who calls, so that one application could read a change which 
 
 
 class InvalidChangeError(ValueError):
-    """The record is no catalog change that anybody could apply; the message says why."""
+    """The record is not a catalog change that can be applied; the message says why."""
 
 
 def _instant(value: object) -> datetime:
@@ -73,7 +73,7 @@ def _text(value: object) -> object:
 
 
 def _author(value: object) -> object:
-    """Nothing is refused for it: what is no name is none."""
+    """The author; an invalid name is dropped, and never a reason to reject a change."""
     try:
         return _text(value) if isinstance(value, str) and value else None
     except ValueError:
@@ -81,7 +81,7 @@ def _author(value: object) -> object:
 
 
 def _tags(value: object) -> str | None:
-    """As Debezium writes them, JSON in a text. What an earlier release took as anything is none: it read nothing."""
+    """As Debezium writes them, JSON in a text. Anything else that an earlier release accepted counts as absent."""
     try:
         return tags_text(checked_tags(json.loads(value) if isinstance(value, str) else value))
     except (ValueError, RecursionError):
@@ -108,14 +108,14 @@ class _Part(BaseModel):
 
 
 class _Changed(_Part):
-    """Who changed the row, and when: the database says it since there is migration 0029."""
+    """Who changed the row, and when: columns of the database since migration 0029."""
 
     changed_by: Annotated[str | None, BeforeValidator(_author)] = None
     changed_at: Annotated[datetime | None, BeforeValidator(_when_changed)] = None
 
 
 class _Gone(_Changed):
-    """A row that was deleted, as it was last. Who set `deleted_at` did so to delete it: else it was somebody before."""
+    """A deleted row, as it last was. If it sets `deleted_at` its author deleted it; else an earlier one changed it."""
 
     deleted_at: Instant | None = None
 
@@ -172,7 +172,7 @@ class _Decision(_DecisionKey):
 
 
 def _position(value: object) -> object:
-    """What is no position is none: earlier versions have accepted whatever stood there."""
+    """An invalid position counts as absent: earlier versions accepted anything there."""
     is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST_POSITION
     return value if is_number else None
 
@@ -240,11 +240,11 @@ KEY_COLUMNS: dict[str, tuple[str, ...]] = {
 def parse_change(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | None:
     """The row of `ACCOUNTS` or `PRICES` that a change becomes; None for a tombstone and for a plan.
 
-    Without an `effective_from` the version holds from when the row was changed, as it says itself since changes are
-    captured (a snapshot tells it anew), or else from the change's commit. What is deleted ends at `deleted_at`, or else
-    at the change's commit: a price has that as `ends_at`, an account as `effective_from` of its last version. Who
-    changed it, and when, is null where it is not told, and of a deletion without `deleted_at`. Of a decision what it
-    says, with `lsn` and whether its row was deleted. Raises InvalidChangeError.
+    Without an `effective_from` the version applies from when the row was changed, which the row records since change
+    capture (a snapshot publishes it again), or else from the change's commit. A deletion ends at `deleted_at`, or else
+    at its commit: a price has that as `ends_at`, an account as `effective_from` of its last version. Author and time
+    are null if they are not published, and for a deletion without `deleted_at`. A decision has its own fields, with
+    `lsn` and whether its row was deleted. Raises InvalidChangeError.
     """
     if value is None:
         return None
@@ -276,7 +276,7 @@ def parse_change(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | 
 
 
 def change_problem(topic: str, key: bytes | None, value: bytes | None) -> str | None:
-    """Why nobody could apply this record, as a sentence; None when it is fine.
+    """Why this record cannot be applied, as a sentence; None when it can.
 
     Stricter than `parse_change`, which reads what an earlier version let into the journal as that version meant it.
     """
@@ -328,7 +328,7 @@ def _check_growth(account: dict[str, Any]) -> None:
 
 
 def _strict_object(document: bytes, what: str) -> dict[str, Any]:
-    """As `_object`; of a member that stands twice nobody could say which one is meant."""
+    """As `_object`; a duplicate member is an error, because it is ambiguous."""
     parsed = _object(document, what, _each_once)
     inner: list[Any] = [parsed]
     for _ in range(MAX_LEVELS):

@@ -1,4 +1,4 @@
-"""When a job will have committed all its input: the rest, over what its speed leaves beside what still arrives."""
+"""When a job will have committed all its input: the backlog, divided by its speed less the rate of arrival."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CatchUp:
     def seconds(self, at: float, behind: int) -> float | None:
         """Estimate with `behind` records waiting at `at`: 0 without any, infinity when it falls behind or stands still.
 
-        None as long as there is nothing to judge by.
+        None as long as there is nothing to measure.
         """
         self._looks.append((at, self._committed + behind, behind))
         for kept in (self._batches, self._looks):

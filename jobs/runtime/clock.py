@@ -1,4 +1,4 @@
-"""The machine's clock, which `python -m jobs` hands to all that it starts."""
+"""The machine's clock, which `python -m jobs` passes to all that it starts."""
 
 from __future__ import annotations
 

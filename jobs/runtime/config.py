@@ -43,7 +43,7 @@ class JobConfig(BaseModel):
         default=200_000,
         ge=1,
         le=1_000_000,
-        description="Most records in one micro-batch, all of which passes through the driver.",
+        description="Maximum records in one micro-batch; all of them pass through the driver.",
     )
     driver_memory_mib: int = Field(
         default=512,
@@ -92,7 +92,7 @@ class JobConfig(BaseModel):
 
     @property
     def declares_meters(self) -> bool:
-        """Whether the configuration says which meters there are."""
+        """Whether the configuration declares meters."""
         return "meters" in self.model_fields_set
 
     def settled_meters(self, *, bills_failures: bool, has_details: bool) -> dict[str, MeterConfig]:

@@ -1,4 +1,4 @@
-"""The key `dimensions` of a configuration: what usage can be grouped by besides account, model and meter."""
+"""The setting `dimensions`: what usage can be grouped by besides account, model and meter."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Dimensions = Annotated[tuple[Dimension, ...], Field(max_length=MAX_DIMENSIONS)]
 
 
 def refuse_unfit_dimensions(names: Sequence[str]) -> None:
-    """Raises ValueError where one stands twice, or is none."""
+    """Raises ValueError where a dimension is invalid or listed twice."""
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"{name} stands there twice")

@@ -1,8 +1,8 @@
-"""What decides, with the position from which it holds: a change never decides the past again.
+"""Effective rules: each with the position from which it applies, so a change never decides the past again.
 
 A Delta job keeps the whole history as JSON in the column `rules` of one row, `{"in_force": [{"from": 1, ...}, ...]}`,
-and the lsn of that row in the transaction `rules`. `from` is an lsn of what the rules decide: of the journal for
-ingestion, which numbers it, and for joins, which reads it. billing has the table `rules` (`rules_table.py`),
+and the lsn of that row in the transaction `rules`. `from` is an lsn of the rows that the rules decide: of the journal
+for ingestion, which numbers it, and for joins, which reads it. billing has the table `rules` (`rules_table.py`),
 sessionization `session_gaps`.
 """
 
@@ -62,7 +62,7 @@ def extended(history: History, first: int, present: Rules, now: datetime | None 
 
 
 def read_history(table: DeltaTable) -> tuple[History, date | None]:
-    """The rules that made a table, for whoever recomputes it, and the log date of the row that names them."""
+    """The rules that made a table, for recomputing it, and the log date of the row that holds them."""
     lsn = table.transaction_version(TRANSACTION)
     if lsn is None:
         return (), None
@@ -80,7 +80,7 @@ def parse_history(text: str) -> History:
 
 
 def rules_text(document: Mapping[str, Any]) -> str | None:
-    """The column `rules` of a row that says something of what decides (`RulesHistory.said`, a job's own words)."""
+    """The column `rules` of a row that holds rules (`RulesHistory.said`, a job's own words)."""
     return json.dumps(document, sort_keys=True) if document else None
 
 

@@ -1,6 +1,6 @@
-"""Which rows of the journal stand for a record: an event may be several rows, of which only the first counts as one.
+"""Which rows of the journal stand for a record: an event may be several rows, of which only the first counts.
 
-A journal has no column for elements until a contract asks for it. One of the same name that a contract of an earlier
+A journal has no column for elements until a contract needs it. A column of that name which a contract of an earlier
 release declared has another type.
 """
 

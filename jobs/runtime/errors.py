@@ -1,4 +1,4 @@
-"""Why a job stops by its own decision or waits, and the exit status that tells its supervisor."""
+"""Why a job stops deliberately or waits, and the exit status that reports it to its supervisor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from metering.vocabulary import Cause
 
 
 class ExitStatus(IntEnum):
-    """Exit status of `python -m jobs`. A stream never ends with 0 unless it was asked to."""
+    """Exit status of `python -m jobs`. A stream ends with 0 only if it was asked to stop."""
 
     STOPPED = 0
     CRASHED = 1
@@ -18,7 +18,7 @@ class ExitStatus(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """What it says, for whoever looks at a driver that ended."""
+        """What it means, for whoever looks at an ended driver."""
         return _MEANINGS[self]
 
 
@@ -51,9 +51,9 @@ BEGIN_ANEW = "or begin anew with no tables and an empty database, never with one
 
 
 class NotYet(RuntimeError):
-    """It cannot be done now, and nothing was changed that doing it again would change twice.
+    """Something cannot be done now, and nothing was changed that a retry would change twice.
 
-    The driver keeps its process and epoch, waits, and goes on from what is committed. `message` says what is missing.
+    The driver keeps its process and epoch, waits, and continues from what is committed. `message` says what is missing.
     """
 
     def __init__(self, cause: Cause, message: str) -> None:

@@ -1,4 +1,4 @@
-"""What a row of the journal is to an outcome: its `family`, or what its type said before there was one."""
+"""The `family` of a journal row: how it takes part in outcomes. Rows from before the column get it from their type."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EARLIER = {
 }
 """The families of rows that versions before contracts wrote: they knew these types and no other."""
 
-_CASES = " ".join(f"WHEN '{kind}' THEN '{each}'" for kind, each in EARLIER.items())
+_CASES = " ".join(f"WHEN '{kind}' THEN '{family}'" for kind, family in EARLIER.items())
 FAMILY_SQL = f"coalesce(family, CASE type {_CASES} END)"
 """`family` for Spark and Postgres."""
 

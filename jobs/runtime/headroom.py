@@ -1,4 +1,4 @@
-"""How much room is left: on the disk of the tables, and in the topic before retention takes what was not read yet."""
+"""How much room is left: on the disk of the tables, and in the topic before retention deletes unread records."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def free_share(tables: str) -> float | None:
 
 
 class TopicRetention:
-    """The limits of one topic, asked for now and then. Raises `KafkaException` when the broker does not answer."""
+    """The retention limits of one topic, read periodically. Raises `KafkaException` when the broker does not answer."""
 
     def __init__(self, admin: AdminClient, topic: str, clock: Clock) -> None:
         self._admin = admin

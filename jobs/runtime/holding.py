@@ -1,4 +1,4 @@
-"""The key `hold` of a configuration: which stragglers wait for a decision, how long, and what becomes of them then."""
+"""The setting `hold`: which stragglers wait for a decision, how long, and what happens at their deadline."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class HoldConfig(BaseModel):
         default=604_800,
         ge=1,
         le=MAX_HOLD_SECONDS,
-        description="How long after it was received a straggler waits at most, judged by the frontier.",
+        description="How long after it was received a straggler waits at most, by the frontier.",
     )
     expires: Literal["drop", "correct"] = Field(
         default="drop",
-        description="What becomes of one that nobody decided about by then: drop (silence bills nobody) or correct.",
+        description="What happens to it without a decision by then: drop (nobody is billed) or correct.",
     )
     above_amount: Annotated[Decimal | None, BeforeValidator(_exactly), PlainSerializer(_text)] = Field(
         default=None,

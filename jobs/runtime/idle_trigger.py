@@ -1,4 +1,4 @@
-"""The idle trigger: Spark looks seldom, because each look costs a plan; the driver takes what comes meanwhile."""
+"""The idle trigger: Spark polls rarely, because each poll costs a plan; the driver takes what comes meanwhile."""
 
 from __future__ import annotations
 

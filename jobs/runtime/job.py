@@ -1,4 +1,4 @@
-"""A job is a value: what it reads, how it is configured, and what folds its micro-batches."""
+"""A job as a value: what it reads, its configuration, and the fold of its micro-batches."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ TotalsOf = Callable[[str], tuple[Totals, ...]]
 
 
 def only_the_later(_last: Rules, present: Rules) -> Rules:
-    """`PostgresJob.following` where what came before says nothing more."""
+    """`PostgresJob.following` for rules where earlier ones have no further effect."""
     return present
 
 
@@ -152,19 +152,20 @@ def no_totals(_job: str) -> tuple[Totals, ...]:
 class TopicJob(Generic[C]):
     """A job that reads the Kafka topic `events` and writes a Delta table.
 
-    `build` is what Spark makes of a batch: here it judges each record by itself. It is part of the query, so that Spark
-    analyses it once and not with every batch; the sink gets what it made. It may leave that in the folder that it is
-    given, and its sink takes it from there. `judge` does the same to a few records (`RECORDS`) in the driver.
+    `build` is Spark's part of a batch: here it validates each record by itself. It is part of the query, so that Spark
+    analyses it once and not with every batch; the sink gets its result. It may leave the result in the folder that it
+    is given, from which the sink takes it. `validator` returns the function that does the same to a few records
+    (`RECORDS`) in the driver.
 
-    `settle` says of a configuration what it leaves to the table in the folder TABLES, as it is before the first batch.
-    `start` makes the sink of this job.
+    `settle` fills the settings that a configuration leaves to the table in the folder TABLES, as it is before the first
+    batch. `start` makes the sink of this job.
     """
 
     name: str
     writes: Table
     config: type[C]
     build: Callable[[DataFrame, C, Path | None], DataFrame]
-    judge: Callable[[C], Callable[[pa.Table], pa.Table]]
+    validator: Callable[[C], Callable[[pa.Table], pa.Table]]
     settle: Callable[[C, str], C]
     start: Callable[[TopicJob[C], Context[C]], TopicSink]
     totals: TotalsOf = no_totals

@@ -1,4 +1,4 @@
-"""The key `meters` of a configuration: what is counted, by which name, and what holds for it."""
+"""The setting `meters`: what is counted, under which name, and with which rules."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ class OncePerConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     column: PlainName = Field(
-        description="The text column of the events that says the content, such as content_hash; without one an outcome "
-        "counts."
+        description="The text column of the events that identifies the content, such as content_hash; an outcome "
+        "without one counts."
     )
     within: str = Field(
         json_schema_extra={"pattern": f"^{DURATION}$"},
@@ -138,8 +138,9 @@ class MeterConfig(BaseModel):
         default=None,
         min_length=1,
         max_length=MAX_CONDITIONS,
-        description="Which outcomes it looks at, by text and boolean columns of the events: each is the value given "
-        "here, or one of a list of values; null is none. `family: quantity` is events of that family. Left out: all.",
+        description="Which outcomes it counts, by text and boolean columns of the events: each equals the value given "
+        "here, or one of a list of values; null matches none. `family: quantity` selects events of that family. Left "
+        "out: all.",
     )
     once_per: OncePerConfig | None = Field(
         default=None,
@@ -160,13 +161,13 @@ class MeterConfig(BaseModel):
         "decision.",
     )
     hold: HoldConfig | None = Field(
-        default=None, description="Which stragglers of it wait, and how long; left out: as billing's hold says."
+        default=None, description="Which of its stragglers wait, and how long; left out: billing's hold."
     )
     grace_seconds: int | None = Field(
         default=None,
         ge=0,
         le=MAX_GRACE_SECONDS,
-        description="How long after its end a window takes this meter's usage without a correction; left out: as all, "
+        description="How long after its end a window takes this meter's usage without a correction; left out: "
         "billing's grace_seconds.",
     )
     max_per_event: Decimal | None = Field(
@@ -228,7 +229,7 @@ class MeterConfig(BaseModel):
 def refuse_uncorrected(policy: LatePolicy | None) -> None:
     """Raises ValueError where stragglers of a meter with `once_per` are dropped or held.
 
-    The first outcome of a content takes the place of others: if nobody is billed for it, the content is on no bill.
+    The first outcome of a content replaces others: if nobody is billed for it, the content is on no bill.
     """
     if policy not in (None, LatePolicy.CORRECT):
         raise ValueError(
@@ -242,7 +243,7 @@ def _of(meter: Declaration) -> MeterConfig:
 
 
 def conditions(where: Mapping[str, Values]) -> Where:
-    """What `where` says, in one order: whoever writes it otherwise changes nothing."""
+    """The conditions of `where`, in a canonical order: writing them otherwise changes nothing."""
     listed = {column: values if isinstance(values, list) else [values] for column, values in where.items()}
     return tuple((column, tuple(sorted(set(values), key=str))) for column, values in sorted(listed.items()))
 
@@ -272,7 +273,7 @@ def refuse_unfit(meters: Mapping[str, MeterConfig]) -> None:
 
 
 def declarations(meters: Mapping[str, MeterConfig]) -> tuple[Declaration, ...]:
-    """All of them, in the order of their names: whoever passes a configuration on may order its keys anew."""
+    """All of them, sorted by name: the order of keys in a configuration may change on its way."""
     return tuple(meter.declaration(name) for name, meter in sorted(meters.items()))
 
 
@@ -288,7 +289,7 @@ def stored(meters: Iterable[Declaration]) -> dict[str, Any]:
 
 
 def conditions_stored(meters: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Of what `stored` said the conditions, by meter that has some."""
+    """The conditions in what `stored` made, by meter that has some."""
     return {name: meter["where"] for name, meter in meters.items() if "where" in meter}
 
 
@@ -297,12 +298,12 @@ def _stored_once(rule: OncePer) -> dict[str, str]:
 
 
 def once_stored(meters: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Of what `stored` said `once_per`, by meter that has it."""
+    """The `once_per` in what `stored` made, by meter that has it."""
     return {name: meter["once_per"] for name, meter in meters.items() if "once_per" in meter}
 
 
 def restored(document: Mapping[str, Mapping[str, Any]] | None) -> tuple[Declaration, ...]:
-    """What `stored` said; None was said by releases that had the default meters alone."""
+    """The inverse of `stored`; None is from releases that had only the default meters."""
     if document is None:
         return DEFAULT
     return tuple(

@@ -1,4 +1,4 @@
-"""A name in a configuration: as long as events may have it, since a longer one would be that of nobody."""
+"""A name in a configuration: no longer than events may have it, since a longer one could never match."""
 
 from __future__ import annotations
 

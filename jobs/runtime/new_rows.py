@@ -1,8 +1,8 @@
-"""The cut of a batch to what is new, where it is read: by lsn from a table, by offsets from a topic.
+"""The part of a batch that is new: by lsn for a table, by offsets for a topic.
 
-These are two kinds of position. A table's rows have one number without a hole, so a batch is cut and proved here. A
-topic's have one per partition, and between them offsets without a record: what is missing there the broker is asked
-for, before the ledger moves (`OffsetLedger`).
+These are two kinds of position. A table's rows are numbered without a hole, so a batch is cut and proved here. A topic
+has one position per partition, and offsets without a record in between: the broker is asked about missing offsets
+before the ledger moves (`OffsetLedger`).
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ def in_parts(rows: pa.Table, most: int, counted: Sequence[str], most_counted: in
             yield rows
         return
     ordered = rows.sort_by("lsn")
-    each = pl.DataFrame(ordered.select(["lsn", *counted])).select(pl.sum_horizontal(pl.all().is_not_null()))
+    value_counts = pl.DataFrame(ordered.select(["lsn", *counted])).select(pl.sum_horizontal(pl.all().is_not_null()))
     first = 0
-    for length in (each.to_series().cum_sum() // most_counted).rle().struct.field("len"):
+    for length in (value_counts.to_series().cum_sum() // most_counted).rle().struct.field("len"):
         yield from (ordered.slice(at, min(most, first + length - at)) for at in range(first, first + length, most))
         first += length
 

@@ -1,4 +1,4 @@
-"""The key `price_attributes` of a configuration: what conditions of prices can name."""
+"""The setting `price_attributes`: what conditions of prices can name."""
 
 from __future__ import annotations
 
@@ -85,17 +85,17 @@ PriceAttributes = Annotated[tuple[AttributeConfig, ...], Field(max_length=MAX_AT
 def attributes_of(listed: Sequence[str | Mapping[str, BandsConfig]]) -> tuple[PriceAttribute, ...]:
     """Those that a configuration lists."""
     found = []
-    for each in listed:
-        if isinstance(each, str):
-            found.append(PriceAttribute(each))
+    for stored in listed:
+        if isinstance(stored, str):
+            found.append(PriceAttribute(stored))
         else:
-            found += [bands.attribute(name) for name, bands in each.items()]
+            found += [bands.attribute(name) for name, bands in stored.items()]
     return tuple(found)
 
 
 def refuse_unfit_attributes(attributes: Sequence[PriceAttribute]) -> None:
     """Raises ValueError where a name stands twice, or is what an outcome has of its own."""
-    names = [each.name for each in attributes]
+    names = [attribute.name for attribute in attributes]
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"{name} stands there twice")

@@ -1,7 +1,8 @@
-"""What Spark calls for each batch of one query, and what its batches and the driver's loop tell each other.
+"""What Spark calls for each batch of a query, and what the batches and the driver's loop share.
 
-Java keeps what it calls until it collects its garbage, which an idle driver's hardly does, and Spark the error that a
-call has raised. So neither must lead to the driver, whose sink may remember much: drivers are made anew in one process.
+Java keeps the objects that it calls until it collects garbage, which rarely happens in an idle driver, and Spark keeps
+the error of a failed call. So neither may reference the driver, whose sink may hold much memory: drivers are recreated
+in one process.
 """
 
 from __future__ import annotations

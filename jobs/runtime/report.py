@@ -1,4 +1,4 @@
-"""What a driver tells about itself: Prometheus metrics, and a row for `weir status`."""
+"""What a driver reports: Prometheus metrics, and a row for `weir status`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STATEMENT_TIMEOUT = "5s"
 
 
 class Reporter:
-    """Counts what batches did, and every few seconds says how far behind the job is."""
+    """Counts the work of batches, and reports every few seconds how far behind the job is."""
 
     def __init__(self, job: AnyJob, postgres_url: str, ownership: Ownership, waiting: Waiting, clock: Clock) -> None:
         self._job = job.name
@@ -103,7 +103,7 @@ class Reporter:
             self._write(Phase.WAITING)
 
     def report_stopped(self) -> None:
-        """Say that the driver was asked to stop, if there is a database to say it to."""
+        """Report that the driver was asked to stop, if the database is reachable."""
         with suppress(NotYet):
             self._write(Phase.STOPPED)
 

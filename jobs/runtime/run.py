@@ -1,4 +1,4 @@
-"""How a job runs: the only place that knows. Checks, epoch, memory, catching up, then one streaming query."""
+"""How a job runs, and only here: checks, epoch, state, catching up, then one streaming query."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _drive(
     stopping: threading.Event,
     checkpoints: Iterator[Path],
 ) -> None:
-    """Make sink and source from what is committed, and go on until asked to stop."""
+    """Make sink and source from what is committed, and run until asked to stop."""
     if not java_runs(context.spark):
         raise RuntimeError("this driver's Java has ended, and only a new driver starts another")
     context.ownership.resume()
@@ -174,7 +174,7 @@ def stop_on_signals(stopping: threading.Event, limit_seconds: float = STOP_LIMIT
 
 
 def new_checkpoints(folder: Path, epoch: int) -> Iterator[Path]:
-    """New, empty folders. Spark's checkpoint is scratch: the sink's own position says where a start continues."""
+    """New, empty folders. Spark's checkpoint is scratch: the sink's own position decides where a start continues."""
     shutil.rmtree(folder, ignore_errors=True)
     return (folder / str(epoch) / str(number) for number in itertools.count())
 
@@ -241,7 +241,7 @@ class Driver:
 
     @staticmethod
     def _come_round_later() -> None:
-        """Promise what a batch in the loop's own thread may take: it may be large, or wait for somebody's lock."""
+        """Announce how long a batch in the loop's own thread may take: it may be large, or wait for a lock."""
         LOOP.comes_round_within(START_SECONDS)
 
     def _on_batch(self, batch: DataFrame, query: Query) -> None:

@@ -1,4 +1,4 @@
-"""What a driver asks of its input, be it the topic `events` or a Delta table."""
+"""The interface of a driver's input: the topic `events` or a Delta table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Source(Protocol):
 
     @property
     def trigger(self) -> str:
-        """How often Spark looks, once `stream` has been asked for."""
+        """How often Spark polls, after `stream` was called."""
 
     @property
     def look_seconds(self) -> float:
@@ -52,7 +52,7 @@ class Source(Protocol):
         """Called when the driver stops reading because it was asked to."""
 
     def failed(self, error: Exception) -> None:
-        """Called when reading has ended by `error`, which may get a note that says where."""
+        """Called when reading has ended with `error`, to which it may add a note with the place."""
 
     def advance(self) -> None:
         """Called between batches."""

@@ -32,8 +32,8 @@ JAVA_OPTIONS = " ".join(
         "-Xss8m",
         # Else only the thread that wanted memory ends, and the driver waits for it for ever instead of starting again.
         "-XX:+ExitOnOutOfMemoryError",
-        # Java would interpret a method above 8,000 bytes for ever, and Spark writes a wide stage as one: judging events
-        # took 82 CPU-s per million, with such methods compiled 51.
+        # Java would interpret a method above 8,000 bytes for ever, and Spark writes a wide stage as one: validating
+        # events took 82 CPU-s per million, with such methods compiled 51.
         "-XX:-DontCompileHugeMethods",
         # A driver plans a small batch every few seconds, and half of what it used in its first minutes went into
         # optimizing code that seldom runs. At ten times the usual counts: 30 % less, and per-row code still gets there.
@@ -86,7 +86,7 @@ def spark_session(
         # What the driver hands to Spark stays Arrow above this size. Below 48 MB Spark would make rows of it, held by
         # the plan: with 100,000 records a batch joins took 20-35 CPU-s per million, or ran out of memory; now 8.
         "spark.sql.execution.arrow.localRelationThreshold": "1m",
-        # A Python worker judges one partition; more threads would only take the processor from the next worker.
+        # A Python worker validates one partition; more threads would only take the processor from the next worker.
         "spark.executorEnv.POLARS_MAX_THREADS": "1",
         "spark.sql.streaming.pollingDelay": "250ms",
         # The usual one starts twenty programs for every batch (chmod, readlink): a tenth of what a near-empty one took.
@@ -116,6 +116,6 @@ def _submitted_master(settings: Mapping[str, str]) -> str:
 
 
 def java_runs(spark: SparkSession) -> bool:
-    """Whether the Java process behind the session is there; without it nothing that is asked of Spark can succeed."""
+    """Whether the Java process behind the session is alive; without it every call to Spark fails."""
     process = getattr(spark.sparkContext._gateway, "proc", None)
     return process is None or process.poll() is None

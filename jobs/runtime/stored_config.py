@@ -1,4 +1,4 @@
-"""The configuration that a job was started with last, as the database has it: for whoever judges what it has made."""
+"""The configuration that a job was last started with, from the database: to check what it has made."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Transient errors: a broker, a database or a store is unavailable. Waiting mends these, and no others.
+"""Transient errors: a broker, a database or a store is unavailable. Waiting resolves these, and no others.
 
-An answer, however unwelcome, is never among them: a topic that is gone, a constraint, a missing permission.
+An answer, however unwelcome, is never transient: a missing topic, a constraint, a missing permission.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What people read of a database or a Kafka that cannot be asked: which one, why, and what to do. Never a password.
+"""Messages about a database or a Kafka that is unreachable: which one, why, and what to do. Never a password.
 
-Each sentence holds on a laptop and on a cluster, because who writes it may not know where it is read.
+Each sentence holds on a laptop and on a cluster, because the code that writes it may not know where it runs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def place(url: str) -> str | None:
 
 
 def database_sentence(error: BaseException, url: str) -> str | None:
-    """For an error after which the database can be asked nothing; None for any other."""
+    """A sentence for an error after which the database cannot be queried; None for any other."""
     cause = getattr(error, "orig", error)  # SQLAlchemy's errors hold the driver's
     if (where := place(url)) is None:
         # libpq quotes what it cannot read, and that may be the password.
@@ -48,7 +48,7 @@ def database_sentence(error: BaseException, url: str) -> str | None:
 
 
 def kafka_sentence(error: KafkaException, bootstrap: str, heard: str = "") -> str:
-    """For an error of an admin client; `bootstrap` is the address that was tried, `heard` what its connections said."""
+    """A sentence for an admin client's error; `bootstrap`: the address; `heard`: the errors of its connections."""
     problem: KafkaError = error.args[0]
     if problem.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
         return f"Kafka at {bootstrap} lacks a topic: `weir topics` makes those that Weir needs."
@@ -66,7 +66,7 @@ def store_sentence(error: Exception) -> str | None:
 
 
 def in_a_line(text: str) -> str:
-    """The beginning of what a library says, as one line."""
+    """The beginning of a library's message, as one line."""
     return " ".join(NOISE.sub(" ", text).split())[:MAX_MESSAGE]
 
 

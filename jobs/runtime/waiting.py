@@ -1,4 +1,4 @@
-"""What cannot be done now is tried again by the same process: its row and a metric say for what it waits."""
+"""Work that cannot be done now is retried by the same process: its row and a metric say what it waits for."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def pause_seconds(attempts: int) -> float:
 
 
 class Waiting:
-    """Whether a job waits, for what, and since when. It ends when something was done, not when it is tried again.
+    """Whether a job waits, for what, and since when. It ends when something was done, not at a retry.
 
-    A batch may end it while somebody reports it, so each looks once.
+    A batch may end it while another thread reports it, so each reads it once.
     """
 
     def __init__(self, job: str, clock: Clock) -> None:
@@ -62,7 +62,7 @@ class Waiting:
             self._show()
 
     def progress(self) -> dict[str, str]:
-        """What the job's row says of it; nothing when it does not wait."""
+        """Its part of the job's row; nothing when the job does not wait."""
         transient_error, since = self.transient_error, self._since
         if transient_error is None or since is None:
             return {}
@@ -82,9 +82,9 @@ class Waiting:
 def until_done(
     step: Callable[[], T], waiting: Waiting, stopping: threading.Event, tell: Callable[[], None] = lambda: None
 ) -> T | None:
-    """What `step` returns, tried again as long as it cannot be done yet; None when asked to stop before.
+    """The result of `step`, retried as long as it cannot be done yet; None when asked to stop before.
 
-    `tell` is called after each failure, before the pause. Raises what no waiting can mend.
+    `tell` is called after each failure, before the pause. Raises errors that waiting cannot resolve.
     """
     while not stopping.is_set():
         try:

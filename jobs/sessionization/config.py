@@ -1,4 +1,4 @@
-"""What sessionization may be told."""
+"""The configuration of sessionization."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The merge of a batch's mini-sessions with those that are stored, in one transaction."""
+"""Merges a batch's mini-sessions with the stored sessions, in one transaction."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Which session gaps held, and from where on: a larger one merges what is stored, a smaller one leaves the past alone.
+"""Which session gap applies from which position: a larger one merges stored sessions, a smaller one leaves them alone.
 
-Merging is associative: sessions at a gap merged with a larger one are what their events with the larger one would be.
+Merging is associative: sessions of one gap, merged by a larger gap, equal the sessions of their events under the larger
+gap.
 """
 
 from __future__ import annotations

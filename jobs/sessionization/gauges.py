@@ -1,4 +1,4 @@
-"""What the database says of sessions, at each scrape."""
+"""Gauges of sessions, read from the database at each scrape."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """journal → mini-sessions of each micro-batch → Postgres `sessions`.
 
 Sessions of a user are disjoint and more than a gap apart, however late an event comes, however the input was cut and
-whatever gaps held before.
+whatever gaps applied before.
 """
 
 from __future__ import annotations

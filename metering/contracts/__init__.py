@@ -1,1 +1,1 @@
-"""What an event is: a JSON Schema per type and version, and what is made of it."""
+"""Contracts: what an event may hold, as one JSON Schema per type and version."""

@@ -1,4 +1,4 @@
-"""Whether a contract that was changed still takes what it took: producers have sent by it, and send on."""
+"""Whether a changed contract still accepts the events that producers send by the old one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from metering.contracts.unnest import UNNEST
 
 
 def narrowed(old: Contract, new: Contract) -> list[str]:
-    """A sentence for each thing that `old` took, or read, and `new` does not; none where it only takes more.
+    """A sentence for each event or value that `old` accepted and `new` does not; none where `new` only accepts more.
 
-    A new field that may be left out is no narrowing, though it refuses an event that had something else in its place:
-    nobody had read that. Another reason is none either.
+    A new optional field is not a narrowing, although it refuses an event with another value in its place: nobody had
+    read that value. Nor is another reason for the same rejection.
     """
     now = {field.path: field for field in new.fields}
     before = {field.path for field in old.fields}
@@ -25,7 +25,7 @@ def narrowed(old: Contract, new: Contract) -> list[str]:
 
 
 def withdrawn(old: Mapping[str, Contract], new: Mapping[str, Contract]) -> dict[str, list[str]]:
-    """What `narrowed` says of each type that it says something of. A type without a contract is on no bill any more."""
+    """`narrowed` by type, where it finds something. Events of a type without a contract are not billed any more."""
     found = {
         name: narrowed(contract, new[name]) if name in new else ["it is gone: its events would be on no bill"]
         for name, contract in old.items()

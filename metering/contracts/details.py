@@ -1,7 +1,7 @@
-"""Parts of tokens that the shipped contracts read besides: cache writes, reasoning, audio and images.
+"""The parts of tokens that shipped contracts also read: cache writes, reasoning, audio and images.
 
-An installation that began without them goes on without, and a contract of its own that fills one of these columns, or
-describes the field, goes before: what it was billed for stays what it is.
+An installation that began without these parts keeps metering without them. Its own contract wins where it fills one of
+these columns or describes the field, so its bills do not change.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _as_before(document: Document) -> Document:
 
 
 def _without(document: Document, is_dropped: Callable[[Path, str], bool]) -> Document:
-    """The document without the fields of these parts for which that holds."""
+    """The document without those fields of these parts for which the condition holds."""
 
     def rest(schema: Document, path: Path) -> Document:
         if not isinstance(schema.get("properties"), Mapping):

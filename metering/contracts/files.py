@@ -1,4 +1,4 @@
-"""Contracts in files, as users write them: each one JSON Schema document, refused by the name of its file."""
+"""Contracts in files that users write: one JSON Schema document each. A refusal names the file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from metering.members import member_twice
 
 
 def documents_in(files: Sequence[Path], shipped: Mapping[str, Document]) -> list[Document]:
-    """The documents in some files, in their order; they hold together, and with those that are shipped.
+    """The documents in some files, in their order; they apply together with the shipped ones.
 
-    Raises ContractRefused: which file, what of it, and what is allowed.
+    Raises ContractRefused: which file, what in it, and what is allowed.
     """
     documents = [_document(file) for file in files]
     try:

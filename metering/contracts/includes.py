@@ -1,7 +1,7 @@
-"""Which quantities of an event contain others: what a contract says of its type, and a source of its own.
+"""Which quantities of an event contain others: declared by the contract of its type, or for a source.
 
 OpenAI, Gemini and OpenTelemetry's conventions count cached tokens within the input tokens; Anthropic counts them
-beside. Who bills both must know which.
+separately. Billing both meters requires knowing which.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def text_of(includes: Includes) -> str:
 
 def without_includes(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Contracts' documents without their conventions."""
-    return {name: {key: value for key, value in each.items() if key != INCLUDES} for name, each in documents.items()}
+    return {
+        name: {key: value for key, value in document.items() if key != INCLUDES} for name, document in documents.items()
+    }
 
 
 def wholes_of(text: str, column: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""A contract as the judge uses it: which fields an event has, what each may hold, and which columns they fill."""
+"""A contract as the validator uses it: the fields of an event, what each may hold, and the columns they fill."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Contract:
     type: str
     family: Family
     fields: tuple[Field, ...]
-    """In the order in which they are judged: the first that is wrong gives the reason."""
+    """In the order in which they are validated: the first that is wrong gives the reason."""
     description: str = ""
     includes: Includes = ()
     """Which of the quantities that its events report are part of others."""

@@ -1,4 +1,4 @@
-"""Writes docs/reference/contracts.md anew from the contracts that Weir ships: `python -m metering.contracts.render`."""
+"""Renders docs/reference/contracts.md from the contracts that Weir ships: `python -m metering.contracts.render`."""
 
 from __future__ import annotations
 

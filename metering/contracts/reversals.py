@@ -1,4 +1,4 @@
-"""Reversals: the columns of the journal that they fill, and the contracts of an installation that knows none."""
+"""Reversals: the journal columns that they fill, and the contracts of an installation without reversals."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""JSON Schema documents → contracts. Only keywords that Weir keeps are allowed: what it would not check is refused.
+"""JSON Schema documents → contracts. A keyword that Weir would not check is refused.
 
-The dialect is draft 2020-12 with four differences: null is the same as nothing, an `integer` is written without
-fraction and exponent, a `number` is a decimal below 10^11 with six decimals, unless its `format` is `double`, and a
-string may hold a number where the annotation NUMBER says so.
+The dialect is draft 2020-12 with four differences: null means absent; an `integer` is written without fraction and
+exponent; a `number` is a decimal below 10^11 with six decimals, unless its `format` is `double`; and a string may hold
+a number where the annotation NUMBER allows it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ COLUMNS: Mapping[str, Kind] = {
     "cached": Kind.BOOLEAN,
     "latency_ms": Kind.DOUBLE,
 }
-"""Columns that every journal has for fields of events, and what they hold, in the order in which they are judged."""
+"""Columns that every journal has for fields of events, and what they hold, in the order in which they are validated."""
 NEEDED: Mapping[Family, tuple[str, ...]] = {
     Family.REQUEST: ("request_id", "model"),
     Family.COMPLETION: ("request_id",),
@@ -110,15 +110,16 @@ TYPES = {"string": Kind.TEXT, "integer": Kind.INTEGER, "number": Kind.DECIMAL, "
 
 
 class ContractRefused(ValueError):
-    """A document that is no contract; the sentence says where, and what is allowed."""
+    """A document is not a contract; the message says where, and what is allowed."""
 
 
 def contracts_of(own: Iterable[Document], shipped: Mapping[str, Document]) -> dict[str, Contract]:
-    """The contract of each type: those that are shipped, and a user's `own`, which replace what has their `$id`.
+    """The contract of each type: the shipped ones, and a user's `own`, which replace those with the same `$id`.
 
-    Parts of tokens that `own` contracts fill themselves no shipped one reads (`details.yielding`).
+    A shipped contract does not read parts of tokens that `own` contracts fill themselves (`details.yielding`).
 
-    Raises ContractRefused: for a document that is none, and where two give one path or one column different types.
+    Raises ContractRefused: for an invalid document, and where two contracts give one path or one column different
+    types.
     """
     own = tuple(own)
     shipped = yielding(shipped, own)
@@ -168,7 +169,7 @@ def contract_of(document: Document, shipped: Mapping[str, Document]) -> Contract
 
 
 def _unnest(reading: _Reading, parts: Sequence[Document], family: Family) -> Path | None:
-    """What the document says, else what it builds on; null takes back what that says."""
+    """The document's own value, else its base's; null removes the base's."""
     given = next((part[UNNEST] for part in reversed(parts) if UNNEST in part), None)
     if given is None:
         return None
@@ -179,7 +180,7 @@ def _unnest(reading: _Reading, parts: Sequence[Document], family: Family) -> Pat
 
 
 def _includes(reading: _Reading, parts: Sequence[Document], replaced: Document) -> Includes:
-    """What the document says, else what it builds on, else what it replaces."""
+    """The document's own value, else its base's, else that of the contract it replaces."""
     given: Any = next((part[INCLUDES] for part in (*reversed(parts), replaced) if INCLUDES in part), {})
     try:
         return includes_of(given)
@@ -265,7 +266,7 @@ class _Reading:
                 raise self.refused(path, f"{name} is a text; it is {schema[name]!r}")
 
     def fields(self, family: Family) -> tuple[Field, ...]:
-        """All of them, in the order in which they are judged: those of COLUMNS, then the others by their paths."""
+        """All of them, in the order in which they are validated: those of COLUMNS, then the others by their paths."""
         fields = [self._field(path, schema) for path, schema in self._found.items()]
         if len(fields) > MAX_FIELDS:
             raise self.refused((), f"it has {len(fields)} fields; at most {MAX_FIELDS}")
@@ -386,7 +387,7 @@ class _Reading:
 
 
 def _refuse_another_family(reading: _Reading, name: str, family: str, shipped: Mapping[str, Document]) -> None:
-    """What Weir's own types are to an outcome stays; and its heartbeats are what they are."""
+    """Weir's own types keep their family, and so do its heartbeats."""
     if name in shipped and family != shipped[name]["x-weir-family"]:
         raise reading.refused((), f"x-weir-family of {name} is {shipped[name]['x-weir-family']}; it is {family!r}")
 
@@ -433,7 +434,7 @@ def _refuse_column_of_elements(contracts: Iterable[Contract]) -> None:
     """As long as none unnests, a contract of one's own may have a column of this name, as earlier releases let it."""
     listed = tuple(contracts)
     if any(contract.unnest is not None for contract in listed):
-        for contract, field in ((each, field) for each in listed for field in each.fields):
+        for contract, field in ((owner, field) for owner in listed for field in owner.fields):
             if field.column == ELEMENT_COLUMN:
                 raise ContractRefused(
                     f"contract {contract.type} at {field.pointer}: {field.column} is a column that Weir fills itself "
@@ -442,8 +443,8 @@ def _refuse_column_of_elements(contracts: Iterable[Contract]) -> None:
 
 
 def _agrees(schema: Document, base: Document) -> bool:
-    """Whether a field says what its base says, or nothing, but that strings may hold its number."""
-    own, of_base = ({name: each[name] for name in each if name != NUMBER} for each in (schema, base))
+    """Whether a field equals its base's, or is empty, except that strings may hold its number."""
+    own, of_base = ({name: document[name] for name in document if name != NUMBER} for document in (schema, base))
     return own == of_base or (not own and NUMBER in schema)
 
 

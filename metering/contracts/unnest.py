@@ -1,6 +1,7 @@
 """One event, several calls: a contract names an array in its events, and each element is metered as an event.
 
-An element counts as if it had been sent by itself: its members stand in `data`, beside those that surround the array.
+An element counts as if it had been sent by itself: its members are placed in `data`, beside those that surround the
+array.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ MAX_LEVELS = 8
 
 
 def array_of(given: Any, family: Family, fields: Iterable[Path]) -> Path:
-    """The path that a pointer says, of a contract with these fields. Raises ValueError."""
+    """The path of a pointer, in a contract with these fields. Raises ValueError."""
     if not isinstance(given, str) or re.search("[\x00\ud800-\udfff]|~(?![01])", given):
         raise ValueError(f"{UNNEST} is a JSON pointer, such as /data/calls; it is {given!r}")
     root, *names = (name.replace("~1", "/").replace("~0", "~") for name in given.split("/"))

@@ -1,4 +1,4 @@
-"""What a contract says of a field, in words: for violations, `weir contracts list` and docs/reference/contracts.md."""
+"""What a contract allows for a field, in words: for violations, `weir contracts list` and the reference page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def holds(field: Field) -> str:
 
 
 def rule_of(field: Field) -> str:
-    """What the field may hold: `one of completed, error`, `at most 512 bytes`, `0 to 10000000000`; empty: anything."""
+    """What the field allows: `one of completed, error`, `at most 512 bytes`, `0 to 10000000000`; empty: anything."""
     if field.values is not None:
         return f"one of {', '.join(field.values)}"
     if field.most_bytes is not None:

@@ -62,8 +62,8 @@ EVENTS = (
         # Then all is waited for, and the alert on that says so.
         ' unless on () max(max_over_time(weir_waiting{cause="kafka"}[10m])) == 1',
         "Heartbeats are not accepted",
-        "For ten minutes heartbeats of ingestion failed. Where a partition gets no other record, the frontier stands,"
-        " and with it all bills. The log of ingestion says why.",
+        "For ten minutes heartbeats of ingestion failed. Where a partition gets no other record, the frontier stops, "
+        "and with it all bills. The log of ingestion says why.",
         timedelta(minutes=10),
     ),
     Alert(

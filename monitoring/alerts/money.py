@@ -81,7 +81,7 @@ MONEY = (
         "max(weir_price_jumps) > 0",
         "Prices are 100 times above or below another",
         "{{ $value }} prices were stored with SQL, bill as they are, and nobody has confirmed them."
-        " `weir catalog jumps` lists them; put each right, or `weir catalog confirm-price` it.",
+        " `weir catalog jumps` lists them; correct each, or confirm it with `weir catalog confirm-price`.",
     ),
     Alert(
         "CatalogNotCaptured",
@@ -123,7 +123,7 @@ MONEY = (
         "PublishingBehind",
         Severity.TICKET,
         f"max by (topic) (weir_unsent_seconds) > {UNSENT_SECONDS}",
-        "Whoever follows the topic {{ $labels.topic }} is not told",
+        "The topic {{ $labels.topic }} gets no changes",
         "What changed {{ $value | humanizeDuration }} ago is not in Kafka yet. Bills are right; the log of billing says"
         " what it waits for.",
         timedelta(minutes=1),

@@ -1,4 +1,4 @@
-"""Sources that are silent, too many, have gaps, or whose clock or identities cannot be judged."""
+"""Sources that are silent, too many, have gaps, or whose clock or identities cannot be checked."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ UNMETERED = CounterMetric(
 UNSENT = GaugeMetric(
     "weir_unsent_changes",
     "changes",
-    "What billing has to tell Kafka: corrections, or minutes of an account in which windows changed.",
+    "Changes that billing has not published yet: corrections, or minutes of an account in which windows changed.",
     {"topic": tuple(Published)},
     BILLING,
     from_database=True,
@@ -91,7 +91,7 @@ UNSENT = GaugeMetric(
 UNSENT_SECONDS = GaugeMetric(
     "weir_unsent_seconds",
     "seconds",
-    "Age of the oldest change that billing has to tell Kafka; 0 without one.",
+    "Age of the oldest change that billing has not published yet; 0 without one.",
     {"topic": tuple(Published)},
     BILLING,
     from_database=True,

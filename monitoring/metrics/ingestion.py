@@ -72,7 +72,7 @@ CLOCK_CORRECTED = CounterMetric(
 UNCORRECTED = CounterMetric(
     "weir_uncorrected_clock_events_total",
     "events",
-    "Device events without senttime: their clock could not be judged.",
+    "Device events without senttime: their clock could not be checked.",
     programs=INGESTION,
 )
 RECEPTION_MARKS = CounterMetric(
@@ -124,7 +124,7 @@ UNLISTED = CounterMetric(
 ISOLATED = GaugeMetric(
     "weir_isolated_records",
     "records",
-    "Records that became dead letters without being judged: too large, unreadable, or skipped by an operator.",
+    "Records that became dead letters without being validated: too large, unreadable, or skipped by an operator.",
     {"reason": tuple(Isolation)},
     programs=INGESTION,
     from_database=True,

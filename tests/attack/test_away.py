@@ -35,7 +35,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @pytest.mark.timeout(AWAY_SECONDS + 600)
 @pytest.mark.parametrize(("server", "alert"), [("broker", "WaitingForKafka"), ("database", "WaitingForDatabase")])
-def test_ten_minutes_without_a_server_are_told_by_one_alert_and_cost_nothing(
+def test_ten_minutes_without_a_server_raise_one_alert_and_cost_nothing(
     stack: Stack, tmp_path: Path, server: str, alert: str
 ) -> None:
     customer, watch, began = new_customer(stack, tmp_path), Watch(stack), datetime.now(UTC)

@@ -221,7 +221,7 @@ def test_tables_on_a_claim_for_one_node_hold_their_pods_together() -> None:
     assert sum(bool(spec.get("affinity")) for spec in pod_specs(objects).values()) == 10
 
 
-def test_the_affinity_of_ones_own_is_kept_beside_it() -> None:
+def test_a_users_own_affinity_is_kept_beside_it() -> None:
     template = applications("existing-claim.yaml")["weir-joins"]["spec"]["driver"]["template"]["spec"]
     terms = template["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert [term["topologyKey"] for term in terms] == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
@@ -255,7 +255,7 @@ def test_a_configuration_is_json_that_yaml_reads_too() -> None:
     assert json.loads(content) == yaml.safe_load(content)
 
 
-def test_a_driver_that_hangs_is_ended_and_an_executor_is_not_asked() -> None:
+def test_a_hanging_driver_is_ended_and_executors_are_not_probed() -> None:
     for name, application in applications("production.yaml", values={"jobDefaults": {"mode": "cluster"}}).items():
         (driver,) = application["spec"]["driver"]["template"]["spec"]["containers"]
         (executor,) = application["spec"]["executor"]["template"]["spec"]["containers"]

@@ -72,7 +72,7 @@ def test_an_audit_reads_and_writes_what_joins_does() -> None:
     assert configs["tables"] in joins["volumes"]
 
 
-def test_an_audit_is_asked_for_no_metrics_and_no_sign_of_life() -> None:
+def test_an_audit_has_neither_metrics_nor_a_liveness_probe() -> None:
     (container,) = pod_specs(render("production.yaml"))["ScheduledSparkApplication/weir-audit-nightly driver"][
         "containers"
     ]

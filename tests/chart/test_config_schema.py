@@ -39,8 +39,8 @@ def is_taken_by_model(model: type[JobConfig], config: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("job", MODELS)
 def test_model_and_schema_take_and_refuse_the_same(job: str) -> None:
     model = MODELS[job]
-    judged = [(config, is_taken_by_model(model, config)) for config in edges(model)]
-    assert {taken for _, taken in judged} == {True, False}
+    checked = [(config, is_taken_by_model(model, config)) for config in edges(model)]
+    assert {taken for _, taken in checked} == {True, False}
     validator = jsonschema.Draft202012Validator(schema())
-    different = [c for c, taken in judged if taken != validator.is_valid({"jobs": {job: {"config": c}}})]
+    different = [c for c, taken in checked if taken != validator.is_valid({"jobs": {job: {"config": c}}})]
     assert different == []

@@ -222,7 +222,7 @@ def test_the_api_reaches_kafka_and_postgres_by_the_secrets_of_the_jobs() -> None
 
 
 @pytest.mark.parametrize("seconds", [0, 3_600, 31_536_000])
-def test_the_api_is_told_how_far_ingestion_may_be_behind(seconds: int) -> None:
+def test_the_api_is_configured_with_how_far_ingestion_may_be_behind(seconds: int) -> None:
     assert variables(api("object-store.yaml"))[MAX_LAG_VARIABLE] == str(MAX_LAG_SECONDS)
     found = variables(api("object-store.yaml", values={"api": {"maxLagSeconds": seconds}}))
     assert found[MAX_LAG_VARIABLE] == str(seconds)
@@ -328,7 +328,7 @@ def test_setup_runs_when_its_servers_are_there(example: str, hooks: str) -> None
     ]
 
 
-def test_topics_of_ones_own_are_left_alone_when_told_so() -> None:
+def test_your_own_topics_are_left_alone_if_configured() -> None:
     spec = of_kind(render("object-store.yaml"), "Job")["weir-setup"]["spec"]["template"]["spec"]
     assert [container["name"] for container in spec["initContainers"]] == ["database"]
 
@@ -339,7 +339,7 @@ def test_quickstart_runs_only_what_is_not_given() -> None:
     assert variables(driver(objects))["WEIR_KAFKA_BOOTSTRAP"] == "kafka:9092"
 
 
-def test_volumes_outlive_the_release_unless_told_otherwise() -> None:
+def test_volumes_outlive_the_release_unless_configured_otherwise() -> None:
     kept = render("quickstart.yaml")
     assert of_kind(kept, "PersistentVolumeClaim")["weir-tables"]["metadata"]["annotations"] == {
         "helm.sh/resource-policy": "keep"

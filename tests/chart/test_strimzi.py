@@ -69,7 +69,7 @@ def test_the_connector_belongs_to_the_worker_that_reads_connectors_from_the_clus
 
 @pytest.mark.parametrize("name", ["weir", "Metering-1", "a" * 80])
 @pytest.mark.parametrize("ssl_mode", ["", "require", "verify-full"])
-def test_the_connector_is_told_what_the_laptop_tells_it(name: str, ssl_mode: str) -> None:
+def test_the_connector_is_configured_as_on_a_laptop(name: str, ssl_mode: str) -> None:
     database = {"host": "db", "port": 6432, "name": name, "user": "capture", "passwordSecret": "s"}
     values = {"postgres": {"sslMode": ssl_mode}, "connect": {"strimzi": {"database": database}}}
     _, connector = resources("strimzi.yaml", values=values)
@@ -81,7 +81,7 @@ def test_the_connector_is_told_what_the_laptop_tells_it(name: str, ssl_mode: str
     assert connector["metadata"]["name"] == capture.CONNECTOR
 
 
-def test_the_worker_is_told_what_the_laptop_tells_it() -> None:
+def test_the_worker_is_configured_as_on_a_laptop() -> None:
     worker, _ = resources("strimzi.yaml")
     assert worker["spec"]["config"] == settings_of_any()
     assert settings_of_any()["config.providers.env.param.allowlist.pattern"] == capture.PASSWORD_VARIABLE

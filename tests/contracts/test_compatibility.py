@@ -1,6 +1,7 @@
 """What a contract took is taken on: `narrowed` finds each way to take less, and says nothing of taking more.
 
-oracle: where it says nothing, the judge itself takes and reads under the new contract what it took under the old one.
+oracle: where it says nothing, the validator itself takes and reads under the new contract what it took under the old
+one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobs.ingestion.judge import LOG_APPEND_TIME, Judge
+from jobs.ingestion.validator import LOG_APPEND_TIME, EventValidator
 from jobs.runtime.kafka.marks import MARKS
 from jobs.streams import INSTANT
 from metering.contracts.compatibility import narrowed, withdrawn
@@ -143,7 +144,7 @@ def test_a_contract_that_takes_less_of_one_field_is_found(pair: tuple[Contract, 
 @pytest.mark.parametrize("name", NARROWINGS)
 @settings(suppress_health_check=[HealthCheck.filter_too_much])
 @given(data=st.data())
-def test_each_way_to_take_less_is_said_once_with_its_path(name: str, data: st.DataObject) -> None:
+def test_each_narrowing_is_reported_once_with_its_path(name: str, data: st.DataObject) -> None:
     applies, change = NARROWINGS[name]
     field = data.draw(fields("p").filter(applies))
     old = Contract("t.v1", Family.REQUEST, (field,))
@@ -197,7 +198,7 @@ def event_of(contract: Contract, random: Random) -> dict[str, Any]:
     }
 
 
-def judged(contract: Contract, values: list[bytes]) -> pl.DataFrame:
+def validated(contract: Contract, values: list[bytes]) -> pl.DataFrame:
     count = len(values)
     records = pa.table(
         {
@@ -211,7 +212,7 @@ def judged(contract: Contract, values: list[bytes]) -> pl.DataFrame:
             **{column: pa.nulls(count, pa.binary()) for column in MARKS},
         }
     )
-    return pl.DataFrame(Judge({contract.type: contract}).judge(records))
+    return pl.DataFrame(EventValidator({contract.type: contract}).validate(records))
 
 
 @settings(max_examples=40, deadline=None)
@@ -221,7 +222,7 @@ def test_oracle_what_is_compatible_is_taken_and_read_as_before(pair: tuple[Contr
     random = Random(seed)
     values = [json.dumps(event_of(old, random)).encode() for _ in range(60)]
     assert narrowed(old, new) == []
-    was, now = judged(old, values), judged(new, values)
+    was, now = validated(old, values), validated(new, values)
     is_taken = was["reason"].is_null()
     assert now.filter(is_taken)["reason"].null_count() == is_taken.sum()
     columns = [field.column for field in old.fields]

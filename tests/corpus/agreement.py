@@ -1,7 +1,7 @@
 """What must hold of metered mutants: each has one row, both readers agree on it, it is billed once or not at all.
 
-Of an event the readers are the judge (`Judge`) and one in Python (`oracle_events`); of a catalog change what
-ingestion let pass and joins stored, and a second one in Python (`oracle_catalog`).
+Of an event the readers are the validator (`EventValidator`) and one in Python (`oracle_events`); of a catalog change
+what ingestion let pass and joins stored, and a second one in Python (`oracle_catalog`).
 """
 
 from __future__ import annotations

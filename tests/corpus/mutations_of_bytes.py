@@ -8,7 +8,7 @@ import random
 from tests.corpus.drafts import Draft, Mutation
 
 MAX_BYTES = 16_384
-"""`max_record_bytes` where these are judged."""
+"""`max_record_bytes` where these are validated."""
 
 
 def _flipped(chance: random.Random, draft: Draft) -> None:

@@ -161,7 +161,7 @@ def test_a_pending_alert_is_not_called_firing(open_page: Pages, answers: Answers
     assert "Other" not in shown
 
 
-def test_history_tells_episodes_apart_and_which_one_lasts(open_page: Pages, answers: Answers) -> None:
+def test_history_separates_episodes_and_shows_which_one_lasts(open_page: Pages, answers: Answers) -> None:
     now = datetime.now(UTC)
     step = timedelta(seconds=30)
     answers.history += [now - timedelta(hours=3) + number * step for number in range(10)]

@@ -64,7 +64,9 @@ def test_an_audit_shows_its_period_what_it_examined_and_what_it_changed_to_the_l
     assert "everything" in shown
 
 
-def test_what_was_found_failed_or_did_not_end_is_told_apart(open_page: Pages, connected: str, database: str) -> None:
+def test_audits_that_found_failed_or_did_not_end_are_distinguished(
+    open_page: Pages, connected: str, database: str
+) -> None:
     now = datetime.now(UTC)
     day = {"received_from": now - timedelta(days=1), "occurred_to": now}
     faulty = {"is_proved": False, "checks": Jsonb(check_rows([SOUND, BROKEN])), "unexpected": Jsonb({"I8": 2})}
@@ -102,7 +104,7 @@ def test_a_proof_of_days_ago_is_stale_and_says_what_to_do(open_page: Pages, conn
     assert "No audit began in the last 24 h" in texts(open_page("audit", hours="24h"))
 
 
-def test_a_view_of_some_accounts_is_told_that_audits_are_of_all(
+def test_a_view_of_some_accounts_shows_that_audits_cover_all(
     open_page: Pages, connected: str, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(database, "audits", audited(changed=Jsonb({"repriced": {"EUR": "77"}}), corrected=Jsonb({"repriced": 1})))

@@ -89,6 +89,6 @@ def test_a_cluster_that_refuses_takes_nothing_else_away(
     assert "live" in page.markdown[0].value
 
 
-def test_without_a_namespace_nobody_is_asked(open_page: Pages, seeded: str, asked: list[str]) -> None:
+def test_without_a_namespace_kubernetes_is_not_queried(open_page: Pages, seeded: str, asked: list[str]) -> None:
     open_page("overview")
     assert asked == []

@@ -61,7 +61,7 @@ def store(database: str, tables: Path, journal: list[dict[str, Any]], usage: lis
         bill_all(database, usage)
 
 
-def test_a_billed_request_is_told_from_the_bill_down_to_its_record(
+def test_a_billed_request_is_explained_from_the_bill_down_to_its_record(
     open_page: Pages, connected: str, database: str, tables: Path
 ) -> None:
     store(database, tables, [event(4), event(5, family="completion")], [of_r(day=NOON.date())])
@@ -115,7 +115,7 @@ def test_a_billed_request_is_told_from_the_bill_down_to_its_record(
         ),
     ],
 )
-def test_each_thing_that_can_become_of_usage_is_said(
+def test_each_fate_of_usage_has_a_sentence(
     *, open_page: Pages, connected: str, database: str, tables: Path, usage: list[dict[str, Any]], said: str
 ) -> None:
     store(database, tables, [event(4), event(5, family="completion")], usage)
@@ -134,14 +134,14 @@ def test_each_thing_that_can_become_of_usage_is_said(
         (event(4, disposition="rejected", reason="too_old", violation="the clock"), "rejected as too_old (the clock)"),
     ],
 )
-def test_each_thing_that_can_become_of_a_record_is_said(
+def test_each_fate_of_a_record_has_a_sentence(
     open_page: Pages, connected: str, tables: Path, found: dict[str, Any], said: str
 ) -> None:
     commit(tables, Table.JOURNAL, [found])
     assert said in texts(open_page("event", id="e4", days=str(DAYS))).replace("\\", "")
 
 
-def test_a_repeat_is_told_as_one_and_with_what_became_of_its_first(
+def test_a_repeat_is_explained_with_what_became_of_its_first(
     open_page: Pages, connected: str, database: str, tables: Path
 ) -> None:
     again = event(6, disposition="duplicate", first_lsn=4)
@@ -217,7 +217,7 @@ def test_a_value_that_is_no_text_is_shown_in_base64(open_page: Pages, connected:
         ("", "Enter the id"),
     ],
 )
-def test_what_is_no_id_or_nobodys_is_said_in_a_sentence(
+def test_an_invalid_or_unknown_id_is_reported_in_a_sentence(
     open_page: Pages, connected: str, tables: Path, text: str, said: str
 ) -> None:
     commit(tables, Table.JOURNAL, [event(4)])
@@ -227,9 +227,7 @@ def test_what_is_no_id_or_nobodys_is_said_in_a_sentence(
 
 
 @pytest.mark.parametrize("days", ["abc", "0", "-1", "99999999999", "35.5"])
-def test_days_that_are_none_in_a_link_are_as_if_not_said(
-    open_page: Pages, connected: str, tables: Path, days: str
-) -> None:
+def test_invalid_days_in_a_link_are_ignored(open_page: Pages, connected: str, tables: Path, days: str) -> None:
     commit(tables, Table.JOURNAL, [event(4)])
     page = open_page("event", id="e4", days=days)
     assert "No request or event of this id" in texts(page)
@@ -304,7 +302,7 @@ def test_each_report_of_a_request_is_shown_with_what_it_reports_and_why_one_bill
     }
 
 
-def test_an_outage_is_said_without_any_secret(
+def test_an_outage_is_reported_without_any_secret(
     open_page: Pages, connected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:

@@ -19,7 +19,7 @@ FED = ("overview", "windows", "sessions", "late", "joins", "bills", "sources")
 
 
 @pytest.mark.parametrize("name", FED)
-def test_an_empty_database_is_said_to_have_no_data_yet(open_page: Pages, connected: str, name: str) -> None:
+def test_an_empty_database_is_shown_as_having_no_data_yet(open_page: Pages, connected: str, name: str) -> None:
     page = open_page(name)
     shown = texts(page)
     assert "no data yet" in shown

@@ -236,7 +236,7 @@ def test_outcomes_are_those_of_the_usage_table_and_new_files_are_added(
     assert metrics(page)["◔ waiting now"] == "37"
 
 
-def test_prices_in_force_and_to_come_are_told_apart(open_page: Pages, seeded: str) -> None:
+def test_prices_in_force_and_future_prices_are_separated(open_page: Pages, seeded: str) -> None:
     table = open_page("joins").dataframe[0].value
     acme = table[(table["plan"] == "plan-acme") & (table["model"] == "small-1") & (table["meter"] == "requests")]
     assert acme["state"].tolist() == ["✓ in force", "◔ next"]
@@ -372,7 +372,7 @@ def test_a_line_leads_to_its_windows_requests_and_price_version(open_page: Pages
     assert sorted(requests["request"]) == sorted(row["request_id"] for row in rows)
 
 
-def test_sources_tell_silence_and_missing_numbers(open_page: Pages, seeded: str) -> None:
+def test_sources_show_silence_and_missing_numbers(open_page: Pages, seeded: str) -> None:
     page = open_page("sources")
     table = page.dataframe[0].value.set_index("source")
     assert table.loc["gateway/eu-1", "state"] == "✓ complete"

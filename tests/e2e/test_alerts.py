@@ -62,33 +62,33 @@ def test_healthy_traffic_raises_no_alert(watch: Watch, traffic: Traffic) -> None
     assert watch.fired_since(start) == set()
 
 
-def test_stragglers_under_the_policy_drop_are_told_with_their_money(watch: Watch, traffic: Traffic) -> None:
+def test_stragglers_under_the_policy_drop_are_reported_with_their_money(watch: Watch, traffic: Traffic) -> None:
     start, before = datetime.now(UTC), watch.firing()
     for _ in range(STRAGGLERS):
         traffic.send(ago(minutes=20), input_tokens=10_000_000)
     raises(watch, {"StragglersDropped", "DroppedMoney", "LateRateHigh"}, start, before)
 
 
-def test_a_future_dated_source_is_told_and_holds_up_nobody(watch: Watch, traffic: Traffic) -> None:
+def test_a_future_dated_source_is_reported_and_delays_nobody(watch: Watch, traffic: Traffic) -> None:
     start, before = datetime.now(UTC), watch.firing()
     traffic.send(ago(days=-365))
     raises(watch, {"FutureTimestamps"}, start, before)
 
 
-def test_malformed_input_is_told(watch: Watch, traffic: Traffic) -> None:
+def test_malformed_input_is_reported(watch: Watch, traffic: Traffic) -> None:
     start, before = datetime.now(UTC), watch.firing()
     traffic.send_bytes(b'{"specversion":')
     raises(watch, {"DeadLetters"}, start, before)
 
 
-def test_a_silent_source_is_told_until_it_is_heard_again(watch: Watch, traffic: Traffic) -> None:
+def test_a_silent_source_is_reported_until_it_is_heard_again(watch: Watch, traffic: Traffic) -> None:
     start, before = datetime.now(UTC), watch.firing()
     traffic.send(datetime.now(UTC), source="gateway/quiet")
     raises(watch, {"SourceSilent"}, start, before)
     traffic.keep_sending_from("gateway/quiet")
 
 
-def test_a_stopped_application_is_told_until_it_goes_on(stack: Stack, watch: Watch, traffic: Traffic) -> None:
+def test_a_stopped_application_is_reported_until_it_goes_on(stack: Stack, watch: Watch, traffic: Traffic) -> None:
     start, before = datetime.now(UTC), watch.firing()
     with frozen(stack, "billing"):
         raises(watch, {"ApplicationDown"}, start, before)

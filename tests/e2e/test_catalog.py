@@ -183,7 +183,7 @@ def test_tags_and_parents_are_what_joins_has_and_bills_roll_up(stack: Stack, tmp
     assert told == [('{"cost":"7","team":"é"}', name)]
 
 
-def test_what_another_kafka_connect_must_be_told_holds_no_password(stack: Stack) -> None:
+def test_the_configuration_for_another_kafka_connect_holds_no_password(stack: Stack) -> None:
     told = weir(stack, "catalog", "connector")
     assert told.returncode == 0, told.stderr
     assert json.loads(told.stdout)["config"]["plugin.name"] == "pgoutput"
@@ -205,7 +205,7 @@ def test_a_file_with_one_bad_row_is_refused_whole(stack: Stack, tmp_path: Path, 
         assert database.execute("SELECT FROM catalog.accounts WHERE account LIKE %s", [f"{name}%"]).fetchall() == []
 
 
-def test_when_joins_does_not_have_it_in_time_that_is_said(stack: Stack, tmp_path: Path, name: str) -> None:
+def test_a_change_that_joins_does_not_have_in_time_is_reported(stack: Stack, tmp_path: Path, name: str) -> None:
     with frozen(stack, "joins"):
         status, said = apply(stack, tmp_path, catalog(name, "0.1"), "--timeout", "0")
     assert status == 1

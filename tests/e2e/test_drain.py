@@ -21,7 +21,7 @@ def test_what_was_sent_before_is_billed_when_drain_returns(stack: Stack, tmp_pat
     assert customer.billed(stack) == customer.expected()
 
 
-def test_a_request_without_its_completion_is_said_to_wait(stack: Stack, tmp_path: Path) -> None:
+def test_a_request_without_its_completion_is_shown_as_waiting(stack: Stack, tmp_path: Path) -> None:
     account, now = f"acct-{uuid4().hex[:8]}", datetime.now(UTC).isoformat()
     data = {"request_id": uuid4().hex, "user_id": "u", "model": "m", "operation": "chat"}
     event = {"specversion": "1.0", "type": "ai.inference.request.v1", "source": "test", "id": uuid4().hex}

@@ -23,7 +23,7 @@ from deployment.stack import Stack, running_stack
 from tests.edits.editor import Editor
 from tests.edits.told import Captured, captured, versions_differ
 from tests.edits.traffic import Traffic
-from tests.edits.verdict import PLANTED, judged
+from tests.edits.verdict import PLANTED, compared
 
 KILLED = ("connect", "database", "joins")
 """The worker of Connect with its Java, Postgres, and the driver of joins with its Java."""
@@ -150,13 +150,13 @@ def _compared(stack: Stack, editor: Editor, traffic: Traffic, names: str, done: 
     usage = [row for row in _rows(stack, "usage", names, "account") if row["cause"] == "stream"]
     end = told["lsn"].max() or 0
     assert isinstance(end, int)
-    verdict = judged(traffic.sent, found, usage, lsns, end + 1)
+    verdict = compared(traffic.sent, found, usage, lsns, end + 1)
     counts = Counter(editor.history.counts) + verdict.counts
     counts["changes published again"] = found.repeats
     counts["rows of the catalog with versions"] = len(editor.history.prices) + len(editor.history.accounts)
     counts["versions"] = len(prices) + len(accounts)
     wrong = (*found.wrong, *differ, *verdict.wrong)
-    planted = judged(traffic.sent, _altered(found), usage, lsns, end + 1)
+    planted = compared(traffic.sent, _altered(found), usage, lsns, end + 1)
     return Result(done.plan, time.monotonic() - done.begun, counts, done.kills, wrong, bool(planted.wrong))
 
 

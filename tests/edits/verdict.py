@@ -60,7 +60,7 @@ def _cell(quantity: Decimal, told: Told | None) -> Cell:
         return quantity, told.lsn, told.unit_price, quantity * told.unit_price
 
 
-def judged(
+def compared(
     sent: Mapping[str, Sent], captured: Captured, usage: Iterable[Row], lsns: Mapping[str, Sequence[int]], end: int
 ) -> Verdict:
     """In: usage (cause `stream`), by request the lsns of its accepted events, and the journal's next lsn."""

@@ -56,7 +56,7 @@ MUST_BY_TRAFFIC = frozenset({"DeadLetters", "FutureTimestamps", "DuplicateConfli
 
 
 @dataclass(frozen=True)
-class AlertsJudged:
+class AlertsVerdict:
     """Names of alerts, each once however often it fired."""
 
     right: tuple[str, ...]
@@ -64,9 +64,9 @@ class AlertsJudged:
     missed: tuple[str, ...]
 
 
-def judge(fired: Collection[str], struck: Collection[Struck]) -> AlertsJudged:
+def compare(fired: Collection[str], struck: Collection[Struck]) -> AlertsVerdict:
     """What fired in a run in which these faults struck."""
     may = BY_TRAFFIC | {name for name, causes in BY_FAULTS.items() if causes & set(struck)}
     must = MUST_BY_TRAFFIC | ({"RecordsIsolated"} if POISONED & set(struck) else set())
     names = set(fired)
-    return AlertsJudged(tuple(sorted(names & may)), tuple(sorted(names - may)), tuple(sorted(must - names)))
+    return AlertsVerdict(tuple(sorted(names & may)), tuple(sorted(names - may)), tuple(sorted(must - names)))

@@ -12,7 +12,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from tests.faults.alerts import AlertsJudged
+from tests.faults.alerts import AlertsVerdict
 from tests.faults.plan import Fault, bound
 from tests.faults.verdict import Verdict
 from tests.faults.watching import Stall
@@ -36,7 +36,7 @@ def result_of(
     verdict: Verdict,
     stall: Stall,
     commits: dict[str, int],
-    alerts: AlertsJudged | None,
+    alerts: AlertsVerdict | None,
     planted: dict[str, bool],
 ) -> Result:
     """The result. It says nothing of the machine that it was found on but how the faults went."""

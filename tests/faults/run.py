@@ -76,7 +76,7 @@ def run(plan: Plan, folder: Path, tell: Tell) -> Result:
         except Stuck as stuck:
             found = Verdict(0, 0, 1, (f"it does not drain: {stuck}",))
         names = fired(stage.stack().prometheus_url, began_at, datetime.now(UTC))
-        judged = None if names is None else alerts.judge(names, {(fault.kind, fault.target) for fault in struck})
+        compared = None if names is None else alerts.compare(names, {(fault.kind, fault.target) for fault in struck})
         return result.result_of(
             began_at=began_at,
             seed=plan.seed,
@@ -90,7 +90,7 @@ def run(plan: Plan, folder: Path, tell: Tell) -> Result:
             verdict=found,
             stall=stall,
             commits=committed,
-            alerts=judged,
+            alerts=compared,
             planted={} if found.failures else plant_and_look(sending.truth, stage),
         )
 

@@ -1,7 +1,7 @@
 """Broker, database and object store, each behind its proxy: kept running as `weir up` does it, by the same code.
 
 Drivers know the proxies only. Traffic, draining and the comparison go past them: what a fault hides from Weir it must
-not hide from whoever judges.
+not hide from whoever compares.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ STOP_SECONDS = 150
 
 @dataclass(frozen=True)
 class Stage:
-    """`deployment` is how those who judge reach it all; `running` ends with the stage.
+    """`deployment` is how the checks reach it all; `running` ends with the stage.
 
     `poisoned` are the faults whose record is in the topic.
     """

@@ -60,7 +60,7 @@ def ask(client: socket.socket, request: bytes) -> bytes:
         return b""
 
 
-def test_what_is_asked_is_answered(proxy: Proxy) -> None:
+def test_each_question_is_answered(proxy: Proxy) -> None:
     with connect(proxy) as client:
         assert ask(client, b"GET 1") == b"GET 1"
         assert ask(client, b"PUT 2") == b"PUT 2"

@@ -505,7 +505,7 @@ def gone_ingestion() -> Series:
 @pytest.mark.parametrize(
     ("alert", "share", "hold_minutes"), [("UnreadRecordsAge", 0.5, 5), ("UnreadRecordsExpire", 0.8, 2)]
 )
-def test_records_that_expire_while_ingestion_is_gone_are_told_for_as_long_as_it_is(
+def test_records_that_expire_are_reported_for_as_long_as_ingestion_is_gone(
     alert: str, share: float, hold_minutes: int, tmp_path: Path
 ) -> None:
     """Longer than Prometheus looks back for any series."""
@@ -515,7 +515,7 @@ def test_records_that_expire_while_ingestion_is_gone_are_told_for_as_long_as_it_
     check(tmp_path, gone_ingestion(), edges, SEVERITIES, minutes=FOUR_MINUTES)
 
 
-def test_records_that_nobody_ingests_here_are_not_told_of(tmp_path: Path) -> None:
+def test_records_that_no_ingestion_reads_are_not_reported(tmp_path: Path) -> None:
     never = [Firing(alert, 60 * 25, ()) for alert in ("UnreadRecordsAge", "UnreadRecordsExpire")]
     check(tmp_path, gone_ingestion(), never, SEVERITIES, disabled=(Part.INGESTION,), minutes=FOUR_MINUTES)
 
@@ -599,7 +599,7 @@ def away(cause: str, jobs: tuple[str, ...]) -> Series:
 @pytest.mark.parametrize(
     ("cause", "alert"), [("kafka", "WaitingForKafka"), ("database", "WaitingForDatabase"), ("store", "WaitingForStore")]
 )
-def test_what_is_away_is_told_by_its_own_alert_and_by_no_wrong_one(cause: str, alert: str, tmp_path: Path) -> None:
+def test_an_unavailable_server_raises_its_own_alert_and_no_wrong_one(cause: str, alert: str, tmp_path: Path) -> None:
     """That bills are late meanwhile is true."""
     others = [one.name for one in ALERTS if one.name != alert and not one.name.startswith("Freshness")]
     quiet = [Firing(name, minute, ()) for name in others for minute in range(MINUTES + 1)]

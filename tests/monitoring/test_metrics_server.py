@@ -150,7 +150,7 @@ def test_a_request_without_end_is_not_read_to_its_end(serving: Serve) -> None:
         assert connection.recv(1) == b""
 
 
-def test_scrapes_that_hang_leave_liveness_alone_and_further_ones_are_refused(serving: Serve) -> None:
+def test_hanging_scrapes_leave_liveness_alone_and_further_scrapes_are_refused(serving: Serve) -> None:
     hanging, end = threading.Semaphore(0), threading.Event()
 
     def hang(_: dict[str, Any], start: Any) -> Iterable[bytes]:

@@ -140,7 +140,7 @@ def test_a_laptop_that_has_no_schedule_has_no_alert_on_it(folders: Folders) -> N
     assert names == {alert.name for alert in ALERTS} - missing
 
 
-def test_without_a_configuration_alerts_are_told_to_nobody(folders: Folders, tmp_path: Path) -> None:
+def test_without_a_configuration_alerts_go_nowhere(folders: Folders, tmp_path: Path) -> None:
     needs("amtool")
     keep_alertmanager_config(folders, None)
     checked = subprocess.run(["amtool", "check-config", str(folders.alertmanager_config)], check=False)

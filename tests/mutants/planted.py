@@ -137,7 +137,7 @@ MUTANTS = (
         OWNERSHIP,
         "WHERE job = %s FOR SHARE",
         "WHERE job = %s",
-        (f"{OF_OWNERSHIP}::test_the_epoch_does_not_change_below_a_transaction_that_has_asked_for_it",),
+        (f"{OF_OWNERSHIP}::test_the_epoch_does_not_change_under_a_transaction_that_has_checked_it",),
     ),
     Mutant(
         "old backend not ended",
@@ -287,7 +287,7 @@ MUTANTS = (
     Mutant(
         "decision of a straggler not inherited",
         "jobs/billing/corrections.py",
-        '        cursor.execute(_INHERIT, {**judged, "restated": UsageCause.RESTATED.value, "minute": MINUTE})\n',
+        '        cursor.execute(_INHERIT, {**causes, "restated": UsageCause.RESTATED.value, "minute": MINUTE})\n',
         "",
         (f"{OF_CORRECTIONS}::test_a_refund_for_what_was_dropped_is_dropped_and_no_other",),
     ),
@@ -339,7 +339,7 @@ MUTANTS = (
         "decision = 'hold' AND (usage_lsn, meter, account, request_id) IN (\n"
         "            SELECT usage_lsn, meter, account, request_id FROM",
         "decision = 'hold' AND (usage_lsn, meter) IN (\n            SELECT usage_lsn, meter FROM",
-        (f"{OF_DECIDING}::test_what_waits_and_was_decided_about_is_asked_of_billing_first",),
+        (f"{OF_DECIDING}::test_billing_is_read_first_for_waiting_stragglers_with_a_decision",),
     ),
     Mutant(
         "the audit does not count",
@@ -463,15 +463,15 @@ MUTANTS = (
     Mutant(
         "a price is for events that do not meet its conditions",
         "metering/price_models.py",
-        "each for each in self._naming(model) if each.holds(attributes)",
-        "each for each in self._naming(model)",
+        "priced for priced in self._naming(model) if priced.holds(attributes)",
+        "priced for priced in self._naming(model)",
         (f"{OF_PRICES_WITH_CONDITIONS}::test_a_batch_costs_half_and_what_says_nothing_of_itself_the_whole",),
     ),
     Mutant(
         "a prefix is asked for a price before the model itself",
         "metering/price_models.py",
-        "key=lambda each: (each.model != model, *each.rank[1:])",
-        "key=lambda each: (each.model == model, *each.rank[1:])",
+        "key=lambda priced: (priced.model != model, *priced.rank[1:])",
+        "key=lambda priced: (priced.model == model, *priced.rank[1:])",
         (f"{OF_PRICES_WITH_CONDITIONS}::test_dated_names_of_a_model_have_its_price_and_one_with_its_own_keeps_that",),
     ),
     Mutant(
@@ -507,7 +507,7 @@ MUTANTS = (
     Mutant(
         "what was taken back of usage that came on time is forgotten where a batch ends",
         "jobs/billing/corrections.py",
-        '        cursor.execute(_REMEMBER, {**judged, "repriced": UsageCause.REPRICED.value})\n',
+        '        cursor.execute(_REMEMBER, {**causes, "repriced": UsageCause.REPRICED.value})\n',
         "",
         (f"{OF_CORRECTIONS}::test_a_better_report_that_came_late_is_billed_in_the_place_of_one_that_came_on_time",),
     ),
@@ -547,11 +547,11 @@ MUTANTS = (
         (f"{OF_AUDITS_WHENEVER}::test_a_completion_with_the_identity_of_its_request_is_no_repeat_of_it",),
     ),
     Mutant(
-        "each contract judges again what an earlier one took",
+        "each contract validates again what an earlier one took",
         "jobs/audit/recompute/late_contracts.py",
         '            remaining = remaining.join(taken.select("lsn"), on="lsn", how="anti")\n',
         "",
-        ("tests/pipelines/test_audit_contracted.py::test_no_later_contract_judges_it_again",),
+        ("tests/pipelines/test_audit_contracted.py::test_no_later_contract_validates_it_again",),
     ),
     Mutant(
         "what is missing at the old end is taken for removed",

@@ -1,4 +1,4 @@
-"""What a bill says of a few events: judged, joined, priced and billed by the functions that the applications call.
+"""What a bill says of a few events: validated, joined, priced and billed by the functions that the applications call.
 
 No Spark, no Kafka: events come as the lines of a file, the catalog as that of `weir catalog apply`.
 """
@@ -34,7 +34,7 @@ from jobs.runtime.effective_rules import EffectiveRules
 from jobs.streams import ACCOUNTS, PRICES, USAGE
 from metering.vocabulary import Disposition
 from tests.pipelines.folding import fold_table
-from tests.pipelines.ingestion import Record, judged
+from tests.pipelines.ingestion import Record, validated
 
 LIMIT_BYTES = 1 << 30
 ALL_DECIDED_AFTER = timedelta(hours=1)
@@ -73,7 +73,7 @@ def billed(
 ) -> list[dict[str, Any]]:
     """Bill events (value, received_at) of one account, whose plan has `unit_prices` by model and meter `since` then.
 
-    With `is_supposed` its prices are those of a replay. Returns what was judged of them: all columns, and `lsn`.
+    With `is_supposed` its prices are those of a replay. Returns what was validated of them: all columns, and `lsn`.
     """
     rows, usage = decided(stack, events, account=account, unit_prices=unit_prices, since=since, is_supposed=is_supposed)
     _bill(database, usage, stack.config(BillingConfig))
@@ -93,7 +93,7 @@ def decided(
     ingestion: IngestionConfig = stack.config(IngestionConfig, contracts=stack.contracts, conventions=stack.conventions)
     joins: JoinsConfig = stack.config(JoinsConfig)
     first = len(unit_prices) + 2
-    rows = judged(events, ingestion).with_columns(
+    rows = validated(events, ingestion).with_columns(
         lsn=pl.int_range(pl.len(), dtype=pl.Int64) + first,
         disposition=pl.when(pl.col("reason").is_null())
         .then(pl.lit(Disposition.ACCEPTED.value))

@@ -134,9 +134,9 @@ def _bill(
     quantity, version = row.get(meter), row.get(f"{meter}_price_version")
     metered, unmetered = is_metered(quantity), is_unmetered(row["outcome"], quantity)
     window = tumbling(row["event_time"])
-    is_judged = row["cause"] == UsageCause.STREAM
+    is_from_stream = row["cause"] == UsageCause.STREAM
     first_received_at = row.get("first_received_at") or row["received_at"]
-    if is_judged:
+    if is_from_stream:
         policy, until = policy_of(row, meter, held), history_until(held.rules)
         if until is not None and window.end <= until and first_received_at < row["received_at"]:
             decision = decide(first_received_at, window, grace, policy, None)
@@ -159,7 +159,7 @@ def _bill(
         return
     was_closed = closed_until is not None and window.end <= closed_until
     is_billed = decision in (None, *BILLED)
-    corrects = metered and is_billed and (decision is not None or (not is_judged and was_closed))
+    corrects = metered and is_billed and (decision is not None or (not is_from_stream and was_closed))
     if corrects:
         result.corrections.add((row["lsn"], meter.value))
     signed = row["sign"] * (quantity or 0)
@@ -182,7 +182,7 @@ def _bill(
     if not is_billed:
         result.dropped.add((row["lsn"], meter.value))
         return
-    late = is_judged and decision is None and first_received_at >= window.end
+    late = is_from_stream and decision is None and first_received_at >= window.end
     key = (window.start, row["account"], row["model"], meter.value, row["currency"], version)
     cell = result.windows.setdefault(
         key,
@@ -200,7 +200,7 @@ def _bill(
     cell["amount"] = None if amount is None else EXACT.add(cell["amount"], amount)
     cell["late_quantity"] += signed if late else 0
     cell["late_rows"] += late and metered
-    cell["unmetered_rows"] += unmetered and is_judged
+    cell["unmetered_rows"] += unmetered and is_from_stream
     cell["corrected"] |= corrects
 
 
@@ -264,7 +264,7 @@ def stored(connection: psycopg.Connection[Any]) -> Billed:
         result.windows[key] = row
     for row in rows_of(connection, "SELECT * FROM stragglers"):
         found = (row.pop("usage_lsn"), row.pop("meter"))
-        judged = ("request_id", "window_start", "late_seconds", "decision")
+        decided = ("request_id", "window_start", "late_seconds", "decision")
         priced = ("quantity", "unit_price", "amount", "currency", "price_version")
-        result.stragglers[found] = {name: row[name] for name in (*judged, *priced)}
+        result.stragglers[found] = {name: row[name] for name in (*decided, *priced)}
     return result

@@ -1,4 +1,4 @@
-"""Kafka records, and what the judge and then `judged_by_reception` make of them."""
+"""Kafka records, and what the validator and then `validated_by_reception` make of them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import polars as pl
 import pyarrow as pa
 
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.event_times import judged_by_reception
-from jobs.ingestion.judge import LOG_APPEND_TIME
+from jobs.ingestion.event_times import validated_by_reception
+from jobs.ingestion.validator import LOG_APPEND_TIME
 from jobs.runtime.kafka.scanned_records import RECORDS
 from tests.corpus import RECEIVED_AT
 
@@ -29,7 +29,7 @@ def records_of(values: Sequence[bytes | Record | None]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=RECORDS)
 
 
-def judged(
+def validated(
     values: Sequence[bytes | Record | None], config: IngestionConfig | None = None, *, strictly: bool = False
 ) -> pl.DataFrame:
     """The journal's columns of `records_of`, without the driver's; each was received when its stamp says.
@@ -37,15 +37,15 @@ def judged(
     `strictly`: each is read by itself.
     """
     config = config or IngestionConfig()
-    judge = config.judge()
-    found = (judge.judge_strictly if strictly else judge.judge)(records_of(values))
-    return judged_by_reception(pl.DataFrame(found).with_columns(received_at="stamped_at"), config)
+    validator = config.validator()
+    found = (validator.validate_strictly if strictly else validator.validate)(records_of(values))
+    return validated_by_reception(pl.DataFrame(found).with_columns(received_at="stamped_at"), config)
 
 
 def rows_of(
     values: Sequence[bytes | Record | None], config: IngestionConfig | None = None, *, strictly: bool = False
 ) -> list[dict[str, Any]]:
-    """The rows of `judged`, in the order of the records."""
-    rows = judged(values, config, strictly=strictly).to_dicts()
+    """The rows of `validated`, in the order of the records."""
+    rows = validated(values, config, strictly=strictly).to_dicts()
     assert [row["offset"] for row in rows] == list(range(len(values)))
     return rows

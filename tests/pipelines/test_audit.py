@@ -219,7 +219,7 @@ IN_TABLES: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "a price changed by somebody else": (
         lambda path: of_prices(path, lambda rows: [{**rows[0], "changed_by": "mallory"}, *rows[1:]]),
         "I10",
-        "prices has another author than the journal tells",
+        "prices has another author than the journal has",
     ),
     "no day": (
         lambda path: of_usage(path, lambda rows: [{**row, "day": None} for row in rows]),

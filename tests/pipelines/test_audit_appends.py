@@ -71,7 +71,7 @@ def run(spark: SparkSession, tables: str, database: str, **asked: Any) -> dict[s
     return {one.check: one for one in Audit(spark, tables, database, HandClock(NOW), **asked).run()}
 
 
-def test_a_dry_run_tells_and_changes_nothing(spark: SparkSession, unaudited: Unaudited, tables: str) -> None:
+def test_a_dry_run_reports_and_changes_nothing(spark: SparkSession, unaudited: Unaudited, tables: str) -> None:
     before = rows_of(tables)
     found = run(spark, tables, unaudited.database, appends=False)
     assert rows_of(tables) == before
@@ -212,8 +212,8 @@ def test_a_period_puts_right_what_it_holds_and_an_audit_without_one_the_rest(
     middle = received[len(received) // 2].replace(second=0, microsecond=0)
     everything = run(spark, tables, unaudited.database, appends=False)
     parts = [
-        run(spark, tables, unaudited.database, appends=False, asked=asked)
-        for asked in (Scope(since=middle), Scope(until=middle))
+        run(spark, tables, unaudited.database, appends=False, scope=scope)
+        for scope in (Scope(since=middle), Scope(until=middle))
     ]
     assert all(one.holds for found in parts for one in found.values())
     assert everything["I8"].found >= max(found["I8"].found for found in parts) > 0

@@ -59,7 +59,7 @@ def added(tables: str) -> list[Row]:
     return sorted(({**row, "lsn": None} for row in rows if row["cause"] == "contracted"), key=str)
 
 
-def test_executors_judge_what_one_process_does(
+def test_executors_validate_as_one_process_does(
     spark: SparkSession, unaudited: World, tables: str, tmp_path: Path
 ) -> None:
     alone = str(copytree(tables, tmp_path / "alone"))
@@ -89,7 +89,7 @@ PLANTED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("fault", PLANTED)
-def test_a_fault_in_what_a_contract_gave_is_told_and_not_put_right(tables: str, fault: str) -> None:
+def test_a_fault_in_rows_of_a_late_contract_is_reported_and_not_corrected(tables: str, fault: str) -> None:
     audit(tables, NOW)
     rows = DeltaTable(f"{tables}/{Table.USAGE}").to_pyarrow_table().to_pylist()
     chosen = next(
@@ -135,7 +135,7 @@ def rows(*events: Row) -> pl.DataFrame:
     return pl.DataFrame(list(events), schema_overrides=kinds)
 
 
-def test_the_first_contract_after_an_event_that_takes_it_judges_it() -> None:
+def test_an_event_is_validated_by_the_first_later_contract_that_accepts_it() -> None:
     later = LaterContracts((Later(10, STRICT), Later(20, contract())))
     taken = later.takes(rows(event(1), event(2, zone="eu"), event(12, zone="eu"), event(25)), COLUMNS)
     assert taken["lsn"].sort().to_list() == [1, 2, 12]
@@ -143,7 +143,7 @@ def test_the_first_contract_after_an_event_that_takes_it_judges_it() -> None:
     assert taken.sort("lsn").select("request_id", "input_tokens").rows() == [("r1", 1), ("r2", 2), ("r12", 12)]
 
 
-def test_no_later_contract_judges_it_again() -> None:
+def test_no_later_contract_validates_it_again() -> None:
     renamed = {OTHER_TYPE: contract_of({**OTHER, "x-weir-family": "both"}, shipped())}
     first = LaterContracts((Later(10, contract()),))
     both = LaterContracts((*first.later, Later(20, renamed), Later(30, STRICT)))
@@ -303,14 +303,14 @@ AGAIN = {
 
 
 @pytest.fixture
-def judging_as_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The judge of histories knows neither arrays nor request ids elsewhere."""
+def validating_as_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The validator of histories knows neither arrays nor request ids elsewhere."""
     job: Any = JOBS["ingestion"]
-    monkeypatch.setitem(JOBS, "ingestion", replace(job, build=_as_shipped, judge=_shipped_judge))
+    monkeypatch.setitem(JOBS, "ingestion", replace(job, build=_as_shipped, validator=_shipped_validator))
 
 
 @pytest.mark.few_in_ci(2)
-@pytest.mark.usefixtures("judging_as_shipped")
+@pytest.mark.usefixtures("validating_as_shipped")
 @pytest.mark.parametrize("audited", ["never", "whole", "always"])
 @pytest.mark.parametrize("again", AGAIN)
 def test_an_event_that_is_sent_again_as_other_requests_is_billed_once_whenever_the_audit_is(
@@ -329,7 +329,7 @@ def test_an_event_that_is_sent_again_as_other_requests_is_billed_once_whenever_t
     assert standing(rows) == {**AGAIN[again].billed, "r2": 60, "r9": 1}, "what was not sent again stays billed"
 
 
-@pytest.mark.usefixtures("judging_as_shipped")
+@pytest.mark.usefixtures("validating_as_shipped")
 def test_executors_find_an_event_that_was_sent_again_as_other_requests(spark: SparkSession, tmp_path: Path) -> None:
     with quick_database(tmp_path / "postgres") as url:
         world = World(tmp_path, database := emptied(url), 0, 1)
@@ -344,12 +344,12 @@ def test_executors_find_an_event_that_was_sent_again_as_other_requests(spark: Sp
     assert standing(rows) == {**OF_CALLS, "r2": 60, "r9": 1}
 
 
-def _shipped_judge(config: IngestionConfig) -> Callable[[Any], Any]:
-    return config.judge().judge
+def _shipped_validator(config: IngestionConfig) -> Callable[[Any], Any]:
+    return config.validator().validate
 
 
 def _as_shipped(records: Any, config: IngestionConfig, _folder: Path | None) -> Any:
-    return records.then(_shipped_judge(config))
+    return records.then(_shipped_validator(config))
 
 
 @dataclass(frozen=True)

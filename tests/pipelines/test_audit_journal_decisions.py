@@ -76,12 +76,18 @@ def turned(row: Row) -> Row:
 @pytest.mark.parametrize(
     ("plant", "says"),
     [
-        (lambda rows: rows[1:], ["lacks, or says otherwise"]),
+        (lambda rows: rows[1:], ["lacks, or differs from"]),
         (lambda rows: [*rows, rows[0]], ["more than once"]),
-        (lambda rows: [turned(rows[0]), *rows[1:]], ["lacks, or says otherwise", "nobody decided"]),
-        (lambda rows: [rows[0] | {"corrects_lsns": [7]}, *rows[1:]], ["lacks, or says otherwise", "nobody decided"]),
-        (lambda rows: [rows[0] | {"account": "bolt"}, *rows[1:]], ["lacks, or says otherwise", "nobody decided"]),
-        (lambda rows: [*rows, rows[0] | {"request_lsn": 12}], ["nobody decided", "more than once"]),
+        (lambda rows: [turned(rows[0]), *rows[1:]], ["lacks, or differs from", "a decision that the journal lacks"]),
+        (
+            lambda rows: [rows[0] | {"corrects_lsns": [7]}, *rows[1:]],
+            ["lacks, or differs from", "a decision that the journal lacks"],
+        ),
+        (
+            lambda rows: [rows[0] | {"account": "bolt"}, *rows[1:]],
+            ["lacks, or differs from", "a decision that the journal lacks"],
+        ),
+        (lambda rows: [*rows, rows[0] | {"request_lsn": 12}], ["a decision that the journal lacks", "more than once"]),
         (lambda rows: [rows[0] | {"received_at": NOON - DAY}, *rows[1:]], ["another time"]),
         (lambda rows: [*rows[:3], rows[3] | {"received_at": NOON + DAY}], ["another time"]),
     ],

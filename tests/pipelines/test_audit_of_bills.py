@@ -131,9 +131,7 @@ def test_days_that_a_migration_made_of_minutes_are_compared_as_one_sum(database:
 
 
 @pytest.mark.parametrize("kept", ["all", "the newest", "none"])
-def test_what_was_billed_by_rules_that_nobody_kept_is_left_out_and_said(
-    database: str, tmp_path: Path, kept: str
-) -> None:
+def test_usage_billed_by_unknown_rules_is_left_out_and_reported(database: str, tmp_path: Path, kept: str) -> None:
     history = History(5)
     billed(database, tmp_path, history, CONFIG, [None] * len(history.rows))
     other = BillingConfig(grace_seconds=0)

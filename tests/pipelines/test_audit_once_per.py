@@ -780,7 +780,7 @@ def world_has_lost_days(world: HandMade) -> bool:
     return bool(pc.min(rows["log_date"]).as_py() > START.date() + 5 * DAY)
 
 
-def test_in_a_window_before_the_days_that_are_asked_for_what_comes_counts_and_nothing_replaces_what_goes(
+def test_in_a_window_before_the_requested_days_new_contents_count_and_nothing_replaces_removed_ones(
     tmp_path: Path,
 ) -> None:
     """The limit: another outcome of the content may have been removed."""

@@ -244,7 +244,7 @@ def test_a_pair_is_one_request_by_the_rule_that_held_for_it_whenever_the_audit_i
     assert stands(world) == {("m", 24 * 60, "requests"): 1, ("m", 24 * 60, "output_tokens"): 9}
 
 
-def test_once_it_is_turned_off_the_first_report_bills_whatever_the_audit_is_asked(tmp_path: Path) -> None:
+def test_once_it_is_turned_off_the_first_report_bills_whatever_the_audits_period(tmp_path: Path) -> None:
     """A request that began before goes on as it did."""
     world = HandMade(tmp_path, best_report_bills=True)
     world.price(timedelta(), "0.01", begins=timedelta())
@@ -273,7 +273,7 @@ EU_ALONE = {
 @pytest.mark.parametrize(
     "of_prices", [{"meters": EU_ALONE}, {"price_attributes": ("region",)}], ids=["where", "a price attribute"]
 )
-def test_a_condition_is_asked_of_what_the_report_that_bills_says(
+def test_a_condition_applies_to_the_report_that_bills(
     tmp_path: Path, of_prices: dict[str, Any], dimensions: tuple[str, ...], *, failed: bool
 ) -> None:
     """Somebody asks in one region and is answered in another; a column that is a dimension, too, says the same."""

@@ -92,7 +92,7 @@ def test_signed_usage_is_windows_plus_dropped_stragglers(connection: psycopg.Con
     [(-MICROSECOND, 0, False), (timedelta(), 1, False), (GRACE - MICROSECOND, 1, False), (GRACE, 0, True)],
     ids=["on time", "late from the end on", "late before grace is over", "straggler from grace on"],
 )
-def test_a_row_is_judged_by_when_it_was_received_to_the_microsecond(
+def test_lateness_is_exact_to_the_microsecond_of_reception(
     connection: psycopg.Connection[Any],
     after_the_end: timedelta,
     late_rows: int,

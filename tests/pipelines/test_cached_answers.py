@@ -49,8 +49,8 @@ def test_the_example_bills_what_the_page_says(tmp_path: Path) -> None:
         unit_price = f"{Decimal(price.unit_price):f}"
         world.price(timedelta(), unit_price, begins=timedelta(), model=price.model, meter=price.meter)
     noon = datetime.fromisoformat("2026-11-21T12:00:00Z")
-    judged = rows_of([(line.encode(), noon) for line in events.splitlines()], IngestionConfig(meters=meters))
-    for row in judged:
+    validated = rows_of([(line.encode(), noon) for line in events.splitlines()], IngestionConfig(meters=meters))
+    for row in validated:
         assert row["reason"] is None
         said = {name: row[name] for name in REPORTED}
         occurred = row["event_time"] - START

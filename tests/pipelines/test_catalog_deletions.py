@@ -64,7 +64,7 @@ def test_of_a_price_that_there_is_not_those_that_there_are_are_named(stored_cata
         delete_row(stored_catalog, CatalogTopic.ACCOUNTS, {"account": "c"}, None, "ann")
 
 
-def test_a_plan_is_deleted_when_nothing_uses_it_and_else_what_does_is_said(stored_catalog: str) -> None:
+def test_a_plan_is_deleted_when_nothing_uses_it_and_otherwise_its_users_are_listed(stored_catalog: str) -> None:
     with pytest.raises(CannotRun, match=r"2 accounts have it \(a, b\) and 1 prices are of it\."):
         delete_plan(stored_catalog, "team")
     for name in "ab":
@@ -97,7 +97,7 @@ def test_a_row_that_says_when_it_was_deleted_and_is_not_is_refused(stored_catalo
 
 
 @pytest.mark.parametrize("moment", ["infinity", "-infinity", "9000-01-01 UTC"])
-def test_a_moment_that_no_record_can_tell_is_refused(stored_catalog: str, moment: str) -> None:
+def test_a_moment_that_no_record_can_hold_is_refused(stored_catalog: str, moment: str) -> None:
     with pytest.raises(psycopg.errors.CheckViolation), psycopg.connect(stored_catalog) as connection:
         connection.execute("UPDATE catalog.prices SET deleted_at = %s", [moment])
 

@@ -63,7 +63,7 @@ def test_what_is_deleted_while_joins_is_waited_for_ends_when_that_says(joined: J
     assert joined.ends() == [(ends,)]
 
 
-def test_what_was_never_told_is_deleted_once_more_and_ends_now(joined: Joined) -> None:
+def test_a_deletion_that_was_never_published_is_published_and_ends_now(joined: Joined) -> None:
     delete_row(joined.url, CatalogTopic.ACCOUNTS, {"account": "a"}, None, "ann")
     delete_row(joined.url, CatalogTopic.PRICES, PRICE, JANUARY + timedelta(days=30), "ann")
     before = missing_deletions(joined.tables, joined.url)
@@ -73,7 +73,7 @@ def test_what_was_never_told_is_deleted_once_more_and_ends_now(joined: Joined) -
     assert ends_at > asked_at - timedelta(seconds=1)
 
 
-def test_what_an_older_release_has_told_is_deleted_once_more_before_its_table_has_grown(joined: Joined) -> None:
+def test_what_an_older_release_published_is_deleted_once_more_before_its_table_has_grown(joined: Joined) -> None:
     """joins gives the table its columns when it begins, and may be waited for."""
     older = pa.schema([field for field in SCHEMAS[Table.ACCOUNTS] if field.name not in ("tags", "parent")])
     rows = pa.Table.from_pylist([{"lsn": 2, **ACCOUNT, "deleted": False}], schema=older)
@@ -82,7 +82,7 @@ def test_what_an_older_release_has_told_is_deleted_once_more_before_its_table_ha
     assert delete_missing(joined.tables, joined.url, missing_deletions(joined.tables, joined.url)) == 1
 
 
-def test_what_joins_was_told_meanwhile_is_not_deleted_once_more(joined: Joined) -> None:
+def test_a_row_that_joins_got_meanwhile_is_not_deleted_once_more(joined: Joined) -> None:
     ends = JANUARY + timedelta(days=30)
     delete_row(joined.url, CatalogTopic.ACCOUNTS, {"account": "a"}, ends, "ann")
     delete_row(joined.url, CatalogTopic.PRICES, PRICE, ends, "ann")

@@ -115,7 +115,7 @@ def test_a_row_says_since_when_it_is_so_whoever_edits_it(database: str) -> None:
     assert changed_at(database) > first
 
 
-def test_a_row_is_asked_for_as_it_is_now_and_one_that_is_gone_is_none(database: str) -> None:
+def test_a_row_is_read_as_it_is_now_and_a_missing_row_is_none(database: str) -> None:
     changes = store(database, file())
     with psycopg.connect(database) as connection:
         connection.execute("UPDATE catalog.accounts SET name = 'by hand'")
@@ -135,7 +135,7 @@ def test_a_refused_file_stores_nothing(database: str) -> None:
 
 
 @pytest.mark.parametrize("is_as_told", [True, False])
-def test_an_account_of_an_older_release_begins_when_it_was_told(database: str, is_as_told: bool) -> None:
+def test_an_account_of_an_older_release_begins_when_it_was_published(database: str, is_as_told: bool) -> None:
     """To the millisecond, as its record said it: joins holds that, and a snapshot must not begin it anew."""
     with migrator(database) as config:
         command.downgrade(config, "0028")
@@ -195,7 +195,7 @@ def test_a_clock_that_was_ahead_says_nothing_of_what_is_captured(database: str) 
 
 
 @pytest.mark.parametrize("table", ["plans", "prices", "accounts", "decisions"])
-def test_a_truncate_is_refused_as_no_capture_tells_it(database: str, table: str) -> None:
+def test_a_truncate_is_refused_because_capture_does_not_report_it(database: str, table: str) -> None:
     store(database, file())
     with (
         psycopg.connect(database) as connection,

@@ -99,9 +99,7 @@ BOTH = [(BEFORE_LAST, eur("0.03"), eur("0.30")), (LAST_MONTH, eur("0.05"), eur("
         ),
     ],
 )
-def test_what_ended_months_would_be_billed_is_said_and_nothing_is_stored(
-    billed: str, file: str, expected: list[Any]
-) -> None:
+def test_changes_of_ended_months_are_listed_and_nothing_is_stored(billed: str, file: str, expected: list[Any]) -> None:
     before = rows(billed)
     with pytest.raises(ClosedMonthsTouched, match="--backdate") as refused:
         store(billed, parse_catalog(file))
@@ -180,7 +178,7 @@ def test_filling_in_what_had_no_price_needs_no_word(billed: str) -> None:
     assert_stored(billed, price("0.5").replace("requests", "input_tokens"))
 
 
-def test_a_month_that_ends_after_utcs_is_asked_for_until_it_ends(database: str) -> None:
+def test_a_month_that_ends_after_utcs_is_read_until_it_ends(database: str) -> None:
     """The first of a month in UTC is still the last day of the one before in Los Angeles."""
     store(database, parse_catalog(PLANS + account(timezone="America/Los_Angeles") + price("0.01")))
     row = {"account": "a", "unit_price": Decimal("0.01"), "price_version": 1}

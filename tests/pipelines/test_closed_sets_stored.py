@@ -118,7 +118,7 @@ GRACE = timedelta(minutes=5)
 
 
 @pytest.mark.parametrize("grace", [GRACE, timedelta(), None], ids=str)
-def test_a_window_is_in_one_state_whoever_is_asked(database: str, grace: timedelta | None) -> None:
+def test_a_window_has_the_same_state_in_every_reader(database: str, grace: timedelta | None) -> None:
     progress(database, "billing", None)
     # The dashboard shows one row per account and minute: each in an account, and a model, of its own.
     rows = [
@@ -139,7 +139,7 @@ def test_a_window_is_in_one_state_whoever_is_asked(database: str, grace: timedel
 
 
 @pytest.mark.parametrize("gap", [timedelta(minutes=30), timedelta(seconds=1), None], ids=str)
-def test_a_session_is_in_one_state_whoever_is_asked(database: str, gap: timedelta | None) -> None:
+def test_a_session_has_the_same_state_in_every_reader(database: str, gap: timedelta | None) -> None:
     progress(database, "sessionization", None)
     session = Session(T0, T0 + MINUTE, 2)
     own = {"account": "a", "user_id": "u", "session_start": session.start, "session_end": session.end, "events": 2}
@@ -156,7 +156,7 @@ def test_a_session_is_in_one_state_whoever_is_asked(database: str, gap: timedelt
 
 
 @pytest.mark.parametrize("started_with", [timedelta(seconds=1), timedelta(days=1)], ids=str)
-def test_what_session_is_closed_is_said_by_the_gap_that_decided_last(database: str, started_with: timedelta) -> None:
+def test_the_latest_gap_decides_which_sessions_are_closed(database: str, started_with: timedelta) -> None:
     """A driver that ends before it decides anything closes nothing, and opens nothing again."""
     progress(database, "sessionization", None)
     own = {"account": "a", "user_id": "u", "session_start": T0, "events": 2, "version": 1}
@@ -174,7 +174,7 @@ def test_what_session_is_closed_is_said_by_the_gap_that_decided_last(database: s
     assert asked.states_of_sessions() == ([SessionState.CLOSED], [SessionState.CLOSED], 0)
 
 
-def test_a_source_is_in_one_state_whoever_is_asked(database: str) -> None:
+def test_a_source_has_the_same_state_in_every_reader(database: str) -> None:
     config = IngestionConfig()
     limits = {
         "silent": config.source_silent_after_seconds,

@@ -49,7 +49,7 @@ def test_explain_names_the_outcome_that_counted_in_the_place_of_another(tmp_path
 
 
 @pytest.mark.parametrize("is_audited_first", [True, False])
-def test_what_a_credit_has_taken_back_is_not_said_to_give_way(tmp_path: Path, *, is_audited_first: bool) -> None:
+def test_a_credited_quantity_is_not_reported_as_superseded(tmp_path: Path, *, is_audited_first: bool) -> None:
     """A credit of a part of what gives way takes nothing back: the other outcome is the reason."""
     world = world_of(tmp_path)
     for name, minutes in (("a", 5), ("b", 10), ("c", 15)):
@@ -67,7 +67,7 @@ def test_what_a_credit_has_taken_back_is_not_said_to_give_way(tmp_path: Path, *,
     assert "that of request b (event" in said["c", TOKENS]
 
 
-def test_a_report_that_says_0_is_not_said_to_give_way_to_itself(tmp_path: Path) -> None:
+def test_a_report_of_0_is_not_superseded_by_itself(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     Report("a", MINUTE, "x", 7, "cancelled").received(world, DAY)
     world.joined(DAY + HOUR)

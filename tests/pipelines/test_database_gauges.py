@@ -112,7 +112,7 @@ def test_many_stragglers_are_added_up_in_steps(database: str) -> None:
             assert samples["weir_straggler_amount", "input_tokens", "drop", "EUR"] == 8
 
 
-def test_what_waits_moves_to_what_was_decided_of_it_and_tells_its_first_deadline(database: str) -> None:
+def test_waiting_money_moves_to_its_decision_and_the_first_deadline_is_reported(database: str) -> None:
     progress(database, "billing", F)
     hour = timedelta(hours=1)
     waiting: list[dict[str, Any]] = [{"hold_until": F + hours * hour, "settled": 0} for hours in (30, 20, 25)]
@@ -242,7 +242,7 @@ def test_how_drivers_ended_is_counted_across_their_lives(database: str) -> None:
         assert gauges.value("weir_driver_exits", job="billing", how="crashed") is None
 
 
-def test_an_unreachable_database_is_told_and_leaves_no_old_number(database: str) -> None:
+def test_an_unreachable_database_is_reported_and_leaves_no_old_number(database: str) -> None:
     with shown("joins", database) as gauges:
         assert gauges.value("weir_driver_exits", job="joins", how="fenced") == 0
         assert gauges.value("weir_database_readable", job="joins") == 1

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cli.dead_letters import DeadLetterQuery, dead_letter_rows
-from cli.journal_table import count_came_back
+from cli.dead_letters import DeadLetterQuery, dead_letter_rows, with_earlier_name
+from cli.journal_table import count_redriven
 from cli.redrive.command import _rows
 from cli.redrive.letters import DeadLetters, Letter
 from cli.redrive.offline import Offline
@@ -87,13 +87,14 @@ def test_a_listing_says_which_dead_letters_came_back(tmp_path: Path) -> None:
     commit(tmp_path, record(1, "rejected", "malformed"), record(2, "rejected", "malformed"))
     commit(tmp_path, again(3, 1, "rejected"), again(4, 1, "accepted", partition=2), again(5, 2, "rejected"))
     rows = list(dead_letter_rows(journal(tmp_path), ANY))
-    assert [(row["offset"], row["replay_mark"], row["came_back_as"]) for row in rows] == [
+    assert [(row["offset"], row["replay_mark"], row["replayed_as"]) for row in rows] == [
         (1, None, 4),
         (2, None, None),
         (3, "events/0/1", 4),
         (5, "events/0/2", None),
     ]
-    assert count_came_back(journal(tmp_path)) == {("events", 2): 1}
+    assert [with_earlier_name(row)["came_back_as"] for row in rows] == [4, None, 4, None], "as 0.2.0 names it"
+    assert count_redriven(journal(tmp_path)) == {("events", 2): 1}
 
 
 def test_what_cannot_be_sent_again_says_why(tmp_path: Path) -> None:
@@ -113,7 +114,7 @@ def test_what_cannot_be_sent_again_says_why(tmp_path: Path) -> None:
         assert what in str(found[offset][1])
 
 
-def test_it_is_judged_by_when_it_was_received_first_and_by_what_ingestion_is_configured_with(tmp_path: Path) -> None:
+def test_it_is_validated_as_of_its_first_reception_by_the_configuration_of_ingestion(tmp_path: Path) -> None:
     old = timedelta(days=34)
     commit(
         tmp_path,
@@ -137,7 +138,7 @@ def test_it_is_judged_by_when_it_was_received_first_and_by_what_ingestion_is_con
     assert str(found[2][1]).startswith("too_old: accept window /time")
 
 
-def test_a_dead_letter_of_the_past_is_sent_again_with_what_it_said_of_its_first_reception(tmp_path: Path) -> None:
+def test_a_dead_letter_of_the_past_is_redriven_with_its_mark_of_the_first_reception(tmp_path: Path) -> None:
     of_past = {"received_at": NOW, "reception_mark": rfc3339(T0)}
     commit(
         tmp_path,
@@ -170,7 +171,7 @@ def test_a_program_reads_each_and_prints_what_is_sent_or_leaves_it(tmp_path: Pat
     assert said(tmp_path, edit) == {1: ("would_be_accepted", None), **dict.fromkeys((2, 3), ("left_out", None))}
 
 
-def test_a_program_is_told_where_a_record_stands_why_it_was_rejected_and_its_bytes() -> None:
+def test_a_script_gets_the_place_of_a_record_its_reason_and_its_bytes() -> None:
     place = Rejected("events", 2, 17)
     letter = Letter(place, place, T0, T0, "not_utf8", "JSON: bad", b"k", b"\xff{")
     assert json.loads(line_of(letter)) == {

@@ -50,7 +50,7 @@ def of(*lsns: int, **other: Any) -> Asked:
     return Asked(lsns, other.get("meters"), other.get("accounts"))
 
 
-def test_a_decision_is_told_as_prices_are_and_ingestion_takes_it(database: str) -> None:
+def test_a_decision_is_captured_like_prices_and_ingestion_accepts_it(database: str) -> None:
     write(database, "stragglers", straggler(7))
     assert decide(database, [Waiting(7, "requests", "a", "r7")], APPROVED) == [Waiting(7, "requests", "a", "r7")]
     change = change_of(Waiting(7, "requests", "a", "r7"), APPROVED, NOW)
@@ -96,7 +96,7 @@ def test_who_waits_for_another_who_decides_says_so_and_for_how_long_at_most(data
         assert len(said) == 1
 
 
-def test_the_same_decision_is_told_again_as_it_stands_and_another_takes_its_place(database: str) -> None:
+def test_the_same_decision_is_published_again_unchanged_and_another_replaces_it(database: str) -> None:
     """Kafka may have lost it; or it came too late for billing, and then it may be decided otherwise."""
     one, other = Waiting(7, "requests", "a", "r7"), Waiting(8, "requests", "a", "r8")
     decide(database, [one], APPROVED)
@@ -122,7 +122,7 @@ def test_what_was_decided_about_former_usage_is_nobodys_word_about_what_stands_t
 
 
 @pytest.mark.parametrize("wrong", [{}, {"account": "b"}, {"request_id": "r8"}, {"meter": "input_tokens"}])
-def test_what_waits_and_was_decided_about_is_asked_of_billing_first(database: str, wrong: dict[str, Any]) -> None:
+def test_billing_is_read_first_for_waiting_stragglers_with_a_decision(database: str, wrong: dict[str, Any]) -> None:
     write(database, "stragglers", straggler(7), straggler(8))
     names = {"usage_lsn": 7, "meter": "requests", "account": "a", "request_id": "r7", **wrong}
     decide(database, [Waiting(**names)], APPROVED)
@@ -150,7 +150,7 @@ def test_all_are_those_that_wait_and_are_not_past_their_deadline(
     assert found(database, ANY) == ([1, 2, 3], [])
     assert found(database, Asked(None, None, ("a",))) == ([1, 3], [])
     assert found(database, Asked(None, ("requests",), ("a",))) == ([1], [])
-    assert "1 that wait had to be decided before now: `hold.expires` decides them." in capsys.readouterr().err
+    assert "1 that wait are past their deadline: `hold.expires` decides them." in capsys.readouterr().err
 
 
 def test_of_a_row_of_usage_the_meters_that_wait_are_meant(database: str) -> None:
@@ -214,7 +214,7 @@ def test_what_was_decided_is_listed_with_its_name_before_it_is_billed(database: 
     assert said == [("hold", "ann", "as agreed", LATER), ("hold", None, None, LATER)]
 
 
-def test_what_its_deadline_decided_is_listed_without_a_name_whatever_somebody_said_too_late(
+def test_a_straggler_decided_by_its_deadline_is_listed_without_a_name_despite_late_decisions(
     database: str, connection: psycopg.Connection[Any]
 ) -> None:
     bill(connection, [late(1)], ALL)

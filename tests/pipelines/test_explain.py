@@ -152,7 +152,7 @@ def of_r(lsn: int = 1, delay: timedelta = timedelta(seconds=9), **more: Any) -> 
     return usage_row(lsn, EVENT_TIME, delay, **{**said, **more})
 
 
-def test_a_request_is_told_with_every_record_that_concerns_it_whatever_became_of_it(told: Told) -> None:
+def test_a_request_is_explained_with_every_record_that_concerns_it(told: Told) -> None:
     told.journal(
         event(4),
         event(5, family="completion"),
@@ -193,7 +193,7 @@ def test_the_id_of_an_event_leads_to_its_outcome_and_from_a_repeat_to_its_first(
         assert [row["quantity"] for row in found["windows"]] == [2]
 
 
-def test_a_record_that_waits_or_was_rejected_is_told_and_is_on_no_bill(told: Told) -> None:
+def test_a_waiting_or_rejected_record_is_explained_as_on_no_bill(told: Told) -> None:
     told.journal(event(4), event(5, request_id=None, id="broken", disposition="rejected", reason="malformed"))
     for name, lsn in (("r", 4), ("broken", 5)):
         found = told.explain(name)
@@ -201,7 +201,7 @@ def test_a_record_that_waits_or_was_rejected_is_told_and_is_on_no_bill(told: Tol
         assert (found["usage"], found["outcomes"], found["windows"], found["line"]) == ([], [], [], None)
 
 
-def test_a_value_that_is_no_text_is_told_in_base64(told: Told) -> None:
+def test_a_value_that_is_no_text_is_given_in_base64(told: Told) -> None:
     told.journal(event(4, value=b"\xff\x00"), event(5, value="é".encode()), event(6, value=None))
     first, second, third = told.explain("r")["records"]
     assert (first["value"], first["value_base64"]) == (None, "/wA=")
@@ -221,7 +221,7 @@ def test_an_account_and_a_period_narrow_what_an_id_means(told: Told) -> None:
         told.explain("r", accounts=("acme",), start=later + timedelta(days=1))
 
 
-def test_what_is_older_than_35_days_before_the_newest_record_is_looked_for_only_when_asked(told: Told) -> None:
+def test_records_older_than_35_days_before_the_newest_are_searched_only_on_request(told: Told) -> None:
     newest = EVENT_TIME + timedelta(days=36)
     told.journal(event(4), event(5, request_id="x", received_at=newest))
     with pytest.raises(CannotRun, match="--from"):
@@ -261,7 +261,7 @@ def test_usage_that_billing_has_not_read_is_in_no_window(told: Told) -> None:
     assert [row["is_billed"] for row in whole["usage"]] == [True, False]
 
 
-def test_a_price_is_told_with_its_record_and_when_it_was_committed(told: Told) -> None:
+def test_a_price_is_explained_with_its_record_and_its_commit_time(told: Told) -> None:
     told.journal(price_record(PRICES[1]), event(4), event(5, family="completion"))
     commit(told.tables, Table.PRICES, [price_version(PRICES[1])])
     told.usage(of_r())
@@ -276,10 +276,12 @@ def test_a_price_is_told_with_its_record_and_when_it_was_committed(told: Told) -
     [
         ({"changed_by": "ann@finance", "changed_at": NOON}, "changed by ann@finance, 2026-03-01T12:00:00Z"),
         ({}, "changed by unknown (of a release that did not keep it)"),
-        ({"deleted": True}, "changed by unknown (a row that is deleted says it no more)"),
+        ({"deleted": True}, "changed by unknown (a deleted row no longer has it)"),
     ],
 )
-def test_a_price_is_told_with_who_changed_it_and_when(told: Told, version: dict[str, Any], said: str) -> None:
+def test_a_price_is_explained_with_its_author_and_the_time_of_the_change(
+    told: Told, version: dict[str, Any], said: str
+) -> None:
     told.journal(price_record(PRICES[1]), event(4), event(5, family="completion"))
     commit(told.tables, Table.PRICES, [price_version(PRICES[1], **version)])
     told.usage(of_r())
@@ -343,7 +345,7 @@ def told_in_part(told: Told) -> Told:
     return told
 
 
-def test_what_cannot_be_told_because_its_usage_was_removed_is_said_so(told_in_part: Told) -> None:
+def test_what_is_unknown_because_its_usage_was_removed_is_reported_as_unknown(told_in_part: Told) -> None:
     window = told_in_part.explain(window=NOON, accounts=("acme",))
     for found in (window, *(told_in_part.explain(**{asked: 1}) for asked in ("straggler", "correction"))):
         assert (found["adds_up"], found["differences"], found["usage"]) == (None, [], [])
@@ -390,7 +392,7 @@ def test_a_window_says_what_it_was_before_each_correction(told: Told) -> None:
     assert (straggler["usage_lsn"], straggler["decision"]) == (2, "correct")
 
 
-def test_a_straggler_that_waited_is_told_with_its_decision_and_the_record_that_says_it(told: Told) -> None:
+def test_a_straggler_that_waited_is_explained_with_its_decision_and_the_decisions_record(told: Told) -> None:
     said = {"decision": "approve", "decided_by": "ann", "reason": "as agreed"}
     told.journal(
         event(6), event(7, family="completion"), event(8, topic="catalog.decisions", family=None, account=None)
@@ -473,7 +475,7 @@ def test_what_contradicts_usage_does_not_add_up_whoever_asks(
         assert problem in "\n".join(found["differences"])
 
 
-def test_what_is_another_accounts_is_told_as_what_is_not_there(told: Told) -> None:
+def test_another_accounts_record_is_reported_as_not_found(told: Told) -> None:
     told.journal(event(4), event(5, family="completion"), event(6, account="bolt", user_id="secret"))
     told.usage(of_r(1, LATE, account="bolt", request_lsn=6, completion_lsn=None))
     times = {"session_start": EVENT_TIME, "session_end": EVENT_TIME}
@@ -511,14 +513,14 @@ def test_a_row_without_a_day_is_on_the_line_that_it_was_billed_on(told: Told) ->
     assert found["adds_up"], found["differences"]
 
 
-def test_35_days_are_counted_back_from_the_end_that_is_asked_for(told: Told) -> None:
+def test_35_days_are_counted_back_from_the_requested_end(told: Told) -> None:
     told.journal(event(4), event(5, request_id="x", received_at=EVENT_TIME + timedelta(days=60)))
     assert [row["lsn"] for row in told.explain("r", end=EVENT_TIME + timedelta(days=30))["records"]] == [4]
     with pytest.raises(CannotRun, match="since 2019-11-27T00:00:00Z and before 2020-01-01T00:00:00Z"):
         told.explain("r", end=datetime(2020, 1, 1, tzinfo=UTC))
 
 
-def test_an_id_of_very_many_is_read_and_told_in_part_which_is_said(told: Told) -> None:
+def test_an_id_of_very_many_records_is_explained_in_part_and_marked_as_cut(told: Told) -> None:
     several = range(10, 40)
     told.journal(*(event(lsn, account=f"a{lsn}", value=b"v" * 1_000) for lsn in several))
     told.usage(*(of_r(lsn - 9, MINUTE, account=f"a{lsn}", request_lsn=lsn, completion_lsn=None) for lsn in several))
@@ -533,7 +535,7 @@ def test_an_id_of_very_many_is_read_and_told_in_part_which_is_said(told: Told) -
     assert ([row["lsn"] for row in of_events["usage"]], of_events["cut"]) == ([3], None)
 
 
-def test_an_event_that_came_very_often_is_read_and_told_in_part(told: Told) -> None:
+def test_an_event_that_came_very_often_is_read_and_explained_in_part(told: Told) -> None:
     several = range(10, 40)
     told.journal(*(event(lsn, id="same", request_id=f"r{lsn}") for lsn in several))
     told.usage(*(of_r(lsn - 9, MINUTE, request_id=f"r{lsn}", request_lsn=lsn, completion_lsn=None) for lsn in several))
@@ -605,7 +607,7 @@ def duplicate() -> list[dict[str, Any]]:
     ],
 )
 @pytest.mark.parametrize("batches", [1, 2])
-def test_what_is_known_better_by_now_is_told_down_to_its_records_and_adds_up(
+def test_a_restated_request_is_explained_down_to_its_records_and_adds_up(
     told: Told,
     rows: Callable[[], list[dict[str, Any]]],
     left: dict[tuple[str, int], int],
@@ -654,7 +656,7 @@ def test_a_request_that_came_again_and_again_is_listed_in_part(told: Told) -> No
     assert ([row["lsn"] for row in found["records"]], found["cut"]) == ([4, 5, 6, 7, 8, 9, 10, 11], {"records": 16})
 
 
-def test_a_straggler_and_a_correction_are_told_with_what_they_correct(told: Told) -> None:
+def test_a_straggler_and_a_correction_are_explained_with_what_they_correct(told: Told) -> None:
     told.journal(event(4), event(5, family="completion"))
     more = {"cause": "duplicate", "sign": -1, "corrects_lsns": [1]}
     told.usage(of_r(delay=LATE), of_r(2, LATE, **more))
@@ -669,7 +671,7 @@ def test_a_straggler_and_a_correction_are_told_with_what_they_correct(told: Told
             told.explain(**{asked: 77})
 
 
-def test_a_session_is_told_by_the_requests_that_it_counts(told: Told) -> None:
+def test_a_session_is_explained_by_the_requests_that_it_counts(told: Told) -> None:
     told.journal(
         event(4), event(5, family="completion"), event(6, user_id="v"), event(7, request_id="t", account="bolt")
     )
@@ -720,7 +722,7 @@ def test_oracle_each_line_of_a_month_is_its_minutes_and_all_their_usage(
         assert all(row["meter"] == one["meter"] for row in [*part["stragglers"], *part["corrections"]])
 
 
-def test_a_line_of_many_minutes_is_summed_whole_and_told_in_part_which_is_said(told: Told) -> None:
+def test_a_line_of_many_minutes_is_summed_whole_and_its_list_is_marked_as_cut(told: Told) -> None:
     told.journal(event(4), event(5, family="completion"))
     many = 7
     told.usage(*(usage_row(n + 1, EVENT_TIME + n * MINUTE, price=PRICES[1], request_lsn=4) for n in range(many)))
@@ -745,7 +747,7 @@ def test_a_minute_in_no_day_of_the_month_is_a_difference(told: Told) -> None:
     assert not told.explain(line=NOON.date(), accounts=("acme",))["adds_up"]
 
 
-def test_usage_of_each_month_is_told_with_its_own_line(told: Told) -> None:
+def test_usage_of_each_month_is_explained_with_its_own_line(told: Told) -> None:
     told.journal(event(4), event(5, family="completion"))
     february = of_r(2, request_id="s", day=NOON.date() - timedelta(days=1))
     told.usage(of_r(day=NOON.date()), february)
@@ -757,7 +759,7 @@ def test_usage_of_each_month_is_told_with_its_own_line(told: Told) -> None:
         assert [row["contribution"]["quantity"] for row in found["windows"]] == [1]
 
 
-def test_a_line_that_there_is_not_is_said_so(told: Told) -> None:
+def test_a_line_that_does_not_exist_is_reported(told: Told) -> None:
     told.journal(event(4))
     told.usage(of_r())
     for asked in ({"accounts": ("bolt",)}, {"meter": "images"}, {"currency": "USD"}, {"line": date(2026, 5, 1)}):

@@ -56,7 +56,7 @@ def told(tables: Tables, text: str) -> list[int]:
 
 @pytest.mark.parametrize("is_billed", [True, False])
 @pytest.mark.parametrize("again", [12, 2, 14, WHOLE], ids=["again", "with fewer", "with more", "whole"])
-def test_one_call_is_told_with_what_repeats_it(tmp_path: Path, again: int, *, is_billed: bool) -> None:
+def test_one_call_is_explained_with_what_repeats_it(tmp_path: Path, again: int, *, is_billed: bool) -> None:
     rows = journal(12, again, 12)
     of_event = [row for row in rows if row["id"] == "t"]
     for call in (1, 3, 12):
@@ -67,14 +67,14 @@ def test_one_call_is_told_with_what_repeats_it(tmp_path: Path, again: int, *, is
         assert told(read, "t") == [row["lsn"] for row in of_event]
 
 
-def test_an_event_that_was_taken_whole_is_told_with_all_that_repeats_it(tmp_path: Path) -> None:
+def test_an_event_without_elements_is_explained_with_all_that_repeats_it(tmp_path: Path) -> None:
     rows = journal(WHOLE, 12, WHOLE)
     of_event = [row["lsn"] for row in rows if row["id"] == "t"]
     read = tables(tmp_path, rows, next(row for row in rows if row["id"] == "t"))
     assert told(read, "r-t") == told(read, "t") == of_event
 
 
-def test_a_call_that_only_a_conflict_has_is_told_alone(tmp_path: Path) -> None:
+def test_a_call_that_only_a_conflict_has_is_explained_alone(tmp_path: Path) -> None:
     rows = journal(2, 3)
     [more] = [row["lsn"] for row in rows if row["request_id"] == "r-t/3"]
     assert told(tables(tmp_path, rows, None), "r-t/3") == [more]

@@ -17,7 +17,7 @@ from cli.conflicts import ConflictQuery, conflict_rows, differences
 from cli.conflicts import shortened as shortened_conflict
 from cli.dead_letters import COLUMNS, DeadLetterQuery, dead_letter_rows, shortened
 from cli.journal import summary_rows
-from cli.journal_table import count_came_back, open_journal
+from cli.journal_table import count_redriven, open_journal
 from jobs.audit.compare.conservation import conserved, consumed_ranges, count_rows
 from jobs.audit.compare.partition_balance import PartitionRange, RowKey
 from jobs.runtime.delta.growth import missing_columns
@@ -143,7 +143,7 @@ def test_the_equation_adds_up_per_partition(tmp_path: Path) -> None:
     consumed = consumed_ranges(table, [EVENTS, Topic("catalog.plans", "x", (0,))])
     rows = count_rows(table)
 
-    (line,) = summary_rows(consumed, rows, by_reason=False, came_back=count_came_back(table))
+    (line,) = summary_rows(consumed, rows, by_reason=False, came_back=count_redriven(table))
     assert line == {
         "topic": "events",
         "partition": 0,

@@ -167,7 +167,7 @@ def test_a_first_file_is_compared_with_itself(database: str) -> None:
     assert jumps(database, *rows, price("2.5", "n")) == [("n", "median", "0.0000025")]
 
 
-def test_a_price_that_is_confirmed_is_stored_by_name_and_not_asked_about_again(three: str) -> None:
+def test_a_confirmed_price_is_stored_with_the_name_and_needs_no_second_confirmation(three: str) -> None:
     store(three, catalog(price("2.5"), price(MICRO, "n")), "ann@finance", confirms=True)
     assert marks(three) == [("m", Decimal("2.5"), "ann@finance")]
     assert jumps(three, price("2.5"), price(MICRO, "n")) == []
@@ -178,7 +178,7 @@ def test_a_price_that_is_confirmed_is_stored_by_name_and_not_asked_about_again(t
     assert {by for _, _, by in marks(three)} == {"ann@finance"}, "far from the median, as somebody has confirmed"
 
 
-def test_what_a_file_says_again_is_not_asked_about(three: str) -> None:
+def test_an_unchanged_row_of_a_file_needs_no_confirmation(three: str) -> None:
     sql(three, "UPDATE catalog.prices SET unit_price = 2.5 WHERE model = 'c'")
     assert jumps(three, price("2.5", "c")) == []
     assert marks(three) == [("c", Decimal("2.5"), None)]
@@ -216,13 +216,13 @@ Prices = dict[tuple[str, int], Decimal]
 Jumps = dict[tuple[str, int], tuple[str, str, str]]
 
 
-def _jumps(before: Prices, changed: Prices, judged: Prices, unconfirmed: Jumps) -> Jumps:
+def _jumps(before: Prices, changed: Prices, stored: Prices, unconfirmed: Jumps) -> Jumps:
     """What the rule says of some of the prices that a transaction writes, and what stood before it."""
     sound = {key: cost for key, cost in (before | changed).items() if cost and key not in unconfirmed}
     stood = sorted(cost for key, cost in sound.items() if key not in changed)
     counted = stood if len(stood) >= 3 else sorted(sound.values()) if len(sound) > 3 else []
     found: Jumps = {}
-    for (model, month), cost in judged.items():
+    for (model, month), cost in stored.items():
         earlier = [sound[model, other] for other in range(1, month) if (model, other) in sound]
         compared = {
             "replaced": before.get((model, month)),
@@ -296,7 +296,7 @@ def test_a_price_by_sql_that_jumps_is_taken_and_waits_until_it_is_put_right_or_c
         "UPDATE catalog.prices SET model = 'n', unit_price = 2.5 WHERE model = 'a'",
     ],
 )
-def test_a_price_is_judged_whatever_statement_stores_it(three: str, statement: str) -> None:
+def test_a_price_is_compared_whatever_statement_stores_it(three: str, statement: str) -> None:
     assert jumps(three, price(MICRO, "d")) == []
     sql(three, statement)
     assert waiting(three) == 1
@@ -316,7 +316,7 @@ def test_a_session_may_confirm_beforehand_what_it_stores(three: str) -> None:
     assert waiting(three) == 0
 
 
-def test_while_a_column_has_another_name_prices_are_judged_by_nobody(three: str) -> None:
+def test_prices_are_not_compared_while_a_column_has_another_name(three: str) -> None:
     rename = "ALTER TABLE catalog.prices RENAME COLUMN {} TO {}"
     sql(three, rename.format("unit_price", "price"))
     sql(three, "UPDATE catalog.prices SET price = 3")

@@ -111,7 +111,7 @@ def test_a_tag_that_is_dated_back_may_bill_ended_months_anew_and_asks(listed: st
     assert_stored(listed, account(tags="{tier: gold}", since=MONTH))
 
 
-def test_such_a_price_that_has_ended_since_is_asked_about_all_the_same(listed: str) -> None:
+def test_such_a_price_needs_confirmation_even_if_it_has_ended_since(listed: str) -> None:
     """What occurred before its end is still billed by it."""
     assert_stored(listed, account(tags="{team: x}"))
     store(listed, parse_catalog(OF_GOLD % f"{LAST_MONTH:%FT%TZ}"), backdates=True, confirms=True)

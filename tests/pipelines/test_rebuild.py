@@ -220,7 +220,7 @@ def test_the_command_asks_and_then_says_what_there_is(world: World, monkeypatch:
     assert json.loads(done.stdout)[0] == {"table": "usage_windows", "rows": len(kept)}
 
 
-def test_where_nobody_knows_what_decided_a_configuration_is_asked_for(world: World, tmp_path: Path) -> None:
+def test_without_known_rules_a_configuration_is_required(world: World, tmp_path: Path) -> None:
     lose(world.database)
     kept = world.tables / "_decided"
     away = kept.rename(tmp_path / "away")

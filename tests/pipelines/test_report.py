@@ -89,7 +89,7 @@ def test_the_age_of_what_waits_is_that_of_the_frontier(reporter: Reporter, posit
     assert shown("weir_catch_up_seconds") == row(database)["catch_up_seconds"] == 0
 
 
-def test_an_unknown_lag_is_not_told_as_none(reporter: Reporter, position: Position, database: str) -> None:
+def test_an_unknown_lag_is_not_reported_as_none(reporter: Reporter, position: Position, database: str) -> None:
     position.behind = 7
     reporter.report(Phase.CATCHING_UP)
     assert row(database)["seconds_behind"] is None

@@ -132,7 +132,7 @@ def test_a_request_with_one_report_has_none_to_compare(tmp_path: Path) -> None:
     assert reports(world) == []
 
 
-def test_a_report_tells_also_what_only_a_declared_meter_adds_up(tmp_path: Path) -> None:
+def test_a_report_shows_columns_that_only_a_declared_meter_sums(tmp_path: Path) -> None:
     events = [usage(MINUTE, "error", id="e1"), usage(2 * MINUTE, "completed", id="e2")]
     world = happened(HandMade(tmp_path, best_report_bills=True), events, apart=MINUTE)
 

@@ -215,7 +215,7 @@ def test_whatever_came_and_whenever_days_were_removed_the_bill_is_what_the_rule_
     assert found == {f"{number}": billed(events) for number, (_, events) in enumerate(requests)}
 
 
-def test_days_are_kept_for_the_audit_beyond_those_that_are_asked_for_and_open() -> None:
+def test_days_are_retained_for_the_audit_beyond_the_requested_and_open_ones() -> None:
     today, most = (START + 200 * DAY).date(), 2 * DAY
     assert first_kept(today, 36) - first_kept(today, 36, most) == 2 * DAY
     assert today - first_kept(today, 36, 100 * DAY) == 200 * DAY

@@ -125,7 +125,9 @@ def test_a_batch_without_events_of_sources_gives_nothing_to_fold() -> None:
 
 def test_only_devices_without_senttime_are_uncorrected() -> None:
     events = rows([Event(1, source="device/1"), Event(2, source="device/1"), Event(3, source="gateway/1")])
-    judged = events.with_columns(clock_offset_ms=pl.when(pl.col("received_at") > START + timedelta(seconds=1)).then(0))
+    corrected = events.with_columns(
+        clock_offset_ms=pl.when(pl.col("received_at") > START + timedelta(seconds=1)).then(0)
+    )
     assert uncorrected_events(events, ["device/*"]) == 2
-    assert uncorrected_events(judged, ["device/*"]) == 1
+    assert uncorrected_events(corrected, ["device/*"]) == 1
     assert uncorrected_events(events, []) == 0

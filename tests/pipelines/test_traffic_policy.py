@@ -1,4 +1,4 @@
-"""Traffic is judged by what the applications wrote down when they started: defaults, and timeouts by model."""
+"""Traffic is billed by what the applications wrote down when they started: defaults, and timeouts by model."""
 
 from __future__ import annotations
 

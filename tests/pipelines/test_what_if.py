@@ -176,7 +176,7 @@ def replay(live: Live, schema: str, supposed: Assumptions, **more: Any) -> Repla
     return Replay(live.tables, live.database, BEGIN, END, schema, supposed, **more)
 
 
-def test_what_it_says_is_what_a_live_stack_started_with_that_configuration_and_those_prices_shows(live: Live) -> None:
+def test_its_bills_equal_those_of_a_live_stack_with_that_configuration_and_those_prices(live: Live) -> None:
     before = all_rows(live.database)
     found = replay(live, "what_if", live.supposed).run()
     assert windows(live.database, "what_if") == live.supposed_windows
@@ -233,7 +233,7 @@ def test_a_period_has_the_windows_of_the_whole_that_are_in_it(live: Live) -> Non
     assert all(part.windows for part in parts)
 
 
-def test_only_a_schema_that_a_replay_has_made_is_replaced_and_only_where_that_is_asked_for(live: Live) -> None:
+def test_only_a_schema_that_a_replay_made_is_replaced_and_only_on_request(live: Live) -> None:
     replay(live, "again", Assumptions()).run()
     with pytest.raises(Refused, match="is there already; name another one, or give --replace"):
         replay(live, "again", Assumptions()).run()

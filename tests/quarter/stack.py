@@ -49,8 +49,8 @@ SETTLED_AFTER = timedelta(seconds=HELD_SECONDS) + DAY
 
 
 def _built(records: Any, config: IngestionConfig, _folder: Path | None = None) -> Any:
-    """Stands in for ingestion's `build`: the shipped judge without Spark's workers."""
-    return records.then(config.judge().judge)
+    """Stands in for ingestion's `build`: the shipped validator without Spark's workers."""
+    return records.then(config.validator().validate)
 
 
 class Stack(World):
@@ -116,7 +116,7 @@ class Stack(World):
 
 @contextmanager
 def running_stack(folder: Path, seed: int) -> Iterator[Stack]:
-    """A stack whose drivers run the shipped judge and index, as long as its database runs."""
+    """A stack whose drivers run the shipped validator and index, as long as its database runs."""
     shipped: dict[str, AnyJob] = {**JOBS, "ingestion": replace(INGESTION, build=_built)}
     configured = structlog.get_config()
     structlog.configure(processors=[dropped])

@@ -87,7 +87,7 @@ def test_a_wrong_digit_in_windows_and_days_is_seen(quarter: Quarter, column: str
         assert _wrong(quarter, str(quarter.stack.tables)).keys() == lists
 
 
-def test_a_window_that_moved_and_told_nobody_is_seen(quarter: Quarter) -> None:
+def test_a_window_that_changed_without_a_correction_is_found(quarter: Quarter) -> None:
     for table, column in (("usage_windows", "quantity"), ("corrections", "new_quantity")):
         with planted(quarter, table, column, LAST_DIGIT):
             assert len(list(quarter.shown.unexplained())) == 1

@@ -50,7 +50,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Answer:
     return ask
 
 
-def test_with_the_option_nobody_is_asked(asked: Callable[..., list[bool]]) -> None:
+def test_with_the_option_there_is_no_prompt(asked: Callable[..., list[bool]]) -> None:
     assert asked(False, "n", backdates=True) == [True]
 
 

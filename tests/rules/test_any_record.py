@@ -1,4 +1,4 @@
-"""Property: any bytes, in any place of a record, get a row from the judge and from the catalog's parser."""
+"""Property: any bytes, in any place of a record, get a row from the validator and from the catalog's parser."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cli.author import who
-from cli.judged_lines import JudgedLines
-from jobs.ingestion.catalog import MAX_VIOLATION_CHARACTERS, judged_change
+from cli.validated_lines import ValidatedLines
+from jobs.ingestion.catalog import MAX_VIOLATION_CHARACTERS, change_verdict
 from jobs.ingestion.config import Backfill, IngestionConfig
-from jobs.ingestion.event_times import judged_by_reception
-from jobs.ingestion.judge import LOG_APPEND_TIME
+from jobs.ingestion.event_times import validated_by_reception
 from jobs.ingestion.replays import places
+from jobs.ingestion.validator import LOG_APPEND_TIME
 from jobs.runtime.kafka.isolated_records import MAX_DETAIL
 from jobs.runtime.kafka.scanned_records import RECORDS
 from jobs.streams import CatalogTopic
@@ -139,19 +139,19 @@ def as_records(rows: list[tuple[bytes | None, bytes | None, bytes | None, bytes 
 
 def test_any_record_gets_a_row_that_can_be_stored_and_none_is_of_an_error_of_ours() -> None:
     config = IngestionConfig(contracts=(GPU,), backfill=Backfill(sources=("*",)))
-    judge, found = config.judge(), generated(records, EXAMPLES)
+    validator, found = config.validator(), generated(records, EXAMPLES)
     for rows in (found, *([record] for record in found[:ALONE])):
-        judged = judge.judge(as_records(rows))
-        assert judged["value"].to_pylist() == [value for value, *_ in rows]
+        validated = validator.validate(as_records(rows))
+        assert validated["value"].to_pylist() == [value for value, *_ in rows]
         # What Weir fails on is a fault to be mended, though it costs no restart.
-        assert "unreadable" not in judged["reason"].to_pylist(), judged.to_pylist()
-        frame = pl.DataFrame(judged).with_columns(received_at=pl.col("stamped_at") + timedelta(seconds=1))
-        whole = judged_by_reception(frame, config)
+        assert "unreadable" not in validated["reason"].to_pylist(), validated.to_pylist()
+        frame = pl.DataFrame(validated).with_columns(received_at=pl.col("stamped_at") + timedelta(seconds=1))
+        whole = validated_by_reception(frame, config)
         places(whole.with_columns(lsn=1).filter(pl.col("replay_mark").is_not_null()))
         for column in whole.iter_columns():
             if column.dtype == pl.String:
                 assert not column.str.contains("\0", literal=True).any(), column.name
-    assert len(set(pl.DataFrame(judge.judge(as_records(found)))["reason"])) >= 10
+    assert len(set(pl.DataFrame(validator.validate(as_records(found)))["reason"])) >= 10
 
 
 @st.composite
@@ -186,7 +186,7 @@ def changes(draw: st.DrawFn) -> tuple[str, bytes | None, bytes | None]:
 def test_any_change_of_the_catalog_gets_a_row_that_can_be_stored_and_none_is_of_an_error_of_ours(
     change: tuple[str, bytes | None, bytes | None],
 ) -> None:
-    reason, violation = judged_change(*change)
+    reason, violation = change_verdict(*change)
     assert reason in (None, "invalid_catalog_change")
     assert (reason is None) == (violation is None)
     stored = pa.array([violation], pa.string()).to_pylist()[0]
@@ -206,7 +206,7 @@ def test_any_text_becomes_one_that_can_be_stored_and_no_other_changes(text: str)
 @pytest.mark.parametrize("key", ["\ud800", "a\ud83d", "a" * 99 + "\ud800"])
 def test_a_key_that_no_text_can_hold_is_named_by_its_escape(key: str) -> None:
     value = f"{{{json.dumps(key)}:1,{json.dumps(key)}:2}}".encode()
-    (row,) = IngestionConfig().judge().judge(as_records([(value, None, None, None)])).to_pylist()
+    (row,) = IngestionConfig().validator().validate(as_records([(value, None, None, None)])).to_pylist()
     shown = key[:100].encode(errors="backslashreplace").decode()
     assert (row["reason"], row["violation"]) == ("malformed", f"JSON (RFC 8259): the key {shown} stands twice")
     assert len(row["violation"]) < MAX_DETAIL
@@ -215,7 +215,11 @@ def test_a_key_that_no_text_can_hold_is_named_by_its_escape(key: str) -> None:
 def test_a_pair_of_surrogates_beside_a_half_is_read_as_ever() -> None:
     pair = encoded(request(id="\U0001f600", source="g"))
     assert b"\\ud83d\\ude00" in pair
-    rows = IngestionConfig().judge().judge(as_records([(pair, None, None, None), (SURROGATES[0], None, None, None)]))
+    rows = (
+        IngestionConfig()
+        .validator()
+        .validate(as_records([(pair, None, None, None), (SURROGATES[0], None, None, None)]))
+    )
     assert [(row["id"], row["reason"]) for row in rows.to_pylist()] == [("\U0001f600", None), (None, "malformed")]
 
 
@@ -229,7 +233,7 @@ def test_a_source_in_the_configuration_that_no_event_can_have_is_refused(name: s
 def test_a_file_whose_name_is_no_utf8_is_named_by_its_escapes(tmp_path: Path) -> None:
     file = os.fsencode(tmp_path) + b"/caf\xe9.jsonl"
     Path(os.fsdecode(file)).write_bytes(b"{}\n")
-    rows = list(JudgedLines({}).rows(os.fsdecode(file)))
+    rows = list(ValidatedLines({}).rows(os.fsdecode(file)))
     assert [str(row["file"]).endswith("/caf\\udce9.jsonl") for row in rows] == [True]
 
 

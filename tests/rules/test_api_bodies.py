@@ -19,10 +19,10 @@ from api.elements import Element, array, lines, single, single_or_array
 from api.events import with_time
 from api.problems import Problem
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.documents import judged, subject_in, subject_of
+from jobs.ingestion.documents import subject_in, subject_of, validated
 
 NOW = datetime(2026, 11, 27, 12, 0, 0, 5, tzinfo=UTC)
-JUDGE = IngestionConfig().judge()
+VALIDATOR = IngestionConfig().validator()
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -64,7 +64,7 @@ def test_any_body_is_events_or_a_problem_that_says_what(body: bytes) -> None:
             if problem is not None:
                 assert (problem.status < 500, bool(problem.detail)) == (True, True)
             else:
-                assert len(judged([with_time(each, NOW) for each in found], JUDGE, 1 << 20)) == len(found) > 0
+                assert len(validated([with_time(each, NOW) for each in found], VALIDATOR, 1 << 20)) == len(found) > 0
 
 
 def _events_or_problem(headers: dict[str, str], body: bytes) -> tuple[list[Element], Problem | None]:
@@ -106,7 +106,7 @@ def test_a_time_of_null_is_filled_in_as_one_that_is_missing(
 
 def test_a_time_of_null_that_stands_twice_is_not_made_valid() -> None:
     event = b'{"specversion":"1.0","type":"t","source":"s","id":"1","subject":"a","time":null,"t\\u0069me":null}'
-    assert judged([with_time(single(event), NOW)], JUDGE, 1 << 20)["reason"].to_list() == ["malformed"]
+    assert validated([with_time(single(event), NOW)], VALIDATOR, 1 << 20)["reason"].to_list() == ["malformed"]
 
 
 def test_an_event_with_a_time_or_another_source_of_it_stays_as_it_is() -> None:
@@ -115,7 +115,7 @@ def test_an_event_with_a_time_or_another_source_of_it_stays_as_it_is() -> None:
 
 
 def digests(*events: dict[str, Any]) -> list[int]:
-    return judged([json.dumps(each).encode() for each in events], JUDGE, 1 << 20)["content_digest"].to_list()
+    return validated([json.dumps(each).encode() for each in events], VALIDATOR, 1 << 20)["content_digest"].to_list()
 
 
 def test_a_time_of_the_receipt_is_no_part_of_what_an_event_says_and_any_other_is() -> None:

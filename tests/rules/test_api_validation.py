@@ -13,18 +13,18 @@ from starlette.requests import Request as Asked
 
 from api import validation
 from api.body_budget import BodyBudget
-from api.events import JUDGED_WITHIN_SECONDS, Services, judged_events
+from api.events import VALIDATION_TIMEOUT_SECONDS, Services, validated_events
 from api.problems import Problem
 from api.validation import Validator, Verdict
 from jobs.runtime.clock import MachineClock
 from metering.api_keys import ApiKey
 
 
-def test_what_nobody_waits_for_any_more_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    judged: list[bytes] = []
+def test_cancelled_requests_are_not_validated(monkeypatch: pytest.MonkeyPatch) -> None:
+    validated: list[bytes] = []
 
     def verdicts(documents: Sequence[bytes], _: Any) -> list[Verdict]:
-        judged.extend(documents)
+        validated.extend(documents)
         return [Verdict(None, None, None) for _ in documents]
 
     async def ask() -> None:
@@ -38,7 +38,7 @@ def test_what_nobody_waits_for_any_more_is_not_judged(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(validation, "_verdicts", verdicts)
     asyncio.run(ask())
-    assert judged == [b"0", b"2"]
+    assert validated == [b"0", b"2"]
 
 
 class Request(Asked):
@@ -56,11 +56,11 @@ def test_who_waits_too_long_for_the_validator_may_send_again(monkeypatch: pytest
         services = Services(Double(lag_seconds=0.0), Validator(), Double(), MachineClock())
         services.validator.use({})
         with pytest.raises(Problem) as refused:
-            await judged_events(Request(), services, ApiKey("1", b"", frozenset()), lambda _: None)
+            await validated_events(Request(), services, ApiKey("1", b"", frozenset()), lambda _: None)
         return refused.value
 
     def slowly(_: Sequence[bytes], __: Any) -> list[Verdict]:
-        time.sleep(JUDGED_WITHIN_SECONDS + 2)
+        time.sleep(VALIDATION_TIMEOUT_SECONDS + 2)
         return []
 
     monkeypatch.setattr(validation, "_verdicts", slowly)

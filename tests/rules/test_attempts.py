@@ -70,24 +70,24 @@ def test_whoever_kills_drivers_makes_no_dead_letter_of_a_good_record(length: int
     assert not given_up or in_a_row >= ALONE_LIMIT
 
 
-@given(st.lists(st.sampled_from(["sink", "waits", "kill", "judging"]), min_size=1, max_size=40))
-def test_only_what_fails_before_it_is_judged_is_given_up(failures: list[str]) -> None:
-    """One record, alone, again and again: the sink fails after it was judged, or the driver waits or is killed."""
+@given(st.lists(st.sampled_from(["sink", "waits", "kill", "validating"]), min_size=1, max_size=40))
+def test_only_a_record_that_fails_before_it_is_validated_is_given_up(failures: list[str]) -> None:
+    """One record, alone, again and again: the sink fails after it was validated, or the driver waits or is killed."""
     attempt, in_a_row = Attempt({0: 0}, 1, 1), 0
     for failure in failures:
-        is_its_own = failure in ("kill", "judging")
+        is_its_own = failure in ("kill", "validating")
         last = attempt if is_its_own else replace(attempt, is_blameless=True)
         attempt = last.resumed({0: 0}, MOST) if failure == "waits" else last.failed()
         in_a_row = in_a_row + 1 if is_its_own else min(in_a_row, ALONE_LIMIT - 1)
         assert not attempt.is_blameless
         assert attempt.must_give_up == (in_a_row >= ALONE_LIMIT) or failure == "waits"
-    if not {"kill", "judging"} & set(failures):
+    if not {"kill", "validating"} & set(failures):
         assert not attempt.must_give_up
 
 
 def test_a_verdict_whose_dead_letter_was_not_stored_is_looked_at_once_more() -> None:
-    judged = replace(Attempt({0: 0}, 1, 1, failures_alone=ALONE_LIMIT), is_blameless=True)
-    again = judged.failed()
+    validated = replace(Attempt({0: 0}, 1, 1, failures_alone=ALONE_LIMIT), is_blameless=True)
+    again = validated.failed()
     assert not again.must_give_up
     assert again.failed().must_give_up
 

@@ -139,7 +139,9 @@ def test_a_file_that_is_none_of_these_is_refused_in_a_sentence(tmp_path: Path) -
 
 
 @given(st.lists(st.integers(0, 50), max_size=20), st.integers(1, 5), st.integers(1, 60))
-def test_so_many_are_judged_at_once_and_no_more_bytes_or_one(sizes: list[int], most: int, most_bytes: int) -> None:
+def test_a_batch_has_at_most_so_many_events_and_bytes_or_one_event(
+    sizes: list[int], most: int, most_bytes: int
+) -> None:
     events = [PastEvent(0, number, b"x" * size, None) for number, size in enumerate(sizes)]
     parts = list(several(iter(events), most, most_bytes))
     assert [one for part in parts for one in part] == events

@@ -19,7 +19,7 @@ from jobs.streams import Table
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def test_exactly_as_many_records_as_were_asked_for() -> None:
+def test_exactly_the_requested_number_of_records_is_made() -> None:
     assert [len(list(records(count, "run", NOW))) for count in (1, 999, 5_000)] == [1, 999, 5_000]
 
 

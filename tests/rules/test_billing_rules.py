@@ -99,7 +99,7 @@ def test_a_meter_that_is_declared_no_more_keeps_its_policy_its_own_grace_and_how
     assert following(rules, rules) == rules
 
 
-def test_a_meters_own_policy_is_the_same_as_one_that_billing_is_told() -> None:
+def test_a_meters_own_policy_equals_the_one_in_billings_configuration() -> None:
     seconds = {"unit": "second", "sum": "gpu_seconds"}
     own = BillingConfig.model_validate({"meters": {"gpu_seconds": {**seconds, "late_policy": "drop"}}})
     told = BillingConfig.model_validate({"meters": {"gpu_seconds": seconds}, "late_policy": {"gpu_seconds": "drop"}})

@@ -153,7 +153,7 @@ def test_a_deletion_as_of_what_is_no_moment_is_a_problem(topic: CatalogTopic, ro
     assert change_problem(topic, None, change(before=row | {"deleted_at": moment}, op="d")) is not None
 
 
-def test_an_account_has_its_tags_and_parent_as_debezium_tells_them() -> None:
+def test_an_account_has_its_tags_and_parent_as_debezium_sends_them() -> None:
     row = parse_change(CatalogTopic.ACCOUNTS, change(ACCOUNT | {"tags": '{"b": "é", "a": ""}', "parent": "top"}), 7)
     assert row is not None
     assert (row["tags"], row["parent"]) == ('{"a":"","b":"é"}', "top")

@@ -199,7 +199,7 @@ def test_an_account_or_price_of_an_unknown_plan_is_named() -> None:
     ]
 
 
-def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(CatalogFileError, match="cannot be read"):
         load_catalog_file(tmp_path / "none.yaml")
 

@@ -64,7 +64,7 @@ def test_differential_what_says_from_when_on_is_known_where_it_would_be_a_repeat
 
 
 @pytest.mark.parametrize("since", [None, "2027-06-01T00:00:00Z"])
-def test_property_a_row_told_anew_makes_no_version_however_late_its_snapshot(since: str | None) -> None:
+def test_property_a_row_published_again_makes_no_version_however_late_its_snapshot(since: str | None) -> None:
     """A snapshot is of a later moment than the change that it tells again."""
     first, again = (
         parse_change(change.topic, json.dumps(envelope(change)).encode(), lsn)

@@ -74,7 +74,7 @@ def test_what_was_so_before_and_is_so_again_is_a_version() -> None:
     restored_before=st.integers(0, 9),
     together=st.integers(1, 4),
 )
-def test_property_what_a_killed_connector_tells_again_makes_no_version_wherever_batches_are_cut(
+def test_property_changes_that_a_killed_connector_repeats_make_no_version_wherever_batches_are_cut(
     said: list[Said], again: list[tuple[int, int]], cuts: set[int], restored_before: int, together: int
 ) -> None:
     """It goes on from some change that it had told, also twice; in a database that was restored the log begins anew,
@@ -140,7 +140,7 @@ def deleted(lsn: int, hour: int) -> pa.Table:
     return pa.Table.from_pylist([row | {"ends_at": START + timedelta(hours=hour)}], schema=PRICES)
 
 
-def test_what_is_deleted_already_ended_when_that_was_told_first() -> None:
+def test_the_first_deletion_time_wins() -> None:
     """It is gone: nobody can delete it once more, and whoever tells that again knows no better."""
     told = [prices([("a", 1, 0, None)], 1), deleted(2, 5), deleted(3, 4), deleted(4, 6)]
     assert versions_of(Table.PRICES, told)["lsn"].to_pylist() == [1, 2]
@@ -185,7 +185,7 @@ Told = dict[str, Any]
     again=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=4),
     cuts=st.sets(st.integers(0, 60)),
 )
-def test_property_prices_that_end_are_told_again_from_a_restored_database_too(
+def test_property_prices_that_end_are_published_again_from_a_restored_database_too(
     edited: list[tuple[str, int | None, int | None]],
     transactions: list[int],
     restored: tuple[int, int] | None,

@@ -16,7 +16,7 @@ def test_nothing_behind_is_caught_up_already() -> None:
     assert CatchUp().seconds(0, 0) == 0
 
 
-def test_nothing_is_said_before_there_is_anything_to_judge_by() -> None:
+def test_nothing_is_reported_before_there_is_anything_to_measure() -> None:
     assert CatchUp().seconds(0, 1_000) is None
 
 

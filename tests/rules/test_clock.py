@@ -31,18 +31,18 @@ errors = st.timedeltas(timedelta(days=-400), timedelta(days=400))
     ],
 )
 def test_both_ends_of_the_accept_window_are_inside(event_time: datetime, acceptance: Acceptance) -> None:
-    assert WINDOW.judge(event_time, NOW) is acceptance
+    assert WINDOW.acceptance(event_time, NOW) is acceptance
 
 
 @given(instants, instants, durations, durations)
 def test_exactly_the_window_is_accepted(e: datetime, r: datetime, past: timedelta, future: timedelta) -> None:
-    accepted = AcceptWindow(past, future).judge(e, r) is Acceptance.ACCEPTED
+    accepted = AcceptWindow(past, future).acceptance(e, r) is Acceptance.ACCEPTED
     assert accepted == (-past <= e - r <= future)
 
 
 @given(instants, instants, errors)
-def test_the_judgement_does_not_depend_on_when_it_is_made(e: datetime, r: datetime, shift: timedelta) -> None:
-    assert WINDOW.judge(e, r) is WINDOW.judge(e + shift, r + shift)
+def test_acceptance_does_not_depend_on_the_present_time(e: datetime, r: datetime, shift: timedelta) -> None:
+    assert WINDOW.acceptance(e, r) is WINDOW.acceptance(e + shift, r + shift)
 
 
 @pytest.mark.parametrize("end", ["past", "future"])

@@ -1,4 +1,4 @@
-"""A repeat whose first was judged by another contract is compared with what that one says today."""
+"""A repeat whose first was validated by another contract is compared with what that one says today."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def test_a_condition_that_nothing_could_meet_is_refused_at_the_start(name: str) 
         IngestionConfig.model_validate({"meters": {"some": {**COUNTED, "where": where}}})
 
 
-def test_a_column_of_ones_own_contract_can_be_asked_for() -> None:
+def test_a_column_of_a_custom_contract_can_be_a_condition() -> None:
     contract = {
         "$id": "render.v1",
         "x-weir-family": "both",

@@ -69,7 +69,7 @@ def connect() -> Iterator[tuple[Connect, str]]:
     server.server_close()
 
 
-def test_it_is_configured_once_and_again_when_it_is_told_otherwise(connect: tuple[Connect, str]) -> None:
+def test_it_is_configured_once_and_again_when_its_configuration_changes(connect: tuple[Connect, str]) -> None:
     known, url = connect
     for config in ({"a": "1"}, {"a": "1"}, {"a": "2"}):
         assert Worker(url, "c", config).keep() is None
@@ -88,7 +88,7 @@ def test_what_failed_is_started_again_and_says_why(connect: tuple[Connect, str])
     assert sum(asked.startswith("POST") for asked in known.asked) == 1
 
 
-def test_a_trace_is_told_without_where() -> None:
+def test_a_stack_trace_is_shortened_to_its_reasons() -> None:
     assert reasons(TRACE) == (
         "the connector failed: org.apache.kafka.connect.errors.ConnectException: Could not connect, because "
         'org.postgresql.util.PSQLException: ERROR: logical decoding requires "wal_level" >= "logical"'

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.documents import records_of
-from jobs.ingestion.judge import Judge
 from jobs.ingestion.paths import ARROW
+from jobs.ingestion.validator import EventValidator
 from jobs.streams import JOURNAL
 from metering.contracts.model import Contract, Kind, pointer
 from metering.contracts.schema import (
@@ -456,8 +456,8 @@ def test_a_pointer_escapes_what_rfc_6901_does() -> None:
     assert pointer(("data", "a/b~c")) == "/data/a~1b~0c"
 
 
-def test_columns_that_no_field_may_fill_are_all_that_the_judge_and_the_journal_fill_themselves() -> None:
-    assert set(Judge({}).schema.names) <= RESERVED
+def test_reserved_columns_are_those_that_the_validator_and_the_journal_fill() -> None:
+    assert set(EventValidator({}).schema.names) <= RESERVED
     assert set(JOURNAL.names) <= RESERVED | set(COLUMNS)
     assert not RESERVED & set(COLUMNS)
 
@@ -530,7 +530,7 @@ KEYWORDS = st.sampled_from(
     of_field=st.dictionaries(KEYWORDS, JSON, max_size=4),
     base=st.sampled_from([{"type": "string"}, {"type": "number"}, {"type": "integer"}, {"enum": ["a"]}, {}]),
 )
-def test_any_document_is_a_contract_or_refused_and_the_judge_can_be_built(
+def test_any_document_is_refused_or_a_contract_of_which_a_validator_can_be_built(
     at_root: dict[str, Any], of_field: dict[str, Any], base: dict[str, Any]
 ) -> None:
     own = {**document({"g": {COLUMN: "g", **base, **of_field}}), **at_root}
@@ -539,11 +539,11 @@ def test_any_document_is_a_contract_or_refused_and_the_judge_can_be_built(
     except ContractRefused:
         return
     event = {**EVENT, "type": found.type, "data": {"request_id": "r", "model": "m", "g": 1}}
-    judged = Judge({found.type: found}).judge(records_of([json.dumps(event).encode()]))
-    assert judged.num_rows == 1
+    validated = EventValidator({found.type: found}).validate(records_of([json.dumps(event).encode()]))
+    assert validated.num_rows == 1
 
 
-def test_fields_are_judged_in_one_order_however_the_document_was_passed_on() -> None:
+def test_fields_are_validated_in_one_order_whatever_the_order_of_the_document() -> None:
     """Helm orders the keys of a value anew: an event that is wrong in two ways has the same reason everywhere."""
 
     def reordered(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`weir contracts`: real files of events and of contracts, judged without a stack."""
+"""`weir contracts`: real files of events and of contracts, validated without a stack."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from cli.judged_lines import BATCH_EVENTS, COLUMNS
 from cli.lines import numbered
 from cli.main import app
+from cli.validated_lines import BATCH_EVENTS, COLUMNS
 from jobs.ingestion import documents
 from jobs.ingestion.documents import records_of, violation_parts
 from jobs.ingestion.reading import MAX_BLOCK_BYTES
@@ -52,7 +52,7 @@ def with_data(**more: Any) -> dict[str, Any]:
     return {**EVENT, "data": {**EVENT["data"], **more}}
 
 
-def judged(*arguments: str, given: bytes = b"") -> list[dict[str, Any]]:
+def validated(*arguments: str, given: bytes = b"") -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = json.loads(weir("check", "-", "--format", "json", *arguments, given=given).stdout)
     return rows
 
@@ -111,34 +111,34 @@ def test_an_invalid_event_is_named_by_its_line_with_contract_path_and_rule(tmp_p
         ),
     ],
 )
-def test_what_no_contract_says_is_told_with_the_rule_of_its_standard(
+def test_a_violation_outside_contracts_names_the_rule_of_its_standard(
     line: bytes, reason: str, contract: str, path: str | None, rule: str
 ) -> None:
-    (row,) = judged(given=line + b"\n")
+    (row,) = validated(given=line + b"\n")
     assert (row["disposition"], row["reason"]) == ("invalid", reason)
     assert (row["contract"], row["path"], row["rule"]) == (contract, path, rule)
 
 
-def test_a_type_without_a_contract_is_valid_and_said_to_be_on_no_bill() -> None:
+def test_a_type_without_a_contract_is_valid_and_marked_as_on_no_bill() -> None:
     unknown = {**EVENT, "type": "gpu.v1", "data": 3}
     answer = weir("check", "-", given=lines(unknown, EVENT))
     assert answer.exit_code == 0
     assert answer.stderr == "2 valid (1 of a type without a contract: kept and counted, on no bill), 0 invalid\n"
-    assert judged(given=lines(unknown))[0]["rule"] == "unknown type: kept and counted, on no bill"
+    assert validated(given=lines(unknown))[0]["rule"] == "unknown type: kept and counted, on no bill"
 
 
-def test_when_an_event_occurred_is_not_judged() -> None:
+def test_the_time_of_an_event_is_not_checked() -> None:
     times = ["1970-01-01T00:00:00Z", "2900-01-01T00:00:00Z"]
-    assert {row["disposition"] for row in judged(given=lines(*({**EVENT, "time": time} for time in times)))} == {
+    assert {row["disposition"] for row in validated(given=lines(*({**EVENT, "time": time} for time in times)))} == {
         "valid"
     }
 
 
-def test_a_contract_that_is_tried_judges_in_the_place_of_the_shipped_one(tmp_path: Path) -> None:
+def test_a_contract_given_as_an_option_replaces_the_shipped_one(tmp_path: Path) -> None:
     (tmp_path / "gpu.json").write_text(json.dumps(GPU))
     event = lines(with_data(gpu_seconds=-1), with_data(gpu_seconds="1"), with_data(gpu_seconds=1.5))
-    assert [row["disposition"] for row in judged(given=event)] == ["valid"] * 3
-    tried = judged("--contract", str(tmp_path / "gpu.json"), given=event)
+    assert [row["disposition"] for row in validated(given=event)] == ["valid"] * 3
+    tried = validated("--contract", str(tmp_path / "gpu.json"), given=event)
     assert [(row["disposition"], row["path"]) for row in tried] == [
         ("invalid", "/data/gpu_seconds"),
         ("invalid", "/data/gpu_seconds"),
@@ -146,14 +146,14 @@ def test_a_contract_that_is_tried_judges_in_the_place_of_the_shipped_one(tmp_pat
     ]
 
 
-def test_each_line_has_its_row_also_when_there_are_more_than_are_judged_at_once() -> None:
+def test_each_line_has_its_row_also_beyond_one_batch() -> None:
     many = [EVENT] * BATCH_EVENTS + [{**EVENT, "subject": ""}, EVENT]
-    rows = judged(given=lines(*many))
+    rows = validated(given=lines(*many))
     assert [row["line"] for row in rows] == list(range(1, len(many) + 1))
     assert [row["line"] for row in rows if row["disposition"] == "invalid"] == [BATCH_EVENTS + 1]
 
 
-def test_large_events_are_judged_a_few_at_once_and_the_rest_of_a_line_that_is_too_large_is_not_kept(
+def test_large_events_are_validated_a_few_at_a_time_and_an_oversized_line_is_not_retained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held: list[list[int]] = []
@@ -184,7 +184,7 @@ def test_a_line_is_cut_where_it_may_end_and_the_next_begins_behind_it(documents:
 
 
 def test_a_blank_line_is_no_record_and_the_lines_behind_it_keep_their_numbers() -> None:
-    rows = judged(given=b"\n" + lines(EVENT) + b" \t\r\n\n" + lines(EVENT) + b"\n")
+    rows = validated(given=b"\n" + lines(EVENT) + b" \t\r\n\n" + lines(EVENT) + b"\n")
     assert [(row["line"], row["disposition"]) for row in rows] == [(2, "valid"), (5, "valid")]
 
 
@@ -206,7 +206,7 @@ def test_a_document_that_is_no_contract_ends_the_command_with_2(command: list[st
     )
 
 
-def test_a_path_is_told_apart_from_its_rule_whatever_stands_in_it() -> None:
+def test_a_path_is_separated_from_its_rule_whatever_it_contains() -> None:
     contract = contract_of(GPU, shipped())
     violation = "ai.inference.completion.v1 /data/a: ~1b: type is boolean"
     assert violation_parts(violation, contract) == {
@@ -243,7 +243,7 @@ def test_a_number_that_may_be_a_text_is_listed_as_that_and_checked(tmp_path: Pat
     assert named["/data/input_tokens"] == "integer, or a string of one"
     assert named["/data/output_tokens"] == "integer"
     events = lines(with_data(input_tokens="123456"), with_data(input_tokens="123,456"))
-    taken, refused = judged(*option, given=events)
+    taken, refused = validated(*option, given=events)
     assert taken["reason"] is None
     assert (refused["reason"], refused["path"]) == ("invalid_tokens", "/data/input_tokens")
     assert '"123,456"' in refused["rule"]

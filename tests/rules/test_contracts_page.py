@@ -54,7 +54,7 @@ def filling(family: Family, columns: list[str]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("family", Family)
-def test_the_columns_that_a_family_must_fill_are_those_that_the_loader_asks_for(family: Family) -> None:
+def test_the_required_columns_of_a_family_are_those_that_the_loader_requires(family: Family) -> None:
     needed = list(NEEDED[family])
     assert contract_of(filling(family, needed), shipped()).family is family
     for left_out in needed:

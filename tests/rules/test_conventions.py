@@ -29,7 +29,7 @@ WRITES = {
 }
 
 
-def judged(config: dict[str, Any], source: str = "openai/1", **tokens: int | None) -> tuple[str | None, Any]:
+def validated(config: dict[str, Any], source: str = "openai/1", **tokens: int | None) -> tuple[str | None, Any]:
     """(Why an event is rejected, the convention that its row keeps)."""
     [row] = rows_of([encoded({**completion(**tokens), "source": source})], IngestionConfig.model_validate(config))
     kept = row["quantity_includes"]
@@ -37,28 +37,28 @@ def judged(config: dict[str, Any], source: str = "openai/1", **tokens: int | Non
 
 
 def test_a_row_that_reports_a_part_keeps_the_convention_of_its_contract() -> None:
-    assert judged({}, input_tokens=10, cached_tokens=10) == (None, OPENAI)
+    assert validated({}, input_tokens=10, cached_tokens=10) == (None, OPENAI)
 
 
 @pytest.mark.parametrize("cached", [0, None])
 def test_a_row_without_a_part_needs_none(cached: int | None) -> None:
-    assert judged({}, input_tokens=10, cached_tokens=cached) == (None, None)
+    assert validated({}, input_tokens=10, cached_tokens=cached) == (None, None)
 
 
 def test_more_parts_than_whole_is_a_dead_letter_and_a_whole_that_is_not_reported_has_no_limit() -> None:
-    assert judged({}, input_tokens=9, cached_tokens=10)[0] == "inconsistent_quantities"
-    assert judged({}, input_tokens=None, cached_tokens=10) == (None, OPENAI)
+    assert validated({}, input_tokens=9, cached_tokens=10)[0] == "inconsistent_quantities"
+    assert validated({}, input_tokens=None, cached_tokens=10) == (None, OPENAI)
 
 
 def test_all_direct_parts_are_added_up() -> None:
     config = {"contracts": [WRITES]}
-    assert judged(config, input_tokens=10, cached_tokens=6, cache_write_tokens=4)[0] is None
-    assert judged(config, input_tokens=10, cached_tokens=6, cache_write_tokens=5)[0] == "inconsistent_quantities"
+    assert validated(config, input_tokens=10, cached_tokens=6, cache_write_tokens=4)[0] is None
+    assert validated(config, input_tokens=10, cached_tokens=6, cache_write_tokens=5)[0] == "inconsistent_quantities"
 
 
 def test_a_part_below_0_makes_no_room_for_others() -> None:
     config = {"contracts": [WRITES]}
-    assert judged(config, input_tokens=10, cached_tokens=12, cache_write_tokens=-5)[0] == "inconsistent_quantities"
+    assert validated(config, input_tokens=10, cached_tokens=12, cache_write_tokens=-5)[0] == "inconsistent_quantities"
 
 
 def test_a_contract_that_replaces_a_shipped_one_inherits_its_convention_unless_it_says_its_own() -> None:
@@ -73,13 +73,13 @@ def test_the_first_convention_of_a_source_comes_before_the_contracts() -> None:
     of_type = {"source": "anthropic/eu", "type": TYPE, "includes": {"output_tokens": ["cached_tokens"]}}
     config = {"conventions": [of_type, beside]}
     said = {"input_tokens": 100, "cached_tokens": 90, "output_tokens": 95}
-    assert judged(config, "anthropic/eu", **said) == (None, {"output_tokens": ["cached_tokens"]})
-    assert judged(config, "anthropic/us", **said) == (None, None)
-    assert judged(config, "openai/1", **said) == (None, OPENAI)
-    assert judged(config, "anthropic/us", input_tokens=1, cached_tokens=90, output_tokens=2)[0] is None
+    assert validated(config, "anthropic/eu", **said) == (None, {"output_tokens": ["cached_tokens"]})
+    assert validated(config, "anthropic/us", **said) == (None, None)
+    assert validated(config, "openai/1", **said) == (None, OPENAI)
+    assert validated(config, "anthropic/us", input_tokens=1, cached_tokens=90, output_tokens=2)[0] is None
 
 
-def test_a_convention_of_a_column_that_nobody_gives_is_refused_with_those_that_it_can_name() -> None:
+def test_a_convention_of_an_unknown_column_is_refused_with_the_columns_it_can_name() -> None:
     convention = {"source": "*", "includes": {"input_tokens": ["cachd_tokens"]}}
     with pytest.raises(ValidationError, match="names cachd_tokens, which no contract gives as a number; it can name"):
         IngestionConfig.model_validate({"conventions": [convention]})
@@ -102,4 +102,4 @@ def test_an_installation_that_was_begun_without_conventions_goes_on_without_unti
     as_before = turned_on.model_copy(update={"token_details": False})
     assert turned_on.settled((EffectiveRules(1, upgraded.deciding),), is_new=False) == as_before
     assert config.settled((EffectiveRules(1, turned_on.deciding),), is_new=False).shipped_conventions is True
-    assert judged({"shipped_conventions": False}, input_tokens=9, cached_tokens=10) == (None, None)
+    assert validated({"shipped_conventions": False}, input_tokens=9, cached_tokens=10) == (None, None)

@@ -84,5 +84,5 @@ def test_live_data_says_how_old_it_is() -> None:
     ("seconds", "text"),
     [(-3, "0 s"), (0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "119 min"), (7200, "2 h"), (200_000, "2 d")],
 )
-def test_a_span_is_said_in_the_largest_unit_that_fits(seconds: float, text: str) -> None:
+def test_a_span_is_written_in_the_largest_unit_that_fits(seconds: float, text: str) -> None:
     assert span(timedelta(seconds=seconds)) == text

@@ -45,13 +45,13 @@ def test_a_broker_that_was_away_in_between_has_just_started_again() -> None:
     assert isinstance(denials.met("events", denial(), clock.monotonic()), NotYet)
 
 
-def test_each_topic_is_judged_by_itself() -> None:
+def test_each_topic_is_checked_by_itself() -> None:
     denials = Denials()
     denials.met("events", denial(), 0.0)
     assert isinstance(denials.met("catalog.prices", denial(), BELIEVED_AFTER_SECONDS), NotYet)
 
 
-def test_a_missing_permission_is_told_from_a_missing_topic() -> None:
+def test_a_missing_permission_is_distinguished_from_a_missing_topic() -> None:
     denials, forbidden = Denials(), denial(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     denials.met("events", forbidden, 0.0)
     assert "DescribeConfigs" in str(denials.met("events", forbidden, BELIEVED_AFTER_SECONDS))

@@ -31,7 +31,7 @@ def is_accepted(row: dict[str, Any], config: IngestionConfig) -> bool:
     """A device's clock is corrected, so any `time` is accepted."""
     if config.clocks == DEVICES:
         return True
-    return config.accept_window.judge(row["occurred_at"], row["received_at"]) is Acceptance.ACCEPTED
+    return config.accept_window.acceptance(row["occurred_at"], row["received_at"]) is Acceptance.ACCEPTED
 
 
 @given(st.lists(configs, min_size=1, max_size=3), configs, hours, st.floats(0, 34 * 24))

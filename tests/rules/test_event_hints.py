@@ -8,13 +8,13 @@ import pytest
 
 from cli.event_hints import MAX_LISTED, likely_type
 from metering.contracts.shipped import shipped
-from tests.rules.test_contracts_command import EVENT, judged, lines, with_data
+from tests.rules.test_contracts_command import EVENT, lines, validated, with_data
 
 NO_TOKENS = "no token field was found: it has none of "
 
 
 def checked(event: dict[str, Any]) -> dict[str, Any]:
-    (row,) = judged(given=lines(event))
+    (row,) = validated(given=lines(event))
     return row
 
 
@@ -53,7 +53,7 @@ def test_many_fields_that_nobody_reads_are_counted() -> None:
 
 @pytest.mark.parametrize("number", ["1" * 5_000, "-" + "9" * 5_000, "1e999999", "0." + "3" * 5_000])
 def test_a_number_of_any_length_in_a_field_that_nobody_reads_is_listed(number: str) -> None:
-    (row,) = judged(given=lines(EVENT).replace(b'"specversion"', f'"long": {number}, "specversion"'.encode()))
+    (row,) = validated(given=lines(EVENT).replace(b'"specversion"', f'"long": {number}, "specversion"'.encode()))
     assert (row["disposition"], row["unread"], row["hint"]) == ("valid", "/long", None)
 
 
@@ -86,6 +86,6 @@ def test_letters_of_all_scripts_are_valid_and_a_nul_or_half_a_surrogate_pair_is_
     odd = {**EVENT, "id": "ключ-日本語-🚀", "subject": "müller & söhne"}
     half = lines(EVENT).replace(b'"r-1"', b'"r-1\\ud83d"')
     nul = lines(EVENT).replace(b'"1"', b'"nul\\u0000x"')
-    rows = judged(given=lines(odd) + nul + half)
+    rows = validated(given=lines(odd) + nul + half)
     assert [row["reason"] for row in rows] == [None, "nul_character", "malformed"]
     assert [row["rule"] for row in rows] == [None, "the character U+0000", "half of a surrogate pair"]

@@ -40,7 +40,7 @@ def test_an_event_that_is_sent_again_is_as_late_as_it_was_at_first() -> None:
     assert lateness_of(rows(again, first_received_at=first, replays_lsn=1)).total_seconds == 120
 
 
-def test_whoever_loads_history_is_not_told_that_events_are_late() -> None:
+def test_loading_history_reports_no_late_events() -> None:
     past = ("accepted", REQUEST, START, START + timedelta(days=900))
     assert not any(lateness_of(rows(past, first_received_at=START + timedelta(days=3))).counts)
 

@@ -1,4 +1,4 @@
-"""Differential: the columns that judge an event's time on the driver, and the rules of metering/clock.py."""
+"""Differential: the columns that decide an event's time on the driver, and the rules of metering/clock.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.ingestion.config import Backfill, IngestionConfig
-from jobs.ingestion.event_times import judged_by_reception
+from jobs.ingestion.event_times import validated_by_reception
 from jobs.ingestion.received import INSTANT
 from jobs.ingestion.receptions import mark_texts
 from metering.clock import Acceptance, AcceptWindow, first_reception, read_device_clock, read_trusted_clock
@@ -60,14 +60,14 @@ def microseconds(instant: datetime | None) -> int | None:
 
 
 @given(st.lists(events, max_size=20))
-def test_differential_columns_and_rules_judge_each_event_alike(found: list[tuple[Any, ...]]) -> None:
+def test_differential_columns_and_rules_decide_each_event_alike(found: list[tuple[Any, ...]]) -> None:
     rows = [
         (*at, stamped, reason, reason, 7, microseconds(e), microseconds(s), source, text(mark))
         for at, stamped, reason, e, s, (source, mark) in found
     ]
-    judged = judged_by_reception(pl.DataFrame(rows, schema=SCHEMA, orient="row"), CONFIG)
+    validated = validated_by_reception(pl.DataFrame(rows, schema=SCHEMA, orient="row"), CONFIG)
     for row, ((at, given_first), stamped, reason, occurred_at, sent_at, (source, mark)) in zip(
-        judged.to_dicts(), found, strict=True
+        validated.to_dicts(), found, strict=True
     ):
         counts = mark is not None and source == LISTED
         marked_at = first_reception(mark, at, MARKS) if counts and isinstance(mark, datetime) else None
@@ -77,7 +77,7 @@ def test_differential_columns_and_rules_judge_each_event_alike(found: list[tuple
             if sent_at is None
             else read_device_clock(occurred_at, sent_at, first or at, CONFIG.clocks.tolerance)
         )
-        acceptance = CONFIG.accept_window.judge(reading.event_time, first or at)
+        acceptance = CONFIG.accept_window.acceptance(reading.event_time, first or at)
         expected = reason or (None if acceptance is Acceptance.ACCEPTED else acceptance.value)
         if counts and marked_at is None and reason is None:
             expected = Reason.INVALID_RECEPTION
@@ -95,12 +95,12 @@ def text(mark: datetime | str | None) -> str | None:
     return rfc3339(mark) if isinstance(mark, datetime) else mark
 
 
-def judged_one(
+def validated_one(
     source: str, mark: bytes | None, occurred_at: datetime, config: IngestionConfig = CONFIG
 ) -> dict[str, Any]:
     said = mark_texts(pl.Series([mark], dtype=pl.Binary)).item()
     row = (NOW, None, True, None, None, 7, microseconds(occurred_at), None, source, said)
-    return judged_by_reception(pl.DataFrame([row], schema=SCHEMA, orient="row"), config).row(0, named=True)
+    return validated_by_reception(pl.DataFrame([row], schema=SCHEMA, orient="row"), config).row(0, named=True)
 
 
 @pytest.mark.parametrize(
@@ -115,27 +115,27 @@ def judged_one(
     ],
 )
 def test_a_mark_that_nobody_can_believe_is_a_reason_that_says_so(mark: bytes, rule: str) -> None:
-    said = judged_one(LISTED, mark, NOW)
+    said = validated_one(LISTED, mark, NOW)
     assert said["reason"] == Reason.INVALID_RECEPTION
     assert said["violation"].startswith(f"weir-first-received: {rule}")
     assert said["first_received_at"] is None
     # Of a source that nobody listed the same mark says nothing.
-    assert judged_one(OTHER, mark, NOW)["reason"] is None
+    assert validated_one(OTHER, mark, NOW)["reason"] is None
 
 
 def test_no_mark_makes_an_event_younger_than_it_is() -> None:
     occurred_at = NOW - timedelta(seconds=3_601)
-    assert judged_one(LISTED, rfc3339(NOW + timedelta(seconds=60)).encode(), occurred_at)["reason"] == Reason.TOO_OLD
-    assert judged_one(LISTED, rfc3339(NOW).encode(), occurred_at)["reason"] == Reason.TOO_OLD
+    assert validated_one(LISTED, rfc3339(NOW + timedelta(seconds=60)).encode(), occurred_at)["reason"] == Reason.TOO_OLD
+    assert validated_one(LISTED, rfc3339(NOW).encode(), occurred_at)["reason"] == Reason.TOO_OLD
 
 
 def test_history_of_a_source_that_is_not_listed_is_too_old_and_says_why() -> None:
     ago = NOW - timedelta(days=700)
-    assert judged_one(LISTED, rfc3339(ago).encode(), ago)["reason"] is None
-    said = judged_one(OTHER, rfc3339(ago).encode(), ago)
+    assert validated_one(LISTED, rfc3339(ago).encode(), ago)["reason"] is None
+    said = validated_one(OTHER, rfc3339(ago).encode(), ago)
     assert said["reason"] == Reason.TOO_OLD
     assert said["violation"].endswith("as backfill.sources does not list its source")
-    assert judged_one(OTHER, None, ago)["violation"].endswith("; `weir backfill` sends events of the past")
+    assert validated_one(OTHER, None, ago)["violation"].endswith("; `weir backfill` sends events of the past")
 
 
 @pytest.mark.parametrize(
@@ -146,13 +146,13 @@ def test_history_of_a_source_that_is_not_listed_is_too_old_and_says_why() -> Non
         (5_400, timedelta(hours=2), "at most 5400 s before it was received; it is 7200.0 s"),
     ],
 )
-def test_an_event_that_is_too_old_is_told_in_days_how_old_and_what_sends_it(
+def test_an_event_that_is_too_old_is_reported_with_its_age_and_the_command_that_sends_it(
     past: int, ago: timedelta, said: str
 ) -> None:
-    row = judged_one(OTHER, None, NOW - ago, IngestionConfig(accept_past_seconds=past))
+    row = validated_one(OTHER, None, NOW - ago, IngestionConfig(accept_past_seconds=past))
     assert row["violation"] == f"accept window /time: {said}; `weir backfill` sends events of the past"
 
 
-def test_an_event_that_is_ahead_is_told_by_how_much() -> None:
-    row = judged_one(OTHER, None, NOW + timedelta(hours=1))
+def test_a_future_event_is_reported_with_how_far_ahead_it_is() -> None:
+    row = validated_one(OTHER, None, NOW + timedelta(hours=1))
     assert row["violation"] == "accept window /time: at most 60 s after it was received; it is 3600.0 s"

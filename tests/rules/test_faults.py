@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitoring.alerts import ALERTS
-from tests.faults.alerts import BY_FAULTS, BY_TRAFFIC, MUST_BY_TRAFFIC, NEVER, judge
+from tests.faults.alerts import BY_FAULTS, BY_TRAFFIC, MUST_BY_TRAFFIC, NEVER, compare
 from tests.faults.plan import KINDS, Kind, bound, draw
 from tests.faults.result import kept, said_of
 from tests.faults.strikes import STRIKES
@@ -38,7 +38,7 @@ def test_a_seed_draws_the_same_faults_every_10_to_15_seconds(seed: int, count: i
 
 
 @given(st.integers())
-def test_a_round_hits_every_target_with_every_kind_as_often_as_is_said(seed: int) -> None:
+def test_a_round_hits_every_target_with_every_kind_as_often_as_planned(seed: int) -> None:
     assert Counter((fault.kind, fault.target) for fault in draw(seed, sum(ROUND.values()))) == ROUND
 
 
@@ -52,7 +52,7 @@ def test_every_kind_can_be_struck() -> None:
     assert KINDS.keys() == STRIKES.keys() == set(Kind)
 
 
-def test_it_is_said_of_every_alert_what_makes_it_right() -> None:
+def test_every_alert_is_classified_by_what_may_raise_it() -> None:
     said = [*BY_TRAFFIC, *BY_FAULTS, *NEVER]
     assert sorted(said) == sorted({alert.name for alert in ALERTS})
     assert MUST_BY_TRAFFIC <= BY_TRAFFIC
@@ -60,10 +60,10 @@ def test_it_is_said_of_every_alert_what_makes_it_right() -> None:
 
 def test_an_alert_is_right_where_a_fault_made_it_true_wrong_without_one_and_missed_where_it_had_to_fire() -> None:
     poisoned = {(Kind.POISON, "kafka")}
-    assert judge({"RecordsIsolated", *MUST_BY_TRAFFIC}, poisoned).wrong == ()
-    assert judge({"RecordsIsolated", *MUST_BY_TRAFFIC}, set()).wrong == ("RecordsIsolated",)
-    assert judge(MUST_BY_TRAFFIC, poisoned).missed == ("RecordsIsolated",)
-    assert judge({"ConservationBroken", *MUST_BY_TRAFFIC}, poisoned).wrong == ("ConservationBroken",)
+    assert compare({"RecordsIsolated", *MUST_BY_TRAFFIC}, poisoned).wrong == ()
+    assert compare({"RecordsIsolated", *MUST_BY_TRAFFIC}, set()).wrong == ("RecordsIsolated",)
+    assert compare(MUST_BY_TRAFFIC, poisoned).missed == ("RecordsIsolated",)
+    assert compare({"ConservationBroken", *MUST_BY_TRAFFIC}, poisoned).wrong == ("ConservationBroken",)
 
 
 def test_the_bound_is_3_over_n_and_there_is_none_after_a_failure() -> None:

@@ -39,7 +39,7 @@ def test_they_are_the_same_in_any_order_of_collection() -> None:
     assert left_to_long(CASES) == left_to_long(CASES[::-1])
 
 
-def test_a_case_that_is_asked_for_alone_is_run() -> None:
+def test_a_case_that_is_selected_runs_alone() -> None:
     assert not any(left_to_long([case]) for case in CASES)
 
 

@@ -17,8 +17,8 @@ import typer
 import yaml
 
 from catalog.file import load_catalog_file
-from cli.judged_lines import INVALID, VALID, JudgedLines
 from cli.main import app
+from cli.validated_lines import INVALID, VALID, ValidatedLines
 from jobs.billing.messages import window_message
 from jobs.stack import BESIDE_JOBS, load_stack_config
 from metering.contracts.schema import contracts_of
@@ -144,7 +144,7 @@ def test_the_first_catalog_is_the_one_that_the_guide_shows(tmp_path: Path) -> No
 
 
 @names(blocks_of("json"))
-def test_each_event_and_contract_is_what_the_judge_takes(block: Block, tmp_path: Path) -> None:
+def test_the_validator_accepts_each_event_and_contract_of_the_guide(block: Block, tmp_path: Path) -> None:
     if block.text.startswith('{"specversion":"1.0","type":"weir.'):
         shown, (_, sent) = json.loads(block.text), window_message(WINDOW)
         assert shown.keys() == json.loads(sent).keys()
@@ -180,7 +180,7 @@ def test_the_script_mends_a_dead_letter(block: Block, tmp_path: Path) -> None:
 
 def assert_valid(file: Path) -> None:
     """Ingestion would accept each line of the file."""
-    judged = JudgedLines(contracts_of([], shipped()))
-    rows = list(judged.rows(str(file)))
-    assert judged.counts[INVALID] == 0, rows
-    assert judged.counts[VALID] == len(rows) > 0
+    validated = ValidatedLines(contracts_of([], shipped()))
+    rows = list(validated.rows(str(file)))
+    assert validated.counts[INVALID] == 0, rows
+    assert validated.counts[VALID] == len(rows) > 0

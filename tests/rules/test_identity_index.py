@@ -97,7 +97,7 @@ class Journal:
         return index
 
     def commit(self, index: IdentityIndex, rows: list[dict[str, Any]], frontier: datetime | None) -> Dispositions:
-        """Judge a batch and commit it; what it repeats: lsn → (lsn of the first, same content)."""
+        """Validate a batch and commit it; what it repeats: lsn → (lsn of the first, same content)."""
         for row in rows:
             row["lsn"] = self.next_lsn
             self.next_lsn += 1

@@ -1,4 +1,4 @@
-"""Records that are not judged by what they say: set aside, they and no others change."""
+"""Records that are not validated: quarantined, they and no others change."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def message(topic: str, offset: int, value: bytes) -> Any:
 
 
 def test_each_topic_has_its_own_skips_and_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
-    judged_change = catalog.judged_change
+    change_verdict = catalog.change_verdict
     Records.all = {}
     monkeypatch.setattr(isolated_changes, "IsolatedRecords", Records)
     monkeypatch.setattr(
@@ -59,9 +59,9 @@ def test_each_topic_has_its_own_skips_and_verdicts(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(catalog, "TopicsReader", lambda *_: None)
 
     def failing(topic: str, key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:
-        return ("unreadable", "Weir: poison") if value == b"poison" else judged_change(topic, key, value)
+        return ("unreadable", "Weir: poison") if value == b"poison" else change_verdict(topic, key, value)
 
-    monkeypatch.setattr(catalog, "judged_change", failing)
+    monkeypatch.setattr(catalog, "change_verdict", failing)
     ledgers: list[Any] = [
         SimpleNamespace(
             topic=Topic(topic.value, "id", (0,)),

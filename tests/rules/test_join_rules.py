@@ -181,7 +181,7 @@ def test_a_request_waits_its_own_timeout_and_a_completion_the_longest() -> None:
     assert decisions((R, 0, 6), (C, 5, 6)) == [Decision(Outcome.MATCHED, 1, 2)]
 
 
-def test_a_completion_that_came_first_meets_only_a_request_within_that_ones_timeout() -> None:
+def test_a_completion_that_came_first_meets_only_a_request_within_the_requests_timeout() -> None:
     assert decisions((C, 0, 6), (R, 1, 1)) == [Decision(Outcome.MATCHED, 2, 1)]
     assert decisions((C, 0, 6), (R, 2, 1)) == []
     assert decisions((C, 0, 6), (U, 2, 1)) == [Decision(Outcome.MATCHED, 2, 2)]

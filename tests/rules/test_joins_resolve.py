@@ -232,7 +232,7 @@ def test_what_came_back_is_paired_by_when_it_came_and_says_when_it_would_have_be
     }
 
 
-def test_a_superseded_row_is_told_at_its_own_time() -> None:
+def test_a_superseded_row_is_decided_at_its_own_time() -> None:
     rows = [row_of(1, Side.BOTH, 0), row_of(2, Side.COMPLETION, 1), row_of(3, Side.BOTH, 2)]
     outcomes = {row["completion_lsn"]: row for row in resolved([record(row) for row in rows], at(100))}
     assert told(outcomes[1]) == ("matched", 1, 1)
@@ -243,7 +243,7 @@ def test_a_superseded_row_is_told_at_its_own_time() -> None:
         assert outcomes[lsn]["event_time"] == START + timedelta(minutes=lsn)
 
 
-def test_a_matched_row_of_an_earlier_batch_is_not_told_again() -> None:
+def test_a_matched_row_of_an_earlier_batch_gives_no_second_outcome() -> None:
     row = row_of(1, Side.REQUEST, 0)
     assert resolved([record(row, decided=Side.REQUEST)], at(100)) == []
 

@@ -77,7 +77,7 @@ def test_what_cannot_work_is_refused_and_the_password_not_repeated(change: dict[
     assert SECRET not in told
 
 
-def test_a_job_that_lacks_its_address_is_told_the_variable() -> None:
+def test_a_job_without_its_address_names_the_variable() -> None:
     with pytest.raises(ValidationError) as refusal:
         Environment.read({**SIGNED_IN, "WEIR_KAFKA_BOOTSTRAP": "", "WEIR_TABLES": "/t"})
     assert {variable_of(*problem["loc"]) for problem in refusal.value.errors()} >= {

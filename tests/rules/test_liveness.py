@@ -39,7 +39,7 @@ def test_the_last_promise_counts() -> None:
     assert not loop.is_live(START_SECONDS)
 
 
-def test_a_loop_that_hangs_is_told_and_its_metrics_are_still_served() -> None:
+def test_a_hanging_loop_is_reported_and_its_metrics_are_still_served() -> None:
     loop = Loop()
     assert asked(loop, PATH)[0] == "200 OK"
     loop.comes_round_within(-1)

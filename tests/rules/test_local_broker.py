@@ -30,6 +30,6 @@ def test_a_catalog_topic_that_forgets_is_refused() -> None:
     assert "catalog.prices has cleanup.policy=delete" in problems[0]
 
 
-def test_clients_are_told_where_the_broker_is_and_not_where_it_listens() -> None:
+def test_clients_get_the_advertised_address_of_the_broker() -> None:
     assert BrokerPorts(9092, 9093).bootstrap == "127.0.0.1:9092"
     assert BrokerPorts(9092, 9093, "0.0.0.0", "kafka:9092").bootstrap == "kafka:9092"

@@ -38,7 +38,7 @@ def test_servers_of_one_folder_never_share_a_port(tmp_path: Path) -> None:
     assert len(set(free_ports(30, few))) == 30
 
 
-def test_two_notes_of_the_same_port_are_told_apart(tmp_path: Path) -> None:
+def test_two_notes_of_the_same_port_are_distinguished(tmp_path: Path) -> None:
     port = kept_port(tmp_path / "prometheus")
     (tmp_path / "alertmanager").write_text(str(port))
     assert kept_port(tmp_path / "alertmanager") != port

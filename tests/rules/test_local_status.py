@@ -39,11 +39,11 @@ def test_the_state_of_a_job(process: State | None, job: JobRow | None, state: st
 
 
 @pytest.mark.parametrize("progress", [{}, {"untold_deletions": 0}])
-def test_nothing_is_said_of_deletions_where_joins_says_nothing_of_any(progress: dict[str, int]) -> None:
+def test_deletions_are_not_reported_where_joins_reports_none(progress: dict[str, int]) -> None:
     assert unpropagated_sentence({}) == unpropagated_sentence({"joins": JobRow(1, "running", progress, 1.0)}) == []
 
 
-def test_who_must_reconcile_is_told_the_command() -> None:
+def test_a_difference_from_the_catalog_is_reported_with_the_command() -> None:
     (said,) = unpropagated_sentence({"joins": JobRow(1, "running", {"untold_deletions": 3}, 1.0)})
     assert said.startswith("joins prices with 3 accounts and prices that were deleted")
     assert "`weir catalog reconcile`" in said

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 ROOTS = ["metering", "jobs", "catalog", "deployment", "cli", "laptop", "traffic", "monitoring", "dashboard", "charts"]
 MEANT = {
     "metering/meters.py",
-    # A truth that shares nothing with what it judges.
+    # A truth that shares nothing with what it tests.
     "traffic/meters.py",
 }
 """Product files that write out what completions report, and must."""

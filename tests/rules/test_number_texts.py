@@ -193,10 +193,10 @@ def test_differential_broken_events_with_texts_are_read_alike() -> None:
             if mutations is OF_TREES:
                 draft.write()
         values.append(draft.value or b"")
-    judge, reasons = CONFIG.judge(), Counter[str | None]()
+    validator, reasons = CONFIG.validator(), Counter[str | None]()
     for start in range(0, len(values), 20):
         records = records_of(values[start : start + 20])
-        fast, strict = judge.judge(records), judge.judge_strictly(records)
+        fast, strict = validator.validate(records), validator.validate_strictly(records)
         for name in fast.schema.names:
             assert fast[name].to_pylist() == strict[name].to_pylist(), name
         reasons.update(fast["reason"].to_pylist())

@@ -69,7 +69,7 @@ def test_oracle_a_month_has_the_parent_that_the_account_had_when_it_began(
 
 
 @given(histories, calendars)
-def test_nobody_stands_above_itself_whatever_was_told(
+def test_no_account_is_its_own_ancestor_whatever_the_catalog_says(
     history: dict[str, tuple[ParentStretch, ...]], zones: dict[str, str]
 ) -> None:
     """Months of different zones begin at different moments, so that one circle can be no mistake of anybody."""

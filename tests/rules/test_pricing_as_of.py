@@ -122,7 +122,7 @@ def said_of(priced: pa.Table) -> list[Told]:
 
 @settings(max_examples=120)
 @given(changes, st.lists(asked, min_size=1, max_size=12), st.randoms(use_true_random=False))
-def test_oracle_usage_is_priced_as_of_its_time_by_all_that_was_told_before_it_was_decided(
+def test_oracle_usage_is_priced_as_of_its_time_by_all_versions_before_its_decision(
     told: list[Change], questions: list[Asked], order: Random
 ) -> None:
     """Backdated, for the same instant, announced, of another plan or currency, a microsecond before or after."""

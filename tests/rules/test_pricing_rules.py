@@ -205,7 +205,7 @@ def test_a_deleted_price_that_is_put_there_again_holds_from_its_beginning_on_as_
     assert [lsn_of(price_as_of(again, day(number), 99)) for number in range(3)] == [30, 30, None]
 
 
-def test_a_deletion_of_what_nobody_was_told_of_ends_nothing() -> None:
+def test_a_deletion_of_an_unpublished_row_ends_nothing() -> None:
     versions = history((0, 1), (1, None, 2))
     assert [lsn_of(price_as_of(versions, day(number), 99)) for number in range(4)] == [10, 10, 10, 10]
 

@@ -164,7 +164,7 @@ class Failing(Numbers):
 @pytest.mark.parametrize(
     "numbers", [Failing(restart_requested=True), Failing(restart_requested=False, found=LAST)], ids=["left", "found"]
 )
-def test_after_a_batch_that_failed_its_sink_gets_no_other_though_spark_has_not_said_so_yet(numbers: Failing) -> None:
+def test_after_a_failed_batch_its_sink_gets_no_other_even_before_spark_reports_it(numbers: Failing) -> None:
     with pytest.raises(OSError, match="away"):
         numbers.drive()
     assert numbers.taken == [0]

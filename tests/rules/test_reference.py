@@ -87,12 +87,12 @@ def test_a_pipe_and_an_angle_do_not_break_a_table() -> None:
         ({"$ref": "#/$defs/Other"}, "elsewhere"),
     ],
 )
-def test_a_type_is_said_with_its_limits(schema: dict[str, Any], words: str) -> None:
+def test_a_type_is_written_with_its_limits(schema: dict[str, Any], words: str) -> None:
     unit = "" if schema.get("type") == "array" else "seconds"
     assert type_of(schema, {}, {"Other": "elsewhere"}, unit) == words
 
 
-def test_a_unit_is_the_end_of_a_name_and_a_duration_is_said_as_people_say_it() -> None:
+def test_a_unit_is_the_end_of_a_name_and_a_duration_is_written_as_people_write_it() -> None:
     assert [unit_of(name) for name in ("grace_seconds", "databaseDiskGib", "seconds", "topic")] == [
         *("seconds", "GiB", "seconds"),
         "",

@@ -40,7 +40,7 @@ def test_a_crash_is_followed_by_a_start_and_a_decision_by_the_end(status: int, t
     assert starts.read_text() == "xx"
 
 
-def test_whoever_is_asked_to_stop_passes_it_on_and_leaves_no_process_behind() -> None:
+def test_a_stopped_launcher_passes_the_signal_on_and_leaves_no_process_behind() -> None:
     with subprocess.Popen(keeping(WAITS), stdout=subprocess.PIPE, text=True) as keeper:
         assert keeper.stdout is not None
         assert keeper.stdout.readline() == "runs\n"

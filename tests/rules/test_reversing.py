@@ -24,7 +24,7 @@ QUANTITIES = st.decimals("0.000001", "99999999999.999999", places=6)
 
 
 @given(NAMES, NAMES, NAMES, st.none() | st.tuples(NAMES, st.none() | QUANTITIES))
-def test_the_event_says_what_was_asked_for_to_the_last_digit(
+def test_the_event_has_the_requested_quantity_to_the_last_digit(
     account: str, request_id: str, reason: str, part: tuple[str, Decimal | None] | None
 ) -> None:
     meter, quantity = part or (None, None)

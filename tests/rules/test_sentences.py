@@ -132,7 +132,7 @@ def test_where_no_table_is_yet_a_command_says_where_it_has_looked(
     assert (status, f"below {tmp_path}: " in said) == (0, True)
 
 
-def test_of_brokers_that_are_away_it_is_said_why_they_do_not_answer_and_what_to_do() -> None:
+def test_unavailable_brokers_are_reported_with_the_cause_and_what_to_do() -> None:
     with pytest.raises(CannotRun) as ended:
         describe(NOBODY, ["events"], limit_seconds=1)
     assert re.match(rf"Kafka at {NOBODY} does not answer \(.*Connection refused", str(ended.value))
@@ -161,7 +161,7 @@ def test_a_password_that_is_written_as_it_must_be_is_no_obstacle(password: str) 
     assert place(f"postgresql://weir:{quote(password, safe='')}@db:5432/weir") == "db:5432/weir"
 
 
-def test_what_is_no_address_is_said_without_quoting_it() -> None:
+def test_an_invalid_address_is_reported_without_quoting_it() -> None:
     for address in ("postgresql://weir:hid%zzden@db/weir", "postgresql://weir:hid/den@db/weir", "hidden"):
         said = database_sentence(psycopg.OperationalError(f'invalid: "{address}"'), address)
         assert said is not None
@@ -169,7 +169,7 @@ def test_what_is_no_address_is_said_without_quoting_it() -> None:
         assert "hid" not in said
 
 
-def test_a_database_that_answers_no_is_not_said_to_be_away() -> None:
+def test_a_database_that_refuses_is_not_reported_as_unavailable() -> None:
     refusal = psycopg.OperationalError(
         'connection failed: connection to server at "10.0.0.1", port 5432 failed: FATAL:  no such role "weir"'
     )

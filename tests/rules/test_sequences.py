@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.ingestion.limits import Limits
-from jobs.ingestion.sequences import KEY, RUNS, judged, minute_of, runs_of
+from jobs.ingestion.sequences import KEY, RUNS, extended, minute_of, runs_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SECONDS = 300
-LOW = Limits(ranges=3, unjudged_ranges=6)
+LOW = Limits(ranges=3, pending_ranges=6)
 Record = tuple[int, str, int]
 """Received in this second, of this source, with this number."""
 
@@ -53,7 +53,7 @@ class Kept:
             for source in heard
             for first, last in ranges(self.numbers.get(source, set()))
         ]
-        found = judged(pl.DataFrame(known, schema=RUNS, orient="row"), runs, until, LOW)
+        found = extended(pl.DataFrame(known, schema=RUNS, orient="row"), runs, until, LOW)
         for source, _, text, unsequenced in found.rows():
             if source in self.unsequenced or unsequenced:
                 self.unsequenced.add(source)
@@ -97,7 +97,7 @@ def kept_of(records: Sequence[Sequence[Record]], cuts: Sequence[Sequence[int]]) 
 
 
 def accounted(records: Sequence[Record], until: int) -> Kept:
-    """By the minutes in which a source is heard: numbers above the highest of the one before are not judged yet."""
+    """By the minutes in which a source is heard: numbers above the highest of the one before do not count yet."""
     kept = Kept()
     for source in {source for _, source, _ in records}:
         numbers: set[int] = set()
@@ -108,7 +108,7 @@ def accounted(records: Sequence[Record], until: int) -> Kept:
                 continue
             numbers |= heard
             settled = {n for n in numbers if n <= highest}
-            if len(list(ranges(settled))) > LOW.ranges or len(list(ranges(numbers))) > LOW.unjudged_ranges:
+            if len(list(ranges(settled))) > LOW.ranges or len(list(ranges(numbers))) > LOW.pending_ranges:
                 kept.unsequenced.add(source)
             highest = max(numbers, default=-1)
         kept.numbers[source] = set() if source in kept.unsequenced else numbers
@@ -155,8 +155,8 @@ def test_a_hole_counts_when_it_is_not_filled_by_the_next_minute_that_is_heard(ho
     assert kept_of([[*gaps, again, *late, end]], []).unsequenced == ({"a"} if is_too_many else set())
 
 
-def test_a_source_that_is_not_heard_again_is_judged_the_same_wherever_the_log_is_cut() -> None:
-    """Found by Hypothesis: a hole that counted a minute later was judged only if the source came in a later batch."""
+def test_a_source_that_is_not_heard_again_counts_the_same_wherever_the_log_is_cut() -> None:
+    """Found by Hypothesis: a hole that counted a minute later was counted only if the source came in a later batch."""
     one: list[Record] = [*[(0, "a", 0)] * 8, (0, "a", 4), (180, "a", 6), (240, "b", 0), (360, "end", 0)]
     other: list[Record] = [(0, "a", 2), (360, "end", 0)]
     assert kept_of([one, other], [(11, 2)]).unsequenced == kept_of([one, other], []).unsequenced

@@ -77,7 +77,7 @@ def test_what_is_shipped_can_be_summed() -> None:
 
 @pytest.mark.parametrize("name", ["side", "timeout_us_right", "settled_lsn", "decided_lsn", "key_hash", "neutral"])
 @pytest.mark.parametrize("said", ["request", "none", None])
-def test_a_column_of_any_name_is_told_once_with_its_outcome_in_later_batches(name: str, said: str | None) -> None:
+def test_a_column_of_any_name_appears_once_with_its_outcome_in_later_batches(name: str, said: str | None) -> None:
     """One that was called as a column of joins' own made an outcome come again, or never."""
     config = JoinsConfig.model_validate({"meters": {"units": {"unit": "unit", "sum": "units"}}, "dimensions": [name]})
     memory, told = Memory.empty(config.carried), []

@@ -78,5 +78,5 @@ def test_published_topics_that_would_forget_are_refused_whoever_stamps_them(
         ({"min_insync_replicas": "1"}, [Doubt.MIN_INSYNC]),
     ],
 )
-def test_a_setting_that_puts_events_at_risk_is_said(changed: dict[str, Any], expected: list[Doubt]) -> None:
+def test_a_setting_that_puts_events_at_risk_is_reported(changed: dict[str, Any], expected: list[Doubt]) -> None:
     assert found(**changed) == expected

@@ -332,7 +332,7 @@ def test_what_came_late_is_added_up_from_the_rows_of_usage_within_grace() -> Non
 
 
 @pytest.mark.parametrize("quantity", [None, Decimal("0.000001")])
-def test_a_quantity_is_compared_to_its_last_digit_and_told_from_none(
+def test_a_quantity_is_compared_to_its_last_digit_and_0_differs_from_none(
     compared: Callable[..., compare.Comparison], quantity: Decimal | None
 ) -> None:
     first, *rest = as_the_truth_says()["usage"]
@@ -344,7 +344,7 @@ def test_a_quantity_is_compared_to_its_last_digit_and_told_from_none(
     assert compared(usage=[first, *others]).unexpected("quantities of gpu_seconds") == 1
 
 
-def test_a_window_of_a_price_that_nobody_knows_is_told_from_an_unpriced_one() -> None:
+def test_a_window_of_an_unknown_price_is_distinguished_from_an_unpriced_window() -> None:
     class Stored:
         def execute(self, *_: Any) -> list[tuple[Any, ...]]:
             row = ("a", "m", METERS[0], "EUR", SOME_DAY)

@@ -125,7 +125,7 @@ def test_each_late_change_decides_something_for_events_that_came_after_it_and_no
     assert differs.keys() == {f"{name} {knows_late}" for name in names for knows_late in (True, False)}
 
 
-def test_an_account_is_asked_for_between_its_deletion_and_its_second_life() -> None:
+def test_an_account_is_read_between_its_deletion_and_its_second_creation() -> None:
     traffic, _ = large()
     again = f"acct-again-{traffic.catalog.tag}"
     asked = {

@@ -116,8 +116,8 @@ def test_a_new_stack_of_default_meters_is_billed_for_the_reasoning_that_some_gat
     rows = (
         OPEN["ingestion"]
         .settled((), is_new=True)
-        .judge()
-        .judge(records_of(accepted))
+        .validator()
+        .validate(records_of(accepted))
         .select(["reason", "violation"])
         .to_pylist()
     )
@@ -128,8 +128,8 @@ def test_ingestion_takes_the_runs_of_agents_apart_as_the_truth_says() -> None:
     traffic, truth = large()
     records = [record for record in traffic.records if record.kind.endswith("trace")]
     config = IngestionConfig.model_validate({"contracts": list(CONTRACTS), "meters": DECLARED["meters"]})
-    judged = pl.DataFrame(config.judge().judge(records_of([record.value for record in records])))
-    rows = {offset: judged.filter(pl.col("offset") == offset) for offset in judged["offset"].unique()}
+    validated = pl.DataFrame(config.validator().validate(records_of([record.value for record in records])))
+    rows = {offset: validated.filter(pl.col("offset") == offset) for offset in validated["offset"].unique()}
     taken: Counter[tuple[Any, ...]] = Counter()
     for record, (_, found) in zip(records, sorted(rows.items()), strict=True):
         assert (record.disposition == "rejected") == found["reason"].is_not_null().all(), record
@@ -150,10 +150,12 @@ def test_what_is_declared_takes_all_that_the_truth_says_is_accepted() -> None:
     given = {"contracts": list(CONTRACTS), "meters": DECLARED["meters"], "reversal": REVERSAL}
     config = IngestionConfig.model_validate(given)
     accepted = [record.value for record in run(7, 4_000).records if record.disposition == "accepted"]
-    judged = pl.DataFrame(config.judge().judge(records_of(accepted)).select(["reason", "violation", "family"]))
-    assert judged.filter(pl.col("reason").is_not_null()).is_empty()
-    assert judged.filter(pl.col("family") == "quantity").height >= 8
-    assert judged.filter(pl.col("family") == "reversal").height >= 20
+    validated = pl.DataFrame(
+        config.validator().validate(records_of(accepted)).select(["reason", "violation", "family"])
+    )
+    assert validated.filter(pl.col("reason").is_not_null()).is_empty()
+    assert validated.filter(pl.col("family") == "quantity").height >= 8
+    assert validated.filter(pl.col("family") == "reversal").height >= 20
 
 
 @pytest.mark.parametrize("contracts", [[], [{**CONTRACT, "properties": {}}]])

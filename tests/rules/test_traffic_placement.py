@@ -145,7 +145,7 @@ def test_changes_of_price_and_plan_are_far_from_every_billed_event(traffic: Traf
 
 @EXAMPLES
 @given(traffics)
-def test_what_is_said_to_be_late_is_late_by_a_minute(traffic: Traffic) -> None:
+def test_an_event_labelled_late_is_late_by_a_minute(traffic: Traffic) -> None:
     truth = truth_of(traffic)
     late = set(truth["late"])
     for outcome in traffic.outcomes:

@@ -179,8 +179,8 @@ def test_ingestion_takes_reversals_of_the_desk_and_of_nobody_else() -> None:
     traffic, _ = sample()
     given = {"contracts": list(CONTRACTS), "meters": DECLARED["meters"], "reversal": REVERSAL}
     sent = [record for record in traffic.records if REVERSAL_TYPE.encode() in record.value]
-    judge = IngestionConfig.model_validate(given).judge()
-    reasons = pl.DataFrame(judge.judge(records_of([record.value for record in sent])))["reason"].to_list()
+    validator = IngestionConfig.model_validate(given).validator()
+    reasons = pl.DataFrame(validator.validate(records_of([record.value for record in sent])))["reason"].to_list()
     refused = ["unlisted_reversal" if record.kind == "unlisted_reversal" else None for record in sent]
     assert reasons == refused
     assert None in refused

@@ -97,7 +97,7 @@ def test_another_seed_gives_other_traffic() -> None:
 
 @EXAMPLES
 @given(seeds, sizes)
-def test_every_record_asked_for_is_there_once_in_the_truth(seed: int, records: int) -> None:
+def test_every_requested_record_is_once_in_the_truth(seed: int, records: int) -> None:
     traffic = run(seed, records)
     truth = truth_of(traffic)
     assert len(traffic.records) == len(truth["records"]) == records
@@ -318,7 +318,7 @@ def test_many_users_call_and_a_few_accounts_and_models_most() -> None:
     assert calls.most_common(1)[0][1] > 5 * sorted(calls.values())[len(calls) // 2]
 
 
-def test_trouble_that_the_stack_cannot_judge_is_left_out_and_said() -> None:
+def test_trouble_with_an_uncertain_bill_is_left_out_and_reported() -> None:
     truth = truth_of(run(1, policy=Policy()))
     assert truth["left_out"] == ["beyond_the_exact_horizon", "device", *DECLARED_KINDS]
     assert "device_clock" not in truth["kinds"]

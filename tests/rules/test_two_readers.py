@@ -1,4 +1,4 @@
-"""Differential: the judge reads blocks of records at once, and each by itself where that fails; both say the same."""
+"""Differential: the validator reads records in blocks, and one by one where that fails; both give the same rows."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def blocks(all_of_them: Sequence[bytes | None]) -> Iterator[list[bytes | None]]:
 
 
 def test_both_readers_give_the_same_rows_whatever_the_records_are() -> None:
-    judge, reasons = CONFIG.judge(), Counter[str | None]()
+    validator, reasons = CONFIG.validator(), Counter[str | None]()
     for block in blocks(values()):
-        fast, strict = judge.judge(records_of(block)), judge.judge_strictly(records_of(block))
+        fast, strict = validator.validate(records_of(block)), validator.validate_strictly(records_of(block))
         for name in fast.schema.names:
             if not fast[name].equals(strict[name]):
                 pairs = zip(block, fast[name].to_pylist(), strict[name].to_pylist(), strict=True)
@@ -95,11 +95,11 @@ def test_both_readers_give_the_same_rows_whatever_the_records_are() -> None:
 
 @pytest.mark.parametrize("count", [1, MIN_RECORDS - 1, MIN_RECORDS, MIN_RECORDS + 1, 700])
 def test_one_bad_record_changes_nothing_of_its_neighbours(count: int) -> None:
-    judge, good = CONFIG.judge(), [encoded(request(id=f"e{number}")) for number in range(count)]
-    alone = judge.judge(records_of(good)).drop_columns(["offset"])
+    validator, good = CONFIG.validator(), [encoded(request(id=f"e{number}")) for number in range(count)]
+    alone = validator.validate(records_of(good)).drop_columns(["offset"])
     for bad in (b"", b"{", b"[]", encoded(request())[:-1], encoded(completion(input_tokens="x")), good[0] + good[0]):
         for place in {0, count // 2, count}:
-            mixed = judge.judge(records_of([*good[:place], bad, *good[place:]])).drop_columns(["offset"])
+            mixed = validator.validate(records_of([*good[:place], bad, *good[place:]])).drop_columns(["offset"])
             kept = pl.DataFrame(mixed).with_row_index().filter(pl.col("index") != place).drop("index")
             assert kept.equals(pl.DataFrame(alone))
 
@@ -108,16 +108,16 @@ def test_one_bad_record_changes_nothing_of_its_neighbours(count: int) -> None:
 @pytest.mark.parametrize("config", [IngestionConfig(), CONFIG], ids=["shipped", "with_a_decimal"])
 def test_each_document_alone_is_read_alike(config: IngestionConfig) -> None:
     """In a block of its own, which nothing else has refused before."""
-    judge = config.judge()
+    validator = config.validator()
     for document in (*BAD_DOCUMENTS, *GOOD_DOCUMENTS):
         alone = records_of([document.value])
-        assert judge.judge(alone).equals(judge.judge_strictly(alone)), document.name
+        assert validator.validate(alone).equals(validator.validate_strictly(alone)), document.name
 
 
 def test_two_records_that_are_one_document_together_are_two_bad_ones() -> None:
     whole = encoded(request())
     for cut in (1, 20, len(whole) - 1, whole.index(b'"data"')):
-        rows = CONFIG.judge().judge(records_of([whole[:cut], whole[cut:], whole]))
+        rows = CONFIG.validator().validate(records_of([whole[:cut], whole[cut:], whole]))
         assert rows["reason"].to_pylist() == ["malformed", "malformed", None]
 
 
@@ -135,7 +135,7 @@ def test_decimals_are_kept_exactly_and_texts_are_no_decimals() -> None:
         "86400.000001",
     ]
     events = [encoded(completion(gpu_seconds="@")).replace(b'"@"', text.encode()) for text in texts]
-    rows = CONFIG.judge().judge(records_of(events)).to_pylist()
+    rows = CONFIG.validator().validate(records_of(events)).to_pylist()
     assert [row["gpu_seconds"] for row in rows[:7]] == [Decimal(text) for text in texts[:7]]
     assert [row["reason"] for row in rows] == [None] * 7 + ["invalid_data"] * 3
     assert "/data/gpu_seconds: type is number" in rows[7]["violation"]
@@ -147,63 +147,72 @@ def test_a_decimal_is_no_text_however_its_name_is_written() -> None:
     schema: dict[str, Any] = {"type": "number", "x-weir-column": "size"}
     for name, written in [("größe", r"gr\u00f6\u00dfe"), ("a/b", r"a\/b"), ('a"b', r"a\"b"), ("size", r"siz\u0065")]:
         own = {**GPU, "properties": {"data": {"properties": {name: schema}}}}
-        judge = IngestionConfig(contracts=(own,)).judge()
+        validator = IngestionConfig(contracts=(own,)).validator()
         event = encoded(completion(at=1)).replace(b'"at":1', f'"{written}":"1.5"'.encode())
-        for rows in (judge.judge(records_of([event])), judge.judge_strictly(records_of([event]))):
+        for rows in (validator.validate(records_of([event])), validator.validate_strictly(records_of([event]))):
             assert rows["reason"].to_pylist() == ["invalid_data"], name
 
 
 def test_blocks_have_a_limit_of_bytes_and_a_record_may_be_larger() -> None:
     large = encoded(request_with(note="n" * (MAX_BLOCK_BYTES + 1)))
-    roomy = IngestionConfig(max_record_bytes=2 * MAX_BLOCK_BYTES).judge()
-    rows = roomy.judge(records_of([encoded(request()), large, encoded(request())]))
+    roomy = IngestionConfig(max_record_bytes=2 * MAX_BLOCK_BYTES).validator()
+    rows = roomy.validate(records_of([encoded(request()), large, encoded(request())]))
     assert rows["reason"].to_pylist() == [None, None, None]
 
 
 def test_a_value_that_is_too_large_is_not_read() -> None:
     """It is a dead letter whatever it says, and reading it would take many times its size."""
-    judge = IngestionConfig(max_record_bytes=2_000).judge()
+    validator = IngestionConfig(max_record_bytes=2_000).validator()
     values = [encoded(request_with(note="n" * length)) for length in (10, 3_000)]
-    for rows in (judge.judge(records_of(values)), judge.judge_strictly(records_of(values))):
+    for rows in (validator.validate(records_of(values)), validator.validate_strictly(records_of(values))):
         assert rows["id"].to_pylist() == ["event-1", None]
         assert rows["value"].to_pylist() == values
 
 
 def test_gateways_that_write_numbers_in_different_ways_are_read_alike() -> None:
-    judge = CONFIG.judge()
+    validator = CONFIG.validator()
     ways: list[dict[str, Any]] = [{"sequence": 1}, {"sequence": "2"}, {"sequence": 3, "sourceepoch": 4}]
     ways += [{"sequence": "5", "sourceepoch": "6"}, {}]
     events = [encoded(request(id=f"e{number}", **ways[number % 5])) for number in range(500)]
     events[77] = encoded(request(sequence=1.5))
     for _ in range(3):
         records = records_of(events)
-        assert judge.judge(records).equals(judge.judge_strictly(records))
-    rows = judge.judge(records_of(events[:5])).select(["sequence", "source_epoch"]).to_pylist()
+        assert validator.validate(records).equals(validator.validate_strictly(records))
+    rows = validator.validate(records_of(events[:5])).select(["sequence", "source_epoch"]).to_pylist()
     assert [tuple(row.values()) for row in rows] == [(1, None), (2, None), (3, "4"), (5, "6"), (None, None)]
 
 
 def test_a_key_that_stands_twice_among_very_many_is_found_at_once() -> None:
     keys = ",".join(f'"k{number}":1' for number in range(50_000))
     value = encoded(request_with(note="@")).replace(b'"@"', f'{{{keys},"k49999":2}}'.encode())
-    rows = CONFIG.judge().judge(records_of([value])).to_pylist()
+    rows = CONFIG.validator().validate(records_of([value])).to_pylist()
     assert (rows[0]["reason"], rows[0]["violation"]) == ("malformed", "JSON (RFC 8259): the key k49999 stands twice")
 
 
 @pytest.mark.parametrize("number", ["1e9999999999999999999", "1e-9999999999999999999", "0e99999999999999999999"])
 def test_an_exponent_beyond_all_bounds_is_no_quantity(number: str) -> None:
     value = encoded(completion(gpu_seconds="@")).replace(b'"@"', number.encode())
-    for rows in (CONFIG.judge().judge(records_of([value])), CONFIG.judge().judge_strictly(records_of([value]))):
+    for rows in (
+        CONFIG.validator().validate(records_of([value])),
+        CONFIG.validator().validate_strictly(records_of([value])),
+    ):
         assert rows["reason"].to_pylist() == ["invalid_data"]
 
 
 def test_no_records_are_no_rows() -> None:
-    judge = CONFIG.judge()
-    assert judge.judge(records_of([])).schema == judge.judge_strictly(records_of([])).schema == judge.schema
-    assert judge.judge(records_of([])).num_rows == 0
+    validator = CONFIG.validator()
+    assert (
+        validator.validate(records_of([])).schema
+        == validator.validate_strictly(records_of([])).schema
+        == validator.schema
+    )
+    assert validator.validate(records_of([])).num_rows == 0
 
 
 def test_a_type_named_as_nothing_has_no_contract() -> None:
-    rows = CONFIG.judge().judge(records_of([encoded(request(type=name)) for name in ("None", "contract", "null")]))
+    rows = CONFIG.validator().validate(
+        records_of([encoded(request(type=name)) for name in ("None", "contract", "null")])
+    )
     assert rows["family"].to_pylist() == [None] * 3
     assert rows["reason"].to_pylist() == [None] * 3
 
@@ -222,7 +231,7 @@ def test_an_event_of_both_families_is_completed_unless_it_says_otherwise() -> No
             }
         },
     }
-    judge = IngestionConfig(contracts=(own,)).judge()
+    validator = IngestionConfig(contracts=(own,)).validator()
     call = {"id": "r", "model": "m"}
     events = [
         request(type="litellm_tokens", data=LITELLM),
@@ -232,7 +241,7 @@ def test_an_event_of_both_families_is_completed_unless_it_says_otherwise() -> No
         request(),
     ]
     for rows in (
-        judge.judge(records_of([*map(encoded, events)])),
-        judge.judge_strictly(records_of([*map(encoded, events)])),
+        validator.validate(records_of([*map(encoded, events)])),
+        validator.validate_strictly(records_of([*map(encoded, events)])),
     ):
         assert rows["status"].to_pylist() == ["completed", "completed", "error", "completed", None]

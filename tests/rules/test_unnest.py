@@ -1,4 +1,4 @@
-"""One event with an array of calls: what its contract says, and what the judge makes of each call."""
+"""One event with an array of calls: what its contract says, and what the validator makes of each call."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from cli.event_hints import missing_quantities, unread_fields
 from jobs.audit.recompute.late_contracts import Later, LaterContracts
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.documents import judged as judged_documents
+from jobs.ingestion.documents import validated as validated_documents
 from jobs.ingestion.elements import rejected_whole, split
-from jobs.ingestion.judge import Judge
 from jobs.ingestion.stored_contracts import stored_contracts
+from jobs.ingestion.validator import EventValidator
 from metering.contracts.compatibility import narrowed
 from metering.contracts.schema import ContractRefused, contract_of, contracts_of
 from metering.contracts.shipped import shipped
@@ -29,7 +29,7 @@ from metering.contracts.unnest import MAX_ELEMENTS, MAX_UNNESTED_BYTES
 from metering.instants import rfc3339
 from metering.limits import MAX_NAME_BYTES
 from tests.corpus import RECEIVED_AT
-from tests.pipelines.ingestion import judged, records_of
+from tests.pipelines.ingestion import records_of, validated
 
 TRACE = "agent.trace.v1"
 COUNT = {"type": "integer", "minimum": 0}
@@ -57,7 +57,7 @@ def config(*contracts: Row) -> IngestionConfig:
 
 
 CONFIG = config()
-JUDGE = CONFIG.judge()
+VALIDATOR = CONFIG.validator()
 
 
 def event(calls: Any, name: str = "t-1", kind: str = TRACE, **data: Any) -> bytes:
@@ -76,7 +76,7 @@ TWELVE = [call(number) for number in range(1, 13)]
 
 
 def test_each_element_is_a_row_with_its_number_and_an_identity_and_request_id_with_it() -> None:
-    rows = judged([event(TWELVE)], CONFIG).to_dicts()
+    rows = validated([event(TWELVE)], CONFIG).to_dicts()
     assert [row["reason"] for row in rows] == [None] * 12
     assert [row["element"] for row in rows] == list(range(1, 13))
     assert [row["request_id"] for row in rows] == [f"trace-1/{number}" for number in range(1, 13)]
@@ -89,27 +89,27 @@ def test_each_element_is_a_row_with_its_number_and_an_identity_and_request_id_wi
 
 def test_the_first_element_has_the_identity_that_the_event_had_before_it_was_unnested() -> None:
     before = config(contract(None))
-    [whole] = judged([event(TWELVE, model="m")], before).to_dicts()
-    first, second, *_ = judged([event(TWELVE)], CONFIG).to_dicts()
+    [whole] = validated([event(TWELVE, model="m")], before).to_dicts()
+    first, second, *_ = validated([event(TWELVE)], CONFIG).to_dicts()
     assert first["identity"] == whole["identity"] != second["identity"]
 
 
 def test_an_event_without_elements_by_contract_is_row_zero_and_without_such_a_contract_there_is_no_column() -> None:
-    [row] = judged([event(None, kind="call.v1", model="m")], CONFIG).to_dicts()
+    [row] = validated([event(None, kind="call.v1", model="m")], CONFIG).to_dicts()
     assert (row["reason"], row["element"], row["request_id"]) == (None, 0, "trace-1")
-    assert "element" not in config(contract(None)).judge().schema.names
+    assert "element" not in config(contract(None)).validator().schema.names
 
 
 def test_members_of_an_element_stand_in_data_and_replace_those_around_it() -> None:
     calls = [{"input_tokens": 1}, {"model": "own", "status": None}, {"status": "error", "model": None}]
-    rows = judged([event(calls, model="around", status="cancelled", output_tokens=7)], CONFIG).to_dicts()
+    rows = validated([event(calls, model="around", status="cancelled", output_tokens=7)], CONFIG).to_dicts()
     assert [row["model"] for row in rows] == ["around", "own", "around"], "null says nothing"
     assert [row["status"] for row in rows] == ["cancelled", "cancelled", "error"]
     assert [(row["input_tokens"], row["output_tokens"]) for row in rows] == [(1, 7), (None, 7), (None, 7)]
 
 
 def test_an_element_keeps_a_request_id_of_its_own() -> None:
-    rows = judged([event([call(), call(request_id="call-7")])], CONFIG).to_dicts()
+    rows = validated([event([call(), call(request_id="call-7")])], CONFIG).to_dicts()
     assert [row["request_id"] for row in rows] == ["trace-1/1", "call-7"]
 
 
@@ -117,7 +117,7 @@ def test_an_array_may_stand_deeper_in_data() -> None:
     deep = config(contract("/data/trace/the~1calls"))
     event_of = json.loads(event(None, model="m"))
     event_of["data"]["trace"] = {"the/calls": [{"input_tokens": 5}, {}], "id": "x"}
-    rows = judged([json.dumps(event_of).encode()], deep).to_dicts()
+    rows = validated([json.dumps(event_of).encode()], deep).to_dicts()
     assert [row["input_tokens"] for row in rows] == [5, None]
 
 
@@ -138,7 +138,7 @@ def test_an_array_may_stand_deeper_in_data() -> None:
 )
 def test_without_an_array_of_objects_the_event_is_one_dead_letter_that_says_why(calls: Any, says: str) -> None:
     for strictly in (False, True):
-        [row] = judged([event(calls, model="m")], CONFIG, strictly=strictly).to_dicts()
+        [row] = validated([event(calls, model="m")], CONFIG, strictly=strictly).to_dicts()
         assert (row["reason"], row["element"]) == ("invalid_data", 0)
         assert row["violation"] == f"{TRACE} /data/calls: {says}"
         assert row["value"] == event(calls, model="m")
@@ -146,7 +146,7 @@ def test_without_an_array_of_objects_the_event_is_one_dead_letter_that_says_why(
 
 
 def test_a_thousand_elements_are_taken() -> None:
-    rows = judged([event([{}] * MAX_ELEMENTS, model="m")], CONFIG)
+    rows = validated([event([{}] * MAX_ELEMENTS, model="m")], CONFIG)
     assert rows["element"].to_list() == list(range(1, MAX_ELEMENTS + 1))
     assert rows["reason"].null_count() == MAX_ELEMENTS
 
@@ -164,7 +164,7 @@ def test_what_an_event_becomes_has_a_limit(beyond: int) -> None:
     calls = [{"status": "completed", "unread": "x"}] * 2 + [{}] * (MAX_ELEMENTS - 2)
     texts = left - 2 * len("completed") + beyond
     notes = {name: "y" * min(512, max(0, texts - 512 * n)) for n, name in enumerate(NOTES)}
-    found = judged([event([*calls[:-1], notes], **around)], noted)
+    found = validated([event([*calls[:-1], notes], **around)], noted)
     if not beyond:
         assert found["reason"].to_list() == [None] * MAX_ELEMENTS
         return
@@ -177,37 +177,37 @@ def test_what_an_event_becomes_has_a_limit(beyond: int) -> None:
 def test_a_text_of_any_kind_counts_wherever_it_stands() -> None:
     """The same is true of what is no text where one should be: each element would say what it is."""
     for value in (["x" * 9_000], {"a": {"b": "x" * 9_000}}, "x" * 9_000):
-        [row] = judged([event([{}] * MAX_ELEMENTS, model=value)], CONFIG).to_dicts()
+        [row] = validated([event([{}] * MAX_ELEMENTS, model=value)], CONFIG).to_dicts()
         assert row["violation"].startswith(f"{TRACE} /data/calls: at most {MAX_UNNESTED_BYTES} bytes")
 
 
-def test_many_elements_are_judged_some_at_once_and_become_what_they_are_together() -> None:
+def test_elements_validated_in_blocks_give_the_same_rows_as_all_at_once() -> None:
     values = [event([call()] * 900, f"t-{n}") for n in range(120)] + [event([3], "bad"), b"{", b"\xff"]
     values += [event(None, kind="call.v1", model="m")] * 3
-    tables = list(JUDGE.judge_some_at_once(records_of(values)))
+    tables = list(VALIDATOR.validated_blocks(records_of(values)))
     assert [len(table) for table in tables] == [900 * 55, 900 * 55, 900 * 10 + 6]
-    assert pa.concat_tables(tables).equals(JUDGE.judge(records_of(values)))
+    assert pa.concat_tables(tables).equals(VALIDATOR.validate(records_of(values)))
     assert pl.DataFrame(pa.concat_tables(tables))["offset"].rle_id().max() == len(values) - 1
-    [nothing] = JUDGE.judge_some_at_once(records_of([]))
+    [nothing] = VALIDATOR.validated_blocks(records_of([]))
     assert len(nothing) == 0
 
 
 IN_A_PROCESS = """
 import resource
 from tests.rules.test_unnest import CONFIG, MAX_ELEMENTS, event
-from tests.pipelines.ingestion import judged
+from tests.pipelines.ingestion import validated
 
 def peak_mib():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
-judged([event([{}], model="m")], CONFIG)
+validated([event([{}], model="m")], CONFIG)
 before = peak_mib()
 for values in (
     [event([{"input_tokens": 1}] * MAX_ELEMENTS, model="m", operation="x" * 900_000)],
     [event([{}] * MAX_ELEMENTS, model="m" * 900_000)],
     [event([{}] * MAX_ELEMENTS, f"t-{n}", model="m") for n in range(40)],
 ):
-    judged(values, CONFIG)
+    validated(values, CONFIG)
 print(peak_mib() - before)
 """
 
@@ -220,7 +220,7 @@ def test_a_record_takes_memory_for_its_rows_and_not_for_its_bytes_in_each() -> N
 
 def test_one_bad_element_rejects_the_event_whole_and_says_which() -> None:
     calls = [call(1), call(2), call(3, input_tokens=-4), call(4, output_tokens="x")]
-    good, bad, after = judged([event([call()]), event(calls, "t-2"), event([call()], "t-3")], CONFIG).to_dicts()
+    good, bad, after = validated([event([call()]), event(calls, "t-2"), event([call()], "t-3")], CONFIG).to_dicts()
     assert (good["reason"], after["reason"]) == (None, None)
     assert (bad["reason"], bad["element"], bad["offset"]) == ("invalid_data", 0, 1)
     says = f"{TRACE} /data/input_tokens: at least 0; it is -4; in element 3 (/data/calls/2)"
@@ -230,7 +230,7 @@ def test_one_bad_element_rejects_the_event_whole_and_says_which() -> None:
 
 
 def test_parts_that_are_more_than_the_whole_reject_the_event() -> None:
-    [row] = judged([event([call(), call(2, cached_tokens=3)])], CONFIG).to_dicts()
+    [row] = validated([event([call(), call(2, cached_tokens=3)])], CONFIG).to_dicts()
     assert row["reason"] == "inconsistent_quantities"
     assert row["violation"].endswith("; in element 2 (/data/calls/1)")
 
@@ -238,13 +238,13 @@ def test_parts_that_are_more_than_the_whole_reject_the_event() -> None:
 def test_a_bad_envelope_comes_before_anything_about_elements() -> None:
     nameless = json.loads(event([3]))
     del nameless["id"]
-    [row] = judged([json.dumps(nameless).encode()], CONFIG).to_dicts()
+    [row] = validated([json.dumps(nameless).encode()], CONFIG).to_dicts()
     assert row["reason"] == "invalid_id"
 
 
 def test_data_that_is_no_object_is_rejected_as_ever() -> None:
     broken = {**json.loads(event([])), "data": [1]}
-    [row] = judged([json.dumps(broken).encode()], CONFIG).to_dicts()
+    [row] = validated([json.dumps(broken).encode()], CONFIG).to_dicts()
     assert (row["reason"], row["violation"]) == (
         "invalid_data",
         f"{TRACE} /data: an object is required; it is the array [1]",
@@ -255,25 +255,25 @@ def test_a_request_id_must_have_room_for_the_number_of_its_element() -> None:
     calls = [call(number) for number in range(1, 11)]
     room = MAX_NAME_BYTES - len("/10")
     fitting, long = event(calls, request_id="r" * room), event(calls, request_id="r" * (room + 1))
-    assert judged([fitting], CONFIG)["reason"].to_list() == [None] * 10
-    [row] = judged([long], CONFIG).to_dicts()
+    assert validated([fitting], CONFIG)["reason"].to_list() == [None] * 10
+    [row] = validated([long], CONFIG).to_dicts()
     assert row["reason"] == "invalid_data"
     assert f"at most {MAX_NAME_BYTES} bytes with the number of an element" in row["violation"]
     assert row["violation"].endswith("in element 10 (/data/calls/9)")
     own = [call(number, request_id="r" * MAX_NAME_BYTES) for number in range(1, 3)]
-    assert judged([event(own)], CONFIG)["reason"].to_list() == [None] * 2
+    assert validated([event(own)], CONFIG)["reason"].to_list() == [None] * 2
 
 
 def test_quantities_of_elements_are_outcomes_of_their_own() -> None:
     data = {"required": ["model"], "properties": {name: FIELDS[name] for name in ("model", "input_tokens")}}
     own = {"$id": TRACE, "x-weir-family": "quantity", "x-weir-unnest": "/data/calls", "properties": {"data": data}}
-    rows = judged([event([call(1), call(2)])], config(own)).to_dicts()
+    rows = validated([event([call(1), call(2)])], config(own)).to_dicts()
     assert [row["request_id"] for row in rows] == [f"quantity:{row['identity'].hex()}" for row in rows]
     assert len({row["identity"] for row in rows}) == 2
 
 
 def digest(calls: Sequence[Row], name: str = "t-1", **data: Any) -> int:
-    [found] = set(judged([event(calls, name, **data)], CONFIG)["content_digest"])
+    [found] = set(validated([event(calls, name, **data)], CONFIG)["content_digest"])
     assert isinstance(found, int)
     return found
 
@@ -298,25 +298,25 @@ def test_events_of_other_requests_are_no_duplicates_of_each_other(
 ) -> None:
     """Also where an element repeats the request id around it, which has no number then."""
     values = [event([call(request_id=each) for each in ids]) for ids in (first, again)]
-    rows = [judged([value], CONFIG) for value in values]
+    rows = [validated([value], CONFIG) for value in values]
     requests = [each["request_id"].to_list() for each in rows]
     digests = [each["content_digest"][0] for each in rows]
     if is_read_again:
-        digests = JUDGE.digests(pl.Series(values, dtype=pl.Binary)).to_list()
+        digests = VALIDATOR.digests(pl.Series(values, dtype=pl.Binary)).to_list()
     assert first == again or digests[0] != digests[1]
     assert requests[0] == requests[1] or digests[0] != digests[1]
 
 
 def test_what_is_read_again_has_the_digest_of_the_whole_event() -> None:
     values = [event(TWELVE), event(None, kind="call.v1", model="m"), event([], "t-2"), event(TWELVE[::-1])]
-    single = judged([values[1]], CONFIG)["content_digest"][0]
-    found = CONFIG.judge().digests(pl.Series(values, dtype=pl.Binary)).to_list()
+    single = validated([values[1]], CONFIG)["content_digest"][0]
+    found = CONFIG.validator().digests(pl.Series(values, dtype=pl.Binary)).to_list()
     assert found == [digest(TWELVE), single, None, digest(TWELVE[::-1])]
 
 
 def test_who_asks_of_documents_gets_one_answer_for_each() -> None:
     values = [event(TWELVE), event([]), event(None, kind="call.v1", model="m")]
-    found = judged_documents(values, CONFIG.judge(), 1 << 20)
+    found = validated_documents(values, CONFIG.validator(), 1 << 20)
     assert found["reason"].to_list() == [None, "invalid_data", None]
 
 
@@ -343,9 +343,11 @@ def test_rows_of_an_event_are_those_of_its_calls_sent_one_by_one(traces: list[tu
     events = [event(calls, f"t-{n}", **data) for n, (data, calls) in enumerate(traces)]
     places = [(offset, n) for offset, (_, calls) in enumerate(traces) for n in range(1, len(calls) + 1)]
     singles = [alone(traces[offset][0], traces[offset][1][n - 1], n) for offset, n in places]
-    single = pl.DataFrame(JUDGE.judge(records_of(singles))).with_columns(trace=pl.Series([at for at, _ in places]))
-    for judge in (JUDGE.judge, JUDGE.judge_strictly):
-        found = pl.DataFrame(judge(records_of(events)))
+    single = pl.DataFrame(VALIDATOR.validate(records_of(singles))).with_columns(
+        trace=pl.Series([at for at, _ in places])
+    )
+    for validator in (VALIDATOR.validate, VALIDATOR.validate_strictly):
+        found = pl.DataFrame(validator(records_of(events)))
         for offset in range(len(traces)):
             rows, expected = found.filter(offset=offset), single.filter(trace=offset)
             if expected["reason"].null_count() == len(expected):
@@ -403,9 +405,9 @@ def test_a_column_that_is_called_as_that_of_elements_stays_until_a_contract_unne
     """An upgraded installation may have one of its own."""
     own = contract(None, "call.v1", place={"type": "integer", "x-weir-column": "element"})
     values = [event(None, f"e{place}", "call.v1", model="m", place=place) for place in (1, 2, 0)]
-    found = judged(values, config(own))
+    found = validated(values, config(own))
     assert found["element"].to_list() == [1, 2, 0]
-    firsts, further = split(found, [field.name for field in config(own).judge().fields])
+    firsts, further = split(found, [field.name for field in config(own).validator().fields])
     assert (len(firsts), len(further)) == (3, 0)
     assert rejected_whole(firsts, ["element"])["element"].to_list() == [1, 2, 0]
     with pytest.raises(ContractRefused, match="at /data/place: element is a column that Weir fills itself"):
@@ -430,8 +432,8 @@ def test_an_audit_of_an_earlier_release_can_not_take_a_contract_that_unnested_fo
 
 def test_one_contract_may_build_on_another_and_unnest() -> None:
     own = {"$id": TRACE, "x-weir-unnest": "/data/calls", "allOf": [{"$ref": "weir:ai.inference.usage.v1"}]}
-    judge = Judge(contracts_of([own], shipped()))
-    rows = pl.DataFrame(judge.judge(records_of([event([call(status="completed")] * 2)])))
+    validator = EventValidator(contracts_of([own], shipped()))
+    rows = pl.DataFrame(validator.validate(records_of([event([call(status="completed")] * 2)])))
     assert rows["reason"].to_list() == [None] * 2
     assert deepcopy(own) == own
 

@@ -1,4 +1,4 @@
-"""A record that the judge fails on is the only one that its error costs; a judge that fails on all blames none."""
+"""The validator's error costs only the record that it fails on; if it fails on all, no record is blamed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.ingestion import catalog, judge, strict_json
-from jobs.ingestion.catalog import judged_change
+from jobs.ingestion import catalog, strict_json, validator
+from jobs.ingestion.catalog import change_verdict
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.envelope import attributes
 from jobs.ingestion.quarantine import verdicts
-from jobs.ingestion.unreadable import judged_in_parts
+from jobs.ingestion.unreadable import validated_in_parts
 from jobs.runtime.catalog_changes import change_problem
 from jobs.streams import CatalogTopic
 from metering.vocabulary import Isolation
@@ -27,10 +27,10 @@ POISON_TIME = "2026-07-01T11:11:11Z"
 
 
 @given(st.lists(st.booleans(), max_size=70))
-def test_all_are_judged_in_their_order_and_only_those_that_fail_are_unreadable(fails: list[bool]) -> None:
+def test_items_are_validated_in_order_and_only_failing_ones_are_unreadable(fails: list[bool]) -> None:
     calls = 0
 
-    def judged(items: pl.Series) -> list[Any]:
+    def validated(items: pl.Series) -> list[Any]:
         nonlocal calls
         calls += 1
         if any(fails[number] for number in items):
@@ -40,7 +40,7 @@ def test_all_are_judged_in_their_order_and_only_those_that_fail_are_unreadable(f
     def unreadable(items: pl.Series, error: str) -> list[Any]:
         return [f"{items[0]} {error}"]
 
-    parts = judged_in_parts(pl.Series(range(len(fails)), dtype=pl.Int64), judged, unreadable, lambda: None)
+    parts = validated_in_parts(pl.Series(range(len(fails)), dtype=pl.Int64), validated, unreadable, lambda: None)
     expected = [f"{n} ValueError: half a surrogate \\ud800" if fail else n for n, fail in enumerate(fails)]
     assert [item for part in parts for item in part] == expected
     # Each that fails is looked for among halves of what is left.
@@ -63,12 +63,12 @@ def fails_on_poison(monkeypatch: pytest.MonkeyPatch) -> None:
             raise pl.exceptions.ComputeError("poison\0")
         return attributes(read)
 
-    monkeypatch.setattr(judge, "attributes", failing)
+    monkeypatch.setattr(validator, "attributes", failing)
 
 
 @pytest.mark.usefixtures("fails_on_poison")
 def test_a_record_that_the_rules_fail_on_is_unreadable_and_no_other_differs() -> None:
-    found = IngestionConfig().judge().judge(records_of(values(50, 7, 31, 49)))
+    found = IngestionConfig().validator().validate(records_of(values(50, 7, 31, 49)))
     rows = found.to_pylist()
     assert [row["offset"] for row in rows] == list(range(50))
     assert {row["offset"]: (row["reason"], row["violation"]) for row in rows if row["reason"]} == dict.fromkeys(
@@ -78,15 +78,15 @@ def test_a_record_that_the_rules_fail_on_is_unreadable_and_no_other_differs() ->
     assert {row["key"] for row in rows} == {b"k"}
     assert all(row["is_broker_stamp"] and row["stamped_at"] for row in rows)
     kept = pa.Table.from_pylist([row for row in rows if not row["reason"]], found.schema)
-    whole = pl.DataFrame(IngestionConfig().judge().judge(records_of(values(50))))
+    whole = pl.DataFrame(IngestionConfig().validator().validate(records_of(values(50))))
     assert pl.DataFrame(kept).equals(whole.filter(~pl.col("offset").is_in([7, 31, 49])))
 
 
 @pytest.mark.usefixtures("fails_on_poison")
-def test_what_the_judge_fails_on_has_no_digest_and_the_others_have_theirs() -> None:
+def test_a_record_that_the_validator_fails_on_has_no_digest_and_the_others_have_theirs() -> None:
     sound = pl.Series([encoded(request(id=f"e{number}")) for number in range(9)], dtype=pl.Binary)
-    digests = IngestionConfig().judge().digests(sound)
-    mixed = IngestionConfig().judge().digests(pl.Series(values(9, 4), dtype=pl.Binary))
+    digests = IngestionConfig().validator().digests(sound)
+    mixed = IngestionConfig().validator().digests(pl.Series(values(9, 4), dtype=pl.Binary))
     assert mixed.to_list() == [None if number == 4 else digest for number, digest in enumerate(digests)]
 
 
@@ -99,7 +99,7 @@ def test_a_record_that_the_strict_reader_fails_on_is_unreadable(monkeypatch: pyt
         return document(value, read)
 
     monkeypatch.setattr(strict_json, "document", failing)
-    rows = IngestionConfig().judge().judge(records_of([*values(2), b"[poison]", b"[]"])).to_pylist()
+    rows = IngestionConfig().validator().validate(records_of([*values(2), b"[poison]", b"[]"])).to_pylist()
     assert [(row["reason"], row["violation"]) for row in rows] == [
         (None, None),
         (None, None),
@@ -108,19 +108,19 @@ def test_a_record_that_the_strict_reader_fails_on_is_unreadable(monkeypatch: pyt
     ]
 
 
-@pytest.mark.parametrize("error", [ValueError("a broken judge"), MemoryError()])
-def test_a_judge_that_fails_on_every_record_blames_none(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+@pytest.mark.parametrize("error", [ValueError("a broken validator"), MemoryError()])
+def test_a_validator_that_fails_on_every_record_blames_none(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def broken(*_: Any, **__: Any) -> Any:
         raise error
 
     for part in ("attributes", "envelope_rules", "contents", "identities", "text_of", "mark_texts", "_storable"):
         with monkeypatch.context() as rules:
-            rules.setattr(judge, part, broken)
+            rules.setattr(validator, part, broken)
             with pytest.raises(type(error)):
-                IngestionConfig().judge().judge(records_of(values(3)))
+                IngestionConfig().validator().validate(records_of(values(3)))
     monkeypatch.setattr(strict_json, "document", broken)
     with pytest.raises(type(error)):
-        IngestionConfig().judge().judge(records_of([*values(3), b"[]"]))
+        IngestionConfig().validator().validate(records_of([*values(3), b"[]"]))
 
 
 PLAN = json.dumps({"op": "c", "after": {"plan": "p"}, "ts_ms": 1}).encode()
@@ -137,16 +137,16 @@ def test_a_change_that_the_parser_fails_on_is_unreadable_and_a_broken_parser_bla
         return parse(topic, key, value)
 
     monkeypatch.setattr(catalog, "change_problem", failing)
-    reason, violation = judged_change(CatalogTopic.PLANS, None, b"poison")
+    reason, violation = change_verdict(CatalogTopic.PLANS, None, b"poison")
     assert (reason, violation) == ("unreadable", "Weir: KeyError: '\\ud800'")
-    assert judged_change(CatalogTopic.PLANS, None, PLAN) == (None, None)
+    assert change_verdict(CatalogTopic.PLANS, None, PLAN) == (None, None)
 
     def broken(*_: object) -> str | None:
         raise KeyError("all of them")
 
     monkeypatch.setattr(catalog, "change_problem", broken)
     with pytest.raises(KeyError, match="all of them"):
-        judged_change(CatalogTopic.PLANS, None, PLAN)
+        change_verdict(CatalogTopic.PLANS, None, PLAN)
 
 
 ROWS = st.lists(st.tuples(st.sampled_from([None, "malformed", *Isolation]), st.booleans()), max_size=9)

@@ -118,7 +118,7 @@ def test_versions_of_keys_that_nobody_asks_for_are_never_made_ready() -> None:
     assert ready[2:] == [{"pro"}]
 
 
-def test_what_was_asked_for_long_ago_is_let_go() -> None:
+def test_keys_that_were_used_long_ago_are_released() -> None:
     """A driver that has run for a year must not have made ready what a year has asked for."""
     many = [f"plan-{number}" for number in range(20)]
     in_use = VersionsInUse(prices([(plan, 0, False) for plan in many]), PRICE_KEY, price_versions, most_idle=5)

@@ -23,7 +23,7 @@ OWN = completions_with(
     gpu_seconds={"type": "number", "minimum": 0, "x-weir-column": "gpu_seconds"},
     score={"type": "number", "format": "double", "x-weir-column": "score"},
 )
-JUDGE = IngestionConfig(contracts=(OWN,)).judge()
+VALIDATOR = IngestionConfig(contracts=(OWN,)).validator()
 TOKENS = "ai.inference.completion.v1 /data/input_tokens: "
 GPU = "ai.inference.completion.v1 /data/gpu_seconds: "
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
@@ -37,8 +37,8 @@ PLACES = ("id", "source", "type", "subject", "time", "senttime", "sequence", "so
 
 def said_of(event: bytes, *, strictly: bool = False) -> tuple[str | None, str | None]:
     """The reason and the violation of a record."""
-    judged = (JUDGE.judge_strictly if strictly else JUDGE.judge)(records_of([event]))
-    return judged["reason"][0].as_py(), judged["violation"][0].as_py()
+    validated = (VALIDATOR.validate_strictly if strictly else VALIDATOR.validate)(records_of([event]))
+    return validated["reason"][0].as_py(), validated["violation"][0].as_py()
 
 
 def written(tokens: str, field: str = "input_tokens") -> bytes:
@@ -62,7 +62,7 @@ def written(tokens: str, field: str = "input_tokens") -> bytes:
         ("{}", "type is integer; it is the object {}"),
     ],
 )
-def test_a_number_of_tokens_that_is_none_is_told_with_what_was_found(tokens: str, says: str) -> None:
+def test_an_invalid_number_of_tokens_is_reported_with_the_value_found(tokens: str, says: str) -> None:
     assert said_of(written(tokens)) == ("invalid_tokens", TOKENS + says)
 
 
@@ -75,21 +75,21 @@ def test_a_number_of_tokens_that_is_none_is_told_with_what_was_found(tokens: str
         ("0.0000001", "type is number below 10^11 with six decimals; it is 0.0000001"),
     ],
 )
-def test_a_decimal_that_is_none_is_told_with_what_was_found(value: str, says: str) -> None:
+def test_an_invalid_decimal_is_reported_with_the_value_found(value: str, says: str) -> None:
     assert said_of(written(value, "gpu_seconds")) == ("invalid_data", GPU + says)
 
 
 @pytest.mark.parametrize(
     ("field", "value"), [("gpu_seconds", "0." + "3" * 80), ("input_tokens", "1." + "0" * 80 + "5")]
 )
-def test_of_a_value_that_is_cut_nobody_is_told_what_to_write_instead(field: str, value: str) -> None:
+def test_a_cut_value_gets_no_suggestion(field: str, value: str) -> None:
     _, told = said_of(written(f'"{value}"', field))
     assert told is not None
     assert told.endswith(f'the string "{value[: MAX_SHOWN_CHARACTERS - 1]}…')
 
 
 @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
-def test_what_no_json_holds_is_told_with_its_field(constant: str) -> None:
+def test_an_invalid_json_constant_is_reported_with_its_field(constant: str) -> None:
     assert said_of(written(constant)) == (
         "malformed",
         f"JSON (RFC 8259): {constant} is no JSON, at /data/input_tokens",
@@ -127,7 +127,7 @@ def test_the_place_of_a_constant_is_that_where_it_stands(path: list[str | int], 
         (request(type="a\nb"), "invalid_type", '/type: 1 to 512 bytes without control characters; it is "a\\nb"'),
     ],
 )  # fmt: skip
-def test_an_attribute_that_is_missing_or_wrong_is_told_so(event: dict[str, Any], reason: str, says: str) -> None:
+def test_a_missing_or_wrong_attribute_is_reported(event: dict[str, Any], reason: str, says: str) -> None:
     assert said_of(encoded(event)) == (reason, f"CloudEvents 1.0 {says}")
 
 
@@ -141,7 +141,7 @@ def test_an_attribute_that_is_missing_or_wrong_is_told_so(event: dict[str, Any],
         1_764_093_600,
     ],
 )
-def test_a_time_that_is_no_instant_is_told_with_one_that_is(time: str | int) -> None:
+def test_an_invalid_time_is_reported_with_a_valid_example(time: str | int) -> None:
     assert said_of(encoded(request(time=time))) == (
         "invalid_time",
         f"CloudEvents 1.0 /time: RFC 3339, with an offset, such as 2026-11-25T18:00:00Z; it is {json.dumps(time)}",
@@ -149,7 +149,7 @@ def test_a_time_that_is_no_instant_is_told_with_one_that_is(time: str | int) -> 
 
 
 @given(st.sampled_from(PLACES), ANY_JSON)
-def test_what_is_told_of_any_value_can_be_stored_and_shown_by_both_readers(name: str, value: Any) -> None:
+def test_the_violation_of_any_value_can_be_stored_and_shown_by_both_readers(name: str, value: Any) -> None:
     event = encoded({**completion(), name: value})
     reason, violation = said_of(event)
     assert (reason, violation) == said_of(event, strictly=True)
@@ -160,7 +160,7 @@ def test_what_is_told_of_any_value_can_be_stored_and_shown_by_both_readers(name:
 
 
 @given(st.integers(0, 2**32 - 1), st.just(encoded(request())) | st.binary(max_size=50))
-def test_a_record_in_the_frame_of_a_schema_registry_is_told_so(schema: int, document: bytes) -> None:
+def test_a_record_in_the_frame_of_a_schema_registry_is_named_as_such(schema: int, document: bytes) -> None:
     framed = b"\0" + schema.to_bytes(4, "big") + document
     reason, violation = said_of(framed)
     assert reason in ("malformed", "not_utf8", "nul_character")
@@ -173,5 +173,5 @@ def test_a_record_in_the_frame_of_a_schema_registry_is_told_so(schema: int, docu
 
 
 @given(st.none() | st.binary().filter(lambda value: not value.startswith(b"\0")))
-def test_a_record_that_begins_otherwise_is_not_said_to_be_framed(value: bytes | None) -> None:
+def test_a_record_without_a_frame_is_not_reported_as_framed(value: bytes | None) -> None:
     assert frame_problem(value) is None

@@ -5,6 +5,7 @@ The glossary (docs/explanation/glossary.md) lists old and new names for whoever 
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import tokenize
@@ -65,6 +66,8 @@ MODULES = {
     "gone": "reconciliation",
     "became": "fates",
     "words": "vocabulary",
+    "judge": "validator",
+    "judged_lines": "validated_lines",
 }
 """Names of modules that were participles, pronouns or riddles, and what took their place."""
 
@@ -103,8 +106,19 @@ NAMES = {
     "refuse_if_over": "refuse_if_cancelled",
     "plain_look": "raw_scan",
     "careful_start": "quarantine_start",
+    "Judge": "EventValidator",
+    "came_back_as": "replayed_as",
+    "judge": "validate, decide, classify, compare",
 }
 """Identifiers that are retired everywhere in the product, and what took their place."""
+
+JUDGE = re.compile(r"judg", re.IGNORECASE)
+"""An event is validated by its contract; a rule decides, classifies or compares."""
+HISTORY = ("docs/explanation/glossary.md", MIGRATIONS, "bench/results/", "tests/rules/test_vocabulary.py")
+"""Texts that name what earlier releases had: the glossary, migrations, measurements."""
+
+PRONOUNS = frozenset({"one", "ones", "many", "those", "each", "said", "told", "asked"})
+"""What a variable is not called: it has the name of what it holds (`entry`, `count`, `price`)."""
 
 LIMITS = re.compile(r"_?(MOST|FEWEST|LEAST|SHORTEST|LONGEST)_[A-Z]\w*|_?([A-Z]+_)?AT_ONCE")
 """A limit is a MAX or a MIN; how much is taken at once is a BATCH."""
@@ -141,6 +155,62 @@ def test_no_identifier_is_a_retired_word() -> None:
         if (name in NAMES or LIMITS.fullmatch(name)) and name not in STORED
     ]
     assert found == [], "the glossary has the word to use"
+
+
+def test_no_variable_is_a_pronoun() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line} {name}"
+        for path in (*_modules(), *sorted((ROOT / "bench").rglob("*.py")))
+        for line, name in _given_names(ast.parse(path.read_text()))
+        if name in PRONOUNS
+    ]
+    assert found == [], "call it what it is: an entry, a count, a price"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "one = 1",
+        "many: int = 1",
+        "[each for each in rows]",
+        "for those in rows: pass",
+        "lambda told: told",
+        "def price(said): pass",
+        "def asked(): pass",
+        "(ones := 1)",
+        "with rows as many: pass",
+        "frame.agg(many=1)",
+    ],
+)
+def test_a_pronoun_is_found(text: str) -> None:
+    assert {name for _, name in _given_names(ast.parse(text))} & PRONOUNS
+
+
+def _given_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Names of variables, parameters, keywords and functions, and where they are given."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name) | ast.FunctionDef(name=name):
+                yield node.lineno, name
+            case ast.keyword(arg=str(name)):
+                yield node.lineno, name
+
+
+def test_nothing_is_judged() -> None:
+    texts = [
+        path
+        for folder in (*PRODUCT, "bench", "docs", "tests", "examples")
+        for kind in ("*.py", "*.md", "*.yaml", "*.json")
+        for path in sorted((ROOT / folder).rglob(kind))
+    ]
+    found = [
+        f"{name}:{number}"
+        for path in texts
+        if not (name := path.relative_to(ROOT).as_posix()).startswith(HISTORY)
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if JUDGE.search(line)
+    ]
+    assert found == [], "write what it does: validate, decide, classify or compare"
 
 
 @pytest.mark.parametrize("name", ["MOST_ROWS", "_MOST_ROWS", "LONGEST_REASON", "AT_ONCE", "_AT_ONCE", "ROWS_AT_ONCE"])

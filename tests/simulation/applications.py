@@ -35,7 +35,7 @@ from tests.simulation.frames import Spark, observed
 from tests.simulation.kafka import AbsentOffsets, Admin, Consumer, FewRecords, Heartbeat, Kafka, Look
 
 JOBS: dict[str, AnyJob] = {
-    "ingestion": replace(INGESTION, build=rules.judge, judge=rules.judge_of),
+    "ingestion": replace(INGESTION, build=rules.build, validator=rules.validator_of),
     "sessionization": replace(SESSIONIZATION, build=rules.mini_sessions),
     "joins": replace(JOINS, build=rules.keep),
     # Without the thread that publishes: what it would send stays in the outbox.

@@ -21,10 +21,10 @@ from jobs.audit.recompute.basis import EVERYTHING, Scope, first_log_date, pin
 from jobs.audit.recompute.examination import SUM, USAGE_READ, as_table, examine, journal_read
 from jobs.audit.recompute.expected import Pinned
 from jobs.audit.recompute.late_contracts import (
-    JUDGED_FROM,
-    READ_OF_JUDGED,
-    judge_late,
+    READ_OF_VALIDATED,
+    VALIDATED_FROM,
     later_contracts,
+    mark_late_contract,
     sent_again,
 )
 from jobs.audit.recompute.reversals import is_examined
@@ -40,7 +40,7 @@ from jobs.streams import ACCOUNTS, Table
 
 @dataclass(frozen=True)
 class Examined:
-    """What one audit found: how it judged, what has no known cause, and how many rows put the rest right."""
+    """What one audit found: how it compared, what has no known cause, and how many rows put the rest right."""
 
     pinned: Pinned
     faults: list[Any]
@@ -62,15 +62,18 @@ def audit(
     tables_of = {Table.JOURNAL: journal, Table.USAGE: usage}
     held = {name: retained_rows(table) for name, table in tables_of.items()}
     pinned = pin(usage, held.values(), tables, present, Scope(most_rows=most_rows))
-    rows = _rows(journal, (*journal_read(pinned), *JUDGED_FROM, *READ_OF_JUDGED)).filter(
+    rows = _rows(journal, (*journal_read(pinned), *VALIDATED_FROM, *READ_OF_VALIDATED)).filter(
         pl.col("lsn") < pinned.position
     )
-    concerned = judge_late(rows.filter(is_examined()), late=False)
+    concerned = mark_late_contract(rows.filter(is_examined()), late=False)
     if later := later_contracts(journal, pinned):
         unknown = rows.filter(later.wanted.is_wanted(rows))
         read = [name for name in journal_read(pinned) if name in rows.columns]
-        both = (judge_late(later.judged(rows), late=False), judge_late(later.taken(unknown), late=True))
-        taken = judge_late(later.takes(unknown, read), sent_again(pl.concat(both)), late=True)
+        both = (
+            mark_late_contract(later.validated(rows), late=False),
+            mark_late_contract(later.taken(unknown), late=True),
+        )
+        taken = mark_late_contract(later.takes(unknown, read), sent_again(pl.concat(both)), late=True)
         concerned = pl.concat([concerned, taken], how="diagonal")
     found = examine(concerned, _rows(usage, USAGE_READ), pinned)
     (stream,) = found.filter(pl.col("kind") == SUM)["corrections"]

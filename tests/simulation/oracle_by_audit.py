@@ -152,7 +152,7 @@ class _Truth:
     def of(self, rows: list[Row], reversals: list[Row]) -> Iterator[tuple[Parts, dict[Any, Decimal]]]:
         """By outcome the quantity of each (meter, currency, unit price, event_time, model)."""
         firsts: dict[bytes, int] = {}
-        # What was judged when it came stands before what was judged later.
+        # What was validated when it came stands before what was validated later.
         for row in sorted(rows, key=lambda row: (CONTRACTED in row, row["lsn"])):
             firsts.setdefault(row["identity"], row["lsn"])
         counted = {row["lsn"]: row for row in rows if firsts[row["identity"]] == row["lsn"]}
@@ -222,7 +222,7 @@ class _Truth:
         """What is counted of an outcome."""
         meters: Meters = rules_at(self._found.timeouts, max(lsn for lsn in parts if lsn is not None))["meters"]
         if any(row is not None and CONTRACTED in row for row in (request, completion)):
-            # When it was judged, no driver has said anything of it.
+            # No driver has decided it when it came.
             return self._first_meters.get(parts, meters)
         # Who gave it up said what is counted of it.
         return self._meters.get(parts, meters) if None in parts or self._is_lesser(completion) else meters

@@ -90,7 +90,7 @@ def frontiers(found: Found) -> Iterator[str]:
 
 
 def dispositions(found: Found) -> Iterator[str]:
-    """I2, I10: each row is judged by itself, by the dead letter that it replays, and by the accepted ones before it."""
+    """I2, I10: each row follows from itself, the dead letter that it replays, and the accepted rows before it."""
     accepted: dict[bytes, list[Row]] = defaultdict(list)
     came_back: dict[int, int] = {}
     history, _ = read_history(found.journal_state)
@@ -113,7 +113,7 @@ def dispositions(found: Found) -> Iterator[str]:
             if since and row["disposition"] == Disposition.ACCEPTED:
                 # What retention took before it was asked for, nothing can repeat.
                 before = [one for one in before if one["lsn"] not in found.removed]
-            wanted = _judged(said, row, since, before)
+            wanted = _validated(said, row, since, before)
             if first and wanted[0] is not Disposition.REJECTED and first["lsn"] in came_back:
                 wanted = (Disposition.DUPLICATE, None, came_back[first["lsn"]])
             if first and wanted[0] is Disposition.ACCEPTED:
@@ -156,10 +156,10 @@ def _is_believed(row: Row) -> bool:
     except ValueError:
         return False
     window = AcceptWindow(timedelta(seconds=BACKFILL["accept_past_seconds"]), DEFAULT.horizons.early)
-    return window.judge(marked_at, row["received_at"]) is Acceptance.ACCEPTED
+    return window.acceptance(marked_at, row["received_at"]) is Acceptance.ACCEPTED
 
 
-def _judged(said: Row, row: Row, since: datetime | None, accepted: list[Row]) -> tuple[Any, ...]:
+def _validated(said: Row, row: Row, since: datetime | None, accepted: list[Row]) -> tuple[Any, ...]:
     exact, whole, early = DEFAULT.horizons.exact, DEFAULT.horizons.whole, DEFAULT.horizons.early
     received_at = since or row["received_at"]
     if said["reason"] is not None:

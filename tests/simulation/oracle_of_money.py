@@ -222,10 +222,10 @@ def windows(found: Found) -> Iterator[str]:
     corrected = {(lsn, row["meter"]) for row in found.corrections for lsn in row["usage_lsns"]}
     for usage in found.outcomes:
         held = effective_at(found.graces, usage["lsn"])
-        window, is_judged = tumbling(usage["event_time"]), usage["cause"] == UsageCause.STREAM
+        window, is_from_stream = tumbling(usage["event_time"]), usage["cause"] == UsageCause.STREAM
         for entry in usage["meters"]:
             meter, quantity, version, unit, amount = (entry[name] for name in ("meter", *ENTRY))
-            is_unmetered = usage["outcome"] == Outcome.MATCHED and quantity is None and is_judged
+            is_unmetered = usage["outcome"] == Outcome.MATCHED and quantity is None and is_from_stream
             if not quantity and not is_unmetered:
                 continue
             quantity, amount = signed(usage, quantity), signed(usage, amount)
@@ -234,18 +234,18 @@ def windows(found: Found) -> Iterator[str]:
             first = usage["first_received_at"] or usage["received_at"]
             until = history_until(held.rules)
             is_history = until is not None and window.end <= until and first < usage["received_at"]
-            came = arrival(usage["received_at"], window, grace, closed_before) if is_judged else None
-            if is_judged and is_history:
+            came = arrival(usage["received_at"], window, grace, closed_before) if is_from_stream else None
+            if is_from_stream and is_history:
                 # Billed elsewhere: it arrives as it did then, whatever had closed here.
                 came = arrival(first, window, grace)
             decision = None
             if came is Arrival.STRAGGLER:
                 decision = settled.get((usage["lsn"], meter)) or straggler_decision(held, usage, meter)
-            if not is_judged:
+            if not is_from_stream:
                 decision = inherited(stragglers, billed_at_once, usage, meter)
             if decision is None and quantity:
                 billed_at_once.add((usage["lsn"], meter))
-            is_late = is_judged and decision is None and first >= window.end
+            is_late = is_from_stream and decision is None and first >= window.end
             if decision is not None and quantity:
                 row = {
                     "decision": decision,

@@ -33,12 +33,12 @@ ADDED = {
     "occurred_us": pa.int64(),
     "device_sent_us": pa.int64(),
 }
-NOT_JUDGED = {"lsn", "log_date", "logged_at", "received_at", "frontier", "rules", "disposition", "first_lsn"}
-NOT_JUDGED |= {"replays_lsn"}
-NOT_JUDGED |= {"event_time", "clock_offset_ms"}
+NOT_VALIDATED = {"lsn", "log_date", "logged_at", "received_at", "frontier", "rules", "disposition", "first_lsn"}
+NOT_VALIDATED |= {"replays_lsn"}
+NOT_VALIDATED |= {"event_time", "clock_offset_ms"}
 CLASSIFIED = pa.schema(
     [
-        *(field for field in JOURNAL if field.name not in NOT_JUDGED),
+        *(field for field in JOURNAL if field.name not in NOT_VALIDATED),
         pa.field("gpu_seconds", QUANTITY),
         pa.field(REASON, pa.string()),
         pa.field(METER, pa.string()),
@@ -53,7 +53,7 @@ FIELDS = (
 
 
 def classified(record: Row, contracts: Container[str]) -> Row:
-    """A Kafka record → the columns of `Judge.schema` that a simulated event can fill; `contracts`: of which types."""
+    """A Kafka record → the columns of `EventValidator.schema` that a simulated event fills; `contracts`: the types."""
     common = {name: record[name] for name in ("topic", "partition", "offset", "key", "value")}
     stamp = {"stamped_at": record["timestamp"], "is_broker_stamp": record["timestampType"] == 1}
     marks = {name: record[name] for name in ("replay_mark", "reception_mark")}
@@ -95,19 +95,19 @@ def identity(event: Mapping[str, Any]) -> bytes:
     return hashlib.sha256(json.dumps([event["source"], event["id"]]).encode()).digest()[:16]
 
 
-def judge(records: Any, config: IngestionConfig, _folder: Path | None) -> Any:
+def build(records: Any, config: IngestionConfig, _folder: Path | None) -> Any:
     """Stands in for ingestion's `build`."""
-    return records.then(judge_of(config))
+    return records.then(validator_of(config))
 
 
-def judge_of(config: IngestionConfig) -> Callable[[pa.Table], pa.Table]:
-    """Stands in for ingestion's judge."""
+def validator_of(config: IngestionConfig) -> Callable[[pa.Table], pa.Table]:
+    """Stands in for ingestion's validator."""
 
-    def judged(records: pa.Table) -> pa.Table:
+    def validated(records: pa.Table) -> pa.Table:
         said = [classified(record, config.contracts_in_force()) for record in records.to_pylist()]
         return pa.Table.from_pylist(said, CLASSIFIED)
 
-    return judged
+    return validated
 
 
 def keep(journal: Any, _config: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A second opinion on dispositions: a whole topic judged again, each record by the rules that held at its lsn."""
+"""A second opinion on dispositions: a whole topic validated again, each record by the rules that held at its lsn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import polars as pl
 
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.earlier_rules import looked_for
-from jobs.ingestion.event_times import judged_by_reception
+from jobs.ingestion.event_times import validated_by_reception
 from jobs.ingestion.quarantine import quarantine
 from jobs.ingestion.repeats import candidates, entries, repeats
 from jobs.runtime.effective_rules import History, rules_at
@@ -16,7 +16,8 @@ DISPOSED = ("lsn", "offset", "disposition", "reason", "first_lsn", "event_time")
 
 
 def disposed(records: pl.DataFrame, journal: pl.DataFrame, history: History) -> pl.DataFrame:
-    """`DISPOSED` of all records (`Judge.schema`) of a partition, one after the other; of the journal only their places.
+    """`DISPOSED` of all records (`EventValidator.schema`) of a partition, one after the other; of the journal only
+    their places.
 
     Places are lsn and received_at, by offset.
     """
@@ -25,22 +26,22 @@ def disposed(records: pl.DataFrame, journal: pl.DataFrame, history: History) -> 
     told: list[pl.DataFrame] = []
     for row in placed.iter_slices(1):
         rules = rules_at(history, row["lsn"].item())
-        # By which contracts they were judged, the records say themselves.
-        judging = {name: rule for name, rule in rules.items() if name in IngestionConfig.DECIDING}
-        config = IngestionConfig.model_validate(judging)
-        judged = judged_by_reception(quarantine(row, {}, config.max_record_bytes), config)
-        judged = judged.with_columns(replays_lsn=pl.lit(None, pl.Int64))
+        # By which contracts they were validated, the records say themselves.
+        validating = {name: rule for name, rule in rules.items() if name in IngestionConfig.DECIDING}
+        config = IngestionConfig.model_validate(validating)
+        validated = validated_by_reception(quarantine(row, {}, config.max_record_bytes), config)
+        validated = validated.with_columns(replays_lsn=pl.lit(None, pl.Int64))
         first_lsn, disposition = None, Disposition.REJECTED
-        if judged["reason"].item() is None:
+        if validated["reason"].item() is None:
             held = [one for one in history if one.first <= row["lsn"].item()]
-            asking = candidates(judged.filter(pl.col("family").is_not_null()), *looked_for(config, held))
-            found = repeats(asking, pl.concat([entries(judged).clear(), *accepted])).sort("first_lsn").head(1)
+            asking = candidates(validated.filter(pl.col("family").is_not_null()), *looked_for(config, held))
+            found = repeats(asking, pl.concat([entries(validated).clear(), *accepted])).sort("first_lsn").head(1)
             disposition = Disposition.ACCEPTED
             if not found.is_empty():
                 first_lsn = found["first_lsn"].item()
                 disposition = Disposition.DUPLICATE if found["same"].item() else Disposition.CONFLICT
             elif not asking.is_empty():
-                accepted.append(entries(judged))
-        said = judged.with_columns(disposition=pl.lit(disposition.value), first_lsn=pl.lit(first_lsn, pl.Int64))
+                accepted.append(entries(validated))
+        said = validated.with_columns(disposition=pl.lit(disposition.value), first_lsn=pl.lit(first_lsn, pl.Int64))
         told.append(said.select(DISPOSED))
     return pl.concat(told)

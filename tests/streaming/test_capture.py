@@ -217,7 +217,7 @@ def _say(states: list[Any], state: Any) -> None:
 
 
 @pytest.mark.long
-def test_the_first_snapshot_changes_nothing_of_what_an_older_release_told(
+def test_the_first_snapshot_changes_nothing_that_an_older_release_published(
     older: tuple[Chain, Edits],
 ) -> None:
     chain, edits = older
@@ -253,7 +253,7 @@ def test_a_connectors_configuration_may_name_the_variable_of_the_password_and_no
 
 
 @pytest.mark.long
-def test_what_an_older_release_told_of_a_price_does_not_outlive_its_deletion_in_a_compacted_topic(
+def test_a_price_of_an_older_release_does_not_outlive_its_deletion_in_a_compacted_topic(
     edited: tuple[Chain, Edits],
 ) -> None:
     """Its key was another text. A new installation reads the topic from its beginning."""
@@ -271,7 +271,7 @@ def test_what_an_older_release_told_of_a_price_does_not_outlive_its_deletion_in_
     edits.assert_told()
 
 
-def test_a_snapshot_tells_accounts_after_the_prices_of_their_plans(edited: tuple[Chain, Edits]) -> None:
+def test_a_snapshot_publishes_accounts_after_the_prices_of_their_plans(edited: tuple[Chain, Edits]) -> None:
     chain, _ = edited
     values = [(record.topic, json.loads(record.value)) for record in chain.told() if record.value is not None]
     read = [(value["ts_us"], topic) for topic, value in values if value["op"] == "r" and "ts_us" in value]
@@ -280,7 +280,7 @@ def test_a_snapshot_tells_accounts_after_the_prices_of_their_plans(edited: tuple
     assert order == [CatalogTopic.PLANS, CatalogTopic.PRICES, CatalogTopic.ACCOUNTS]
 
 
-def test_a_deletion_is_told_with_what_there_was_and_a_tombstone(edited: tuple[Chain, Edits]) -> None:
+def test_a_deletion_is_published_with_the_earlier_row_and_a_tombstone(edited: tuple[Chain, Edits]) -> None:
     chain, _ = edited
     name = uuid4().hex
     with psycopg.connect(chain.url) as sql:
@@ -297,7 +297,7 @@ def test_a_deletion_is_told_with_what_there_was_and_a_tombstone(edited: tuple[Ch
     edited[1].accounts[name] = [("small", changed_at, (after["changed_by"], changed_at)), None]
 
 
-def test_what_the_command_deletes_is_told_with_its_moment_and_who_did_it_and_begins_nothing_anew(
+def test_a_deletion_by_the_command_is_captured_with_its_moment_and_author_and_starts_nothing(
     edited: tuple[Chain, Edits],
 ) -> None:
     """As of before, and with SQL: then it is when that was committed, and nobody is named."""
@@ -339,7 +339,7 @@ def _of(versions: list[dict[str, Any]], model: str, day: int) -> list[Priced | N
     return [_priced(row) for row in versions if (row["model"], row["effective_from"]) == (model, since)]
 
 
-def test_a_decision_is_told_and_the_same_one_again_as_it_stands(edited: tuple[Chain, Edits]) -> None:
+def test_a_decision_is_published_and_a_repeated_one_unchanged(edited: tuple[Chain, Edits]) -> None:
     """What did not count is decided again: then it must come once more, behind what came meanwhile."""
     chain, _ = edited
     one = Waiting(7, "requests", "a", "r7")
@@ -355,7 +355,7 @@ def test_a_decision_is_told_and_the_same_one_again_as_it_stands(edited: tuple[Ch
 
 
 @pytest.mark.long
-def test_columns_come_and_are_renamed_while_edits_are_told_and_one_that_we_need_is_missed_until_it_is_back(
+def test_columns_are_added_and_renamed_during_capture_and_a_needed_one_is_missed_until_it_is_back(
     edited: tuple[Chain, Edits], tmp_path: Path
 ) -> None:
     """One's own column makes no version. Of a row without ours nothing is believed, and it is published again as it

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.ingestion import fingerprints, judge
+from jobs.ingestion import fingerprints, validator
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.pipeline import RECORD
 from jobs.runtime.effective_rules import read_history
@@ -86,11 +86,11 @@ def test_a_repeat_is_known_though_its_first_was_read_by_another_contract(
 def test_a_repeat_is_known_though_its_first_has_a_digest_of_an_earlier_version(
     spark: SparkSession, broker: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def judged(config: IngestionConfig) -> DataFrame:
+    def validated(config: IngestionConfig) -> DataFrame:
         """In this process, where the digest can be another."""
         records = spark.read.format("kafka").option("kafka.bootstrap.servers", broker).option("subscribe", topic.name)
         read = marked(records.options(**WITH_HEADERS).load()).select(*RECORD)
-        return spark.createDataFrame(config.judge().judge(read.toArrow()))
+        return spark.createDataFrame(config.validator().validate(read.toArrow()))
 
     topic = Topic.make(broker)
     send(topic, completion("same"), completion("other"))
@@ -98,12 +98,12 @@ def test_a_repeat_is_known_though_its_first_has_a_digest_of_an_earlier_version(
         now = fingerprints.contents
         said = IngestionConfig().deciding
         earlier.setattr(IngestionConfig, "deciding", {**said, "digest": said["digest"] - 1})
-        earlier.setattr(judge, "contents", lambda events, contract: now(events, contract) // 2)
+        earlier.setattr(validator, "contents", lambda events, contract: now(events, contract) // 2)
         with ingestion(spark, broker, database, tmp_path, topic.name) as sink:
-            sink.process(judged(IngestionConfig()))
+            sink.process(validated(IngestionConfig()))
     send(topic, completion("same"), completion("other", input_tokens=6))
     with ingestion(spark, broker, database, tmp_path, topic.name) as sink:
-        sink.process(judged(IngestionConfig()))
+        sink.process(validated(IngestionConfig()))
     assert [row[:2] for row in dispositions(tmp_path)[2:]] == [("same", "duplicate"), ("other", "conflict")]
 
 
@@ -145,7 +145,7 @@ def test_a_declared_column_is_in_the_journal_and_stays_when_its_contract_goes(
     history, _ = read_history(DeltaTable(f"{tmp_path}/{Table.JOURNAL}"))
     said = [sorted(name for name in held.rules["contracts"] if name.startswith("weir:")) for held in history]
     assert said == [[], ["weir:ai.inference.completion.v1"], [], ["weir:ai.inference.completion.v1"]]
-    # Whoever judges these rows again finds what held: the document, and what it builds on.
+    # Whoever validates these rows again finds the effective contract: the document, and what it builds on.
     assert history[1].rules["contracts"]["ai.inference.completion.v1"] == GPU
 
 

@@ -19,7 +19,7 @@ from tests.corpus.agreement import Problem, counted, problems
 from tests.corpus.metered import metered
 from tests.corpus.mutate import Mutant, mutant, shrunk
 
-Judge = Callable[[Sequence[Mutant]], list[Problem]]
+ProblemsOf = Callable[[Sequence[Mutant]], list[Problem]]
 SEEDS = range(1, 21)
 OF_SEED = 5_000
 HEAD = """\
@@ -41,10 +41,10 @@ def counts() -> Counts:
 
 
 @pytest.fixture
-def judge(spark: SparkSession, postgres_url: str, tmp_path: Path, counts: Counts) -> Judge:
+def problems_of(spark: SparkSession, postgres_url: str, tmp_path: Path, counts: Counts) -> ProblemsOf:
     """All problems of some mutants, each time on a broker, tables and a database of their own."""
 
-    def judged(mutants: Sequence[Mutant]) -> list[Problem]:
+    def found_in(mutants: Sequence[Mutant]) -> list[Problem]:
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         folder.mkdir()
         with ExitStack() as held:
@@ -56,46 +56,46 @@ def judge(spark: SparkSession, postgres_url: str, tmp_path: Path, counts: Counts
             counts.update(counted(found))
             return list(problems(found))
 
-    return judged
+    return found_in
 
 
-def smallest(mutants: Sequence[Mutant], found: list[Problem], judge: Judge) -> Mutant | None:
+def smallest(mutants: Sequence[Mutant], found: list[Problem], problems_of: ProblemsOf) -> Mutant | None:
     """One record that is a problem alone, with as few mutations as it takes; None: it takes several."""
     suspects = [problem.mutant for problem in found if problem.mutant is not None][:1] or list(mutants)
     while len(suspects) > 1:
         halves = suspects[: len(suspects) // 2], suspects[len(suspects) // 2 :]
-        suspects = next((half for half in halves if judge(half)), [])
-    if not suspects or not judge(suspects):
+        suspects = next((half for half in halves if problems_of(half)), [])
+    if not suspects or not problems_of(suspects):
         return None
-    return shrunk(suspects[0], lambda smaller: bool(judge([smaller])))
+    return shrunk(suspects[0], lambda smaller: bool(problems_of([smaller])))
 
 
-def check(judge: Judge, seed: int, count: int) -> None:
+def check(problems_of: ProblemsOf, seed: int, count: int) -> None:
     mutants = [mutant(seed, number) for number in range(count)]
-    found = judge(mutants)
+    found = problems_of(mutants)
     if found:
         first = next((problem for problem in found if problem.mutant), found[0])
         pytest.fail(
             f"{len(found)} problems among {count} records of seed {seed}, the first:\n{first.text}\n{first.mutant}\n"
-            f"The smallest record with a problem: {smallest(mutants, found, judge)}"
+            f"The smallest record with a problem: {smallest(mutants, found, problems_of)}"
         )
 
 
 @pytest.mark.timeout(900)
-def test_mutated_records_have_a_reason_or_a_row_and_both_readers_agree(judge: Judge) -> None:
-    check(judge, seed=0, count=2_000)
+def test_mutated_records_have_a_reason_or_a_row_and_both_readers_agree(problems_of: ProblemsOf) -> None:
+    check(problems_of, seed=0, count=2_000)
 
 
 @pytest.mark.corpus
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_so_do_very_many(judge: Judge, seed: int) -> None:
-    check(judge, seed, OF_SEED)
+def test_so_do_very_many(problems_of: ProblemsOf, seed: int) -> None:
+    check(problems_of, seed, OF_SEED)
 
 
 @pytest.mark.corpus
 def test_what_became_of_them_is_written_down(counts: Counts) -> None:
-    assert counts.total() == len(SEEDS) * OF_SEED, "write it down only when all were judged"
+    assert counts.total() == len(SEEDS) * OF_SEED, "write it down only when all ran"
     rows = "".join(
         f"| {kind} | {disposition} | {reason} | {count} |\n"
         for (kind, disposition, reason), count in sorted(counts.items())

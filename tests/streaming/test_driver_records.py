@@ -213,7 +213,7 @@ def test_a_few_records_cost_no_job_of_spark_and_are_not_read_again(
         topic.append("a", "b", "a", partition=1)
         few, before = read(topic, dict(sink.positions())), jobs_of(spark)
         assert few is not None
-        assert sink.process(JOB.judge(IngestionConfig(topic=topic.name))(few)).records == 3
+        assert sink.process(JOB.validator(IngestionConfig(topic=topic.name))(few)).records == 3
         assert jobs_of(spark) == before
         # What Spark brings of them later is known.
         assert sink.process(batch(spark, topic)).records == 0

@@ -143,7 +143,7 @@ def running_query(spark: SparkSession) -> str | None:
     return next((str(query.runId) for query in spark.streams.active if query.lastProgress), None)
 
 
-def test_while_few_rows_come_spark_is_asked_only_for_what_concerns_the_job(
+def test_while_few_rows_come_spark_reads_only_what_concerns_the_job(
     spark: SparkSession, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TableSource, "rest_after_seconds", 0.0)

@@ -95,9 +95,7 @@ def reconcile(chain: Chain, folder: Path) -> int:
 
 @pytest.mark.timeout(400)
 @pytest.mark.long
-def test_what_was_committed_before_a_standby_took_over_is_told_by_it_and_so_is_what_it_commits(
-    chain: Chain, tmp_path: Path
-) -> None:
+def test_a_promoted_standby_publishes_earlier_commits_and_its_own(chain: Chain, tmp_path: Path) -> None:
     """The worker runs all the while, and nobody knows what it has captured when the primary is lost."""
     standby = Standby(chain)
     edit(chain, day=0, unit_price=2)

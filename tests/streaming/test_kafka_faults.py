@@ -337,7 +337,7 @@ def test_a_topic_that_the_broker_denies_is_waited_for_first(broker: str) -> None
     assert describe_read_topic(topic.admin, topic.name) == at_a_start()
 
 
-def test_a_skipped_record_is_a_dead_letter_with_who_asked_for_it_and_nothing_else_is(
+def test_only_a_skipped_record_is_a_dead_letter_with_the_name_of_the_operator(
     spark: SparkSession, broker: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     let_commands_reach(monkeypatch, broker, database, tmp_path)
@@ -368,7 +368,7 @@ def test_a_skipped_record_is_a_dead_letter_with_who_asked_for_it_and_nothing_els
         kept = connection.execute("SELECT asked_by, detail, journalled_at IS NOT NULL FROM isolated_records")
         assert [(who.partition("@")[0], *rest) for who, *rest in kept] == [("ops", "ends ingestion", True)]
 
-        # A driver that ended between the commit and this; and a skip that came while its record was judged.
+        # A driver that ended between the commit and this; and a skip that came while its record was validated.
         connection.execute("UPDATE isolated_records SET journalled_at = NULL")
         late = 'INSERT INTO isolated_records SELECT topic_id, topic, partition, "offset" + 1, reason, detail'
         connection.execute(f"{late} FROM isolated_records")
@@ -407,7 +407,7 @@ def test_a_change_of_the_catalog_can_be_skipped_too(
             assert connection.execute(known).fetchall() == [(plans, end, True)]
 
 
-def test_who_skips_a_record_is_told_when_it_is_done_and_when_it_came_too_late(
+def test_a_skip_reports_when_it_is_done_and_when_it_came_too_late(
     spark: SparkSession, broker: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     let_commands_reach(monkeypatch, broker, database, tmp_path)
@@ -429,7 +429,7 @@ def test_who_skips_a_record_is_told_when_it_is_done_and_when_it_came_too_late(
 
         topic.append("a")
         sink.process(batch(spark, topic))
-        topic.append("skipped", "judged")
+        topic.append("skipped", "validated")
         topic.transaction("b", commit=True)
         topic.append("c")
         # Heartbeats stand between them, wherever they came.
@@ -442,7 +442,7 @@ def test_who_skips_a_record_is_told_when_it_is_done_and_when_it_came_too_late(
 
         # Ingestion has looked which records are to be skipped before these were.
         isolated = sink._isolated
-        for offset, why in ((at["judged"], "the journal has it as accepted"), (marker, "no record")):
+        for offset, why in ((at["validated"], "the journal has it as accepted"), (marker, "no record")):
             late = asked(offset)
             with monkeypatch.context() as before:
                 before.setattr(isolated, "pending", dict)
@@ -451,7 +451,7 @@ def test_who_skips_a_record_is_told_when_it_is_done_and_when_it_came_too_late(
             assert why in str(answer.exception)
             assert pending() == []
     assert journal(tmp_path).select("id", "reason").rows() == [
-        *[("a", None), ("skipped", "skipped"), ("judged", None)],
+        *[("a", None), ("skipped", "skipped"), ("validated", None)],
         *[("b", None), ("c", None)],
     ]
 

@@ -198,7 +198,9 @@ def requests(tables: Path) -> set[str]:
         {"WEIR_KAFKA_SASL_MECHANISM": "PLAIN"},  # the right user by the wrong password
     ],
 )
-def test_who_cannot_show_it_stays_out_and_is_told_so(client: dict[str, str], wrong: dict[str, str]) -> None:
+def test_a_client_with_wrong_credentials_is_refused_with_the_reason(
+    client: dict[str, str], wrong: dict[str, str]
+) -> None:
     answer = weir({**client, **wrong}, "topics", "--timeout", "3")
     assert answer.returncode == 1
     assert "that the credentials are right" in answer.stderr

@@ -63,7 +63,7 @@ def test_an_epoch_taken_elsewhere_fences_a_driver_whose_session_lives(database: 
         pass
 
 
-def test_the_epoch_does_not_change_below_a_transaction_that_has_asked_for_it(database: str) -> None:
+def test_the_epoch_does_not_change_under_a_transaction_that_has_checked_it(database: str) -> None:
     owner = Ownership.take("billing", database, {})
     with psycopg.connect(database, autocommit=True) as other:
         other.execute("SET lock_timeout = '100ms'")

@@ -33,9 +33,9 @@ from typer.testing import CliRunner
 from cli.main import app
 from jobs.ingestion.catalog import CatalogReader
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.judge import Judge
 from jobs.ingestion.pipeline import JOB, build
 from jobs.ingestion.sink import JournalSink
+from jobs.ingestion.validator import EventValidator
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.config import Environment
 from jobs.runtime.job import Context, TopicJob
@@ -195,7 +195,7 @@ def starts_until_all_is_read(
 def fails_on_poison(
     records: DataFrame, config: IngestionConfig, folder: Path | None, words: str = "poison"
 ) -> DataFrame:
-    """Judging that ends the driver at one record, as faults do that nobody knows of yet."""
+    """Validating that ends the driver at one record, as faults do that nobody knows of yet."""
     is_poison = F.col("value") == F.lit(POISON)
     checked = F.when(is_poison, F.raise_error(F.lit(words)).cast("binary")).otherwise(F.col("value"))
     return build(records.withColumn("value", checked), config, folder)
@@ -281,7 +281,7 @@ def stands_alone(environment: Environment, *, failed: int = 0) -> None:
         connection.execute("UPDATE attempts SET records = 1, careful_records = 1, failed_alone = %s", [failed])
 
 
-def test_a_record_that_only_spark_can_unpack_is_judged_and_a_sink_that_stores_nothing_makes_none_a_dead_letter(
+def test_a_record_that_only_spark_can_unpack_is_validated_and_a_failing_sink_makes_no_dead_letter(
     spark: SparkSession, environment: Environment, tmp_path: Path, topic: str
 ) -> None:
     append(environment.kafka.bootstrap, topic, 0, joined_snappy_batch([event(number) for number in range(3)], b"a"))
@@ -318,7 +318,7 @@ def test_a_verdict_that_was_not_stored_is_none_and_a_record_is_skipped_where_it_
     with pytest.raises(RuntimeError, match="poisoned store"):
         Driver(spark, broken, config, environment).run(stores=False)
     assert [reason for *_, reason, _ in isolated(database)] == ["unreadable"]
-    # A release that can judge it comes: it does.
+    # A release that can validate it comes: it does.
     Driver(spark, JOB, config, environment).run()
     assert journal(tmp_path, topic)["reason"].to_list() == ["malformed"]
     assert isolated(database) == []
@@ -372,22 +372,22 @@ def test_a_gibibyte_that_a_producer_packed_small_is_passed_over_and_its_neighbou
 
 
 class FailingConfig(IngestionConfig):
-    """Of a judge with a fault that nobody knows of yet, in Spark's workers and in the driver."""
+    """Of a validator with a fault that nobody knows of yet, in Spark's workers and in the driver."""
 
-    def judge(self) -> Judge:
-        judge = super().judge()
-        judges = judge._judge_at_once
+    def validator(self) -> EventValidator:
+        validator = super().validator()
+        validate_block = validator._validate_block
 
         def failing(records: pl.DataFrame) -> pa.Table:
             if POISON in records["value"].to_list():
                 raise ValueError("poison \ud800\0")
-            return judges(records)
+            return validate_block(records)
 
-        judge._judge_at_once = failing  # type: ignore[method-assign]
-        return judge
+        validator._validate_block = failing  # type: ignore[method-assign]
+        return validator
 
 
-def test_what_the_judge_fails_on_and_what_nobody_can_write_down_costs_no_start(
+def test_a_record_that_the_validator_fails_on_or_that_cannot_be_stored_costs_no_start(
     spark: SparkSession, environment: Environment, tmp_path: Path, topic: str
 ) -> None:
     bootstrap = environment.kafka.bootstrap
@@ -423,7 +423,9 @@ def test_what_the_judge_fails_on_and_what_nobody_can_write_down_costs_no_start(
     produce(bootstrap, topic, [(0, POISON), (0, event(20))])
     few = driver._source._few.read(topic_of(bootstrap, topic), {0: 12, 1: 11})
     assert few is not None
-    assert {row["reason"] for row in driver._source._judge(few).to_pylist() if row["value"] == POISON} == {"unreadable"}
+    assert {row["reason"] for row in driver._source._validate(few).to_pylist() if row["value"] == POISON} == {
+        "unreadable"
+    }
 
 
 def test_a_failure_at_the_catalog_advises_nobody_to_skip_an_event(

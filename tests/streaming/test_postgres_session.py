@@ -76,7 +76,7 @@ def test_a_slow_statement_is_waited_for_also_when_no_other_session_is_free(datab
     session.close()
 
 
-def test_an_error_of_the_server_is_told_as_it_is(database: str) -> None:
+def test_an_error_of_the_server_is_shown_unchanged(database: str) -> None:
     session = Session.to(database, "wrong")
     assert session.execute("SELECT pg_backend_pid()").fetchone() == (session.info.backend_pid,), "no pooler is seen"
     with pytest.raises(psycopg.errors.UndefinedTable):

@@ -1,4 +1,4 @@
-"""Repeats that come after the hour, judged against a real table: found, named, and found again by the next driver."""
+"""Repeats that come after the hour, compared with a real table: found, named, and found again by the next driver."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def event(name: str, occurred_at: datetime, *, source: str = "gateway", content:
 
 @dataclass
 class Driver:
-    """The part of a driver that judges identities, on a real table."""
+    """The part of a driver that compares identities, on a real table."""
 
     tables: str
     epoch: int = 1
@@ -59,7 +59,7 @@ class Driver:
         return Driver(self.tables, self.epoch + 1).started(frontier)
 
     def take(self, received_at: datetime, *events: dict[str, Any]) -> list[tuple[int, bool]]:
-        """Judge and commit events that are received now: (lsn of its first, same content) of each that is a repeat."""
+        """Commit events that are received now; of each repeat: the lsn of its first, and whether it is the same."""
         first_lsn = self.writer.next_lsn
         rows = pl.DataFrame([{**one, "received_at": received_at} for one in events]).with_columns(
             pl.int_range(first_lsn, first_lsn + pl.len()).alias("lsn"),
@@ -70,16 +70,16 @@ class Driver:
             replays_lsn=pl.lit(None, pl.Int64),
         )
         repeats = self.index.find_repeats(candidates(rows, CONFIG.horizons, CONFIG.clocks.device))
-        judged = rows.join(repeats, on="lsn", how="left", maintain_order="left").with_columns(
+        validated = rows.join(repeats, on="lsn", how="left", maintain_order="left").with_columns(
             pl.when(pl.col("same").is_null())
             .then(pl.lit(Disposition.ACCEPTED.value))
             .otherwise(pl.lit(Disposition.DUPLICATE.value))
             .alias("disposition")
         )
         self.writer.commit(
-            journal_rows(judged, self.writer.schema, received_at, received_at), {LSN: first_lsn + len(rows)}
+            journal_rows(validated, self.writer.schema, received_at, received_at), {LSN: first_lsn + len(rows)}
         )
-        self.index.add(entries(judged.filter(pl.col("disposition") == Disposition.ACCEPTED)))
+        self.index.add(entries(validated.filter(pl.col("disposition") == Disposition.ACCEPTED)))
         self.index.forget(received_at)
         return [(first, same) for _, first, same in repeats.iter_rows()]
 

@@ -96,7 +96,7 @@ def test_a_mended_dead_letter_is_accepted_as_of_when_it_was_received_first(
     assert back["event_time"] == first["event_time"]
     assert (back["replay_mark"], back["key"]) == (f"{topic.name}/0/{first['offset']}", b"a")
     rows = json.loads(CliRunner().invoke(app, ["dead-letters", "--format", "json"]).stdout)
-    assert [row["came_back_as"] for row in rows if row["topic"] == topic.name] == [back["lsn"], None]
+    assert [row["replayed_as"] for row in rows if row["topic"] == topic.name] == [back["lsn"], None]
     summary = json.loads(CliRunner().invoke(app, ["journal", "--summary", "--format", "json"]).stdout)
     assert sum(row["came_back"] for row in summary) == 1
     assert {row["residual"] for row in summary} == {0}

@@ -40,10 +40,10 @@ def begun(tables: Path) -> None:
 
 
 @pytest.mark.parametrize("is_upgraded", [True, False])
-def test_who_judges_beside_ingestion_uses_the_conventions_that_ingestion_uses(
+def test_commands_that_validate_use_the_conventions_of_ingestion(
     database: str, tmp_path: Path, *, is_upgraded: bool
 ) -> None:
-    """`weir backfill` and `weir dead-letters redrive` judge by what the database says of ingestion."""
+    """`weir backfill` and `weir dead-letters redrive` validate by what the database says of ingestion."""
     if is_upgraded:
         Journal(tmp_path).commit([heartbeat(1), heartbeat(2)])
     ownership, config = run._own(INGESTION, IngestionConfig(), environment(database, tmp_path), MachineClock())

@@ -35,12 +35,12 @@ from jobs.runtime.spark import spark_session
 
 spark = spark_session("weir-victim", Path(sys.argv[1]), master=None)
 
-def judged(frames):
+def numbered(frames):
     yield from frames
 
 def shuffled():
     rows = spark.range(1000, numPartitions=2).selectExpr("id", "'{CLEAR}' AS text")
-    return rows.mapInArrow(judged, "id long, text string").groupBy("text", "id").count().count()
+    return rows.mapInArrow(numbered, "id long, text string").groupBy("text", "id").count().count()
 
 def listening():
     me = psutil.Process()

@@ -1,4 +1,4 @@
-"""Property: whatever the judge accepts can be stored everywhere: in the journal, in `sources`, and priced in usage.
+"""Property: whatever the validator accepts can be stored everywhere: in the journal, in `sources`, and priced in usage.
 
 The journal and usage are real Delta tables, the database is a real one, and the prices are the highest there are.
 """
@@ -34,7 +34,7 @@ from metering.vocabulary import Disposition, EventType, Outcome
 from tests.corpus import RECEIVED_AT
 from tests.generated import generated
 from tests.metered import flat
-from tests.pipelines.ingestion import judged
+from tests.pipelines.ingestion import validated
 from tests.streaming.journals import Journal, change, environment
 
 DOCUMENTS = 400
@@ -91,7 +91,7 @@ def events(draw: st.DrawFn) -> bytes:
 
 
 def test_what_is_accepted_can_be_stored_everywhere(spark: SparkSession, database: str, tmp_path: Path) -> None:
-    found = judged(generated(events(), DOCUMENTS))
+    found = validated(generated(events(), DOCUMENTS))
     accepted = found.filter(pl.col("reason").is_null())
     assert len(found) * 0.3 < len(accepted) < len(found)
     journal = Journal(tmp_path)

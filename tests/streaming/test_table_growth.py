@@ -144,7 +144,7 @@ def test_prices_that_were_nobodys_and_not_captured_stay_and_only_new_ones_say_by
     ]
 
 
-def test_deletions_that_were_taken_before_stay_withdrawn_told_again_too_and_only_new_ones_end(tmp_path: Path) -> None:
+def test_earlier_deletions_stay_withdrawn_even_if_published_again_and_only_new_ones_end(tmp_path: Path) -> None:
     keys = [{"plan": "p", "model": model, "meter": "requests", "currency": "EUR"} for model in ("old", "new")]
     old = pa.schema([field for field in PRICES if field.name != "ends_at"])
     said: list[tuple[int, dict[str, str], int | None]] = [(1, keys[0], 1), (2, keys[1], 1), (3, keys[0], None)]

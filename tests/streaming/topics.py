@@ -167,8 +167,8 @@ def batch(
         .option("startingOffsets", "earliest")
         .load()
     )
-    judged = build(records, config or IngestionConfig())
-    return judged if without is None else judged.where(f"id <> '{without}'")
+    validated = build(records, config or IngestionConfig())
+    return validated if without is None else validated.where(f"id <> '{without}'")
 
 
 def journal(tables: Path) -> pl.DataFrame:

@@ -14,7 +14,7 @@ UNNUMBERED = GATEWAYS[-1]
 JUST_NOW_MS = 20_000
 
 
-def can_be_judged(placement: Placement) -> bool:
+def is_certain(placement: Placement) -> bool:
     """Whether the events of then are certain stragglers."""
     return placement.is_long_ago(LAGS)
 
@@ -52,5 +52,5 @@ def _visit(script: Script, late: Late, place: Place, number: int) -> None:
     either(script, call, kind, sent_ms)
     if number % 4 == 2:
         # Given up after the change is told, and decided by what was known when it came.
-        asked = replace(call, request_id=f"{call.request_id}.alone")
-        alone(script, asked, sent_ms, kind)
+        abandoned = replace(call, request_id=f"{call.request_id}.alone")
+        alone(script, abandoned, sent_ms, kind)

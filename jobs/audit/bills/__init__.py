@@ -1,1 +1,1 @@
-"""What usage must have made of windows, days, months and corrections, beside what billing stored."""
+"""The windows, days, months and corrections that usage must have made, compared with what billing stored."""

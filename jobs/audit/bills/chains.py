@@ -1,7 +1,7 @@
-"""I8: each correction says what its rows of usage change, and begins with what the one before it left.
+"""I8: each correction states the change of its usage rows, and starts where the previous correction ended.
 
-What waited is a correction when it is decided, so the order is theirs (`number`) and not that of usage. Quantities and
-amounts are Decimal, of as many digits as there are.
+A straggler that waited becomes a correction when it is decided, so corrections are ordered by `number`, not by usage.
+Quantities and amounts are Decimal with all their digits.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _NOTHING = (Decimal(0), Decimal(0))
 
 @dataclass(frozen=True)
 class Chain:
-    """A window (OF_WINDOW) and its corrections in the order in which they were made, of which it is not just the sum.
+    """A window (OF_WINDOW) and its corrections in order, where the window is not simply their sum.
 
-    What came on time may have come between them: only usage row by row tells. `outside`: of what none of them names.
+    On-time usage may have come between them: only usage row by row shows it. `outside`: usage that no correction names.
     """
 
     window: Key
@@ -87,7 +87,7 @@ def explain_corrections(stored: pl.DataFrame, alone: pl.DataFrame, windows: pl.D
 
 
 def _one_by_one(rows: list[Row], separate: dict[tuple[int, str], Row]) -> Iterator[str]:
-    """Whether each correction is of the rows that it names, and says what they change."""
+    """Whether each correction is of the rows that it names, and states their change."""
     for row in rows:
         of_it = [separate.get((lsn, row["meter"])) for lsn in row["lsns"]]
         if wrong := _wrong(row, of_it):
@@ -102,18 +102,18 @@ def _name(row: Row) -> str:
 
 
 def _wrong(row: Row, of_it: list[Row | None]) -> str:
-    known = [each for each in of_it if each is not None]
+    known = [entry for entry in of_it if entry is not None]
     if len(known) < len(of_it):
         return "names usage that changed nothing of its window"
     if row["usage_lsn"] != min(row["lsns"]):
         return "is not named by its lowest usage lsn"
     # What a migration made of earlier stragglers has no dimensions.
     for name in (*_SAME, *(["dimensions"] if row["dimensions"] is not None else [])):
-        if others := [each[name] for each in known if each[name] != row[name]]:
+        if others := [entry[name] for entry in known if entry[name] != row[name]]:
             return f"says {name} {value_text(row[name])}, and its usage {value_text(others[0])}"
     if row["decision"] is not None and row["decision"] not in BILLED:
         return f"is of a straggler that is not in its window ({row['decision']})"
-    changed, sums = _minus(_new(row), _old(row)), _plus(_of_entry(each) for each in known)
+    changed, sums = _minus(_new(row), _old(row)), _plus(_of_entry(entry) for entry in known)
     if changed != sums:
         quantity, amount = changed
         return f"changes {_short(quantity)} ({_short(amount)}), and its usage {_short(sums[0])} ({_short(sums[1])})"
@@ -121,7 +121,7 @@ def _wrong(row: Row, of_it: list[Row | None]) -> str:
 
 
 def _left_out(separate: dict[tuple[int, str], Row], named: set[tuple[int, str]]) -> Iterator[str]:
-    """A straggler is always a correction; what corrects others is where usage says that its window had closed."""
+    """A straggler is always a correction; a correcting row is one where usage records that its window had closed."""
     for (lsn, meter), row in separate.items():
         is_straggler = row["cause"] == UsageCause.STREAM
         is_one = row["decision"] in BILLED if is_straggler else row["was_closed"] and row["decision"] in (None, *BILLED)
@@ -131,9 +131,9 @@ def _left_out(separate: dict[tuple[int, str], Row], named: set[tuple[int, str]])
 
 
 def _twice(reported_by: list[tuple[int, str]]) -> Iterator[str]:
-    for (lsn, meter), many in Counter(reported_by).items():
-        if many > 1:
-            yield f"{meter} of usage {lsn} is in {many} corrections"
+    for (lsn, meter), count in Counter(reported_by).items():
+        if count > 1:
+            yield f"{meter} of usage {lsn} is in {count} corrections"
 
 
 def _totals(windows: pl.DataFrame, of: Iterable[Key]) -> dict[Key, Sums]:
@@ -201,8 +201,8 @@ def _plus(parts: Iterable[Sums]) -> Sums:
     return quantity, amount
 
 
-def _minus(one: Sums, other: Sums) -> Sums:
-    return one[0] - other[0], one[1] - other[1]
+def _minus(left: Sums, other: Sums) -> Sums:
+    return left[0] - other[0], left[1] - other[1]
 
 
 def _short(number: Decimal) -> str:

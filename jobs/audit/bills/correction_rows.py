@@ -1,4 +1,4 @@
-"""Rows of usage that the driver looks at: those that correct others, and those around some corrections."""
+"""The rows of usage that the driver reads: rows that correct others, and rows around some corrections."""
 
 from __future__ import annotations
 

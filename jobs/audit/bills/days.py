@@ -1,4 +1,4 @@
-"""I6: usage by the account's days, and by dimensions, beside what billing must have made of usage."""
+"""I6: usage by the account's days and by dimensions, compared with what billing must have made of usage."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _TOTALS = Compared(
 
 
 def unequal_days(made: pl.DataFrame, stored: pl.DataFrame, *, is_everything: bool) -> Wrong:
-    """DAYS of usage and STORED_DAYS, of the same accounts and of days that are whole.
+    """DAYS of usage and STORED_DAYS, of the same accounts and of complete days.
 
-    Of accounts with usage of an earlier release, whose days were made of minutes, only the sum of all days can be told:
-    where this is `is_everything` that there is.
+    For accounts with usage of an earlier release, whose days were made of minutes, only the sum of all days can be
+    compared: if `is_everything` was read.
     """
     earlier = made.filter(pl.col("day") == NOT_PLACED).select("account").unique()
     rest, known = (rows.join(earlier, on="account", how="anti") for rows in (made, stored))
@@ -68,10 +68,10 @@ def crowded_out(made: pl.DataFrame, stored: pl.DataFrame, most_combinations: int
     """Only where an account's day has more combinations than there is room for, some are together: those beyond it."""
     day = ["account", "day"]
     come, own = (
-        rows.group_by(day).agg(many=pl.col("dimensions").drop_nulls().n_unique()).filter(is_full)
+        rows.group_by(day).agg(combinations=pl.col("dimensions").drop_nulls().n_unique()).filter(is_full)
         for rows, is_full in (
-            (made, pl.col("many") > most_combinations),
-            (stored, pl.col("many") >= most_combinations),
+            (made, pl.col("combinations") > most_combinations),
+            (stored, pl.col("combinations") >= most_combinations),
         )
     )
     other = stored.filter("is_other").select(day).unique()
@@ -83,7 +83,7 @@ def crowded_out(made: pl.DataFrame, stored: pl.DataFrame, most_combinations: int
 
 
 def _excused(stored: pl.DataFrame, made: pl.DataFrame) -> pl.DataFrame:
-    """What corrects others may have been a correction or not: the windows tell."""
+    """A correcting row may or may not have been a correction: the windows decide."""
     either = made.filter(pl.col("is_put_right") & ~pl.col("corrected")).select(*_KEY, is_either=True)
     both = stored.join(either, on=_KEY, how="left", nulls_equal=True)
     return both.with_columns(pl.col("corrected") & pl.col("is_either").is_null())

@@ -1,4 +1,4 @@
-"""Decisions about separate rows: stragglers by the rules; what corrects a row inherits that row's decision."""
+"""Decisions about rows that stand alone: stragglers by the rules; a correcting row inherits its row's decision."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ NOTHING_DECIDED = Decisions(pl.DataFrame(schema=DECIDED), pl.DataFrame(schema=JO
 def inherited_decisions(correcting: pl.DataFrame, stored: Iterable[pl.DataFrame]) -> pl.DataFrame:
     """CORRECTING of all usage that corrects, and stragglers as they are stored (pieces of DECIDED) → DECIDED of these.
 
-    Of several that one stands for, the first decision by the order of `Decision` holds; but what replaces usage that
-    came on time is billed, and inherits nothing. What is stored of stragglers is compared with usage, too: whoever
-    begins with something wrong is found out there.
+    Where a row replaces several, the first decision by the order of `Decision` applies; a row that replaces on-time
+    usage is billed, and inherits nothing. Stored stragglers are compared with usage, too, so a wrong start is found
+    there.
     """
     links = correcting.explode("named").drop_nulls("named").select(CORRECTING.names())
     of_others = [_of_corrected_rows(piece, links) for piece in stored] if len(links) else []

@@ -1,6 +1,6 @@
-"""Rows of usage → what billing must have made of them: windows, separate rows (stragglers), and days.
+"""Rows of usage → what billing must have made of them: windows, rows that stand alone (stragglers), and days.
 
-It is billing's own `sums`, under the rules that held when each row was billed.
+It uses billing's own `sums`, under the rules that were in effect when each row was billed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jobs.audit.bills.decisions import CORRECTING, ENTRY, IS_BILLED, NOTHING_DEC
 from jobs.audit.bills.holds import INSTANT, settle
 from jobs.audit.recompute.money import SUM
 from jobs.billing.staged import STAGED
-from jobs.billing.sums import COLUMNS, IS_JUDGED, IS_SAID, sums
+from jobs.billing.sums import COLUMNS, IS_FROM_STREAM, IS_SAID, sums
 from jobs.runtime.effective_rules import EffectiveRules, History
 from jobs.streams import UNIT_PRICE, USAGE
 from jobs.usage_entries import METERED_COLUMNS, METERS
@@ -121,7 +121,7 @@ def bills(usage: pa.Table, history: History, decided: Decisions) -> Bills:
     metered = pl.col("metered_rows") > 0
     rows = rows.with_columns(
         pl.coalesce("decision", "decision_inherited"), window_end=pl.col("window_start") + MINUTE
-    ).with_columns(is_correction=IS_JUDGED & metered & pl.col("decision").is_not_null() & IS_BILLED)
+    ).with_columns(is_correction=IS_FROM_STREAM & metered & pl.col("decision").is_not_null() & IS_BILLED)
     billed = rows.filter(IS_BILLED)
     is_late = pl.col("late")
     windows = billed.select(
@@ -170,7 +170,7 @@ def _each_once(alone: pl.DataFrame) -> pl.DataFrame:
 
 def correcting(usage: pa.Table, history: History) -> pl.DataFrame:
     """Rows of usage of another cause than `stream` → CORRECTING."""
-    rows = _summed(usage, history, NOTHING_DECIDED).filter((pl.col("metered_rows") > 0) & ~IS_JUDGED)
+    rows = _summed(usage, history, NOTHING_DECIDED).filter((pl.col("metered_rows") > 0) & ~IS_FROM_STREAM)
     named = pl.col("corrects_lsns").str.strip_chars("{}").str.split(",").cast(pl.List(pl.Int64), strict=False)
     return rows.select(*ENTRY, "sign", "cause", named=named).cast(CORRECTING)
 
@@ -199,7 +199,7 @@ _ANY = pl.col("corrected").any()
 
 
 def _summed(usage: pa.Table, history: History, decided: Decisions) -> pl.DataFrame:
-    """STAGED, each row of usage under the rules that it was billed by, and what became of those that waited."""
+    """STAGED, each row of usage under the rules that it was billed by, with the fate of waiting stragglers."""
     rows = _complete(usage)
     parts = [sums(part, effective) for part, effective in _by_rules(rows, history) if len(part)]
     made = pl.DataFrame(pa.concat_tables([STAGED.empty_table(), *parts]))
@@ -207,7 +207,7 @@ def _summed(usage: pa.Table, history: History, decided: Decisions) -> pl.DataFra
 
 
 def _by_rules(rows: pa.Table, history: History) -> Iterator[tuple[pa.Table, EffectiveRules]]:
-    """What came before the first known rules goes by those."""
+    """Rows from before the first known rules use those."""
     firsts = [0, *(effective.first for effective in history[1:]), _LAST_LSN]
     for effective, (first, following) in zip(history, pairwise(firsts), strict=True):
         is_of_it = pc.and_(pc.greater_equal(rows["lsn"], first), pc.less(rows["lsn"], following))
@@ -215,7 +215,7 @@ def _by_rules(rows: pa.Table, history: History) -> Iterator[tuple[pa.Table, Effe
 
 
 def _complete(usage: pa.Table) -> pa.Table:
-    """With the columns that its release did not write yet, and a day that says where none was billed by."""
+    """With the columns that its release did not write yet, and a marker day for usage billed without one."""
     for name in COLUMNS:
         if name not in usage.column_names and name not in METERED_COLUMNS:
             usage = usage.append_column(name, pa.nulls(len(usage), USAGE.field(name).type))
@@ -226,7 +226,7 @@ def _complete(usage: pa.Table) -> pa.Table:
 
 
 def _as_stored(name: str) -> pl.Expr:
-    """JSON as one says it: the database has no order of fields either."""
+    """JSON in one canonical order: the database has no order of fields either."""
     return pl.col(name).map_batches(same_json, return_dtype=pl.String)
 
 

@@ -1,4 +1,4 @@
-"""How the waiting of a straggler ends, from usage alone: by a row that says so, by F at its deadline, or not yet."""
+"""How the wait of a straggler ends, from usage alone: by a decision row, by F at its deadline, or not yet."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _IS_HELD = pl.col("decision").eq_missing(Decision.HOLD.value)
 
 
 def journaled_decisions(usage: pa.Table) -> pl.DataFrame:
-    """Rows of usage (`sums.COLUMNS`) → JOURNALED of those that say decisions."""
+    """Rows of usage (`sums.COLUMNS`) → JOURNALED of the decisions among them."""
     rows = pl.DataFrame(usage).filter(IS_SAID)
     if rows.is_empty() or "meters" not in rows.columns:
         return pl.DataFrame(schema=JOURNALED)
@@ -43,9 +43,9 @@ def journaled_decisions(usage: pa.Table) -> pl.DataFrame:
             meter=pl.col("meters").list.first().struct.field("meter"),
             decided_lsn="lsn",
             decided_at="received_at",
-            said=pl.col("dimensions").str.json_decode(decision),
+            decision_text=pl.col("dimensions").str.json_decode(decision),
         )
-        .unnest("said")
+        .unnest("decision_text")
         .filter(pl.col("decision").is_in(_PEOPLE))
         .select(JOURNALED.names())
         .cast(JOURNALED)
@@ -53,9 +53,9 @@ def journaled_decisions(usage: pa.Table) -> pl.DataFrame:
 
 
 def settle(rows: pl.DataFrame, journaled: pl.DataFrame, frontier: datetime | None) -> pl.DataFrame:
-    """Sums (STAGED) with what became of those that were held by all of usage and F, and who said so (`_ENDED`).
+    """Sums (STAGED) with the fate of held stragglers by all of usage and F, and who decided (`_ENDED`).
 
-    `journaled`: JOURNALED. Who decided first before the deadline did; nobody's decision that comes later has a row of
+    `journaled`: JOURNALED. The first decision before the deadline counts; no decision that comes later has a row of
     usage that was received before it.
     """
     rows = rows.with_columns(pl.lit(None, JOURNALED[name]).alias(name) for name in _ENDED)
@@ -69,15 +69,15 @@ def settle(rows: pl.DataFrame, journaled: pl.DataFrame, frontier: datetime | Non
         .filter(counts)
         .sort("decided_lsn")
         .unique(["usage_lsn", "meter"], keep="first")
-        .select("usage_lsn", "meter", *_ENDED, said="decision")
+        .select("usage_lsn", "meter", *_ENDED, by_people="decision")
     )
     is_over = pl.lit(frontier, INSTANT) >= pl.col("hold_until")
-    expired = pl.col("said").is_null() & is_over.fill_null(value=False)
+    expired = pl.col("by_people").is_null() & is_over.fill_null(value=False)
     ended = (
         waits.drop(_ENDED)
         .join(first, on=["usage_lsn", "meter"], how="left")
         .with_columns(
-            decision=pl.when(expired).then("hold_expires").otherwise(pl.coalesce("said", "decision")),
+            decision=pl.when(expired).then("hold_expires").otherwise(pl.coalesce("by_people", "decision")),
             decided_at=pl.when(expired).then("hold_until").otherwise("decided_at"),
         )
     )
@@ -89,7 +89,7 @@ def _without_small(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     held, rest = rows.filter(_IS_HELD), rows.filter(~_IS_HELD)
     worth = held.select("quantity", "unit_price", "hold_above").iter_rows()
     # Of a meter of which another bills a part, both parts must be.
-    each_is_small = pl.Series("is_small", [_is_small(*each) for each in worth], dtype=pl.Boolean)
+    each_is_small = pl.Series("is_small", [_is_small(*values) for values in worth], dtype=pl.Boolean)
     is_small = held.with_columns(each_is_small).select(pl.col("is_small").all().over("usage_lsn", "meter")).to_series()
     goes = held.filter(is_small).with_columns(
         decision=pl.lit(CHANGES_A_WINDOW),

@@ -1,4 +1,4 @@
-"""Decisions of people in the journal beside the rows of usage that record them: billing reads only those rows."""
+"""People's decisions in the journal, compared with the rows of usage that record them for billing."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def wrong_decisions(
     )
     found = usage.to_pyarrow_dataset().to_table(columns=[*_READ, "frontier"], filter=is_one)
     must, made = (_with_stragglers(pl.DataFrame(rows)) for rows in (decisions(changes, None), found))
-    for one, other, verb in (
-        (must, made, "lacks, or says otherwise, what was decided"),
-        (made, must, "has what nobody decided, or another says of it,"),
+    for left, other, verb in (
+        (must, made, "lacks, or differs from, what was decided"),
+        (made, must, "has a decision that the journal lacks, or that differs from it,"),
     ):
-        if differs := _lsns(one.join(other, on=_DECIDED, how="anti", nulls_equal=True)):
+        if differs := _lsns(left.join(other, on=_DECIDED, how="anti", nulls_equal=True)):
             yield f"usage {verb} at lsn {differs[0]} of the journal ({len(differs)} in all)"
     if twice := _lsns(made.filter(pl.col("request_lsn").is_duplicated())):
         yield f"usage has what was decided at lsn {twice[0]} of the journal more than once ({len(twice)} in all)"

@@ -1,8 +1,8 @@
-"""I12: the month of each row of usage, which its `day` says, is the month that readers show for the account.
+"""I12: the month of a usage row, by its `day`, is the month that readers show for the account.
 
-joins names days by the versions of accounts in Delta, readers borders by `catalog.account_zones`: both by
-`metering.months`, and both must have the same history. Usage that was decided before a zone was known stays where it
-was put, which is no fault: every reader adds up its days.
+joins takes days from the versions of accounts in Delta, readers take borders from `catalog.account_zones`: both by
+`metering.months`, and both must have the same history. Usage that was decided before a zone was known keeps its day.
+That is no fault: every reader sums its days.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def stored_months(connection: psycopg.Connection[Any], since: date | None, until
 def wrong_months(stored: Months, accounts: pa.Table) -> Wrong:
     """The months that are not the readers', beside all versions of accounts (streams.ACCOUNTS) that joins has."""
     shown = stored.calendars
-    outside = [each for each in stored.billed if not _is_within(each, [shown.get(each.account, ())])]
-    known = _prefixes(accounts, {each.account for each in outside})
-    sentences = (_sentence(each, shown.get(each.account, ()), known.get(each.account, [()])) for each in outside)
+    outside = [month for month in stored.billed if not _is_within(month, [shown.get(month.account, ())])]
+    known = _prefixes(accounts, {month.account for month in outside})
+    sentences = (_sentence(month, shown.get(month.account, ()), known.get(month.account, [()])) for month in outside)
     wrong = [sentence for sentence in sentences if sentence]
     return Wrong(len(stored.billed), len(wrong), next(iter(wrong), ""))
 
@@ -75,14 +75,14 @@ def wrong_months(stored: Months, accounts: pa.Table) -> Wrong:
 def _is_within(billed: BilledMonth, calendars: Sequence[Calendar]) -> bool:
     """Whether all of its windows lie in the months that these calendars call so."""
     months = [billing_month(calendar, billed.month) for calendar in calendars]
-    return min(each.start for each in months) <= billed.starts and billed.ends <= max(each.end for each in months)
+    return min(month.start for month in months) <= billed.starts and billed.ends <= max(month.end for month in months)
 
 
-def _prefixes(accounts: pa.Table, asked: set[str]) -> dict[str, list[Calendar]]:
+def _prefixes(accounts: pa.Table, names: set[str]) -> dict[str, list[Calendar]]:
     """The calendars that joins had of each account one after the other: first none, last that of now."""
     versions: dict[str, list[tuple[datetime, str]]] = {}
     known: dict[str, list[Calendar]] = {}
-    for account, begins, zone in _rows(accounts, asked):
+    for account, begins, zone in _rows(accounts, names):
         versions.setdefault(account, []).append((begins, zone))
         calendars = known.setdefault(account, [()])
         if (calendar := zone_changes(versions[account])) != calendars[-1]:
@@ -90,9 +90,9 @@ def _prefixes(accounts: pa.Table, asked: set[str]) -> dict[str, list[Calendar]]:
     return known
 
 
-def _rows(accounts: pa.Table, asked: set[str]) -> Iterator[tuple[Any, ...]]:
+def _rows(accounts: pa.Table, names: set[str]) -> Iterator[tuple[Any, ...]]:
     rows = zone_versions(accounts).select("account", "holds_from", "zone")
-    return rows.filter(rows["account"].is_in(sorted(asked))).iter_rows()
+    return rows.filter(rows["account"].is_in(sorted(names))).iter_rows()
 
 
 def _sentence(billed: BilledMonth, shown: Calendar, known: Sequence[Calendar]) -> str:

@@ -1,4 +1,4 @@
-"""What billing and sessionization hold beside what they must: executors make it anew, the driver compares by bucket."""
+"""What billing and sessionization store, compared with what they must: executors recompute it, bucket by bucket."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ class Span:
         return _between(rows, pl.col("day"), begin, until)
 
 
-def span_of(asked: Scope, kept_since: date | None, usage: DeltaTable, billed: Billed) -> Span:
-    """The period that is asked for, without what cannot be made anew.
+def span_of(scope: Scope, kept_since: date | None, usage: DeltaTable, billed: Billed) -> Span:
+    """The requested period, without what cannot be recomputed.
 
-    usage has every row of the log date `kept_since` and later ones. Of usage from before the first rules that billing
-    has kept (a release that kept none) nobody can say what was a straggler.
+    usage has every row of the log date `kept_since` and later ones. For usage from before the first rules that billing
+    has stored (an early release stored none) it is unknown which rows were stragglers.
     """
     borders = []
     if kept_since is not None:
@@ -89,8 +89,8 @@ def span_of(asked: Scope, kept_since: date | None, usage: DeltaTable, billed: Bi
         reason = "of which usage was billed by rules that nobody kept"
         borders.append((last.replace(second=0, microsecond=0) + MINUTE, reason))
     kept_from, why = max(borders, default=(None, ""))
-    begin = max((at for at in (asked.since, kept_from) if at is not None), default=None)
-    return Span(begin, asked.until, kept_from, why)
+    begin = max((at for at in (scope.since, kept_from) if at is not None), default=None)
+    return Span(begin, scope.until, kept_from, why)
 
 
 def _latest_event(usage: DeltaTable, before_lsn: int) -> datetime | None:
@@ -135,15 +135,15 @@ def by_bucket(usage: pa.Table, billed: Billed, decided: Decisions) -> pl.DataFra
 def compare_bills(
     made: Iterable[tuple[int, Parts]], billed: Billed, decided: Decisions, usage: DeltaTable, span: Span
 ) -> Proof:
-    """What is made (`by_bucket`) beside what is stored.
+    """The recomputed bills (`by_bucket`), compared with the stored ones.
 
-    Raises nothing for what differs: it is counted, and the first of it told.
+    Raises nothing for a difference: differences are counted, and the first is reported.
     """
     sums, corrections = Wrong(), Wrong()
     chains: list[Chain] = []
     for bucket, parts in _every(made, billed.buckets):
-        one, broken = _of_bucket(parts, billed, bucket, span)
-        sums, corrections = sums + one.sums, corrections + one.corrections
+        wrong, broken = _of_bucket(parts, billed, bucket, span)
+        sums, corrections = sums + wrong.sums, corrections + wrong.corrections
         chains += broken
     if chains:
         of_each = zip(chains, outside_corrections(usage, billed, decided, chains), strict=True)
@@ -221,7 +221,7 @@ OF_REQUESTS = ("lsn", "type", "family", "disposition", "account", "user_id", "ev
 
 
 def _every(made: Iterable[tuple[int, Parts]], buckets: int) -> Iterator[tuple[int, Parts]]:
-    """Each bucket once, also those of which nothing was made."""
+    """Each bucket once, also those without rows."""
     left = set(range(buckets))
     for bucket, parts in made:
         left.remove(bucket)

@@ -1,4 +1,4 @@
-"""I6: the windows, and stragglers, beside what billing must have made of usage."""
+"""I6: windows and stragglers, compared with what billing must have made of usage."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _STRAGGLERS = Compared(
 def unequal_windows(made: pl.DataFrame, stored: pl.DataFrame, correcting: pl.DataFrame) -> Wrong:
     """WINDOWS of usage, STORED_WINDOWS, and what corrections have changed (WINDOW_KEY).
 
-    Whether what corrects others met a closed window, only its correction tells.
+    Whether a correcting row met a closed window is known only from its correction.
     """
     marked = correcting.unique().with_columns(is_corrected=True)
     must = added_windows(made).join(marked, on=WINDOW_KEY, how="left", nulls_equal=True)

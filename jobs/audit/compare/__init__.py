@@ -1,1 +1,1 @@
-"""What is stored beside what must be: the differences, row by row."""
+"""Stored rows compared with expected rows: the differences, row by row."""

@@ -1,4 +1,4 @@
-"""What a table holds beside what must be in it: typed columns are compared, the first difference is reported."""
+"""A table compared with its expected rows: typed columns, and the first difference is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""I2: what the journal covers of each topic, by its own transactions, beside the rows that it has."""
+"""I2: the offsets that the journal covers of each topic, by its transactions, compared with its rows."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def conservation(tables: str, access: KafkaAccess, admin: AdminClient, since: da
 def conserved(ranges: Mapping[Partition, PartitionRange], rows: Mapping[Partition, int]) -> Check:
     """I2, from what the journal covers of each partition, and how many rows it has of it."""
     missing = {place: residual(covered, rows.get(place, 0)) for place, covered in sorted(ranges.items())}
-    wrong = [f"partition {place[1]} of {place[0]} lacks {many} rows" for place, many in missing.items() if many]
+    wrong = [f"partition {place[1]} of {place[0]} lacks {count} rows" for place, count in missing.items() if count]
     sound = "received = absent + accepted + rejected + duplicate + conflict + removed, in each partition"
     if unknown := sorted({topic for topic, partition in rows if (topic, partition) not in ranges}):
-        sound = f"topic {unknown[0]} is not there to be asked, and what the journal holds of it not examined"
+        sound = f"topic {unknown[0]} no longer exists, so its rows in the journal were not examined"
     return first_sentence("I2", sum(count for place, count in rows.items() if place in ranges), wrong, sound)
 
 

@@ -1,4 +1,4 @@
-"""Usage as it is beside usage as it must be: which outcomes are lost, doubled or nobody's, and which say otherwise."""
+"""Usage compared with expected usage: outcomes that are lost, duplicated, unexpected or different."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def differences(found: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
 
 
 def _without_same(found: pl.DataFrame, expected: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Nearly all outcomes are to the bit what they must be: only what is left is put into words."""
+    """Almost all outcomes are bit for bit as expected: only the rest is turned into text."""
     if METERS not in found.columns:
         return found, expected
     columns = [name for name in EXPECTED if name not in PARTS]
@@ -147,11 +147,11 @@ def _without_same(found: pl.DataFrame, expected: pl.DataFrame) -> tuple[pl.DataF
 
 
 def beside(found: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
-    """`net` usage and outcomes (`recompute`) → one row per outcome, with what either says of it.
+    """`net` usage and outcomes (`recompute`) → one row per outcome, with the values of both sides.
 
-    `is_found`, `is_expected`, `usage_lsn`, `count` and, of each of what is compared, NAME and NAME_found: texts of all
-    meters with a quantity (`entries`), of their quantities alone (`counted`), and of their prices but for which version
-    says them (`priced`).
+    `is_found`, `is_expected`, `usage_lsn`, `count` and, for each compared value, NAME and NAME_found: texts of all
+    meters with a quantity (`entries`), of their quantities alone (`counted`), and of their prices without the version
+    (`priced`).
     """
     has_list = pl.col(METERS).is_not_null() if METERS in found.columns else pl.lit(value=False)
     was = _comparable(found.with_columns(is_listed=has_list), "usage_lsn", "count", "is_listed")
@@ -177,7 +177,7 @@ def as_differences(both: pl.DataFrame) -> pl.DataFrame:
 
 
 def differs(name: str) -> pl.Expr:
-    """Whether both sides say something else of it. What an earlier release did not write is not told otherwise."""
+    """Whether both sides differ in it. A value that an earlier release did not write is no difference."""
     is_other = pl.col(name).ne_missing(pl.col(f"{name}_found"))
     return is_other & (pl.col("day_found").is_not_null() | pl.col("is_listed")) if name == "day" else is_other
 

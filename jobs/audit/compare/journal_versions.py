@@ -1,4 +1,4 @@
-"""Accounts and prices as the journal records them, beside the tables that joins made of it and prices with."""
+"""Accounts and prices in the journal, compared with the tables that joins derives from it and prices with."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from metering.vocabulary import Disposition
 
 
 def wrong_versions(journal: DeltaTable, stored: dict[Table, pa.Table], first: int, position: int) -> Iterator[str]:
-    """A sentence for each table of versions (`stored`) that is not what the journal from lsn `first` to `position`
-    tells.
+    """A sentence for each table of versions (`stored`) that differs from the journal's, from lsn `first` to `position`.
 
-    What was told before `first` is taken as it stands: those rows of the journal are removed.
+    Versions from before `first` are taken as they are: those rows of the journal are removed.
     """
     rows = pl.scan_pyarrow_dataset(journal.to_pyarrow_dataset()).filter(
         (pl.col("lsn") >= first)
@@ -36,15 +35,15 @@ def wrong_versions(journal: DeltaTable, stored: dict[Table, pa.Table], first: in
         found = known.filter((pl.col("lsn") >= first) & (pl.col("lsn") < position))
         names = [name for name in found.columns if name not in CIRCUMSTANCES]
         both = [rows.select(names) for rows in (must, found)]
-        for one, other, verb in (
-            (both[0], both[1], "lacks, or says otherwise, what the journal tells"),
-            (both[1], both[0], "has what the journal does not tell"),
+        for left, other, verb in (
+            (both[0], both[1], "lacks, or differs from, what the journal records"),
+            (both[1], both[0], "has what the journal does not record"),
         ):
-            differs = one.join(other, on=names, how="anti", nulls_equal=True)
+            differs = left.join(other, on=names, how="anti", nulls_equal=True)
             if len(differs):
                 yield f"{table} {verb} at lsn {differs['lsn'].sort()[0]} ({len(differs)} in all)"
         if len(others := _other_authors(must, found)):
-            yield f"{table} has another author than the journal tells at lsn {others.sort()[0]} ({len(others)} in all)"
+            yield f"{table} has another author than the journal has at lsn {others.sort()[0]} ({len(others)} in all)"
 
 
 def _withdrawn_as(must: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:

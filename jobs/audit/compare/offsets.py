@@ -1,6 +1,6 @@
-"""Offsets that the journal has no row of: those that Kafka still holds are looked at once more.
+"""Offsets without a row in the journal: those that Kafka still has are looked up once more.
 
-Ingestion has proved each of them when it passed it. This asks whoever holds the records now, of all of them at once.
+Ingestion proved each of them when it passed it. This asks the broker that has the records now, for all of them at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PLACE = ("topic", "partition")
 
 @dataclass(frozen=True)
 class Proof:
-    """Of the offsets without a row: how many hold no record, how many Kafka holds no more, and what was found."""
+    """Offsets without a row: how many hold no record, how many Kafka no longer has, and the findings."""
 
     proved: int
     gone: int
@@ -112,8 +112,8 @@ def _between(ranges: pl.DataFrame, start: int | None) -> list[Gap]:
 
 def _oldest(admin: AdminClient, places: Iterable[Partition]) -> dict[Partition, int]:
     """The first offset that Kafka still holds of each."""
-    asked = {TopicPartition(topic, partition): EARLIEST for topic, partition in places}
-    if not asked:
+    requests = {TopicPartition(topic, partition): EARLIEST for topic, partition in places}
+    if not requests:
         return {}
-    answers = admin.list_offsets(asked, request_timeout=_KAFKA_TIMEOUT_SECONDS)
+    answers = admin.list_offsets(requests, request_timeout=_KAFKA_TIMEOUT_SECONDS)
     return {(place.topic, place.partition): answer.result().offset for place, answer in answers.items()}

@@ -1,4 +1,4 @@
-"""How many records of a partition there were to account for, and how many of their rows are missing."""
+"""How many records of a partition must be accounted for, and how many of their rows are missing."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ RowKey = tuple[str, int, str, str | None]
 
 @dataclass(frozen=True)
 class PartitionRange:
-    """The range of offsets that the journal covers: `[first_offset, next_offset)`, of which `absent` hold no record.
+    """The range of offsets that the journal covers: `[first_offset, next_offset)`; `absent` of them hold no record.
 
-    `removed`: rows that the journal had, and that it need not keep any longer.
+    `removed`: rows that the journal had, and that `weir retain` has removed.
     """
 
     first_offset: int

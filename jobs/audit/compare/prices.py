@@ -1,4 +1,4 @@
-"""Whether what an audit has put is priced as the version says that it names: which one holds is not asked here."""
+"""Whether the audit's rows have the price of the version that they name. Which version applies is not checked here."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from metering.vocabulary import UsageCause
 
 
 def wrong_prices(now: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
-    """Usage that stands (`differences.net`) → DIFFERENCES of what is of another cause than `stream`.
+    """Usage that stands (`differences.net`) → DIFFERENCES of rows with another cause than `stream`.
 
-    An entry with a price has the unit price of its version, of the plan, model, meter and currency that it says, and
-    quantity x unit price for an amount. What has no price yet is not told.
+    An entry with a price must have the unit price of its version, of its plan, model, meter and currency, and an amount
+    of quantity x unit price. Entries without a price are not compared.
     """
     put = now.filter(pl.col("cause") != UsageCause.STREAM.value)
     if METERS not in put.columns or put.is_empty():

@@ -1,4 +1,4 @@
-"""Which rows each row of an audit replaces: it inherits what was decided about those."""
+"""The rows that each row of an audit replaces: it inherits the decisions about them."""
 
 from __future__ import annotations
 

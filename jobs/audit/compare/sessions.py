@@ -1,4 +1,4 @@
-"""I5: the requests of each user, cut into sessions again, beside those that are stored."""
+"""I5: the requests of each user, cut into sessions again and compared with the stored sessions."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def merged(sessions: pl.DataFrame, gap: timedelta) -> pl.DataFrame:
 
 
 def unequal_sessions(minis: pl.DataFrame, stored: pl.DataFrame, gaps: list[tuple[int, timedelta]]) -> Wrong:
-    """MINI and SESSIONS of the same users. A wider gap merges what is there; a narrower one leaves it as it is.
+    """MINI and SESSIONS of the same users. A wider gap merges sessions; a narrower one leaves them as they are.
 
-    Where nobody has kept the first gap (a release that kept none), only all sessions of a user together are compared.
+    If the first gap is unknown (an early release stored none), only all sessions of a user together are compared.
     """
     made = pl.DataFrame(schema=SESSIONS)
     for number, (_, gap) in enumerate(gaps):

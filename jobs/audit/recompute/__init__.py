@@ -1,1 +1,1 @@
-"""What the journal must have made of usage, and the signed rows that correct what differs."""
+"""The usage that the journal must have made, and the signed rows that correct differences."""

@@ -1,4 +1,4 @@
-"""The basis of an audit, from one version of usage: how far joins was, with which F, rules and prices."""
+"""The basis of an audit, from one version of usage: the position of joins, its F, rules and prices."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Scope:
 
     @property
     def is_everything(self) -> bool:
-        """Whether no period was asked for."""
+        """Whether no period was requested."""
         return self.since is None and self.until is None
 
 
@@ -41,13 +41,13 @@ EVERYTHING = Scope()
 
 
 def pin(
-    usage: DeltaTable, retained: Iterable[RetainedRows], tables: str, present: JoinsConfig, asked: Scope = EVERYTHING
+    usage: DeltaTable, retained: Iterable[RetainedRows], tables: str, present: JoinsConfig, scope: Scope = EVERYTHING
 ) -> Pinned:
-    """What `usage` was made from, and by which rules; `retained`: what it and the journal still have of their rows.
+    """The position, F and rules that `usage` was made by; `retained`: the rows that it and the journal still have.
 
-    `present`: what joins was started with last. Its rules are those of usage that kept none, as releases before 0.2.0.
-    Versions of accounts and prices that came later than the outcomes say nothing of them: each is priced as known when
-    it was decided.
+    `present`: the configuration that joins was last started with. Its rules are used for usage without stored rules, as
+    of releases before 0.2.0. Versions of accounts and prices that came later than the outcomes are ignored: each is
+    priced as known when it was decided.
     """
     history = read_history(usage)[0] or (EffectiveRules(1, present.deciding),)
     versions = {table: open_table(tables, table) for table in (Table.ACCOUNTS, Table.PRICES)}
@@ -60,7 +60,7 @@ def pin(
     rules_rows = stored.filter(pl.col("rules").is_not_null()).select("lsn", "rules").sort("lsn").collect()
     frontier = instant_of(usage.transaction_version(FRONTIER))
     horizon = correction_horizon(history, present, open_table(tables, Table.JOURNAL))
-    since, priced_since = _since(_complete_from(retained), frontier, Timeouts(history), horizon, asked)
+    since, priced_since = _since(_complete_from(retained), frontier, Timeouts(history), horizon, scope)
     return Pinned(
         position=position_in(usage, Table.JOURNAL).next_lsn,
         frontier=frontier,
@@ -71,19 +71,19 @@ def pin(
         known_from=history[0].first,
         since=since,
         priced_since=priced_since,
-        until=asked.until,
+        until=scope.until,
         rejoin_within=present.rejoin_within,
-        most_rows=asked.most_rows,
-        decides_contents=asked.is_everything,
+        most_rows=scope.most_rows,
+        decides_contents=scope.is_everything,
     )
 
 
-def first_log_date(usage: DeltaTable, present: JoinsConfig, asked: Scope) -> date | None:
-    """The log date from which on all is read that can belong to what was received since `asked.since`."""
-    if asked.since is None:
+def first_log_date(usage: DeltaTable, present: JoinsConfig, scope: Scope) -> date | None:
+    """The first log date that can have rows belonging to what was received since `scope.since`."""
+    if scope.since is None:
         return None
     history = read_history(usage)[0] or (EffectiveRules(1, present.deciding),)
-    return (asked.since - CLOCK_SKEW - _longest(Timeouts(history))).date()
+    return (scope.since - CLOCK_SKEW - _longest(Timeouts(history))).date()
 
 
 def _complete_from(retained: Iterable[RetainedRows]) -> datetime | None:
@@ -92,7 +92,7 @@ def _complete_from(retained: Iterable[RetainedRows]) -> datetime | None:
 
 
 def _since(
-    complete_from: datetime | None, frontier: datetime | None, timeouts: Timeouts, horizon: timedelta, asked: Scope
+    complete_from: datetime | None, frontier: datetime | None, timeouts: Timeouts, horizon: timedelta, scope: Scope
 ) -> tuple[datetime | None, datetime | None]:
     """From when on nothing that belongs together lacks a row that was removed, or is not read (`Pinned.since`), and
     from when on prices may change what is final (`Pinned.priced_since`).
@@ -102,8 +102,8 @@ def _since(
     removed by a shorter horizon before this one held.
     """
     if complete_from is None:
-        return asked.since, None
-    whole = max(complete_from + CLOCK_SKEW + _longest(timeouts), asked.since or complete_from)
+        return scope.since, None
+    whole = max(complete_from + CLOCK_SKEW + _longest(timeouts), scope.since or complete_from)
     if frontier is None:
         return max(whole, complete_from + horizon), None
     since = max(whole, min(complete_from + horizon, frontier - horizon))

@@ -1,7 +1,7 @@
-"""Usage as it stands beside usage as it must be by what is known by now → the signed rows that make the one the other.
+"""Usage as stored, and usage as expected by what is known now → the signed rows that turn the first into the second.
 
-Only what has one of the known causes is corrected. Anything else is a fault: it is reported, and the rows of its key
-stay.
+Only differences with a known cause are corrected. Any other difference is a fault: it is reported, and the rows of its
+key stay as they are.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _AS_DECIDED = [name for name in COMPARED if name not in ("plan", "currency", "da
 
 @dataclass(frozen=True)
 class Standing:
-    """Usage of whole keys (`differences.net`): what the stream said of them, and what stands by now."""
+    """Usage of whole keys (`differences.net`): what the stream made of them, and what is in effect now."""
 
     stream: pl.DataFrame
     now: pl.DataFrame
@@ -62,7 +62,7 @@ class Standing:
 
 
 def suspects(carried: pl.DataFrame, expected: pl.DataFrame, standing: Standing, pinned: Pinned) -> pl.DataFrame:
-    """The keys (KEY) of which something else may be known by now than when the stream decided.
+    """The keys (KEY) of which more may be known now than when the stream decided.
 
     `carried`: rows of the journal (Pinned.schema, identity); `expected`: what the stream must have made of them.
     """
@@ -79,7 +79,8 @@ def repeats(carried: pl.DataFrame) -> pl.DataFrame:
     before.
 
     That is the same identity of the same family, and the same request: a request and its completion repeat each other
-    never. What was judged when it came stands before what was judged later, also as other requests (IS_SENT_AGAIN).
+    never. What was validated when it came stands before what was validated later, also as other requests
+    (IS_SENT_AGAIN).
     """
     known = carried.filter(pl.col("identity").is_not_null()).sort(IS_CONTRACTED, "lsn")
     is_first = pl.col("lsn") == pl.col("lsn").first().over(*KEY, "identity", "family")
@@ -97,9 +98,9 @@ def corrections(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The journal's rows of some keys, what the stream must have made of them, and usage → (DIFFERENCES, CORRECTIONS).
 
-    `reversals` (`reversals.without_reversals`) take back what these or other keys bill; `uncounted` (`once_per.MARKED`)
-    says what does not count, as another outcome of its content does (None: nothing is decided). The differences are
-    those that have no known cause; a key with one of them has no corrections.
+    `reversals` (`reversals.without_reversals`) take back what these or other keys bill; `uncounted`
+    (`once_per.MARKED`): what does not count because another outcome of its content does (None: nothing is decided). The
+    differences are those without a known cause; a key with one of them has no corrections.
     """
     found = _decide(carried, expected, standing, pinned)
     now = _recomputed(found, pinned, reversals)
@@ -114,9 +115,9 @@ def corrections(
         "is_by_another": _from_another_part(found.once, now.best),
         "is_content": explained,
     }
-    judged = _with_causes(both, known, now.taken)
-    faults = judged.filter(pl.col("is_fault"))
-    sound = judged.filter(pl.col("cause").is_not_null()).join(faults, on=KEY, how="anti")
+    with_causes = _with_causes(both, known, now.taken)
+    faults = with_causes.filter(pl.col("is_fault"))
+    sound = with_causes.filter(pl.col("cause").is_not_null()).join(faults, on=KEY, how="anti")
     negated = _negated(sound.filter(pl.col("is_found")), standing.now)
     put = _replacements(sound.filter(pl.col("is_expected")), must, negated)
     return as_differences(faults), pl.concat([negated, put], how="diagonal").sort(*KEY, "sign", *PARTS)
@@ -130,7 +131,7 @@ def each_counted(
     """
     found = _decide(carried, expected, standing, pinned)
     counted = _must_stand(found, pinned, reversals)
-    rows, made = (each.join(found.waiting, on=KEY, how="semi") for each in (carried, expected))
+    rows, made = (frame.join(found.waiting, on=KEY, how="semi") for frame in (carried, expected))
     stands = standing.of(found.waiting)
     done = _must_stand(_decide(_decided_rows(rows, pinned), made, stands, pinned), pinned, reversals)
     known = pl.concat([made, done], how="vertical_relaxed").select(*OUTCOME, CONTENTS)
@@ -204,7 +205,7 @@ def _decide(carried: pl.DataFrame, expected: pl.DataFrame, standing: Standing, p
     once, waiting = _waiting(first, pinned)
     waiting, rows = waiting.select(KEY).unique(), with_timeouts(first, pinned)
     if len(waiting):
-        done, made = (each.join(waiting, on=KEY, how="anti") for each in (carried, expected))
+        done, made = (frame.join(waiting, on=KEY, how="anti") for frame in (carried, expected))
         return replace(_decide(done, made, standing.without(waiting), pinned), waiting=waiting)
     return _Decided(carried, rows, expected, every, once, standing, waiting)
 
@@ -273,13 +274,16 @@ def _from_another_part(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFram
 
 def _changed_outcomes(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
     """The outcomes (OUTCOME) that are in one of them alone, or became something else."""
-    one, other = (rows.select(*OUTCOME, "outcome") for rows in (before, after))
-    alone = [a.join(b, on=[*OUTCOME, "outcome"], how="anti", nulls_equal=True) for a, b in ((one, other), (other, one))]
+    earlier, other = (rows.select(*OUTCOME, "outcome") for rows in (before, after))
+    alone = [
+        a.join(b, on=[*OUTCOME, "outcome"], how="anti", nulls_equal=True)
+        for a, b in ((earlier, other), (other, earlier))
+    ]
     return pl.concat(alone).select(OUTCOME).unique()
 
 
 def _moving(both: pl.DataFrame) -> pl.DataFrame:
-    """`differences.beside` with what `goes` and `comes`. What is superseded is billed to nobody: it does neither."""
+    """`differences.beside` with what `goes` and `comes`. Superseded outcomes bill nothing, so they do neither."""
     is_superseded = pl.col("outcome").eq_missing(Outcome.SUPERSEDED.value)
     was_superseded = pl.col("outcome_found").eq_missing(Outcome.SUPERSEDED.value)
     return both.with_columns(
@@ -325,7 +329,7 @@ def _with_own_days(both: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
 
 
 def _alone(outcomes: pl.DataFrame) -> pl.DataFrame:
-    """(KEY, lsn) of those that wait for nobody any more."""
+    """(KEY, lsn) of rows that no longer wait for a partner."""
     is_alone = pl.any_horizontal(pl.col(PARTS).is_null())
     return outcomes.filter(is_alone).select(*KEY, lsn=pl.coalesce(PARTS))
 
@@ -339,7 +343,7 @@ def _with_causes(both: pl.DataFrame, known: Mapping[str, pl.DataFrame], taken: T
     what counts of a content (`is_content`); so whatever else it says was never right. Only what the stream has said by
     another part (`is_by_another`) is restated once.
     """
-    both = taken.judged(both)
+    both = taken.marked(both)
     for name, outcomes in known.items():
         named = outcomes.with_columns(pl.lit(value=True).alias(name))
         both = both.join(named, on=OUTCOME, how="left", nulls_equal=True).with_columns(

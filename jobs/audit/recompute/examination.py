@@ -1,4 +1,4 @@
-"""All rows of some keys, of the journal and of usage → how much was examined, what is wrong, and what is corrected."""
+"""All rows of some keys, of the journal and of usage → how much was examined, the faults, and the corrections."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def examine(
     """Accepted requests, completions and reversals below the position (`journal_read`), usage (USAGE_READ) →
     EXAMINATION.
 
-    Rows of the journal that are IS_CONTRACTED the stream has not judged, and those that are IS_SENT_AGAIN are billed as
-    other requests; without these columns all are as it has them.
+    Rows of the journal that are IS_CONTRACTED the stream has not decided, and those that are IS_SENT_AGAIN are billed
+    as other requests; without these columns all are as it has them.
     A column that a table has not got yet is null. Keys with a row from before `pinned.since` or
     `pinned.known_from` are left out, and those of which all that occurred is from `pinned.until` on. So are those whose
     usage tells of a row of the journal that is not read. Of those from `pinned.priced_since` on only prices change.
@@ -80,7 +80,7 @@ def examine(
     counted = pl.DataFrame(
         {
             "kind": [SUM],
-            "rows": [read.judged],
+            "rows": [read.decided_rows],
             "outcomes": [len(read.known.stream)],
             "changes": [len(rows)],
             "corrections": [_as_stream(as_rows(_first(rows, pinned.most_rows)))],
@@ -124,8 +124,8 @@ class _Read:
     """Those of the other keys (KEY) of which usage names a row that is not read."""
 
     @property
-    def judged(self) -> int:
-        """How many rows the stream has judged."""
+    def decided_rows(self) -> int:
+        """How many rows the stream has decided."""
         return int((~self.carried[IS_CONTRACTED]).sum())
 
     def sound(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -154,8 +154,8 @@ def _read(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned, first: pl.
     now, broken = (stream, pl.DataFrame(schema=DIFFERENCES)) if is_untouched else standing(usage)
     broken = pl.concat([broken, wrong_prices(now, pinned)])
     known = Standing(stream, now, first_rows(usage) if first is None else first)
-    judged = carried.filter(~pl.col(IS_CONTRACTED))
-    expected = recompute(judged, stream.select(*OUTCOME, "usage_lsn"), pinned)
+    decided = carried.filter(~pl.col(IS_CONTRACTED))
+    expected = recompute(decided, stream.select(*OUTCOME, "usage_lsn"), pinned)
     wrong = differences(stream, expected)
     doubtful = pl.concat([suspects(carried, expected, known, pinned), reversals.select(KEY)]).unique()
     read = _Read(journal, carried, reversals, known, expected, wrong, broken, doubtful, final, left_out, partial)
@@ -183,7 +183,7 @@ def _of_contents(read: _Read, pinned: Pinned) -> tuple[pl.DataFrame, pl.DataFram
 
 
 def _waiting(read: _Read) -> pl.DataFrame:
-    """Rows of keys that bill something already, and of which another one waits."""
+    """Rows of keys that bill something already, while another row of theirs waits."""
     named = pl.concat([read.expected[part] for part in PARTS]).drop_nulls().implode()
     return read.carried.filter(~pl.col("lsn").is_in(named)).join(read.expected, on=KEY, how="semi")
 

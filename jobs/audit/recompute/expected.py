@@ -1,6 +1,6 @@
 """Rows of the journal → the usage that they must have made, by the functions that the stream decides and prices with.
 
-An outcome is a pure function of the journal, F and the rules that held, whatever the stream's batches were, so all rows
+An outcome is a pure function of the journal, F and the effective rules, whatever the stream's batches were, so all rows
 of a key are decided at once.
 """
 
@@ -56,7 +56,7 @@ _NEXT = 2**63 - 1
 
 @dataclass(frozen=True)
 class Pinned:
-    """What a recomputation goes by: all of it as joins had it when it wrote the usage that is examined."""
+    """The basis of a recomputation: everything as joins had it when it wrote the examined usage."""
 
     position: int
     """The journal below this lsn."""
@@ -115,8 +115,8 @@ class Pinned:
         meters = [meter for effective in self.history for meter in restored(effective.rules.get("meters"))]
         summed = dict.fromkeys([*REPORTED_COLUMNS, *columns_of(meters)])
         reported = (*summed, *columns_of_bands(self._attributes))
-        asked = (*conditions_of(meters), *texts_of_events(self._attributes), *self.contents)
-        return carried(reported, self._dimensions, tuple(dict.fromkeys(asked)))
+        texts = (*conditions_of(meters), *texts_of_events(self._attributes), *self.contents)
+        return carried(reported, self._dimensions, tuple(dict.fromkeys(texts)))
 
     @property
     def _dimensions(self) -> Sequence[str]:
@@ -126,7 +126,7 @@ class Pinned:
     @property
     def _attributes(self) -> Sequence[PriceAttribute]:
         """All that conditions of prices could ever name."""
-        return [each for rules in self._rules for each in attributes_restored(rules.get("price_attributes"))]
+        return [attribute for rules in self._rules for attribute in attributes_restored(rules.get("price_attributes"))]
 
     @property
     def _rules(self) -> Sequence[Rules]:
@@ -204,7 +204,7 @@ def expected_usage(
 def _contents(meters: Sequence[Declaration], pinned: Pinned) -> Iterator[pl.Expr]:
     """CONTENTS of priced outcomes that these meters count; null where none of them counts a content once."""
     is_billed = pl.col("outcome").is_in(list(BILLED))
-    each = [
+    contents = [
         pl.struct(
             meter=pl.lit(meter.name),
             column=pl.lit(rule.column),
@@ -215,7 +215,7 @@ def _contents(meters: Sequence[Declaration], pinned: Pinned) -> Iterator[pl.Expr
         if (rule := meter.once_per) is not None
     ]
     if pinned.contents:
-        yield (pl.concat_list(each) if each else pl.lit(None)).cast(CONTENTS_KIND).alias(CONTENTS)
+        yield (pl.concat_list(contents) if contents else pl.lit(None)).cast(CONTENTS_KIND).alias(CONTENTS)
 
 
 def _by_rules(outcomes: pl.DataFrame, pinned: Pinned) -> Iterator[tuple[pl.DataFrame, Rules]]:

@@ -1,7 +1,7 @@
-"""Events of a type that had no contract when they came → what the first contract says of them that takes them.
+"""Events whose type had no contract when they came → the row that the first contract accepting them gives.
 
-Nobody was billed for them: the journal kept them as they were. When a contract of their type comes, the audit judges
-them by it. Which contract judges a row is a pure function of the journal, so that no later one judges it again.
+Nobody was billed for them: the journal kept them as they were. When a contract of their type comes, the audit validates
+them by it. Which contract takes a row is a pure function of the journal, so no later one takes it again.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from jobs.audit.tables.pieces import Wanted
 from jobs.ingestion.conformance import REQUEST_ID
 from jobs.ingestion.conventions import Convention
 from jobs.ingestion.conventions import stored_conventions as conventions_kept
-from jobs.ingestion.judge import LOG_APPEND_TIME, Judge
 from jobs.ingestion.stored_contracts import stored_contracts
+from jobs.ingestion.validator import LOG_APPEND_TIME, EventValidator
 from jobs.runtime.effective_rules import EffectiveRules, Rules, read_history, rules_at
 from jobs.runtime.elements import is_record
 from jobs.runtime.families import family
@@ -31,12 +31,12 @@ from metering.contracts.model import Contract
 from metering.contracts.unnest import COLUMN
 from metering.vocabulary import BILLABLE, Disposition, Family
 
-JUDGED_FROM = ("lsn", "topic", "partition", "offset", "received_at", "key", "value", "type")
-"""What is read of a row to judge it, beside what was known of it when it came."""
+VALIDATED_FROM = ("lsn", "topic", "partition", "offset", "received_at", "key", "value", "type")
+"""What is read of a row to validate it, beside what was known of it when it came."""
 EVENT = ("lsn", "type", "identity", "occurred_at")
 """What is read of a row to know its event again where a contract makes another request of it."""
-READ_OF_JUDGED = (*EVENT, "disposition", "family", COLUMN)
-"""What is read of all rows to find the events (EVENT) that `LaterContracts.judged` gives."""
+READ_OF_VALIDATED = (*EVENT, "disposition", "family", COLUMN)
+"""What is read of all rows to find the events (EVENT) that `LaterContracts.validated` gives."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Later:
 
 @dataclass(frozen=True)
 class LaterContracts:
-    """The contracts that judge what came before them, in their order."""
+    """The contracts that validate what came before them, in their order."""
 
     later: tuple[Later, ...]
 
@@ -70,11 +70,11 @@ class LaterContracts:
         for later in self.later:
             for name, contract in later.contracts.items():
                 found.setdefault(name, set()).add(_request_of(contract))
-        return sorted(name for name, each in found.items() if len(each) > 1)
+        return sorted(name for name, requests in found.items() if len(requests) > 1)
 
     @property
     def before(self) -> int:
-        """The lsn before which all rows are that can be judged."""
+        """The lsn before which all rows are that can be validated."""
         return self.later[-1].first
 
     @property
@@ -91,7 +91,7 @@ class LaterContracts:
         return Wanted(("lsn", "type", "family", "disposition"), is_unknown)
 
     def takes(self, rows: pl.DataFrame, columns: Iterable[str]) -> pl.DataFrame:
-        """Rows of the journal without a family (JUDGED_FROM, `columns`) → those that a contract takes (`columns`).
+        """Rows of the journal without a family (VALIDATED_FROM, `columns`) → those that a contract takes (`columns`).
 
         The contract says what its fields are; what else is known of a row is what the journal says. One that unnests
         takes none, because a row of the journal stays one; nor does any that comes later, which would bill the event
@@ -104,28 +104,28 @@ class LaterContracts:
             is_before = pl.col("lsn") < later.first
             contracts = {name: contract for name, contract in later.contracts.items() if contract.unnest is None}
             remaining = remaining.filter(~(is_before & pl.col("type").is_in(list(later.contracts.keys() - contracts))))
-            asked = remaining.filter(is_before & pl.col("type").is_in(list(contracts)))
-            if asked.is_empty():
+            candidates = remaining.filter(is_before & pl.col("type").is_in(list(contracts)))
+            if candidates.is_empty():
                 continue
-            judge = Judge(contracts, of_sources=later.conventions)
-            validated = pl.DataFrame(judge.judge(_as_records(asked))).with_columns(asked["lsn"])
+            validator = EventValidator(contracts, of_sources=later.conventions)
+            validated = pl.DataFrame(validator.validate(_as_records(candidates))).with_columns(candidates["lsn"])
             taken = validated.filter(pl.col("reason").is_null() & pl.col("family").is_in(list(BILLABLE)))
-            fields = [name for name in ("family", *(field.name for field in judge.fields)) if name in names]
-            known = asked.select(name for name in names if name not in fields)
+            fields = [name for name in ("family", *(field.name for field in validator.fields)) if name in names]
+            known = candidates.select(name for name in names if name not in fields)
             found.append(known.join(taken.select("lsn", *fields), on="lsn", how="inner").select(names).cast(kinds))
             remaining = remaining.join(taken.select("lsn"), on="lsn", how="anti")
         return pl.concat(found)
 
-    def judged(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Rows of the journal (READ_OF_JUDGED) → those (EVENT) of `types_of_other_requests` that a contract took when
-        they came. Of an event with elements the first stands for all: it has the identity of the event.
+    def validated(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows of the journal (READ_OF_VALIDATED) → those (EVENT) of `types_of_other_requests` that a contract took
+        when they came. Of an event with elements the first stands for all: it has the identity of the event.
         """
         is_billed = (pl.col("disposition") == Disposition.ACCEPTED.value) & family().is_in(list(BILLABLE))
         is_asked = pl.col("type").is_in(self.types_of_other_requests)
         return rows.filter(is_billed & is_asked & is_record(rows.schema)).select(EVENT)
 
     def taken(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Rows of the journal without a family (JUDGED_FROM, EVENT) → those (EVENT) of the same types that one
+        """Rows of the journal without a family (VALIDATED_FROM, EVENT) → those (EVENT) of the same types that one
         takes now.
         """
         is_asked = pl.col("type").is_in(self.types_of_other_requests)
@@ -136,8 +136,8 @@ def sent_again(events: pl.DataFrame) -> pl.Series:
     """Events (EVENT, IS_CONTRACTED) → the lsns of those that a later contract took, and that another stands for.
 
     That is the same event of the same type and day (UTC), as ingestion finds repeats that are not of the last hour.
-    What was judged when it came stands before what was judged later; ingestion lets it pass, because nobody had been
-    billed for the first. Which request it is of says nothing: a contract that begins to unnest makes others of it.
+    What was validated when it came stands before what was validated later; ingestion lets it pass, because nobody had
+    been billed for the first. Which request it is of says nothing: a contract that begins to unnest makes others of it.
     """
     event = ("type", "identity", pl.col("occurred_at").dt.date())
     known = events.filter(pl.col("identity").is_not_null()).sort(IS_CONTRACTED, "lsn")
@@ -146,10 +146,11 @@ def sent_again(events: pl.DataFrame) -> pl.Series:
 
 
 def later_contracts(journal: DeltaTable, pinned: Pinned) -> LaterContracts:
-    """Contracts of types that did not always have one, of the rules that decided rows of the journal that joins has.
+    """Contracts of types that did not always have one, from the rules of journal rows that joins has read.
 
-    Rules with a meter, or conditions of one, that joins has not told yet are passed over: it was started later, has had
-    no outcome since, or never was started with it. What is put meanwhile would be counted without it, and for good.
+    Rules with a meter, or conditions of one, that joins has not recorded yet are passed over: joins was started later,
+    has had no outcome since, or never was started with it. Rows that were added meanwhile would be counted without it,
+    for ever.
     """
     sums = pinned.sums
     known = [effective for effective in read_history(journal)[0] if effective.first < pinned.position]
@@ -188,12 +189,12 @@ def _has_conditions(effective: EffectiveRules, after: Sequence[EffectiveRules], 
 
     Or never will: others came `after`. No later telling undoes any of that.
     """
-    asked = _asked(effective.rules)
-    if any(_asked(later.rules) != asked for later in after):
+    conditions = _asked(effective.rules)
+    if any(_asked(later.rules) != conditions for later in after):
         return True
     meters = rules_at(pinned.history, effective.first).get("meters", {})
     had = (conditions_stored(meters), once_stored(meters))
-    return had == asked or any(of_joins.first > effective.first for of_joins in pinned.history)
+    return had == conditions or any(of_joins.first > effective.first for of_joins in pinned.history)
 
 
 def _asked(rules: Rules) -> tuple[Any, Any]:
@@ -201,7 +202,7 @@ def _asked(rules: Rules) -> tuple[Any, Any]:
     return rules.get("where", {}), rules.get("once_per", {})
 
 
-def judge_late(rows: pl.DataFrame, again: pl.Series | None = None, *, late: bool) -> pl.DataFrame:
+def mark_late_contract(rows: pl.DataFrame, again: pl.Series | None = None, *, late: bool) -> pl.DataFrame:
     """Rows with IS_CONTRACTED and IS_SENT_AGAIN; `again`: the lsns of `sent_again`."""
     is_again = pl.lit(value=False) if again is None else pl.col("lsn").is_in(again.implode())
     return rows.with_columns(pl.lit(late).alias(IS_CONTRACTED), is_again.alias(IS_SENT_AGAIN))
@@ -214,7 +215,7 @@ def _request_of(contract: Contract) -> tuple[Any, ...]:
 
 
 def _as_records(rows: pl.DataFrame) -> pa.Table:
-    """As Kafka gave them, when they were judged first."""
+    """As Kafka gave them, when they were validated first."""
     given = rows.select(
         *("key", "value", "topic", "partition", "offset"),
         pl.col("received_at").alias("timestamp"),

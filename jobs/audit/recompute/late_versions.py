@@ -1,4 +1,4 @@
-"""Which outcomes a version of an account or a price came too late for: nearly none, so only those are priced again."""
+"""Outcomes for which a version of an account or a price came too late. They are few, so only they are priced again."""
 
 from __future__ import annotations
 

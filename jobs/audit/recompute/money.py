@@ -1,4 +1,4 @@
-"""What signed rows of usage change, in money: quantities are added up per unit price, and then multiplied once."""
+"""The change of signed usage rows in money: quantities are summed per unit price, then multiplied once."""
 
 from __future__ import annotations
 
@@ -41,6 +41,8 @@ def money_by_cause(rows: pa.Table) -> Changed:
     return dict(changed)
 
 
-def added(one: Changed, other: Changed) -> Changed:
+def added(left: Changed, other: Changed) -> Changed:
     """Both together."""
-    return {key: EXACT.add(one.get(key, Decimal()), other.get(key, Decimal())) for key in dict.fromkeys([*one, *other])}
+    return {
+        key: EXACT.add(left.get(key, Decimal()), other.get(key, Decimal())) for key in dict.fromkeys([*left, *other])
+    }

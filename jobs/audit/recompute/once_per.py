@@ -1,8 +1,8 @@
-"""Meters that count each content once → which outcomes count, of all keys; the others bill 0 of that meter.
+"""Meters that count each content once → which outcomes of all keys count; the others bill 0 of that meter.
 
-Of an account's outcomes with one content the first by (event time, identity) in each window counts. That is a function
-of the set of what outcomes bill, so no order of arrival changes it, and no audit in between. One whose first is taken
-back counts the next.
+Of an account's outcomes with one content, the first by (event time, identity) in each window counts. That is a function
+of the set of billed outcomes, so neither the order of arrival nor an audit in between changes it. If the first is
+reversed, the next one counts.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def candidates(outcomes: pl.DataFrame, rows: pl.DataFrame, *, is_fixed: bool = F
 
     What another meter bills is nothing that a meter bills itself, and neither is 0.
     """
-    asked = _asked(outcomes)
-    own = asked.filter(pl.col("has_own"))
+    counted = _asked(outcomes)
+    own = counted.filter(pl.col("has_own"))
     identities = rows.select("lsn", pl.col("identity").fill_null(b""))
     placed = own.with_columns(lsn=pl.coalesce("completion_lsn", "request_lsn")).join(identities, on="lsn", how="left")
     window = pl.col("event_us") // pl.col("within_us")
@@ -69,8 +69,8 @@ def blocked(journal: pl.DataFrame, partial: pl.DataFrame, pinned: Pinned) -> pl.
     parts = [pl.DataFrame(schema=BLOCKED)]
     for column, within_us in {(rule.column, rule.within_seconds * SECOND_US) for rule in pinned.once_per}:
         windows = timed.select(*KEY, within_us=pl.lit(within_us, pl.Int64), window=pl.col("event_us") // within_us)
-        told = pl.col(column) if column in journal.columns else pl.lit(None)
-        contents = journal.select(*KEY, content=told.cast(pl.String)).drop_nulls()
+        value = pl.col(column) if column in journal.columns else pl.lit(None)
+        contents = journal.select(*KEY, content=value.cast(pl.String)).drop_nulls()
         unknown = partial.select(*KEY, content=pl.lit(None, pl.String))
         found = windows.unique().join(pl.concat([contents, unknown]).unique(), on=KEY)
         parts.append(found.with_columns(column=pl.lit(column)).select(pl.col(n).cast(k) for n, k in BLOCKED.items()))
@@ -85,15 +85,15 @@ def of_any_content() -> pl.Expr:
 def marked(found: pl.DataFrame, unknown: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
     """All CANDIDATES of some contents, and what is BLOCKED of these → MARKED: what is not in it counts."""
     ordered = found.with_columns(is_other=~pl.col("is_fixed")).sort(_ORDER)
-    judged = ordered.with_columns(is_first=pl.int_range(pl.len()).over(_GROUP) == 0, is_decided=_is_whole(pinned))
+    ranked = ordered.with_columns(is_first=pl.int_range(pl.len()).over(_GROUP) == 0, is_decided=_is_whole(pinned))
     is_any = unknown.filter(of_any_content())
     of_account = [name for name in BLOCKED.names() if name != "content"]
     for name, rows, of in (("is_blocked", unknown, BLOCKED.names()), ("is_any", is_any, of_account)):
         named = rows.select(of).unique().with_columns(pl.lit(value=True).alias(name))
-        judged = judged.join(named, on=of, how="left", maintain_order="left")
+        ranked = ranked.join(named, on=of, how="left", maintain_order="left")
     is_decided = pl.col("is_decided") & pl.col("is_blocked").is_null() & pl.col("is_any").is_null()
-    judged = judged.with_columns(is_decided=is_decided)
-    return judged.filter(~(pl.col("is_first") & pl.col("is_decided"))).select(MARKED.names())
+    ranked = ranked.with_columns(is_decided=is_decided)
+    return ranked.filter(~(pl.col("is_first") & pl.col("is_decided"))).select(MARKED.names())
 
 
 def _is_whole(pinned: Pinned) -> pl.Expr:
@@ -116,12 +116,14 @@ def uncounted(outcomes: pl.DataFrame, now: pl.DataFrame, found: pl.DataFrame | N
 
     What is not decided stays as it stands; where nothing is (None), all does.
     """
-    asked = _asked(outcomes).filter(pl.col("has_own")).select(*OUTCOME, "meter")
+    counted = _asked(outcomes).filter(pl.col("has_own")).select(*OUTCOME, "meter")
     known = pl.DataFrame(schema=MARKED) if found is None else found
-    judged = asked.join(known, on=[*OUTCOME, "meter"], how="left" if found is None else "inner", nulls_equal=True)
+    known_outcomes = counted.join(
+        known, on=[*OUTCOME, "meter"], how="left" if found is None else "inner", nulls_equal=True
+    )
     is_decided = pl.col("is_decided").fill_null(value=False)
-    stays = judged.filter(~is_decided).join(_zeros(now), on=[*OUTCOME, "meter"], how="semi", nulls_equal=True)
-    both = pl.concat([judged.filter(is_decided), stays])
+    stays = known_outcomes.filter(~is_decided).join(_zeros(now), on=[*OUTCOME, "meter"], how="semi", nulls_equal=True)
+    both = pl.concat([known_outcomes.filter(is_decided), stays])
     return both.group_by(OUTCOME).agg(pl.col("meter").sort().alias(UNCOUNTED))
 
 
@@ -129,14 +131,16 @@ def explained(outcomes: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
     """Outcomes that each count, and usage that stands → the outcomes (OUTCOME) that say nothing else now but how much
     counts of the meters that count a content once: all of it, or 0.
     """
-    asked = _asked(outcomes).select(*OUTCOME, "meter", is_asked=pl.lit(value=True))
+    counted = _asked(outcomes).select(*OUTCOME, "meter", is_asked=pl.lit(value=True))
     names = [*OUTCOME, "meter"]
-    must, stands = (_quantities(rows.join(asked, on=OUTCOME, how="semi", nulls_equal=True)) for rows in (outcomes, now))
+    must, stands = (
+        _quantities(rows.join(counted, on=OUTCOME, how="semi", nulls_equal=True)) for rows in (outcomes, now)
+    )
     both = must.join(stands, on=names, how="full", suffix="_found", nulls_equal=True, coalesce=True)
-    both = both.join(asked, on=names, how="left", nulls_equal=True)
+    both = both.join(counted, on=names, how="left", nulls_equal=True)
     quantity, was = (pl.col(name).fill_null(0) for name in ("quantity", "quantity_found"))
     is_right = (quantity == was) | ((was == 0) & pl.col("is_asked").fill_null(value=False))
-    concerned = asked.select(OUTCOME).unique()
+    concerned = counted.select(OUTCOME).unique()
     return concerned.join(both.filter(~is_right), on=OUTCOME, how="anti", nulls_equal=True)
 
 
@@ -148,9 +152,9 @@ def _asked(outcomes: pl.DataFrame) -> pl.DataFrame:
     entries = rows.select("row", METERS).explode(METERS).unnest(METERS).filter(pl.col("quantity") > 0)
     is_own = (pl.col("price_version") > BILLED_AS_PART).fill_null(value=True)
     reported = entries.group_by("row", "meter").agg(has_own=is_own.any())
-    each = rows.select("row", *OUTCOME, pl.col("event_time").dt.epoch("us").alias("event_us"), CONTENTS)
-    asked = each.explode(CONTENTS).unnest(CONTENTS).filter(pl.col("content").is_not_null())
-    return asked.join(reported, on=["row", "meter"], how="inner").drop("row")
+    contents = rows.select("row", *OUTCOME, pl.col("event_time").dt.epoch("us").alias("event_us"), CONTENTS)
+    counted = contents.explode(CONTENTS).unnest(CONTENTS).filter(pl.col("content").is_not_null())
+    return counted.join(reported, on=["row", "meter"], how="inner").drop("row")
 
 
 def _quantities(rows: pl.DataFrame) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""Every outcome recomputed beside usage: executors do it, each with some keys; the driver gets what differs."""
+"""All outcomes recomputed and compared with usage: executors take keys, the driver gets the differences."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from jobs.audit.recompute.examination import (
 from jobs.audit.recompute.expected import Pinned
 from jobs.audit.recompute.late_contracts import (
     EVENT,
-    JUDGED_FROM,
-    READ_OF_JUDGED,
+    READ_OF_VALIDATED,
+    VALIDATED_FROM,
     LaterContracts,
-    judge_late,
     later_contracts,
+    mark_late_contract,
     sent_again,
 )
 from jobs.audit.recompute.once_per import BLOCKED, CANDIDATES, MARKED, marked, of_any_content, of_content
@@ -78,7 +78,7 @@ class Outcomes:
     def causes(self) -> Counter[str]:
         """How many of the corrections have which cause."""
         counted = self.corrections["cause"].value_counts().to_pylist()
-        return Counter({each["values"]: each["counts"] for each in counted})
+        return Counter({row["values"]: row["counts"] for row in counted})
 
 
 def outcomes(
@@ -103,11 +103,13 @@ def outcomes(
 
     def of_journal(rows: pa.Table) -> list[pa.RecordBatch]:
         read = _with_family(rows)
-        return ship(_JOURNAL, judge_late(read.filter((pl.col("lsn") < pinned.position) & is_examined()), late=False))
+        return ship(
+            _JOURNAL, mark_late_contract(read.filter((pl.col("lsn") < pinned.position) & is_examined()), late=False)
+        )
 
     def of_unknown(rows: pa.Table) -> list[pa.RecordBatch]:
         read = pl.DataFrame(rows).filter(pl.col("lsn") < pinned.position)
-        return ship(_JOURNAL, judge_late(later.takes(read, journal.schema.names), again, late=True))
+        return ship(_JOURNAL, mark_late_contract(later.takes(read, journal.schema.names), again, late=True))
 
     def of_usage(rows: pa.Table) -> list[pa.RecordBatch]:
         return ship(_USAGE, pl.DataFrame(rows))
@@ -122,7 +124,7 @@ def outcomes(
         made_in_tasks(spark, usage, of_usage, kind, ROWS_PER_TASK)
     )
     if later:
-        read = (*journal.schema.names, *JUDGED_FROM)
+        read = (*journal.schema.names, *VALIDATED_FROM)
         unknown = pieces(versions.journal, read, versions.since, later.before, wanted=later.wanted)
         made = made.union(made_in_tasks(spark, unknown, of_unknown, kind))
     if pinned.contents and pinned.decides_contents:
@@ -171,8 +173,8 @@ def _uncounted(rows: DataFrame, nothing: Mapping[str, pl.DataFrame], pinned: Pin
             found, blocked = contents(parts[_JOURNAL], parts[_USAGE], pinned)
             bucket, of_any = of_content(buckets), blocked.filter(of_any_content())
             yield from as_batches(shipped({_CANDIDATES: (found, bucket), _BLOCKED: (blocked, bucket)}))
-            for each in range(buckets) if len(of_any) else ():
-                yield from as_batches(shipped({_BLOCKED: (of_any, pl.col("window") * 0 + each)}))
+            for target in range(buckets) if len(of_any) else ():
+                yield from as_batches(shipped({_BLOCKED: (of_any, pl.col("window") * 0 + target)}))
 
     def of_contents(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for parts in _by_bucket(batches, nothing):
@@ -194,11 +196,11 @@ def _sent_again(versions: Versions, later: LaterContracts, pinned: Pinned, bucke
     bucket = (pl.col("identity").hash(0) % buckets).cast(pl.Int64)
 
     def ship(events: pl.DataFrame, *, late: bool) -> list[pa.RecordBatch]:
-        known = judge_late(events.filter(pl.col("identity").is_not_null()), late=late)
+        known = mark_late_contract(events.filter(pl.col("identity").is_not_null()), late=late)
         return as_batches(shipped({_EVENTS: (known, bucket)}))
 
     def of_journal(rows: pa.Table) -> list[pa.RecordBatch]:
-        return ship(later.judged(_with_family(rows).filter(pl.col("lsn") < pinned.position)), late=False)
+        return ship(later.validated(_with_family(rows).filter(pl.col("lsn") < pinned.position)), late=False)
 
     def of_unknown(rows: pa.Table) -> list[pa.RecordBatch]:
         return ship(later.taken(pl.DataFrame(rows).filter(pl.col("lsn") < pinned.position)), late=True)
@@ -208,10 +210,10 @@ def _sent_again(versions: Versions, later: LaterContracts, pinned: Pinned, bucke
             yield from pl.DataFrame({"lsn": sent_again(parts[_EVENTS])}).to_arrow().to_batches()
 
     spark, kind = versions.spark, spark_schema(SHIPPED)
-    judged = pieces(versions.journal, READ_OF_JUDGED, versions.since, pinned.position)
-    read = (*EVENT, *JUDGED_FROM, "family", "disposition")
+    validated = pieces(versions.journal, READ_OF_VALIDATED, versions.since, pinned.position)
+    read = (*EVENT, *VALIDATED_FROM, "family", "disposition")
     unknown = pieces(versions.journal, read, versions.since, later.before, wanted=later.wanted)
-    events = made_in_tasks(spark, judged, of_journal, kind).union(made_in_tasks(spark, unknown, of_unknown, kind))
+    events = made_in_tasks(spark, validated, of_journal, kind).union(made_in_tasks(spark, unknown, of_unknown, kind))
     return pl.concat([nothing, pl.DataFrame(_grouped(events, buckets).mapInArrow(meet, "lsn long").toArrow())["lsn"]])
 
 
@@ -249,7 +251,7 @@ def _not_of_a_period(
     before = pieces(versions.journal, (*KEY, "type", "family", "disposition"), until=versions.since)
     found = made_in_tasks(spark, before, of_journal, kind)
     if later:
-        read = (*columns, *JUDGED_FROM, "disposition")
+        read = (*columns, *VALIDATED_FROM, "disposition")
         unknown = pieces(versions.journal, read, None, later.before, until=versions.since, wanted=later.wanted)
         found = found.union(made_in_tasks(spark, unknown, of_unknown, kind))
     return pl.DataFrame(found.toArrow()).unique()

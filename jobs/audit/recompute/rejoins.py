@@ -1,4 +1,7 @@
-"""An abandoned request and an orphaned completion of one key → one pair: they were received too far apart to meet."""
+"""An abandoned request and an orphaned completion of one key → one pair.
+
+They were received too far apart for the stream to match them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ Pair = tuple[int, int]
 
 def may_rejoin(outcomes: pl.DataFrame) -> pl.DataFrame:
     """Outcomes (KEY, outcome) → the keys (KEY) that have both an abandoned request and an orphaned completion."""
-    alone = [outcomes.filter(outcome=each).select(KEY) for each in (Outcome.ABANDONED.value, Outcome.ORPHANED.value)]
+    alone = [
+        outcomes.filter(outcome=outcome).select(KEY) for outcome in (Outcome.ABANDONED.value, Outcome.ORPHANED.value)
+    ]
     return alone[0].join(alone[1], on=KEY, how="semi").unique()
 
 

@@ -1,6 +1,6 @@
-"""Several reports of a request → the outcome of the best one: whatever the stream met first, or billed beside it.
+"""Several reports of a request → the outcome of the best one, whatever the stream met first or billed.
 
-What a key bills is a function of the set of its rows (`metering.ranking`), so audits between change nothing of it.
+What a key bills is a function of the set of its rows (`metering.ranking`), so audits in between do not change it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def ranked_keys(carried: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
     """Rows of the journal → the keys (KEY) whose rows are ranked: the first came when the best report billed.
 
     A key with a row from before that stays what it was, and so does one that began after it was turned off. A row whose
-    contract came later says nothing of it: the key had its first row when it had one that was judged.
+    contract came later says nothing of it: the key had its first row when it had one that was validated.
     """
     return _several(carried, pinned).filter("is_ranked").select(KEY)
 
@@ -48,11 +48,11 @@ def _several(carried: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
         return carried.select(KEY, is_ranked=pl.lit(value=True)).clear()
     is_request, is_report = pl.col("family").eq(Family.REQUEST.value), pl.col("family").is_in(list(COMPLETIONS))
     texts = ("model", "user_id", *(name for name in carried.columns if name.startswith((TEXT, CONDITION))))
-    asked, answered = ([pl.col(name).filter(of).first() for name in texts] for of in (is_request, is_report))
+    of_request, answered = ([pl.col(name).filter(of).first() for name in texts] for of in (is_request, is_report))
     first = pl.coalesce(pl.col("lsn").filter(~pl.col(IS_CONTRACTED)).min(), pl.col("lsn").min())
     is_apart = (pl.col("family") == Family.BOTH.value).any() | (is_request.sum() > 1) | (is_report.sum() > 1)
     says_more = pl.any_horizontal(
-        report.is_not_null() & report.ne_missing(request) for request, report in zip(asked, answered, strict=True)
+        report.is_not_null() & report.ne_missing(request) for request, report in zip(of_request, answered, strict=True)
     )
     first_us, reach_us = pl.col("first_us"), pl.col("reach_us")
     is_parted = first_us.max() - first_us.min() > reach_us.get(first_us.arg_min())

@@ -1,7 +1,7 @@
-"""Reversals → what they take back: all that a request bills, or a part of what one meter bills of it.
+"""Reversals → what they take back: everything that a request bills, or part of what one meter bills of it.
 
-What is left of a key is a function of the set of its rows and reversals, so no order of them changes it, and no audit
-in between. Nothing undoes a reversal.
+What remains of a key is a function of the set of its rows and reversals, so neither their order nor an audit in between
+changes it. Nothing undoes a reversal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Key = tuple[str, str]
 
 
 def is_examined() -> pl.Expr:
-    """Whether a row of the journal says what a request bills: as a part of it, or by taking it back."""
+    """Whether a row of the journal affects what a request bills: as a part of it, or by taking it back."""
     return is_paired() | is_reversal()
 
 
@@ -54,7 +54,7 @@ class TakenBack:
     """(KEY, group, meter, credit) of what is taken back of others; a null credit is all that the meter bills."""
 
     def left(self, outcomes: pl.DataFrame) -> pl.DataFrame:
-        """Outcomes (`resolve`) → those that are not taken back, with CREDITS of those of which a part is."""
+        """Outcomes (`resolve`) → those that are not taken back, with CREDITS where a part is."""
         if self.members.is_empty():
             return outcomes.with_columns(pl.lit(None, KIND).alias(CREDITS))
         placed = self.placed(outcomes).join(self.whole, on=[*KEY, "group"], how="anti", nulls_equal=True)
@@ -75,7 +75,7 @@ class TakenBack:
         )
         return found.drop("_lsn")
 
-    def judged(self, both: pl.DataFrame) -> pl.DataFrame:
+    def marked(self, both: pl.DataFrame) -> pl.DataFrame:
         """`differences.beside` with what reversals explain.
 
         `is_reversed`: its request is taken back as a whole. `is_credited`: a part of something of its key is.
@@ -108,7 +108,7 @@ def taken_back(reversals: pl.DataFrame, rows: pl.DataFrame, ranked: pl.DataFrame
     timed = rows.join(concerned, on=KEY, how="semi").select(*KEY, "lsn", at_us)
     timed = timed.join(ranked, on=[*KEY, "lsn"], how="left").sort(*KEY, "us", "lsn")
     listed = concerned.sort(*KEY, "us", "lsn").iter_rows()
-    of_key = {key: [one[3:] for one in found] for key, found in groupby(listed, key=lambda row: row[:2])}
+    of_key = {key: [row[3:] for row in found] for key, found in groupby(listed, key=lambda row: row[:2])}
     members: list[tuple[str, str, int, int]] = []
     whole: list[tuple[str, str, int]] = []
     parts_taken: list[tuple[str, str, int, str, Decimal | None]] = []

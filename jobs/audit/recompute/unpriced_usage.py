@@ -1,4 +1,4 @@
-"""Usage that waits for a price that has come: from when on an audit must take what was received, to find all of it."""
+"""Usage that waits for a price that exists by now: the reception from which an audit must start to find it all."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _ACCOUNT, _PRICE = ("account", "plan", "currency"), ("plan", "model", "meter", "
 def unpriced_from(postgres_url: str, tables: str) -> datetime | None:
     """The start of the second UTC day before the earliest window with usage whose price has come; None without any.
 
-    Some usage waits for ever: of an account that nobody knows, of a meter that its plan gives away, of a completion
-    without its request. Only where a version of a price of a plan that the account ever had holds, there is something
-    to bill. An event is received at most a day before it occurs, and waits for its partner a day at most: whatever
-    belongs to such usage was received since then. Raises `psycopg.Error` when the database does not answer.
+    Some usage waits for ever: of an unknown account, of a meter without a price on its plan, of a completion without
+    its request. There is something to bill only where a version of a price applies, of a plan that the account ever
+    had. An event is received at most a day before it occurs, and waits for its partner a day at most, so everything
+    that belongs to such usage was received since then. Raises `psycopg.Error` when the database does not answer.
     """
     with connected(postgres_url) as database:
         groups = pl.DataFrame(database.execute(_GROUPS).fetchall(), schema=_WAITING, orient="row")

@@ -23,18 +23,18 @@ AUDIT = "audit"
 
 
 class AuditedMeanwhile(RuntimeError):
-    """What this audit examined is not what its rows would come behind. The message says what has come meanwhile.
+    """Rows were added since this audit's version of usage. The message says which.
 
-    Another audit's rows: what this one found may be corrected by now. Or other meters: a row that a contract gives
-    counts by those that hold where it stands.
+    Another audit's rows: what this one found may be corrected by now. Or other meters: a row of a late contract is
+    counted by the meters in effect where it is appended.
     """
 
 
 def append(pinned: DeltaTable, corrections: pa.Table, logged_at: datetime) -> int:
-    """Append CORRECTIONS to usage, of which `pinned` is the version that was examined; gives the lsn after them.
+    """Append CORRECTIONS to usage, of which `pinned` is the examined version; returns the lsn after them.
 
-    joins may have appended meanwhile: what it decided before stays, so only the numbers are others. Raises
-    AuditedMeanwhile, after which nothing was written, and Refused for a table that this version must not write.
+    joins may have appended meanwhile: its decisions stay, so only the lsns differ. Raises AuditedMeanwhile, after which
+    nothing was written, and Refused for a table that this version must not write.
     """
     examined, joined = pinned.transaction_version(AUDIT), pinned.transaction_version(TRANSACTION)
     usage = DeltaTable(pinned.table_uri, storage_options=pinned._storage_options)
@@ -44,7 +44,7 @@ def append(pinned: DeltaTable, corrections: pa.Table, logged_at: datetime) -> in
         if usage.transaction_version(AUDIT) != examined:
             raise AuditedMeanwhile("another audit has appended meanwhile")
         if usage.transaction_version(TRANSACTION) != joined:
-            raise AuditedMeanwhile("joins has told other rules meanwhile")
+            raise AuditedMeanwhile("joins has recorded other rules meanwhile")
         first_lsn = usage.transaction_version(LSN) or 1
         frontier = instant_of(usage.transaction_version(FRONTIER))
         rows = _numbered(corrections, first_lsn, logged_at, frontier)

@@ -1,4 +1,4 @@
-"""An audit and its row of `audits`, which is written as it goes: whoever kills it leaves what it had found by then."""
+"""An audit and its row of `audits`, updated as it runs: if it is killed, the findings so far remain."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def record_audit(audit: Audit, others: Callable[[], Iterable[Check]] = tuple) ->
         yield from others()
         yield from audit.run()
         return
-    record = Record(audit.postgres_url, audit.asked)
+    record = Record(audit.postgres_url, audit.scope)
     try:
         for check in others():
             record.check(check)
@@ -59,20 +59,20 @@ def record_audit(audit: Audit, others: Callable[[], Iterable[Check]] = tuple) ->
 class Record:
     """One row of `audits`."""
 
-    def __init__(self, postgres_url: str, asked: Scope) -> None:
+    def __init__(self, postgres_url: str, scope: Scope) -> None:
         self._postgres_url = postgres_url
         self._checks: list[Check] = []
         self._rows: Counter[str] = Counter()
         self._changed: Changed = {}
         with connected(postgres_url) as connection:
-            begun = connection.execute(_BEGIN, [asked.since, asked.until, version("weir")]).fetchone()
+            begun = connection.execute(_BEGIN, [scope.since, scope.until, version("weir")]).fetchone()
         assert begun is not None
         self._audit_id: int = begun[0]
 
     def check(self, check: Check) -> None:
         """It has examined this."""
         self._checks.append(check)
-        unexpected = {one.check: one.found - one.expected for one in self._checks if not one.holds}
+        unexpected = {check.check: check.found - check.expected for check in self._checks if not check.holds}
         self._write(_CHECKED, Jsonb(check_rows(self._checks)), Jsonb(unexpected))
 
     def append(self, corrections: pa.Table) -> None:
@@ -85,7 +85,7 @@ class Record:
         self._write(_APPENDED, Jsonb(dict(sorted(self._rows.items()))), Jsonb(money))
 
     def finish(self, failure: str | None = None) -> None:
-        """It is over. It has proved what it examined if nothing ended it and all holds."""
+        """Mark the audit as finished. It is a proof if it ended normally and every check holds."""
         is_proved = failure is None and all(check.holds for check in self._checks)
         self._write(_FINISH, is_proved, failure)
 

@@ -1,4 +1,4 @@
-"""Rows of the database as frames, some at a time: null, line breaks and numbers as the database has them."""
+"""Rows of the database as frames, in pieces: nulls, line breaks and numbers exactly as in the database."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def copy_rows(
 
 
 def parse_rows(text: bytes, schema: pl.Schema) -> pl.DataFrame:
-    """Lines as Postgres writes them: a text in quotes is a text whatever it says, nothing between commas is null."""
+    """Lines as Postgres writes them: a quoted text is a text whatever its content, an empty field is null."""
     # A text that begins with a byte order mark would lose it at the beginning.
     text = ",".join(schema.names()).encode() + b"\n" + text
     read = csv.ReadOptions(block_size=len(text) + 1, use_threads=False)

@@ -1,4 +1,4 @@
-"""What the jobs have stored in Postgres, as one snapshot of the database says it: rows on the disk, by bucket."""
+"""What the jobs have stored in Postgres, from one snapshot of the database: rows on disk, by bucket."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ _CONFIG = "SELECT config FROM jobs WHERE job = %s"
 
 
 def connected(postgres_url: str) -> psycopg.Connection[Any]:
-    """A connection that commits by itself, and says instants as ISO does, in UTC, whatever the database is set to."""
+    """An autocommit connection that writes instants in ISO format and UTC, whatever the database is set to."""
     url = in_schema(postgres_url)
     settings = f"-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres -c statement_timeout={STATEMENT_SECONDS}s"
     return psycopg.connect(url, autocommit=True, options=f"{options_of(url)} {settings}", connect_timeout=10)
@@ -139,24 +139,24 @@ def joins_config(postgres_url: str) -> JoinsConfig:
         return started_config(connection)
 
 
-def stored(postgres_url: str, asked: Scope = EVERYTHING) -> Stored:
-    """What the database holds now of the period that is asked for; sessions have none, and are read without one."""
+def stored(postgres_url: str, scope: Scope = EVERYTHING) -> Stored:
+    """What the database has now for the period; sessions have no period, and are read only without one."""
     rows = Spilled(Path(tempfile.mkdtemp(prefix="weir-audit-")))
     weakref.finalize(rows, shutil.rmtree, rows.folder)
     with connected(postgres_url) as connection:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         connection.read_only = True
         with connection.transaction():
-            months = stored_months(connection, *_days(asked))
-            return Stored(billed(connection, rows, asked), sessions(connection, rows, asked), months)
+            months = stored_months(connection, *_days(scope))
+            return Stored(billed(connection, rows, scope), sessions(connection, rows, scope), months)
 
 
-def billed(connection: psycopg.Connection[Any], rows: Spilled, asked: Scope) -> Billed:
+def billed(connection: psycopg.Connection[Any], rows: Spilled, scope: Scope) -> Billed:
     """What billing has made, within the caller's transaction."""
     position, frontier = _position(connection, Job.BILLING, Table.USAGE)
-    within = _within("window_start", asked.since, asked.until)
-    many = _number(connection, sql.SQL("SELECT count(*) FROM usage_windows{}").format(within))
-    buckets = 1 + max(many, position if asked.is_everything else 0) // PER_BUCKET
+    within = _within("window_start", scope.since, scope.until)
+    window_rows = _number(connection, sql.SQL("SELECT count(*) FROM usage_windows{}").format(within))
+    buckets = 1 + max(window_rows, position if scope.is_everything else 0) // PER_BUCKET
     found = Billed(position, frontier, _rules(connection, position), buckets, rows)
     parts: Mapping[str, tuple[str, pl.Schema]] = {
         WINDOWS: (_WINDOWS, STORED_WINDOWS),
@@ -166,7 +166,7 @@ def billed(connection: psycopg.Connection[Any], rows: Spilled, asked: Scope) -> 
     for part, (statement, schema) in parts.items():
         for piece in copy_rows(connection, sql.SQL(statement) + within, schema):
             rows.add(part, _with_same_json(piece), found.of_window())
-    some_days = _within("day", *_days(asked))
+    some_days = _within("day", *_days(scope))
     for piece in copy_rows(connection, sql.SQL(_DAYS) + some_days, STORED_DAYS):
         rows.add(DAYS, _with_same_json(piece), found.of_account())
     for piece in copy_rows(connection, sql.SQL(_DECISIONS), DECIDED):
@@ -174,11 +174,11 @@ def billed(connection: psycopg.Connection[Any], rows: Spilled, asked: Scope) -> 
     return found
 
 
-def sessions(connection: psycopg.Connection[Any], rows: Spilled, asked: Scope) -> Sessions:
+def sessions(connection: psycopg.Connection[Any], rows: Spilled, scope: Scope) -> Sessions:
     """The sessions that are not retracted, within the caller's transaction."""
     position, _ = _position(connection, Job.SESSIONIZATION, Table.JOURNAL)
     found = Sessions(position, connection.execute(_GAPS).fetchall(), 1 + position // PER_BUCKET, rows)
-    for piece in copy_rows(connection, sql.SQL(_SESSIONS), SESSIONS) if asked.is_everything else ():
+    for piece in copy_rows(connection, sql.SQL(_SESSIONS), SESSIONS) if scope.is_everything else ():
         rows.add(LIVE, piece, of_user(found.buckets))
     return found
 
@@ -188,11 +188,11 @@ def decided(billed: Billed) -> Iterator[pl.DataFrame]:
     return billed.rows.pieces(DECISIONS, 0)
 
 
-def _days(asked: Scope) -> tuple[date | None, date | None]:
-    """Those that may hold what is asked for, whatever zone named them: from one on, and before another."""
+def _days(scope: Scope) -> tuple[date | None, date | None]:
+    """The days that may be in the period, in any zone: from one on, and before another."""
     return (
-        None if asked.since is None else (asked.since - _WEST_TO_EAST).date(),
-        None if asked.until is None else (asked.until + _WEST_TO_EAST).date(),
+        None if scope.since is None else (scope.since - _WEST_TO_EAST).date(),
+        None if scope.until is None else (scope.until + _WEST_TO_EAST).date(),
     )
 
 
@@ -215,7 +215,7 @@ def _number(connection: psycopg.Connection[Any], statement: sql.Composed) -> int
 
 
 def _rules(connection: psycopg.Connection[Any], position: int) -> History:
-    """Billing's; of a database that has kept none yet, what it was started with last, from its position on."""
+    """Billing's rules; if none are stored yet, its last configuration, from its position on."""
     if history := stored_history(connection, Job.BILLING.value):
         return history
     row = connection.execute(_CONFIG, [Job.BILLING.value]).fetchone()

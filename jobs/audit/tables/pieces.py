@@ -1,4 +1,4 @@
-"""A version of a table in pieces, each of which a task reads by itself: rows that never go through Java cost half."""
+"""A version of a table in pieces, each read by one task: rows that bypass Java cost half."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ def made_in_tasks(spark: SparkSession, found: Pieces, make: Made, schema: str, a
                 for rows in found.of_task(number, at_once):
                     yield from make(rows)
 
-    many = len(found.tasks)
-    return spark.range(0, many, 1, max(1, many)).mapInArrow(run, schema)
+    task_count = len(found.tasks)
+    return spark.range(0, task_count, 1, max(1, task_count)).mapInArrow(run, schema)
 
 
 def _with_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:

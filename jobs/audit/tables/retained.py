@@ -1,4 +1,4 @@
-"""What a table still has of its rows: `weir retain` removes whole log dates, and leaves the rows that say rules."""
+"""The rows that a table still has: `weir retain` removes whole log dates, but not the rows that hold rules."""
 
 from __future__ import annotations
 

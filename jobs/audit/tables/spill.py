@@ -1,4 +1,4 @@
-"""Rows by bucket: as bytes between Spark's tasks and the driver, and on the disk, so that nobody holds all at once."""
+"""Rows by bucket: as bytes between Spark's tasks and the driver, and on disk, so no process holds all at once."""
 
 from __future__ import annotations
 

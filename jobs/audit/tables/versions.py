@@ -1,4 +1,4 @@
-"""One version of the tables that an audit reads, and what goes between Spark and Polars."""
+"""One version of the tables that an audit reads, and conversions between Spark and Polars."""
 
 from __future__ import annotations
 

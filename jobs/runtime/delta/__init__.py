@@ -1,1 +1,1 @@
-"""Delta tables: one driver's commits, how a table is read in lsn order, and how long its files are kept."""
+"""Delta tables: one driver's commits, reading in lsn order, and file retention."""

@@ -1,4 +1,4 @@
-"""Maintenance of a Delta table: the many small files of days that are over become few; what nobody reads goes.
+"""Maintenance of a Delta table: merges the many small files of past days, and removes files that nobody reads.
 
 A commit every few seconds makes 17,000 files a day, and every start of a driver reads their statistics.
 """

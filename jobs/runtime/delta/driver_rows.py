@@ -1,6 +1,7 @@
-"""What a table got is read on the driver: a few rows, which Spark needs longer to plan than to read, or a whole batch.
+"""New rows of a table, read on the driver: a few rows, or a whole batch.
 
-A batch comes whole where a job wants every row as it is: Spark would make rows of the columns, and columns of those.
+For a few rows Spark needs longer to plan than to read. A whole batch is read here if a job wants the rows unchanged:
+Spark would turn the columns into rows, and the rows into columns again.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class DriverRows:
         try:
             for version in versions[: self._most.commits]:
                 added = [*self._files(version)]
-                rows, size = rows + sum(each.rows for each in added), size + sum(each.size for each in added)
+                rows, size = rows + sum(part.rows for part in added), size + sum(part.size for part in added)
                 most_rows = self._most.rows if files else max(self._most.rows, self._most.rows_of_one)
                 if rows > most_rows or size > self._most.file_bytes:
                     break
@@ -118,9 +119,9 @@ class DriverRows:
 
 
 def _values_of_changes(file: pq.ParquetFile, most_bytes: int) -> pa.ChunkedArray:
-    """What changes of the catalog say; null for events, whose values nobody reads. Raises `_Changed` for too many.
+    """The values of catalog changes; null for events, whose values are not read. Raises `_Changed` for too many.
 
-    A few at a time, because a file of a few kilobytes may hold gigabytes of the same bytes.
+    Read in small pieces, because a file of a few kilobytes may hold gigabytes of repeated bytes.
     """
     topics = file.read(columns=["topic"])["topic"]
     if not pc.any(pc.starts_with(topics, CATALOG)).as_py():
@@ -143,4 +144,4 @@ class _File:
 
 
 class _Changed(Exception):
-    """A commit is none that only adds a few rows with the columns of today."""
+    """A commit does more than add a few rows with the present columns."""

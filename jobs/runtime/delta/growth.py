@@ -1,7 +1,7 @@
-"""A table keeps the columns that it was made with, and gets the nullable ones that this version adds: never fewer.
+"""A table keeps the columns that it was created with, and gains the nullable ones that this version adds.
 
-Which version of its schema it has stands in its log. A program that knows only older ones must not write: it would
-leave empty what the newer one relies on.
+The version of its schema stands in its log. A program that knows only older versions must not write: it would leave
+columns empty that the newer one relies on.
 """
 
 from __future__ import annotations

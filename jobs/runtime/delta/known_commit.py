@@ -1,7 +1,7 @@
 """Whether a Delta log is still the one that a handle has read.
 
-A handle whose log is rolled back below it, or made anew, looks on from its own version and notices nothing: no version
-comes after it for a while, and then those of another history do.
+If the log is rolled back below the handle's version, or created anew, the handle does not notice: it sees no newer
+version for a while, and then those of another history.
 """
 
 from __future__ import annotations

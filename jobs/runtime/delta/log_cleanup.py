@@ -1,6 +1,6 @@
-"""Expired files of a Delta log go, beside the commits and not inside them.
+"""Removes expired files of a Delta log, beside the commits and not inside them.
 
-A commit every five seconds leaves 17,000 files a day, and whoever commits or looks lists them all.
+A commit every five seconds leaves 17,000 files a day, and every commit or read lists them all.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tables in an object store: one address and the `AWS_*` variables, for delta-rs, which writes, and Spark, which reads.
 
 delta-rs and the probe read the variables themselves. Java's AWS SDK reads the credentials among them (or a workload
-identity, or a node's role), so none of them stands in a setting; where the store is must be told to it.
+identity, or a node's role), so no credential is in a setting; only the store's endpoint must be passed to it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WITHOUT_AWS = "us-east-1"
 
 @dataclass(frozen=True)
 class Patience:
-    """How long clients wait for a store. One that is away is waited for by the driver, which says so."""
+    """How long clients wait for a store. The driver itself waits for an unavailable one, and reports it."""
 
     connect_seconds: int = 5
     request_seconds: int = 30

@@ -1,7 +1,7 @@
-"""What a position says: how far a table was read, which table that is, and which row stands before it.
+"""A position: how far a table was read, the table's identity, and a fingerprint of the row before it.
 
-A number alone fits any table. The identity of the table tells a new one, the fingerprint of the row before the position
-tells a table that was rolled back and has grown past the position again: another row stands there now.
+A number alone fits any table. The identity detects a new table. The fingerprint detects a table that was rolled back
+and has grown past the position again: another row stands there now.
 """
 
 from __future__ import annotations

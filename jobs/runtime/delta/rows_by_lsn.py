@@ -1,4 +1,4 @@
-"""One row of a table, from the only file that can hold it: a dataset of all files takes half a millisecond for each."""
+"""One row of a table, from the only file that can hold it: a dataset of all files costs half a millisecond each."""
 
 from __future__ import annotations
 

@@ -36,11 +36,10 @@ MAX_FILES_PER_TRIGGER = 20
 
 
 class TableSource(IdleTrigger):
-    """A Delta table: first what is there, in chunks by lsn, then its commits as they come.
+    """A Delta table: first the rows that exist, in chunks by lsn, then its commits as they come.
 
-    While no more comes than the driver can read itself the query is idle: Spark looks seldom, because a look at a table
-    costs it a job, and the driver takes what there is. As soon as there is more, the query is built anew and does not
-    rest.
+    While the driver can read all new rows itself the query is idle: Spark polls rarely, because a look at a table costs
+    it a job, and the driver takes the rows. As soon as there are more, the query is rebuilt and polls as usual.
     """
 
     few = TableLimits()
@@ -208,7 +207,7 @@ class TableSource(IdleTrigger):
         return LOOK_SECONDS if self._is_idle else 1.0
 
     def must_restart(self) -> bool:
-        """Whether the query is to rest, or to rest no more; batches are bounded by files."""
+        """Whether the query must become idle, or active again; batches are bounded by files."""
         return self._may_idle() != self._is_idle
 
     def close(self) -> None:

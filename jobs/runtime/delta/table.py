@@ -39,7 +39,7 @@ ONE_FILE_BYTES = 1 << 40
 
 
 def open_table(tables: str, table: Table, patience: Patience = PATIENCE) -> DeltaTable | None:
-    """The table as it is now; None when nobody has made it yet."""
+    """The table as it is now; None if it does not exist yet."""
     try:
         return DeltaTable(f"{tables}/{table}", storage_options=storage_options(tables, patience))
     except TableNotFoundError:
@@ -47,7 +47,7 @@ def open_table(tables: str, table: Table, patience: Patience = PATIENCE) -> Delt
 
 
 def open_to_change(tables: str, table: Table) -> DeltaTable | None:
-    """As `open_table`, for whoever is going to change it or to judge by it. Raises Refused for a newer version's."""
+    """As `open_table`, to change the table or decide by it. Raises Refused for a newer version's table."""
     found = open_table(tables, table)
     if found is not None:
         refuse_newer(found, SCHEMA_VERSIONS[table])
@@ -55,9 +55,9 @@ def open_to_change(tables: str, table: Table) -> DeltaTable | None:
 
 
 def committed_epoch(tables: str, table: Table, job: str) -> int:
-    """The newest epoch of `job` that the table has seen; 0 for none.
+    """The newest epoch of `job` in the table; 0 for none.
 
-    Raises Refused for a table that a newer version writes: its driver would be fenced, and nobody could take its place.
+    Raises Refused for a table that a newer version writes: its driver would be fenced, and none could replace it.
     """
     found = open_to_change(tables, table)
     return 0 if found is None else found.transaction_version(f"{job}.epoch") or 0
@@ -215,10 +215,11 @@ class DeltaWriter:
         self.known.update(transactions)
 
     def append(self, made: Callable[[int], tuple[pa.Table, Mapping[str, int]]]) -> None:
-        """As `commit`, to a table that another application appends to as well: joins and the audit both write usage.
+        """As `commit`, to a table that another application also appends to: joins and the audit both write usage.
 
-        `made` gives the rows and transactions from the lsn of the next row on; it is asked again when others were
-        faster. A commit that lost against theirs is none: had it come through, what this driver watches had moved.
+        `made` gives the rows and transactions from the lsn of the next row on; it is called again when another commit
+        was faster. A commit that lost against it was not made: otherwise the transactions that this driver watches
+        would have moved.
         """
         while True:
             try:
@@ -251,7 +252,7 @@ class DeltaWriter:
 
 
 def committing(transactions: Mapping[str, int]) -> CommitProperties:
-    """What a commit says besides its rows."""
+    """The content of a commit besides its rows."""
     return CommitProperties(app_transactions=[Transaction(name, version) for name, version in transactions.items()])
 
 

@@ -1,4 +1,4 @@
-"""How far the table is that a job reads, and whether it is still the table that the job's position is of."""
+"""The end of the table that a job reads, and whether it is still the table of the job's position."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Upstream:
         self._path = f"{tables}/{table}"
         self._table: DeltaTable | None = None
         self._held: KnownCommit | None = None
-        # The batch's thread and the reporting one look at the same handle; one would judge with half of the other's.
+        # The batch's thread and the reporting one look at the same handle; each would decide with half of the other's.
         self._looking = threading.Lock()
         self.next_lsn = 1
         self.frontier: datetime | None = None
@@ -53,7 +53,7 @@ class Upstream:
         return () if self._table is None else tuple(field.name for field in self._table.schema().fields)
 
     def reaches(self, version: int) -> bool:
-        """Whether the table's log still says what was committed after `version`."""
+        """Whether the table's log still has the commits after `version`."""
         return self._held is not None and self._held.has(version)
 
     def goes_on(self) -> bool:

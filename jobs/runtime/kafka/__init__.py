@@ -1,1 +1,1 @@
-"""Kafka: how it is reached, what a topic is, and how `events` is read whatever it holds."""
+"""Kafka: connections, topics, and reading `events` whatever it contains."""

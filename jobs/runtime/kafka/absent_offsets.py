@@ -1,8 +1,8 @@
-"""Offsets that no row has: proved to hold no record, by looking at the log itself once more.
+"""Offsets without a row: proved to hold no record, by reading the log itself once more.
 
-Transactions leave markers and aborted records behind, which no reader gets. A record that a batch has lost leaves the
-same hole, so a hole is believed only when a second look finds it too. Only the heads of batches are looked at: nothing
-is unpacked, so a record that inflates beside a hole harms nobody.
+Transactions leave markers and aborted records behind, which no consumer gets. A record that a batch has lost leaves the
+same hole, so a hole is accepted only when a second read finds it too. Only the headers of batches are read: nothing is
+unpacked, so a record beside a hole that inflates does no harm.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How Kafka is reached: one address, protocol and credential, in the words of librdkafka and of Spark's Java client."""
+"""Connecting to Kafka: one address, protocol and credential, as settings of librdkafka and of Spark's Java client."""
 
 from __future__ import annotations
 
@@ -93,9 +93,9 @@ class KafkaAccess(BaseModel):
 
     @classmethod
     def read(cls, environment: Mapping[str, str], bootstrap: str | None = None) -> KafkaAccess:
-        """What the environment says. Credentials go only to the brokers they were given with.
+        """The connection from the environment. Credentials go only to the brokers they were given with.
 
-        `bootstrap` is an address known otherwise. Raises `pydantic.ValidationError`.
+        `bootstrap` is an address from elsewhere. Raises `pydantic.ValidationError`.
         """
         if bootstrap is not None and environment.get(f"{PREFIX}BOOTSTRAP") != bootstrap:
             return cls(bootstrap=bootstrap)

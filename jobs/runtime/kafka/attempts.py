@@ -1,9 +1,9 @@
-"""What a driver was about to read, written before it reads: the next start knows where this one failed.
+"""What a driver is about to read, written before it reads: the next start knows where this one failed.
 
-After a driver that did not end in order, what comes next is looked at first. A position from which nothing was
-committed is tried again with a part of the records, until the record that ends the driver stands alone. Only one that
-cannot be read or judged alone, again and again, is given up: people and machines kill drivers too, and what fails when
-a record is stored is the store's fault, or ours.
+After a driver that did not end cleanly, the next records are scanned first. A position from which nothing was committed
+is tried again with a part of the records, until the record that ends the driver stands alone. A record is given up only
+if it repeatedly cannot be read or validated alone: people and machines kill drivers too, and a failure to store a
+record is the store's fault, or ours.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Attempt:
     quarantine_records: int = 0
     """How many records are scanned before Spark reads any; 0: Spark reads."""
     failures_alone: int = 0
-    """How often the record at the position of `partition` has failed to be read or judged while it stood alone."""
+    """How often the record at the position of `partition` has failed to be read or validated while it stood alone."""
     partition: int | None = None
     is_blameless: bool = False
-    """Whether a failure from now on is no record's: each was judged, or the driver ends for another reason."""
+    """Whether a failure from now on is no record's: each was validated, or the driver ends for another reason."""
 
     @property
     def is_quarantined(self) -> bool:
@@ -78,8 +78,8 @@ class Attempt:
     def failed(self) -> Attempt:
         """Nothing was committed: the next is a part of it, and goes on so until as many are passed.
 
-        What failed after its record had been judged is tried again as it was: another store, database or release may
-        be all that it needed. A record that was to be given up is judged once more then.
+        What failed after its record had been validated is tried again as it was: another store, database or release may
+        be all that it needed. A record that was to be given up is validated once more then.
         """
         if self.is_blameless:
             return replace(self, failures_alone=min(self.failures_alone, ALONE_LIMIT - 1), is_blameless=False)
@@ -93,7 +93,7 @@ class Attempt:
     def passed(self, records: int, positions: Mapping[int, int], most: int) -> Attempt:
         """Some were committed: when all that failed together are passed, batches grow again, until Spark reads.
 
-        They may be more than `most`, of which there are few where records are large: a look has a budget of its own.
+        They may be more than `most` if few records fit, because they are large: a scan has its own budget.
         """
         rest = self.quarantine_records - records
         if rest > 0:

@@ -1,6 +1,6 @@
-"""CRC-32C, by which a record batch shows that it is as it was written: RFC 3720, appendix B.4.
+"""CRC-32C, the checksum of a record batch: RFC 3720, appendix B.4.
 
-Nothing that we depend on gives it to Python: `zlib.crc32` is of another polynomial.
+None of our dependencies offers it in Python: `zlib.crc32` uses another polynomial.
 """
 
 from __future__ import annotations

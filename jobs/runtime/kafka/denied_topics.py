@@ -1,4 +1,4 @@
-"""A broker that has just started may deny a topic that it is about to know: it is believed only after a while."""
+"""A broker that has just started may deny a topic that exists, so a denial is believed only after a while."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_
 
 
 def is_denial(error: KafkaError) -> bool:
-    """Whether the broker says that there is no such topic, or that it is not for us."""
+    """Whether the broker reports that the topic does not exist, or that access is denied."""
     return error.code() in UNKNOWN | FORBIDDEN
 
 

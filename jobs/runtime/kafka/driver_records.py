@@ -1,4 +1,4 @@
-"""A few new records of a topic are read by the driver: Spark needs more for planning a batch than for its records."""
+"""A few new records of a topic, read by the driver: for these Spark needs longer to plan than to read."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class DriverRecords:
             unread = {partition: end - positions[partition] for partition, end in ends.items()}
             if min(unread.values()) < 0 or sum(unread.values()) > self._most.offsets:
                 return None
-            new = {partition: (positions[partition], ends[partition]) for partition, many in unread.items() if many}
+            new = {partition: (positions[partition], ends[partition]) for partition, count in unread.items() if count}
             with self._turn:
                 return self._read(topic.name, new)
         except (KafkaException, SystemError):
@@ -114,7 +114,7 @@ class DriverRecords:
 
 
 def _size_bytes(message: Message) -> int:
-    """Unpacked, with what nobody reads of it: the library holds that, too."""
+    """Unpacked size, including what is not read: the library holds that, too."""
     headers = sum(len(name) + len(value or b"") for name, value in _headers(message))
     return len(message.key() or b"") + len(message.value() or b"") + headers
 
@@ -125,7 +125,7 @@ fall. Called so, and not by a byte code that trusts the library, the error is ra
 
 
 def _headers(message: Message) -> list[tuple[str, bytes | None]]:
-    """Raises SystemError for a name that is no UTF-8; then nobody may ask again."""
+    """Raises SystemError for a name that is not UTF-8; after that the message must not be used again."""
     return _HEADERS(message) or []
 
 
@@ -141,7 +141,9 @@ def _table(messages: list[Message]) -> pa.Table:
         "timestampType": [int(is_stamp) for is_stamp, _ in map(_stamp, messages)],
     }
     headers = [_headers(message) for message in messages]
-    columns |= {column: [mark_in(those, header) for those in headers] for column, header in MARKS.items()}
+    columns |= {
+        column: [mark_in(record_headers, header) for record_headers in headers] for column, header in MARKS.items()
+    }
     return pa.table([pa.array(columns[field.name], field.type) for field in RECORDS], RECORDS)
 
 

@@ -1,4 +1,4 @@
-"""The heartbeat, by which frontiers move without traffic: quick while anything waits for them, else once a minute."""
+"""The heartbeat, which moves frontiers without traffic: fast while something waits for them, else once a minute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that become dead letters whatever they say, in Postgres: asked for, or found, before the journal has them."""
+"""Records that become dead letters whatever their content, stored in Postgres before the journal has them."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ class IsolatedRecords:
     ) -> None:
         """At a start from `positions`: what became of those that were pending when the last driver ended.
 
-        What a driver has found and not journalled is withdrawn: what comes now may judge the record after all. A skip
-        stays; one that came while its record was being judged came too late, and is no skip. `skipped_in`: those of
-        places that the journal has as skipped.
+        What a driver has found and not journalled is withdrawn: the next driver may be able to validate the record. A
+        skip stays; one that came while its record was being validated came too late, and is no skip. `skipped_in`:
+        those of places that the journal has as skipped.
         """
         with self._ownership.transaction() as cursor:
             pending = self._pending(cursor)

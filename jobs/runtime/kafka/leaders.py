@@ -1,4 +1,4 @@
-"""Which broker leads a partition: whoever reads a log by hand asks that one."""
+"""Which broker leads a partition: raw reads of a log go to that broker."""
 
 from __future__ import annotations
 

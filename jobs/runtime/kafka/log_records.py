@@ -1,7 +1,7 @@
 """The records of a batch, read in constant memory.
 
-Every client library unpacks a batch whole, and the broker's limit is of the packed size; here a record that is too
-large is passed over without being kept.
+Every client library unpacks a batch whole, and the broker's limit is on the packed size; here a record that is too
+large is skipped without being held in memory.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class _Records:
         return LogRecord(partition, offset, *stamp, size_bytes, key, value, problem, None, *of_past)
 
     def _marks(self) -> dict[str, bytes | None]:
-        """The marks among the headers, by column; these are read until all are found, and nobody reads the others."""
+        """The marks among the headers, by column; headers are read until all marks are found."""
         found: dict[str, bytes | None] = {}
         for _ in range(self._varint()):
             name, _ = self._text(MAX_BYTES)

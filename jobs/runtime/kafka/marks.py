@@ -1,6 +1,6 @@
-"""What a record says of its past: headers that are read of it, each as a column of its own.
+"""Marks: headers about a record's past, each read as its own column.
 
-Of several headers of one name the first is the mark. Whether it counts is the reader's to judge.
+Of several headers of one name the first is the mark. The reader decides whether it counts.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A start after one that failed: a raw scan of the next records before Spark reads any of them.
+"""A start after a failed one: a raw scan of the next records before Spark reads any of them.
 
-What is too large, what an operator skips and what cannot be judged alone, again and again, becomes a dead letter; all
-other records take the usual way in batches so small that the next failure tells them apart, by another start only where
-it ends Java. A failure after a record was judged (a sink that does not commit) is not the record's, and ends the
-driver as often as it comes.
+A record that is too large, that an operator skips, or that repeatedly cannot be validated alone becomes a dead letter.
+All other records are processed as usual, in batches so small that the next failure tells them apart; that takes another
+start only where the failure ends Java. A failure after a record was validated (a sink that does not commit) is not the
+record's fault, and ends the driver each time.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ BUDGET_BYTES = 32 << 20
 KEPT_LIMIT = ALONE_LIMIT + 1
 """A record that has ended the driver more often is journalled without its value."""
 
-JUDGING_FAILS = (PySparkException, Py4JError, pa.ArrowException, ValueError, ArithmeticError)
-"""What reading or judging records raises where Java lives on; nothing that a database, a broker or a fence raises."""
+VALIDATION_ERRORS = (PySparkException, Py4JError, pa.ArrowException, ValueError, ArithmeticError)
+"""What reading or validating records raises while Java survives; not errors of a database, a broker or a fence."""
 
 Build = Callable[[DataFrame], DataFrame]
 """Records (RECORDS) → what the sink takes; among it `value`."""
@@ -59,7 +59,7 @@ class QuarantineStart:
         largest: int,
         clock: Clock,
     ) -> None:
-        """`largest`: most bytes of key and value of a record that is judged."""
+        """`largest`: most bytes of key and value of a record that is validated."""
         self._topic = topic
         self._build = build
         self._read = read
@@ -92,8 +92,8 @@ class QuarantineStart:
                 of=len(records),
             )
             try:
-                batch, taken = self._judged(spark, records, attempt)
-            except JUDGING_FAILS as error:
+                batch, taken = self._validated(spark, records, attempt)
+            except VALIDATION_ERRORS as error:
                 self._raise_unless_theirs(error, spark, looked, attempt)
                 attempt = attempt.failed()
                 continue
@@ -117,31 +117,31 @@ class QuarantineStart:
             attempt = attempt.alone
         return replace(attempt, partition=records[0].partition if attempt.records == 1 else None)
 
-    def _judged(self, spark: SparkSession, records: list[LogRecord], attempt: Attempt) -> tuple[DataFrame, int]:
-        """What comes next as the sink takes it, judged already, and how many offsets that is."""
+    def _validated(self, spark: SparkSession, records: list[LogRecord], attempt: Attempt) -> tuple[DataFrame, int]:
+        """What comes next as the sink takes it, validated already, and how many offsets that is."""
         is_alone = attempt.records == 1
         if is_alone and not attempt.must_give_up and not self._is_able:
-            # A driver that cannot judge anything shall not take it for this record's fault.
-            self._judge_a_good_one(spark, attempt)
+            # A driver that cannot validate anything shall not take it for this record's fault.
+            self._validate_good_record(spark, attempt)
         self._attempts.begin(attempt)
         batch, taken = self._batch(spark, records, attempt)
-        judged = batch.toArrow()
+        validated = batch.toArrow()
         if is_alone:
             # What fails from now on is not its fault.
             self._attempts.begin(replace(attempt, partition=None, is_blameless=True))
-            log.warning("one record alone, and judged: if ingestion ends now, mend the error that follows")
-        return spark.createDataFrame(judged, batch.schema), taken
+            log.warning("one record alone, and validated: if ingestion ends now, mend the error that follows")
+        return spark.createDataFrame(validated, batch.schema), taken
 
-    def _judge_a_good_one(self, spark: SparkSession, attempt: Attempt) -> None:
+    def _validate_good_record(self, spark: SparkSession, attempt: Attempt) -> None:
         self._attempts.begin(replace(attempt, is_blameless=True))
         self._build(as_frame(spark, [good_record(self._clock.now())], self._topic)).toArrow()
         self._is_able = True
 
     def _raise_unless_theirs(self, error: Exception, spark: SparkSession, look: RawScan, attempt: Attempt) -> None:
-        """Raise `error` unless it is the fault of the records of `attempt`, for all that this driver can say.
+        """Raise `error` unless it is the fault of the records of `attempt`, as far as this driver can tell.
 
-        Theirs is what fails though a good record is judged right after it; and what Java's client does not deliver,
-        though the look finds it. A driver that was asked to end judges nothing any more.
+        It is theirs if a good record is validated right after it, or if Java's client does not deliver what the raw
+        scan finds. A driver that was asked to stop validates nothing more.
         """
         is_unfetched = bool(CANNOT_FETCH.search(str(error)))
         is_obstacle = transient_error_of(error) is not None and not is_unfetched
@@ -149,9 +149,9 @@ class QuarantineStart:
             raise error
         if is_unfetched and not self._next(look, attempt):
             raise error
-        self._judge_a_good_one(spark, attempt)
+        self._validate_good_record(spark, attempt)
         self._why = f"{type(error).__name__}: {error}"
-        log.warning("records could not be judged", at=dict(attempt.positions), times=attempt.failures_alone + 1)
+        log.warning("records could not be validated", at=dict(attempt.positions), times=attempt.failures_alone + 1)
 
     def _positions(self) -> dict[int, int]:
         return dict(self._sink.positions())

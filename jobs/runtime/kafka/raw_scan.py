@@ -1,4 +1,4 @@
-"""A raw scan of the next records of a topic: how large they are and what they hold, however they are packed."""
+"""A raw scan of the next records of a topic: their sizes and contents, however they are packed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_UNPACKED_BYTES = 8 << 30
 
 
 class RawScan:
-    """Reads one topic from given positions on, only what is committed. In memory is what it returns, no more."""
+    """Reads committed records of one topic from given positions on. It holds only what it returns in memory."""
 
     def __init__(self, access: KafkaAccess, admin: AdminClient, topic: Topic) -> None:
         self._access = access
@@ -82,8 +82,8 @@ def average_record_bytes(
 ) -> int:
     """Mean size of the next records to read, key and value, unpacked, from a sample; 1 when there is none.
 
-    Larger ones than `largest_bytes` count as that: they are not read so. One whose size nobody can say may be as large.
-    `further_bytes`: what is made of a value takes beside it.
+    Larger ones than `largest_bytes` count as that: only so much is read. A record of unknown size counts the same.
+    `further_bytes`: what derived values take besides.
     """
     sample = look.next_records(positions, SAMPLE, FETCH_BYTES, largest_bytes)
     sizes = [largest_bytes if record.is_unknown else min(record.size_bytes, largest_bytes) for record in sample]

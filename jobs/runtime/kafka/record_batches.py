@@ -53,14 +53,14 @@ class RecordBatch:
 
     @property
     def is_control(self) -> bool:
-        """Whether it is a transaction's end and holds no record for anybody."""
+        """Whether it is a transaction marker, which holds no record for consumers."""
         return bool(self.attributes & 0x20)
 
 
 def batches_of(data: bytes) -> Iterator[RecordBatch]:
-    """The whole batches in an answer of a broker; the last may be cut off. Raises ValueError for what is none.
+    """The whole batches in a broker's answer; the last may be cut off. Raises ValueError for an invalid one.
 
-    A record, or a pack of records, in a format of long ago is a batch of which only the last offset is known.
+    A record, or a pack of records, in an old message format is a batch of which only the last offset is known.
     """
     view, at, following = memoryview(data), 0, 0
     while at + _BEGINNING.size <= len(view):

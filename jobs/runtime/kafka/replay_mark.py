@@ -1,6 +1,6 @@
-"""The mark of a dead letter that is sent again: a header (`marks.REPLAYS`) that names the record which was rejected.
+"""The mark of a redriven dead letter: a header (`marks.REPLAYS`) that names the rejected record.
 
-`weir-replays: <topic>/<partition>/<offset>`. Whether it counts, the journal says.
+`weir-replays: <topic>/<partition>/<offset>`. The journal decides whether it counts.
 """
 
 from __future__ import annotations

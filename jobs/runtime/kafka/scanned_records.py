@@ -1,4 +1,4 @@
-"""Records that a raw scan has found: which of them are judged together, and as what Spark's source would give."""
+"""Records of a raw scan: which are validated together, and in the form that Spark's source would give."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RECORDS = pa.schema(
 
 
 def good_record(now: datetime) -> LogRecord:
-    """One that anybody can judge."""
+    """One that any driver can validate."""
     return LogRecord(0, 0, 0, True, 0, b"weir", heartbeat(0, 0, now))
 
 
@@ -45,7 +45,7 @@ def unpacked_with(record: LogRecord) -> list[LogRecord]:
 
 
 def first_unknown(records: list[LogRecord], pending: Isolated) -> list[LogRecord]:
-    """Those of the first one's partition that nobody could read here, before any other."""
+    """The first records of the first one's partition that this reader could not read."""
 
     def is_next(record: LogRecord) -> bool:
         return record.is_unknown and record.partition == records[0].partition and record.place not in pending
@@ -54,7 +54,7 @@ def first_unknown(records: list[LogRecord], pending: Isolated) -> list[LogRecord
 
 
 def first_known(records: list[LogRecord], pending: Isolated) -> list[LogRecord]:
-    """Those before the first that is to be skipped, or that nobody could read here."""
+    """The records before the first that is skipped, or that this reader could not read."""
 
     def is_known(record: LogRecord) -> bool:
         return record.problem == TOO_LARGE or (record.problem is None and record.place not in pending)

@@ -56,13 +56,13 @@ class TopicSource(IdleTrigger):
         self._admin = AdminClient(self._kafka.librdkafka())
         self._limit: int = self._fitting()
         self._unread, self._began_at = 0, 0
-        self._judge, self._few = job.judge(config), DriverRecords(self._kafka.librdkafka(), self._admin)
+        self._validate, self._few = job.validator(config), DriverRecords(self._kafka.librdkafka(), self._admin)
         self._topic: Topic | None = None
         self._retention = TopicRetention(self._admin, config.topic, context.clock)
         self._lasting = Lasting(context.clock)
         self._tables = environment.tables
         # Beside the checkpoints, which the next start removes, too.
-        self._folder = environment.checkpoints / job.name / str(context.ownership.epoch) / "judged"
+        self._folder = environment.checkpoints / job.name / str(context.ownership.epoch) / "validated"
 
     def _fitting(self) -> int:
         budget_bytes = int(self._config.driver_memory_mib) * 1024 * 1024 // COPIES
@@ -142,7 +142,7 @@ class TopicSource(IdleTrigger):
 
     @property
     def look_seconds(self) -> float:
-        """A part of what is configured, so that a driver that is asked to stop need not wait for all of it."""
+        """A part of the configured interval, so that stopping a driver need not wait for all of it."""
         interval: float = self._config.trigger_interval_seconds
         return interval / self._looks_per_trigger
 
@@ -151,13 +151,14 @@ class TopicSource(IdleTrigger):
         return True
 
     def instead_of(self, batch: DataFrame) -> DataFrame | pa.Table:
-        """The records from the sink's positions on, judged here, where they are few; else what Spark's workers judged.
+        """The records from the sink's positions on, validated here, where they are few; else what Spark's workers
+        validated.
 
         The topic's end is asked for now, so they are no less than the batch.
         """
         self._has_come = True
         records = self._read_here()
-        return batch if records is None else self._judge(records)
+        return batch if records is None else self._validate(records)
 
     def found(self) -> pa.Table | None:
         """The same while the query is idle, as often as is configured; where they are many it is built anew."""
@@ -168,7 +169,7 @@ class TopicSource(IdleTrigger):
         if not is_due:
             return None
         records = self._read_here()
-        return self._judge(records) if records is not None and records.num_rows > 0 else None
+        return self._validate(records) if records is not None and records.num_rows > 0 else None
 
     def _read_here(self) -> pa.Table | None:
         """All records from the sink's positions on; None where they are for Spark to read."""
@@ -182,8 +183,10 @@ class TopicSource(IdleTrigger):
         return (self._is_idle or self._has_come) and super()._may_idle()
 
     def must_restart(self) -> bool:
-        """True when the query is to rest, or to rest no more; when the topic has got partitions; and when records have
-        become so large that a full batch would not fit the driver, or batches are smaller than they need to be.
+        """True when the query must become idle or active again, or the topic has got partitions.
+
+        Also when records have become so large that a full batch would not fit the driver, or batches are smaller than
+        they need to be.
         """
         rests_wrongly = self._may_idle() != self._is_idle or self._was_idle()
         return rests_wrongly or self._has_grown() or self._fitting() < self._limit // 2 or self._is_held_up()
@@ -236,7 +239,7 @@ class TopicSource(IdleTrigger):
                 attempts.begin(Attempt.first_look(self._sink.positions(), self._fitting()))
 
     def advance(self) -> None:
-        """Let the sink look at what no batch of events tells it."""
+        """Let the sink check what no batch of events brings."""
         self._sink.advance()
 
     def lag(self) -> tuple[int, datetime | None]:

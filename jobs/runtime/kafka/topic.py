@@ -1,4 +1,4 @@
-"""Plain Kafka: what a topic is and where it ends, and reading a topic to its end."""
+"""Plain Kafka: topics, their ends, and reading a topic to its end."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ class Topic:
 def describe_topic(
     admin: AdminClient, name: str, denials: Denials, clock: Clock, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> Topic:
-    """The topic's id and partitions, at a start; what the broker denies is kept in `denials`.
+    """The topic's id and partitions, at a start; a broker's denial is kept in `denials`.
 
     Raises Refused when it does not exist for a while or its settings would make bills wrong, NotYet when no broker
-    says so, or one that may have just started.
+    answers, or one that may have just started.
     """
     try:
         described = admin.describe_topics(TopicCollection([name]), request_timeout=timeout_seconds)[name].result()
@@ -112,7 +112,7 @@ def _refuse_settings(name: str, settings: Mapping[str, str]) -> None:
 def list_partitions(admin: AdminClient, names: Sequence[str]) -> list[Topic]:
     """The topics' ids and partitions as they are now, by one request.
 
-    Raises NotYet for a topic that is denied: whoever starts anew finds out whether it was deleted.
+    Raises NotYet for a topic that is denied: the next start finds out whether it was deleted.
     """
     described = admin.describe_topics(TopicCollection(list(map(str, names))), request_timeout=TIMEOUT_SECONDS)
     topics = []
@@ -129,8 +129,8 @@ def offsets(
     admin: AdminClient, topic: Topic, at: OffsetSpec, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
 ) -> dict[int, int]:
     """The earliest or latest offset per partition. Raises NotYet when the topic is denied, else KafkaException."""
-    asked = {TopicPartition(topic.name, partition): at for partition in topic.partitions}
-    answers = admin.list_offsets(asked, isolation_level=isolation, request_timeout=TIMEOUT_SECONDS)
+    specs = {TopicPartition(topic.name, partition): at for partition in topic.partitions}
+    answers = admin.list_offsets(specs, isolation_level=isolation, request_timeout=TIMEOUT_SECONDS)
     try:
         return {asked_for.partition: answer.result().offset for asked_for, answer in answers.items()}
     except KafkaException as error:
@@ -183,9 +183,9 @@ class TopicsReader:
 
     def read_to_end(self) -> tuple[list[Message], Positions]:
         """All records up to the ends that the topics have now, and the next offset per topic and partition."""
-        asked = {TopicPartition(name, partition): LATEST for name, partition in self._positions}
+        specs = {TopicPartition(name, partition): LATEST for name, partition in self._positions}
         answers = self._admin.list_offsets(
-            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=TIMEOUT_SECONDS
+            specs, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=TIMEOUT_SECONDS
         )
         ends = {(at.topic, at.partition): answer.result().offset for at, answer in answers.items()}
         messages: list[Message] = []
@@ -209,7 +209,7 @@ class TopicsReader:
 
 
 def stamp(message: Message) -> tuple[datetime, bool]:
-    """When a broker appended a record, and whether it says so: a time that the producer set is not read (1970)."""
+    """When a broker appended a record, and whether it did: a producer's timestamp is not used (1970)."""
     kind, milliseconds = message.timestamp()
     is_broker_stamp = kind == TIMESTAMP_LOG_APPEND_TIME
     elapsed = timedelta(milliseconds=milliseconds if is_broker_stamp else 0)

@@ -1,4 +1,4 @@
-"""What is risky about the topic of events, found at each start: a line of the log and a metric for each."""
+"""Risks of the topic of events, checked at each start: a log line and a metric for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which settings of a topic would make bills wrong, and which only put them at risk. Pure."""
+"""Which topic settings would make bills wrong, and which only put them at risk. Pure."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _of_published(name: str, policy: str) -> Iterator[str]:
 def doubts(topic: TopicSettings, *, accept_seconds: float, largest_bytes: int) -> Iterator[tuple[Doubt, str]]:
     """What is risky about the topic of events: each with what it leads to, and what to do.
 
-    `accept_seconds`: how old an event may be and count; `largest_bytes`: of the largest record that is judged.
+    `accept_seconds`: how old an event may be and count; `largest_bytes`: of the largest record that is validated.
     """
     name, needed_ms = topic.name, round(accept_seconds * 1_000)
     if (topic.number("max.message.bytes") or 0) > largest_bytes:

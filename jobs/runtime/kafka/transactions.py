@@ -1,4 +1,4 @@
-"""Records sent all or none, by one sender at a time: whoever begins under a name ends all that had it before."""
+"""Records sent all or none, by one sender at a time: a sender fences all earlier ones of its transactional id."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ QUEUE_POLL_SECONDS = 0.1
 
 
 class Transactions:
-    """A sender, under `name`. After an error it is of no more use: begin another.
+    """A sender, under `name`. It cannot be used after an error: begin another.
 
-    It is the newest of its name once it is made, and the brokers refuse all others from then on, also what these have
-    sent and not committed yet. Raises KafkaException when no broker answers, or none lets this user.
+    Once it is made it is the newest of its name, and the brokers refuse all others from then on, also what they have
+    sent and not committed yet. Raises KafkaException when no broker answers, or this user is not authorized.
     """
 
     def __init__(self, kafka: KafkaSettings, name: str) -> None:

@@ -1,4 +1,4 @@
-"""What a record batch has packed, as a stream: it may be 1 GiB in 100 KiB, so it is never in memory as a whole."""
+"""The content of a packed record batch, as a stream: it may be 1 GiB in 100 KiB, so it is never all in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One connection to one broker, for the one question that no client library answers: batches as they lie in the log.
+"""One connection to one broker, for what no client library offers: record batches as they lie in the log.
 
 Request and response formats: https://kafka.apache.org/protocol, in the versions that Kafka has had since 2.3.
 """
@@ -38,7 +38,7 @@ class Fetched:
 
 
 class Broker:
-    """A connection, signed in as `KafkaAccess` says. Raises KafkaException, as the client libraries do."""
+    """A connection, authenticated by `KafkaAccess`. Raises KafkaException, as the client libraries do."""
 
     def __init__(self, access: KafkaAccess, host: str, port: int) -> None:
         self._correlation = 0
@@ -111,8 +111,8 @@ class Broker:
         proof.verify(self._authenticate(proof.final(first)))
 
     def _authenticate(self, data: bytes) -> bytes:
-        asked = struct.pack(">i", len(data)) + data
-        answer = _Answer(self._ask(SASL_AUTHENTICATE, SASL_AUTHENTICATE_VERSION, asked))
+        request = struct.pack(">i", len(data)) + data
+        answer = _Answer(self._ask(SASL_AUTHENTICATE, SASL_AUTHENTICATE_VERSION, request))
         (error,) = answer.numbers("h")
         answer.text()
         _check(error)

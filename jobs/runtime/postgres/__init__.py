@@ -1,1 +1,1 @@
-"""Postgres: the schema, who may write for a job, and the sink that folds into it."""
+"""Postgres: the schema, ownership of a job's tables, and the sink that folds into them."""

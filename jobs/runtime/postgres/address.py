@@ -1,7 +1,7 @@
-"""Which schema of a database is Weir's: the address of the database carries it, so that every session begins in it.
+"""Which schema of a database is Weir's: the database's address carries it, so every session starts in it.
 
-libpq sends the `options` of an address when a session begins. So the schema depends neither on settings of the role,
-nor on whoever connects: what does not exist in it is found nowhere else, least of all among tables of others.
+libpq sends the `options` of an address when a session begins. So the schema depends neither on the role's settings nor
+on the client, and a name that does not exist in it is not found in another schema.
 """
 
 from __future__ import annotations

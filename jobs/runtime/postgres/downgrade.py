@@ -1,4 +1,4 @@
-"""The way back: the schema of an earlier version, as long as nothing is stored that it would read wrongly."""
+"""Downgrades to the schema of an earlier version, as long as nothing is stored that it would misread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a driver ended, written where its successor reads it: its own metrics are gone before they can be scraped."""
+"""How a driver ended, written for its successor: its own metrics are gone before they can be scraped."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Gauges that are read from the database when they are scraped: never on a batch's time, never older than a moment.
+"""Gauges that are read from the database when they are scraped: never during a batch, never older than a moment.
 
-What cannot be read is not shown: an old or empty number would say that all is well.
+A gauge that cannot be read is not exposed: an old or empty number would claim that all is well.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Table `meters`: what every meter means that was ever declared. One name has one meaning for good."""
+"""Table `meters`: the meaning of every meter that was ever declared. A name keeps its meaning for ever."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _REMOVED = "UPDATE meters SET is_declared = false WHERE is_declared AND meter <>
 
 
 def ever_declared(connection: psycopg.Connection[Any]) -> int:
-    """How many meters there ever were: rows of before may have some that are declared no more."""
+    """How many meters there ever were: old rows may have meters that are no longer declared."""
     return next((count for (count,) in connection.execute("SELECT count(*) FROM meters").fetchall()), 0)
 
 
 def declare(connection: psycopg.Connection[Any], meters: Sequence[Declaration], *, are_all: bool = True) -> None:
-    """Keep the declared meters, and say of the others, where these `are_all`, that they are declared no more.
+    """Store the declared meters, and mark the others, where these `are_all`, as no longer declared.
 
-    Raises Refused, and changes nothing, where a name meant something else before: its quantities would add up with
-    those of another meaning.
+    Raises Refused, and changes nothing, where a name had another meaning before: quantities of two meanings would be
+    summed.
     """
     wanted = {(meter.name, meter.unit, meter.sums, meter.within) for meter in meters}
     found = set(connection.execute(_DECLARED).fetchall())

@@ -1,4 +1,4 @@
-"""The move of Weir's tables from `public` into a schema of their own: short, and only when nobody uses them."""
+"""The move of Weir's tables from `public` into their own schema: short, and only when nobody uses them."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def lock_alone(
     timeout: str,
     deadline_seconds: float = LOCK_DEADLINE_SECONDS,
 ) -> None:
-    """All of them for this transaction alone: none is waited for while others have to wait behind it for long.
+    """Lock all of them for this transaction, without making others queue behind it for long.
 
-    With a `timeout` of less than the server's deadlock_timeout nobody else is ended. Raises Refused where a table does
+    With a `timeout` below the server's deadlock_timeout no other session is ended. Raises Refused where a table does
     not become free.
     """
     names = sql.SQL(", ").join(sql.Identifier(schema, name) for name in sorted(tables))

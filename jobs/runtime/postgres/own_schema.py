@@ -1,8 +1,9 @@
-"""Weir's own schema: made for a new installation, and filled with the tables that earlier releases made in `public`.
+"""Weir's own schema: created for a new installation, and filled with the tables that earlier releases made in `public`.
 
-A move changes the system catalog only, so it is short, but it needs each table for itself. Sessions of drivers of the
-release before go on meanwhile: their names have no schema, so their roles are given one in which `weir` comes before
-`public`, and those that began before that are ended first. A driver takes up a lost session where it was.
+A move changes the system catalog only, so it is short, but it needs an exclusive lock on each table. Sessions of the
+previous release's drivers continue: they name tables without a schema, so their roles get a `search_path` in which
+`weir` comes before `public`, and sessions that began before that are ended first. A driver resumes a lost session where
+it was.
 """
 
 from __future__ import annotations
@@ -115,8 +116,8 @@ def _earlier(connection: Connection) -> tuple[str, ...] | None:
 
 
 def _has_columns(connection: Connection, table: str) -> bool:
-    asked = {"table": f"{EARLIER_HOME}.{table}", "names": list(_COLUMNS[table])}
-    return connection.execute(_HAS_COLUMNS, asked).fetchone() == (True,)
+    parameters = {"table": f"{EARLIER_HOME}.{table}", "names": list(_COLUMNS[table])}
+    return connection.execute(_HAS_COLUMNS, parameters).fetchone() == (True,)
 
 
 def _refuse_elsewhere(connection: Connection, schema: str) -> None:
@@ -151,12 +152,12 @@ def _refuse_owner(connection: Connection, moved: Sequence[str]) -> None:
 
 
 def _owner(connection: Connection) -> str:
-    """Of the tables that are moved: whoever migrates may be another role, with the owner's rights."""
+    """The owner of the moved tables: the migrating role may be another one, with the owner's rights."""
     return str(connection.execute(_OWNER, [EARLIER_HOME]).fetchall()[0][0])
 
 
 def _make(connection: Connection, schema: str, owner: str | None) -> None:
-    """For `owner`, or whoever migrates. A role that may make no schema uses one that somebody has made for it."""
+    """For `owner`, or the migrating role. A role that may not create schemas uses one that was created for it."""
     found = connection.execute(_MAY_USE, [schema]).fetchone()
     if found == (False,):
         raise Refused(

@@ -85,8 +85,8 @@ class Ownership:
     ) -> Ownership:
         """End the predecessor's database session and take the next epoch, no lower than `at_least`.
 
-        `is_alone`: of whoever makes the tables of the job again; all other drivers wait until this session is over.
-        Raises NotYet where somebody does.
+        `is_alone`: for a rebuild of the job's tables; all other drivers wait until this session is over. Raises NotYet
+        during another rebuild.
         """
         connection = _connected(job, postgres_url)
         if not is_alone:
@@ -104,11 +104,11 @@ class Ownership:
         return cls(job, postgres_url, connection, row[0], is_alone=is_alone)
 
     def resume(self, ends_within_seconds: float = SESSION_ENDS_WITHIN_SECONDS) -> None:
-        """Go on with the same epoch, on a new session where the old one is lost.
+        """Continue with the same epoch, on a new session where the old one is lost.
 
-        What the old one still had under way is over when this returns: it is committed or never will be. Raises Fenced
-        when another driver owns the job, NotYet when the database does not answer, or has not ended the old session
-        `ends_within_seconds` after it was told to.
+        When this returns, the old session's transaction has ended: it is committed or never will be. Raises Fenced when
+        another driver owns the job, NotYet when the database does not answer, or has not ended the old session
+        `ends_within_seconds` after it was asked to.
         """
         try:
             if self._is_alive():
@@ -124,7 +124,7 @@ class Ownership:
     def _registered(self, session: psycopg.Connection[Any], ends_within_seconds: float) -> psycopg.Connection[Any]:
         """`session`, once the database has ended this driver's last one and knows this one as the owner's.
 
-        Otherwise it is closed: whoever asks again would find that it lives, and take it for the owner's.
+        Otherwise it is closed: a later check would find it alive, and take it for the owner's.
         """
         try:
             _refuse_while_rebuilt(session, self.job)
@@ -161,7 +161,7 @@ class Ownership:
         """A transaction that commits only while this driver owns the job.
 
         Raises Fenced when another driver owns it, NotYet when the session was lost: then it may have been committed,
-        and whoever uses this begins again from what is stored.
+        and the caller must restart from what is stored.
         """
         try:
             with self.connection.transaction(), self.connection.cursor() as cursor:
@@ -193,9 +193,9 @@ def _refuse_while_rebuilt(connection: psycopg.Connection[Any], job: str) -> None
 
 def _be_alone(connection: psycopg.Connection[Any], job: str) -> None:
     """Let no other driver of `job` have a session as long as this one lasts. Raises Refused where one comes between."""
-    asked = {"family": REBUILD_LOCK, "job": job, "limit_ms": round(SESSION_ENDS_WITHIN_SECONDS * 1_000)}
-    connection.execute(_END_OTHERS, asked)
-    if connection.execute(_BE_ALONE, asked).fetchone() != (True,):
+    parameters = {"family": REBUILD_LOCK, "job": job, "limit_ms": round(SESSION_ENDS_WITHIN_SECONDS * 1_000)}
+    connection.execute(_END_OTHERS, parameters)
+    if connection.execute(_BE_ALONE, parameters).fetchone() != (True,):
         connection.close()
         raise Refused(f"another `weir rebuild {job}` is under way, or a driver of {job} began just now; try again")
 

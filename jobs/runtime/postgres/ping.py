@@ -1,7 +1,7 @@
-"""What a Postgres that let nobody in is: not there, there, or only starting or stopping, whatever language it speaks.
+"""Whether a Postgres that refused a connection is absent, running, or only starting or stopping, in any language.
 
-libpq gives an error of connecting no code, only the server's words. Its ping reads the code, and tells a server that
-accepts no session yet or any more (57P03) from one that accepts them, also if none is free.
+libpq gives connection errors no code, only the server's text. Its ping reads the code: it distinguishes a server that
+accepts no sessions yet or any more (57P03) from one that accepts them, even if none is free.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PING_SECONDS = 2
 
 
 def starts_or_stops(error: psycopg.Error) -> bool:
-    """Whether the server whose answer `error` is accepts no session yet, or no more; False for other errors."""
+    """Whether the server that answered `error` accepts no sessions yet, or any more; False for other errors."""
     return _ping_after(error) == Ping.REJECT
 
 

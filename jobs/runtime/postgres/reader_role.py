@@ -1,6 +1,6 @@
-"""The role that only reads, `weir_dashboard`: made and granted at each migration, so that no new table is missed.
+"""The read-only role `weir_dashboard`: created and granted at each migration, so that no new table is missed.
 
-It reads what Weir's migrations made, and nothing else of whoever owns that: a database may have other applications.
+It can read what Weir's migrations made, and no other objects of their owner: a database may have other applications.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ WHERE relnamespace = %s::regnamespace AND relname = ANY (%s) AND relkind IN ('r'
 def ensure_reader(connection: psycopg.Connection[Any], schema: str, password: str | None) -> None:
     """Let `weir_dashboard` read Weir's tables, those of `schema` and of `catalog`.
 
-    With a password it may also log in, else other roles are made members of it.
+    With a password it may also log in; otherwise other roles are made members of it.
 
-    On a managed server the migrating role may not make roles: then its administrator makes `weir_dashboard` once, and
-    until that was done nobody but the owner reads. Raises `psycopg.Error` when a password cannot be set.
+    On a managed server the migrating role may not create roles: then its administrator creates `weir_dashboard` once,
+    and until then only the owner can read. Raises `psycopg.Error` when a password cannot be set.
     """
     if not _exists(connection) and not _made(connection):
         log.warning("reader role missing", hint=f"ask the server's administrator for: CREATE ROLE {ROLE}")

@@ -1,6 +1,6 @@
-"""What Weir's migrations make in a database, by name: nothing else is moved, and nothing else is shown to readers.
+"""The objects that Weir's migrations make in a database, by name: only these are moved and shown to readers.
 
-A test compares these lists with what the migrations make; whoever adds a table names it here.
+A test compares these lists with what the migrations make; add each new table here.
 """
 
 from __future__ import annotations

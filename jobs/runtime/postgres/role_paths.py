@@ -1,4 +1,4 @@
-"""The `search_path` of roles whose sessions name tables without a schema: drivers of the release before, and people."""
+"""The `search_path` of roles that name tables without a schema: the previous release's drivers, and people."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ def grantees(connection: psycopg.Connection[Any], schema: str, tables: Sequence[
 
 def roles_that_read(connection: psycopg.Connection[Any], schema: str, tables: Sequence[str]) -> list[str]:
     """Roles whose sessions may name these tables of `schema`."""
-    asked = {"schema": schema, "tables": list(tables)}
-    return [name for (name,) in connection.execute(_ROLES, asked).fetchall()]
+    parameters = {"schema": schema, "tables": list(tables)}
+    return [name for (name,) in connection.execute(_ROLES, parameters).fetchall()]
 
 
 def set_path(connection: psycopg.Connection[Any], role: str, schema: str) -> bool:
-    """Let new sessions of `role` in this database look into `schema` just before `public`, or last where that is none.
+    """Let new sessions of `role` in this database search `schema` just before `public`, or last without `public`.
 
-    So names mean what they meant: what the role finds before `public`, in a schema of its own, it finds still.
+    So names keep their meaning: objects that the role finds before `public`, in a schema of its own, still come first.
 
-    False, with a warning, where the role of `connection` may not set that of `role`.
+    False, with a warning, where the role of `connection` may not change the settings of `role`.
     """
     found = connection.execute(_PATHS, [role]).fetchall()
     path = _parts(found[0][1] if found else DEFAULT_PATH)

@@ -1,8 +1,7 @@
-"""What decided in a Postgres job, kept beside the tables too: the database may be lost, and is made again by it.
+"""A copy of a Postgres job's rules in the tables' store: if the database is lost, it is rebuilt by them.
 
-One object of the tables' store for each driver, `_decided/<job>/<epoch>.json`, written after what it says is committed.
-A driver writes all that is stored when it starts, so the object of the newest epoch is the whole; one that was followed
-writes under its own.
+Each driver writes one object, `_decided/<job>/<epoch>.json`, after its content is committed. A driver writes all stored
+rules when it starts, so the object of the newest epoch is complete; a superseded driver writes under its own epoch.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ class RulesBackup:
 
 
 def stored_rules(connection: psycopg.Connection[Any], job: PostgresJob[Any]) -> list[dict[str, Any]]:
-    """What the database says decided a job's rows."""
-    asked = sql.SQL(_STORED).format(sql.Identifier(job.history), sql.Identifier("first_position"))
-    return [row for (row,) in connection.execute(asked, {"job": job.name}).fetchall()]
+    """The rules of a job's rows in the database."""
+    statement = sql.SQL(_STORED).format(sql.Identifier(job.history), sql.Identifier("first_position"))
+    return [row for (row,) in connection.execute(statement, {"job": job.name}).fetchall()]
 
 
 def restore(cursor: psycopg.Cursor[Any], job: PostgresJob[Any], history: Rows) -> None:
@@ -76,7 +75,7 @@ def read_backup(tables: str, job: str) -> RulesBackup | None:
 
 def _objects(tables: str, job: str) -> Iterator[tuple[int, str]]:
     for listed in obstore.list(store_of(tables, os.environ), f"{FOLDER}/{job}"):
-        for one in listed:
-            name = one["path"].rpartition("/")[2].removesuffix(".json")
+        for stored_object in listed:
+            name = stored_object["path"].rpartition("/")[2].removesuffix(".json")
             if name.isdecimal():
-                yield int(name), one["path"]
+                yield int(name), stored_object["path"]

@@ -1,4 +1,4 @@
-"""The rules that made a Postgres job's rows: table `rules`, written in the transaction of what they decide."""
+"""The rules of a Postgres job's rows: table `rules`, written in the transaction of the rows that they decide."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ON CONFLICT (job, first_position) DO UPDATE SET
 
 
 def stored_history(connection: psycopg.Connection[Any], job: str) -> History:
-    """The rules that made a job's rows, for whoever recomputes them."""
+    """The rules that made a job's rows, for recomputing them."""
     return tuple(
         EffectiveRules(
             first, rules, since, OfMeter(closed, {meter: datetime.fromisoformat(at) for meter, at in own.items()})

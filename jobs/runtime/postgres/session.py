@@ -1,6 +1,6 @@
-"""Sessions of Postgres on which nobody waits for ever: a server that is frozen or cut off is noticed.
+"""Sessions of Postgres that never hang: a server that is frozen or cut off is noticed.
 
-Neither a statement timeout nor TCP sees a frozen server: the first is the server's own, the second its kernel's.
+Neither a statement timeout nor TCP notices a frozen server: the first is the server's own, the second its kernel's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 class ServerIsSilent(psycopg.OperationalError):
-    """No byte came from the server for too long; what it was asked to do may have been done."""
+    """No byte came from the server for too long; its last statement may have been executed."""
 
 
 class Session(psycopg.Connection[Any]):

@@ -1,7 +1,7 @@
-"""What the database says of a job's results: one statement per gauge, each bounded by an index; each job has its own.
+"""Totals of a job's results from the database: one statement per gauge, each bounded by an index; each job has its own.
 
-A statement gives the values of the metric's labels in their order, then the value. What a closed set of labels allows
-and no row names is 0.
+A statement gives the values of the metric's labels in their order, then the value. Label values of a closed set that no
+row has are 0.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Which errors of Postgres mean that it is unavailable. A code decides where there is one; libpq's own have words only.
+"""Which errors of Postgres mean that it is unavailable. An SQLSTATE decides; libpq's own errors have only text.
 
-Words that nobody knows may be of another language: then the server is asked once more, for its code.
+Unknown text may be in another language: then the server is asked once more, for its code.
 
-A server that answered, and will answer the same until a person does something, is not unavailable: no such role or
-database, no entry in pg_hba.conf, a certificate that is not believed, a limit of a statement.
+A server that has answered, and will give the same answer until a person acts, is not unavailable: no such role or
+database, no entry in pg_hba.conf, an untrusted certificate, a statement limit.
 """
 
 from __future__ import annotations

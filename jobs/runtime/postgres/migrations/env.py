@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the steps on the connection that `jobs.runtime.postgres.schema.migrate` hands over."""
+"""Alembic's entry: runs the migrations on the connection that `jobs.runtime.postgres.schema.migrate` passes."""
 
 from alembic import context
 

@@ -1,4 +1,4 @@
-"""Events of a file, each judged as ingestion judges a record by itself."""
+"""Events of a file, each validated as ingestion validates a record."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from cli.event_hints import likely_type, missing_quantities, unread_fields
 from cli.lines import numbered, opened
 from cli.output import Row
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.documents import judged, violation_parts
-from jobs.ingestion.judge import Judge
+from jobs.ingestion.documents import validated, violation_parts
 from jobs.ingestion.reading import MAX_BLOCK_BYTES
+from jobs.ingestion.validator import EventValidator
 from metering.contracts.model import Contract
 from metering.texts import encodable
 
@@ -23,12 +23,12 @@ BATCH_EVENTS = 2_000
 """And no more than MAX_BLOCK_BYTES, or one. Of a larger one nothing is read, so no more of it is kept than says so."""
 
 
-class JudgedLines:
-    """Judges files, and counts what it found."""
+class ValidatedLines:
+    """Validates files, and counts what it found."""
 
     def __init__(self, contracts: Mapping[str, Contract]) -> None:
         self._contracts = contracts
-        self._judge = Judge(contracts)
+        self._validator = EventValidator(contracts)
         self._largest_bytes = IngestionConfig().max_record_bytes
         self.counts: Counter[str] = Counter()
         """By VALID, INVALID and, of the valid, UNKNOWN."""
@@ -50,7 +50,7 @@ class JudgedLines:
                     yield row | self._hints(document, event)
 
     def _said(self, documents: Sequence[bytes]) -> Iterable[Mapping[str, Any]]:
-        rows = judged(documents, self._judge, self._largest_bytes)
+        rows = validated(documents, self._validator, self._largest_bytes)
         return rows.select("type", "reason", "violation").iter_rows(named=True)
 
     def _row(self, event: Mapping[str, Any]) -> Row:
@@ -77,7 +77,7 @@ class JudgedLines:
 
 
 def _several(documents: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
-    """The documents, as many together as are judged at once."""
+    """The documents, as many together as are validated at once."""
     several: list[tuple[int, bytes]] = []
     size_bytes = 0
     for number, document in documents:

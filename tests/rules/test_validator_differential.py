@@ -1,4 +1,4 @@
-"""Differential: thousands of generated events, whole and damaged: both of the judge's readers and an oracle agree."""
+"""Differential: both readers of the validator and an oracle agree on thousands of events, whole and damaged."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_differential_every_generated_event_gets_the_reason_of_pythons_reader() 
         for value, row, reason in zip(values, rows, expected, strict=True)
         if row["reason"] != reason
     ]
-    assert not wrong, f"{len(wrong)} differ; the first (payload, judge, oracle): {wrong[0]}"
+    assert not wrong, f"{len(wrong)} differ; the first (payload, validator, oracle): {wrong[0]}"
     # The comparison says something only when documents of many fates were generated.
     assert len(set(expected)) >= 12
     assert 50 <= expected.count(None) <= DOCUMENTS - 100

@@ -1,7 +1,7 @@
 """Kafka records → the columns of a journal row and the reason to reject it: one pure function of an Arrow batch.
 
-It runs in Spark's Python workers, for the stream and for a batch frame alike. No record makes it raise: what cannot be
-read is null, and the reason says so. A record that it fails on all the same is `unreadable` (`judged_in_parts`).
+It runs in Spark's Python workers, for the stream and for a batch frame alike. No record makes it raise: a value that
+cannot be read is null, and the reason says so. A record that it still fails on is `unreadable` (`validated_in_parts`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jobs.ingestion.receptions import mark_texts
 from jobs.ingestion.replays import text_of
 from jobs.ingestion.source_patterns import is_listed
 from jobs.ingestion.unnesting import ELEMENT_BYTES, whole_digests
-from jobs.ingestion.unreadable import judged_in_parts
+from jobs.ingestion.unreadable import validated_in_parts
 from jobs.ingestion.violations import Rule, violations
 from jobs.runtime.elements import FIELD as ELEMENT
 from jobs.runtime.elements import KIND
@@ -67,8 +67,8 @@ FOR_THE_DRIVER = {
 """Columns that the journal does not have."""
 
 
-class Judge:
-    """Judges each record by itself: malformed, then invalid. (`event_times` says what is too old or future.)"""
+class EventValidator:
+    """Validates each record by itself: malformed, then invalid. (`event_times` decides too old and future.)"""
 
     def __init__(
         self,
@@ -80,8 +80,8 @@ class Judge:
     ) -> None:
         """`devices`: patterns of the sources whose clocks are corrected. A value above `most_bytes` is not read.
 
-        Conventions `of_sources` come before those of contracts. `reversing`: patterns of the sources whose reversals
-        count; None: it is not asked whose they are.
+        Conventions `of_sources` override those of contracts. `reversing`: patterns of the sources whose reversals
+        count; None: any source's.
         """
         self._contracts = dict(contracts)
         self._conventions = Conventions(of_sources)
@@ -94,14 +94,14 @@ class Judge:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of what is judged: those of the journal from `topic` on that a record gives by itself.
+        """The columns of a validated record: those of the journal from `topic` on that a record gives by itself.
 
-        A record is a row, or a row for each element of its event, if its contract has such and takes all of them. Then
-        `element` says which, and key and value stand in the first alone. (Without such a contract there is no column.)
-        Beside them, for the driver: `stamped_at`, `is_broker_stamp`, `occurred_us` and `device_sent_us` (microseconds
-        since 1970). `reason` is a `Reason` or null, and `violation` says which rule of which contract is broken where.
-        `family` is null of a type without a contract. Columns of a rejected row are filled as far as they could be
-        read. `content_digest` is null for a rejected row.
+        A record is one row, or one row per element of its event if its contract has elements and accepts all of them.
+        Then `element` is the number, and only the first row has key and value. (Without such a contract there is no
+        such column.) For the driver there are also `stamped_at`, `is_broker_stamp`, `occurred_us` and `device_sent_us`
+        (microseconds since 1970). `reason` is a `Reason` or null, and `violation` says which rule of which contract is
+        broken where. `family` is null for a type without a contract. Columns of a rejected row are filled as far as
+        they could be read. `content_digest` is null for a rejected row.
         """
         declared = {field.name: field.type for field in self.fields}
         kinds = {**{field.name: field.type for field in JOURNAL}, **FOR_THE_DRIVER, **declared}
@@ -110,7 +110,7 @@ class Judge:
     @cached_property
     def fields(self) -> list[pa.Field]:
         """The columns of the contracts' fields, and which of their quantities are part of others."""
-        found = {field.column: ARROW[field.kind] for each in self._contracts.values() for field in each.fields}
+        found = {field.column: ARROW[field.kind] for contract in self._contracts.values() for field in contract.fields}
         if self._has_quantities:
             found.setdefault(REQUEST_ID, ARROW[Kind.TEXT])
         declared = [*(pa.field(name, kind) for name, kind in found.items()), conventions.FIELD]
@@ -119,10 +119,10 @@ class Judge:
     def digests(self, values: pl.Series) -> pl.Series:
         """What `content_digest` is of these values (binary) under these contracts; null where one cannot be read."""
 
-        def no_digest(one: pl.Series, _error: str) -> pl.Series:
-            return pl.Series([None], dtype=pl.Int64).new_from_index(0, len(one))
+        def no_digest(part: pl.Series, _error: str) -> pl.Series:
+            return pl.Series([None], dtype=pl.Int64).new_from_index(0, len(part))
 
-        return pl.concat(judged_in_parts(values, self._digests, no_digest, self._check))
+        return pl.concat(validated_in_parts(values, self._digests, no_digest, self._check))
 
     def _digests(self, values: pl.Series) -> pl.Series:
         read = attributes(self._reader.read(values)).with_columns(number=pl.int_range(pl.len(), dtype=pl.UInt32))
@@ -145,15 +145,15 @@ class Judge:
         digests = pl.concat(parts)
         return events.join(digests, left_on="number", right_on="record", how="left", maintain_order="left")
 
-    def judge(self, records: pa.RecordBatch | pa.Table) -> pa.Table:
+    def validate(self, records: pa.RecordBatch | pa.Table) -> pa.Table:
         """Records (looked_records.RECORDS) → `schema`, in their order, and elements in that of their array."""
-        return pa.concat_tables(self.judge_some_at_once(records))
+        return pa.concat_tables(self.validated_blocks(records))
 
-    def judge_some_at_once(self, records: pa.RecordBatch | pa.Table) -> Iterator[pa.Table]:
+    def validated_blocks(self, records: pa.RecordBatch | pa.Table) -> Iterator[pa.Table]:
         """The same, in tables of about MAX_ROWS_AT_ONCE rows where events have elements; at least one."""
         frame = pl.DataFrame(records)
         for part in self._parts(frame) if self._has_elements else [frame]:
-            yield from judged_in_parts(part, self._judge_at_once, self._unreadable, self._check)
+            yield from validated_in_parts(part, self._validate_block, self._unreadable, self._check)
 
     def element_bytes(self, value: bytes) -> int:
         """What the elements of a record take at most, but the first and their texts; 0 where no contract has any."""
@@ -168,20 +168,20 @@ class Judge:
             yield records.slice(start, length)
             start += length
 
-    def _judge_at_once(self, records: pl.DataFrame) -> pa.Table:
-        return self._judged(records, self._reader.read(self._values(records)))
+    def _validate_block(self, records: pl.DataFrame) -> pa.Table:
+        return self._validated(records, self._reader.read(self._values(records)))
 
     def _check(self) -> None:
-        """Judge a good event to the end, read in both ways. Raises what the judge raises."""
+        """Validate a good event to the end, read in both ways. Raises what the validator raises."""
         value, place = heartbeat(0, 0, EPOCH), {"topic": "events", "partition": 0, "offset": 0}
         record = {**place, "key": b"weir", "value": value, "timestamp": EPOCH, "timestampType": LOG_APPEND_TIME}
         marks = dict.fromkeys(("replay_mark", "reception_mark"), pl.lit(None, pl.Binary))
-        self._judge_at_once(pl.DataFrame([record]).with_columns(**marks))
+        self._validate_block(pl.DataFrame([record]).with_columns(**marks))
         self._digests(pl.Series([value], dtype=pl.Binary))
         self._reader.read_strictly([value])
 
     def _unreadable(self, record: pl.DataFrame, error: str) -> pa.Table:
-        """One record of which nothing is read but where it stands and what was sent."""
+        """A record of which only its place and its bytes are stored."""
         row = record.select(
             *[pl.col(name) for name in ("topic", "partition", "offset", "key", "value")],
             stamped_at="timestamp",
@@ -191,17 +191,17 @@ class Judge:
         )
         return self._in_schema(row)
 
-    def judge_strictly(self, records: pa.RecordBatch | pa.Table) -> pa.Table:
-        """The same, each record read by itself: what `judge` gives, at ten times the cost."""
+    def validate_strictly(self, records: pa.RecordBatch | pa.Table) -> pa.Table:
+        """The same, each record read by itself: what `validate` gives, at ten times the cost."""
         frame = pl.DataFrame(records)
-        return self._judged(frame, self._reader.read_strictly(self._values(frame).to_list()))
+        return self._validated(frame, self._reader.read_strictly(self._values(frame).to_list()))
 
     def _values(self, records: pl.DataFrame) -> pl.Series:
         """What is read; of what is larger than a record may be, `quarantine` makes a dead letter."""
         value = pl.col("value").cast(pl.Binary)
         return records.select(pl.when(value.bin.size() <= self._most_bytes).then(value)).to_series()
 
-    def _judged(self, records: pl.DataFrame, read: pl.DataFrame) -> pa.Table:
+    def _validated(self, records: pl.DataFrame, read: pl.DataFrame) -> pa.Table:
         any_misread = read["misread"].null_count() < len(read)
         families = {name: contract.family.value for name, contract in self._contracts.items()}
         number = pl.int_range(pl.len(), dtype=pl.UInt32).alias("number")
@@ -215,17 +215,17 @@ class Judge:
             reason=pl.coalesce(events["unreadable"], reason),
             violation=pl.when(is_unreadable).then(_reader_of() + pl.col("problem")).otherwise(violation),
         )
-        judged = [self._of_contract(events.clear(), None, any_misread=False)]
+        validated = [self._of_contract(events.clear(), None, any_misread=False)]
         for contract, part in self._by_contract(events):
             whole = part
             if contract is not None and contract.unnest is not None:
                 whole, elements = self._unnested(part, contract, records["value"])
-                judged.append(elements)
-            judged.append(self._of_contract(whole, contract, any_misread=any_misread))
+                validated.append(elements)
+            validated.append(self._of_contract(whole, contract, any_misread=any_misread))
         if not self._has_elements:
-            return self._columns(records, pl.concat(judged, how="diagonal").sort("number"))
-        judged.append(pl.DataFrame(schema={COLUMN: KIND}))
-        found = pl.concat(judged, how="diagonal").with_columns(pl.col(COLUMN).fill_null(0)).sort("number", COLUMN)
+            return self._columns(records, pl.concat(validated, how="diagonal").sort("number"))
+        validated.append(pl.DataFrame(schema={COLUMN: KIND}))
+        found = pl.concat(validated, how="diagonal").with_columns(pl.col(COLUMN).fill_null(0)).sort("number", COLUMN)
         # By Arrow: behind each null that Polars gathers stands a value, which is copied with it.
         first = pl.select(pl.when(found[COLUMN] <= 1).then(found["number"])).to_series().to_arrow()
         once = [pl.Series(name, records[name].to_arrow().take(first), records.schema[name]) for name in OF_RECORD]
@@ -234,36 +234,37 @@ class Judge:
     def _unnested(
         self, events: pl.DataFrame, contract: Contract, values: pl.Series
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Events of a contract with elements → those that are judged whole, and the elements of all others, judged.
+        """Events of a contract with elements → those rejected as a whole, and the validated elements of all others.
 
-        Whole are dead letters: of the envelope, of the array, or of one element. `reason` and `violation` say it.
+        Rejected as a whole are dead letters: because of the envelope, the array, or one element; see `reason` and
+        `violation`.
         """
         is_whole = pl.col("reason").is_not_null() | ~pl.col("/data")
-        whole, asked = events.filter(is_whole), events.filter(~is_whole)
+        whole, sound_events = events.filter(is_whole), events.filter(~is_whole)
         sound: list[pl.DataFrame] = []
         broken: dict[int, tuple[str, str]] = {}
-        for elements, problems in self._elements(asked, contract, values):
-            judged, verdicts = self._judged_elements(elements, contract)
-            sound.append(judged)
+        for elements, problems in self._elements(sound_events, contract, values):
+            validated, verdicts = self._validated_elements(elements, contract)
+            sound.append(validated)
             broken |= problems | verdicts
-        rejected = asked.join(_verdicts(broken), on="number", how="inner", maintain_order="left")
+        rejected = sound_events.join(_verdicts(broken), on="number", how="inner", maintain_order="left")
         rejected = rejected.with_columns(reason=pl.col("broken"), violation=pl.col("because")).drop("broken", "because")
         return pl.concat([whole, rejected]), pl.concat(sound)
 
-    def _judged_elements(
+    def _validated_elements(
         self, elements: pl.DataFrame, contract: Contract
     ) -> tuple[pl.DataFrame, dict[int, tuple[str, str]]]:
         """All elements of some events → those of events that are taken, and by number the verdict of the others."""
         assert contract.unnest is not None, "only asked for then"
         any_misread = elements["misread"].null_count() < len(elements)
-        judged = self._of_contract(elements, contract, any_misread=any_misread)
-        digests = whole_digests(elements.select("record", "has_own_request_id", judged["content_digest"]))
-        first = judged.filter(pl.col("reason").is_not_null()).unique("number", keep="first", maintain_order=True)
+        validated = self._of_contract(elements, contract, any_misread=any_misread)
+        digests = whole_digests(elements.select("record", "has_own_request_id", validated["content_digest"]))
+        first = validated.filter(pl.col("reason").is_not_null()).unique("number", keep="first", maintain_order=True)
         broken = {
             number: (reason, f"{violation}; in {element_text(contract.unnest, element)}")
             for number, reason, violation, element in first.select("number", "reason", "violation", COLUMN).iter_rows()
         }
-        sound = judged.join(first, on="number", how="anti").drop("content_digest")
+        sound = validated.join(first, on="number", how="anti").drop("content_digest")
         return sound.join(digests, left_on="number", right_on="record", how="left", maintain_order="left"), broken
 
     def _elements(
@@ -288,17 +289,17 @@ class Judge:
             yield elements, {readable[row]: (reason, f"{place}: {text}") for row, text in problems.items()}
 
     def _by_contract(self, events: pl.DataFrame) -> Iterator[tuple[Contract | None, pl.DataFrame]]:
-        """Events (`attributes`) by their contract. Types without one, of which there may be many, are together."""
+        """Events (`attributes`) by their contract. All types without one, which may be many, are one group."""
         known = pl.when(pl.col("type").is_in(list(self._contracts))).then("type")
         parts = events.with_columns(contract=known).partition_by("contract", as_dict=True, include_key=False)
         for (name,), part in parts.items():
             yield self._contracts.get(name), part
 
     def _of_contract(self, events: pl.DataFrame, contract: Contract | None, *, any_misread: bool) -> pl.DataFrame:
-        """Events of one type, with the columns of its contract, and what it says of them."""
+        """Events of one type, with the columns of its contract and the first rule that they break."""
         digests = contents(events, contract)
         if contract is None:
-            return events.select(*_JUDGED, digests)
+            return events.select(*_VALIDATED, digests)
         is_element = COLUMN in events.columns
         number, found = self._conventions.among(events, contract)
         of_fields = rules_of(contract, any_misread=any_misread, has_quantities=self._has_quantities)
@@ -308,7 +309,7 @@ class Judge:
             rules += unnesting.rules_of(contract)
         reason, violation = _first_broken(events, rules)
         is_first = pl.col("reason").is_null()
-        judged = events.with_columns(
+        validated = events.with_columns(
             reason=pl.when(is_first).then(reason).otherwise("reason"),
             violation=pl.when(is_first).then(violation).otherwise("violation"),
         )
@@ -316,12 +317,14 @@ class Judge:
         if contract.family is Family.QUANTITY:
             columns.append(_made_request_id(events))
         if is_element:
-            return unnesting.numbered(judged.select(*_JUDGED, digests, *columns, *unnesting.OF_ELEMENTS), contract)
-        return judged.select(*_JUDGED, digests, *columns)
+            return unnesting.numbered(
+                validated.select(*_VALIDATED, digests, *columns, *unnesting.OF_ELEMENTS), contract
+            )
+        return validated.select(*_VALIDATED, digests, *columns)
 
-    def _columns(self, records: pl.DataFrame, judged: pl.DataFrame) -> pa.Table:
-        is_sent_by_device = is_listed(judged["source"], self._devices)
-        columns = judged.with_columns(
+    def _columns(self, records: pl.DataFrame, validated: pl.DataFrame) -> pa.Table:
+        is_sent_by_device = is_listed(validated["source"], self._devices)
+        columns = validated.with_columns(
             *[records[name] for name in ("topic", "partition", "offset", "key", "value")],
             records["timestamp"].alias("stamped_at"),
             (records["timestampType"] == LOG_APPEND_TIME).alias("is_broker_stamp"),
@@ -329,12 +332,12 @@ class Judge:
             mark_texts(records["reception_mark"]),
             # Of a record whose mark counts; which do, the driver says.
             pl.lit(None, pl.Datetime("us", "UTC")).alias("first_received_at"),
-            element_identities(judged) if self._has_elements else identities(judged["source"], judged["id"]),
+            element_identities(validated) if self._has_elements else identities(validated["source"], validated["id"]),
             pl.when(pl.col("reason").is_null()).then("content_digest").alias("content_digest"),
             _storable("occurred_us").alias("occurred_at"),
             _storable("sent_us").alias("sent_at"),
             # The time of a receipt is not by the device's clock.
-            pl.when(is_sent_by_device & ~judged["is_receipt"]).then("sent_us").alias("device_sent_us"),
+            pl.when(is_sent_by_device & ~validated["is_receipt"]).then("sent_us").alias("device_sent_us"),
         )
         return self._in_schema(columns)
 
@@ -345,7 +348,7 @@ class Judge:
         return columns.select(self.schema.names).to_arrow().cast(self.schema)
 
 
-_JUDGED = (
+_VALIDATED = (
     *("number", "reason", "violation", "source", "id", "type", "family", "account"),
     *("occurred_us", "sent_us", "is_receipt", "source_epoch", "sequence"),
 )

@@ -48,12 +48,18 @@ def test_the_corpus_is_large_and_names_each_document_once() -> None:
     names = Counter(document.name for document in [*BAD_DOCUMENTS, *GOOD_DOCUMENTS])
     assert max(names.values()) == 1
     assert len(BAD_DOCUMENTS) >= 70
-    unjudged = {Reason.INVALID_CATALOG_CHANGE, Reason.UNSTAMPED, Reason.TOO_LARGE, Reason.UNREADABLE, Reason.SKIPPED}
+    not_validated = {
+        Reason.INVALID_CATALOG_CHANGE,
+        Reason.UNSTAMPED,
+        Reason.TOO_LARGE,
+        Reason.UNREADABLE,
+        Reason.SKIPPED,
+    }
     # test_event_times has them: they are of no document.
-    unjudged |= {Reason.INVALID_RECEPTION}
+    not_validated |= {Reason.INVALID_RECEPTION}
     # test_reversals has them: only a configuration that knows reversals refuses some.
-    unjudged |= {Reason.UNLISTED_REVERSAL}
-    assert {document.reason for document in BAD_DOCUMENTS} == set(Reason) - unjudged
+    not_validated |= {Reason.UNLISTED_REVERSAL}
+    assert {document.reason for document in BAD_DOCUMENTS} == set(Reason) - not_validated
 
 
 @pytest.mark.parametrize("document", BAD_DOCUMENTS, ids=lambda document: document.name)
@@ -94,7 +100,7 @@ def test_what_can_be_read_of_a_rejected_document_is_filled(bad: Rows) -> None:
 
 
 def test_the_columns_are_the_journals_without_the_drivers() -> None:
-    arrow = IngestionConfig().judge().judge(records_of([])).schema
+    arrow = IngestionConfig().validator().validate(records_of([])).schema
     expected = {field.name: field.type for field in JOURNAL if field.name not in DRIVERS_COLUMNS} | FOR_THE_DRIVER
     # Added as a contract's column is, so that the release before reads the journal.
     expected |= {"quantity_includes": pa.string(), **dict.fromkeys(COLUMNS, pa.int64())}

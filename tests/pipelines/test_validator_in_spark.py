@@ -1,4 +1,4 @@
-"""Spark's Python workers give what the judge itself gives, of a batch frame as of a stream."""
+"""Spark's Python workers give what the validator itself gives, of a batch frame as of a stream."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.pipelines.ingestion import records_of
 CONFIG = IngestionConfig(contracts=(GPU,))
 
 
-def test_what_spark_judges_is_what_the_judge_says_of_the_corpus(spark: SparkSession) -> None:
+def test_spark_workers_validate_the_corpus_as_the_validator_does(spark: SparkSession) -> None:
     records = records_of([document.value for document in (*BAD_DOCUMENTS, *GOOD_DOCUMENTS)])
     found = build(spark.createDataFrame(records).repartition(3), CONFIG).toArrow()
-    expected = pl.DataFrame(CONFIG.judge().judge(records))
+    expected = pl.DataFrame(CONFIG.validator().validate(records))
     assert pl.DataFrame(found).sort("offset").equals(expected.sort("offset"))
 
 
@@ -34,28 +34,30 @@ def test_what_workers_leave_in_files_is_what_spark_would_have_given_and_is_gone_
     left = build(records.repartition(3), CONFIG, tmp_path).toArrow()
     assert left.schema.names == FILES.names
     assert len([*tmp_path.iterdir()]) == len(left)
-    found = collected(left, CONFIG.judge().schema)
+    found = collected(left, CONFIG.validator().schema)
     assert found.schema.equals(given.schema)
     assert found.sort_by("offset").equals(given.sort_by("offset"))
     assert not [*tmp_path.iterdir()]
 
 
-def test_no_more_tasks_judge_than_run_at_once(spark: SparkSession) -> None:
+def test_no_more_tasks_validate_than_run_at_once(spark: SparkSession) -> None:
     records = spark.createDataFrame(records_of([b"{}"])).repartition(7)
     assert build(records, CONFIG).rdd.getNumPartitions() == spark.sparkContext.defaultParallelism == 2
 
 
 def test_no_records_leave_no_file(spark: SparkSession, tmp_path: Path) -> None:
-    found = collected(build(spark.createDataFrame(records_of([])), CONFIG, tmp_path).toArrow(), CONFIG.judge().schema)
+    found = collected(
+        build(spark.createDataFrame(records_of([])), CONFIG, tmp_path).toArrow(), CONFIG.validator().schema
+    )
     assert found.num_rows == 0
-    assert found.schema.equals(CONFIG.judge().schema)
+    assert found.schema.equals(CONFIG.validator().schema)
     assert not [*tmp_path.iterdir()]
 
 
 def test_no_records_have_the_columns_of_records(spark: SparkSession) -> None:
     found = build(spark.createDataFrame(records_of([])), CONFIG).toArrow()
     assert found.num_rows == 0
-    assert found.schema.equals(CONFIG.judge().schema)
+    assert found.schema.equals(CONFIG.validator().schema)
 
 
 def test_a_record_that_is_read_with_care_keeps_the_mark_of_the_dead_letter_that_it_replays(spark: SparkSession) -> None:
