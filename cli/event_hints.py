@@ -41,7 +41,7 @@ def unread_fields(document: bytes, contract: Contract) -> str | None:
 
 
 def missing_quantities(document: bytes, contract: Contract) -> str | None:
-    """What to know of a completed request that reports no quantity of its contract; None where there is one."""
+    """A hint for a completed request without any quantity of its contract; None where it has one."""
     event = _event(document)
     if contract.unnest is None:
         return _missing_in(event, contract)

@@ -130,7 +130,7 @@ class Stored:
         return {(row["usage_lsn"], row["meter"]): row["decision"] for row in rows}
 
     def windows(self, minutes: Collection[tuple[datetime, str]]) -> dict[Cell, Row]:
-        """Rows of `usage_windows` in their order: all of the minutes that are asked for."""
+        """Rows of `usage_windows` in their order: all of these minutes."""
         rows = self.database.execute(_WINDOWS, _parameters(minutes, None)).fetchall()
         return {(WindowKey(*(row[name] for name in WindowKey._fields)), row["price_version"]): row for row in rows}
 
