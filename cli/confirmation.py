@@ -29,7 +29,7 @@ def agreed(change: Callable[[bool], Result], is_given: bool, refusal: type[Needs
     try:
         return change(is_given)
     except refusal as refused:
-        # Nobody holds a lock while somebody thinks: the change is made anew.
+        # No lock is held while the user decides: afterwards the change is made again.
         if not sys.stdin.isatty():
             raise
         typer.echo(str(refused), err=True)

@@ -76,7 +76,7 @@ def _event(document: bytes) -> Mapping[str, Any]:
         # Python refuses integers of more than 4,300 digits, and here only what is read counts.
         event = json.loads(document, parse_int=float)
     except RecursionError:
-        # It is valid, and nested so deep that Python's own reader gives up: nothing is said of it.
+        # It is valid, but nested too deep for Python's reader: no hint.
         return {}
     return event if isinstance(event, dict) else {}
 

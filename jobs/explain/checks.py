@@ -71,7 +71,7 @@ def wrong_stragglers(entries: Iterable[Entry], stragglers: Iterable[Row], correc
             straggler = f"{plain(row['quantity'])} at {_price(row['unit_price'])} (version {row['price_version']})"
             made = f"{plain(entry.quantity)} at {_price(entry.unit_price)} (version {entry.price_version})"
             found.append(f"{where}: the straggler says {straggler}, usage makes {made}")
-        # What takes a straggler back, or its place, is one too; earlier versions told only what had closed.
+        # Rows that take back or replace a straggler are corrections too; earlier versions recorded only closed windows.
         must_be = entry.decision is not None and entry.counts and entry.cause == UsageCause.STREAM
         if named[entry.part] > 1 or (must_be and not named[entry.part]):
             found.append(f"{where}: it is in {named[entry.part]} corrections instead of one")

@@ -79,7 +79,7 @@ class Files:
         try:
             return scan.filter(where).select(columns).collect()
         except pl.exceptions.ComputeError as error:
-            # So Polars tells of a store that is away, which is told as such by what it says.
+            # Polars reports an unavailable store so; the message is what identifies it.
             raise OSError(str(error)) from error
 
     def by_lsn(self, lsns: Iterable[int], columns: Sequence[str]) -> pl.DataFrame:
