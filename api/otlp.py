@@ -109,7 +109,9 @@ def _usage_spans(request: ExportTraceServiceRequest, account_attribute: str, *, 
             for span in of_scope.spans:
                 attributes = _values(span.attributes)
                 if attributes.get(OPERATION) in OPERATIONS:
-                    trace_id, span_id = (_hexadecimal(each, is_json=is_json) for each in (span.trace_id, span.span_id))
+                    trace_id, span_id = (
+                        _hexadecimal(given, is_json=is_json) for given in (span.trace_id, span.span_id)
+                    )
                     name = f"{trace_id}:{span_id}"
                     account = attributes.get(account_attribute, resource.get(account_attribute))
                     is_known = len(trace_id) == 2 * _TRACE_ID_BYTES and len(span_id) == 2 * _SPAN_ID_BYTES

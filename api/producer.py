@@ -162,14 +162,14 @@ class AcknowledgedProducer:
         try:
             producer.poll(timeout_seconds)
         except KafkaException as error:
-            # An error for good is raised here, once, whoever it is told besides.
+            # A fatal error is raised here, once, in addition to callbacks.
             if producer is self._producer:
                 self._failed(error.args[0])
 
 
 def _finish(request: _Request) -> None:
     if request.answer.done():
-        return  # whoever asked has gone
+        return  # the client has disconnected
     if request.error is None:
         request.answer.set_result(request.last)
         return

@@ -28,7 +28,7 @@ from metering.vocabulary import Decision
 QUIET_SECONDS = 1.0
 """Who waits longer for another's decision says so."""
 
-# One that is so already is written again as it stands: the log of changes tells it again.
+# An equal decision is written again unchanged, so that change capture publishes it again.
 _STORE = """
 WITH asked AS (
     SELECT usage_lsn, meter, account, request_id, %(decision)s AS decision, %(reason)s AS reason,

@@ -30,7 +30,7 @@ _SAID = {
             = (%(plan)s, %(model)s, %(meter)s, %(currency)s, %(effective_from)s)
         RETURNING *, deleted_at > now() AS is_to_come
     """,
-    # Since when it is as it is stays said: else it would begin once more, just before it ends.
+    # `effective_from` stays: else the account would begin once more, just before it ends.
     CatalogTopic.ACCOUNTS: """
         UPDATE catalog.accounts
         SET deleted_at = coalesce(%(at)s, now()), effective_from = coalesce(effective_from, changed_at)

@@ -131,8 +131,8 @@ TABLES = (
             "tags": "jsonb",
             "parent": "text",
         },
-        # A file without `effective_from` says "from now on", which is no change where all else is so already. What was
-        # only announced is not so yet.
+        # A file without `effective_from` means "from now on", which is no change where everything else is equal. A row
+        # that is only announced is not in effect yet.
         "(t.name, t.plan, t.currency, t.timezone, t.tags) <> (f.name, f.plan, f.currency, f.timezone, f.tags)"
         " OR t.parent IS DISTINCT FROM f.parent"
         " OR f.effective_from IS NOT NULL AND f.effective_from IS DISTINCT FROM t.effective_from"

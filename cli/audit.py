@@ -93,7 +93,7 @@ def _checks(stack: Deployment, scope: Scope, admin: AdminClient, memory_mib: int
     access = kafka_access(stack.kafka_bootstrap)
     conf = {**spark_settings(stack.tables, os.environ), "spark.log.level": "ERROR"}
     with telling("Auditing:") as tell:
-        # Who cannot be asked is told at once, not when Spark has started.
+        # An unreachable database is reported at once, not after Spark has started.
         with connected(stack.postgres_url) as database:
             database.execute("SELECT FROM audits LIMIT 0")
         tell("Spark starts")

@@ -161,9 +161,9 @@ def apply_catalog(
 
 
 def wait_for_joins(stack: Deployment, changes: Sequence[Change], timeout: float, tell: Tell, done: str) -> None:
-    """Wait until joins prices with these rows as the database has them. Raises CannotRun when it does not in time.
+    """Wait until joins prices with these rows as the database has them. Raises CannotRun on timeout.
 
-    What is asked is what joins holds, not how it came there: whatever was lost, killed or told twice on the way.
+    It checks what joins has, not how it got there: changes may be lost, killed or published twice on the way.
     """
     from catalog.joined_versions import NotJoined
     from deployment.draining import CAPTURE, Stuck, Waiter, condition
@@ -176,7 +176,7 @@ def wait_for_joins(stack: Deployment, changes: Sequence[Change], timeout: float,
 
 
 def wait_until_gone(stack: Deployment, deleted: Sequence[Change], timeout: float, tell: Tell, done: str) -> None:
-    """Wait until joins goes by these deletions. Raises CannotRun when it does not in time."""
+    """Wait until joins applies these deletions. Raises CannotRun on timeout."""
     from catalog.joined_versions import StillJoined
     from deployment.draining import CAPTURE, Stuck, Waiter, condition
 

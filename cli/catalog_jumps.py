@@ -20,7 +20,7 @@ COLUMNS = (
 
 
 def jump_rows(database: Database, *, is_all: bool = False) -> Iterator[Row]:
-    """Rows with the keys `COLUMNS`, the earliest first; `is_all`: also those that somebody has confirmed."""
+    """Rows with the keys `COLUMNS`, the earliest first; `is_all`: also confirmed ones."""
     from catalog.price_jumps import COLUMNS as OF_A_JUMP
     from catalog.price_jumps import PriceJump
 

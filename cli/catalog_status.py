@@ -36,7 +36,7 @@ def outdated_rows(deployment: Deployment, capture: Capture, rows: Mapping[str, J
 
 
 def joined_until(capture: Capture, rows: Mapping[str, JobRow]) -> datetime | None:
-    """What was committed before this joins must have; None: nobody knows, or a column is missing."""
+    """The time before which joins must have every commit; None: unknown, or a column is missing."""
     if not capture.is_active or capture.captured_until is None or capture.missing:
         return None
     behind = [rows[job].progress.get("seconds_behind") if job in rows else None for job in (Job.INGESTION, Job.JOINS)]

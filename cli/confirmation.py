@@ -22,14 +22,14 @@ YesOption = Annotated[
 
 
 def agreed(change: Callable[[bool], Result], is_given: bool, refusal: type[NeedsAgreement]) -> Result:
-    """Make a change, which is told whether somebody agrees (`is_given`). On a terminal they may do so afterwards.
+    """Make a change, with whether it is confirmed (`is_given`). On a terminal the user may confirm afterwards.
 
     Raises the refusal without a terminal, and `typer.Abort` when the answer is no.
     """
     try:
         return change(is_given)
     except refusal as refused:
-        # Nobody holds a lock while somebody thinks: the change is made anew.
+        # No lock is held while the user decides: afterwards the change is made again.
         if not sys.stdin.isatty():
             raise
         typer.echo(str(refused), err=True)

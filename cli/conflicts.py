@@ -41,8 +41,8 @@ class ConflictQuery:
 def conflict_rows(journal: DeltaTable, query: ConflictQuery) -> Iterator[Row]:
     """Rows with the keys COLUMNS, in the order of record.
 
-    `first_` says it of the accepted event, which is what is billed; it is None where `weir retain` has removed that.
-    `differs` lists JSON pointers of what the two say differently.
+    `first_` columns are of the accepted event, which is billed; None where `weir retain` has removed it. `differs`
+    lists JSON pointers of the differences.
     """
     import pyarrow as pa
 

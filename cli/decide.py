@@ -135,10 +135,10 @@ def is_decided(database: Database, selection: Asked) -> bool:
 
 
 def to_decide(database: Database, selection: Asked, decision: Decision) -> tuple[list[Waiting], list[Waiting]]:
-    """What is to be decided now, and what was decided so before, when billing has heard all that was decided.
+    """What is to be decided now, and what was already decided so, once billing has read all decisions.
 
-    What waits then, nobody has decided with effect. Raises CannotRun when one that is named cannot be decided; of
-    `--all` those are left out that are past their deadline, and that is said.
+    What waits then has no effective decision. Raises CannotRun when a named straggler cannot be decided; with `--all`
+    those past their deadline are left out, with a message.
     """
     from catalog.decisions import NAMES, Waiting
 
@@ -176,7 +176,7 @@ def _missing(selection: Asked, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def _problem(row: dict[str, Any]) -> Iterator[str]:
-    """Why nobody can decide about a straggler, in a sentence; nothing where somebody can."""
+    """Why a straggler cannot be decided, in a sentence; nothing where it can."""
     place = f"Usage {row['usage_lsn']}, {row['meter']},"
     if row["decision"] != Decision.HOLD:
         by = f" by {row['decided_by']}" if row["decided_by"] else ""
@@ -189,7 +189,7 @@ def _problem(row: dict[str, Any]) -> Iterator[str]:
 
 
 def decision_text(decision: Decision, reason: str, by: str | None) -> DecisionText:
-    """The decision with its reason and its author. Raises CannotRun for a reason that says nothing."""
+    """The decision with its reason and its author. Raises CannotRun for an empty reason."""
     from catalog.decisions import DecisionText
 
     if not reason.strip():

@@ -41,7 +41,7 @@ def unread_fields(document: bytes, contract: Contract) -> str | None:
 
 
 def missing_quantities(document: bytes, contract: Contract) -> str | None:
-    """What to know of a completed request that reports no quantity of its contract; None where there is one."""
+    """A hint for a completed request without any quantity of its contract; None where it has one."""
     event = _event(document)
     if contract.unnest is None:
         return _missing_in(event, contract)
@@ -76,7 +76,7 @@ def _event(document: bytes) -> Mapping[str, Any]:
         # Python refuses integers of more than 4,300 digits, and here only what is read counts.
         event = json.loads(document, parse_int=float)
     except RecursionError:
-        # It is valid, and nested so deep that Python's own reader gives up: nothing is said of it.
+        # It is valid, but nested too deep for Python's reader: no hint.
         return {}
     return event if isinstance(event, dict) else {}
 

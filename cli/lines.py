@@ -29,9 +29,9 @@ def opened(file: str) -> Iterator[BinaryIO]:
 
 
 def numbered(lines: BinaryIO, most_bytes: int | None = None) -> Iterator[tuple[int, bytes]]:
-    """The documents, each with the number of its line, from 1 on; of a longer one its first `most_bytes`.
+    """The documents, each with its line number, from 1 on; a longer one is cut to its first `most_bytes`.
 
-    A line of nothing but white space is no document, unless it had to be cut: nobody has seen all of it.
+    A line of only white space is no document, unless it had to be cut: its rest is unknown.
     """
     read = lines.readline if most_bytes is None else partial(_beginning, lines, most_bytes)
     for number, line in enumerate(iter(read, b""), start=1):

@@ -30,7 +30,7 @@ EXIT_STATUSES: Mapping[int, str] = {
 
 
 def main() -> None:
-    """Run a command. What stands in its way is said in a sentence, with exit status 1; a refusal's is 3, as a job's."""
+    """Run a command. An error is printed as a sentence, with exit status 1; a refusal has 3, as for a job."""
     try:
         app()
     except CannotRun as obstacle:

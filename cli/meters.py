@@ -33,7 +33,7 @@ def meter_rows(database: Database) -> Iterator[Row]:
         parts = [row["meter"] for row in rows if row["within"] == name and row["declared"]]
         stored = Declaration(name, row["unit"], row.pop("sums"), within=row["within"])
         declared = configured.get(name)
-        # What joins was not started with yet, nobody expects of anybody.
+        # A meaning that joins was not started with yet is not in effect.
         meter = declared if declared is not None and declared.meaning == stored.meaning else stored
         yield {**row, "explanation": explanation(meter, UNMETERED_SHARE, is_declared=row["declared"], parts=parts)}
 

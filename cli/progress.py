@@ -14,7 +14,7 @@ SECONDS_BETWEEN_LINES = 15.0
 
 @contextmanager
 def telling(title: str) -> Iterator[Callable[[str], None]]:
-    """Gives a function that says what is going on now, on standard error."""
+    """Gives a function that reports progress on standard error."""
     console = Console(stderr=True, highlight=False)
     if console.is_terminal:
         with console.status(title) as status:

@@ -25,7 +25,7 @@ COLUMNS = ("id", "source", "account", "request_id", "meter", "quantity", "reason
 
 
 def number(text: str | Decimal) -> Decimal:
-    """A quantity. Raises `typer.BadParameter` for what is none above 0, or finer than six decimals."""
+    """A quantity. Raises `typer.BadParameter` if it is not above 0, or finer than six decimals."""
     try:
         quantity = Decimal(text)
         if quantity.is_finite() and 0 < quantity < 10**11 and quantity == round(quantity, 6):
@@ -134,7 +134,7 @@ def _source_of(sources: Sequence[str]) -> str:
 
 
 def _account_of(stack: Deployment, request_id: str) -> str:
-    """Whose request it is. Raises `typer.BadParameter` where the journal has it of nobody, or of several."""
+    """The account of a request. Raises `typer.BadParameter` where the journal has none, or several."""
     import pyarrow.compute as pc
 
     from cli.journal_table import open_journal, rows_in_order

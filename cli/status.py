@@ -119,7 +119,7 @@ def _outdated(deployment: Deployment, capture: Capture, rows: Mapping[str, JobRo
 
 
 def unpropagated_sentence(rows: Mapping[str, JobRow]) -> list[str]:
-    """A sentence where joins has what the catalog has not, and nobody will tell it; nothing else."""
+    """A sentence about rows that joins has and the catalog has not, if nothing will remove them; else nothing."""
     joins = rows.get(Job.JOINS)
     count = 0 if joins is None else joins.progress.get("untold_deletions", 0)
     if not count:

@@ -36,7 +36,7 @@ def tell_catalog(stack: Deployment, late: Late, tell: Tell) -> None:
 
 
 def wait_until_journalled(stack: Deployment, offsets: Offsets, tell: Tell) -> None:
-    """Wait until ingestion has what stands below these offsets: what is told now is news to none of it."""
+    """Wait until ingestion has read up to these offsets: later changes are new to all those events."""
     if offsets:
         topics = {topic.name: topic for topic in describe(stack.kafka_bootstrap, {topic for topic, _ in offsets})}
         required = {topics[topic].position(partition): offset for (topic, partition), offset in offsets.items()}
@@ -44,9 +44,9 @@ def wait_until_journalled(stack: Deployment, offsets: Offsets, tell: Tell) -> No
 
 
 def change_late(stack: Deployment, late: Late, tell: Tell) -> None:
-    """Delete and change, as Debezium would tell it who sees it late, and wait until joins has it.
+    """Delete and change rows as Debezium would publish it late, and wait until joins has it.
 
-    That something was deleted hours ago no database says: it is told as if, before the rows are deleted.
+    No database records that something was deleted hours ago: it is published as if, before the rows are deleted.
     """
     gone = _delete(stack, late.deletions, instant_of(late.gone_ms), is_told=True)
     for table in reversed(TABLES):

@@ -66,10 +66,11 @@ def of_windows(window: Window) -> str:
 def of_days(window: Window) -> str:
     """COLUMNS, `dimensions`, `is_other`, `month`, `window_start` and `window_end` of days by dimensions.
 
-    Of which dimensions the unmetered requests are nobody keeps: `unmetered_requests` is null.
+    Unmetered requests are not stored by dimension: `unmetered_requests` is null.
 
-    Of the periods of calendars (parameters `period_calendars`, `firsts`, `starts`, `ends`, all of them from `first_day`
-    to before `end_day`) that the accounts have (`calendar_accounts`, `calendars`; any other has calendar 0).
+    The periods are those of calendars (parameters `period_calendars`, `firsts`, `starts`, `ends`, all of them from
+    `first_day` to before `end_day`) that the accounts have (`calendar_accounts`, `calendars`; any other has calendar
+    0).
     """
     first = {Window.DAY: "day", Window.MONTH: "date_trunc('month', day)::date"}[window]
     return f"""

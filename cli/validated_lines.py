@@ -24,7 +24,7 @@ BATCH_EVENTS = 2_000
 
 
 class ValidatedLines:
-    """Validates files, and counts what it found."""
+    """Validates files, and counts the results."""
 
     def __init__(self, contracts: Mapping[str, Contract]) -> None:
         self._contracts = contracts
@@ -66,7 +66,7 @@ class ValidatedLines:
         return {"type": event["type"], "disposition": disposition, "reason": event["reason"], **violation}
 
     def _hints(self, document: bytes, event: Mapping[str, Any]) -> dict[str, str | None]:
-        """`unread` and `hint` of a valid event; of an invalid one its rule says what to change."""
+        """`unread` and `hint` of a valid event; for an invalid one its rule says what to change."""
         contract = self._contracts.get(event["type"] or "")
         if event["reason"] is not None:
             return {"unread": None, "hint": None}

@@ -71,7 +71,7 @@ def fates(document: Row, text: str) -> tuple[Fate, ...]:
 
 
 def _of_records(records: Sequence[Row], text: str, *, in_usage: bool) -> Iterator[Fate]:
-    """What ingestion said of the records with this id; of one that is in usage, what else it received."""
+    """The verdict on the records with this id; for an event in usage, what else it received."""
     own = [row for row in records if row["id"] == text]
     found = own or [row for row in records if row["request_id"] == text]
     kept = [row for row in found if row["disposition"] == Disposition.ACCEPTED]

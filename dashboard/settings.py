@@ -43,7 +43,7 @@ class Settings(BaseModel):
 
     @property
     def stack(self) -> dict[str, str]:
-        """The labels by which Prometheus tells this stack's series and alerts from others'; none on a laptop."""
+        """The labels by which Prometheus separates this stack's series and alerts from others'; none on a laptop."""
         labels = {"namespace": self.namespace, "release": self.release}
         return {label: value for label, value in labels.items() if value}
 

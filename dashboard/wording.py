@@ -20,7 +20,7 @@ def literal(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """What a stranger sent, with every sign that is not to be seen as such: it must not turn or hide what it says."""
+    """A stranger's text with invisible characters escaped: it must not change direction or hide anything."""
     return "".join(
         char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode() for char in text
     )
@@ -91,7 +91,7 @@ def several(number: int, noun: str) -> str:
 
 
 def span(duration: timedelta) -> str:
-    """A duration in the largest unit that says it, such as `45 s`, `3 min` or `2 h`; below zero counts as none."""
+    """A duration in the largest fitting unit, such as `45 s`, `3 min` or `2 h`; below zero counts as none."""
     seconds = max(0, round(duration.total_seconds()))
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * length:

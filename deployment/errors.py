@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class CannotRun(RuntimeError):
-    """Something outside the program stands in the way. The message says what to do; the exit status is 1."""
+    """Something outside the program prevents it from running. The message says what to do; the exit status is 1."""

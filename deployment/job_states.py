@@ -62,7 +62,7 @@ def read_unpublished(postgres_url: str) -> dict[Job, Unpublished]:
 
 
 class JobStates:
-    """Tells when a started job works: its row has a later epoch than before the start, and says so.
+    """Whether a started job works: its row has a later epoch than before the start, and reports.
 
     Epochs instead of times: the database's clock may be another machine's.
     """

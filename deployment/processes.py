@@ -18,7 +18,7 @@ STACK_VARIABLE = "WEIR_STACK"
 
 @dataclass(frozen=True)
 class ProcessId:
-    """A process for ever: `started` tells it from a later process with the same pid."""
+    """The lasting identity of a process: `started` distinguishes it from a later process with the same pid."""
 
     pid: int
     started: str

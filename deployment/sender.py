@@ -17,7 +17,7 @@ QUEUE_POLL_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Refusal:
-    """A record that is not in the topic: its number, as the sender was told it, and why."""
+    """A record that is not in the topic: its number, as given to the sender, and the reason."""
 
     number: int
     reason: str

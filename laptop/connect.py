@@ -95,7 +95,7 @@ def _settings(worker: Worker) -> dict[str, str | int]:
 
 
 def settings_of_any() -> dict[str, str | int]:
-    """What every worker is told that captures the catalog, whoever runs it."""
+    """The settings of every worker that captures the catalog, whoever runs it."""
     return {
         "session.timeout.ms": SESSION_MS,
         "heartbeat.interval.ms": SESSION_MS // 3,

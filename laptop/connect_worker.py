@@ -59,7 +59,7 @@ class Worker:
 
 
 def reasons(trace: str) -> str:
-    """What a trace of Java says, without where: each exception and what caused it, in one line."""
+    """The reasons in a Java stack trace, without places: each exception and its cause, in one line."""
     lines = [line.removeprefix("Caused by: ") for line in trace.splitlines() if not line.startswith(("\t", " "))]
     return "the connector failed: " + ", because ".join(line for line in lines if line)
 

@@ -46,7 +46,7 @@ class Folders:
 
     @property
     def alertmanager_config(self) -> Path:
-        """Whom Alertmanager tells, as the stack was started with."""
+        """The receivers of Alertmanager, as the stack was started with."""
         return self.data / "config" / "alertmanager.yml"
 
     @property

@@ -196,7 +196,7 @@ def stop_stack(supervisor: ProcessId, console: Console) -> None:
 
 
 def _refused(stack: Stack) -> str:
-    """What each application says that refuses to start, and will again; empty without any."""
+    """The messages of applications that refuse to start, and would again; empty without any."""
     final = (ExitStatus.REFUSED, ExitStatus.BAD_CONFIGURATION)
     refusing = (process for process in stack.processes if process.exit_status in final and process.restarts >= REFUSALS)
     return "\n".join(f"{process.name} refuses to start: {process.message}" for process in refusing)

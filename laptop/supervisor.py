@@ -37,7 +37,7 @@ class Supervisor:
         self._supervised: list[Supervised] = []
 
     def run(self) -> None:
-        """Until asked to stop. Raises `CannotRun` when the broker's topics or the schema cannot be used."""
+        """Run until asked to stop. Raises `CannotRun` when the broker's topics or the schema cannot be used."""
         write_stack(self._stack)
         try:
             self._start()

@@ -36,10 +36,10 @@ def find(names: tuple[str, ...]) -> str | None:
 
 
 def keep_alertmanager_config(folders: Folders, given: Path | None) -> None:
-    """Put Alertmanager's configuration where `weir up` finds it, by default one that tells nobody.
+    """Put Alertmanager's configuration where `weir up` finds it, by default one without receivers.
 
-    Relative files that `given` names are looked for beside the copy, so they should be absolute. Raises CannotRun for
-    a file that Alertmanager refuses.
+    Relative files that `given` names are looked up beside the copy, so they should be absolute. Raises CannotRun for a
+    file that Alertmanager refuses.
     """
     file = folders.alertmanager_config
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ def prometheus_command(
 def prometheus_config(
     targets: Mapping[str, int], alertmanager_port: int | None, scrape_seconds: int = SCRAPE_SECONDS
 ) -> dict[str, object]:
-    """What is scraped, which rules are evaluated, and who is told."""
+    """What is scraped, which rules are evaluated, and where alerts go."""
     interval = f"{scrape_seconds}s"
     alertmanagers = (
         [{"static_configs": [{"targets": [f"{LOOPBACK}:{alertmanager_port}"]}]}] if alertmanager_port else []

@@ -51,7 +51,7 @@ class Bill:
 
     @property
     def _terms(self) -> frozenset[object]:
-        return frozenset((each.meter, each.own, each.elsewhere, each.unit_price) for each in self.lines)
+        return frozenset((line.meter, line.own, line.elsewhere, line.unit_price) for line in self.lines)
 
 
 def quantities_of(traffic: Traffic, outcome: Outcome) -> dict[str, Quantity]:
@@ -78,7 +78,7 @@ def audited_bill(traffic: Traffic, outcome: Outcome, taken: Credits | None) -> B
     if taken is None:
         return Bill(None, ())
     catalogs = known_catalog(traffic, outcome), traffic.late.after
-    known, later = (_bill(traffic, outcome, each, taken) for each in catalogs)
+    known, later = (_bill(traffic, outcome, catalog, taken) for catalog in catalogs)
     return known if known.costs_the_same(later) else later
 
 
@@ -107,13 +107,15 @@ def _without(own: int | Decimal, credit: Decimal | None) -> int | Decimal:
 def taken_of(reversals: Iterable[TakenBack]) -> Mapping[Key, Credits | None]:
     """What is taken back of each request, whatever came first: credits add up, and who takes all leaves nothing."""
     found: dict[Key, dict[str, Decimal | None] | None] = {}
-    for one in reversals:
-        of_request = found.setdefault((one.account, one.request_id), {})
-        if one.meter is None:
-            found[one.account, one.request_id] = None
+    for reversal in reversals:
+        of_request = found.setdefault((reversal.account, reversal.request_id), {})
+        if reversal.meter is None:
+            found[reversal.account, reversal.request_id] = None
         elif of_request is not None:
-            so_far = of_request.get(one.meter, Decimal(0))
-            of_request[one.meter] = None if so_far is None or one.quantity is None else so_far + one.quantity
+            so_far = of_request.get(reversal.meter, Decimal(0))
+            of_request[reversal.meter] = (
+                None if so_far is None or reversal.quantity is None else so_far + reversal.quantity
+            )
     return found
 
 

@@ -128,7 +128,7 @@ class Catalog:
             of_key = self._by_key.setdefault((price.plan, price.model, price.meter, price.currency), {})
             of_key.setdefault(price.conditions, []).append(price)
         self._aliases: dict[tuple[str | None, str], list[Alias]] = {}
-        for alias in sorted(aliases, key=lambda each: each.effective_from_ms):
+        for alias in sorted(aliases, key=lambda alias: alias.effective_from_ms):
             if not self._has_ended(alias, alias.effective_from_ms):
                 self._aliases.setdefault((alias.plan, alias.name), []).append(alias)
         named = {price.model for price in self.prices if price.model.endswith(ANY)}
@@ -180,11 +180,11 @@ class Catalog:
 
     def _in_force(self, versions: Sequence[Version], event_ms: int) -> Version | None:
         """Of versions, in the order in which they begin, the last that had begun, unless it has ended."""
-        begun = next((one for one in reversed(versions) if one.effective_from_ms <= event_ms), None)
+        begun = next((version for version in reversed(versions) if version.effective_from_ms <= event_ms), None)
         return None if begun is None or self._has_ended(begun, event_ms) else begun
 
-    def _has_ended(self, one: Price | Alias, at_ms: int) -> bool:
-        return one in self.ends_ms and self.ends_ms[one] <= at_ms
+    def _has_ended(self, version: Price | Alias, at_ms: int) -> bool:
+        return version in self.ends_ms and self.ends_ms[version] <= at_ms
 
     @lru_cache(maxsize=10_000)  # noqa: B019  (one catalog lives as long as the run)
     def changes(self, account: str, model: str) -> tuple[int, ...]:
@@ -193,10 +193,11 @@ class Catalog:
         found: list[Price | Alias] = []
         for contract in contracts:
             aliases = self._aliases.get((contract.plan, model), [])
-            names = {name for each in (model, *(alias.model for alias in aliases)) for name in self._names(each)}
+            models = (model, *(alias.model for alias in aliases))
+            names = {name for priced in models for name in self._names(priced)}
             found += [*aliases, *self._known(contract, names)]
-        ends = (self.ends_ms[one] for one in found if one in self.ends_ms)
-        begins = (one.effective_from_ms for one in found)
+        ends = (self.ends_ms[version] for version in found if version in self.ends_ms)
+        begins = (version.effective_from_ms for version in found)
         return tuple(sorted({*begins, *ends, *(contract.effective_from_ms for contract in contracts)}))
 
     def _known(self, contract: Contract, names: Collection[str]) -> Iterator[Price]:

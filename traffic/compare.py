@@ -274,7 +274,7 @@ def _standing_stragglers(truth: Truth, rows: Iterable[found.Straggler]) -> Itera
             quantity, amount = sums.get(row.key, (Decimal(0), Decimal(0)))
             sums[row.key] = quantity + row.quantity, amount + (row.amount or 0)
         both.append(Counter((key, *values) for key, values in sums.items() if values[0]))
-    yield from _by(lambda each: f"stragglers that stand: {each[0].decision}", *both)
+    yield from _by(lambda straggler: f"stragglers that stand: {straggler[0].decision}", *both)
 
 
 def _sessions(truth: Truth, rows: Mapping[tuple[str, str], list[found.Session]]) -> Check:

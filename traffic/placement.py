@@ -87,7 +87,7 @@ class Policy:
             knows_traces=CONTRACT_OF_TRACES in ingestion.get("contracts", ()),
             knows_tokens=CONTRACT_OF_TOKENS in ingestion.get("contracts", ()),
             reversal_sources=tuple(ingestion.get("reversal", {}).get("sources") or ()),
-            knows_attributes=all(each in joins.get("price_attributes", ()) for each in PRICE_ATTRIBUTES),
+            knows_attributes=all(name in joins.get("price_attributes", ()) for name in PRICE_ATTRIBUTES),
         )
 
     def timeout_seconds(self, model: str | None) -> int:

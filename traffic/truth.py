@@ -238,7 +238,7 @@ def _mark_touched(
     """Of a window that an audit changes it is not known whether that was closed by then; a straggler's is corrected."""
     for (outcome, bill), (_, bill_then) in zip(live, audited, strict=True):
         if bill != bill_then:
-            for line, of in [(line, each) for each in (bill, bill_then) for line in each.lines]:
+            for line, of in [(line, of) for of in (bill, bill_then) for line in of.lines]:
                 for cell, _ in _cells(outcome, of, line):
                     if cell in then and not then[cell].corrected:
                         then[cell].corrected = None

@@ -44,11 +44,11 @@ class PastEvent:
 
 @contextmanager
 def past_events(files: list[str], most_bytes: int) -> Iterator[Iterator[PastEvent]]:
-    """All documents, side by side in the order of their marks, as far as each file is in that order.
+    """All documents, merged in the order of their marks, as far as each file is in that order.
 
-    So a file of requests and one of completions meet. `-` is standard input; a pipe has lines. Of a longer line its
-    first `most_bytes`.
-    Raises CannotRun for a file that cannot be opened, `typer.BadParameter` for one that is none of these.
+    So requests in one file meet completions in another. `-` is standard input; a pipe has lines. A longer line is cut
+    to its first `most_bytes`. Raises CannotRun for a file that cannot be opened, `typer.BadParameter` for an unknown
+    format.
     """
     if files.count("-") > 1:
         raise typer.BadParameter("Standard input (-) can be read once.")
@@ -136,7 +136,7 @@ def _name(file: BinaryIO) -> str:
 
 
 def mark_of(document: bytes) -> str | None:
-    """When a CloudEvent says that it was received first; None where it says no time at all, or cannot be read."""
+    """A CloudEvent's own first reception; None where it has no time at all, or cannot be read."""
     try:
         event = json.loads(document)
     except (ValueError, RecursionError):

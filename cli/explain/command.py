@@ -29,7 +29,7 @@ def month(text: str | date) -> date:
 
 
 class Form(StrEnum):
-    """What an explanation is printed as: it is no list, so there is no CSV."""
+    """The output format of an explanation: it is not a list, so there is no CSV."""
 
     TABLE = "table"
     JSON = "json"

@@ -126,7 +126,7 @@ def _straggler(row: Document) -> Iterator[str]:
 
 
 def _by(row: Document) -> str:
-    """Who decided and why, of a straggler or of what says its decision; until when one waits."""
+    """Who decided about a straggler and why; or the deadline of one that waits."""
     if row["decision"] == Decision.HOLD:
         return f" until {_said(row['hold_until'])}" if row["hold_until"] else ""
     return f" by {row['decided_by']} ({row['reason']})" if row["decided_by"] else ""

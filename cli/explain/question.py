@@ -50,10 +50,9 @@ def explanation(database: Database, tables: str, question: Question) -> dict[str
 
     `reports`: those of requests that have several, and why one of them bills.
 
-    `adds_up` is null where it cannot be told: `weir retain` has removed usage of log dates before
-    `usage_removed_before`.
-    Sums are of `usage_summed` rows of usage; `cut` says of which lists there is more, and how much there is.
-    Raises CannotRun where nothing is known of what is asked for.
+    `adds_up` is null if it is unknown: `weir retain` has removed usage of log dates before `usage_removed_before`. Sums
+    are of `usage_summed` rows of usage; `cut` names the lists that are incomplete, with their full lengths. Raises
+    CannotRun where nothing is found.
     """
     sources = _sources(database, tables, question)
     for subject, answer in (

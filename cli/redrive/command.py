@@ -97,7 +97,7 @@ def redrive(
 
 
 class _Sending:
-    """Sends letters, and tells afterwards which the broker refused."""
+    """Sends letters, and reports afterwards which the broker refused."""
 
     def __init__(self, sender: Sender, topic: str) -> None:
         self._sender, self._topic = sender, topic
@@ -147,7 +147,7 @@ def _rows(
 
 
 def _events(letters: DeadLetters, made: Iterator[bytes] | None) -> Iterator[tuple[Letter, bytes]]:
-    """Each letter with the event that is to be sent; empty where there is none."""
+    """Each letter with the event to send; empty if there is none."""
     for letter in letters:
         if letter.problem is not None:
             yield letter, b""

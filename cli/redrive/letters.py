@@ -24,9 +24,9 @@ _READ = (
 
 @dataclass(frozen=True)
 class Letter:
-    """A rejected record. `first` is where that stands whose mark it is sent with.
+    """A rejected record. `first` is the place of the first rejected record, whose mark it is sent with.
 
-    `first_received_at` is when that was received; None where no broker said so.
+    `first_received_at` is when that record was received; None without a broker's stamp.
     """
 
     place: Rejected
@@ -64,7 +64,7 @@ class DeadLetters:
         return len(self._chosen)
 
     def __iter__(self) -> Iterator[Letter]:
-        """Those that did not come back yet, in the order of record; the same again each time."""
+        """Those that were not accepted yet, in the order of record; the same again each time."""
         for row in rows_in_order(self._journal, (*_READ, "key", "value"), self._where):
             if row["lsn"] in self._chosen:
                 yield _letter(row)

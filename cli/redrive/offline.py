@@ -25,7 +25,7 @@ _CONFIG = "SELECT config FROM jobs WHERE job = %s"
 class Verdict(NamedTuple):
     """Why an event would be rejected, and what it breaks; None: it would be accepted, or found to repeat another.
 
-    And what would be known of it: `first_received_at` is None where no mark counts.
+    `first_received_at` is None where no mark counts.
     """
 
     reason: str | None
@@ -66,7 +66,7 @@ class Offline:
         first_received_at: Sequence[datetime | None],
         marks: Sequence[str | None],
     ) -> Iterator[Verdict]:
-        """What each is that is received now, if it was first received then, or when a mark says that counts."""
+        """The verdict on each event: received now, first received at its given time or at a mark that counts."""
         instant = pl.Datetime("us", "UTC")
         headers = [None if mark is None else bytes_of(mark) for mark in marks]
         read = one_each(pl.DataFrame(self._validator.validate(records_of(events))))

@@ -19,7 +19,7 @@ _APPLICATIONS = """
 
 @dataclass(frozen=True)
 class Application:
-    """What an application last said of itself. None: not known (yet)."""
+    """The last report of an application. None: not known (yet)."""
 
     job: str
     state: str

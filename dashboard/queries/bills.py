@@ -150,7 +150,7 @@ def _parents(month: date, accounts: Sequence[Mapping[str, Any]], rows: Sequence[
 def _period(
     month: date, account: str, held_from: Sequence[datetime | None], timezones: Sequence[str], **known: str | None
 ) -> Period:
-    """The account's month that begins on `month`; in UTC where nobody knows its time zone."""
+    """The account's month that begins on `month`; in UTC where its time zone is unknown."""
     found = billing_month([ZoneChange(*change) for change in zip(held_from, timezones, strict=True)], month)
     return Period(account, known.get("name"), found.zone.key, found.start, found.end, known.get("parent"))
 

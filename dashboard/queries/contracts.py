@@ -13,7 +13,7 @@ MAX_ROWS = 1_000
 
 @dataclass(frozen=True)
 class Contract:
-    """`in_force_until` is when the next price begins or this one ends; None: nobody said so."""
+    """`in_force_until` is when the next price begins or this one ends; None: not known."""
 
     account: str
     plan: str

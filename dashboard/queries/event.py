@@ -27,9 +27,9 @@ DEFAULT_DAYS = DEFAULT_PERIOD.days
 
 @dataclass(frozen=True)
 class Event:
-    """The document of `weir explain ID --format json`; None: nothing is known.
+    """The document of `weir explain ID --format json`; None: nothing was found.
 
-    A record's value is text, cut after SHOWN_CHARACTERS; `more_characters` says how many there are.
+    A record's value is text, cut after SHOWN_CHARACTERS; `more_characters` is the number of the others.
     """
 
     document: dict[str, Any] | None

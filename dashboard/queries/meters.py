@@ -18,7 +18,7 @@ _METERS = "SELECT meter AS name, unit, sums, within, is_declared FROM meters ORD
 
 @dataclass(frozen=True)
 class Meters:
-    """Every meter that was ever declared, by name; usage of one that is declared no more is still shown."""
+    """Every meter that was ever declared, by name; usage of a meter that is no longer declared is still shown."""
 
     known: tuple[Declaration, ...]
     declared: frozenset[str]

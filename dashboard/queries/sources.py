@@ -46,8 +46,8 @@ class Source:
 class Sources:
     """The longest silent last; `newest` is when any source was last heard.
 
-    Silence is measured at ingestion's frontier, as its alert does: while nothing can be read, nobody is known to be
-    silent. Who was silent for `retired_after` is not waited for any more.
+    Silence is measured at ingestion's frontier, as its alert does: while nothing can be read, no source is known to be
+    silent. A source that was silent for `retired_after` is retired.
     """
 
     feed: Feed
@@ -65,7 +65,7 @@ class Sources:
         return source.is_latest_epoch and self._older(source, self.silent_after) and not self.is_retired(source)
 
     def is_retired(self, source: Source) -> bool:
-        """Whether the source has been silent for so long that nobody waits for it."""
+        """Whether the source has been silent for so long that it is retired."""
         is_once = source.heard_for <= ONCE
         return self._older(source, self.retired_after) or (is_once and self._older(source, self.once_retired_after))
 

@@ -75,7 +75,7 @@ def _card(alerts: Sequence[Alert], now: datetime) -> None:
 
 
 def _line(alert: Alert, common: Collection[str], now: datetime) -> str:
-    """What one alert of a card says of itself: its texts that are not those of all, its labels, and since when."""
+    """One alert of a card: the texts that differ from the others', its labels, and since when."""
     own = [text for text in _texts(alert) if text not in common]
     labels = [f"{name} {value}" for name, value in alert.labels if name not in _OF_A_PLACE]
     return " · ".join([*own, *labels, f"Since {instant(alert.since)} UTC, {span(now - alert.since)}"])

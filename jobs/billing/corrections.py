@@ -18,19 +18,19 @@ _ORDER = f"ARRAY[{', '.join(repr(decision.value) for decision in Decision)}]"
 
 _HOLDS_ANY = "SELECT FROM staged WHERE cause <> %(stream)s LIMIT 1"
 
-# Without statistics one row that corrects would have the planner read all stragglers that there ever were.
+# Without statistics a single correcting row would make the planner read all stragglers that ever were.
 _ANALYZE = "ANALYZE staged"
 
-# What a row corrects may stand in the same batch, and correct others itself. A row that stands for two (a request and
-# its completion that were billed apart) has of each meter what the one said that had a quantity of it; of two that had
-# one, what either changed it changes, and what either may change yet it waits with. But usage that came on time was
-# billed: what replaces that is billed at once, whatever is decided of a straggler that it replaces, too. So a better
-# report is billed with all that it reports, also where the one that came on time did not report it; of a pair that was
-# billed apart each meter is by itself. Of rows that were no stragglers only what takes them back says that they were
-# billed. That is remembered: a batch may end before what replaces them.
+# A corrected row may be in the same batch, and correct others itself. A row that replaces two (a request and its
+# completion that were billed apart) inherits, meter by meter, the decision of the one that had a quantity; if both had
+# one, it corrects the window if either did, and waits if either still may. But on-time usage was billed: a row that
+# replaces it is billed at once, whatever is decided about a straggler that it also replaces. So a better report is
+# billed with all that it reports, even where the on-time report lacked it; in a pair that was billed apart each meter
+# is decided by itself. For rows that were no stragglers, only the rows that take them back record that they were
+# billed. That is remembered, because a batch may end before the rows that replace them.
 # What had waited until now is in `staged` again. A row takes effect where it stands, and not before the first that
-# bills it does. A straggler is always a correction, so what takes it back, or its place, is one, too: whether its
-# window had closed nobody keeps meanwhile.
+# bills it does. A straggler is always a correction, so a row that takes it back or replaces it is one, too: whether
+# its window had closed is not stored meanwhile.
 _INHERIT = f"""
 WITH RECURSIVE named AS (
     SELECT usage_lsn, meter, unnest(corrects_lsns::bigint[]) AS corrected_lsn, metered_rows > 0 AS is_metered,

@@ -24,7 +24,7 @@ from metering.windows import MINUTE
 from monitoring import metrics
 from monitoring.instruments import CounterMetric
 
-# Only here is a wrong row still near its own; once it is added to a window nobody can tell.
+# Only here a wrong row can be recognised; once it is added to a window it cannot.
 UNSOUND = """
 SELECT cause, sign FROM staged
 WHERE cause <> ALL (%(known)s) OR sign NOT IN (1, -1) OR unsound_rows > 0 OR lowest_unit_price <> unit_price

@@ -69,7 +69,7 @@ WHERE part.quantity <> 0 AND decision = 'hold' AND cause = %(stream)s
   AND (hold_until <= %(frontier)s OR (usage_lsn, meter) IN (SELECT held_lsn, meter FROM said))
 """
 
-# A decision names one straggler thrice (lsn, account, request): what else stands there now is not what somebody saw.
+# A decision names a straggler by lsn, account and request: other usage now at that lsn is not what the person saw.
 _DECIDE = """
 CREATE TEMP TABLE decided ON COMMIT DROP AS
 SELECT DISTINCT ON (usage_lsn, staged.meter)
@@ -82,7 +82,7 @@ FROM staged LEFT JOIN said
 WHERE staged.decision = 'hold' AND (decided_lsn IS NOT NULL OR hold_until <= %(frontier)s)
 ORDER BY usage_lsn, staged.meter, decided_lsn
 """
-# It takes effect where usage says it; what its deadline decides, behind all rows of this batch.
+# A decision takes effect at its row of usage; an expired deadline after all rows of this batch.
 _APPLY = """
 UPDATE staged SET decision = decided.decision, is_correction = decided.decision IN ('correct', 'approve'),
                   first_lsn = coalesce(decided_lsn, %(position)s)

@@ -78,8 +78,8 @@ _WINDOWS_SENT = "DELETE FROM unsent_windows WHERE number <= %(up_to)s"
 _CORRECTIONS_SENT = """
 UPDATE publications SET sent_number = %(up_to)s WHERE topic = 'corrections' AND sent_number < %(up_to)s
 """
-# The last row of each pair stays and says what the first said: whoever has sent a beginning and takes it away, however
-# late, takes away nothing that is not sent.
+# The last row of each pair stays, with the content of the first: a publisher that removes a prefix which it has sent,
+# however late, removes nothing unsent.
 _COALESCE = """
 WITH pairs AS (
     SELECT window_start, account, max(number) AS number, min(version) AS version, min(changed_at) AS changed_at

@@ -89,7 +89,7 @@ class Publisher:
         when this driver was followed.
         """
         try:
-            # First this, then what is read: nobody who was before can send anything any more.
+            # Begin before reading: from now on no earlier publisher can send anything.
             sender = self._sender(topic)
             step = self._outbox.next(self._session(), topic)
             if step is not None:

@@ -60,7 +60,7 @@ class StragglerTotals:
                 pass
         self._forget_waiting()
         self._add(cursor.execute(_WAITING).fetchall())
-        # Of a meter that is declared no more, what there is goes on to be told.
+        # Totals of meters that are no longer declared are still reported.
         meters = {name for (name,) in cursor.execute(_METERS).fetchall()} | {meter for meter, _ in self._rows}
         for (currency,) in cursor.execute(_CURRENCIES).fetchall():
             for meter, decision in product(meters, Decision):

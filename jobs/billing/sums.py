@@ -59,11 +59,11 @@ def _sums(usage: pa.Table, effective: EffectiveRules) -> pa.Table:
             pl.min("unit_price").alias("lowest_unit_price"),
             pl.max("event_time"),
             pl.max("received_at"),
-            # Of what is told of the day: a row of quantity 0 leaves nothing there, whatever stands beside it.
+            # The first row that changes the day: a row of quantity 0 does not, whatever is beside it.
             pl.coalesce(pl.col("lsn").filter(quantity != 0).min(), pl.col("lsn").min()).alias("first_lsn"),
             quantity.sum(),
             metered_rows=(quantity != 0).sum().cast(pl.Int64),
-            # Counted as it arrives: what corrects it says again that it was not reported, and leaves nothing.
+            # Counted on arrival: a correcting row repeats that it was not reported, and is not counted.
             unmetered_rows=(quantity.is_null() & IS_FROM_STREAM).sum().cast(pl.Int64),
             unsound_rows=pl.sum("is_wrong").cast(pl.Int64),
         )

@@ -26,7 +26,7 @@ def wrong_products(entries: Iterable[Entry], stored: Mapping[Cell, Row]) -> list
 
 
 def wrong_prices(entries: Iterable[Entry], prices: Iterable[Row]) -> list[str]:
-    """Where a version (`price_versions`) says another unit price than usage has, as sentences."""
+    """Where a version (`price_versions`) has another unit price than usage, as sentences."""
     key = ("price_version", "meter", "currency")
     known = {tuple(row[name] for name in key): row["unit_price"] for row in prices}
     found = []
@@ -71,7 +71,7 @@ def wrong_stragglers(entries: Iterable[Entry], stragglers: Iterable[Row], correc
             straggler = f"{plain(row['quantity'])} at {_price(row['unit_price'])} (version {row['price_version']})"
             made = f"{plain(entry.quantity)} at {_price(entry.unit_price)} (version {entry.price_version})"
             found.append(f"{where}: the straggler says {straggler}, usage makes {made}")
-        # What takes a straggler back, or its place, is one too; earlier versions told only what had closed.
+        # Rows that take back or replace a straggler are corrections too; earlier versions recorded only closed windows.
         must_be = entry.decision is not None and entry.counts and entry.cause == UsageCause.STREAM
         if named[entry.part] > 1 or (must_be and not named[entry.part]):
             found.append(f"{where}: it is in {named[entry.part]} corrections instead of one")
@@ -79,7 +79,7 @@ def wrong_stragglers(entries: Iterable[Entry], stragglers: Iterable[Row], correc
 
 
 def _each_once(entries: Iterable[Entry]) -> Iterable[Entry]:
-    """With what another meter bills as a part of the rest: as a straggler says it."""
+    """With the units that another meter bills merged into the rest, as in a straggler's row."""
     found: dict[tuple[int, str], Entry] = {}
     for entry in sorted(entries, key=lambda entry: entry.is_elsewhere):
         first = found.setdefault(entry.part, entry)

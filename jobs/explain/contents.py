@@ -68,7 +68,7 @@ class _Asked:
 
 
 def standing(usage: pl.DataFrame) -> pl.DataFrame:
-    """Rows of usage that nobody among them takes back."""
+    """Rows of usage that no other row among them takes back."""
     negated = usage.filter(pl.col("sign") < 0)["corrects_lsns"].explode()
     return usage.filter((pl.col("sign") > 0) & ~pl.col("lsn").is_in(negated.implode()))
 
@@ -112,7 +112,7 @@ def _contents(tables: Tables, row: Row, column: str) -> list[str]:
 
 
 def _first(tables: Tables, usage: pl.DataFrame, query: _Asked) -> dict[str, Any] | None:
-    """Of usage that stands in a window, the outcome of such a content of which the meter counts something."""
+    """The outcome of such a content, in usage that stands in a window, of which the meter counts something."""
     entries = usage.select("account", "request_id", "event_time", *_PARTS, METERS).explode(METERS).unnest(METERS)
     counted = entries.filter((pl.col("meter") == query.meter) & (pl.col("quantity") > 0)).sort("event_time")
     lsns = pl.concat([counted[part] for part in _PARTS]).drop_nulls()

@@ -24,10 +24,10 @@ def wrong_corrections(entries: Iterable[Entry], corrections: Iterable[Row]) -> l
 
 
 def wrong_histories(entries: Iterable[Entry], corrections: Sequence[Row]) -> list[str]:
-    """Where all usage of windows makes another window than a correction says it was, as sentences.
+    """Where all usage of a window makes another window than a correction states, as sentences.
 
-    What is in no correction is added in the order of usage, and corrections in the order in which they were made, each
-    to what was there then.
+    Rows without a correction are added in the order of usage, and corrections in the order in which they were made,
+    each to what the window was then.
     """
     correcting = {(lsn, row["meter"]) for row in corrections for lsn in row["usage_lsns"]}
     others: defaultdict[WindowKey, list[Entry]] = defaultdict(list)
@@ -46,7 +46,7 @@ def wrong_histories(entries: Iterable[Entry], corrections: Sequence[Row]) -> lis
 
 
 def _out_of_line(corrections: Iterable[Row], others: Sequence[Entry]) -> str | None:
-    """The first of a window's corrections that says what the window was not; `others` are in none of them."""
+    """The first of a window's corrections that states another window than there was; `others` are in none of them."""
     sums = list(accumulate(((entry.quantity, entry.amount or Decimal(0)) for entry in others), _plus, initial=_NOTHING))
     lsns = [entry.usage_lsn for entry in others]
     reached, corrected = 0, _NOTHING

@@ -74,7 +74,7 @@ _SPANS = """
     WHERE account = %(account)s AND day BETWEEN %(first)s AND %(last)s
     GROUP BY day ORDER BY starts, day
 """
-# Minutes of days that overlap cannot be told apart, so they are added up together.
+# Minutes of overlapping days cannot be separated, so they are summed together.
 _DAYS_AND_MINUTES = """
     SELECT model, meter, currency, price_version, sum(day_quantity) AS day_quantity, sum(day_amount) AS day_amount,
            sum(quantity) AS quantity, sum(amount) AS amount
@@ -130,7 +130,7 @@ class Stored:
         return {(row["usage_lsn"], row["meter"]): row["decision"] for row in rows}
 
     def windows(self, minutes: Collection[tuple[datetime, str]]) -> dict[Cell, Row]:
-        """Rows of `usage_windows` in their order: all of the minutes that are asked for."""
+        """Rows of `usage_windows` in their order: all of these minutes."""
         rows = self.database.execute(_WINDOWS, _parameters(minutes, None)).fetchall()
         return {(WindowKey(*(row[name] for name in WindowKey._fields)), row["price_version"]): row for row in rows}
 

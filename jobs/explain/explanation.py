@@ -70,7 +70,7 @@ class WindowAsked:
     meter: str | None = None
 
     def holds(self, key: WindowKey) -> bool:
-        """Whether a window is asked for."""
+        """Whether a window is included."""
         return self.model in (None, key.model) and self.meter in (None, key.meter)
 
     def names(self, row: Row) -> bool:
@@ -99,7 +99,7 @@ class Billed:
 
 @dataclass(frozen=True)
 class Problems:
-    """What does not add up: `sure` of what was read, `whole` only if no usage was removed, which `since` says."""
+    """What does not add up: `sure` in any case, `whole` only if no usage was removed, which `since` says."""
 
     sure: Sequence[str]
     whole: Sequence[str]
@@ -112,7 +112,7 @@ class Problems:
 
     @property
     def adds_up(self) -> bool | None:
-        """None: it cannot be told."""
+        """None: unknown."""
         return False if self.differences else None if self.whole else True
 
 
@@ -144,7 +144,7 @@ def explain_found(sources: Sources, found: Found, named: Named = Named()) -> Doc
 
 
 def explain_window(sources: Sources, query: WindowAsked) -> Document:
-    """The document of a whole window: all usage of it is added up, and `limit` rows of it are told."""
+    """The document of a whole window: all its usage is summed, and `limit` rows of it are listed."""
     stored, tables = sources.stored, sources.tables
     usage = tables.usage_of_window(query.account, query.window)
     entries = tuple(entry for entry in sources.entries(usage) if query.holds(entry.window))

@@ -37,7 +37,7 @@ class Files:
 
     @classmethod
     def none(cls, name: Table) -> Files:
-        """Of a table that nobody has made yet."""
+        """Of a table that does not exist yet."""
         return cls("", _schema(name), pl.DataFrame(schema={"path": pl.String}))
 
     def with_columns(self, names: Iterable[str]) -> Files:
@@ -79,7 +79,7 @@ class Files:
         try:
             return scan.filter(where).select(columns).collect()
         except pl.exceptions.ComputeError as error:
-            # So Polars tells of a store that is away, which is told as such by what it says.
+            # Polars reports an unavailable store so; the message is what identifies it.
             raise OSError(str(error)) from error
 
     def by_lsn(self, lsns: Iterable[int], columns: Sequence[str]) -> pl.DataFrame:
@@ -95,7 +95,7 @@ class Files:
         return pl.concat(parts).sort("lsn")
 
     def _bounds(self, column: str) -> tuple[pl.Expr, pl.Expr]:
-        """The lowest and the highest value of a column by file; null where the log says nothing."""
+        """The lowest and the highest value of a column by file; null where the log has none."""
         kind = self.schema[column]
         low, high = (
             pl.col(name).cast(kind).alias(name) if name in self.listed.columns else pl.lit(None, kind).alias(name)

@@ -41,9 +41,9 @@ class LineAsked:
 
 
 def explain_line(sources: Sources, query: LineAsked) -> Document | None:
-    """The document: all minutes of the lines are added up, `limit` of them told, with so many rows of their usage.
+    """The document: all minutes of the lines are summed, `limit` of them listed, with as many rows of their usage.
 
-    None: there is no such line. Days of another month that overlap with this one's are added up with it.
+    None: there is no such line. Days of another month that overlap with this one's are summed with it.
     """
     stored, limit = sources.stored, sources.limit
     lines = [row for row in stored.lines(query.account, query.month) if query.names(row)]

@@ -42,7 +42,7 @@ def price_versions(prices: Files, journal: Files, entries: Iterable[Entry]) -> l
 
 
 def _source_of(record: dict[str, Any] | None) -> dict[str, Any]:
-    """What the record of a change says of itself; nothing where `weir retain` has removed it."""
+    """The source that the record of a change names; nothing where `weir retain` has removed it."""
     if record is None:
         return {"committed_at": None, "told_by": None, "record": None}
     source = _source(record["value"])

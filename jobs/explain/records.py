@@ -147,7 +147,7 @@ class Tables:
         return rows.with_columns(value=pl.coalesce("value", "whole")).select(RECORD)
 
     def _usage_of(self, request_id: str, period: Period) -> list[int]:
-        """The lsns of usage of a request. Only the column that is asked for is read of all rows."""
+        """The lsns of usage of a request. Only the needed column is read of all rows."""
         is_wanted = pl.col("request_id") == request_id
         found = period.files(self.usage).rows(is_wanted, ("lsn", "account", "received_at"))
         return self._mine(found).filter(period.holds())["lsn"].sort().to_list()

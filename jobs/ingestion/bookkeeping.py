@@ -84,9 +84,9 @@ class Bookkeeping:
 
     def take(self, rows: pl.DataFrame, next_lsn: int, frontier: datetime | None) -> Counts:
         """Take up rows of the journal (COLUMNS) that were committed, one for each record, all below `next_lsn`."""
-        # Whoever brings the past of a source is not that source: nobody was heard, and no number of today came.
+        # Backfilled events are not the source being heard, and bring no current sequence numbers.
         heard = rows.filter(~is_of_the_past())
-        # Nor is who sends a dead letter again.
+        # Nor are redriven dead letters.
         seen = seen_sources(heard.with_columns(received_at=pl.coalesce("first_received_at", "received_at")))
         unknown = of_unknown_type(events_of_sources(rows))
         pending = pl.concat([self._pending, runs_of(events_of_sources(heard))])

@@ -66,7 +66,7 @@ def _written(field: Field) -> pl.Expr:
     if field.kind is Kind.TEXT:
         return pl.when(value != "").then(value)
     if field.kind is Kind.DOUBLE:
-        # By its bits: how a double is written out is nobody's promise. -0 is 0.
+        # By its bits: the text of a double is not guaranteed to be stable. -0 is 0.
         return (value + 0.0).map_batches(_bits, return_dtype=pl.String)
     return value.cast(pl.String)
 

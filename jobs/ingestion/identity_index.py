@@ -168,7 +168,7 @@ class IdentityIndex:
         if self._looked_back:
             segment.make_filters_by_day()
             segment.release()
-        else:  # Nobody was ever asked for anything older: it is read when somebody is.
+        else:  # Nothing older was ever looked up: it is read when needed.
             segment.drop()
 
     def status(self) -> dict[str, Any]:

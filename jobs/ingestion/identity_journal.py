@@ -124,7 +124,7 @@ class JournalIdentities:
         try:
             return rows.filter(wanted).select(columns).collect()
         except pl.exceptions.ComputeError as error:
-            # So Polars tells of a store that is away, which is waited for by what it says.
+            # Polars reports an unavailable store so; the message decides that the driver waits.
             raise OSError(str(error)) from error
 
     def _files(self) -> pl.DataFrame:

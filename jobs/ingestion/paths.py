@@ -108,7 +108,7 @@ class Paths:
     def decimals_as_text(self) -> str | None:
         """Finds records in which a decimal may be written as a text, which the block's reader would take."""
         names = [path[-1] for path, kind in self.fields.items() if kind is Kind.DECIMAL]
-        # A key may also be written with escapes; a letter, a digit or an underscore is so by nobody.
+        # A key may also be written with escapes; nobody escapes a letter, a digit or an underscore.
         is_plain = all(re.fullmatch(r"[A-Za-z0-9_]+", name) for name in names)
         escaped = r"\\u00[0-7]" if is_plain else r"\\"
         return rf'"(?:{"|".join(map(re.escape, names))})"\s*:\s*"|{escaped}' if names else None

@@ -212,7 +212,7 @@ class Reader:
             found |= texts.str.contains_any([f'"{name}"' for name in self._paths.arrays])
         is_escaped = texts.str.contains(ESCAPED_SURROGATE)
         if is_escaped.any():
-            # Of what only may be half a pair the strict reader says what it is: it need not refuse a block.
+            # The strict reader decides whether it is half a pair: a mere possibility need not refuse a block.
             halves = texts.filter(is_escaped).str.replace_all(ESCAPED_PAIR, "").str.contains(ESCAPED_SURROGATE)
             found = found.scatter(is_escaped.arg_true(), found.filter(is_escaped) | halves)
         is_long = values.bin.size() > MIN_DEEP_BYTES

@@ -330,7 +330,7 @@ class EventValidator:
             (records["timestampType"] == LOG_APPEND_TIME).alias("is_broker_stamp"),
             text_of(records["replay_mark"]),
             mark_texts(records["reception_mark"]),
-            # Of a record whose mark counts; which do, the driver says.
+            # For records whose mark counts; the driver decides which.
             pl.lit(None, pl.Datetime("us", "UTC")).alias("first_received_at"),
             element_identities(validated) if self._has_elements else identities(validated["source"], validated["id"]),
             pl.when(pl.col("reason").is_null()).then("content_digest").alias("content_digest"),

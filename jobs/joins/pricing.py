@@ -83,7 +83,7 @@ def _priced(
     known = prices.priced_models
     if not known:
         return prices.as_of(metered, seen_from).select(LISTED)
-    # Of millions of values few are asked for: all others are as if nothing was said.
+    # Conditions use few of millions of values: all others count as missing.
     priced_by = {
         attribute.name: pl.when(value.is_in(list(known.values[attribute.name]))).then(value)
         for attribute, value in zip(attributes, map(value_of, attributes), strict=True)

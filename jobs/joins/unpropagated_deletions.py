@@ -35,7 +35,7 @@ _PATIENCE = "-c statement_timeout=10s -c lock_timeout=2s"
 """Whoever holds a lock on the catalog shall not hold up what is priced."""
 _CAPTURE = "SELECT captured_until FROM catalog.capture"
 _NOW = "SELECT clock_timestamp()"
-# An instant as joins has it: what lies outside its calendar was refused when it was told.
+# An instant as joins has it: one outside its calendar was rejected when it was published.
 _STORED = {
     Table.ACCOUNTS: "SELECT account FROM catalog.accounts",
     Table.PRICES: """

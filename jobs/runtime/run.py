@@ -278,7 +278,7 @@ class Driver:
             query.forget()
             # The sink's position says where the next one begins.
             shutil.rmtree(checkpoint, ignore_errors=True)
-        # However the loop was left: that may have been when a batch had failed, and before Spark said so.
+        # However the loop ended: a batch may have failed before Spark reported it.
         if failure is not None:
             raise failure from None
 

@@ -17,7 +17,7 @@ ENCRYPTION = {
     "spark.network.crypto.enabled": "true",
     "spark.network.crypto.authEngineVersion": "2",
     "spark.network.crypto.cipher": "AES/GCM/NoPadding",
-    # Else whoever knows the secret may talk in the clear.
+    # Otherwise a client with the secret may connect unencrypted.
     "spark.network.crypto.saslFallback": "false",
     "spark.io.encryption.enabled": "true",
 }

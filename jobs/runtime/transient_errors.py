@@ -99,7 +99,7 @@ def _cause(error: BaseException) -> Cause | None:
             is_unavailable_by_number = error.errno in FULL_OR_CUT_OFF
             cause, is_unavailable = Cause.STORE, is_unavailable_by_number or bool(STORE_UNAVAILABLE.search(text))
         case CommitFailedError():
-            # Somebody else's commit, or an own one whose answer was lost: what is stored says which.
+            # Another writer's commit, or our own whose answer was lost: the stored table shows which.
             cause, is_unavailable = Cause.STORE, True
         case StoreError() | DeltaError():
             cause, is_unavailable = Cause.STORE, bool(STORE_UNAVAILABLE.search(text))

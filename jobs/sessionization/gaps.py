@@ -19,8 +19,8 @@ from metering.lateness import still_closed
 class GapInForce:
     """The gap of one batch. `is_wider`: stored sessions may be nearer to each other than it allows.
 
-    `closed_before`: whoever looked at a session that ended before it may have seen it closed, under this gap or an
-    earlier one; None before anything was closed.
+    `closed_before`: a session that ended before it may have been shown closed, under this gap or an earlier one; None
+    before anything was closed.
     """
 
     is_wider: bool
@@ -30,9 +30,9 @@ class GapInForce:
 def gap_in_force(
     gap: timedelta, previous_frontier: datetime | None, last_gap: timedelta | None, last_closed_before: datetime | None
 ) -> GapInForce:
-    """The rule: a batch with `gap` after the frontier that was reached with `last_gap` (None: nobody knows which).
+    """The rule: a batch with `gap` after the frontier that was reached with `last_gap` (None: unknown).
 
-    Until a gap has decided something readers go by the one before it (view `closed_sessions`).
+    Until a gap has decided something, readers use the one before it (view `closed_sessions`).
     """
     closed_before = still_closed(previous_frontier, gap if last_gap is None else last_gap, last_closed_before)
     return GapInForce(last_gap is None or gap > last_gap, closed_before)

@@ -323,8 +323,8 @@ class _Reading:
         return Field(path, kind, column, Reason(reason), is_required, values, most, lowest, highest, takes_text)
 
     def _is_required(self, path: Path, schema: Document, kind: Kind) -> bool:
-        # What stands in an object that may be absent is required only where the object is: such an object is not told
-        # from one without members, so that is no rule that could be kept.
+        # A member of an optional object is required only where the object is present. An absent object cannot be
+        # distinguished from one without members, so that rule could not be checked.
         least = schema.get("minLength", 0)
         if least not in (0, 1) or isinstance(least, bool) or ("minLength" in schema and kind is not Kind.TEXT):
             raise self.refused(path, f"minLength is 0 or 1, of a string; it is {least!r}")

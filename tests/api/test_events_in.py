@@ -199,7 +199,7 @@ def test_limits_hold_at_their_edge(server: Server, key: str) -> None:
 
 
 @pytest.mark.parametrize("key", [None, "", "weir_", f"weir_{'0' * 12}_{'0' * 64}", "Zoë"])
-def test_nobody_is_let_in_without_a_key_that_holds(server: Server, key: str | None) -> None:
+def test_a_valid_key_is_required(server: Server, key: str | None) -> None:
     answer = server.post(OWN, b"{}", key)
     refused(answer, 401, "weir keys create")
     assert answer.headers["www-authenticate"].startswith("Bearer")
@@ -216,7 +216,7 @@ def test_a_key_does_only_what_it_is_for(server: Server) -> None:
     assert values(server, others["id"]) + values(server, elsewhere["id"]) == []
 
 
-def test_nobody_sends_as_weir_itself(server: Server, key: str) -> None:
+def test_no_client_may_send_as_weir_itself(server: Server, key: str) -> None:
     beat = event(type="source.heartbeat.v1", source="weir", data={})
     refused(server.post(OWN, encoded(beat), key), 403, "source", "weir")
     assert values(server, beat["id"]) == []

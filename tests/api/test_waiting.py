@@ -106,7 +106,7 @@ def test_while_the_database_is_away_keys_hold_as_they_were(server: Server, postg
             administrator.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
 
 
-def test_a_client_that_sends_no_request_is_let_go_and_holds_nobody_up(server: Server) -> None:
+def test_a_client_that_sends_no_request_is_disconnected_and_delays_no_other(server: Server) -> None:
     started = time.monotonic()
     silent = [socket.create_connection((LOOPBACK, server.port), timeout=60) for _ in range(200)]
     try:

@@ -28,7 +28,7 @@ def usage(customer: Customer, number: int, tokens: int) -> dict[str, object]:
     return {**kind, **named, "data": data}
 
 
-def test_the_largest_quantities_are_billed_to_the_last_digit_and_nobody_else_waits(
+def test_the_largest_quantities_are_billed_to_the_last_digit_and_delay_no_other_usage(
     stack: Stack, tmp_path: Path
 ) -> None:
     largest, other = new_customer(stack, tmp_path), new_customer(stack, tmp_path)

@@ -151,7 +151,7 @@ def test_the_heap_of_a_driver_is_what_its_configuration_says() -> None:
     ("field", "value"),
     [("mode", "cluster"), ("terminationGracePeriodSeconds", 5), ("driver", {"memoryOverhead": "1g", "coreLimit": "2"})],
 )
-def test_a_job_may_say_otherwise_than_the_defaults_of_all(field: str, value: Any) -> None:
+def test_a_job_may_override_the_defaults_of_all_jobs(field: str, value: Any) -> None:
     plain = applications("quickstart.yaml")
     changed = applications("quickstart.yaml", values={"jobs": {"joins": {field: value}}})
     assert {name for name in plain if plain[name]["spec"] != changed[name]["spec"]} == {"weir-joins"}

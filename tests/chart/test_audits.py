@@ -110,7 +110,7 @@ def test_a_change_of_the_audit_restarts_no_application() -> None:
     assert plain == changed
 
 
-def test_audits_may_be_scheduled_otherwise_taken_away_or_switched_off() -> None:
+def test_audits_may_be_rescheduled_removed_or_switched_off() -> None:
     weekly = {"schedule": "@weekly", "args": ["--last", "8d"]}
     found = audits("quickstart.yaml", values={"audit": {"runs": {"hourly": None, "weekly": weekly}, "suspend": True}})
     assert set(found) == {"weir-audit-nightly", "weir-audit-weekly"}

@@ -228,13 +228,13 @@ def test_the_api_is_configured_with_how_far_ingestion_may_be_behind(seconds: int
     assert found[MAX_LAG_VARIABLE] == str(seconds)
 
 
-def test_the_api_is_told_which_attribute_of_a_span_names_the_account() -> None:
+def test_the_api_is_configured_with_the_attribute_of_a_span_that_names_the_account() -> None:
     assert variables(api("object-store.yaml"))[ACCOUNT_ATTRIBUTE_VARIABLE] == ACCOUNT_ATTRIBUTE
     found = variables(api("object-store.yaml", values={"api": {"accountAttribute": "tenant.id"}}))
     assert found[ACCOUNT_ATTRIBUTE_VARIABLE] == "tenant.id"
 
 
-def test_a_variable_of_ones_own_replaces_the_one_that_the_api_would_be_given() -> None:
+def test_a_users_variable_replaces_the_default_of_the_api() -> None:
     names = [variable["name"] for variable in api("production.yaml")["env"]]
     assert len(names) == len(set(names))
     assert variables(api("production.yaml"))[POSTGRES_VARIABLE] == secret_key("weir-postgres", "api-url")

@@ -87,7 +87,7 @@ def test_the_worker_is_configured_as_on_a_laptop() -> None:
     assert settings_of_any()["config.providers.env.param.allowlist.pattern"] == capture.PASSWORD_VARIABLE
 
 
-def test_passwords_are_read_from_secrets_by_whoever_needs_them() -> None:
+def test_passwords_are_read_from_secrets_by_the_pods_that_need_them() -> None:
     worker, connector = resources("strimzi.yaml")
     (variable,) = worker["spec"]["template"]["connectContainer"]["env"]
     reference = {"secretKeyRef": {"name": "weir-capture", "key": "password"}}

@@ -256,7 +256,7 @@ def test_nothing_is_known_before_there_are_tables(open_page: Pages, connected: s
     assert "no data yet" in texts(open_page("event", id="r"))
 
 
-def test_only_whom_all_accounts_are_shown_sees_others_and_nobodys_records(
+def test_only_an_unlimited_scope_sees_other_accounts_and_records_without_an_account(
     connected: str, database: str, tables: Path
 ) -> None:
     nobodys = event(6, id="e4", account=None, disposition="rejected", reason="missing_subject")
@@ -271,7 +271,7 @@ def test_only_whom_all_accounts_are_shown_sees_others_and_nobodys_records(
     assert (seen(), seen("acme"), seen("bolt")) == ([4, 5, 6], [4, 5], None)
 
 
-def test_who_changed_a_price_is_shown_with_it_and_to_nobody_else(
+def test_the_author_of_a_price_is_shown_only_to_an_unlimited_scope(
     open_page: Pages, connected: str, database: str, tables: Path
 ) -> None:
     store(database, tables, [event(4), event(5, family="completion")], [of_r()])

@@ -184,6 +184,6 @@ def test_a_scope_is_read_from_the_environment(text: str | None, accounts: set[st
 
 
 @pytest.mark.parametrize("text", ["", " ", ",", " , "])
-def test_a_scope_that_names_nobody_is_refused_instead_of_showing_all(text: str) -> None:
+def test_an_empty_scope_is_refused_instead_of_showing_all(text: str) -> None:
     with pytest.raises(ValueError, match="names no account"):
         Settings.of({"WEIR_ACCOUNTS": text})

@@ -168,7 +168,7 @@ def quantities(row: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 @pytest.mark.usefixtures("truth_of_traffic")
-def test_whoever_follows_has_every_window_as_it_is_and_every_correction_once(stack: Stack) -> None:
+def test_a_subscriber_has_every_window_as_it_is_and_every_correction_once(stack: Stack) -> None:
     with psycopg.connect(stack.postgres_url, autocommit=True) as database:
         wait_until(lambda: query(stack, "SELECT count(*) FROM unsent_windows") == [(0,)], "all being published", 60)
         for topic in Published:

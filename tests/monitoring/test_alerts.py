@@ -410,7 +410,7 @@ def test_a_stack_that_was_down_over_night_and_catches_up_soon_fires_nothing(tmp_
     check(tmp_path, series, never, SEVERITIES)
 
 
-def test_a_stack_of_an_hour_that_nobody_audits_fires_nothing(tmp_path: Path) -> None:
+def test_a_stack_of_an_hour_without_audits_fires_nothing(tmp_path: Path) -> None:
     """A demo: time counts from the first usage that was billed."""
     never_audited = {of("weir_audit_proved_timestamp_seconds", audited=audited): f"20+0{STEADY}" for audited in Audited}
     never = [Firing("AuditOverdue", minute, ()) for minute in range(MINUTES + 1)]
@@ -447,7 +447,7 @@ def test_a_job_that_is_disabled_fires_nothing(job: Job, tmp_path: Path) -> None:
     check(tmp_path, without(job), never, SEVERITIES, disabled=(Part(job),))
 
 
-def test_an_api_that_nobody_runs_fires_nothing(tmp_path: Path) -> None:
+def test_an_api_that_is_not_installed_fires_nothing(tmp_path: Path) -> None:
     never = [Firing(alert.name, minute, ()) for alert in ALERTS for minute in range(10, MINUTES + 1, 25)]
     series = with_changes(dict.fromkeys(shown_by(API)))
     check(tmp_path, series, never, SEVERITIES, disabled=(Part.API,))
@@ -475,7 +475,7 @@ def test_where_no_audit_is_on_a_schedule_none_is_overdue(tmp_path: Path) -> None
     check(tmp_path, with_changes(long_ago), never, SEVERITIES, disabled=(Part.AUDIT, Part.FULL_AUDIT))
 
 
-def test_a_catalog_that_nobody_captures_is_no_fault_without_connect_but_a_capture_that_ends_is(tmp_path: Path) -> None:
+def test_without_connect_an_uncaptured_catalog_is_no_fault_but_an_ended_capture_is(tmp_path: Path) -> None:
     behind = of("weir_catalog_behind_seconds")
     alerts = ("CatalogNeverCaptured", "CatalogNotCaptured")
     quiet = [Firing(name, 30, ()) for name in alerts]
@@ -531,7 +531,7 @@ def test_a_frozen_or_waiting_ingestion_does_not_stop_the_clock_of_what_expires(t
     check(tmp_path, shown, edges, SEVERITIES, minutes=FOUR_MINUTES)
 
 
-def test_bills_that_nobody_knows_the_age_of_are_late_also_after_days(tmp_path: Path) -> None:
+def test_bills_of_unknown_age_are_late_also_after_days(tmp_path: Path) -> None:
     late = [Firing("FreshnessBurnFast", 60 * hours, ({},)) for hours in (2, 24, 26, 30)]
     check(tmp_path, gone_ingestion(), late, SEVERITIES, minutes=FOUR_MINUTES)
 

@@ -160,7 +160,7 @@ MUTANTS = (
         "is_held = pl.lit(True) |",
         (
             "tests/rules/test_joins_frontier.py::test_f_of_a_cut_is_never_that_of_a_commit_which_goes_on_behind_it",
-            f"{OF_USAGE}::test_a_backlog_cut_inside_a_commit_gives_up_nobody_whose_partner_is_behind_the_cut",
+            f"{OF_USAGE}::test_a_backlog_cut_inside_a_commit_gives_up_no_row_whose_partner_is_behind_the_cut",
         ),
     ),
     Mutant(
@@ -217,7 +217,7 @@ MUTANTS = (
         "jobs/joins/quantities.py",
         "REPORTING = (Outcome.MATCHED.value, ",
         "REPORTING = (Outcome.SUPERSEDED.value, Outcome.MATCHED.value, ",
-        ("tests/rules/test_quantities.py::test_what_is_superseded_is_nobodys",),
+        ("tests/rules/test_quantities.py::test_superseded_rows_bill_nobody",),
     ),
     Mutant(
         "dropped straggler billed",
@@ -310,7 +310,7 @@ MUTANTS = (
         "jobs/billing/outbox.py",
         "min(version) AS version, min(changed_at)",
         "max(version) AS version, min(changed_at)",
-        ("tests/pipelines/test_outbox.py::test_whoever_follows_ends_with_the_tables_whatever_two_publishers_do",),
+        ("tests/pipelines/test_outbox.py::test_a_subscriber_ends_with_the_tables_whatever_two_publishers_do",),
     ),
     Mutant(
         "a version that may stay as it was",
@@ -407,7 +407,7 @@ MUTANTS = (
         "jobs/audit/compare/differences.py",
         "        & is_copy\n",
         "",
-        (f"{OF_AUDIT_RULES}::test_a_row_that_takes_back_otherwise_is_a_fault[another quantity]",),
+        (f"{OF_AUDIT_RULES}::test_a_negation_that_differs_from_its_row_is_a_fault[another quantity]",),
     ),
     Mutant(
         "two audits of one version both append",
@@ -558,7 +558,7 @@ MUTANTS = (
         "jobs/audit/tables/retained.py",
         "    if gap <= 0 or (removed is not None and removed != gap):\n",
         "    if gap <= 0:\n",
-        ("tests/pipelines/test_audit_retained.py::test_a_row_that_nobody_removed_is_missing[1]",),
+        ("tests/pipelines/test_audit_retained.py::test_a_row_that_retention_did_not_remove_is_missing[1]",),
     ),
     Mutant(
         "a rebuild takes F from a commit that goes on behind the cut",
@@ -572,7 +572,7 @@ MUTANTS = (
         "jobs/rebuild/run.py",
         "floor = max(last + 2 * next_lsn,",
         "floor = max(2 * next_lsn,",
-        (f"{OF_REBUILDS}::test_whoever_follows_is_sent_every_window_with_a_higher_version_than_any_it_had[103]",),
+        (f"{OF_REBUILDS}::test_a_subscriber_gets_every_window_with_a_higher_version_than_before[103]",),
     ),
     Mutant(
         "a driver ends the rebuild of its tables",

@@ -142,7 +142,7 @@ def test_an_account_that_is_deleted_with_sql_ends_when_that_is_committed(catalog
     assert history(catalog, now) == {}
 
 
-def test_an_account_that_is_called_otherwise_ended_under_its_former_name(catalog: psycopg.Connection[Any]) -> None:
+def test_a_renamed_account_ended_under_its_former_name(catalog: psycopg.Connection[Any]) -> None:
     """What the database refuses by another trigger, an installation may have allowed."""
     apply(catalog, ("a", "p1", None, START))
     catalog.execute("ALTER TABLE catalog.accounts DISABLE TRIGGER refuse_to_rename")
@@ -183,7 +183,7 @@ def test_what_is_deleted_as_of_later_is_paid_until_then_and_its_plan_stays(datab
             connection.execute("DELETE FROM catalog.plans")
 
 
-def test_who_may_see_one_account_sees_what_it_pays_until_it_ends_and_nobody_elses(database: str) -> None:
+def test_a_scope_of_one_account_sees_only_what_it_pays_until_it_ends(database: str) -> None:
     write(database, "catalog.plans", {"plan": "p1", "name": "P"}, {"plan": "p2", "name": "P"})
     price = {"model": "m", "meter": "requests", "currency": "EUR", "effective_from": START, "unit_price": 1}
     write(database, "catalog.prices", *({**price, "plan": plan} for plan in PLANS))
@@ -217,7 +217,7 @@ def test_an_installation_of_before_keeps_its_bills_and_contracts(database: str) 
         assert below.fetchall() == [("a", "a"), ("a", "b"), ("b", "b")]
 
 
-def test_who_was_granted_tables_of_the_catalog_reads_them_after_the_upgrade(database: str) -> None:
+def test_grants_on_tables_of_the_catalog_survive_the_upgrade(database: str) -> None:
     role = f"reader_{uuid4().hex}"
     tables = ("accounts", "plans", "prices", "ended_prices", "contracts", "accounts_below")
     with migrator(database) as config:
@@ -258,7 +258,7 @@ def test_views_of_others_that_keep_the_price_from_its_type_are_named(database: s
 
 
 @pytest.mark.parametrize("first", ["plans", "prices"])
-def test_an_upgrade_waits_for_whoever_stores_plans_prices_and_accounts(database: str, first: str) -> None:
+def test_an_upgrade_waits_for_transactions_that_store_plans_prices_and_accounts(database: str, first: str) -> None:
     """Neither ends the other, whatever is stored first: the upgrade gives way, and tries again."""
     with migrator(database) as config:
         command.downgrade(config, "0034")

@@ -217,7 +217,7 @@ def test_differential_the_trigger_keeps_the_history_that_the_versions_of_an_acco
 
 
 @pytest.mark.usefixtures("account")
-def test_who_may_edit_accounts_needs_no_right_on_their_history(connection: psycopg.Connection[Any]) -> None:
+def test_editing_accounts_needs_no_right_on_their_history(connection: psycopg.Connection[Any]) -> None:
     with connection.transaction(force_rollback=True):
         connection.execute("CREATE ROLE weir_editor")
         connection.execute("GRANT USAGE ON SCHEMA catalog TO weir_editor")

@@ -46,7 +46,7 @@ def refused(database: str, column: str, value: Any, account: str = "a") -> str:
 
 
 @pytest.mark.parametrize("zone", ["Mars/Olympus", "UTC+3", "CET-1CEST", "europe/berlin", "posix/UTC", "localtime", ""])
-def test_a_time_zone_that_nobody_knows_is_refused_at_the_edit(accounts: str, zone: str) -> None:
+def test_an_unknown_time_zone_is_refused_at_the_edit(accounts: str, zone: str) -> None:
     """Else its months would be those of UTC, and nobody would see it."""
     assert "is no time zone of the IANA database, such as Europe/Berlin" in refused(accounts, "timezone", zone)
 
@@ -190,7 +190,7 @@ def test_a_parent_is_not_deleted_and_its_children_are_named(accounts: str) -> No
     delete_row(accounts, CatalogTopic.ACCOUNTS, {"account": "a"}, None, "ann")
 
 
-def test_a_column_that_we_read_and_somebody_has_renamed_is_named_until_it_is_back(accounts: str) -> None:
+def test_a_renamed_column_that_we_read_is_named_until_it_is_back(accounts: str) -> None:
     needed = [
         (topic.value, name)
         for topic in CatalogTopic

@@ -65,7 +65,7 @@ def test_what_joins_made_is_what_was_decided(tmp_path: Path) -> None:
     assert said_of(*tables_of(tmp_path)) == []
 
 
-def test_what_joins_has_not_read_is_nobodys_fault(tmp_path: Path) -> None:
+def test_rows_that_joins_has_not_read_are_no_fault(tmp_path: Path) -> None:
     assert said_of(*tables_of(tmp_path, lambda rows: rows[:2]), position=12) == []
 
 
@@ -93,7 +93,7 @@ def turned(row: Row) -> Row:
     ],
     ids=["lost", "doubled", "turned", "other straggler", "other account", "made up", "earlier", "later"],
 )
-def test_what_was_decided_otherwise_than_usage_says_is_found(
+def test_a_decision_that_differs_from_usage_is_found(
     tmp_path: Path, plant: Callable[[list[Row]], list[Row]], says: list[str]
 ) -> None:
     found = said_of(*tables_of(tmp_path, plant))

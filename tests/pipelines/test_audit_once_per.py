@@ -361,9 +361,7 @@ def test_the_content_of_a_request_is_that_of_its_outcome(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("is_first_known", [True, False])
-def test_a_request_that_nobody_answered_counts_where_the_meter_counts_it(
-    tmp_path: Path, *, is_first_known: bool
-) -> None:
+def test_an_unanswered_request_counts_where_the_meter_counts_it(tmp_path: Path, *, is_first_known: bool) -> None:
     meters = {"calls": {"unit": "call", "count": "outcomes", **once()}}
     config = present(meters=meters)
     world = world_of(tmp_path, meters=meters)

@@ -61,12 +61,12 @@ def test_days_that_retention_removed_are_no_loss_also_with_a_quiet_day_after_the
 
 
 @pytest.mark.parametrize("lost", [1, 2, 5, 9])
-def test_a_row_that_nobody_removed_is_missing(tmp_path: Path, lost: int) -> None:
+def test_a_row_that_retention_did_not_remove_is_missing(tmp_path: Path, lost: int) -> None:
     said = retained_rows(table(tmp_path, [row for row in ROWS if row["lsn"] != lost], is_counted=True))
     assert said.missing == 1
 
 
-def test_a_row_that_nobody_removed_is_missing_beside_those_that_were(tmp_path: Path) -> None:
+def test_a_missing_row_is_found_beside_rows_that_retention_removed(tmp_path: Path) -> None:
     found = table(tmp_path, [row for row in ROWS if row["lsn"] != 4], is_counted=True)
     _remove(found, date(2026, 1, 1), 3)
     assert retained_rows(DeltaTable(found.table_uri)).missing == 1

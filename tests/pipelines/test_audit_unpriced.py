@@ -99,7 +99,7 @@ def test_usage_waits_for_nothing_before_its_price_begins(
     assert unpriced_from(database, str(tmp_path)) == since
 
 
-def test_a_price_that_was_withdrawn_is_none_that_came(
+def test_a_withdrawn_price_does_not_count_as_a_price_that_came(
     database: str, connection: psycopg.Connection[Any], tmp_path: Path
 ) -> None:
     bill(connection, [unpriced(1)], DROP)

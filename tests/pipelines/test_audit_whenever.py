@@ -305,7 +305,7 @@ def test_a_partition_that_lags_makes_no_pair_that_is_a_fault_later(tmp_path: Pat
 
 @pytest.mark.parametrize("is_audited_between", [True, False])
 @pytest.mark.parametrize("is_withdrawn", [True, False], ids=["as joins of before took it", "as of its beginning"])
-def test_a_price_put_by_mistake_and_deleted_as_of_its_beginning_bills_nobody(
+def test_a_mistaken_price_deleted_as_of_its_beginning_bills_nothing(
     tmp_path: Path, *, is_withdrawn: bool, is_audited_between: bool
 ) -> None:
     world = HandMade(tmp_path)

@@ -129,7 +129,7 @@ def test_a_session_may_say_for_whom_it_edits(database: str) -> None:
         ),
     ],
 )
-def test_nobody_gives_another_name_or_instant_to_an_edit(database: str, statement: str) -> None:
+def test_the_name_and_instant_of_an_edit_cannot_be_forged(database: str, statement: str) -> None:
     store(database, file(), changed_by="ann@finance")
     started = datetime.now(UTC)
     edit(database, statement, changed_by="bob@finance")
@@ -198,7 +198,7 @@ def test_the_release_before_goes_on_and_what_it_changes_is_its_roles(database: s
     assert found == [("p", "u")]
 
 
-def test_there_and_back_again_the_catalog_is_as_it_was_and_nobody_is_its_author(database: str) -> None:
+def test_a_downgrade_and_upgrade_leave_the_catalog_unchanged_without_an_author(database: str) -> None:
     """An account without `effective_from` begins sometime: when it was told, or else now (test_catalog_store)."""
     of_before(database)
     with migrator(database) as config:
@@ -231,7 +231,7 @@ EDITS = st.lists(
 
 @settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edits=EDITS)
-def test_oracle_whoever_said_another_price_last_is_its_author(database: str, edits: list[Any]) -> None:
+def test_oracle_the_author_of_a_price_is_who_changed_it_last(database: str, edits: list[Any]) -> None:
     edit(database, "DELETE FROM catalog.accounts; DELETE FROM catalog.prices; DELETE FROM catalog.plans")
     with psycopg.connect(database) as connection:
         (owner,) = connection.execute("SELECT session_user").fetchone() or ("",)
@@ -247,7 +247,7 @@ def test_oracle_whoever_said_another_price_last_is_its_author(database: str, edi
         assert by(database)["prices"] == expected
 
 
-def test_left_out_it_is_whoever_runs_the_command() -> None:
+def test_by_default_it_is_the_user_who_runs_the_command() -> None:
     assert author(None) == who()
     assert author(" ann@finance ") == "ann@finance"
 

@@ -55,7 +55,7 @@ def test_an_account_that_is_deleted_does_not_begin_anew_just_before(stored_catal
     assert len(rows(stored_catalog, "accounts")) == 1
 
 
-def test_of_a_price_that_there_is_not_those_that_there_are_are_named(stored_catalog: str) -> None:
+def test_an_unknown_price_is_reported_with_the_existing_ones(stored_catalog: str) -> None:
     with pytest.raises(CannotRun, match=r"currency those that there are begin at 2026-01-01T00:00:00Z\."):
         delete_row(stored_catalog, CatalogTopic.PRICES, {**PRICE, "effective_from": JANUARY + timedelta(1)}, None, "a")
     with pytest.raises(CannotRun, match=r"there is none at all\."):

@@ -103,7 +103,7 @@ def test_what_is_there_again_is_not_deleted(joined: Joined) -> None:
     assert delete_missing(joined.tables, joined.url, before) == 0
 
 
-def test_an_account_of_a_zone_that_nobody_knows_any_more_can_be_deleted_once_more(joined: Joined) -> None:
+def test_an_account_of_a_formerly_known_zone_can_be_deleted_once_more(joined: Joined) -> None:
     """An earlier release took it. It would hold up all others, for ever."""
     joined.told(Table.ACCOUNTS, 3, **{**ACCOUNT, "account": "old"}, timezone="posix/Europe/Berlin", deleted=False)
     assert delete_missing(joined.tables, joined.url, missing_deletions(joined.tables, joined.url)) == 1

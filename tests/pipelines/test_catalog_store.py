@@ -85,7 +85,7 @@ def test_what_has_begun_is_so_already_for_a_file_without_an_instant(database: st
     assert account_stored(database, file()) == ("r", "team", begun)
 
 
-def test_what_a_file_does_not_say_stays_what_somebody_else_is_making_it(database: str) -> None:
+def test_columns_that_a_file_leaves_out_keep_a_concurrent_change(database: str) -> None:
     """Who changes an account just then: its tags, and whose bill it is part of."""
     write(database, "catalog.plans", {"plan": "team", "name": "Plan"})
     above = [
@@ -104,7 +104,7 @@ def test_what_a_file_does_not_say_stays_what_somebody_else_is_making_it(database
     assert found == [("A, renamed", {"crm": "2"}, "c")]
 
 
-def test_a_row_says_since_when_it_is_so_whoever_edits_it(database: str) -> None:
+def test_a_row_records_when_it_was_changed_whoever_edits_it(database: str) -> None:
     store(database, file())
     first = changed_at(database)
     with psycopg.connect(database) as connection:

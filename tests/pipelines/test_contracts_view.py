@@ -350,7 +350,7 @@ def test_a_price_that_was_deleted_goes_on_until_its_end_and_the_one_before_never
         assert connection.execute("SELECT count(*) FROM catalog.ended_prices").fetchone() == (0,)
 
 
-def test_a_price_whose_model_is_called_otherwise_has_ended_under_the_former_name(database: str) -> None:
+def test_a_price_of_a_renamed_model_has_ended_under_the_former_name(database: str) -> None:
     """To the log of changes it is a deletion, and another price."""
     key = ("p1", "m1", "requests", "EUR")
     priced(database, ("account", ("acme",), ("p1", "EUR", START)), ("price", (*key, START), 1))

@@ -82,7 +82,7 @@ def transactions(database: str) -> dict[int, int]:
         return dict(connection.execute("SELECT usage_lsn, xmin::text::bigint FROM catalog.decisions").fetchall())
 
 
-def test_who_waits_for_another_who_decides_says_so_and_for_how_long_at_most(database: str) -> None:
+def test_waiting_for_another_decision_is_reported_with_its_limit(database: str) -> None:
     said: list[str] = []
     with deciding_alone(database, 60.0, said.append):
         assert said == []
@@ -108,7 +108,7 @@ def test_the_same_decision_is_published_again_unchanged_and_another_replaces_it(
     assert kept(database) == [(7, "a", "reject", "eve"), (8, "a", "approve", "bob")]
 
 
-def test_what_was_decided_about_former_usage_is_nobodys_word_about_what_stands_there_now(database: str) -> None:
+def test_a_decision_about_former_usage_does_not_apply_to_the_usage_now_at_its_lsn(database: str) -> None:
     decide(database, [Waiting(7, "requests", "a", "r7")], APPROVED)
     write(database, "stragglers", straggler(7, account="b", request_id="other"))
     with read_only(database) as connection:

@@ -62,7 +62,7 @@ def test_deleted_put_again_and_deleted_in_one_transaction_it_has_one_end(priced:
 
 
 @pytest.mark.parametrize("level", [psycopg.IsolationLevel.REPEATABLE_READ, psycopg.IsolationLevel.SERIALIZABLE])
-def test_whoever_cannot_see_that_a_price_ended_meanwhile_cannot_put_it_there_again(
+def test_a_price_that_ended_meanwhile_cannot_be_restored_by_a_stale_reader(
     priced: str, level: psycopg.IsolationLevel
 ) -> None:
     """Else it would be there and have ended, and could never be deleted any more."""
@@ -107,7 +107,7 @@ def test_a_price_that_began_while_its_deletion_was_open_was_in_force_and_the_one
         assert connection.execute("SELECT unit_price FROM catalog.contracts").fetchall() == []
 
 
-def test_who_says_since_when_it_is_none_is_believed_whatever_the_transaction_did_before(priced: str) -> None:
+def test_an_explicit_end_is_believed_whatever_the_transaction_did_before(priced: str) -> None:
     with psycopg.connect(priced) as connection:
         connection.execute(_DELETE)
         connection.execute(_PUT, [START, 2])
@@ -118,7 +118,7 @@ def test_who_says_since_when_it_is_none_is_believed_whatever_the_transaction_did
         assert ends(connection) == [(said,)]
 
 
-def test_a_price_that_is_called_otherwise_ended_when_that_was_committed(priced: str) -> None:
+def test_a_renamed_price_ended_at_the_commit_of_the_renaming(priced: str) -> None:
     with psycopg.connect(priced) as connection:
         connection.execute("UPDATE catalog.prices SET model = 'n'")
         before = clock(connection)

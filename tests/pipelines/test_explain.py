@@ -366,7 +366,7 @@ def test_what_is_wrong_beside_removed_usage_is_wrong(told_in_part: Told) -> None
     assert told_in_part.explain(window=NOON + timedelta(days=5), accounts=("acme",))["adds_up"] is False
 
 
-def test_usage_that_nobody_may_remove_is_missed(told_in_part: Told) -> None:
+def test_missing_usage_that_retention_may_not_remove_is_found(told_in_part: Told) -> None:
     later: dict[str, Any] = {"window": NOON + timedelta(days=5), "accounts": ("acme",)}
     assert told_in_part.explain(**later)["adds_up"] is True
     DeltaTable(f"{told_in_part.tables}/usage").delete("lsn = 3")
@@ -460,7 +460,7 @@ AGAIN = """
         ("UPDATE stragglers SET unit_price = 77", "the straggler says 1 at 77", (WHOLE, ID, STRAGGLER, CORRECTION)),
     ],
 )
-def test_what_contradicts_usage_does_not_add_up_whoever_asks(
+def test_a_contradiction_of_usage_does_not_add_up_in_any_question(
     told: Told, change: str, problem: str, seen_by: tuple[dict[str, Any], ...]
 ) -> None:
     told.journal(event(4), event(5, family="completion"))

@@ -198,7 +198,7 @@ def straggler(lsn: int, **other: Any) -> Row:
     return usage_row(lsn, NOON, LATE, **{"outcome": Outcome.ABANDONED, **other})
 
 
-def test_who_waits_is_billed_to_nobody_until_it_is_approved_and_then_corrects_its_window_once(
+def test_a_waiting_straggler_bills_nobody_until_its_approval_corrects_its_window_once(
     connection: psycopg.Connection[Any],
 ) -> None:
     on_time, late = usage_row(1, outcome=Outcome.ABANDONED), straggler(2, price=Price(9, Decimal("0.5")))

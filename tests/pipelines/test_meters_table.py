@@ -40,7 +40,7 @@ def test_a_meter_that_is_left_out_keeps_its_meaning_and_may_come_back(connection
     assert all(is_declared for _, _, is_declared in kept(connection).values())
 
 
-def test_who_does_not_know_all_meters_takes_none_away(connection: psycopg.Connection[Any]) -> None:
+def test_a_job_that_does_not_know_all_meters_removes_none(connection: psycopg.Connection[Any]) -> None:
     declare(connection, [*DEFAULT, GPU])
     declare(connection, DEFAULT, are_all=False)
     assert all(is_declared for _, _, is_declared in kept(connection).values())

@@ -136,7 +136,7 @@ def emptied(postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
 
 @settings(max_examples=80)
 @given(steps=st.lists(st.one_of(folds, acts, acts, acts), max_size=40))
-def test_whoever_follows_ends_with_the_tables_whatever_two_publishers_do(
+def test_a_subscriber_ends_with_the_tables_whatever_two_publishers_do(
     emptied: psycopg.Connection[Any], steps: list[int | tuple[int, Published, str]]
 ) -> None:
     """One may be a zombie: it sends what it read long ago, and takes away what it sent, at any later time."""
@@ -215,7 +215,7 @@ def test_a_version_does_not_depend_on_how_often_time_passed_nor_on_how_usage_was
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_whoever_follows_ends_with_windows_that_were_lost_and_made_again_of_the_same_usage(
+def test_a_subscriber_ends_with_windows_that_were_lost_and_rebuilt_from_the_same_usage(
     connection: psycopg.Connection[Any], seed: int
 ) -> None:
     """Deadlines had passed one by one; when the windows are made again they all have."""

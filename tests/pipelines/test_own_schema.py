@@ -301,7 +301,7 @@ def test_an_installation_is_moved_under_the_traffic_of_drivers_of_the_release_be
     assert earlier.shown_to_reader("weir") == set(SAME_NAMES) - set(SECRET)
 
 
-def test_whoever_named_tables_without_a_schema_finds_them_after_the_move(earlier: Shared) -> None:
+def test_tables_named_without_a_schema_are_found_after_the_move(earlier: Shared) -> None:
     login = f"login_{uuid4().hex[:12]}"
     reader = earlier.url.replace(f"{earlier.owner}:secret", f"{login}:secret")
     with psycopg.connect(earlier.admin, autocommit=True) as admin:
@@ -384,7 +384,7 @@ def test_another_schema_is_weirs_where_it_is_named(earlier: Shared, monkeypatch:
     assert earlier.rows("SELECT to_regnamespace('weir')") == [(None,)]
 
 
-def test_a_schema_catalog_of_somebody_else_is_refused(shared: Shared) -> None:
+def test_another_applications_schema_catalog_is_refused(shared: Shared) -> None:
     with psycopg.connect(shared.url) as session:
         session.execute("CREATE SCHEMA catalog")
     with pytest.raises(Refused, match="a schema catalog that Weir did not make"):
@@ -463,7 +463,7 @@ def test_tables_of_another_application_are_not_taken_for_weirs(shared: Shared) -
     assert shared.rows("SELECT * FROM public.alembic_version") == [("0034",)]
 
 
-def test_tables_that_belong_to_somebody_else_are_not_moved(earlier: Shared) -> None:
+def test_tables_of_other_owners_are_not_moved(earlier: Shared) -> None:
     with psycopg.connect(earlier.admin, autocommit=True) as admin:
         admin.execute(f"GRANT CREATE ON DATABASE {admin.info.dbname} TO {earlier.other}")
         admin.execute(f"GRANT SELECT ON public.alembic_version TO {earlier.other}")
@@ -492,7 +492,7 @@ def test_sessions_that_a_pooler_lets_begin_elsewhere_are_refused(
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["moved", "migrated again"])
-def test_sql_in_the_path_of_a_role_does_not_run_with_the_rights_of_whoever_migrates(
+def test_sql_in_the_path_of_a_role_does_not_run_with_the_rights_of_the_migrating_role(
     earlier: Shared, *, is_first: bool
 ) -> None:
     if not is_first:

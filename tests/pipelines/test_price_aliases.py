@@ -138,7 +138,7 @@ def aliases(begins: datetime, model: str = "m0", alias: str = "m1") -> str:
     return f"aliases: [{{plan: pro, alias: {alias}, model: {model}, effective_from: '{begins.isoformat()}'}}]\n"
 
 
-def test_an_alias_of_a_file_is_stored_as_a_row_of_the_prices_that_nobody_pays(billed: str) -> None:
+def test_an_alias_of_a_file_is_stored_as_a_row_of_prices_that_bills_nothing(billed: str) -> None:
     """It is none that jumps, and none of those that an account pays."""
     [made] = store(billed, parse_catalog(aliases(MONTH, alias="m9")))
     assert (made.op, made.after["model"], made.after["unit_price"]) == ("c", 'm9{"=":"m0"}', "0.000000000000")
@@ -189,7 +189,7 @@ def test_a_plan_with_other_aliases_may_bill_ended_months_anew_and_asks(billed: s
         ('catalog.price_model(\'m\', \'{"=": "n", "region": "eu"}\')', "requests", "XXX", 0),
     ],
 )
-def test_sql_that_stores_an_alias_which_nobody_could_follow_is_refused_with_a_sentence(
+def test_sql_that_stores_an_unusable_alias_is_refused_with_a_sentence(
     billed: str, model: str, meter: str, currency: str, unit_price: int
 ) -> None:
     from jobs.runtime.postgres.ownership import Ownership

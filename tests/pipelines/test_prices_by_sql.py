@@ -65,7 +65,7 @@ def test_a_price_cannot_become_one_that_cannot_be_billed(prices: str, unit_price
     assert stored(prices) == before
 
 
-def test_columns_of_ones_own_however_large_change_nothing_of_a_price(prices: str) -> None:
+def test_a_users_own_columns_however_large_do_not_change_a_price(prices: str) -> None:
     with psycopg.connect(prices) as connection:
         connection.execute("ALTER TABLE catalog.prices ADD COLUMN notes jsonb")
         connection.execute("UPDATE catalog.prices SET notes = to_jsonb(repeat('x', 200000))")

@@ -138,7 +138,7 @@ def read_by_sql(connection: psycopg.Connection[Any], unit_price: str, per: str) 
         return str(refused).splitlines()[0].split(": it must", 1)[1]
 
 
-def test_columns_go_on_being_renamed_when_nobody_needs_them(priced: str) -> None:
+def test_columns_that_are_not_needed_may_be_renamed(priced: str) -> None:
     with psycopg.connect(priced) as connection:
         connection.execute("ALTER TABLE catalog.prices RENAME COLUMN per TO of_units")
         write_price(connection)
@@ -167,7 +167,7 @@ def test_any_other_is_stored_as_it_was_written(priced: str, unit_price: Decimal,
 
 
 @pytest.mark.parametrize("way", ["insert", "update"])
-def test_a_price_for_a_meter_that_nobody_declared_is_refused_with_a_sentence(priced: str, way: str) -> None:
+def test_a_price_for_an_undeclared_meter_is_refused_with_a_sentence(priced: str, way: str) -> None:
     refused = "a price of 'm' is for the meter 'request', which no application has ever declared"
     statement = {
         "insert": "INSERT INTO catalog.prices VALUES ('p', 'm', 'request', 'EUR', now(), 1)",

@@ -173,9 +173,7 @@ def test_the_database_writes_conditions_as_a_file_does(priced: str, model: str, 
         ),
     ],
 )
-def test_sql_that_writes_conditions_which_nobody_prices_by_is_refused_with_a_sentence(
-    priced: str, model: str, why: str
-) -> None:
+def test_sql_that_writes_unusable_conditions_is_refused_with_a_sentence(priced: str, model: str, why: str) -> None:
     with psycopg.connect(priced) as connection, pytest.raises(psycopg.errors.CheckViolation, match=why):
         insert(connection, model)
 
@@ -253,7 +251,7 @@ prices:
         ),
     ],
 )
-def test_a_file_with_prices_that_nobody_could_choose_from_stores_nothing(priced: str, other: str, why: str) -> None:
+def test_a_file_with_ambiguous_prices_stores_nothing(priced: str, other: str, why: str) -> None:
     with pytest.raises(CannotRun, match=why):
         store(priced, parse_catalog(CATALOG.format(other=other)))
     changes = store(priced, parse_catalog(CATALOG.format(other="operation: chat")))

@@ -233,7 +233,7 @@ def test_a_model_under_names_without_a_price_is_unpriced_until_prices_with_an_ea
     assert world.billed() == {**before, (0, NAMES[1], "0.02"): Decimal(100)}
 
 
-def test_what_nobody_prices_is_listed_with_all_of_it_as_unpriced(database: str) -> None:
+def test_unpriced_usage_is_listed_as_unpriced_in_full(database: str) -> None:
     events = [event(f"r{number}", name, {"input_tokens": 1_000}) for number, name in enumerate(NAMES)]
     of_plan = prices(NAMES[0], input_tokens="0.001", requests="0")
     billed(database, Stack(METERS), events, **TERMS, unit_prices=of_plan)

@@ -112,7 +112,7 @@ def test_what_is_made_again_is_what_stood_there_to_the_last_digit_also_where_all
     assert stored(world.database) == before, "twice is once"
 
 
-def test_whoever_follows_is_sent_every_window_with_a_higher_version_than_any_it_had(world: World) -> None:
+def test_a_subscriber_gets_every_window_with_a_higher_version_than_before(world: World) -> None:
     for is_lost in (False, True, True):
         before = versions(world.database)
         if is_lost:

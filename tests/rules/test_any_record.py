@@ -238,6 +238,6 @@ def test_a_file_whose_name_is_no_utf8_is_named_by_its_escapes(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("user", ["a\udce9", "ann"])
-def test_whoever_runs_a_command_has_a_name_that_can_be_stored(monkeypatch: pytest.MonkeyPatch, user: str) -> None:
+def test_the_user_of_a_command_has_a_name_that_can_be_stored(monkeypatch: pytest.MonkeyPatch, user: str) -> None:
     monkeypatch.setattr(getpass, "getuser", lambda: user)
     assert who().encode().startswith(user.encode(errors="backslashreplace"))

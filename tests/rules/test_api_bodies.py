@@ -154,7 +154,7 @@ def test_an_attribute_in_a_header_is_the_text_that_was_encoded(text: str, is_quo
 
 
 @pytest.mark.parametrize("written", ["%FF", "%C3", "Zo\xeb", "Zo\xc3\xab"])
-def test_an_attribute_that_nobody_can_read_is_refused_rather_than_guessed(written: str) -> None:
+def test_an_unreadable_attribute_is_refused_rather_than_guessed(written: str) -> None:
     with pytest.raises(Problem) as refused:
         events_in(binary(subject=written), b"{}")
     assert (refused.value.status, "ce-subject" in refused.value.detail) == (400, True)
@@ -182,7 +182,7 @@ def test_an_attribute_that_stands_twice_is_refused() -> None:
         ("application/json", b"[" + b" " * 4_000_000 + b"]"),
     ],
 )
-def test_a_body_of_a_million_documents_holds_nobody_up(content_type: str, body: bytes) -> None:
+def test_a_body_of_a_million_documents_delays_no_other_request(content_type: str, body: bytes) -> None:
     started = time.thread_time()
     with pytest.raises(Problem):
         events_in({"content-type": content_type}, body)

@@ -12,7 +12,7 @@ from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE
 
 
 @pytest.mark.parametrize("text", ["²", "٣", "80a", "-1", "8 0"])
-def test_a_number_that_is_none_is_refused_with_its_variable(text: str) -> None:
+def test_an_invalid_number_is_refused_with_its_variable(text: str) -> None:
     with pytest.raises(CannotRun, match=f"{PORT_VARIABLE} is '{text}', but must be a port"):
         port_in({PORT_VARIABLE: text}, PORT_VARIABLE, DEFAULT_PORT)
     with pytest.raises(CannotRun, match=f"{MAX_LAG_VARIABLE} is '{text}', but must be whole seconds"):

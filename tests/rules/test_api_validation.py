@@ -51,7 +51,7 @@ class Request(Asked):
         return {"type": "http.request", "body": b"{}", "more_body": False}
 
 
-def test_who_waits_too_long_for_the_validator_may_send_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_waits_too_long_for_the_validator_may_be_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async def ask() -> Problem:
         services = Services(Double(lag_seconds=0.0), Validator(), Double(), MachineClock())
         services.validator.use({})

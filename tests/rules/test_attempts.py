@@ -64,7 +64,7 @@ def test_a_record_that_ends_a_driver_which_had_read_others_is_given_up_by_the_si
 
 
 @given(st.integers(1, 500_000), st.lists(st.booleans(), max_size=30))
-def test_whoever_kills_drivers_makes_no_dead_letter_of_a_good_record(length: int, kills: list[bool]) -> None:
+def test_killed_drivers_make_no_dead_letter_of_a_good_record(length: int, kills: list[bool]) -> None:
     in_a_row = max((len(run) for run in "".join("x" if kill else " " for kill in kills).split()), default=0)
     _, given_up = starts(length, None, kills)
     assert not given_up or in_a_row >= ALONE_LIMIT

@@ -66,7 +66,7 @@ def test_what_is_taken_back_as_it_was_stands_no_more() -> None:
     ],
     ids=["another quantity", "twice", "nobody", "two", "no name", "replaced and never taken back"],
 )
-def test_a_row_that_takes_back_otherwise_is_a_fault(rows: list[Row]) -> None:
+def test_a_negation_that_differs_from_its_row_is_a_fault(rows: list[Row]) -> None:
     _, faults = standing(usage(*rows))
     assert set(faults["kind"]) == {"reversal"}
     assert set(faults["usage_lsn"]) <= {row["lsn"] for row in rows[1:]}

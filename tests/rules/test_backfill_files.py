@@ -92,7 +92,7 @@ def test_an_instant_of_a_column_is_what_is_counted_whatever_unit_and_zone_it_has
 @pytest.mark.parametrize(
     ("unit", "count"), [("ms", 2**62), ("ms", 1_714_521_600_000_000), ("us", 2**62), ("us", -(2**62))]
 )
-def test_what_is_an_instant_of_no_year_is_none_and_ends_nothing(tmp_path: Path, unit: str, count: int) -> None:
+def test_an_instant_of_an_impossible_year_is_invalid_and_ends_nothing(tmp_path: Path, unit: str, count: int) -> None:
     """Microseconds in a column of milliseconds, say: that row is refused, and all others are sent."""
     counted = pa.array([count, 0], pa.int64()).cast(pa.timestamp(unit))
     pq.write_table(pa.table({"value": [event(1)] * 2, "received_at": counted}), tmp_path / "file")
@@ -125,7 +125,7 @@ def test_what_is_no_instant_stays_none_and_fits_a_header(mark: Any) -> None:
         datetime.fromisoformat(said)
 
 
-def test_a_file_that_is_none_of_these_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_a_file_of_another_format_is_refused_in_a_sentence(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), tmp_path / "without")
     (tmp_path / "broken").write_bytes(b"PAR1 and no more")
     (tmp_path / "cut").write_bytes(gzip.compress(event(1) * 9_999)[:-20])

@@ -74,6 +74,6 @@ def test_of_one_account_what_stands_below_it_is_shown_and_nothing_else() -> None
     assert branches(totals, known, "nobody") == []
 
 
-def test_a_parent_that_nobody_may_see_is_no_parent() -> None:
+def test_a_hidden_parent_is_no_parent() -> None:
     known = periods({"b": "hidden"})
     assert [one.depth for one in branches([Owed(known["b"], "EUR", None)], known)] == [0]

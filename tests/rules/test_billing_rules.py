@@ -189,7 +189,7 @@ def test_more_meters_are_fewer_rows_at_once_because_each_row_may_have_all(count:
 
 
 @pytest.mark.parametrize("name", [LatePolicy.DROP, LatePolicy.HOLD])
-def test_a_part_of_the_tokens_that_nobody_declared_does_what_its_whole_does_when_it_is_late(name: LatePolicy) -> None:
+def test_an_undeclared_part_of_the_tokens_follows_its_whole_when_it_is_late(name: LatePolicy) -> None:
     """Else the input of a late event is dropped, and the audio in it is billed."""
     late = BillingConfig(late_policy={Meter.INPUT_TOKENS: name}).deciding
     of_input = ("audio_input_tokens", "cache_write_tokens", "image_input_tokens")

@@ -82,7 +82,7 @@ def test_an_account_that_was_captured_holds_from_when_its_row_changed_and_knows_
 
 
 @pytest.mark.parametrize("source", [{"lsn": "7"}, {"lsn": -1}, {"lsn": True}, {"lsn": 10**18}, {"ts_us": 1.5}])
-def test_a_place_in_the_log_that_is_none_is_passed_over(source: dict[str, object]) -> None:
+def test_an_invalid_place_in_the_log_is_ignored(source: dict[str, object]) -> None:
     """Earlier versions accepted whatever stood there."""
     said = json.loads(CAPTURED)
     said["source"] |= source
@@ -269,7 +269,7 @@ def test_no_price_is_refused_for_who_changed_it(name: Any, at: Any) -> None:
 
 
 @pytest.mark.parametrize("at", [5, "yesterday", "2026-01-01T00:00:00"])
-def test_an_account_whose_change_was_made_nobody_can_say_when_holds_from_its_commit(at: Any) -> None:
+def test_an_account_without_a_time_of_change_applies_from_its_commit(at: Any) -> None:
     row = parse_change(CatalogTopic.ACCOUNTS, change(ACCOUNT | {"changed_by": "ann", "changed_at": at}), 7)
     assert row is not None
     assert (row["effective_from"], row["changed_by"], row["changed_at"]) == (
@@ -326,7 +326,7 @@ UNIT_PRICES: list[Any] = [
 
 
 @pytest.mark.parametrize("value", ACCOUNT_PROBLEMS)
-def test_a_change_that_nobody_could_apply_has_a_problem(value: bytes) -> None:
+def test_an_inapplicable_change_has_a_problem(value: bytes) -> None:
     assert change_problem(CatalogTopic.ACCOUNTS, b'{"account": "a1"}', value)
 
 
@@ -373,7 +373,7 @@ def test_a_key_in_which_a_member_stands_twice_is_a_problem() -> None:
     assert change_problem(CatalogTopic.ACCOUNTS, b'{"account": "a2", "account": "a1"}', change(ACCOUNT))
 
 
-def test_one_member_twice_among_a_hundred_thousand_holds_nobody_up() -> None:
+def test_one_duplicate_among_a_hundred_thousand_members_is_found_quickly() -> None:
     """Each compared with all took minutes, in which a driver is taken to hang, is ended, and begins again, for ever."""
     members = b"".join(b'"m%d": 1, ' % number for number in range(100_000))
     assert change_problem(CatalogTopic.PLANS, None, b'{"after": {%b"m99999": 1}}' % members)

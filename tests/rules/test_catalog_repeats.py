@@ -296,6 +296,6 @@ def test_a_price_that_was_there_ends_whatever_its_last_transaction_did_before() 
     assert ends_of(there, (None, COMMIT[1], 2, 1), (2, None, 3, 1), (None, COMMIT[1], 4, 1))[-1] == COMMIT[1]
 
 
-def test_who_says_since_when_a_price_is_none_is_believed_though_it_is_of_the_same_transaction() -> None:
+def test_an_explicit_end_of_a_price_is_believed_even_in_the_transaction_that_made_it() -> None:
     said = START + timedelta(hours=2)
     assert ends_of((1, None, 1, 0), (None, said, 2, 0)) == [None, said]

@@ -80,7 +80,7 @@ def test_it_forgets_how_fast_it_was_long_ago() -> None:
     assert catch_up.seconds(200, 100) == pytest.approx(100)
 
 
-def test_a_batch_may_end_while_somebody_asks() -> None:
+def test_a_batch_may_end_during_a_report() -> None:
     catch_up, interval = CatchUp(), sys.getswitchinterval()
 
     def end_batches() -> None:

@@ -206,6 +206,6 @@ def test_the_truth_of_the_traffic_says_the_same(innermost: Counter[str], priced:
         ({"a": [f"c{n}" for n in range(51)]}, "at most 50"),
     ],
 )
-def test_a_convention_that_is_none_is_refused_with_a_sentence(given_: object, problem: str) -> None:
+def test_an_invalid_convention_is_refused_with_a_sentence(given_: object, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         includes_of(given_)

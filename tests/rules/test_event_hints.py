@@ -18,7 +18,7 @@ def checked(event: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def test_fields_that_nobody_reads_are_listed_and_an_event_without_tokens_says_so() -> None:
+def test_unread_fields_are_listed_and_an_event_without_tokens_gets_a_hint() -> None:
     """As of a sender that writes the names of another API."""
     names = {"prompt_tokens": 100, "completion_tokens": 20}
     data = {"request_id": "r", "model": "m", "status": "completed", **names}
@@ -46,13 +46,13 @@ def test_a_request_reports_no_tokens_and_an_invalid_event_has_no_hint() -> None:
     assert (row["disposition"], row["unread"], row["hint"]) == ("invalid", None, None)
 
 
-def test_many_fields_that_nobody_reads_are_counted() -> None:
+def test_many_unread_fields_are_counted() -> None:
     unread = checked(with_data(**{f"f{number}": 1 for number in range(MAX_LISTED + 5)}))["unread"]
     assert unread.endswith(f"/data/f{MAX_LISTED - 1}, and 5 more")
 
 
 @pytest.mark.parametrize("number", ["1" * 5_000, "-" + "9" * 5_000, "1e999999", "0." + "3" * 5_000])
-def test_a_number_of_any_length_in_a_field_that_nobody_reads_is_listed(number: str) -> None:
+def test_a_number_of_any_length_in_an_unread_field_is_listed(number: str) -> None:
     (row,) = validated(given=lines(EVENT).replace(b'"specversion"', f'"long": {number}, "specversion"'.encode()))
     assert (row["disposition"], row["unread"], row["hint"]) == ("valid", "/long", None)
 

@@ -114,7 +114,7 @@ def validated_one(
         (rfc3339(NOW + timedelta(seconds=60, microseconds=1)).encode(), "at most 60 s after it was received"),
     ],
 )
-def test_a_mark_that_nobody_can_believe_is_a_reason_that_says_so(mark: bytes, rule: str) -> None:
+def test_an_unbelievable_mark_is_a_reason_with_a_violation(mark: bytes, rule: str) -> None:
     said = validated_one(LISTED, mark, NOW)
     assert said["reason"] == Reason.INVALID_RECEPTION
     assert said["violation"].startswith(f"weir-first-received: {rule}")

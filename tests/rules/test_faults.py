@@ -66,7 +66,7 @@ def test_an_alert_is_right_where_a_fault_made_it_true_wrong_without_one_and_miss
     assert compare({"ConservationBroken", *MUST_BY_TRAFFIC}, poisoned).wrong == ("ConservationBroken",)
 
 
-def test_the_bound_is_3_over_n_and_there_is_none_after_a_failure() -> None:
+def test_the_bound_is_3_over_n_and_absent_after_a_failure() -> None:
     assert bound(300, 0) == 0.01
     assert bound(2, 0) == 1.0
     assert bound(300, 1) is None

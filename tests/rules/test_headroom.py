@@ -64,7 +64,7 @@ def test_a_folder_has_a_share_that_is_free_and_an_object_store_has_none(tmp_path
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="a file system without a size, which only Linux has for sure")
-def test_a_file_system_that_does_not_say_how_large_it_is_ends_nobody() -> None:
+def test_a_file_system_of_unknown_size_ends_no_driver() -> None:
     assert free_share("/proc") is None
 
 

@@ -402,7 +402,7 @@ def test_identities_keep_all_their_128_bits() -> None:
     ]
 
 
-def test_segments_may_be_added_while_somebody_asks_what_it_holds() -> None:
+def test_segments_may_be_added_during_a_report() -> None:
     index, interval = Journal().index(), sys.getswitchinterval()
 
     def add() -> None:

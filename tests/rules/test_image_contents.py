@@ -119,7 +119,7 @@ def run_in(image: Path, code: str, *arguments: str) -> subprocess.CompletedProce
 
 
 @pytest.mark.parametrize("command", ["up", "down", "demo"])
-def test_a_command_of_the_laptop_says_in_the_image_that_it_is_none_of_its_own(image: Path, command: str) -> None:
+def test_a_command_of_the_laptop_is_refused_in_the_image_with_a_sentence(image: Path, command: str) -> None:
     answer = run_in(image, "from cli.main import main; main()", command)
     assert (answer.returncode, answer.stdout) == (1, "")
     assert answer.stderr.startswith("This command starts or stops Weir on your own machine, which this image cannot do")

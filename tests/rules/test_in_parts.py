@@ -44,7 +44,7 @@ def test_property_parts_are_all_rows_by_lsn_and_none_is_too_much(
         assert said(part) < most_said + 1 + len(COLUMNS), "more than that by no more than a row"
 
 
-def test_meters_that_nobody_reports_make_no_part_smaller_before_their_empty_columns_are_large() -> None:
+def test_unreported_meters_make_no_part_smaller_before_their_empty_columns_are_large() -> None:
     def most(count: int) -> int:
         many = {f"m{number}": {"unit": "u", "sum": f"m{number}"} for number in range(count)}
         return JoinsConfig.model_validate({"meters": many}).most_rows_at_once

@@ -55,7 +55,7 @@ def test_an_ingestion_that_starts_again_and_again_is_as_far_as_who_reads_what_it
     assert lag_seconds([starting, report(Job.JOINS, lag=900), report(Job.SESSIONIZATION, lag=700)]) == 700
 
 
-def test_nothing_is_refused_where_nobody_knows() -> None:
+def test_an_unknown_lag_is_zero() -> None:
     assert lag_seconds([]) == 0
     assert lag_seconds([report(Job.BILLING)]) == 0
     assert lag_seconds([Report(Job.INGESTION, Phase.STARTING, {}, 0, NOW)]) == 0
@@ -80,6 +80,6 @@ def test_a_limit_is_whole_seconds(given: dict[str, str], expected: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["-1", "1.5", "a day", "²"])
-def test_a_limit_that_is_none_is_refused_in_a_sentence(text: str) -> None:
+def test_an_invalid_limit_is_refused_in_a_sentence(text: str) -> None:
     with pytest.raises(CannotRun, match=r"S is .* must be whole seconds"):
         seconds_in({"S": text}, "S", 7)

@@ -113,7 +113,7 @@ def test_two_matched_rows_are_within_the_timeout_of_the_request(events: list[Eve
 
 
 @given(keys)
-def test_nobody_waits_when_the_frontier_is_past_everybodys_timeout(events: list[Event]) -> None:
+def test_nothing_waits_when_the_frontier_is_past_every_timeout(events: list[Event]) -> None:
     memory, _ = step((), rows_of(*events), at(100))
     assert memory == ()
 

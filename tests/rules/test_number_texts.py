@@ -109,7 +109,7 @@ def test_a_contract_that_says_nothing_of_texts_takes_none_though_another_does() 
     assert (taken["reason"], taken["input_tokens"]) == (None, 812)
 
 
-def test_what_nobody_takes_for_a_number_stays_a_text() -> None:
+def test_a_text_that_is_no_number_stays_a_text() -> None:
     """An attribute of CloudEvents that has the name of a number."""
     ordinals = {"id": "first", "sourceepoch": "second"}
     fields = {name: {"type": "integer", "x-weir-column": column, **EITHER} for name, column in ordinals.items()}

@@ -17,7 +17,7 @@ def test_spark_reads_the_same_place_by_its_own_name() -> None:
     assert readable_by_spark("s3://metering/tables/usage") == "s3a://metering/tables/usage"
 
 
-def test_a_store_of_ones_own_is_addressed_by_path_and_has_a_region() -> None:
+def test_a_custom_store_is_addressed_by_path_and_has_a_region() -> None:
     settings = spark_settings("s3://metering/tables", ELSEWHERE)
     assert settings["spark.hadoop.fs.s3a.endpoint"] == "http://minio:9000"
     assert settings["spark.hadoop.fs.s3a.path.style.access"] == "true"

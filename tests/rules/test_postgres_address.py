@@ -90,7 +90,7 @@ def test_a_name_that_cannot_be_weirs_own_is_refused_wherever_it_is_read(
 
 
 @pytest.mark.parametrize("schema", ["", "metering"])
-def test_whoever_reads_the_environment_connects_to_the_same_schema(schema: str) -> None:
+def test_every_reader_of_the_environment_connects_to_the_same_schema(schema: str) -> None:
     named = {**POD, "WEIR_POSTGRES_SCHEMA": schema}
     deployment = deployment_of(named)
     assert deployment is not None
@@ -104,6 +104,6 @@ def test_an_address_and_a_variable_that_differ_are_refused() -> None:
         in_schema(placed, "weir")
 
 
-def test_what_is_no_address_is_left_to_whoever_connects() -> None:
+def test_an_invalid_address_is_passed_on_unchanged() -> None:
     for address in ("db:5432/weir", "postgresql://weir:a%zz@db/weir"):
         assert in_schema(address) == address

@@ -129,7 +129,7 @@ def test_bands_of_what_an_upgraded_installation_does_not_read_are_refused() -> N
         config.settled((), is_new=False)
 
 
-def test_a_price_of_a_band_that_there_is_not_is_named() -> None:
+def test_a_price_of_an_unknown_band_is_named() -> None:
     price = "plan: p, model: m, meter: requests, unit_price: 1, currency: EUR, effective_from: 2026-01-01T00:00:00Z"
     catalog = parse_catalog(f"prices:\n  - {{{price}, conditions: {{context: above_200}}}}\n")
     assert catalog.unknown_attributes(restored([CONTEXT])) == [

@@ -62,7 +62,7 @@ names = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_
 
 
 @given(model=names.filter(lambda name: '{"' not in name), said=st.dictionaries(names, names, max_size=MAX_CONDITIONS))
-def test_a_price_has_one_text_whoever_writes_it(model: str, said: dict[str, str]) -> None:
+def test_a_price_has_one_canonical_text(model: str, said: dict[str, str]) -> None:
     one = PricedModel.of(model, said)
     assert PricedModel.parse(one.text) == one
     assert PricedModel.of(model, dict(reversed(said.items()))).text == one.text
@@ -81,7 +81,7 @@ def test_a_price_has_one_text_whoever_writes_it(model: str, said: dict[str, str]
         'm{"a":"b","a":"b"}',
     ],
 )
-def test_conditions_that_are_written_otherwise_are_no_price(text: str) -> None:
+def test_conditions_in_another_notation_are_no_price(text: str) -> None:
     with pytest.raises(ValueError, match="conditions"):
         PricedModel.parse(text)
     assert not PricedModels.among([text])
@@ -138,7 +138,7 @@ def test_a_file_says_the_conditions_of_a_price_in_any_order() -> None:
         ({"model": 'gpt-4o{"b":', "conditions": None}, "are no JSON object"),
     ],
 )
-def test_conditions_that_nobody_could_price_by_are_refused_with_a_sentence(says: dict[str, Any], sentence: str) -> None:
+def test_unusable_conditions_are_refused_with_a_sentence(says: dict[str, Any], sentence: str) -> None:
     with pytest.raises(CatalogFileError, match=sentence):
         parse_catalog(with_price(**says))
 

@@ -210,7 +210,7 @@ def test_a_deletion_of_an_unpublished_row_ends_nothing() -> None:
     assert [lsn_of(price_as_of(versions, day(number), 99)) for number in range(4)] == [10, 10, 10, 10]
 
 
-def test_who_looks_back_knows_since_when_a_price_was_none() -> None:
+def test_an_audit_knows_when_a_price_ended() -> None:
     versions = history((0, 1), (1, 2), (1, None, 2))
     assert lsn_of(price_as_of(versions, day(2) - JUST, 25, seen_from=99)) == 20, "it was in force until then"
     assert price_as_of(versions, day(2), 25, seen_from=99) is None, "it was not when that occurred"
@@ -249,7 +249,7 @@ def test_a_withdrawn_price_leaves_the_one_before_it_in_force() -> None:
     assert lsn_of(price_as_of(versions, day(3), 31)) == 10
 
 
-def test_who_looks_back_sees_a_price_that_came_late_and_no_withdrawal() -> None:
+def test_an_audit_sees_a_price_that_came_late_and_no_withdrawal() -> None:
     late, withdrawn = history((0, 1), (0, 2)), history((0, 1), (0, None))
     assert lsn_of(price_as_of(late, day(1), 15, seen_from=99)) == 20
     assert lsn_of(price_as_of(late, day(1), 15, seen_from=20)) == 10

@@ -55,7 +55,7 @@ def session(start_s: int, end_s: int, events: int) -> pl.DataFrame:
     return pl.DataFrame([("a", "u0", *at, events)], schema=SESSIONS, orient="row")
 
 
-def test_where_nobody_kept_the_first_gap_all_sessions_of_a_user_are_compared_as_one() -> None:
+def test_without_the_first_gap_all_sessions_of_a_user_are_compared_as_one() -> None:
     rows = pl.DataFrame(
         [(lsn, "a", "u0", NOON + timedelta(seconds=at_s)) for lsn, at_s in ((1, 0), (2, 9), (3, 40))],
         schema=REQUESTS,

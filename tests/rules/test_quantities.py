@@ -66,7 +66,7 @@ def test_less_than_nothing_is_no_quantity() -> None:
     assert ("gpu_seconds" in found, found["input_tokens"], found["gpu_hours_asked"]) == (False, None, None)
 
 
-def test_what_is_superseded_is_nobodys() -> None:
+def test_superseded_rows_bill_nobody() -> None:
     assert counted({**MATCH, "outcome": "superseded"}) == {}
 
 

@@ -154,7 +154,7 @@ def test_requests_are_those_of_request_events_and_quantities_are_counted_where_a
     assert counted(meters, BOTH, QUANTITY) == [{"requests": 1}, {"calls": 1, "prompt": 7}]
 
 
-def test_nobody_expects_of_a_quantity_what_a_completion_reports() -> None:
+def test_a_quantity_event_is_not_expected_to_report_what_a_completion_does() -> None:
     expected = {"unit": "token", "sum": "input_tokens"}
     silent = {**BOTH, quantity_of("input_tokens"): None}
     assert counted({"input_tokens": expected, "tokens": TOTALS}, silent, QUANTITY) == [

@@ -171,7 +171,7 @@ def test_after_a_failed_batch_its_sink_gets_no_other_even_before_spark_reports_i
     assert numbers.queries == 1
 
 
-def test_whoever_waits_for_the_turn_of_a_batch_that_fails_takes_none() -> None:
+def test_a_batch_that_waited_behind_a_failed_one_is_not_taken() -> None:
     sink: Any = Failing(restart_requested=False)
     driver = Driver(NOTHING, sink, sink, REPORTER, sink.stopping)
     batch: Any = 0

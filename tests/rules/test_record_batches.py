@@ -245,7 +245,7 @@ class Sample(RawScan):
         return self._found
 
 
-def test_a_record_whose_size_nobody_can_say_counts_as_the_largest() -> None:
+def test_a_record_of_unknown_size_counts_as_the_largest() -> None:
     known = LogRecord(0, 0, 0, True, 100, b"", b"")
     unknown, large = replace(known, size_bytes=0, problem="broken"), replace(known, size_bytes=9 * MIB)
     assert average_record_bytes(Sample([]), {}, MIB) == 1

@@ -91,7 +91,7 @@ def test_oracle_a_mark_counts_if_a_row_before_it_stands_there_rejected_and_witho
         ],
     ],
 )
-def test_what_has_not_the_form_of_a_mark_is_none(mark: bytes | None, text: str | None) -> None:
+def test_a_malformed_mark_is_ignored(mark: bytes | None, text: str | None) -> None:
     assert text_of(pl.Series("replay_mark", [None, mark, b"events/0/1"], pl.Binary)).to_list() == [
         *(None, text, "events/0/1"),
     ]

@@ -84,7 +84,7 @@ COUNTS = {
 }
 
 
-def test_a_contract_that_gives_a_field_of_reversals_another_type_goes_before_while_nobody_lists_a_source() -> None:
+def test_a_contract_with_another_type_for_a_field_of_reversals_wins_while_no_source_is_listed() -> None:
     for is_new in (True, False):
         settled = IngestionConfig(contracts=(COUNTS,)).settled((), is_new=is_new)
         assert TYPE not in settled.contracts_in_force()

@@ -23,7 +23,9 @@ def test_a_new_installation_bills_the_best_report_and_no_request_that_failed() -
 
 
 @pytest.mark.parametrize("history", [(), (OF_THE_RELEASE_BEFORE,)])
-def test_an_upgraded_installation_bills_as_before_until_it_says_otherwise(history: tuple[EffectiveRules, ...]) -> None:
+def test_an_upgraded_installation_bills_as_before_until_it_is_configured_otherwise(
+    history: tuple[EffectiveRules, ...],
+) -> None:
     settled = JoinsConfig().settled(history, is_new=False)
     assert settled.best_report_bills is False
     assert settled.deciding == JoinsConfig().deciding

@@ -217,7 +217,7 @@ def test_a_type_named_as_nothing_has_no_contract() -> None:
     assert rows["reason"].to_pylist() == [None] * 3
 
 
-def test_an_event_of_both_families_is_completed_unless_it_says_otherwise() -> None:
+def test_an_event_of_both_families_is_completed_unless_it_has_another_status() -> None:
     own = {
         "$id": "com.example.call",
         "x-weir-family": "both",

@@ -314,7 +314,7 @@ def test_what_is_read_again_has_the_digest_of_the_whole_event() -> None:
     assert found == [digest(TWELVE), single, None, digest(TWELVE[::-1])]
 
 
-def test_who_asks_of_documents_gets_one_answer_for_each() -> None:
+def test_each_document_gets_one_verdict() -> None:
     values = [event(TWELVE), event([]), event(None, kind="call.v1", model="m")]
     found = validated_documents(values, CONFIG.validator(), 1 << 20)
     assert found["reason"].to_list() == [None, "invalid_data", None]

@@ -98,7 +98,7 @@ def _added(in_use: VersionsInUse, news: pa.Table) -> pa.Table:
     return in_use.of(news)
 
 
-def test_versions_of_keys_that_nobody_asks_for_are_never_made_ready() -> None:
+def test_versions_of_unused_keys_are_never_indexed() -> None:
     """A million of them must not cost the batch whose account has ten."""
     ready: list[set[str]] = []
 

@@ -119,7 +119,7 @@ def test_history_counts_once_however_often_and_in_whichever_way_it_is_sent(
     assert rows.filter(reason="too_old")["id"].to_list() == ["late"]
 
 
-def test_of_a_source_that_nobody_listed_a_mark_counts_for_nothing_and_the_command_sends_nothing(
+def test_marks_of_unlisted_sources_are_ignored_and_the_command_sends_nothing(
     spark: SparkSession, database: str, broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = Topic.make(broker)
@@ -169,7 +169,7 @@ def test_of_a_source_that_nobody_listed_a_mark_counts_for_nothing_and_the_comman
     }
 
 
-def test_whoever_brings_the_past_of_a_source_is_not_that_source(
+def test_backfilled_events_do_not_count_as_the_source_being_heard(
     spark: SparkSession, database: str, broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody was heard, so nobody falls silent, and no number is missing."""

@@ -175,7 +175,7 @@ def test_nothing_is_compacted_while_the_database_cannot_say_how_far_it_was_read(
     assert files(tmp_path) == before
 
 
-def test_a_journal_that_nobody_has_read_yet_is_compacted(run: Callable[[], None], tmp_path: Path) -> None:
+def test_an_unread_journal_is_compacted(run: Callable[[], None], tmp_path: Path) -> None:
     journal_of(tmp_path)
     run()
     assert len(DeltaTable(f"{tmp_path}/{Table.JOURNAL}").file_uris()) == 1

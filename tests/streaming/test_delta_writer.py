@@ -99,7 +99,7 @@ def test_an_epoch_that_the_table_has_seen_is_not_taken_twice(tmp_path: Path) -> 
         writer(tmp_path, 3)
 
 
-def test_a_driver_takes_its_own_epoch_again_and_nobody_elses(tmp_path: Path) -> None:
+def test_a_driver_resumes_only_its_own_epoch(tmp_path: Path) -> None:
     first = DeltaWriter(str(tmp_path), Table.ACCOUNTS, "joins", 3, driver=7)
     first.commit(accounts(1), {LSN: 2})
     again = DeltaWriter(str(tmp_path), Table.ACCOUNTS, "joins", 3, driver=7)

@@ -166,7 +166,7 @@ def test_a_driver_whose_last_session_does_not_end_goes_on_only_when_it_has_ended
         last.execute("COMMIT")
 
 
-def test_a_driver_begins_as_soon_as_whoever_made_its_tables_again_has_closed(database: str) -> None:
+def test_a_driver_begins_as_soon_as_the_rebuild_of_its_tables_has_closed(database: str) -> None:
     """The server ends a session some time after its client: what it held alone must be free before."""
     for _ in range(100):
         Ownership.take("billing", database, {}, is_alone=True).close()

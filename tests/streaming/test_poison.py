@@ -305,7 +305,7 @@ def test_a_record_that_only_spark_can_unpack_is_validated_and_a_failing_sink_mak
 
 
 @pytest.mark.long
-def test_a_verdict_that_was_not_stored_is_none_and_a_record_is_skipped_where_it_ends_every_driver(
+def test_an_unstored_verdict_does_not_count_and_a_record_that_ends_every_driver_is_skipped(
     spark: SparkSession, environment: Environment, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bootstrap, database = environment.kafka.bootstrap, environment.postgres_url
@@ -428,7 +428,7 @@ def test_a_record_that_the_validator_fails_on_or_that_cannot_be_stored_costs_no_
     }
 
 
-def test_a_failure_at_the_catalog_advises_nobody_to_skip_an_event(
+def test_a_failure_at_the_catalog_does_not_advise_to_skip_an_event(
     spark: SparkSession, environment: Environment, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bootstrap, config = environment.kafka.bootstrap, IngestionConfig(topic=topic, heartbeat_interval_seconds=60)

@@ -275,9 +275,7 @@ def test_what_was_read_before_a_successor_began_is_refused_by_kafka(topics: str,
             each.close()
 
 
-def test_a_driver_that_ends_after_kafka_has_committed_sends_it_again_and_nobody_applies_it_twice(
-    topics: str, database: str
-) -> None:
+def test_changes_sent_again_after_a_kafka_commit_are_applied_once(topics: str, database: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         dying = publisher_of(owner(database), database, topics)
         bill(connection, [usage_row(1, delay=LATE, outcome=Outcome.ABANDONED)])

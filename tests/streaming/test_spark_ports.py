@@ -156,7 +156,7 @@ def test_a_driver_without_executors_listens_on_the_loopback_address_alone_and_an
 
 
 @pytest.mark.long
-def test_a_driver_with_executors_answers_who_knows_the_secret_and_nobody_else_and_its_shuffle_files_are_encrypted(
+def test_a_driver_with_executors_answers_only_with_the_secret_and_encrypts_shuffle_files(
     stranger: JavaGateway, jars: Path, tmp_path: Path
 ) -> None:
     cluster = {

@@ -120,7 +120,7 @@ def test_a_table_grows_once_also_when_the_driver_that_grew_it_never_committed_a_
     assert DeltaWriter(str(tmp_path), Table.JOURNAL, "job", 3).table.version() == grown + 1
 
 
-def test_prices_that_were_nobodys_and_not_captured_stay_and_only_new_ones_say_by_whom_and_where(tmp_path: Path) -> None:
+def test_uncaptured_prices_without_an_author_stay_and_only_new_ones_have_author_and_place(tmp_path: Path) -> None:
     key = {"plan": "p", "model": "m", "meter": "requests", "currency": "EUR"}
     row = {"lsn": 1, **key, "effective_from": START, "unit_price": Decimal(1), "deleted": False}
     old = pa.schema([field for field in PRICES if field.name not in (*AUTHOR, *SOURCE, "ends_at")])

@@ -45,7 +45,7 @@ def retained_rows(table: DeltaTable) -> RetainedRows:
     if days.is_empty():
         return RetainedRows(1, next_lsn, 0, None)
     whole = days.filter(pl.col("rows") > pl.col("deciding"))
-    # A table that holds nothing else has lost nothing that can be told.
+    # If a table has only such rows, a loss cannot be detected.
     whole = days if whole.is_empty() else whole
     since, first = whole["log_date"][0], int(whole["first"].min())  # type: ignore[arg-type]
     earlier = int(days.filter(pl.col("log_date") < since)["rows"].sum())

@@ -19,7 +19,7 @@ def rows_at(table: DeltaTable, lsn: int, columns: Sequence[str]) -> Iterator[tup
         try:
             found = file.filter(pl.col("lsn") == lsn).select(columns).collect()
         except pl.exceptions.ComputeError as error:
-            # So Polars tells of a store that is away, which is waited for by what it says.
+            # Polars reports an unavailable store so; the message decides that the driver waits.
             raise OSError(str(error)) from error
         if not found.is_empty():
             yield found, log_date

@@ -129,7 +129,7 @@ class DeltaWriter:
         self._stored = pa.schema(self._table.schema().to_arrow())
         taken = {self._epoch: epoch, self._driver: driver, LSN: next_lsn}
         if next_lsn == 1:
-            # Nothing was there, so nothing is gone: whoever misses a row later is right to ask for it.
+            # The table was empty, so nothing was removed: a row that is missing later is a loss.
             taken[REMOVED] = 0
         missing = missing_columns(self._table, self._schema)
         if not missing:

@@ -48,7 +48,7 @@ class DriverRecords:
             {
                 **kafka,
                 **COMMITTED,
-                # The end is told, because behind the last record there may be what is none.
+                # Report the end, because after the last record there may be offsets without a record.
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": 10,
                 # What is larger than a few records, packed or not, is refused by the library, and so for Spark.
@@ -96,7 +96,7 @@ class DriverRecords:
                             return None
                     elif error.code() == KafkaError._PARTITION_EOF:
                         partition, end = message.partition() or 0, message.offset() or 0
-                        # One that is told late may be of an end before these records, or of another partition.
+                        # A late report may be of an end before these records, or of another partition.
                         if partition in new and end >= new[partition][1]:
                             waited_for.discard(partition)
                     else:

@@ -81,7 +81,7 @@ class PostgresSink:
         self._ownership = context.ownership
         self.rows_at_once = context.config.rows_at_once
         if job.summarize is not None:
-            # All that a row says comes to the driver, of meters that are declared no more, too.
+            # The driver gets all meters of a row, including those that are no longer declared.
             meters = max(len(context.config.meters), ever_declared(context.ownership.connection))
             self.rows_at_once = min(self.rows_at_once, outcomes_at_once(meters))
         self._at, self._frontier = self._stored()
