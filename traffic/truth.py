@@ -238,8 +238,9 @@ def _mark_touched(
     """Of a window that an audit changes it is not known whether that was closed by then; a straggler's is corrected."""
     for (outcome, bill), (_, bill_then) in zip(live, audited, strict=True):
         if bill != bill_then:
-            for line, of in [(line, of) for of in (bill, bill_then) for line in of.lines]:
-                for cell, _ in _cells(outcome, of, line):
+            for of_outcome in (bill, bill_then):
+                cells = (cell for line in of_outcome.lines for cell, _ in _cells(outcome, of_outcome, line))
+                for cell in cells:
                     if cell in then and not then[cell].corrected:
                         then[cell].corrected = None
     for cell, total in before.items():
