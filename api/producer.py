@@ -65,7 +65,7 @@ class AcknowledgedProducer:
         }
         self._producer, self._is_dead = Producer(self._settings), False
         self._ending: list[Producer] = []
-        """Producers that failed for good, until they have told what became of their records."""
+        """Producers with a fatal error, until they have reported the fate of their records."""
         self._pending_bytes, self._pending_records = 0, 0
         metrics.API_PENDING_RECORDS.set(0)
         self._lock = threading.Lock()

@@ -11,4 +11,4 @@ class NeedsAgreement(CannotRun):
     """Nothing is changed; the message says what would be, and how to agree."""
 
     question: ClassVar[str]
-    """What is asked on a terminal, after the message."""
+    """The question on a terminal, after the message."""

@@ -26,7 +26,7 @@ from metering.instants import EPOCH
 from metering.vocabulary import Decision
 
 QUIET_SECONDS = 1.0
-"""Who waits longer for another's decision says so."""
+"""A longer wait for another's decision is reported."""
 
 # An equal decision is written again unchanged, so that change capture publishes it again.
 _STORE = """

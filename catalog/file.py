@@ -122,7 +122,7 @@ Instant = Annotated[datetime, BeforeValidator(_instant)]
 PerhapsInstant = Annotated[datetime | None, BeforeValidator(_perhaps_instant)]
 Tags = Annotated[dict[str, str] | None, BeforeValidator(_tags)]
 Parent = Annotated[str | None, BeforeValidator(_parent)]
-"""Both None where the file says nothing, and empty where it says that there is none."""
+"""Both None where the file leaves them out, and empty where it removes them."""
 
 
 class Row(BaseModel):

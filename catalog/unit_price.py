@@ -46,6 +46,6 @@ def _unit_price(value: Any, info: ValidationInfo) -> Decimal:
 
 
 Per = Annotated[int, BeforeValidator(_per)]
-"""How many units a price is said of."""
+"""The number of units of a price."""
 UnitPrice = Annotated[Decimal, BeforeValidator(_unit_price)]
 """Of one unit. A model has it behind its field `per`, by which it is divided."""

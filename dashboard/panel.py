@@ -21,7 +21,7 @@ SHARED_FOR_SECONDS = 1.0
 """Viewers share a reading for so long."""
 
 RETRY_SECONDS = 4.0
-"""What does not answer is not asked more often: its time limit holds up the page."""
+"""A source that does not answer is not queried more often: its timeout delays the page."""
 
 MAX_REMEMBERED = 256
 
@@ -54,7 +54,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.is_shared = True
-        """Whether a viewer may be shown what another has asked for, for a while; else everyone asks anew."""
+        """Whether viewers share a result for a while; otherwise each queries again."""
         self._readings: OrderedDict[Any, Reading[Any]] = OrderedDict()
         self._lock = threading.Lock()
 

@@ -15,7 +15,7 @@ class Hold:
 
     time: timedelta
     expires: Decision
-    """What is decided where nobody decides: `correct` or `drop`."""
+    """The decision at the deadline: `correct` or `drop`."""
     above_amount: Decimal | None = None
     """In whatever currency the usage has. What has no price may be worth anything, so it is above."""
     above_age: timedelta | None = None

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 MAX_METERS = 50
 Where = tuple[tuple[str, tuple[str | bool, ...]], ...]
-"""Columns of events, and the values of each of which an outcome has one; all of these conditions hold."""
+"""Columns of events with their allowed values; an outcome meets all of these conditions."""
 FAMILY = "family"
 """What `where` may ask for beside columns of contracts: an outcome that is a quantity of its own."""
 MAX_CONDITIONS = 4
@@ -50,7 +50,7 @@ class Declaration:
     within: str | None = None
     """The meter that counts these units, too, so that a total of the unit leaves them out."""
     where: Where = ()
-    """Which outcomes it looks at; empty: all. It may change under one name: each row keeps what it was counted by."""
+    """Which outcomes it counts; empty: all. It may change under one name: each row keeps the rule it was counted by."""
     once_per: OncePer | None = None
     """Which of several outcomes of one content it counts; None: each. It may change as `where` may."""
 

@@ -17,7 +17,7 @@ UNKNOWN_ZONE = "UTC"
 UTC_ZONE = ZoneInfo(UNKNOWN_ZONE)
 BEGINNING_OF_TIME = datetime.min.replace(tzinfo=UTC)
 FIRST_WALKED, LAST_WALKED = datetime(1971, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
-"""No event is older or younger; what takes effect outside cannot move a month that anybody uses."""
+"""No event is older or younger; a zone that takes effect outside cannot move a month with usage."""
 
 IN_MONTH_SQL = "day >= %(month)s::date AND day < (%(month)s::date + interval '1 month')::date"
 """Which rows of `usage_days` are of the month that begins on `month`: usage is of the month that its day is called by,

@@ -20,11 +20,11 @@ class Phase(StrEnum):
     WAITING = "waiting"
     RUNNING = "running"
     STOPPED = "stopped"
-    """It was asked to end. The only word that does not grow old."""
+    """It was asked to stop. The only phase that never becomes stale."""
 
 
 WORKING = (Phase.RUNNING, Phase.CATCHING_UP)
-"""Past its checks, and at work; how far behind it is, its lag says."""
+"""Past its checks, and at work; its lag shows how far behind it is."""
 STALE = "stale"
 """Instead of a word that is too old."""
 

@@ -41,7 +41,7 @@ class Family(StrEnum):
 REQUESTS = (Family.REQUEST.value, Family.BOTH.value)
 """Families that say that a request began."""
 COMPLETIONS = (Family.COMPLETION.value, Family.BOTH.value)
-"""Families that say that it ended, and what it took."""
+"""Families that report the end of a request, and its quantities."""
 OF_REQUESTS = (Family.REQUEST.value, Family.COMPLETION.value, Family.BOTH.value)
 """All that speak of a request: several such events may be one outcome."""
 REPORTING = (*COMPLETIONS, Family.QUANTITY.value)
@@ -103,7 +103,7 @@ class Reason(StrEnum):
     UNREADABLE = "unreadable"
     """It ended the driver each time that it was read, also when nothing else was. Given before any other."""
     SKIPPED = "skipped"
-    """An operator said so, before it was read. Given before any other."""
+    """An operator skipped it before it was read. Takes precedence over all others."""
 
 
 class ReceptionMark(StrEnum):
@@ -111,7 +111,7 @@ class ReceptionMark(StrEnum):
 
     TRUSTED = "trusted"
     IGNORED = "ignored"
-    """Its source is none whose marks are trusted."""
+    """The configuration does not trust marks of its source."""
 
 
 class Isolation(StrEnum):
@@ -168,7 +168,7 @@ class UsageCause(StrEnum):
     ONCE_PER = "once_per"
     """A meter counts one outcome of each content (`once_per`), and this is another one, or has become the one."""
     DECIDED = "decided"
-    """Nothing is billed: somebody has decided about a straggler that waits (`corrects_lsns`). Also its `outcome`."""
+    """Nothing is billed: a decision about a waiting straggler (`corrects_lsns`). Also its `outcome`."""
 
 
 CORRECTING = tuple(cause for cause in UsageCause if cause is not UsageCause.DECIDED)
@@ -187,15 +187,15 @@ class Decision(StrEnum):
     """The decision about a straggler. Where a row stands for several, the first here applies to it."""
 
     CORRECT = "correct"
-    """It has changed its window, because its policy says so; or because nobody decided in time, and that does."""
+    """It has changed its window, by its policy or its expired deadline."""
     APPROVE = "approve"
-    """It waited, and has changed its window, because somebody said so."""
+    """It waited, and has changed its window by a person's decision."""
     HOLD = "hold"
     """It waits, and nobody is billed for it."""
     DROP = "drop"
-    """Nobody is billed for it: its policy says so; or nobody decided in time, and that does."""
+    """Nobody is billed for it, by its policy or its expired deadline."""
     REJECT = "reject"
-    """Nobody is billed for it, because somebody said so."""
+    """Nobody is billed for it, by a person's decision."""
 
 
 BILLED = (Decision.CORRECT, Decision.APPROVE)

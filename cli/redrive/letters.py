@@ -40,7 +40,7 @@ class Letter:
     problem: str | None = None
     """Why it cannot be sent again; None: it can."""
     reception_mark: str | None = None
-    """What it said of its first reception, if it is of the past."""
+    """Its mark of the first reception, if it is of the past."""
 
 
 class DeadLetters:
@@ -51,7 +51,7 @@ class DeadLetters:
         back = replayed_as(journal)
         last: dict[int, int] = {}
         self.back: list[tuple[Rejected, str, int]] = []
-        """Where those stand that came back, why they were rejected, and the lsn of the accepted row."""
+        """The places of accepted ones, why they were rejected, and the lsn of the accepted row."""
         for row in rows_in_order(journal, _READ, self._where):
             if (as_lsn := back.get(origin := origin_of(row))) is None:
                 # What is sent again and rejected again was edited since.

@@ -29,7 +29,7 @@ class Meters:
 
     @property
     def requests(self) -> tuple[str, ...]:
-        """The meters that add up to the requests: of those that count outcomes, the ones of one unit.
+        """The meters whose sum is the number of requests: of the meters that count outcomes, those of one unit.
 
         Each counts every outcome that is billed, so that those of two units would count each twice.
         """

@@ -44,7 +44,7 @@ class Audit:
     clock: Clock
     scope: Scope = EVERYTHING
     appends: bool = True
-    """False: it says what differs and changes nothing."""
+    """False: it reports differences and changes nothing."""
     wait_seconds: float = 600
     """How long billing may take to have the rows that were appended."""
     tell: Callable[[str], None] = field(default=lambda _: None)

@@ -18,9 +18,9 @@ from psycopg.rows import dict_row
 from metering.vocabulary import Published
 
 STEP_ROWS = 500
-"""Corrections, or minutes of an account, that one transaction of Kafka tells."""
+"""Corrections, or minutes of an account, in one transaction of Kafka."""
 LOOSE_ROWS = 20_000
-"""Of `unsent_windows` that may wait before somebody looks which of them say the same."""
+"""How many `unsent_windows` may wait before duplicates among them are merged."""
 
 Row = dict[str, Any]
 

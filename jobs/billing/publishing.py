@@ -164,7 +164,7 @@ class PublishingThread:
                 pass
         except Fenced:
             raise
-        except Exception as error:  # noqa: BLE001 -- whatever it is, bills must not wait for it; it is told
+        except Exception as error:  # noqa: BLE001 -- whatever it is, bills must not wait for it; it is reported
             self._waits(topic, f"{type(error).__name__}: {in_a_line(str(error))}")
         else:
             self._waits(topic, "")

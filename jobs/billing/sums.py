@@ -25,11 +25,11 @@ COLUMNS = (
 )
 """What is read of usage."""
 BATCH_ROWS = 50_000
-"""Rows of usage, of which each entry is for a while a row with all that is kept of it."""
+"""Rows of usage at once: each of their entries is temporarily a full row."""
 IS_FROM_STREAM = pl.col("cause") == UsageCause.STREAM.value
 """By its arrival. What corrects a row inherits its decision, which only the database knows."""
 IS_SAID = pl.col("cause") == UsageCause.DECIDED.value
-"""It bills nothing: somebody has decided about a straggler."""
+"""It bills nothing: it is a decision about a straggler."""
 CHANGES_A_WINDOW = Decision.CORRECT.value
 AMOUNT_KIND = pl.Decimal(AMOUNT.precision, AMOUNT.scale)
 KEY = (

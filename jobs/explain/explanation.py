@@ -36,7 +36,7 @@ from metering.meters import MAX_METERS
 from metering.windows import MINUTE, Window
 
 OF_A_ROW = {"usage": 1, "outcomes": 1, **dict.fromkeys(("records", "reports", "reversals"), RECORDS_OF_A_ROW)}
-"""How often `limit` is told of each list of a document; of any other so many as a row of usage has meters."""
+"""The multiple of `limit` that each list of a document may have; other lists: the meters of a row of usage."""
 
 
 @dataclass(frozen=True)

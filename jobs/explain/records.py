@@ -20,12 +20,12 @@ RECORD = (
     *("topic", "partition", "offset", "lsn", "received_at", "first_received_at", "disposition", "reason", "violation"),
     *("first_lsn", "source", "id", "type", "account", "request_id", "event_time", COLUMN, "value"),
 )
-"""What is told of a row of the journal. The value is the whole event's, also of one of its elements."""
+"""The columns of a journal row in a document. The value is the whole event's, also for an element."""
 USAGE = (
     *("lsn", "account", "request_id", "user_id", "model", "status", "outcome", "request_lsn", "completion_lsn"),
     *("event_time", "received_at", "plan", "currency", "sign", "cause", "corrects_lsns", "day", "dimensions"),
 )
-"""What is told of a row of usage, beside its meters."""
+"""The columns of a usage row in a document, besides its meters."""
 RECORDS_OF_A_ROW = 4
 """A request and its completion, and a repeat of each."""
 DEFAULT_PERIOD = timedelta(days=35)

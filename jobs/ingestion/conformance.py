@@ -13,9 +13,9 @@ from metering.quantity_events import PATTERN
 from metering.vocabulary import Family, Reason, Status
 
 STATUS = "status"
-"""The column that says how a model's answer ended."""
+"""The column with the status of a model's answer."""
 REQUEST_ID = "request_id"
-"""The column that says which request an event speaks of."""
+"""The column with the request id of an event."""
 
 
 def rules_of(contract: Contract, *, any_misread: bool, has_quantities: bool = False) -> list[Rule]:

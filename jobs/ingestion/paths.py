@@ -49,7 +49,7 @@ class Paths:
     fields: dict[Path, Kind] = field(default_factory=dict)
     number_texts: NumberTexts = field(default_factory=NumberTexts)
     arrays: dict[str, Path] = field(default_factory=dict)
-    """By type of events: the array of which each element is an event."""
+    """By event type: the array whose elements are events."""
 
     @classmethod
     def of(cls, contracts: Collection[Contract]) -> Paths:

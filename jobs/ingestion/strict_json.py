@@ -68,7 +68,7 @@ class _Pairs(list[tuple[str, Any]]):
 
 
 Tree = Mapping[str, "Tree | None"]
-"""The keys of an object that are read, and of those that are objects themselves theirs."""
+"""The keys of an object that are read, and, for nested objects, the keys in those."""
 
 
 def tree_of(paths: Iterable[Path]) -> Tree:

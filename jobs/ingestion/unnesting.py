@@ -24,7 +24,7 @@ OF_ELEMENTS: dict[str, pl.DataType | type[pl.DataType]] = {
     COLUMN: pl.Int32,
     "has_own_request_id": pl.Boolean,
 }
-"""The number of the record, the place of the element in it, and whether that says itself which request it is of."""
+"""The number of the record, the element's place in it, and whether the element has its own request id."""
 ELEMENT_BYTES = 512
 """What an element takes at least while its batch is made, beside its texts: few bytes of a record may be many rows."""
 SEPARATOR = "/"

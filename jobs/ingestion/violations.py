@@ -34,7 +34,7 @@ class Rule:
     place: str
     """`<standard or contract> <pointer>`."""
     allowed: str
-    """What is said of a value of the right type, and of any other where `at` is None."""
+    """The text for a value of the right type, and for any other where `at` is None."""
     at: str | None = None
     """The pointer of the value that the violation shows."""
     value: pl.Expr | None = None

@@ -28,9 +28,9 @@ TABLE_OF = {CatalogTopic.ACCOUNTS: Table.ACCOUNTS, CatalogTopic.PRICES: Table.PR
 KEY_OF = {Table.ACCOUNTS: ["account"], Table.PRICES: ["plan", "model", "meter", "currency", "effective_from"]}
 """What a change is a version of."""
 CIRCUMSTANCES = ("committed_at", *AUTHOR, *SOURCE)
-"""When it was made, by whom, and where it was captured: of what is so already it says nothing new."""
+"""Time, author and place of a change: a difference in these alone is no change."""
 NO_NEWS = (*CIRCUMSTANCES, "ends_at")
-"""Nor is it news that what was deleted is deleted, whatever moment is told the second time."""
+"""Nor is a second deletion a change, whatever moment it has."""
 
 
 class Catalog:

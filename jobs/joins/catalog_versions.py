@@ -45,7 +45,7 @@ class Versions:
     `version_lsn` is the version whose values these are, and holds before `ends_us` (null: for ever); what occurred
     before `concerns_us` it changes nothing of."""
     withdraws: bool
-    """Whether a deleted version takes back what it began; else it holds, as nothing."""
+    """Whether a deleted version withdraws the one that it deletes; otherwise it applies, with no value."""
     most_compared: int = 2_000_000
     """Pairs of a row and a version that are looked at together."""
 

@@ -16,7 +16,7 @@ from jobs.runtime.effective_rules import EffectiveRules, History, Rules, extende
 from jobs.runtime.families import family
 
 METERING = ("meters", "dimensions", "price_attributes")
-"""Rules of what an outcome's row says: every outcome of a batch has those of the driver that decides it."""
+"""Rules that an outcome's row records: all outcomes of a batch have those of the driver that decides it."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Known:
     memory: Memory
     frontier: datetime | None
     preceding_frontier: datetime | None
-    """What the row before the position says of F; None: unknown."""
+    """F of the row before the position; None: unknown."""
     history: History
     """The rules that decide, the last of them the next rows; at least one."""
 

@@ -21,7 +21,7 @@ KEY = ("account", "request_id")
 Schema = dict[str, pl.DataType | type[pl.DataType]]
 REPORTED = pl.Decimal(QUANTITY.precision, QUANTITY.scale)
 INCLUDED = f"reported:{COLUMN}"
-"""What the journal's column is called on its way through joins that says which quantities are part of others."""
+"""The name, within joins, of the journal's column of conventions (which quantities are part of others)."""
 CARRIED: Schema = {
     "lsn": pl.Int64,
     "family": pl.String,

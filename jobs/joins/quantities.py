@@ -13,7 +13,7 @@ from metering.vocabulary import Family, Outcome, Status
 BILLED = (Outcome.MATCHED.value, Outcome.ABANDONED.value)
 """Outcomes that are counted, and whose quantities have a price."""
 REPORTING = (Outcome.MATCHED.value, Outcome.ORPHANED.value)
-"""Outcomes that a completion has reported something of. What is superseded is nobody's."""
+"""Outcomes with a report of a completion. Superseded outcomes bill nothing."""
 
 QUANTITIES: Schema = {"row": pl.UInt32(), "meter": pl.String(), "quantity": REPORTED}
 

@@ -94,7 +94,7 @@ class UnpropagatedDeletions:
         with Session.to(self._url, "weir joins catalog", options=_PATIENCE) as database:
             (captured_until,) = database.execute(_CAPTURE).fetchone() or (None,)
             if captured_until is None:
-                # Nobody captures: then nothing is told, and its own alert says so.
+                # Without capture there is nothing to compare; that has its own alert.
                 return
             absent = [
                 (table, lsn)

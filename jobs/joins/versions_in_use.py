@@ -14,9 +14,9 @@ from jobs.joins.catalog_versions import Versions, priced_models
 from metering.price_models import PricedModels
 
 MAX_IDLE_KEYS = 50_000
-"""Keys that were asked for once are kept at hand, up to so many, or four times as many as a batch asks for."""
+"""How many unused keys stay indexed, or four times as many as a batch uses."""
 MAX_PARTS = 64
-"""How many additions are merged into one table: whoever looks for a key looks through each."""
+"""How many additions are merged into one table: a look-up goes through each."""
 
 
 class VersionsInUse:

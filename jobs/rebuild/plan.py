@@ -56,4 +56,4 @@ class Plan:
     keeping: Sequence[str]
     ending: Callable[[psycopg.Cursor[Any], JobConfig, int, int], None]
     counted: Mapping[str, str]
-    """What is told of the result: a name, and the statement that counts it."""
+    """What is reported about the result: a name, and the statement that counts it."""

@@ -253,7 +253,7 @@ DEFAULT_METERS: Mapping[str, MeterConfig] = {meter.name: _of(meter) for meter in
 DETAIL_METERS: Mapping[str, MeterConfig] = {meter.name: _of(meter) for meter in DETAILS}
 """Which a new installation has beside the default ones."""
 BILLED_STATUSES = (Status.COMPLETED.value, Status.CANCELLED.value)
-"""Of which outcomes a new installation counts requests: not of those that failed, or that nobody completed."""
+"""The outcomes that a new installation counts as requests: not failed or abandoned ones."""
 
 
 def refuse_unfit(meters: Mapping[str, MeterConfig]) -> None:

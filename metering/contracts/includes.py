@@ -14,9 +14,9 @@ from typing import Any
 from metering.limits import PLAIN_NAME
 
 INCLUDES = "x-weir-includes"
-"""The annotation of a contract: by column of a quantity, the columns of those that are part of it."""
+"""The annotation of a contract: for each quantity's column, the columns of its parts."""
 COLUMN = "quantity_includes"
-"""The journal's column that keeps, of a row with such a part above 0, what its convention said (`text_of`)."""
+"""The journal's column with the convention of a row that has such a part above 0 (`text_of`)."""
 MAX_INCLUDED = 50
 _NAME = re.compile(PLAIN_NAME)
 

@@ -22,7 +22,7 @@ class Kind(StrEnum):
     DECIMAL = "decimal"
     """A number below 10^11 with at most six decimals, kept exactly: a quantity."""
     DOUBLE = "double"
-    """A number that nobody bills."""
+    """A number that is never billed."""
     BOOLEAN = "boolean"
 
 
@@ -63,7 +63,7 @@ class Contract:
     includes: Includes = ()
     """Which of the quantities that its events report are part of others."""
     unnest: Path | None = None
-    """Where its events have an array of which each element is an event (`metering.contracts.unnest`)."""
+    """The array whose elements are events, if there is one (`metering.contracts.unnest`)."""
 
 
 def pointer(path: Path) -> str:

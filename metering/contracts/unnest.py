@@ -22,7 +22,7 @@ MAX_UNNESTED_BYTES = 4 << 20
 """A text that surrounds the array is in each element: a record of 1 MiB may become 1 GiB. It holds 4 KiB for each of
 1,000 elements: their texts and numbers that the contract reads, with those around them."""
 FAMILIES = (Family.REQUEST, Family.COMPLETION, Family.BOTH, Family.QUANTITY)
-"""Whose events can hold several: a heartbeat says nothing of calls, and a reversal names what it takes back."""
+"""Families whose events can hold several; not heartbeats, which are no calls, and not reversals, which name theirs."""
 MAX_LEVELS = 8
 
 

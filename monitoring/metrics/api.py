@@ -1,4 +1,4 @@
-"""What the API says of its requests, of the events in them, and of what it holds in memory."""
+"""Metrics of the API: its requests, the events in them, and its memory."""
 
 from __future__ import annotations
 

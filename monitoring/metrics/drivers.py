@@ -1,4 +1,4 @@
-"""What every driver says of itself."""
+"""Metrics of every driver."""
 
 from __future__ import annotations
 

@@ -180,8 +180,8 @@ MUTANTS = (
     Mutant(
         "repeat beyond the exact hour forgotten",
         "jobs/ingestion/identity_index.py",
-        "it is read when somebody is.\n            segment.drop()",
-        "it is read when somebody is.\n            del self._segments[segment.number]",
+        "it is read when needed.\n            segment.drop()",
+        "it is read when needed.\n            del self._segments[segment.number]",
         (f"{OF_IDENTITIES}::test_what_left_the_exact_hour_with_its_segment_is_found_again_until_the_horizon_ends",),
     ),
     Mutant(

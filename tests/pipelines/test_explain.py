@@ -352,7 +352,7 @@ def test_what_is_unknown_because_its_usage_was_removed_is_reported_as_unknown(to
         assert found["usage_removed_before"] == (NOON + timedelta(days=3)).date()
         assert [row["usage_lsn"] for row in found["stragglers"]] == [1]
         text = printed(found)
-        assert "cannot be told: `weir retain` has removed usage of the days before 2026-03-04" in text
+        assert "is unknown: `weir retain` has removed usage of the days before 2026-03-04" in text
         assert "no bill" not in text
 
 

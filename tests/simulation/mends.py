@@ -72,8 +72,8 @@ MENDS = (
     _mend(
         "a repeat after an hour is billed again",
         f"{INGESTION}/identity_index.py",
-        "it is read when somebody is.\n            segment.drop()",
-        "it is read when somebody is.\n            del self._segments[segment.number]",
+        "it is read when needed.\n            segment.drop()",
+        "it is read when needed.\n            del self._segments[segment.number]",
     ),
     _mend(
         "identities are forgotten with the driver",

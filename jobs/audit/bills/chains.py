@@ -67,7 +67,7 @@ class Corrections:
 
 
 def explain_corrections(stored: pl.DataFrame, alone: pl.DataFrame, windows: pl.DataFrame) -> Corrections:
-    """CORRECTIONS, what is told by itself (bills.MADE_ALONE) and WINDOWS as they are stored, of the same windows."""
+    """CORRECTIONS, rows that stand alone (bills.MADE_ALONE) and stored WINDOWS, of the same windows."""
     with localcontext(prec=_DIGITS):
         separate = {(row["usage_lsn"], row["meter"]): row for row in alone.iter_rows(named=True)}
         rows = stored.sort("number").to_dicts()

@@ -15,7 +15,7 @@ IS_BILLED = pl.col("decision").is_null() | pl.col("decision").is_in([decision.va
 """Whether a row is in its window: `decision` is null of what is no straggler, and of what corrects none."""
 
 ENTRY = ("usage_lsn", "meter")
-"""By what a row of usage is known that is told by itself."""
+"""The key of a row of usage that stands alone."""
 DECIDED = pl.Schema({"usage_lsn": pl.Int64(), "meter": pl.String(), "decision": pl.String()})
 CORRECTING = pl.Schema(
     {

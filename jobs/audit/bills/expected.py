@@ -149,7 +149,7 @@ def bills(usage: pa.Table, history: History, decided: Decisions) -> Bills:
 
 
 def _each_once(alone: pl.DataFrame) -> pl.DataFrame:
-    """STAGED that is told by itself → MADE_ALONE: units that another meter bills are part of their straggler there."""
+    """STAGED that stands alone → MADE_ALONE: units that another meter bills are part of their straggler there."""
     is_contained = (pl.col("price_version") <= BILLED_AS_PART).fill_null(value=False)
     alone = alone.with_columns(
         contained_quantity=pl.when(is_contained).then("quantity").otherwise(0).cast(SUM),

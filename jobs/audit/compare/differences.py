@@ -22,7 +22,7 @@ class Kind(StrEnum):
     PHANTOM = "phantom"
     """Usage has it, and the journal makes none."""
     OTHERWISE = "otherwise"
-    """It says something else."""
+    """Its values differ."""
     REVERSAL = "reversal"
     """A row takes back, or replaces, something else than what it names."""
 

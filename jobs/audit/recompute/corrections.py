@@ -38,7 +38,7 @@ from metering.vocabulary import Outcome, UsageCause
 CORRECTIONS = pa.schema(
     [field for field in USAGE if field.name not in ("lsn", "log_date", "logged_at", "rules", "frontier")]
 )
-"""Rows of usage that nobody has numbered yet."""
+"""Rows of usage without an lsn."""
 _AS_DECIDED = [name for name in COMPARED if name not in ("plan", "currency", "day")]
 """What a later price changes nothing of."""
 

@@ -34,10 +34,10 @@ EXPECTED = (
     *("account", "request_id", "user_id", "model", "status", "outcome", "request_lsn", "completion_lsn"),
     *("event_time", "received_at", "first_received_at", "plan", "currency", "day", "dimensions", "meters"),
 )
-"""What a row of usage says of an outcome."""
+"""The columns of an outcome in a row of usage."""
 PARTS = ("request_lsn", "completion_lsn")
 OUTCOME = ("account", "request_id", *PARTS)
-"""By what it is known."""
+"""The key of an outcome."""
 CONTENTS = "contents"
 """Beside EXPECTED, where a meter counts each content once: of each such meter what the content of an outcome is."""
 CONTENTS_KIND = pl.List(

@@ -38,7 +38,7 @@ COMMITTED: KafkaSettings = {
     "check.crcs": True,
     "auto.offset.reset": "error",
 }
-"""Of a consumer that is told what to read: all that is committed, without a group."""
+"""Settings of a consumer with assigned partitions: committed records, without a group."""
 Positions = Mapping[tuple[str, int], int]
 """Next offset per topic and partition."""
 

@@ -22,7 +22,7 @@ log = structlog.get_logger()
 IDLE_IN_TRANSACTION_LIMIT = "10s"
 """A driver frozen inside a transaction would hold its locks for ever; the server ends it after this."""
 SESSION_ENDS_WITHIN_SECONDS = 5.0
-"""How long a session that is told to end may take; its process may be frozen, or wait for its disk."""
+"""How long ending a session may take; its process may be frozen, or wait for its disk."""
 
 _TAKE = """
 INSERT INTO jobs (job, epoch, owner_pid, owner_started_at, started_at, config, state)

@@ -233,7 +233,7 @@ class PostgresSink:
             self._frontier = frontier
             self._rules.written(held)
             self._remember("time")
-            # It is told with the next batch.
+            # It is reported with the next batch.
             uncounted = Counter(self._uncounted)
             uncounted.update(counts)
             self._uncounted = uncounted

@@ -33,7 +33,7 @@ ANSWERED_UNAVAILABLE = re.compile(
     re.IGNORECASE,
 )
 LOST = re.compile(r"(consuming input|sending query|flushing|the connection is )")
-"""How psycopg begins what it says of a session that was there: whoever was let in is not refused by its words."""
+"""How psycopg's errors of an established session begin: such an error is not a refused login."""
 WRONG_HERE = re.compile(
     r"certificate|unknown ca\b|private key|does not support SSL|no password supplied"
     r"|invalid (sslmode|connection option|port|integer value)|authentication (method|failed|requirement)"
