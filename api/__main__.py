@@ -15,6 +15,7 @@ from collections.abc import Mapping
 import structlog
 import typer
 
+from api.request_metrics import FORBIDDEN
 from api.server import serve, whole_number
 from deployment.errors import CannotRun
 from metering.vocabulary import Reason
@@ -45,7 +46,7 @@ def serve_metrics(environment: Mapping[str, str]) -> None:
     """Serve `/metrics` where strangers who post events cannot ask for it. Raises CannotRun."""
     host = environment.get(METRICS_HOST_VARIABLE, THIS_MACHINE)
     port = port_in(environment, METRICS_PORT_VARIABLE, ANY_FREE_PORT)
-    init_labels(API, reasons=tuple(Reason))
+    init_labels(API, reasons=(*Reason, FORBIDDEN))
     try:
         instruments.serve(port, host)
     except OSError as error:

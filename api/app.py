@@ -102,7 +102,7 @@ async def own(request: Request, services: Services) -> Response:
     with services.body_budget.request() as reserve:
         found = await _validated(request, services, reserve)
         last = await append(services, found.valid)
-    count_events(len(found.valid), (verdict for _, verdict in found.invalid))
+    count_events(len(found.valid), (verdict.reason for _, verdict in found.invalid))
     rejected = [
         {"index": index, "id": verdict.id, "reason": verdict.reason, "path": verdict.path, "rule": verdict.rule}
         for index, verdict in found.invalid
@@ -129,7 +129,7 @@ async def _all_or_none(request: Request, services: Services) -> None:
 
 def _refuse_invalid(found: Validated) -> None:
     if found.invalid:
-        count_events(0, (verdict for _, verdict in found.invalid))
+        count_events(0, (verdict.reason for _, verdict in found.invalid))
         invalid = [
             {
                 "field": f"/{index}{verdict.path or ''}",

@@ -46,7 +46,7 @@ class Services:
     account_attribute: str = ACCOUNT_ATTRIBUTE
     """The attribute of spans, or of their resource, that names the account."""
     parsing: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while a request of spans is parsed, which takes up to eight times its size."""
+    """Held while a request of spans is parsed, so that few are in memory at once."""
 
 
 @dataclass(frozen=True)

@@ -1,63 +1,37 @@
-"""OTLP: a request of spans → events of usage; and what is answered, as protobuf or as JSON.
+"""OTLP over HTTP: a request → its spans, one by one; and the answers, each as protobuf or as JSON.
 
-The names are those of OpenTelemetry's conventions for generative AI, today's and those of the releases before:
-https://github.com/open-telemetry/semantic-conventions-genai. The protocol is https://opentelemetry.io/docs/specs/otlp.
+The protocol is https://opentelemetry.io/docs/specs/otlp. A span that cannot be read is one bad span and not a bad
+request: whoever exports spans drops the whole request after a refusal.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
-)
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from metering.instants import EPOCH, rfc3339
-
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
-TYPE = "ai.inference.usage.v1"
-OPERATION, SERVICE = "gen_ai.operation.name", "service.name"
-OPERATIONS = frozenset(("chat", "text_completion", "generate_content", "embeddings"))
-"""Calls of a model. A span of an agent or a tool adds up calls that have spans of their own."""
-TEXTS = {
-    "model": ("gen_ai.response.model", "gen_ai.request.model"),
-    "request_id": ("gen_ai.response.id",),
-    "user_id": ("user.id",),
-    "operation": (OPERATION,),
-}
-QUANTITIES = {
-    "input_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
-    "output_tokens": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
-    "cached_tokens": ("gen_ai.usage.cache_read.input_tokens",),
-    "cache_write_tokens": ("gen_ai.usage.cache_write.input_tokens", "gen_ai.usage.cache_creation.input_tokens"),
-    "audio_input_tokens": ("gen_ai.usage.audio.input_tokens",),
-    "image_input_tokens": ("gen_ai.usage.image.input_tokens",),
-    "reasoning_tokens": ("gen_ai.usage.reasoning.output_tokens",),
-    "audio_output_tokens": ("gen_ai.usage.audio.output_tokens",),
-    "image_output_tokens": ("gen_ai.usage.image.output_tokens",),
-}
-"""Column → the attributes that report it, the current name first."""
-CACHED = {
-    "audio_input_tokens": "gen_ai.usage.audio.cache_read.input_tokens",
-    "image_input_tokens": "gen_ai.usage.image.cache_read.input_tokens",
-}
-"""What of a column is counted as cached, too: parts of one whole share no token."""
-ERROR_TYPE = "error.type"
-SMALL_NUMBER = re.compile(r"(?:[A-Za-z]+[-_])?[0-9]{1,9}")
-"""A response's id that others soon have, too: Ollama and those who follow it number theirs at random below 999."""
-_TRACE_ID_BYTES, _SPAN_ID_BYTES = 16, 8
+MAX_SPANS = 50_000
+"""Of one request, whatever they report. A Collector's batches have 8,192."""
+Attribute = str | bool | int | float
+Attributes = Mapping[str, Attribute]
+
+_TRACE_ID, _SPAN_ID = re.compile("[0-9a-f]{32}"), re.compile("[0-9a-f]{16}")
+_INTEGER = re.compile(r"-?[0-9]{1,20}")
+_RESOURCE_SPANS, _RESOURCE, _SCOPE_SPANS, _SPANS = 1, 1, 2, 2
+"""The numbers of the fields on the way from a request to its spans."""
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_FIXED = {_FIXED64: 8, _FIXED32: 4}
 _CODES = {
     HTTPStatus.UNAUTHORIZED: 16,
     HTTPStatus.FORBIDDEN: 7,
@@ -73,121 +47,178 @@ class NotOtlp(ValueError):
     """A body that is no request of spans."""
 
 
-@dataclass(frozen=True)
-class UsageSpan:
-    """A span that reports a call of a model: its `trace id:span id` in hexadecimal, and the event that it is."""
+class TooManySpans(ValueError):
+    """A request with more than MAX_SPANS."""
 
-    id: str
-    event: Mapping[str, Any]
+
+@dataclass(frozen=True)
+class SpanRecord:
+    """What is read of a span. Attributes that are no text, number or boolean are left out."""
+
+    trace_id: str = ""
+    """In hexadecimal; empty where it is not valid, as is the span's."""
+    span_id: str = ""
+    ended_nanos: int = 0
+    is_error: bool = False
+    attributes: Attributes = field(default_factory=dict)
+    resource: Attributes = field(default_factory=dict)
+    problem: str | None = None
+    """Why it could not be read."""
 
     @property
-    def document(self) -> bytes:
-        """The event as Kafka is to have it: the same for the same span, so one that is exported twice is a repeat."""
-        return json.dumps(self.event, ensure_ascii=False, separators=(",", ":")).encode()
+    def id(self) -> str:
+        """`trace id:span id`; empty without either."""
+        return f"{self.trace_id}:{self.span_id}" if self.trace_id and self.span_id else ""
 
 
-def usage_spans(media_type: str, body: bytes, account_attribute: str) -> list[UsageSpan]:
-    """The spans of an ExportTraceServiceRequest that report a call of a model, in their order.
+def spans_in(media_type: str, body: bytes) -> Iterator[SpanRecord]:
+    """The spans of an ExportTraceServiceRequest, in their order. Raises NotOtlp, TooManySpans."""
+    spans = _json_spans(body) if media_type == JSON else _protobuf_spans(body)
+    for count, span in enumerate(spans, 1):
+        if count > MAX_SPANS:
+            raise TooManySpans(f"a request has at most {MAX_SPANS} spans")
+        yield span
 
-    `account_attribute` names the account, on the span or on its resource. Raises NotOtlp.
-    """
-    request = ExportTraceServiceRequest()
-    try:
-        if media_type == JSON:
-            json_format.Parse(body, request, ignore_unknown_fields=True)
+
+def _protobuf_spans(body: bytes) -> Iterator[SpanRecord]:
+    """Each span is parsed by itself: the whole request in memory would take 87 times its size where spans are empty."""
+    for of_resource in _members(memoryview(body), _RESOURCE_SPANS):
+        resource: Attributes = {}
+        try:
+            for content in _members(of_resource, _RESOURCE):
+                resource = _protobuf_attributes(Resource.FromString(bytes(content)).attributes)
+        except DecodeError:
+            resource = {}
+        for of_scope in _members(of_resource, _SCOPE_SPANS):
+            for content in _members(of_scope, _SPANS):
+                try:
+                    span = Span.FromString(bytes(content))
+                except DecodeError:
+                    yield SpanRecord(resource=resource, problem="it is no span of protobuf, or a text is not UTF-8")
+                    continue
+                yield SpanRecord(
+                    _valid_id(span.trace_id.hex(), _TRACE_ID),
+                    _valid_id(span.span_id.hex(), _SPAN_ID),
+                    span.end_time_unix_nano,
+                    span.status.code == Status.STATUS_CODE_ERROR,
+                    _protobuf_attributes(span.attributes),
+                    resource,
+                )
+
+
+def _members(message: memoryview, number: int) -> Iterator[memoryview]:
+    """The members of a message that have this field number, in protobuf's wire format. Raises NotOtlp."""
+    position = 0
+    while position < len(message):
+        tag, position = _varint(message, position)
+        kind = tag & 7
+        if kind == _BYTES:
+            size, position = _varint(message, position)
+            end = position + size
+            if end <= len(message) and tag >> 3 == number:
+                yield message[position:end]
+        elif kind == _VARINT:
+            _, end = _varint(message, position)
+        elif kind in _FIXED:
+            end = position + _FIXED[kind]
         else:
-            request.ParseFromString(body)
-    except (DecodeError, json_format.ParseError, UnicodeDecodeError, RecursionError) as error:
-        raise NotOtlp(f"no ExportTraceServiceRequest as {media_type}: {error}") from None
-    return list(_usage_spans(request, account_attribute, is_json=media_type == JSON))
+            raise NotOtlp(f"no ExportTraceServiceRequest as {PROTOBUF}")
+        if end > len(message):
+            raise NotOtlp(f"no ExportTraceServiceRequest as {PROTOBUF}: it is cut off")
+        position = end
 
 
-def _usage_spans(request: ExportTraceServiceRequest, account_attribute: str, *, is_json: bool) -> Iterator[UsageSpan]:
-    for of_resource in request.resource_spans:
-        resource = _values(of_resource.resource.attributes)
-        for of_scope in of_resource.scope_spans:
-            for span in of_scope.spans:
-                attributes = _values(span.attributes)
-                if attributes.get(OPERATION) in OPERATIONS:
-                    trace_id, span_id = (
-                        _hexadecimal(given, is_json=is_json) for given in (span.trace_id, span.span_id)
-                    )
-                    name = f"{trace_id}:{span_id}"
-                    account = attributes.get(account_attribute, resource.get(account_attribute))
-                    is_known = len(trace_id) == 2 * _TRACE_ID_BYTES and len(span_id) == 2 * _SPAN_ID_BYTES
-                    event = _event(name if is_known else None, resource.get(SERVICE), account, span, attributes)
-                    yield UsageSpan(name, event)
+def _varint(message: memoryview, position: int) -> tuple[int, int]:
+    """The number at a position, and the position behind it."""
+    number = 0
+    for shift in range(0, 70, 7):
+        if position >= len(message):
+            break
+        byte = message[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, position
+    raise NotOtlp(f"no ExportTraceServiceRequest as {PROTOBUF}: it is cut off")
 
 
-def _event(
-    name: str | None, source: object, account: object, span: Span, attributes: Mapping[str, object]
-) -> dict[str, Any]:
-    """The CloudEvent; what the span lacks is absent, and what it has in another type is as it came."""
-    ended = EPOCH + timedelta(microseconds=span.end_time_unix_nano // 1_000) if span.end_time_unix_nano else None
-    is_error = ERROR_TYPE in attributes or span.status.code == Status.STATUS_CODE_ERROR
-    texts = {column: _first(attributes, names) for column, names in TEXTS.items()}
-    quantities = {column: _first(attributes, names) for column, names in QUANTITIES.items()}
-    for column, cached in CACHED.items():
-        whole, part = quantities[column], attributes.get(cached)
-        if type(whole) is int and type(part) is int:
-            quantities[column] = whole - part
-    data = {
-        **texts,
-        "request_id": _request_id(texts["request_id"], name),
-        "status": "error" if is_error else "completed",
-    }
-    event = {
-        "specversion": "1.0",
-        "type": TYPE,
-        "source": source,
-        "id": name,
-        "subject": account,
-        "time": None if ended is None else rfc3339(ended),
-        "data": {column: value for column, value in (data | quantities).items() if value is not None},
-    }
-    return {member: value for member, value in event.items() if value is not None}
-
-
-def _request_id(response_id: object, span: str | None) -> object:
-    """The response's id, which all spans of one call share; the span itself where that names no single response."""
-    is_name = response_id and not (isinstance(response_id, str) and SMALL_NUMBER.fullmatch(response_id))
-    return response_id if is_name else span
-
-
-def _first(attributes: Mapping[str, object], names: tuple[str, ...]) -> object:
-    return next((attributes[name] for name in names if attributes.get(name) is not None), None)
-
-
-def _values(attributes: Iterator[KeyValue] | Any) -> dict[str, object]:
-    """Attributes that are texts, numbers or booleans; the first of a name holds, and all others are left out."""
-    found: dict[str, object] = {}
+def _protobuf_attributes(attributes: Any) -> dict[str, Attribute]:
+    found: dict[str, Attribute] = {}
+    attribute: KeyValue
     for attribute in attributes:
-        value = _scalar(attribute.value)
-        if value is not None:
-            found.setdefault(attribute.key, value)
+        kind = attribute.value.WhichOneof("value")
+        if kind in ("string_value", "bool_value", "int_value", "double_value"):
+            found.setdefault(attribute.key, getattr(attribute.value, kind))
     return found
 
 
-def _scalar(value: AnyValue) -> str | bool | int | float | None:
-    kind = value.WhichOneof("value")
-    if kind == "double_value":
-        number = float(value.double_value)
-        return int(number) if number.is_integer() else number
-    if kind in ("string_value", "bool_value", "int_value"):
-        found: str | bool | int = getattr(value, kind)
-        return found
-    return None
+def _json_spans(body: bytes) -> Iterator[SpanRecord]:
+    """OTLP's JSON: names in camel case, ids in hexadecimal, whole numbers as numbers or texts; others are unknown."""
+    try:
+        request = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise NotOtlp(f"no ExportTraceServiceRequest as {JSON}: {error}") from None
+    if not isinstance(request, dict):
+        raise NotOtlp(f"no ExportTraceServiceRequest as {JSON}: it is no object")
+    for of_resource in _objects(request.get("resourceSpans")):
+        resource = of_resource.get("resource")
+        shared = _json_attributes(resource.get("attributes")) if isinstance(resource, dict) else {}
+        for of_scope in _objects(of_resource.get("scopeSpans")):
+            for span in _objects(of_scope.get("spans")):
+                status = span.get("status")
+                code = status.get("code") if isinstance(status, dict) else None
+                yield SpanRecord(
+                    _valid_id(span.get("traceId"), _TRACE_ID),
+                    _valid_id(span.get("spanId"), _SPAN_ID),
+                    _integer(span.get("endTimeUnixNano")) or 0,
+                    code in (Status.STATUS_CODE_ERROR, "STATUS_CODE_ERROR"),
+                    _json_attributes(span.get("attributes")),
+                    shared,
+                )
 
 
-def _hexadecimal(given: bytes, *, is_json: bool) -> str:
-    """An id as text. In OTLP's JSON it is hexadecimal; protobuf's own JSON has read that as base64."""
-    return base64.b64encode(given).decode().lower() if is_json else given.hex()
+def _objects(given: object) -> Iterator[dict[str, Any]]:
+    if isinstance(given, list):
+        yield from (member for member in given if isinstance(member, dict))
+
+
+def _json_attributes(given: object) -> dict[str, Attribute]:
+    found: dict[str, Attribute] = {}
+    for attribute in _objects(given):
+        name, value = attribute.get("key"), attribute.get("value")
+        scalar = _json_scalar(value) if isinstance(value, dict) else None
+        if isinstance(name, str) and scalar is not None:
+            found.setdefault(name, scalar)
+    return found
+
+
+def _json_scalar(value: Mapping[str, object]) -> Attribute | None:
+    text, is_true, number = value.get("stringValue"), value.get("boolValue"), value.get("doubleValue")
+    if isinstance(text, str):
+        return text
+    if isinstance(is_true, bool):
+        return is_true
+    if (whole := _integer(value.get("intValue"))) is not None:
+        return whole
+    return float(number) if type(number) in (int, float) else None  # type: ignore[arg-type]
+
+
+def _integer(given: object) -> int | None:
+    if type(given) is int:
+        return given
+    return int(given) if isinstance(given, str) and _INTEGER.fullmatch(given) else None
+
+
+def _valid_id(given: object, form: re.Pattern[str]) -> str:
+    """An id as it is written; empty for what is none, as that of zeros."""
+    text = given.lower() if isinstance(given, str) else ""
+    return text if form.fullmatch(text) and text.strip("0") else ""
 
 
 def success(media_type: str, rejected: int, message: str) -> bytes:
-    """An ExportTraceServiceResponse, with a partial success where spans were rejected."""
+    """An ExportTraceServiceResponse; a message without rejected spans is a warning."""
     response = ExportTraceServiceResponse()
-    if rejected:
+    if message:
         response.partial_success.rejected_spans = rejected
         response.partial_success.error_message = message[:_MAX_MESSAGE_BYTES]
     if media_type == JSON:
@@ -201,10 +232,10 @@ def failure(media_type: str, status: HTTPStatus, message: str) -> bytes:
     if media_type == JSON:
         return json.dumps({"code": code, "message": text}).encode()
     encoded = text.encode()
-    return bytes((0x08, code, 0x12)) + _varint(len(encoded)) + encoded
+    return bytes((0x08, code, 0x12)) + _encoded_varint(len(encoded)) + encoded
 
 
-def _varint(number: int) -> bytes:
+def _encoded_varint(number: int) -> bytes:
     found = bytearray()
     while number > 0x7F:
         found.append(number & 0x7F | 0x80)

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.validation import Verdict
 from metering.instants import Clock
 from metering.vocabulary import Disposition
 from monitoring import metrics
 from monitoring.metrics import ApiRoute, ApiStatus
 
+FORBIDDEN = "forbidden"
+"""The reason of a valid span whose service or account the key does not name."""
 UNANSWERED = 500
 """Of a request that failed before it had an answer: the server gives it this one."""
 _ROUTES = {route.value: route for route in ApiRoute if route is not ApiRoute.OTHER}
@@ -57,8 +58,8 @@ def status_class(status: int) -> ApiStatus:
     return ApiStatus.TOO_MANY if status == 429 else ApiStatus(f"{status // 100}xx")
 
 
-def count_events(accepted: int, rejected: Iterable[Verdict] = ()) -> None:
-    """Count the events of one request: how many Kafka has, and the verdicts on those that are not valid."""
+def count_events(accepted: int, rejected: Iterable[str | None] = ()) -> None:
+    """Count the events of one request: how many Kafka has, and why each of the others was rejected."""
     metrics.API_EVENTS.inc(accepted, result=Disposition.ACCEPTED, reason="")
-    for reason, count in Counter(verdict.reason or "" for verdict in rejected).items():
+    for reason, count in Counter(reason or "" for reason in rejected).items():
         metrics.API_EVENTS.inc(count, result=Disposition.REJECTED, reason=reason)

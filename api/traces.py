@@ -6,7 +6,8 @@ Only of services that the key names: an SDK and a gateway that report the same c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
 import structlog
@@ -15,22 +16,47 @@ from starlette.responses import Response
 
 from api.events import Services, append, authorized, received_body, refusal, verdicts_on
 from api.ingestion_lag import refuse_lag
-from api.otlp import JSON, PROTOBUF, NotOtlp, UsageSpan, failure, success, usage_spans
+from api.otlp import JSON, PROTOBUF, NotOtlp, TooManySpans, failure, spans_in, success
 from api.problems import Problem, unavailable
 from api.producer import Record
-from api.request_metrics import count_events
+from api.request_metrics import FORBIDDEN, count_events
+from api.span_usage import OPERATION, SpanUsage, TooManyUsageSpans, UsageSpan, usage_of
 from api.validation import Verdict
 from metering.api_keys import ApiKey, Scope
+from metering.vocabulary import Reason
 
 log = structlog.get_logger()
 
-MAX_SPANS = 10_000
-"""Of one request that report usage; a Collector's batches have 8,192."""
 MAX_BYTES = 16 << 20
 """Of a body, unpacked. A Collector's batch of calls with the usual attributes has 4.3 MiB."""
 BATCH_SPANS = 1_000
+READ_WITHIN_SECONDS = 15.0
+"""How long a request may wait until it is read; one is read at a time."""
 _SHOWN = 3
 """Rejected spans that an answer names."""
+
+
+@dataclass
+class _Taken:
+    """What became of the spans of a request."""
+
+    rejected: list[tuple[str, str]] = field(default_factory=list)
+    """(span, reason)"""
+    unknown: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def message(self) -> str:
+        """What the sender should know; empty where all is well."""
+        found = [f"span {span}: {reason}" for span, reason in self.rejected[:_SHOWN]]
+        if len(self.rejected) > _SHOWN:
+            found.append(f"and {len(self.rejected) - _SHOWN} more")
+        if self.unknown:
+            names = ", ".join(repr(name) for name in list(self.unknown)[:_SHOWN])
+            found.append(
+                f"{sum(self.unknown.values())} spans report tokens and are not billed: their {OPERATION} ({names}) is"
+                " no call of a model that Weir knows"
+            )
+        return "; ".join(found)
 
 
 async def traces(request: Request, services: Services) -> Response:
@@ -46,22 +72,18 @@ async def traces(request: Request, services: Services) -> Response:
         )
     try:
         with services.body_budget.request() as reserve:
-            rejected = await _take(request, services, media_type, reserve)
+            taken = await _take(request, services, media_type, reserve)
     except Problem as problem:
         return _failed(media_type, problem)
     except Exception as error:
         # After 500 the exporter would drop the spans.
         log.error("a request of spans failed", exc_info=error)
         return _failed(media_type, unavailable("Weir failed on this request; its log says how."))
-    shown = "; ".join(f"span {span}: {reason}" for span, reason in rejected[:_SHOWN])
-    more = "" if len(rejected) <= _SHOWN else f"; and {len(rejected) - _SHOWN} more"
-    return Response(success(media_type, len(rejected), shown + more), media_type=media_type)
+    return Response(success(media_type, len(taken.rejected), taken.message), media_type=media_type)
 
 
-async def _take(
-    request: Request, services: Services, media_type: str, reserve: Callable[[int], None]
-) -> list[tuple[str, str]]:
-    """Append the usage of all spans that are valid; gives (span, reason) of each other one. Raises Problem."""
+async def _take(request: Request, services: Services, media_type: str, reserve: Callable[[int], None]) -> _Taken:
+    """Append the usage of all spans that are valid. Raises Problem."""
     key = authorized(request, services, Scope.INGEST)
     if not key.sources:
         raise Problem(
@@ -70,39 +92,53 @@ async def _take(
             " names each service.name whose spans are billed: two that report the same calls would both be.",
         )
     refuse_lag(services.database.lag_seconds, services.max_lag_seconds)
-    body = await received_body(request, reserve, MAX_BYTES)
+    usage = await _read(services, media_type, await received_body(request, reserve, MAX_BYTES))
+    readable = [span for span in usage.spans if span.problem is None]
+    verdicts: list[Verdict] = []
+    for first in range(0, len(readable), BATCH_SPANS):
+        batch = readable[first : first + BATCH_SPANS]
+        verdicts += await verdicts_on(services, [span.document for span in batch])
+    taken = _Taken([(span.id, span.problem) for span in usage.spans if span.problem is not None], usage.unknown)
+    reasons = [Reason.UNREADABLE.value] * len(taken.rejected)
+    records = []
+    for span, verdict in zip(readable, verdicts, strict=True):
+        problem = _problem(key, services, span, verdict)
+        if problem is None:
+            records.append(Record((verdict.account or "").encode(), span.document))
+        else:
+            taken.rejected.append((span.id, problem))
+            reasons.append(verdict.reason or FORBIDDEN)
+    await append(services, records)
+    count_events(len(records), reasons)
+    if taken.message:
+        log.warning("spans are not billed", key=key.id, rejected=len(taken.rejected), reason=taken.message)
+    return taken
+
+
+async def _read(services: Services, media_type: str, body: bytes) -> SpanUsage:
+    """Raises Problem."""
+
+    def read() -> SpanUsage:
+        return usage_of(spans_in(media_type, body), services.account_attribute)
+
     try:
-        async with services.parsing:
-            spans = await asyncio.to_thread(usage_spans, media_type, body, services.account_attribute)
+        async with asyncio.timeout(READ_WITHIN_SECONDS):
+            await services.parsing.acquire()
+    except TimeoutError:
+        raise unavailable("More spans come in than can be read: send the same request again later.") from None
+    try:
+        return await asyncio.to_thread(read)
     except NotOtlp as error:
         raise Problem(HTTPStatus.BAD_REQUEST, f"The body is {error}.") from None
-    if len(spans) > MAX_SPANS:
-        raise Problem(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"A request has at most {MAX_SPANS} spans that report usage, and this one {len(spans)}: send smaller ones.",
-        )
-    documents = [span.document for span in spans]
-    verdicts: list[Verdict] = []
-    for first in range(0, len(spans), BATCH_SPANS):
-        verdicts += await verdicts_on(services, documents[first : first + BATCH_SPANS])
-    reasons = [_reason(key, services, span, verdict) for span, verdict in zip(spans, verdicts, strict=True)]
-    taken = [
-        Record((verdict.account or "").encode(), document)
-        for document, verdict, reason in zip(documents, verdicts, reasons, strict=True)
-        if reason is None
-    ]
-    await append(services, taken)
-    count_events(len(taken), (verdict for verdict in verdicts if verdict.reason is not None))
-    return _rejected(spans, reasons)
+    except (TooManySpans, TooManyUsageSpans) as error:
+        raise Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The request is too large ({error}): send less.") from None
+    finally:
+        services.parsing.release()
 
 
-def _rejected(spans: Sequence[UsageSpan], reasons: Sequence[str | None]) -> list[tuple[str, str]]:
-    return [(span.id, reason) for span, reason in zip(spans, reasons, strict=True) if reason is not None]
-
-
-def _reason(key: ApiKey, services: Services, span: UsageSpan, verdict: Verdict) -> str | None:
+def _problem(key: ApiKey, services: Services, span: UsageSpan, verdict: Verdict) -> str | None:
     """Why a span is rejected; None where it is not."""
-    if "subject" not in span.event:
+    if not span.has_account:
         return f"neither it nor its resource has the attribute {services.account_attribute}, which names the account"
     if verdict.reason is not None:
         return f"{verdict.reason}{f' at {verdict.path}' if verdict.path else ''}: {verdict.rule}"

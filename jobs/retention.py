@@ -83,7 +83,8 @@ def _horizons(tables: str, connection: psycopg.Connection[Any]) -> tuple[timedel
 
 def oldest_open_day(today: date) -> date:
     """The first day on which a row of the open month or the one before may have been received, in any time zone."""
-    last_of_previous = today.replace(day=1) - timedelta(days=1)
+    # West of UTC, or after a change of zone, it is still the month before.
+    last_of_previous = (today - ZONES).replace(day=1) - timedelta(days=1)
     return last_of_previous.replace(day=1) - ZONES - MAX_FUTURE
 
 

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from api.otlp import JSON, PROTOBUF
-from api.traces import MAX_SPANS
+from api.span_usage import MAX_USAGE_SPANS
 from tests.api.serving import Answer, Server
 from tests.api.test_events_in import usable
 from tests.rules.test_otlp import CALL, Attribute, as_json, request, span
@@ -112,6 +112,15 @@ def test_only_the_services_and_accounts_that_a_key_names_are_billed(server: Serv
     assert events(server, name) == []
 
 
+def test_spans_with_tokens_that_are_no_known_call_are_a_warning(server: Server, key: str) -> None:
+    name = account()
+    call: dict[str, Attribute] = CALL | {"weir.account": name}
+    count, message = partial(posted(server, key, call, call | {"gen_ai.operation.name": "rerank"}))
+    assert count == 0
+    assert message.startswith("1 spans report tokens and are not billed: their gen_ai.operation.name ('rerank') is no")
+    assert len(events(server, name)) == 1
+
+
 def test_a_key_that_names_no_source_may_not_post_spans(server: Server) -> None:
     answer = posted(server, usable(server), CALL)
     refused = Status.FromString(answer.body)
@@ -136,11 +145,11 @@ def test_as_many_spans_as_a_collector_sends_are_taken_and_not_one_above_the_limi
     name = account()
     usual: dict[str, Attribute] = {"weir.account": name, **{f"attribute_{number}": "x" * 100 for number in range(8)}}
     short = usual | {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
-    most = [short] * MAX_SPANS
+    most = [short] * MAX_USAGE_SPANS
     assert partial(posted(server, key, *most)) == (0, "")
-    assert len(events(server, name)) == MAX_SPANS
+    assert len(events(server, name)) == MAX_USAGE_SPANS
     answer = posted(server, key, *most, short)
-    assert (answer.status, len(events(server, name))) == (413, MAX_SPANS)
+    assert (answer.status, len(events(server, name))) == (413, MAX_USAGE_SPANS)
 
 
 @pytest.mark.parametrize("path", ["/v1/metrics", "/v1/logs"])

@@ -19,7 +19,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtobufSpan
 
-from api.otlp import JSON, PROTOBUF, NotOtlp, UsageSpan, failure, success, usage_spans
+from api.otlp import JSON, MAX_SPANS, PROTOBUF, NotOtlp, TooManySpans, failure, spans_in, success
+from api.span_usage import MAX_USAGE_SPANS, SpanUsage, TooManyUsageSpans, UsageSpan, usage_of
 
 TRACE, SPAN = "5b8efff798038103d269b633813fc60c", "eee19b7ec3c1b174"
 Attribute = str | int | float | bool
@@ -77,16 +78,25 @@ def as_json(given: ExportTraceServiceRequest) -> bytes:
     return json.dumps(content).encode()
 
 
+def usage(media_type: str, body: bytes, account: str = "weir.account") -> SpanUsage:
+    return usage_of(spans_in(media_type, body), account)
+
+
 def read(given: ExportTraceServiceRequest, account: str = "weir.account") -> list[UsageSpan]:
     """The usage in a request, which is the same as protobuf and as JSON."""
-    found = usage_spans(PROTOBUF, given.SerializeToString(), account)
-    assert [each.event for each in usage_spans(JSON, as_json(given), account)] == [each.event for each in found]
-    return found
+    found = usage(PROTOBUF, given.SerializeToString(), account)
+    assert usage(JSON, as_json(given), account) == found
+    return found.spans
+
+
+def event_of(span: UsageSpan) -> dict[str, Any]:
+    event: dict[str, Any] = json.loads(span.document)
+    return event
 
 
 def data(given: dict[str, Attribute], **changes: Any) -> dict[str, Any]:
     (found,) = read(request(span(given, **changes)))
-    of_event: dict[str, Any] = found.event["data"]
+    of_event: dict[str, Any] = event_of(found)["data"]
     return of_event
 
 
@@ -154,8 +164,8 @@ def test_a_call_that_failed_is_an_error(more: dict[str, Attribute], changes: dic
     assert data(CALL | more, **changes)["status"] == "error"
 
 
-NO_NAMES = ["", "chatcmpl-17", "chatcmpl-998", "cmpl_0", "42"]
-NAMES = ["chatcmpl-1234567890", "msg_01XFDUDYJgAACzvnptvVoYEL", "chatcmpl-9J3uyL8392", "0b5c7d9e-1", "resp-abc", "a/7"]
+NO_NAMES = ["", "chatcmpl-1764093600", "1764093600123", "chatcmpl-17", "chatcmpl-998", "cmpl_0", "42"]
+NAMES = ["msg_01XFDUDYJgAACzvnptvVoYEL", "chatcmpl-9J3uyL8392", "0b5c7d9e-1", "resp-abc", "a/7"]
 
 
 @pytest.mark.parametrize("response_id", [*NO_NAMES, *NAMES])
@@ -173,7 +183,7 @@ def test_without_an_id_of_the_response_the_span_is_the_request() -> None:
 @pytest.mark.parametrize("changes", [{"trace_id": b""}, {"span_id": b"\1"}, {"trace_id": b"", "span_id": b""}])
 def test_a_span_without_an_id_has_no_identity_to_be_billed_by(changes: dict[str, Any]) -> None:
     (found,) = read(request(span(CALL, **changes)))
-    assert "id" not in found.event
+    assert "id" not in event_of(found)
 
 
 def test_the_account_is_the_spans_or_its_resources() -> None:
@@ -181,8 +191,8 @@ def test_the_account_is_the_spans_or_its_resources() -> None:
     (of_resource,) = read(request(span(CALL), resource=resource), "tenant")
     (of_span,) = read(request(span(CALL | {"tenant": "acme"}), resource=resource), "tenant")
     (of_none,) = read(request(span(CALL)), "tenant")
-    assert (of_resource.event["subject"], of_span.event["subject"]) == ("globex", "acme")
-    assert "subject" not in of_none.event
+    assert (event_of(of_resource)["subject"], event_of(of_span)["subject"]) == ("globex", "acme")
+    assert "subject" not in event_of(of_none)
 
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
@@ -194,7 +204,7 @@ def test_whatever_a_span_says_the_event_says_it_to_the_last_digit(number: float,
     (found,) = read(request(span(CALL | tokens, end_time_unix_nano=nanos)))
     event = json.loads(found.document)
     assert event["data"]["input_tokens"] == number
-    assert event["data"].get("user_id") == text
+    assert event["data"].get("user_id") == (text or None)
     again = read(request(span(CALL | tokens, end_time_unix_nano=nanos)))
     assert [each.document for each in again] == [found.document]
 
@@ -202,19 +212,19 @@ def test_whatever_a_span_says_the_event_says_it_to_the_last_digit(number: float,
 @given(st.binary(max_size=200), st.sampled_from([PROTOBUF, JSON]))
 def test_any_bytes_are_a_request_or_refused(body: bytes, media_type: str) -> None:
     with suppress(NotOtlp):
-        usage_spans(media_type, body, "weir.account")
+        usage(media_type, body)
 
 
 @pytest.mark.parametrize("media_type", [PROTOBUF, JSON])
 def test_what_is_no_request_says_so(media_type: str) -> None:
     with pytest.raises(NotOtlp, match="no ExportTraceServiceRequest as " + media_type):
-        usage_spans(media_type, b"[", "weir.account")
+        usage(media_type, b"[")
 
 
 def test_json_that_newer_senders_write_is_read() -> None:
     content = json.loads(as_json(request(span(CALL)))) | {"added": {"later": 1}}
-    (found,) = usage_spans(JSON, json.dumps(content).encode(), "weir.account")
-    assert found.event["data"]["input_tokens"] == 1200
+    (found,) = usage(JSON, json.dumps(content).encode()).spans
+    assert event_of(found)["data"]["input_tokens"] == 1200
 
 
 @pytest.mark.parametrize("length", [0, 1, 127, 128, 1999, 5000])
@@ -229,3 +239,113 @@ def test_an_answer_says_how_many_spans_were_rejected_and_nothing_where_none_was(
     partial = ExportTraceServiceResponse.FromString(success(PROTOBUF, 2, "why")).partial_success
     assert (partial.rejected_spans, partial.error_message) == (2, "why")
     assert json.loads(success(JSON, 2, "why")) == {"partialSuccess": {"rejectedSpans": "2", "errorMessage": "why"}}
+
+
+@pytest.mark.parametrize(
+    ("column", "name"),
+    [
+        ("cached_tokens", "cache_read_input_tokens"),
+        ("cache_write_tokens", "cache_creation_input_tokens"),
+        ("cache_write_tokens", "cache_write_input_tokens"),
+        ("reasoning_tokens", "reasoning_tokens"),
+    ],
+)
+def test_names_from_before_there_were_conventions_are_read(column: str, name: str) -> None:
+    """Else a part would be billed at the price of the whole."""
+    assert data(CALL | {f"gen_ai.usage.{name}": 100})[column] == 100
+
+
+def test_what_is_empty_hides_nothing_and_numbers_may_be_texts() -> None:
+    found = data(
+        CALL
+        | {"gen_ai.response.model": "", "gen_ai.usage.input_tokens": "1200", "gen_ai.usage.output_tokens": 350.0}
+        | {"user.id": 77, "error.type": ""}
+    )
+    expected = {"model": "gpt-4o", "input_tokens": 1200, "output_tokens": 350, "user_id": "77", "status": "completed"}
+    assert found.items() >= expected.items()
+    resource: dict[str, Attribute] = {"service.name": "gateway", "weir.account": 42}
+    (of_resource,) = read(request(span(CALL | {"weir.account": ""}), resource=resource))
+    assert event_of(of_resource)["subject"] == "42"
+
+
+@pytest.mark.parametrize(
+    "ids", [(bytes(16), bytes(8)), (bytes(16), b"12345678"), (b"1234567890123456", bytes(8))], ids=str
+)
+def test_ids_of_zeros_are_none(ids: tuple[bytes, bytes]) -> None:
+    (found,) = read(request(span(CALL, trace_id=ids[0], span_id=ids[1])))
+    assert (found.id, "id" in event_of(found)) == ("", False)
+
+
+@pytest.mark.parametrize("span_id", ["eee19b7ec3c1b14", "z" * 16, 7, None, ["e" * 16]])
+def test_ids_that_are_not_hexadecimal_are_none(span_id: object) -> None:
+    content = json.loads(as_json(request(span(CALL))))
+    content["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["spanId"] = span_id
+    (found,) = usage(JSON, json.dumps(content).encode()).spans
+    assert "id" not in event_of(found)
+
+
+def test_a_span_that_cannot_be_read_takes_no_other_with_it() -> None:
+    """A prompt that was cut within a character is no UTF-8."""
+    good, bad = span(CALL), span(CALL | {"prompt": "ab?"})
+    body = request(good, bad, good).SerializeToString().replace(b"ab?", b"ab\xe2")
+    first, unread, last = usage(PROTOBUF, body).spans
+    assert (first.problem, last.document) == (None, first.document)
+    assert unread.problem == "it is no span of protobuf, or a text is not UTF-8"
+    escaped = as_json(request(good, span(CALL | {"user.id": "?"}), good)).replace(b'"?"', b'"\\ud800"')
+    assert [each.problem for each in usage(JSON, escaped).spans] == [None, "a text in it is no Unicode", None]
+
+
+def test_a_resource_that_cannot_be_read_leaves_its_spans_without_a_service() -> None:
+    resource: dict[str, Attribute] = {"service.name": "gateway", "other": "ab?"}
+    body = request(span(CALL), resource=resource).SerializeToString().replace(b"ab?", b"ab\xe2")
+    (found,) = usage(PROTOBUF, body).spans
+    assert "source" not in event_of(found)
+
+
+def test_spans_with_tokens_of_an_operation_that_nobody_knows_are_counted_by_it() -> None:
+    others = {name: value for name, value in CALL.items() if name != "gen_ai.operation.name"}
+    spans = [span(others), *[span(others | {"gen_ai.operation.name": "rerank"})] * 2]
+    summaries = [span(CALL | {"gen_ai.operation.name": name}) for name in ("invoke_agent", "execute_tool")]
+    found = usage(PROTOBUF, request(*spans, *summaries).SerializeToString())
+    assert found == usage(JSON, as_json(request(*spans, *summaries)))
+    assert (found.spans, found.unknown) == ([], {"": 1, "rerank": 2})
+
+
+def test_more_spans_than_a_request_may_have_are_not_read() -> None:
+    empty = request(*[ProtobufSpan()] * MAX_SPANS)
+    assert usage(PROTOBUF, empty.SerializeToString()).spans == []
+    with pytest.raises(TooManySpans):
+        usage(PROTOBUF, request(*[ProtobufSpan()] * (MAX_SPANS + 1)).SerializeToString())
+    with pytest.raises(TooManyUsageSpans):
+        usage(PROTOBUF, request(*[span(CALL)] * (MAX_USAGE_SPANS + 1)).SerializeToString())
+
+
+@given(st.data())
+def test_a_request_that_is_cut_off_anywhere_is_refused_or_ends_before_a_resource(data: st.DataObject) -> None:
+    body = request(span(CALL), span(CALL)).SerializeToString()
+    cut = data.draw(st.integers(1, len(body) - 1))
+    with pytest.raises(NotOtlp, match="cut off"):
+        usage(PROTOBUF, body[:cut])
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["key", "value", "stringValue", "intValue", "attributes", "spans", "traceId"]),
+                inner,
+                max_size=3,
+            )
+        ),
+    )
+)
+def test_any_json_in_the_place_of_spans_and_attributes_ends_nothing(content: object) -> None:
+    known = {"key": "gen_ai.operation.name", "value": {"stringValue": "chat"}}
+    for attributes in (content, [known, content], [known, {"key": "gen_ai.usage.input_tokens", "value": content}]):
+        spans = [{"attributes": attributes, "traceId": content, "endTimeUnixNano": content, "status": content}]
+        for resource in (content, {"attributes": content}):
+            of_resource = {"resource": resource, "scopeSpans": [{"spans": spans}, {"spans": content}, content]}
+            usage(JSON, json.dumps({"resourceSpans": [of_resource, content]}).encode())
+    usage(JSON, json.dumps(content).encode()) if isinstance(content, dict) else None

@@ -1,0 +1,175 @@
+"""Spans of generative AI → events of usage.
+
+The names are those of OpenTelemetry's conventions, today's and those of the releases before, and the ones that
+instrumentations had before there were conventions: https://github.com/open-telemetry/semantic-conventions-genai.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from api.otlp import Attribute, Attributes, SpanRecord
+from metering.instants import EPOCH, rfc3339
+
+TYPE = "ai.inference.usage.v1"
+MAX_USAGE_SPANS = 10_000
+"""Of one request: those that report calls of a model."""
+OPERATION, SERVICE = "gen_ai.operation.name", "service.name"
+OPERATIONS = frozenset(("chat", "text_completion", "generate_content", "embeddings", "embedding"))
+"""Calls of a model; the last is how Spring AI writes the one before."""
+SUMMARIES = frozenset(
+    ("create_agent", "invoke_agent", "invoke_workflow", "execute_tool", "fetch_response", "retrieval")
+)
+"""What adds up calls that have spans of their own, reads an answer again, or calls no model."""
+TEXTS = {
+    "model": ("gen_ai.response.model", "gen_ai.request.model"),
+    "request_id": ("gen_ai.response.id",),
+    "user_id": ("user.id",),
+    "operation": (OPERATION,),
+}
+_USAGE = "gen_ai.usage."
+QUANTITIES = {
+    column: tuple(_USAGE + name for name in names)
+    for column, names in {
+        "input_tokens": ("input_tokens", "prompt_tokens"),
+        "output_tokens": ("output_tokens", "completion_tokens"),
+        "cached_tokens": ("cache_read.input_tokens", "cache_read_input_tokens"),
+        "cache_write_tokens": (
+            *("cache_write.input_tokens", "cache_creation.input_tokens"),
+            *("cache_write_input_tokens", "cache_creation_input_tokens"),
+        ),
+        "audio_input_tokens": ("audio.input_tokens",),
+        "image_input_tokens": ("image.input_tokens",),
+        "reasoning_tokens": ("reasoning.output_tokens", "reasoning_tokens"),
+        "audio_output_tokens": ("audio.output_tokens",),
+        "image_output_tokens": ("image.output_tokens",),
+    }.items()
+}
+"""Column → the attributes that report it, the current name first."""
+CACHED = {
+    "audio_input_tokens": "gen_ai.usage.audio.cache_read.input_tokens",
+    "image_input_tokens": "gen_ai.usage.image.cache_read.input_tokens",
+}
+"""What of a column is counted as cached, too: parts of one whole share no token."""
+ERROR_TYPE = "error.type"
+SMALL_NUMBER = re.compile(r"(?:[A-Za-z]+[-_])?[0-9]{1,13}")
+"""A response's id that others soon have, too: Ollama and servers like it number theirs at random below 999, and others
+by the second or the millisecond."""
+_NAMES = tuple(name for names in QUANTITIES.values() for name in names)
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+
+
+class TooManyUsageSpans(ValueError):
+    """A request with more than MAX_USAGE_SPANS."""
+
+
+@dataclass(frozen=True)
+class UsageSpan:
+    """A span that reports a call of a model, and the event that it is.
+
+    The same span has the same bytes, so one that is exported twice is a repeat.
+    """
+
+    id: str
+    """`trace id:span id`; empty where it has none."""
+    document: bytes = b""
+    has_account: bool = True
+    problem: str | None = None
+    """Why it cannot become an event."""
+
+
+@dataclass
+class SpanUsage:
+    """What the spans of a request report."""
+
+    spans: list[UsageSpan] = field(default_factory=list)
+    unknown: dict[str, int] = field(default_factory=dict)
+    """Spans with tokens of which nobody knows whether they call a model, by their `gen_ai.operation.name`."""
+
+
+def usage_of(spans: Iterable[SpanRecord], account_attribute: str) -> SpanUsage:
+    """`account_attribute` names the account, on the span or on its resource. Raises TooManyUsageSpans."""
+    found = SpanUsage()
+    for span in spans:
+        operation = span.attributes.get(OPERATION)
+        if span.problem is not None:
+            found.spans.append(UsageSpan(span.id, problem=span.problem))
+        elif operation in OPERATIONS:
+            found.spans.append(_usage_span(span, account_attribute))
+        elif operation not in SUMMARIES and any(name in span.attributes for name in _NAMES):
+            name = str(operation or "")[:100]
+            if name in found.unknown or len(found.unknown) < MAX_USAGE_SPANS:
+                found.unknown[name] = found.unknown.get(name, 0) + 1
+        if len(found.spans) > MAX_USAGE_SPANS:
+            raise TooManyUsageSpans(f"a request has at most {MAX_USAGE_SPANS} spans that report usage")
+    return found
+
+
+def _usage_span(span: SpanRecord, account_attribute: str) -> UsageSpan:
+    event = _event(span, account_attribute)
+    try:
+        document = json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        return UsageSpan(span.id, problem="a text in it is no Unicode")
+    return UsageSpan(span.id, document, "subject" in event)
+
+
+def _event(span: SpanRecord, account_attribute: str) -> dict[str, Any]:
+    """The CloudEvent. What the span lacks is absent, and what cannot be read as it should be is as it came."""
+    attributes = span.attributes
+    account = _text(attributes, (account_attribute,)) or _text(span.resource, (account_attribute,))
+    texts = {column: _text(attributes, names) for column, names in TEXTS.items()}
+    quantities = {column: _quantity(attributes, names) for column, names in QUANTITIES.items()}
+    for column, cached in CACHED.items():
+        whole, part = quantities[column], _quantity(attributes, (cached,))
+        if type(whole) is int and type(part) is int:
+            quantities[column] = whole - part
+    status = "error" if attributes.get(ERROR_TYPE, "") != "" or span.is_error else "completed"
+    data = {**texts, "request_id": _request_id(texts["request_id"], span.id or None), "status": status, **quantities}
+    event = {
+        "specversion": "1.0",
+        "type": TYPE,
+        "source": _text(span.resource, (SERVICE,)),
+        "id": span.id or None,
+        "subject": account,
+        "time": _instant(span.ended_nanos),
+        "data": {column: value for column, value in data.items() if value is not None},
+    }
+    return {member: value for member, value in event.items() if value is not None}
+
+
+def _instant(nanos: int) -> str | None:
+    """Nanoseconds since 1970 as a time, to the microsecond; None for 0, and for what no calendar has."""
+    try:
+        return rfc3339(EPOCH + timedelta(microseconds=nanos // 1_000)) if nanos else None
+    except OverflowError:
+        return None
+
+
+def _request_id(response_id: Attribute | None, span: str | None) -> Attribute | None:
+    """The response's id, which all spans of one call share; the span itself where that names no single response."""
+    is_name = response_id is not None and not SMALL_NUMBER.fullmatch(str(response_id))
+    return response_id if is_name else span
+
+
+def _text(attributes: Attributes, names: tuple[str, ...]) -> Attribute | None:
+    """The first that is there and not empty; a whole number as its text."""
+    found = _first(attributes, names)
+    return str(found) if type(found) is int else found
+
+
+def _quantity(attributes: Attributes, names: tuple[str, ...]) -> Attribute | None:
+    """The first that is there and not empty; a whole number that came as a text or with a point is one."""
+    found = _first(attributes, names)
+    if isinstance(found, str) and _INTEGER.fullmatch(found):
+        return int(found)
+    return int(found) if isinstance(found, float) and found.is_integer() else found
+
+
+def _first(attributes: Attributes, names: tuple[str, ...]) -> Attribute | None:
+    return next((attributes[name] for name in names if attributes.get(name, "") != ""), None)
