@@ -214,7 +214,7 @@ IN_TABLES: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "a price halved": (
         lambda path: of_prices(path, lambda rows: [{**rows[0], "unit_price": Decimal("0.5")}, *rows[1:]]),
         "I10",
-        "otherwise",
+        "differs from",
     ),
     "a price changed by somebody else": (
         lambda path: of_prices(path, lambda rows: [{**rows[0], "changed_by": "mallory"}, *rows[1:]]),
