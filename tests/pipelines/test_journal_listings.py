@@ -200,7 +200,7 @@ def test_the_audit_adds_up_each_partition_and_says_what_it_could_not_ask() -> No
     assert conserved(covered, {("events", 0): 3}).says == "partition 1 of events lacks 3 rows"
     gone = conserved(covered, {**rows, ("old", 0): 7})
     assert (gone.examined, gone.found) == (6, 0)
-    assert gone.says.startswith("topic old is not there to be asked")
+    assert gone.says.startswith("topic old no longer exists")
 
 
 def event(tokens: int, **more: Any) -> bytes:
