@@ -96,8 +96,9 @@ async def validated_events(
     events = events_in(request.headers, body)
     records = [Record(subject_in(event.parsed), with_time(event, services.clock.now())) for event in events]
     verdicts = await verdicts_on(services, [record.value for record in records])
+    refused = refusal_by(key)
     for index, verdict in enumerate(verdicts):
-        if verdict.reason is None and (reason := refusal(key, verdict)) is not None:
+        if verdict.reason is None and (reason := refused(verdict)) is not None:
             raise Problem(HTTPStatus.FORBIDDEN, f"Event {index} is refused: {reason}.")
     return Validated(records, verdicts)
 
@@ -139,15 +140,20 @@ def with_time(event: Element, now: datetime) -> bytes:
     return (text[:opening] + added + comma + text[opening:]).encode()
 
 
-def refusal(key: ApiKey, verdict: Verdict) -> str | None:
+def refusal_by(key: ApiKey) -> Callable[[Verdict], str | None]:
     """Why a valid event may not be sent with this key: its source or its account. None where it may."""
-    if verdict.source == HEARTBEAT_SOURCE:
-        return f"the source {HEARTBEAT_SOURCE} is Weir's own"
-    if key.accounts and verdict.account not in key.accounts:
-        return f"the key {key.id} may not send for its subject"
-    if key.sources and re.match(glob_expression(key.sources), verdict.source or "") is None:
-        return f"the key {key.id} may not send for its source"
-    return None
+    pattern = re.compile(glob_expression(key.sources)) if key.sources else None
+
+    def refused(verdict: Verdict) -> str | None:
+        if verdict.source == HEARTBEAT_SOURCE:
+            return f"the source {HEARTBEAT_SOURCE} is Weir's own"
+        if key.accounts and verdict.account not in key.accounts:
+            return f"the key {key.id} may not send for its subject"
+        if pattern is not None and pattern.match(verdict.source or "") is None:
+            return f"the key {key.id} may not send for its source"
+        return None
+
+    return refused
 
 
 async def received_body(request: Request, reserve: Callable[[int], None], max_bytes: int = MAX_BODY_BYTES) -> bytes:

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 from google.protobuf import json_format
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -22,7 +22,12 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 MAX_SPANS = 50_000
-"""Of one request, whatever they report. A Collector's batches have 8,192."""
+"""Of one request, whatever they report, with the resources and scopes around them. A Collector's batches have 8,192."""
+MAX_SPAN_BYTES = 4 << 20
+"""Of one span, or resource, as protobuf: read, empty attributes take 27 times their size."""
+MAX_JSON_CONTAINERS = 1_000_000
+"""Objects and arrays in a request: each takes up to 200 bytes in memory. A span with 20 attributes has 45."""
+Parsed = TypeVar("Parsed", bound=Message)
 Attribute = str | bool | int | float
 Attributes = Mapping[str, Attribute]
 
@@ -47,8 +52,8 @@ class NotOtlp(ValueError):
     """A body that is no request of spans."""
 
 
-class TooManySpans(ValueError):
-    """A request with more than MAX_SPANS."""
+class TooLarge(ValueError):
+    """A request with more than a limit allows; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -72,29 +77,37 @@ class SpanRecord:
 
 
 def spans_in(media_type: str, body: bytes) -> Iterator[SpanRecord]:
-    """The spans of an ExportTraceServiceRequest, in their order. Raises NotOtlp, TooManySpans."""
-    spans = _json_spans(body) if media_type == JSON else _protobuf_spans(body)
-    for count, span in enumerate(spans, 1):
-        if count > MAX_SPANS:
-            raise TooManySpans(f"a request has at most {MAX_SPANS} spans")
-        yield span
+    """The spans of an ExportTraceServiceRequest, in their order. Raises NotOtlp, TooLarge."""
+    return _json_spans(body) if media_type == JSON else _protobuf_spans(body)
+
+
+class _Count:
+    """Counts resources, scopes and spans of a request."""
+
+    def __init__(self) -> None:
+        self._found = 0
+
+    def add(self) -> None:
+        """Raises TooLarge."""
+        self._found += 1
+        if self._found > MAX_SPANS:
+            raise TooLarge(f"a request has at most {MAX_SPANS} spans, with their resources and scopes")
 
 
 def _protobuf_spans(body: bytes) -> Iterator[SpanRecord]:
     """Each span is parsed by itself: the whole request in memory would take 87 times its size where spans are empty."""
-    for of_resource in _members(memoryview(body), _RESOURCE_SPANS):
+    count = _Count()
+    for of_resource in _members(memoryview(body), _RESOURCE_SPANS, count):
         resource: Attributes = {}
-        try:
-            for content in _members(of_resource, _RESOURCE):
-                resource = _protobuf_attributes(Resource.FromString(bytes(content)).attributes)
-        except DecodeError:
-            resource = {}
+        for content in _members(of_resource, _RESOURCE, count):
+            found = _parsed(Resource, content)
+            resource = {} if found is None else _protobuf_attributes(found.attributes)
         for of_scope in _members(of_resource, _SCOPE_SPANS):
-            for content in _members(of_scope, _SPANS):
-                try:
-                    span = Span.FromString(bytes(content))
-                except DecodeError:
-                    yield SpanRecord(resource=resource, problem="it is no span of protobuf, or a text is not UTF-8")
+            for content in _members(of_scope, _SPANS, count):
+                span = _parsed(Span, content)
+                if span is None:
+                    problem = f"it is no span of protobuf, has a text that is not UTF-8, or over {MAX_SPAN_BYTES} bytes"
+                    yield SpanRecord(resource=resource, problem=problem)
                     continue
                 yield SpanRecord(
                     _valid_id(span.trace_id.hex(), _TRACE_ID),
@@ -106,10 +119,22 @@ def _protobuf_spans(body: bytes) -> Iterator[SpanRecord]:
                 )
 
 
-def _members(message: memoryview, number: int) -> Iterator[memoryview]:
-    """The members of a message that have this field number, in protobuf's wire format. Raises NotOtlp."""
+def _parsed(kind: type[Parsed], content: memoryview) -> Parsed | None:
+    """A message; None where it is none, or too large."""
+    if len(content) > MAX_SPAN_BYTES:
+        return None
+    try:
+        return kind.FromString(bytes(content))
+    except DecodeError:
+        return None
+
+
+def _members(message: memoryview, number: int, count: _Count | None = None) -> Iterator[memoryview]:
+    """The members of a message that have this field number, in protobuf's wire format. Raises NotOtlp, TooLarge."""
     position = 0
     while position < len(message):
+        if count is not None:
+            count.add()
         tag, position = _varint(message, position)
         kind = tag & 7
         if kind == _BYTES:
@@ -154,17 +179,20 @@ def _protobuf_attributes(attributes: Any) -> dict[str, Attribute]:
 
 def _json_spans(body: bytes) -> Iterator[SpanRecord]:
     """OTLP's JSON: names in camel case, ids in hexadecimal, whole numbers as numbers or texts; others are unknown."""
+    if body.count(b"{") + body.count(b"[") > MAX_JSON_CONTAINERS:
+        raise TooLarge(f"a request has at most {MAX_JSON_CONTAINERS} objects and arrays")
+    count = _Count()
     try:
         request = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise NotOtlp(f"no ExportTraceServiceRequest as {JSON}: {error}") from None
     if not isinstance(request, dict):
         raise NotOtlp(f"no ExportTraceServiceRequest as {JSON}: it is no object")
-    for of_resource in _objects(request.get("resourceSpans")):
+    for of_resource in _objects(request.get("resourceSpans"), count):
         resource = of_resource.get("resource")
         shared = _json_attributes(resource.get("attributes")) if isinstance(resource, dict) else {}
-        for of_scope in _objects(of_resource.get("scopeSpans")):
-            for span in _objects(of_scope.get("spans")):
+        for of_scope in _objects(of_resource.get("scopeSpans"), count):
+            for span in _objects(of_scope.get("spans"), count):
                 status = span.get("status")
                 code = status.get("code") if isinstance(status, dict) else None
                 yield SpanRecord(
@@ -177,9 +205,12 @@ def _json_spans(body: bytes) -> Iterator[SpanRecord]:
                 )
 
 
-def _objects(given: object) -> Iterator[dict[str, Any]]:
-    if isinstance(given, list):
-        yield from (member for member in given if isinstance(member, dict))
+def _objects(given: object, count: _Count | None = None) -> Iterator[dict[str, Any]]:
+    for member in given if isinstance(given, list) else ():
+        if count is not None:
+            count.add()
+        if isinstance(member, dict):
+            yield member
 
 
 def _json_attributes(given: object) -> dict[str, Attribute]:

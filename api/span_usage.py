@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from api.otlp import Attribute, Attributes, SpanRecord
+from api.otlp import Attribute, Attributes, SpanRecord, TooLarge
 from metering.instants import EPOCH, rfc3339
 
 TYPE = "ai.inference.usage.v1"
@@ -64,10 +64,6 @@ _NAMES = tuple(name for names in QUANTITIES.values() for name in names)
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
-class TooManyUsageSpans(ValueError):
-    """A request with more than MAX_USAGE_SPANS."""
-
-
 @dataclass(frozen=True)
 class UsageSpan:
     """A span that reports a call of a model, and the event that it is.
@@ -93,7 +89,7 @@ class SpanUsage:
 
 
 def usage_of(spans: Iterable[SpanRecord], account_attribute: str) -> SpanUsage:
-    """`account_attribute` names the account, on the span or on its resource. Raises TooManyUsageSpans."""
+    """`account_attribute` names the account, on the span or on its resource. Raises TooLarge."""
     found = SpanUsage()
     for span in spans:
         operation = span.attributes.get(OPERATION)
@@ -106,7 +102,7 @@ def usage_of(spans: Iterable[SpanRecord], account_attribute: str) -> SpanUsage:
             if name in found.unknown or len(found.unknown) < MAX_USAGE_SPANS:
                 found.unknown[name] = found.unknown.get(name, 0) + 1
         if len(found.spans) > MAX_USAGE_SPANS:
-            raise TooManyUsageSpans(f"a request has at most {MAX_USAGE_SPANS} spans that report usage")
+            raise TooLarge(f"a request has at most {MAX_USAGE_SPANS} spans that report usage")
     return found
 
 

@@ -14,15 +14,15 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.events import Services, append, authorized, received_body, refusal, verdicts_on
+from api.events import Services, append, authorized, received_body, refusal_by, verdicts_on
 from api.ingestion_lag import refuse_lag
-from api.otlp import JSON, PROTOBUF, NotOtlp, TooManySpans, failure, spans_in, success
+from api.otlp import JSON, PROTOBUF, NotOtlp, TooLarge, failure, spans_in, success
 from api.problems import Problem, unavailable
 from api.producer import Record
 from api.request_metrics import FORBIDDEN, count_events
-from api.span_usage import OPERATION, SpanUsage, TooManyUsageSpans, UsageSpan, usage_of
+from api.span_usage import OPERATION, SpanUsage, UsageSpan, usage_of
 from api.validation import Verdict
-from metering.api_keys import ApiKey, Scope
+from metering.api_keys import Scope
 from metering.vocabulary import Reason
 
 log = structlog.get_logger()
@@ -101,8 +101,9 @@ async def _take(request: Request, services: Services, media_type: str, reserve: 
     taken = _Taken([(span.id, span.problem) for span in usage.spans if span.problem is not None], usage.unknown)
     reasons = [Reason.UNREADABLE.value] * len(taken.rejected)
     records = []
+    refused = refusal_by(key)
     for span, verdict in zip(readable, verdicts, strict=True):
-        problem = _problem(key, services, span, verdict)
+        problem = _problem(services, span, verdict) or refused(verdict)
         if problem is None:
             records.append(Record((verdict.account or "").encode(), span.document))
         else:
@@ -130,19 +131,19 @@ async def _read(services: Services, media_type: str, body: bytes) -> SpanUsage:
         return await asyncio.to_thread(read)
     except NotOtlp as error:
         raise Problem(HTTPStatus.BAD_REQUEST, f"The body is {error}.") from None
-    except (TooManySpans, TooManyUsageSpans) as error:
+    except TooLarge as error:
         raise Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The request is too large ({error}): send less.") from None
     finally:
         services.parsing.release()
 
 
-def _problem(key: ApiKey, services: Services, span: UsageSpan, verdict: Verdict) -> str | None:
-    """Why a span is rejected; None where it is not."""
+def _problem(services: Services, span: UsageSpan, verdict: Verdict) -> str | None:
+    """What is wrong with a span; None: nothing."""
     if not span.has_account:
         return f"neither it nor its resource has the attribute {services.account_attribute}, which names the account"
     if verdict.reason is not None:
         return f"{verdict.reason}{f' at {verdict.path}' if verdict.path else ''}: {verdict.rule}"
-    return refusal(key, verdict)
+    return None
 
 
 def _failed(media_type: str, problem: Problem) -> Response:

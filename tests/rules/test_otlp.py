@@ -19,8 +19,19 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtobufSpan
 
-from api.otlp import JSON, MAX_SPANS, PROTOBUF, NotOtlp, TooManySpans, failure, spans_in, success
-from api.span_usage import MAX_USAGE_SPANS, SpanUsage, TooManyUsageSpans, UsageSpan, usage_of
+from api.otlp import (
+    JSON,
+    MAX_JSON_CONTAINERS,
+    MAX_SPAN_BYTES,
+    MAX_SPANS,
+    PROTOBUF,
+    NotOtlp,
+    TooLarge,
+    failure,
+    spans_in,
+    success,
+)
+from api.span_usage import MAX_USAGE_SPANS, TYPE, SpanUsage, UsageSpan, usage_of
 
 TRACE, SPAN = "5b8efff798038103d269b633813fc60c", "eee19b7ec3c1b174"
 Attribute = str | int | float | bool
@@ -212,7 +223,12 @@ def test_whatever_a_span_says_the_event_says_it_to_the_last_digit(number: float,
 @given(st.binary(max_size=200), st.sampled_from([PROTOBUF, JSON]))
 def test_any_bytes_are_a_request_or_refused(body: bytes, media_type: str) -> None:
     with suppress(NotOtlp):
-        usage(media_type, body)
+        assert_events(usage(media_type, body))
+
+
+def assert_events(found: SpanUsage) -> None:
+    """Each span is an event, or has a problem that says why it is none."""
+    assert all(each.problem or event_of(each)["type"] == TYPE for each in found.spans)
 
 
 @pytest.mark.parametrize("media_type", [PROTOBUF, JSON])
@@ -290,7 +306,7 @@ def test_a_span_that_cannot_be_read_takes_no_other_with_it() -> None:
     body = request(good, bad, good).SerializeToString().replace(b"ab?", b"ab\xe2")
     first, unread, last = usage(PROTOBUF, body).spans
     assert (first.problem, last.document) == (None, first.document)
-    assert unread.problem == "it is no span of protobuf, or a text is not UTF-8"
+    assert (unread.problem or "").startswith("it is no span of protobuf, has a text that is not UTF-8")
     escaped = as_json(request(good, span(CALL | {"user.id": "?"}), good)).replace(b'"?"', b'"\\ud800"')
     assert [each.problem for each in usage(JSON, escaped).spans] == [None, "a text in it is no Unicode", None]
 
@@ -311,13 +327,30 @@ def test_spans_with_tokens_of_an_operation_that_nobody_knows_are_counted_by_it()
     assert (found.spans, found.unknown) == ([], {"": 1, "rerank": 2})
 
 
-def test_more_spans_than_a_request_may_have_are_not_read() -> None:
-    empty = request(*[ProtobufSpan()] * MAX_SPANS)
-    assert usage(PROTOBUF, empty.SerializeToString()).spans == []
-    with pytest.raises(TooManySpans):
-        usage(PROTOBUF, request(*[ProtobufSpan()] * (MAX_SPANS + 1)).SerializeToString())
-    with pytest.raises(TooManyUsageSpans):
-        usage(PROTOBUF, request(*[span(CALL)] * (MAX_USAGE_SPANS + 1)).SerializeToString())
+def test_a_request_above_a_limit_is_not_read() -> None:
+    def as_protobuf(*spans: ProtobufSpan) -> bytes:
+        return request(*spans).SerializeToString()
+
+    around = 3  # its resource, and its scope among two members
+    assert usage(PROTOBUF, as_protobuf(*[ProtobufSpan()] * (MAX_SPANS - around))).spans == []
+    with pytest.raises(TooLarge):
+        usage(PROTOBUF, as_protobuf(*[ProtobufSpan()] * (MAX_SPANS - around + 1)))
+    with pytest.raises(TooLarge):
+        usage(PROTOBUF, as_protobuf(*[span(CALL)] * (MAX_USAGE_SPANS + 1)))
+    for empty_members in (b"\x0a\x00", b"\x10\x00"):
+        with pytest.raises(TooLarge):
+            usage(PROTOBUF, empty_members * (MAX_SPANS + 1))
+    for member in ("resourceSpans", "other"):
+        with pytest.raises(TooLarge):
+            usage(JSON, json.dumps({member: [{}] * MAX_JSON_CONTAINERS}).encode())
+    with pytest.raises(TooLarge):
+        usage(JSON, json.dumps({"resourceSpans": [{}] * (MAX_SPANS + 1)}).encode())
+
+
+def test_a_span_above_its_limit_is_rejected_by_itself() -> None:
+    large, good = span(CALL | {"prompt": "x" * MAX_SPAN_BYTES}), span(CALL)
+    first, last = usage(PROTOBUF, request(large, good).SerializeToString()).spans
+    assert (first.problem is not None, last.problem) == (True, None)
 
 
 @given(st.data())
@@ -347,5 +380,6 @@ def test_any_json_in_the_place_of_spans_and_attributes_ends_nothing(content: obj
         spans = [{"attributes": attributes, "traceId": content, "endTimeUnixNano": content, "status": content}]
         for resource in (content, {"attributes": content}):
             of_resource = {"resource": resource, "scopeSpans": [{"spans": spans}, {"spans": content}, content]}
-            usage(JSON, json.dumps({"resourceSpans": [of_resource, content]}).encode())
-    usage(JSON, json.dumps(content).encode()) if isinstance(content, dict) else None
+            found = usage(JSON, json.dumps({"resourceSpans": [of_resource, content]}).encode())
+            assert_events(found)
+            assert len(found.spans) == (attributes is not content)
