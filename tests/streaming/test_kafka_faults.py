@@ -289,7 +289,7 @@ def test_a_stamp_that_is_yet_to_come_waits_until_it_has_come_or_is_restamped(
         assert said == ["0", str(position), str(position + 1), "--topic", topic.name]
         asked = CliRunner().invoke(app, ["journal", "restamp", *said, "--timeout", "0"])
         assert "will count as received when the record before them was" in asked.output
-        assert "is kept" in str(asked.exception)
+        assert "is stored" in str(asked.exception)
         sink.process(batch(spark, topic))
         rows = journal(tmp_path)
         assert rows["id"].to_list() == ["a", "b", "c", "d"]
@@ -360,7 +360,7 @@ def test_only_a_skipped_record_is_a_dead_letter_with_the_name_of_the_operator(
         assert "no partition 1" in skip(at_b, partition=1)
         assert "reads the topics" in skip(at_b, of="__consumer_offsets")
         assert "say why" in skip(at_b, reason=" ")
-        assert "is kept" in skip(at_b)
+        assert "is stored" in skip(at_b)
         assert "will already become a dead letter, as `skipped`" in skip(at_b)
         sink.process(batch(spark, topic))
         rows = journal(tmp_path).select("id", "disposition", "reason").rows()
@@ -394,7 +394,7 @@ def test_a_change_of_the_catalog_can_be_skipped_too(
             topic.producer.produce(plans, value, b"{}", partition=0)
         assert topic.producer.flush(30) == 0
         asked = ["journal", "skip", plans, "0", str(end), "--reason", "no plan of ours", "--timeout", "0"]
-        assert "is kept" in str(CliRunner().invoke(app, asked).exception)
+        assert "is stored" in str(CliRunner().invoke(app, asked).exception)
         topic.append("b")
         sink.process(batch(spark, topic))
         rows = every_row(tmp_path).filter(pl.col("topic") == plans, pl.col("offset") >= end).sort("offset")

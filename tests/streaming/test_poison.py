@@ -327,7 +327,7 @@ def test_an_unstored_verdict_does_not_count_and_a_record_that_ends_every_driver_
     produce(bootstrap, topic, [(0, POISON), (0, event(2))])
     let_commands_reach(monkeypatch, bootstrap, database, tmp_path)
     asked = ["journal", "skip", topic, "0", str(offset), "--reason", "ends ingestion", "--timeout", "0"]
-    assert "is kept" in str(CliRunner().invoke(app, asked).exception)
+    assert "is stored" in str(CliRunner().invoke(app, asked).exception)
     assert starts_until_all_is_read(spark, broken, config, environment) <= 2
     rows = journal(tmp_path, topic).select("offset", "reason", "request_id", "value").rows()[1:]
     assert rows[0] == (offset, "skipped", None, POISON)
