@@ -22,11 +22,19 @@ def failures(junit: Path) -> list[str]:
     """`file::test: message` of each test that failed, or could not begin, by pytest's report in JUnit's format."""
     if not junit.exists():
         return [f"{junit.stem}: pytest ended without a report"]
-    return [
-        f"{test.get('classname', '').replace('.', '/')}::{test.get('name')}: {fault.get('message', '')[:200]}"
+    faults = [
+        (test, fault)
         for test in ET.parse(junit).iter("testcase")
         for fault in [*test.findall("failure"), *test.findall("error")]
     ]
+    return [
+        f"{test.get('classname', '').replace('.', '/')}::{test.get('name')}: {_first_line(fault.get('message', ''))}"
+        for test, fault in faults
+    ]
+
+
+def _first_line(message: str) -> str:
+    return message.partition("\n")[0][:200]
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ TESTS = """
 import pytest
 
 def test_passes(): pass
-def test_fails(): assert 1 == 2, "one is not two"
+def test_fails(): assert 1 == 2, "one is not two\\nin two lines"
 @pytest.fixture
 def broken(): raise OSError("no space")
 def test_cannot_begin(broken): pass
@@ -25,7 +25,7 @@ def test_what_failed_and_what_could_not_begin_is_named_with_the_reason(tmp_path:
     pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null"]
     subprocess.run([*pytest, f"--rootdir={tmp_path}", f"--junitxml={report}", file], capture_output=True, check=False)
     fails, cannot_begin = failures(report)
-    assert fails.startswith("test_some::test_fails: AssertionError: one is not two")
+    assert fails == "test_some::test_fails: AssertionError: one is not two"
     assert cannot_begin == 'test_some::test_cannot_begin: failed on setup with "OSError: no space"'
 
 
