@@ -88,6 +88,7 @@ PLANTED: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("fault", PLANTED)
 def test_a_fault_in_rows_of_a_late_contract_is_reported_and_not_corrected(tables: str, fault: str) -> None:
     audit(tables, NOW)
@@ -180,6 +181,7 @@ def test_rules_with_a_meter_that_joins_never_had_end_no_audit(tmp_path: Path) ->
     assert later_contracts(DeltaTable(path), pinned).types == [OTHER_TYPE]
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("is_audited_at_once", [True, False])
 def test_a_meter_that_comes_with_a_contract_counts_all_before_it_whenever_the_audit_is(
     tmp_path: Path, *, is_audited_at_once: bool
@@ -209,6 +211,7 @@ def test_a_meter_that_comes_with_a_contract_counts_all_before_it_whenever_the_au
     assert sorted(quantities) == [2, 5]
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("is_audited_at_once", [True, False])
 def test_conditions_that_come_with_a_contract_hold_for_all_before_it_whenever_the_audit_is(
     tmp_path: Path, *, is_audited_at_once: bool
@@ -309,7 +312,7 @@ def validating_as_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(JOBS, "ingestion", replace(job, build=_as_shipped, validator=_shipped_validator))
 
 
-@pytest.mark.few_in_ci(2)
+@pytest.mark.few_in_ci(1)
 @pytest.mark.usefixtures("validating_as_shipped")
 @pytest.mark.parametrize("audited", ["never", "whole", "always"])
 @pytest.mark.parametrize("again", AGAIN)
@@ -329,6 +332,7 @@ def test_an_event_that_is_sent_again_as_other_requests_is_billed_once_whenever_t
     assert standing(rows) == {**AGAIN[again].billed, "r2": 60, "r9": 1}, "what was not sent again stays billed"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("validating_as_shipped")
 def test_executors_find_an_event_that_was_sent_again_as_other_requests(spark: SparkSession, tmp_path: Path) -> None:
     with quick_database(tmp_path / "postgres") as url:

@@ -160,6 +160,7 @@ UPDATE usage_days SET corrected = corrected AND EXISTS (
 """
 
 
+@pytest.mark.long
 def test_what_an_audit_changed_in_a_closed_window_is_missed_where_no_correction_says_so(tmp_path: Path) -> None:
     with left_by(AUDITED, tmp_path, is_audited=True) as world:
         assert found(world.tables, world.database) == {}

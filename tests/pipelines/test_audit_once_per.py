@@ -241,7 +241,7 @@ HISTORIES: dict[str, list[Event]] = {
 }
 
 
-@pytest.mark.few_in_ci(6)
+@pytest.mark.few_in_ci(3)
 @pytest.mark.parametrize(
     ("apart", "is_audited_each_time"),
     [(HOUR, True), (MINUTE, False)],
@@ -325,6 +325,7 @@ def test_the_stream_bills_each_and_what_the_audit_takes_back_has_a_cause_of_its_
     assert entries == {REQUESTS: (0, None), TOKENS: (0, 0), "calls": (1, None)}
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("within", ["PT1S", "PT7M", "P1D"])
 def test_windows_are_aligned_to_the_epoch_and_hold_their_first_microsecond_and_not_the_next_windows(
     tmp_path: Path, within: str
@@ -409,6 +410,7 @@ def test_what_was_decided_before_a_meter_counted_each_content_once_stays_and_is_
     assert replays(world, config) == stands(world)
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("is_first_late", [True, False])
 def test_a_contract_that_comes_late_says_the_content_of_what_came_before_it(
     tmp_path: Path, *, is_first_late: bool
@@ -447,6 +449,7 @@ def test_a_request_that_waits_brings_nothing_back_that_was_reversed(tmp_path: Pa
     assert {name for name, meter in stands(world) if meter == REQUESTS} == {"b"}
 
 
+@pytest.mark.few_in_ci(3)
 @pytest.mark.parametrize("is_audited_before", [True, False])
 @pytest.mark.parametrize(
     ("change", "last"),
@@ -651,6 +654,7 @@ def test_outcomes_of_a_content_meet_however_their_keys_are_spread(spark: SparkSe
     assert audited(world, 4 * DAY) == 0
 
 
+@pytest.mark.long
 def test_an_audit_of_a_period_decides_nothing_about_contents_and_undoes_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -700,6 +704,7 @@ def id_is_used_again(world: HandMade) -> None:
     world.joined(9 * DAY + HOUR)
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("history", [first_is_removed, id_is_used_again])
 def test_nothing_is_billed_again_once_retention_has_removed_what_counted(
     tmp_path: Path, history: Callable[[HandMade], None]
@@ -801,6 +806,7 @@ def test_in_a_window_before_the_requested_days_new_contents_count_and_nothing_re
     assert {name for name, meter in stands(world) if meter == REQUESTS and "day" not in name} == {"late"}
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("at_border", ["x", "y"])
 def test_a_content_of_the_days_that_are_left_alone_is_decided_in_later_windows(tmp_path: Path, at_border: str) -> None:
     config = present(**SHORT)
@@ -818,6 +824,7 @@ def test_a_content_of_the_days_that_are_left_alone_is_decided_in_later_windows(t
     assert counts == {"at the border", "new 0"} | counts & {"old"}
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize(("content", "is_by_spark"), [("x", False), ("y", False), ("x", True)])
 def test_beside_an_outcome_whose_content_is_removed_nothing_is_decided_in_its_window(
     request: pytest.FixtureRequest, tmp_path: Path, content: str, *, is_by_spark: bool

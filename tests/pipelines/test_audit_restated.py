@@ -117,7 +117,7 @@ HISTORIES: dict[str, tuple[list[Event], tuple[str, int, int | None]]] = {
 }
 
 
-@pytest.mark.few_in_ci(4)
+@pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("apart", [HOUR, MINUTE], ids=["beyond the timeout", "within it"])
 @pytest.mark.parametrize("is_audited_each_time", [False, True], ids=["once", "each time"])
 @pytest.mark.parametrize(("events", "billed"), HISTORIES.values(), ids=HISTORIES)
@@ -219,6 +219,7 @@ def test_what_was_first_received_years_apart_is_two_requests_even_if_it_is_backf
     assert audited(world, 3 * DAY) == 0
 
 
+@pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("apart", [DAY / 10, MINUTE], ids=["they did not meet", "they met"])
 @pytest.mark.parametrize(("minutes", "is_one"), [(9, True), (11, False)])
 def test_how_far_apart_one_request_may_be_received_says_the_time_out_if_it_is_the_longer(
@@ -268,6 +269,7 @@ EU_ALONE = {
 }
 
 
+@pytest.mark.few_in_ci(3)
 @pytest.mark.parametrize("dimensions", [(), ("region",)], ids=["no dimension", "a dimension"])
 @pytest.mark.parametrize("failed", [False, True], ids=["at once", "after an error"])
 @pytest.mark.parametrize(
@@ -292,7 +294,7 @@ def test_a_condition_applies_to_the_report_that_bills(
     assert world.billed() == {(0, "m", price): 100}
 
 
-@pytest.mark.few_in_ci(6)
+@pytest.mark.few_in_ci(3)
 @pytest.mark.parametrize("is_audited_each_time", [False, True], ids=["once", "each time"])
 @pytest.mark.parametrize("policy", LatePolicy)
 @pytest.mark.parametrize("between", [100, 0, None])

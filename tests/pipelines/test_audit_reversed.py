@@ -106,7 +106,7 @@ HISTORIES: dict[str, list[Event]] = {
 }
 
 
-@pytest.mark.few_in_ci(5)
+@pytest.mark.few_in_ci(3)
 @pytest.mark.parametrize(
     ("apart", "is_audited_each_time"),
     [(HOUR, True), (MINUTE, False)],
@@ -162,6 +162,7 @@ def test_what_is_taken_back_is_a_row_with_a_cause_of_its_own(tmp_path: Path) -> 
         assert all(row["corrects_lsns"] == [rows[0]["lsn"]] for row in rows[1:])
 
 
+@pytest.mark.few_in_ci(4)
 @pytest.mark.parametrize("best_report_bills", [False, True], ids=["first report", "best report"])
 @pytest.mark.parametrize("is_reversal_first", [False, True], ids=["after", "before"])
 @pytest.mark.parametrize(("minutes", "is_taken_back"), [(119, True), (121, False)])
@@ -184,6 +185,7 @@ def test_a_reversal_reaches_as_far_as_reports_of_one_request_in_either_direction
     assert audited(world, 3 * DAY, present) == 0
 
 
+@pytest.mark.long
 def test_of_an_id_that_is_used_again_only_the_requests_in_reach_are_taken_back(tmp_path: Path) -> None:
     """And a credit is of one of them: the one before it, else the one after it."""
     taken_back = {
@@ -265,6 +267,7 @@ def test_a_price_that_comes_late_is_for_what_is_left(tmp_path: Path) -> None:
     assert audited(world, 3 * DAY) == 0
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("days", [1, 2, 3])
 def test_nothing_is_billed_again_once_retention_has_removed_the_reversal(tmp_path: Path, days: int) -> None:
     """It came before its request, and the log dates until then are removed."""
@@ -280,7 +283,7 @@ def test_nothing_is_billed_again_once_retention_has_removed_the_reversal(tmp_pat
     assert audited(world, 11 * DAY, present) == 0
 
 
-@pytest.mark.few_in_ci(4)
+@pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("quantity", [None, "40"], ids=["all", "a part"])
 @pytest.mark.parametrize("is_audited_each_time", [False, True], ids=["once", "each time"])
 @pytest.mark.parametrize("policy", LatePolicy)

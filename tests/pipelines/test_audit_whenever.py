@@ -117,7 +117,7 @@ def redriven(world: HandMade) -> None:
     world.joined(10 * DAY + 3 * HOUR)
 
 
-@pytest.mark.few_in_ci(2)
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize(
     "history", [asked_twice, accepted_again, both_again, asked_within_a_repeat, completed_within_a_repeat, redriven]
 )
@@ -207,6 +207,7 @@ class AuditedEachTime(HandMade):
         audited(self, until)
 
 
+@pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("history", [asked_within_a_repeat, completed_within_a_repeat])
 @pytest.mark.parametrize("kind", [HandMade, AuditedEachTime])
 def test_what_only_a_repeat_superseded_is_one_pair_with_what_it_belongs_to(
@@ -303,6 +304,7 @@ def test_a_partition_that_lags_makes_no_pair_that_is_a_fault_later(tmp_path: Pat
     assert worlds[0].billed() == worlds[1].billed()
 
 
+@pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("is_audited_between", [True, False])
 @pytest.mark.parametrize("is_withdrawn", [True, False], ids=["as joins of before took it", "as of its beginning"])
 def test_a_mistaken_price_deleted_as_of_its_beginning_bills_nothing(
@@ -383,6 +385,7 @@ def ended_in_the_past(world: HandMade, told: timedelta) -> None:
     world.joined(told + HOUR if told != timedelta.max else 2 * HOUR)
 
 
+@pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize(("told", "rows"), [(30 * MINUTE, 0), (35 * MINUTE, 2), (HOUR, 4), (3 * HOUR, 4)])
 def test_a_price_that_was_deleted_as_of_before_is_taken_from_what_came_since_and_from_nothing_else(
     tmp_path: Path, told: timedelta, rows: int

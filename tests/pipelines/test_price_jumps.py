@@ -188,6 +188,7 @@ _ROWS = st.tuples(st.sampled_from("abc"), st.integers(1, 4), st.integers(0, 7))
 """Model, month and power of ten."""
 
 
+@pytest.mark.long
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(_ROWS, max_size=12), st.lists(_ROWS, max_size=4))
 def test_oracle_a_file_is_refused_for_the_prices_that_the_rule_names(

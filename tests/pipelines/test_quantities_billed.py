@@ -31,7 +31,7 @@ def quantity(name: str, at: timedelta, tokens: int, **said: Any) -> Event:
     return "quantity", at, {"id": name, "name": request_id, "output_tokens": tokens, "model": "m", **said}
 
 
-@pytest.mark.few_in_ci(3)
+@pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("apart", [HOUR, MINUTE], ids=["beyond the timeout", "within it"])
 @pytest.mark.parametrize("is_audited_each_time", [False, True], ids=["once", "each time"])
 @pytest.mark.parametrize("seed", range(2))

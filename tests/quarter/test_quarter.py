@@ -46,6 +46,7 @@ def result(quarter: Quarter) -> Result:
     return measured(quarter)
 
 
+@pytest.mark.long
 def test_a_quarter_ends_as_its_truth_says_to_the_last_digit(result: Result) -> None:
     assert not result.wrong, "\n".join(result.wrong[:20])
     assert all(each.cells for each in result.cells)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
+import pytest
 
 from jobs.joins.memory import CARRIED, MAX_PARTS, Memory, decided_sides
 
@@ -57,6 +58,7 @@ def test_decided_winners_are_remembered_for_the_timeout_and_superseded_ones_are_
     assert sum(len(part) for part in memory.decided) == 2
 
 
+@pytest.mark.long
 def test_what_is_decided_and_over_is_forgotten_after_some_batches() -> None:
     memory = Memory.empty(CARRIED)
     for number in range(5 * MAX_PARTS):

@@ -181,6 +181,7 @@ def test_differential_numbers_and_texts_get_the_reason_and_the_columns_of_the_or
     assert fates["malformed"] > 20
 
 
+@pytest.mark.long
 def test_differential_broken_events_with_texts_are_read_alike() -> None:
     """Rewriting a number never makes a document of what was none, nor another one of what was."""
     chance, values = random.Random(31), []

@@ -69,6 +69,7 @@ def found(
     return [row["version_lsn"] if row[value] is not None else None for row in rows.iter_rows(named=True)]
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=100)
 @given(histories, st.sampled_from([1, 20, 10_000]))
 def test_differential_the_accounts_version_is_the_one_of_the_rule(versions: list[Version[int]], portion: int) -> None:
@@ -85,6 +86,7 @@ def test_differential_the_accounts_version_is_the_one_of_the_rule(versions: list
     assert found(table, {"account": "another"}, portion) == [None] * len(MOMENTS)
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=100)
 @given(
     st.fixed_dictionaries({"requests": histories_of_prices, "gpu_seconds": histories_of_prices}),

@@ -15,7 +15,7 @@ from tests.simulation.steps import Run
 HISTORIES = 24
 
 
-@pytest.mark.few_in_ci(2)
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_whatever_happens_the_end_is_what_the_oracle_makes_of_it(histories: str, seed: int) -> None:
     ended = simulate_seed(histories, seed)

@@ -244,6 +244,7 @@ def test_oracle_what_was_shown_closed_stays_closed_whatever_the_grace_becomes(st
     assert any(held.closed_before.own for held in history)
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_on_a_restored_database_what_had_been_decided_is_decided_by_the_rules_that_held_then(
     stage: Stage, database: str, seed: int

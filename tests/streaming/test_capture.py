@@ -231,6 +231,7 @@ def test_the_first_snapshot_changes_nothing_that_an_older_release_published(
     edits.assert_told()
 
 
+@pytest.mark.long
 def test_a_connectors_configuration_may_name_the_variable_of_the_password_and_no_other(
     edited: tuple[Chain, Edits],
 ) -> None:

@@ -81,6 +81,7 @@ def check(problems_of: ProblemsOf, seed: int, count: int) -> None:
         )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_mutated_records_have_a_reason_or_a_row_and_both_readers_agree(problems_of: ProblemsOf) -> None:
     check(problems_of, seed=0, count=2_000)

@@ -22,6 +22,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield bootstrap
 
 
+@pytest.mark.long
 def test_a_change_of_the_catalog_wakes_a_heart_that_rests_and_comes_with_its_beat(
     spark: SparkSession, broker: str, database: str, tmp_path: Path
 ) -> None:

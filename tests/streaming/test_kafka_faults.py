@@ -69,6 +69,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield bootstrap
 
 
+@pytest.mark.long
 def test_markers_and_aborted_records_are_passed_and_a_withheld_record_is_not(
     spark: SparkSession, broker: str, database: str, tmp_path: Path
 ) -> None:

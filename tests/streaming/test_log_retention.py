@@ -113,6 +113,7 @@ def test_compaction_cuts_the_log_too(tmp_path: Path) -> None:
     assert commits(tmp_path) == 1
 
 
+@pytest.mark.long
 def test_a_backlog_ends_with_a_version_from_which_the_log_still_tells_what_followed(
     spark: SparkSession, database: str, tmp_path: Path
 ) -> None:

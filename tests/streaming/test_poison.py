@@ -242,6 +242,7 @@ def test_a_plain_look_sees_what_a_client_library_reads(bootstrap: str, topic: st
         assert [record.offset for record in fewer] == mine[3:5]
 
 
+@pytest.mark.long
 def test_a_record_that_ends_every_driver_becomes_a_dead_letter_and_no_other_differs(
     spark: SparkSession, database: str, tmp_path: Path, bootstrap: str, topic: str
 ) -> None:

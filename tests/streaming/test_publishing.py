@@ -190,6 +190,7 @@ def test_the_example_ends_with_the_tables_each_correction_once_under_kills(
         assert refuse_other_windows(connection, told) == len(windows) > 0
 
 
+@pytest.mark.long
 def test_of_each_window_a_newer_state_never_stands_before_an_older_one(topics: str, database: str) -> None:
     """Two drivers take turns: whoever was followed sends nothing any more, whatever it has in hand."""
     with psycopg.connect(database, autocommit=True) as connection:

@@ -106,6 +106,7 @@ def again() -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("later", [timedelta(minutes=61), 20 * DAY, 35 * DAY])
 def test_a_repeat_after_the_hour_names_its_first_also_after_a_restart(driver: Driver, later: timedelta) -> None:
     assert driver.take(START + later, *again()) == REPEATED

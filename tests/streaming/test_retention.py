@@ -244,6 +244,7 @@ def test_nothing_goes_while_time_stands_still_and_nothing_without_a_period(
     assert retain_days(str(tmp_path / "nowhere"), Table.USAGE, connection, 40, TODAY) is None
 
 
+@pytest.mark.long
 def test_a_stream_that_was_before_it_gets_every_row_once(
     spark: SparkSession, tmp_path: Path, database: str, connection: psycopg.Connection[Any]
 ) -> None:
