@@ -29,6 +29,7 @@ def billed_once(listed: pl.DataFrame, outcomes: pl.DataFrame, meters: Iterable[D
     """
     if INCLUDED not in outcomes.columns or outcomes[INCLUDED].null_count() == len(outcomes):
         return listed.sort("row", "meter")
+    listed = listed.sort("row", "meter").with_row_index("place")
     conventions = outcomes.select(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"), INCLUDED)
     above = _above(outcomes[INCLUDED].drop_nulls().unique().sort(), tuple(meters))
     is_priced = pl.col("version_lsn").is_not_null()
@@ -42,7 +43,7 @@ def billed_once(listed: pl.DataFrame, outcomes: pl.DataFrame, meters: Iterable[D
     rank = pl.when("is_priced").then("steps").otherwise(len(above) + 1 - pl.col("steps"))
     left = (
         met.filter("has_price")
-        .sort("row", "meter", rank)
+        .sort(rank, maintain_order=True)
         .unique(["row", "meter"], keep="first", maintain_order=True)
         .unique(["row", "whole", "column"], keep="any")
         .group_by("row", meter="whole")
@@ -62,8 +63,8 @@ def billed_once(listed: pl.DataFrame, outcomes: pl.DataFrame, meters: Iterable[D
         version_lsn=pl.when("in_whole").then(BILLED_IN_WHOLE).otherwise(BILLED_AS_PART).cast(pl.Int64),
         unit_price=pl.lit(0, pl.Int64).cast(listed.schema["unit_price"]),
     )
-    both = pl.concat([rest.select(LISTED), elsewhere.select(LISTED)])
-    return both.sort("row", "meter", pl.col("version_lsn").le(0).fill_null(value=False))
+    both = pl.concat([rest.select("place", *LISTED), elsewhere.select("place", *LISTED)])
+    return both.sort("place", maintain_order=True).select(LISTED)
 
 
 def _above(conventions: pl.Series, meters: tuple[Declaration, ...]) -> pl.DataFrame:
