@@ -8,12 +8,12 @@ from typing import Any
 
 import psycopg
 
-from metering.meters import Declaration, Meter, totals_of
+from metering.meters import Declaration, Meant, Meter, meaning, totals_of
 
 REQUEST, TOKEN = "request", "token"
 UNKNOWN_UNIT = "unit"
 
-_METERS = "SELECT meter AS name, unit, sums, within, is_declared FROM meters ORDER BY meter"
+_METERS = "SELECT meter AS name, unit, sums, aggregation, period, within, is_declared FROM meters ORDER BY meter"
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Meters:
 
         Each counts every outcome that is billed, so that those of two units would count each twice.
         """
-        totals = totals_of(one for one in self.known if one.sums is None)
+        totals = totals_of(one for one in self.known if one.counts_outcomes)
         return totals.get(REQUEST) or next(iter(totals.values()), ())
 
     @property
@@ -55,5 +55,9 @@ def in_order(meters: Iterable[str]) -> tuple[str, ...]:
 def meters_of(cursor: psycopg.Cursor[dict[str, Any]]) -> Meters:
     """The meters as the caller's transaction sees them."""
     rows = cursor.execute(_METERS).fetchall()
-    known = tuple(Declaration(row["name"], row["unit"], row["sums"], within=row["within"]) for row in rows)
+    known = tuple(Declaration(row["name"], within=row["within"], **_meaning(row)) for row in rows)
     return Meters(known, frozenset(row["name"] for row in rows if row["is_declared"]))
+
+
+def _meaning(row: dict[str, Any]) -> Meant:
+    return meaning(row["unit"], row["sums"], row["aggregation"], row["period"])

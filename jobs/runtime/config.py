@@ -18,6 +18,7 @@ from jobs.runtime.meters import (
     Meters,
     declarations,
     refuse_unfit,
+    refuse_unsupported,
 )
 from jobs.runtime.postgres.address import in_schema, refuse_unfit_schema
 from jobs.runtime.price_attributes import MAX_ATTRIBUTES, PriceAttributes, attributes_of, refuse_unfit_attributes
@@ -88,6 +89,7 @@ class JobConfig(BaseModel):
     @classmethod
     def _fit_together(cls, meters: Meters) -> Meters:
         refuse_unfit(meters)
+        refuse_unsupported(meters)
         return meters
 
     @property

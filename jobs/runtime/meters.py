@@ -33,6 +33,7 @@ from metering.meters import (
     Where,
 )
 from metering.once_per import DURATION, OncePer, duration_of, seconds_of
+from metering.period_meters import Aggregation, Period, PeriodMeter
 from metering.vocabulary import LatePolicy, Status
 
 OF_OUTCOMES = frozenset(USAGE.names) - {field.name for field in EARLIER_METERED} | {
@@ -134,6 +135,24 @@ class MeterConfig(BaseModel):
     sum: PlainName | None = Field(
         default=None, description="Adds up what completions report in this column (x-weir-column of a contract)."
     )
+    unique: PlainName | None = Field(
+        default=None,
+        description="Counts the different values of this text or number of the events, such as user_id, in each period "
+        "and model.",
+    )
+    max: PlainName | None = Field(
+        default=None, description="Bills the greatest number that completions report in this column in each period."
+    )
+    latest: PlainName | None = Field(
+        default=None,
+        description="Bills the number that the latest event of each period reports in this column; of several at one "
+        "instant the greatest.",
+    )
+    period: Period | None = Field(
+        default=None,
+        description="Of `unique`, `max` and `latest`: whether one quantity is of a day or of a month of the account's "
+        "calendar. It is priced by the price at the period's start.",
+    )
     where: dict[PlainName, Values] | None = Field(
         default=None,
         min_length=1,
@@ -179,11 +198,42 @@ class MeterConfig(BaseModel):
 
     @model_validator(mode="after")
     def _counts_or_sums(self) -> MeterConfig:
-        if (self.count is None) == (self.sum is None):
-            raise ValueError("a meter has one of `count: outcomes` and `sum: <column>`")
-        if self.count is not None and (self.expected is not None or self.max_per_event is not None):
+        if [self.count, self.sum, *(column for _, column in self._sets)].count(None) != 4:
+            raise ValueError(
+                "a meter has one of `count: outcomes` and `sum: <column>`, or of `unique: <column>`, `max: <column>` "
+                "and `latest: <column>` with a `period`"
+            )
+        if self.sum is None and self.expected is not None:
+            raise ValueError("`expected` and `max_per_event` are of a meter that sums what completions report")
+        if self.reported is None and self.max_per_event is not None:
             raise ValueError("`expected` and `max_per_event` are of a meter that sums what completions report")
         return self
+
+    @model_validator(mode="after")
+    def _has_a_period(self) -> MeterConfig:
+        aggregation = next((name for name, column in self._sets if column is not None), None)
+        if aggregation is None and self.period is not None:
+            raise ValueError(
+                "`period` is of a meter with `unique`, `max` or `latest`; any other is billed by the minute"
+            )
+        if aggregation is None:
+            return self
+        if self.period is None:
+            raise ValueError(f"a meter with `{aggregation}` needs a `period`: day or month")
+        for name in ("within", "once_per", "hold"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"a meter with `{aggregation}` has no `{name}`: a set of members has no parts")
+        refuse_uncorrected(self.late_policy, aggregation)
+        return self
+
+    @property
+    def _sets(self) -> tuple[tuple[Aggregation, str | None], ...]:
+        return (Aggregation.UNIQUE, self.unique), (Aggregation.MAX, self.max), (Aggregation.LATEST, self.latest)
+
+    @property
+    def reported(self) -> str | None:
+        """The column of numbers that it reads; None: none."""
+        return self.sum or self.max or self.latest
 
     @model_validator(mode="after")
     def _corrects_what_counts_once(self) -> MeterConfig:
@@ -191,7 +241,14 @@ class MeterConfig(BaseModel):
             refuse_uncorrected(self.late_policy)
         return self
 
-    @field_validator("sum")
+    @field_validator("unique")
+    @classmethod
+    def _is_a_text_of_events(cls, column: str | None) -> str | None:
+        if column in OF_OUTCOMES - set(OUTCOME_TEXTS) | {FAMILY}:
+            raise ValueError(f"an outcome has a {column} of its own; give the contract another x-weir-column for it")
+        return column
+
+    @field_validator("sum", "max", "latest")
     @classmethod
     def _is_none_of_outcomes(cls, column: str | None) -> str | None:
         if column in OF_OUTCOMES:
@@ -222,19 +279,33 @@ class MeterConfig(BaseModel):
         """The meter as the applications use it."""
         expected = self.sum in REPORTED_COLUMNS if self.expected is None else self.expected
         once_per = None if self.once_per is None else self.once_per.rule()
-        return Declaration(name, self.unit, self.sum, expected, self.within, conditions(self.where or {}), once_per)
+        where = conditions(self.where or {})
+        return Declaration(name, self.unit, self.sum, expected, self.within, where, once_per, self._of_period())
+
+    def _of_period(self) -> PeriodMeter | None:
+        for aggregation, column in self._sets:
+            if column is not None and self.period is not None:
+                return PeriodMeter(aggregation, column, self.period)
+        return None
 
 
-def refuse_uncorrected(policy: LatePolicy | None) -> None:
-    """Raises ValueError where stragglers of a meter with `once_per` are dropped or held.
+def refuse_uncorrected(policy: LatePolicy | None, aggregation: Aggregation | None = None) -> None:
+    """Raises ValueError where stragglers of a meter with `once_per`, or with an `aggregation`, are dropped or held.
 
-    The first outcome of a content takes the place of others: if nobody is billed for it, the content is on no bill.
+    The first outcome of a content takes the place of others: if nobody is billed for it, the content is on no bill. And
+    what a set of members comes to is of all that is known of it.
     """
-    if policy not in (None, LatePolicy.CORRECT):
+    if policy in (None, LatePolicy.CORRECT):
+        return
+    if aggregation is not None:
         raise ValueError(
-            f"late_policy is {policy}, but a meter with `once_per` needs `correct`: a late outcome may be the one of "
-            "its content that counts"
+            f"late_policy is {policy}, but a meter with `{aggregation}` needs `correct`: what it bills is of all "
+            "members of its period"
         )
+    raise ValueError(
+        f"late_policy is {policy}, but a meter with `once_per` needs `correct`: a late outcome may be the one of "
+        "its content that counts"
+    )
 
 
 def _of(meter: Declaration) -> MeterConfig:
@@ -255,12 +326,23 @@ BILLED_STATUSES = (Status.COMPLETED.value, Status.CANCELLED.value)
 """Of which outcomes a new installation counts requests: not of those that failed, or that nobody completed."""
 
 
+def refuse_unsupported(meters: Mapping[str, MeterConfig]) -> None:
+    """Raises ValueError for what no application bills yet."""
+    for name, meter in meters.items():
+        if meter.period is not None:
+            raise ValueError(f"{name}: `unique`, `max` and `latest` are not supported yet; count outcomes, or sum")
+
+
 def refuse_unfit(meters: Mapping[str, MeterConfig]) -> None:
     """Raises ValueError where `within` names no other meter of the same unit, or one that is within this one."""
     for name, meter in meters.items():
         whole, above = meter, set[str]()
         while whole.within is not None:
             above.add(whole.within)
+            if whole.within in meters and meters[whole.within].period is not None:
+                raise ValueError(
+                    f"{name}.within is {whole.within!r}, of which a set of members is billed: it has no parts"
+                )
             if whole.within not in meters or meters[whole.within].unit != meter.unit or name in above:
                 raise ValueError(
                     f"{name}.within is {meter.within!r}, but must be another meter of the unit {meter.unit}, and not "
@@ -279,12 +361,19 @@ def declarations(meters: Mapping[str, MeterConfig]) -> tuple[Declaration, ...]:
 def stored(meters: Iterable[Declaration]) -> dict[str, Any]:
     """What decides an outcome's quantities, as JSON."""
     return {
-        meter.name: {"unit": meter.unit, "sums": meter.sums, "expected": meter.is_expected}
+        meter.name: _stored_source(meter)
         | ({"within": meter.within} if meter.within is not None else {})
         | ({"where": {column: list(values) for column, values in meter.where}} if meter.where else {})
         | ({"once_per": _stored_once(meter.once_per)} if meter.once_per is not None else {})
         for meter in meters
     }
+
+
+def _stored_source(meter: Declaration) -> dict[str, Any]:
+    """What it is of. Of a set it has no `sums`: an earlier release must not take it for what counts outcomes."""
+    if (of := meter.of_period) is None:
+        return {"unit": meter.unit, "sums": meter.sums, "expected": meter.is_expected}
+    return {"unit": meter.unit, "aggregation": of.aggregation.value, "column": of.column, "period": of.period.value}
 
 
 def conditions_stored(meters: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -301,21 +390,32 @@ def once_stored(meters: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {name: meter["once_per"] for name, meter in meters.items() if "once_per" in meter}
 
 
+def of_period_stored(meters: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Of what `stored` said the columns whose different values are counted, by meter."""
+    return {name: meter["column"] for name, meter in meters.items() if meter.get("aggregation") == Aggregation.UNIQUE}
+
+
 def restored(document: Mapping[str, Mapping[str, Any]] | None) -> tuple[Declaration, ...]:
     """What `stored` said; None was said by releases that had the default meters alone."""
     if document is None:
         return DEFAULT
-    return tuple(
-        Declaration(
-            name,
-            m["unit"],
-            m["sums"],
-            m["expected"],
-            m.get("within"),
-            conditions(m.get("where", {})),
-            None if (once := m.get("once_per")) is None else OncePer(once["column"], seconds_of(once["within"])),
-        )
-        for name, m in document.items()
+    return tuple(_restored(name, stored_of) for name, stored_of in document.items())
+
+
+def _restored(name: str, stored_of: Mapping[str, Any]) -> Declaration:
+    once, of_period = stored_of.get("once_per"), None
+    if "aggregation" in stored_of:
+        aggregation, period = Aggregation(stored_of["aggregation"]), Period(stored_of["period"])
+        of_period = PeriodMeter(aggregation, stored_of["column"], period)
+    return Declaration(
+        name,
+        stored_of["unit"],
+        stored_of.get("sums"),
+        stored_of.get("expected", False),
+        stored_of.get("within"),
+        conditions(stored_of.get("where", {})),
+        None if once is None else OncePer(once["column"], seconds_of(once["within"])),
+        of_period,
     )
 
 

@@ -151,9 +151,9 @@ class Pinned:
 
     @property
     def sums(self) -> dict[str, str]:
-        """The column that each meter adds up that ever was declared."""
+        """The column of numbers that each meter reads that ever was declared."""
         meters = [meter for rules in self._rules for meter in restored(rules.get("meters"))]
-        return {meter.name: meter.sums for meter in meters if meter.sums is not None}
+        return {meter.name: meter.reported for meter in meters if meter.reported is not None}
 
 
 def recompute(rows: pl.DataFrame, found: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
