@@ -201,6 +201,9 @@ def _usage(
     corrections do not lower it. Without meter in --group-by a request counts once for each meter that it lacks. With
     dimensions it is null.
 
+    What a meter with a `period` bills has no minutes: of days it is in P1D, and of days and months in P1M, where the
+    zone has the same days or months as the account; with dimensions, always, and with none of them.
+
     A dimension is a column like `account`, null where usage has none. An account's day has room for 10,000
     combinations of dimensions; the usage of all further ones is in rows where `is_other` is true and the dimensions
     say `other`.

@@ -1,5 +1,8 @@
 """Where usage is read: minutes; for days and months of one calendar whole days; by dimensions the days of each account.
 
+What a meter of a period bills is of a day or month of the account, and has no minutes: it is read where the calendar
+that is asked for has the same.
+
 Each source is a SELECT of COLUMNS, `unmetered_requests` and what names the window. Parameters: `start`, `end`,
 `accounts`, `zone`. Requests that did not report a meter only the minutes know; without a part of what another meter
 counts (`within`) a request is not unmetered.
@@ -10,6 +13,7 @@ from __future__ import annotations
 from cli.periods import Window, window_key_sql
 
 COLUMNS = "account, model, meter, currency, price_version, unit_price, quantity, amount, corrected"
+_OF_SETS = "SELECT meter FROM meters WHERE period IS NOT NULL"
 _NO_PART = "meter IN (SELECT meter FROM meters WHERE within IS NULL)"
 
 _RANGE = """
@@ -26,7 +30,12 @@ _DAYS = """
     )
     SELECT {columns}, 0 AS unmetered_requests, window_key
     FROM (SELECT account, day, window_key FROM placed WHERE is_whole AND {starts_in_range}) AS whole
-    JOIN usage_days USING (account, day)
+    JOIN usage_days USING (account, day) WHERE meter NOT IN ({of_sets})
+    UNION ALL
+    SELECT {columns}, 0 AS unmetered_requests, {key_of_period} AS window_key
+    FROM usage_days JOIN meters USING (meter)
+    WHERE period = ANY ({periods}) AND {period_in_range} AND {accounts}
+      AND date_trunc(period, first_window AT TIME ZONE %(zone)s) AT TIME ZONE %(zone)s = first_window
     UNION ALL
     SELECT {columns}, 0 AS unmetered_requests, {key} AS window_key
     FROM (SELECT DISTINCT account AS of_account, starts, ends FROM placed WHERE NOT is_whole) AS cut
@@ -39,6 +48,9 @@ _DAYS = """
     SELECT account, model, meter, currency, NULL, NULL, 0, NULL, false, unmetered_rows, {key}
     FROM usage_windows WHERE unmetered_rows > 0 AND {no_part} AND {in_range} AND {accounts}
 """
+
+
+_PERIODS = {Window.DAY: "ARRAY['day']", Window.MONTH: "ARRAY['day', 'month']"}
 
 
 def of_windows(window: Window) -> str:
@@ -54,6 +66,10 @@ def of_windows(window: Window) -> str:
     return _DAYS.format(
         columns=COLUMNS,
         no_part=_NO_PART,
+        of_sets=_OF_SETS,
+        periods=_PERIODS[window],
+        key_of_period=window_key_sql(window, "first_window"),
+        period_in_range=_RANGE.format(instant="first_window"),
         accounts=_ACCOUNTS,
         key=key,
         key_of_start=window_key_sql(window, "starts"),
@@ -72,6 +88,7 @@ def of_days(window: Window) -> str:
     to before `end_day`) that the accounts have (`calendar_accounts`, `calendars`; any other has calendar 0).
     """
     first = {Window.DAY: "day", Window.MONTH: "date_trunc('month', day)::date"}[window]
+    shown = "true" if window is Window.MONTH else f"meter NOT IN ({_OF_SETS} AND period = 'month')"
     return f"""
         SELECT {COLUMNS}, NULL::bigint AS unmetered_requests,
                dimensions, is_other, date_trunc('month', day)::date AS month,
@@ -82,5 +99,5 @@ def of_days(window: Window) -> str:
         JOIN unnest(%(period_calendars)s::int[], %(firsts)s::date[], %(starts)s::timestamptz[], %(ends)s::timestamptz[])
             AS period (calendar, first, starts, ends)
             ON period.calendar = coalesce(known.calendar, 0) AND period.first = {first}
-        WHERE day >= %(first_day)s AND day < %(end_day)s AND {_ACCOUNTS}
+        WHERE day >= %(first_day)s AND day < %(end_day)s AND {_ACCOUNTS} AND {shown}
     """

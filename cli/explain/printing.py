@@ -147,6 +147,11 @@ def _usage(row: Document) -> Iterator[str]:
         else:
             decision = f", straggler: {meter['decision']}" if meter["decision"] else ""
             yield f"  {meter['meter']}: {_product({**row, **meter})}{decision}"
+    for member in row["members"]:
+        unit = f"at {member['unit_price']} {member['currency']}" if member["unit_price"] else "without a price"
+        what = member["member"] if member["value"] is None else member["value"]
+        does = "is put into" if row["sign"] > 0 else "is taken out of"
+        yield f"  {member['meter']}: {what} {does} the {member['period']} from {member['first_day']}, {unit}"
 
 
 def _outcome(row: Document) -> Iterator[str]:

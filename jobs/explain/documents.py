@@ -48,7 +48,8 @@ def outcome_objects(usage: pl.DataFrame) -> list[Document]:
 def usage_objects(usage: pl.DataFrame, entries: Iterable[Entry], billed_to: int | None) -> list[Document]:
     """Rows of usage (USAGE) with `is_billed` and their `meters`, quantities and amounts unsigned as they are stored.
 
-    `decision` of a meter: what became of it where it came after its window's grace.
+    `decision` of a meter: what became of it where it came after its window's grace. `members`: what it puts into sets,
+    or takes out of them (`jobs.usage_members`).
     """
     decisions = {(one.usage_lsn, one.window.meter): one.decision for one in entries}
     meters = meters_by_lsn(usage)
@@ -58,6 +59,7 @@ def usage_objects(usage: pl.DataFrame, entries: Iterable[Entry], billed_to: int 
             "dimensions": None if row["dimensions"] is None else json.loads(row["dimensions"]),
             "is_billed": billed_to is not None and row["lsn"] < billed_to,
             "meters": [{**one, "decision": decisions.get((row["lsn"], one["meter"]))} for one in meters[row["lsn"]]],
+            "members": json.loads(row["members"] or "[]"),
         }
         for row in usage.select(USAGE).iter_rows(named=True)
     ]

@@ -16,6 +16,7 @@ from jobs.joins.catalog import Catalog
 from jobs.joins.config import JoinsConfig
 from jobs.joins.decide import Known, decide
 from jobs.joins.decisions import decisions, with_decisions
+from jobs.joins.members import members
 from jobs.joins.memory import Memory
 from jobs.joins.pricing import price
 from jobs.joins.recovery import RecoverySource
@@ -32,6 +33,7 @@ from jobs.runtime.job import Context, Counts, Progress, TableJob
 from jobs.runtime.meters import BATCH_SAID
 from jobs.runtime.new_rows import driver_new_rows, in_parts, new_rows
 from jobs.streams import INSTANT, USAGE, CatalogTopic, Table
+from jobs.usage_members import MEMBERS
 from metering.meters import columns_of
 from metering.vocabulary import Cause, Disposition
 from monitoring import metrics
@@ -153,8 +155,13 @@ class UsageSink:
         ordered = outcomes.sort(pl.max_horizontal("request_lsn", "completion_lsn"))
         named = self._config.dimensions
         attributes = self._config.attributes
-        priced = price(ordered, self._config.declared, *self._catalog.versions(), named=named, attributes=attributes)
-        return priced.append_column("day", self._catalog.days(ordered).to_arrow())
+        declared, versions, days = self._config.declared, self._catalog.versions(), self._catalog.days
+        priced = price(ordered, declared, *versions, named=named, attributes=attributes)
+        dated = priced.append_column("day", days.days(ordered).to_arrow())
+        if not any(meter.of_period for meter in declared):
+            return dated
+        of_periods = members(ordered, declared, days, *versions, attributes=attributes)
+        return dated.append_column(MEMBERS, of_periods.to_arrow())
 
     def _commit(self, usage: pa.Table, known: Known, after: Position) -> None:
         now = self._clock.now()

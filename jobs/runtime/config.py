@@ -18,7 +18,6 @@ from jobs.runtime.meters import (
     Meters,
     declarations,
     refuse_unfit,
-    refuse_unsupported,
 )
 from jobs.runtime.postgres.address import in_schema, refuse_unfit_schema
 from jobs.runtime.price_attributes import MAX_ATTRIBUTES, PriceAttributes, attributes_of, refuse_unfit_attributes
@@ -89,7 +88,6 @@ class JobConfig(BaseModel):
     @classmethod
     def _fit_together(cls, meters: Meters) -> Meters:
         refuse_unfit(meters)
-        refuse_unsupported(meters)
         return meters
 
     @property

@@ -326,13 +326,6 @@ BILLED_STATUSES = (Status.COMPLETED.value, Status.CANCELLED.value)
 """Of which outcomes a new installation counts requests: not of those that failed, or that nobody completed."""
 
 
-def refuse_unsupported(meters: Mapping[str, MeterConfig]) -> None:
-    """Raises ValueError for what no application bills yet."""
-    for name, meter in meters.items():
-        if meter.period is not None:
-            raise ValueError(f"{name}: `unique`, `max` and `latest` are not supported yet; count outcomes, or sum")
-
-
 def refuse_unfit(meters: Mapping[str, MeterConfig]) -> None:
     """Raises ValueError where `within` names no other meter of the same unit, or one that is within this one."""
     for name, meter in meters.items():

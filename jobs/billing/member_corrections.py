@@ -1,0 +1,182 @@
+"""Periods that were shown closed and change: what each row of usage, or those that correct one row together, does."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import date, datetime
+from decimal import Context, Decimal, Inexact
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg.rows import dict_row
+
+from metering.period_meters import NEVER, Aggregation, Member, Members
+
+EXACT = Context(prec=1_000, traps=[Inexact])
+Row = Mapping[str, Any]
+
+
+class PeriodKey(NamedTuple):
+    """A period of a meter, of all its price versions."""
+
+    account: str
+    first_day: date
+    model: str | None
+    meter: str
+    currency: str | None
+
+
+@dataclass(frozen=True)
+class MemberCorrection:
+    """What a period came to before some rows of usage, and after them; amounts are null where nothing has a price."""
+
+    key: PeriodKey
+    usage_lsns: list[int]
+    window_start: datetime
+    period: str
+    cause: str
+    old_quantity: Decimal
+    new_quantity: Decimal
+    old_amount: Decimal | None
+    new_amount: Decimal | None
+
+    @property
+    def meter(self) -> str:
+        """The meter."""
+        return self.key.meter
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Each field of it, and of its key."""
+        return {**asdict(self), **self.key._asdict(), "usage_lsn": self.usage_lsns[0]}
+
+
+_SET = "account, day, model, meter, currency, price_version"
+_CORRECTING = f"""
+SELECT {_SET}, aggregation, period, window_start, usage_lsn, corrects_lsns::bigint[] AS corrects_lsns, cause, sign,
+       member, value, occurred_at
+FROM staged WHERE aggregation IS NOT NULL AND is_correction ORDER BY usage_lsn, meter
+"""
+_CONCERNED = """
+(SELECT DISTINCT account, day, model, meter, currency FROM staged WHERE aggregation IS NOT NULL AND is_correction)
+"""
+_OF_SETS = f"""
+FROM {_CONCERNED} AS sets JOIN usage_members AS known
+  ON known.account = sets.account AND known.first_day = sets.day AND known.meter = sets.meter
+ AND (known.model, known.currency) IS NOT DISTINCT FROM (sets.model, sets.currency)
+"""
+_TOUCHED = """
+EXISTS (
+    SELECT FROM staged
+    WHERE aggregation IS NOT NULL AND is_correction
+      AND (staged.account, staged.day, staged.meter, staged.member)
+        = (known.account, known.first_day, known.meter, known.member)
+      AND (staged.model, staged.currency, staged.price_version)
+          IS NOT DISTINCT FROM (known.model, known.currency, known.price_version)
+)
+"""
+_KNOWN = "known.account, known.first_day AS day, known.model, known.meter, known.currency, known.price_version"
+_KEY = _KNOWN.replace(" AS day", "")
+_MEMBERS = f"SELECT {_KNOWN}, member, value, occurred_at, member_rows {_OF_SETS} WHERE {_TOUCHED}"
+_MANY = f"SELECT {_KNOWN}, count(*) AS many {_OF_SETS} WHERE member_rows > 0 AND NOT {_TOUCHED} GROUP BY {_KEY}"
+_GREATEST = f"""
+SELECT DISTINCT ON ({_KEY}) {_KNOWN}, value, occurred_at {_OF_SETS}
+WHERE member_rows > 0 AND value IS NOT NULL AND NOT {_TOUCHED}
+ORDER BY {_KEY}, occurred_at DESC NULLS LAST, value DESC
+"""
+_PRICES = """
+SELECT price_version, max(unit_price) AS unit_price
+FROM (
+    SELECT price_version, unit_price FROM staged WHERE aggregation IS NOT NULL
+    UNION ALL
+    SELECT price_version, unit_price FROM usage_days
+    WHERE (account, day, meter) IN (
+        SELECT account, day, meter FROM staged WHERE aggregation IS NOT NULL AND is_correction
+    )
+) AS priced WHERE price_version IS NOT NULL GROUP BY price_version
+"""
+
+
+def corrected_sets(cursor: psycopg.Cursor[Any]) -> list[MemberCorrection]:
+    """What the rows of `staged` that correct sets change, one after the other, beginning with what the tables hold."""
+    reader = cursor.connection.cursor(row_factory=dict_row)
+    rows = reader.execute(_CORRECTING).fetchall()
+    prices = {row["price_version"]: row["unit_price"] for row in reader.execute(_PRICES).fetchall()}
+    periods = _known_periods(reader, rows)
+    return list(_stepped(rows, periods, prices))
+
+
+_Sets = dict[int | None, Members]
+
+
+def _known_periods(reader: psycopg.Cursor[dict[str, Any]], rows: Iterable[Row]) -> defaultdict[PeriodKey, _Sets]:
+    """The sets of each period that rows correct, by price version."""
+    counts: defaultdict[Any, dict[Member, int]] = defaultdict(dict)
+    others: dict[Any, int | Member] = {}
+    for row in reader.execute(_MEMBERS).fetchall():
+        counts[_key(row), row["price_version"]][_member(row)] = row["member_rows"]
+    for row in reader.execute(_MANY).fetchall():
+        others[_key(row), row["price_version"]] = row["many"]
+    for row in reader.execute(_GREATEST).fetchall():
+        others[_key(row), row["price_version"]] = _member(row)
+    aggregations = {_key(row): Aggregation(row["aggregation"]) for row in rows}
+    versions = dict.fromkeys([*counts, *others, *((_key(row), row["price_version"]) for row in rows)])
+    periods: defaultdict[PeriodKey, _Sets] = defaultdict(dict)
+    for key, version in versions:
+        kind = aggregations[key]
+        nothing = 0 if kind is Aggregation.UNIQUE else None
+        periods[key][version] = Members(kind, counts[key, version], others.get((key, version), nothing))
+    return periods
+
+
+def _stepped(
+    rows: Iterable[Row], periods: Mapping[PeriodKey, _Sets], prices: Mapping[int, Decimal]
+) -> Iterator[MemberCorrection]:
+    together: defaultdict[Any, list[Row]] = defaultdict(list)
+    lowest = _lowest([row["corrects_lsns"] for row in rows if row["corrects_lsns"]])
+    for row in rows:
+        named = lowest[row["corrects_lsns"][0]] if row["corrects_lsns"] else row["usage_lsn"]
+        together[_key(row), row["cause"], named].append(row)
+    for (key, cause, _), changing in together.items():
+        sets = periods[key]
+        old_quantity, old_amount = _total(sets, prices)
+        for row in changing:
+            sets[row["price_version"]].add(_member(row), row["sign"])
+        new_quantity, new_amount = _total(sets, prices)
+        if (old_quantity, old_amount or 0) == (new_quantity, new_amount or 0):
+            continue
+        lsns = sorted({row["usage_lsn"] for row in changing})
+        starts_at, period = min(row["window_start"] for row in changing), changing[0]["period"]
+        numbers = (old_quantity, new_quantity, old_amount, new_amount)
+        yield MemberCorrection(key, lsns, starts_at, period, cause, *numbers)
+
+
+def _lowest(named: Iterable[list[int]]) -> dict[int, int]:
+    """Of each row of usage that others name the lowest that is named with it."""
+    found: dict[int, int] = {}
+    for lsns in named:
+        least = min(found.get(lsn, lsn) for lsn in lsns)
+        found |= {lsn: min(found.get(lsn, lsn), least) for lsn in lsns}
+    return found
+
+
+def _total(sets: _Sets, prices: Mapping[int, Decimal]) -> tuple[Decimal, Decimal | None]:
+    """Quantity and amount of all price versions."""
+    quantity, amount = Decimal(0), None
+    for version, members in sets.items():
+        quantity = EXACT.add(quantity, members.quantity)
+        if version is not None:
+            amount = EXACT.add(amount or Decimal(0), EXACT.multiply(members.quantity, prices[version]))
+    return quantity, amount
+
+
+def _key(row: Row) -> PeriodKey:
+    return PeriodKey(row["account"], row["day"], row["model"], row["meter"], row["currency"])
+
+
+def _member(row: Row) -> Member:
+    if row["value"] is None:
+        return Member(row["member"])
+    return Member("", row["value"], row["occurred_at"] or NEVER)
