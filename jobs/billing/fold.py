@@ -160,7 +160,8 @@ def fold(cursor: psycopg.Cursor[Any], config: BillingConfig, around: Fold) -> Co
     counts: Counter[tuple[CounterMetric, *tuple[str, ...]]] = Counter()
     for meter, decision, many in keep_decided(cursor) if is_decided else ():
         counts[metrics.STRAGGLERS, meter, decision] += many
-    for meter, cause, many in [*corrections, *of_sets]:
+    counts.update(of_sets)
+    for meter, cause, many in corrections:
         counts[metrics.CORRECTIONS, meter, cause] += many
     for meter, decision, late, unpriced, *rows in arrived:
         metered_rows, unmetered_rows = map(int, rows)

@@ -5,12 +5,17 @@ A set is computed again from all its members whenever one is put or taken back: 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import psycopg
 
 from jobs.billing.member_corrections import MemberCorrection, corrected_sets
+from jobs.runtime.job import Counts
+from metering.vocabulary import UsageCause
 from metering.windows import MINUTE
+from monitoring import metrics
+from monitoring.instruments import CounterMetric
 
 _HAS_ANY = "SELECT bool_or(is_correction) FROM staged WHERE aggregation IS NOT NULL"
 _SET = "account, day, model, meter, currency, price_version"
@@ -73,11 +78,15 @@ UPDATE usage_days SET corrected = true
 WHERE account = %(account)s AND day = %(first_day)s AND meter = %(meter)s
   AND (model, currency) IS NOT DISTINCT FROM (%(model)s, %(currency)s)
 """
+_UNPRICED = """
+SELECT meter, sum(metered_rows)::bigint FROM staged
+WHERE aggregation IS NOT NULL AND cause = %s AND price_version IS NULL AND model IS NOT NULL GROUP BY meter
+"""
 _GONE = "DELETE FROM staged WHERE aggregation IS NOT NULL"
 
 
-def take_members(cursor: psycopg.Cursor[Any]) -> list[tuple[str, str, int]]:
-    """Fold what `staged` has of sets, and take it out of it. Returns (meter, cause, 1) of each correction.
+def take_members(cursor: psycopg.Cursor[Any]) -> Counts:
+    """Fold what `staged` has of sets, and take it out of it. Returns how many corrections there are, and unpriced rows.
 
     What changes a period that was shown closed is a correction of its own, in the order of usage, after all else that
     came with it; where the set comes to the same as before it is none.
@@ -85,7 +94,7 @@ def take_members(cursor: psycopg.Cursor[Any]) -> list[tuple[str, str, int]]:
     found = cursor.execute(_HAS_ANY).fetchone()
     has_corrections = found[0] if found else None
     if has_corrections is None:
-        return []
+        return {}
     cursor.execute(_TAKE, {"is_correction": False})
     corrections: list[MemberCorrection] = []
     if has_corrections:
@@ -95,5 +104,10 @@ def take_members(cursor: psycopg.Cursor[Any]) -> list[tuple[str, str, int]]:
     for each in corrections:
         cursor.execute(_RECORD, each.parameters)
         cursor.execute(_IS_CORRECTED, each.parameters)
+    counts: Counter[tuple[CounterMetric, *tuple[str, ...]]] = Counter()
+    for each in corrections:
+        counts[metrics.CORRECTIONS, each.meter, each.cause] += 1
+    for meter, rows in cursor.execute(_UNPRICED, [UsageCause.STREAM.value]).fetchall():
+        counts[metrics.UNPRICED, meter] += rows
     cursor.execute(_GONE)
-    return [(each.meter, each.cause, 1) for each in corrections]
+    return counts

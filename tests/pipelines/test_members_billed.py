@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
@@ -29,10 +31,13 @@ from jobs.explain.records import Period, Tables
 from jobs.runtime.effective_rules import EffectiveRules
 from jobs.runtime.postgres.meters_table import declare
 from jobs.streams import Table
+from metering.instants import rfc3339
 from tests.conftest import fresh_database
-from tests.pipelines.as_billed import listed
+from tests.pipelines.as_billed import Stack, by_meter, listed
+from tests.pipelines.as_billed import billed as billed_once
 from tests.pipelines.folding import fold_table, rows_of
 from tests.pipelines.hand_made import DAY, HOUR, MINUTE, START, HandMade
+from tests.pipelines.ingestion import Record
 from tests.pipelines.test_audit_members import (
     HISTORIES,
     METERS,
@@ -262,3 +267,66 @@ def test_an_explanation_says_what_a_row_puts_into_which_set_and_that_it_adds_up(
     assert line is not None
     assert line["adds_up"] is not False, line["differences"]
     assert ("users", 1) in {(row["meter"], row["quantity"]) for row in line["line"]}
+
+
+SEATS: dict[str, Any] = {
+    "$id": "com.example.seats",
+    "x-weir-family": "quantity",
+    "properties": {
+        "data": {
+            "required": ["model", "seats"],
+            "properties": {
+                "model": {"type": "string", "x-weir-column": "model"},
+                "seats": {"type": "integer", "minimum": 0, "x-weir-column": "seats"},
+                "gigabytes": {"type": "number", "minimum": 0, "x-weir-column": "gigabytes"},
+                "team": {"type": "number", "minimum": 0, "x-weir-column": "team"},
+            },
+        }
+    },
+}
+DECLARED: dict[str, Any] = {
+    "active_users": {"unit": "user", "unique": "user_id", "period": "month"},
+    "teams": {"unit": "team", "unique": "team", "period": "month"},
+    "seats": {"unit": "seat", "max": "seats", "period": "day"},
+    "storage_gb": {"unit": "gigabyte", "latest": "gigabytes", "period": "month"},
+    "requests": {"unit": "request", "count": "outcomes"},
+}
+
+
+def sent(kind: str, number: int, day: int, **data: Any) -> Record:
+    """An event of a day of March 2026, received a second after it occurred."""
+    at = datetime(2026, 3, day, 12, 0, number, tzinfo=UTC)
+    envelope = {"specversion": "1.0", "type": kind, "source": "s", "id": f"{number}", "subject": "acme"}
+    said = {"model": "m", **data}
+    return json.dumps({**envelope, "time": rfc3339(at), "data": said}).encode(), at + timedelta(seconds=1)
+
+
+def test_events_are_judged_joined_priced_and_billed_as_sets(database: str) -> None:
+    usage, seats = "ai.inference.usage.v1", "com.example.seats"
+    users = [
+        sent(usage, number, number, request_id=f"r{number}", user_id=user, status="completed")
+        for number, user in enumerate(("x", "y", "x", None), 1)
+    ]
+    numbers = [
+        sent(seats, 11, 5, seats=7, gigabytes=12.5, team=1.5),
+        sent(seats, 12, 6, seats=3, gigabytes=10, team=2),
+        sent(seats, 13, 5, seats=9, team=2.0),
+    ]
+    account = {"account": "acme", "plan": "p", "currency": "EUR", "timezone": "Europe/Berlin"}
+    prices = {("m", meter): "0.5" for meter in DECLARED if meter != "teams"}
+    stack = Stack(meters=DECLARED, contracts=(SEATS,))
+    since = datetime(2026, 1, 1, tzinfo=UTC)
+    billed_once(database, stack, [*users, *numbers], account=account, unit_prices=prices, since=since)
+    with psycopg.connect(database) as connection:
+        declare(connection, stack.config(BillingConfig).declared)
+        rows = rows_of(connection, "SELECT meter, day, quantity, amount FROM usage_days WHERE meter <> 'requests'")
+    first, half = date(2026, 3, 1), Decimal("0.5")
+    assert {(row["meter"], row["day"]): (row["quantity"], row["amount"]) for row in rows} == {
+        ("active_users", first): (2, 2 * half),
+        ("teams", first): (2, None),
+        ("seats", date(2026, 3, 5)): (9, 9 * half),
+        ("seats", date(2026, 3, 6)): (3, 3 * half),
+        ("storage_gb", first): (10, 10 * half),
+    }
+    march = UsageQuery(window=Window.MONTH, zone=ZoneInfo("Europe/Berlin"))
+    assert by_meter(listed(database, march))["seats"] == (12, 12 * half, 0)
