@@ -20,11 +20,16 @@ from metering.parents import ParentStretch, parents_of_month
 from metering.vocabulary import Job
 
 MAX_WINDOWS = 1_000
+MONTH = "month"
+"""A period of which a set of members is billed as a whole."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """What one model's meter adds at one price; one of it is a `unit`. `amount` is None for usage without a price."""
+    """What one model's meter adds at one price; one of it is a `unit`. `amount` is None for usage without a price.
+
+    `set_of`: of which period (`day`, `month`) a set of members is billed, without minutes; None: of none.
+    """
 
     account: str
     model: str | None
@@ -36,6 +41,7 @@ class Line:
     amount: Decimal | None
     first_window: datetime
     last_window_end: datetime
+    set_of: str | None = None
 
 
 @dataclass(frozen=True)
@@ -128,7 +134,10 @@ def read_bills(backend: Backend, month: date) -> Bills:
         general = _period(month, "", [], [])
         rows = cursor.execute(_LINES, {"month": month}).fetchall()
         newest = cursor.execute(_NEWEST).fetchone()
-    lines = tuple(Line(**with_plain(row, "quantity"), unit=meters.unit(row["meter"])) for row in rows)
+    lines = tuple(
+        Line(**with_plain(row, "quantity"), unit=meters.unit(row["meter"]), set_of=meters.set_of(row["meter"]))
+        for row in rows
+    )
     periods = {one.account: one for one in known}
     used: dict[str, Period] = {}
     for line in lines:

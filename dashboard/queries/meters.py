@@ -27,6 +27,11 @@ class Meters:
         """What one of the meter is, in the singular."""
         return next((one.unit for one in self.known if one.name == meter), UNKNOWN_UNIT)
 
+    def set_of(self, meter: str) -> str | None:
+        """The period of which the meter bills a set of members; None: it has none."""
+        periods = (one.of_period for one in self.known if one.name == meter)
+        return next((of_period.period.value for of_period in periods if of_period is not None), None)
+
     @property
     def requests(self) -> tuple[str, ...]:
         """The meters that add up to the requests: of those that count outcomes, the ones of one unit.

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from jobs.billing.config import BillingConfig
 from jobs.ingestion.limits_of_meters import limited, refuse_unknown_members
 from jobs.runtime.meters import MeterConfig, refuse_unfit, restored, stored
 from metering.contracts.schema import contracts_of
@@ -175,6 +176,11 @@ def test_what_it_reads_is_carried() -> None:
 def test_what_is_no_such_meter_is_refused_with_what_to_do(document: dict[str, Any], says: str) -> None:
     with pytest.raises(ValidationError, match=re.escape(says)):
         MeterConfig.model_validate(document)
+
+
+def test_billing_drops_and_holds_nothing_of_it() -> None:
+    with pytest.raises(ValidationError, match="late_policy is drop, but a meter with `unique` needs"):
+        BillingConfig.model_validate({"meters": {"users": USERS}, "late_policy": {"users": "drop"}})
 
 
 def test_nothing_is_within_a_set() -> None:
