@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from decimal import Context, Decimal, Inexact
@@ -108,22 +108,23 @@ def corrected_sets(cursor: psycopg.Cursor[Any]) -> list[MemberCorrection]:
     return list(_stepped(rows, periods, prices))
 
 
-_Sets = dict[int | None, Members]
+Sets = dict[int | None, Members]
+"""Of a period the members, by price version."""
 
 
-def _known_periods(reader: psycopg.Cursor[dict[str, Any]], rows: Iterable[Row]) -> defaultdict[PeriodKey, _Sets]:
+def _known_periods(reader: psycopg.Cursor[dict[str, Any]], rows: Iterable[Row]) -> defaultdict[PeriodKey, Sets]:
     """The sets of each period that rows correct, by price version."""
     counts: defaultdict[Any, dict[Member, int]] = defaultdict(dict)
     others: dict[Any, int | Member] = {}
     for row in reader.execute(_MEMBERS).fetchall():
-        counts[_key(row), row["price_version"]][_member(row)] = row["member_rows"]
+        counts[period_key(row), row["price_version"]][member_of(row)] = row["member_rows"]
     for row in reader.execute(_MANY).fetchall():
-        others[_key(row), row["price_version"]] = row["many"]
+        others[period_key(row), row["price_version"]] = row["many"]
     for row in reader.execute(_GREATEST).fetchall():
-        others[_key(row), row["price_version"]] = _member(row)
-    aggregations = {_key(row): Aggregation(row["aggregation"]) for row in rows}
-    versions = dict.fromkeys([*counts, *others, *((_key(row), row["price_version"]) for row in rows)])
-    periods: defaultdict[PeriodKey, _Sets] = defaultdict(dict)
+        others[period_key(row), row["price_version"]] = member_of(row)
+    aggregations = {period_key(row): Aggregation(row["aggregation"]) for row in rows}
+    versions = dict.fromkeys([*counts, *others, *((period_key(row), row["price_version"]) for row in rows)])
+    periods: defaultdict[PeriodKey, Sets] = defaultdict(dict)
     for key, version in versions:
         kind = aggregations[key]
         nothing = 0 if kind is Aggregation.UNIQUE else None
@@ -132,18 +133,22 @@ def _known_periods(reader: psycopg.Cursor[dict[str, Any]], rows: Iterable[Row]) 
 
 
 def _stepped(
-    rows: Iterable[Row], periods: Mapping[PeriodKey, _Sets], prices: Mapping[int, Decimal]
+    rows: Sequence[Row], periods: Mapping[PeriodKey, Sets], prices: Mapping[int, Decimal]
 ) -> Iterator[MemberCorrection]:
+    """What rows of `staged` that correct sets change, in the order of usage; `periods` are without them, and change.
+
+    `prices`: what one unit costs, by price version.
+    """
     together: defaultdict[Any, list[Row]] = defaultdict(list)
     lowest = _lowest([row["corrects_lsns"] for row in rows if row["corrects_lsns"]])
     for row in rows:
         named = lowest[row["corrects_lsns"][0]] if row["corrects_lsns"] else row["usage_lsn"]
-        together[_key(row), row["cause"], named].append(row)
+        together[period_key(row), row["cause"], named].append(row)
     for (key, cause, _), changing in together.items():
         sets = periods[key]
         old_quantity, old_amount = _total(sets, prices)
         for row in changing:
-            sets[row["price_version"]].add(_member(row), row["sign"])
+            sets[row["price_version"]].add(member_of(row), row["sign"])
         new_quantity, new_amount = _total(sets, prices)
         if (old_quantity, old_amount or 0) == (new_quantity, new_amount or 0):
             continue
@@ -162,7 +167,7 @@ def _lowest(named: Iterable[list[int]]) -> dict[int, int]:
     return found
 
 
-def _total(sets: _Sets, prices: Mapping[int, Decimal]) -> tuple[Decimal, Decimal | None]:
+def _total(sets: Sets, prices: Mapping[int, Decimal]) -> tuple[Decimal, Decimal | None]:
     """Quantity and amount of all price versions."""
     quantity, amount = Decimal(0), None
     for version, members in sets.items():
@@ -172,11 +177,13 @@ def _total(sets: _Sets, prices: Mapping[int, Decimal]) -> tuple[Decimal, Decimal
     return quantity, amount
 
 
-def _key(row: Row) -> PeriodKey:
+def period_key(row: Row) -> PeriodKey:
+    """Of a row of `staged`."""
     return PeriodKey(row["account"], row["day"], row["model"], row["meter"], row["currency"])
 
 
-def _member(row: Row) -> Member:
+def member_of(row: Row) -> Member:
+    """Of a row of `staged` or `usage_members`."""
     if row["value"] is None:
         return Member(row["member"])
     return Member("", row["value"], row["occurred_at"] or NEVER)

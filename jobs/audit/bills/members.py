@@ -1,20 +1,24 @@
 """I6 of meters of a period: the members of each set beside those that usage puts, and what the set comes to on its day.
 
-A correction of a period that was shown closed (I8) names rows of usage that came when it was.
+A correction of a period that was shown closed (I8) is what the rows of usage make that came when it was.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from typing import Any
 
 import polars as pl
 
-from jobs.audit.compare.columns import Compared, Wrong
+from jobs.audit.compare.columns import Compared, Wrong, value_text
 from jobs.audit.recompute.money import SUM
+from jobs.billing.member_corrections import EXACT, PeriodKey, member_of, period_key
 from jobs.streams import UNIT_PRICE
-from metering.period_meters import Aggregation, Period
+from metering.period_meters import Aggregation, Period, quantity_of
 from metering.windows import MINUTE
 
 _INSTANT = pl.Datetime("us", "UTC")
@@ -42,15 +46,35 @@ MADE_MEMBERS = pl.Schema(
         "unit_price": pl.Decimal(UNIT_PRICE.precision, UNIT_PRICE.scale),
         "first_window": _INSTANT,
         "last_window": _INSTANT,
+        "on_time_lsn": pl.Int64(),
     }
 )
-"""The same as usage puts them, and what it says of their sets."""
-CORRECTING_MEMBERS = pl.Schema({"account": pl.String(), "usage_lsn": pl.Int64(), "meter": pl.String()})
+"""The same as usage puts them, and what it says of their sets. `on_time_lsn`: a row of usage, the first of it, that was
+no correction; null: all are.
+"""
+CORRECTING_MEMBERS = pl.Schema(
+    {
+        **{name: MEMBERS[name] for name in (*OF_SET, "member", "value", "occurred_at")},
+        **dict.fromkeys(("aggregation", "period", "cause"), pl.String()),
+        "unit_price": MADE_MEMBERS["unit_price"],
+        "window_start": _INSTANT,
+        "usage_lsn": pl.Int64(),
+        "corrects_lsns": pl.List(pl.Int64()),
+        "sign": pl.Int32(),
+    }
+)
 """Rows of usage that put or take back a member of a period that was shown closed."""
 STORED_CORRECTIONS = pl.Schema(
-    {"account": pl.String(), "usage_lsn": pl.Int64(), "meter": pl.String(), "usage_lsns": pl.String()}
+    {
+        **dict.fromkeys(("account", "meter"), pl.String()),
+        **dict.fromkeys(("number", "usage_lsn"), pl.Int64()),
+        "window_start": _INSTANT,
+        **dict.fromkeys(("model", "currency", "usage_lsns", "cause", "period"), pl.String()),
+        **dict.fromkeys(("old_quantity", "new_quantity", "old_amount", "new_amount"), pl.String()),
+    }
 )
-"""`corrections` of periods."""
+"""`corrections` of periods; numbers as texts."""
+_OF_PERIOD = ("account", "window_start", "model", "meter", "currency")
 _MEMBERS = Compared(
     "the period from {day}, {meter} of {account}, {model}, {member} at price version {price_version} ({currency})",
     _KEY,
@@ -68,6 +92,7 @@ def made_members(staged: pl.DataFrame) -> pl.DataFrame:
             pl.col("quantity").cast(pl.Int64).alias("member_rows"),
             pl.col("window_start").alias("first_window"),
             pl.col("window_start").alias("last_window"),
+            pl.when(~pl.col("is_correction")).then("first_lsn").alias("on_time_lsn"),
         )
     )
 
@@ -77,7 +102,7 @@ def added_members(rows: pl.DataFrame) -> pl.DataFrame:
     summed = rows.group_by(_KEY).agg(
         pl.sum("member_rows"),
         pl.max("value", "occurred_at", "aggregation", "period", "unit_price", "last_window"),
-        pl.min("first_window"),
+        pl.min("first_window", "on_time_lsn"),
     )
     return summed.select(pl.col(name).cast(kind) for name, kind in MADE_MEMBERS.items())
 
@@ -85,7 +110,8 @@ def added_members(rows: pl.DataFrame) -> pl.DataFrame:
 def correcting_members(staged: pl.DataFrame) -> pl.DataFrame:
     """STAGED → CORRECTING_MEMBERS."""
     rows = staged.filter(pl.col("aggregation").is_not_null() & pl.col("is_correction"))
-    return rows.select(CORRECTING_MEMBERS.names())
+    named = pl.col("corrects_lsns").str.strip_chars("{}").str.split(",").cast(pl.List(pl.Int64), strict=False)
+    return rows.with_columns(named).select(pl.col(name).cast(kind) for name, kind in CORRECTING_MEMBERS.items())
 
 
 def days_of_sets(made: pl.DataFrame) -> pl.DataFrame:
@@ -129,16 +155,93 @@ def unequal_members(made: pl.DataFrame, stored: pl.DataFrame) -> Wrong:
     return _MEMBERS.unequal(stored, made)
 
 
-def wrong_corrections(stored: pl.DataFrame, made: pl.DataFrame) -> Wrong:
-    """STORED_CORRECTIONS that name a row of usage that changed no closed period (CORRECTING_MEMBERS)."""
-    named = stored.with_columns(
-        named=pl.col("usage_lsns").str.strip_chars("{}").str.split(",").cast(pl.List(pl.Int64), strict=False)
-    ).explode("named")
-    unfounded = named.join(
-        made, left_on=["account", "named", "meter"], right_on=["account", "usage_lsn", "meter"], how="anti"
+def wrong_corrections(stored: pl.DataFrame, made: pl.DataFrame, correcting: pl.DataFrame) -> Wrong:
+    """Periods whose STORED_CORRECTIONS do not lead from what came on time to what all of MADE_MEMBERS comes to.
+
+    Each correction begins with what the one before it left, and names rows of CORRECTING_MEMBERS of its cause, none of
+    which another one names. What a period came to before its first one is known where all that came on time came before
+    it: of others only the database knew.
+    """
+    placed = correcting.group_by(*_OF_PERIOD, "day").agg(
+        pl.min("usage_lsn").alias("first_lsn"), rows=pl.struct("usage_lsn", "cause")
     )
-    if unfounded.is_empty():
-        return Wrong(len(stored))
-    account, lsn, meter = unfounded.select("account", "usage_lsn", "meter").sort("usage_lsn").row(0)
-    sentence = f"the correction {lsn} of {meter} of {account} names usage that changed no closed period"
-    return Wrong(len(stored), unfounded["usage_lsn"].n_unique(), sentence)
+    changes = {tuple(row[name] for name in _OF_PERIOD): row for row in placed.to_dicts()}
+    found: dict[Any, list[dict[str, Any]]] = {key: [] for key in changes}
+    for row in stored.sort("number").to_dicts():
+        found.setdefault(tuple(row[name] for name in _OF_PERIOD), []).append(row)
+    sets = _totals(made, correcting)
+    wrong = [
+        f"the corrections of {key[3]} of {key[0]}, {key[2]} ({key[4]}), in the period from {value_text(key[1])} do not "
+        "lead from what came on time to what it comes to"
+        for key, corrections in found.items()
+        if not _leads(corrections, changes.get(key), sets)
+    ]
+    return Wrong(len(stored), len(wrong), min(wrong, default=""))
+
+
+def _leads(corrections: list[dict[str, Any]], change: dict[str, Any] | None, sets: dict[PeriodKey, _Totals]) -> bool:
+    if change is None:
+        return False
+    causes = {row["usage_lsn"]: row["cause"] for row in change["rows"]}
+    named = [(lsn, one["cause"]) for one in corrections for lsn in _lsns(one["usage_lsns"])]
+    if len({lsn for lsn, _ in named}) < len(named) or any(causes.get(lsn) != cause for lsn, cause in named):
+        return False
+    totals = sets[period_key(change)]
+    if totals.on_time_lsn is not None and totals.on_time_lsn > change["first_lsn"]:
+        return True
+    reached = totals.before
+    for one in corrections:
+        if _said(one, "old") != reached:
+            return False
+        reached = _said(one, "new")
+    return reached == totals.after
+
+
+def _lsns(text: str) -> list[int]:
+    return [int(lsn) for lsn in text.strip("{}").split(",")]
+
+
+def _said(one: dict[str, Any], side: str) -> tuple[Decimal, Decimal]:
+    return Decimal(one[f"{side}_quantity"]), Decimal(one[f"{side}_amount"] or 0)
+
+
+@dataclass(frozen=True)
+class _Totals:
+    """Quantity and amount of a period of what came on time and of all, and the last first row that was on time."""
+
+    before: tuple[Decimal, Decimal]
+    after: tuple[Decimal, Decimal]
+    on_time_lsn: int | None
+
+
+def _totals(made: pl.DataFrame, correcting: pl.DataFrame) -> dict[PeriodKey, _Totals]:
+    """Of each period of CORRECTING_MEMBERS."""
+    rows = correcting.to_dicts()
+    asked = {period_key(row) for row in rows}
+    late: defaultdict[Any, int] = defaultdict(int)
+    for row in rows:
+        late[period_key(row), row["price_version"], member_of(row)] += row["sign"]
+    every: defaultdict[PeriodKey, list[dict[str, Any]]] = defaultdict(list)
+    for row in made.to_dicts():
+        if (key := period_key(row)) in asked:
+            on_time = row["member_rows"] - late[key, row["price_version"], member_of(row)]
+            every[key].append({**row, "on_time_rows": on_time})
+    return {
+        key: _Totals(
+            _come_to(members, "on_time_rows"),
+            _come_to(members, "member_rows"),
+            max((row["on_time_lsn"] for row in members if row["on_time_lsn"] is not None), default=None),
+        )
+        for key, members in every.items()
+    }
+
+
+def _come_to(rows: list[dict[str, Any]], count: str) -> tuple[Decimal, Decimal]:
+    quantity, amount = Decimal(0), Decimal(0)
+    for version in {row["price_version"] for row in rows}:
+        of_version = [row for row in rows if row["price_version"] == version]
+        counts = {member_of(row): row[count] for row in of_version}
+        found = quantity_of(Aggregation(of_version[0]["aggregation"]), counts)
+        quantity = EXACT.add(quantity, found)
+        amount = EXACT.add(amount, EXACT.multiply(found, of_version[0]["unit_price"] or Decimal(0)))
+    return quantity, amount

@@ -210,7 +210,8 @@ def _of_sets(parts: Parts, billed: Billed, bucket: int, span: Span, days: pl.Dat
     sums = unequal_members(made, stored) + unequal_days(of_days, whole(days), is_everything=span.is_everything)
     corrected = billed.rows.rows(held.OF_PERIODS, bucket, STORED_CORRECTIONS)
     is_known = corrected if span.is_everything else corrected.clear()
-    return Proof(sums, wrong_corrections(is_known, parts[_CORRECTING]))
+    correcting = parts[_CORRECTING] if span.is_everything else parts[_CORRECTING].clear()
+    return Proof(sums, wrong_corrections(is_known, made, correcting))
 
 
 def _corrected(alone: pl.DataFrame, named: pl.DataFrame) -> pl.DataFrame:

@@ -114,7 +114,11 @@ SELECT usage_lsn, meter, number, usage_lsns, window_start, account, model, curre
        old_quantity, new_quantity, coalesce(old_amount, 0), coalesce(new_amount, 0)
 FROM (SELECT * FROM corrections WHERE period IS NULL) AS of_windows
 """
-_OF_PERIODS = "SELECT account, usage_lsn, meter, usage_lsns FROM corrections WHERE period IS NOT NULL"
+_OF_PERIODS = """
+SELECT account, meter, number, usage_lsn, window_start, model, currency, usage_lsns, cause, period,
+       old_quantity, new_quantity, old_amount, new_amount
+FROM corrections WHERE period IS NOT NULL
+"""
 _MEMBERS = """
 SELECT account, first_day, model, meter, currency, price_version, member, value, occurred_at, member_rows
 FROM usage_members
