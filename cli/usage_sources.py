@@ -22,7 +22,8 @@ _RANGE = """
 _ACCOUNTS = "(%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))"
 # A span is read as days where it lies in one window, else as minutes: the sum is the same. A day is called what UTC
 # calls it, or the day before or after, in any zone and after any change of zone. OFFSET 0: the minutes of each span are
-# found by their index; the planner would rather read all that there are, once.
+# found by their index; the planner would rather read all that there are, once. A period of an account that was learnt
+# late began at midnight of UTC before: its first and its last known start are that, and that of its zone.
 _DAYS = """
     WITH placed AS (
         SELECT *, {key_of_start} AS window_key, {key_of_start} = {key_of_end} AS is_whole
@@ -33,9 +34,12 @@ _DAYS = """
     JOIN usage_days USING (account, day) WHERE meter NOT IN ({of_periods})
     UNION ALL
     SELECT {columns}, 0 AS unmetered_requests, {key_of_period} AS window_key
-    FROM usage_days JOIN meters USING (meter)
+    FROM usage_days JOIN meters USING (meter) CROSS JOIN LATERAL (
+        SELECT starts FROM (VALUES (first_window), (last_window_end - INTERVAL '1 minute')) AS known (starts)
+        WHERE date_trunc(period, starts AT TIME ZONE %(zone)s) AT TIME ZONE %(zone)s = starts
+        ORDER BY starts DESC LIMIT 1
+    ) AS begins
     WHERE period = ANY ({periods}) AND {period_in_range} AND {accounts}
-      AND date_trunc(period, first_window AT TIME ZONE %(zone)s) AT TIME ZONE %(zone)s = first_window
     UNION ALL
     SELECT {columns}, 0 AS unmetered_requests, {key} AS window_key
     FROM (SELECT DISTINCT account AS of_account, starts, ends FROM placed WHERE NOT is_whole) AS cut
@@ -68,8 +72,8 @@ def of_windows(window: Window) -> str:
         no_part=_NO_PART,
         of_periods=_OF_PERIODS,
         periods=_PERIODS[window],
-        key_of_period=window_key_sql(window, "first_window"),
-        period_in_range=_RANGE.format(instant="first_window"),
+        key_of_period=window_key_sql(window, "starts"),
+        period_in_range=_RANGE.format(instant="starts"),
         accounts=_ACCOUNTS,
         key=key,
         key_of_start=window_key_sql(window, "starts"),
