@@ -17,6 +17,7 @@ from metering.vocabulary import UsageCause
 COLUMNS = (
     *("window_start", "account", "model", "meter", "currency", "cause", "old_quantity", "new_quantity"),
     *("old_amount", "new_amount", "decision", "corrected_at", "dimensions", "usage_lsns"),
+    "period",
 )
 
 _STATEMENT = f"""
@@ -72,6 +73,7 @@ def corrections(
 
     A window's value when it closed, plus its corrections, is its value now in `weir usage`, to the last digit.
     `decision` is that of the straggler that the correction bills or takes back. --from and --to select by window start.
+    `period` is `day` or `month` if a whole day or month begins at `window_start`, and null for a minute.
     """
     from deployment.stack import running_deployment
 

@@ -8,12 +8,13 @@ from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, Row, print_rows
 from cli.reading import Database, read_only, select
 from metering.meter_sentences import explanation
-from metering.meters import DEFAULT, Declaration
+from metering.meters import DEFAULT, Declaration, meaning_of
 
 COLUMNS = ("meter", "unit", "counts", "within", "declared", "declared_at", "explanation")
 
 _STATEMENT = """
-    SELECT meter, unit, coalesce(sums, 'outcomes') AS counts, within, is_declared AS declared, declared_at, sums
+    SELECT meter, unit, coalesce(sums, 'outcomes') AS counts, within, is_declared AS declared, declared_at, sums,
+           aggregation, period
     FROM meters ORDER BY NOT is_declared, meter
 """
 _CONFIGURED = "SELECT config -> 'meters' AS meters FROM jobs WHERE job = 'joins'"
@@ -22,7 +23,7 @@ _CONFIGURED = "SELECT config -> 'meters' AS meters FROM jobs WHERE job = 'joins'
 def meter_rows(database: Database) -> Iterator[Row]:
     """Rows with the keys `COLUMNS`, those that are declared first.
 
-    `counts`: a column that is added up, or outcomes. `explanation`: the declaration as a sentence.
+    `counts`: the column that the meter reads, or outcomes. `explanation`: the declaration as a sentence.
     """
     from monitoring.alerts.money import UNMETERED_SHARE
 
@@ -31,7 +32,8 @@ def meter_rows(database: Database) -> Iterator[Row]:
     for row in rows:
         name = row["meter"]
         parts = [row["meter"] for row in rows if row["within"] == name and row["declared"]]
-        stored = Declaration(name, row["unit"], row.pop("sums"), within=row["within"])
+        meaning = meaning_of(row["unit"], row.pop("sums"), row.pop("aggregation"), row.pop("period"))
+        stored = Declaration(name, within=row["within"], **meaning)
         declared = configured.get(name)
         # A meaning that joins was not started with yet is not in effect.
         meter = declared if declared is not None and declared.meaning == stored.meaning else stored
@@ -52,8 +54,8 @@ def _configured(database: Database) -> Mapping[str, Declaration]:
 def meters(*, form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
     """List the meters: what each counts, whether the configuration still declares it, and a sentence that explains it.
 
-    `counts` is `outcomes`, or the column that is added up. A meter that is no longer declared keeps its quantities, and
-    its name its meaning.
+    `counts` is `outcomes`, or the column that the meter reads. A meter that is no longer declared keeps its quantities,
+    and its name its meaning.
     """
     from deployment.stack import running_deployment
 

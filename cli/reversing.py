@@ -80,7 +80,7 @@ def reverse(
     stack = running_deployment(data_dir)
     config = _ingestion(stack)
     if meter is not None:
-        _refuse_unknown_meter(stack, meter)
+        _refuse_unfit_meter(stack, meter, has_quantity=quantity is not None)
     reversal = {
         "id": event_id or str(uuid.uuid4()),
         "source": source or _source_of(config.reversal.sources or ()),
@@ -154,13 +154,20 @@ def _account_of(stack: Deployment, request_id: str) -> str:
     return accounts[0]
 
 
-def _refuse_unknown_meter(stack: Deployment, meter: str) -> None:
+def _refuse_unfit_meter(stack: Deployment, meter: str, *, has_quantity: bool) -> None:
+    """Raise for a meter that was never declared, and for a quantity of a meter that bills a period by its members."""
     from cli.reading import read_only
 
     with read_only(stack.postgres_url) as database:
-        known = [row["meter"] for row in database.execute("SELECT meter FROM meters ORDER BY meter").fetchall()]
+        rows = database.execute("SELECT meter, aggregation FROM meters ORDER BY meter").fetchall()
+    known = {row["meter"]: row["aggregation"] for row in rows}
     if known and meter not in known:
         raise typer.BadParameter(f"There is no meter {meter}; there are {', '.join(known)}.")
+    if has_quantity and known.get(meter) is not None:
+        raise typer.BadParameter(
+            f"{meter} bills a period by its members, and a quantity removes no member: leave out --quantity to remove "
+            "the request from the period."
+        )
 
 
 def _refuse_what_is_rejected(config: IngestionConfig, event: bytes, now: datetime) -> None:

@@ -201,6 +201,9 @@ def _usage(
     corrections do not lower it. Without meter in --group-by a request counts once for each meter that it lacks. With
     dimensions it is null.
 
+    A meter with a `period` has no minutes. P1D lists meters of days, and P1M meters of days and months, where the zone
+    has the same days or months as the account. With dimensions they are always listed, and their dimensions are null.
+
     A dimension is a column like `account`, null where usage has none. An account's day has room for 10,000
     combinations of dimensions; the usage of all further ones is in rows where `is_other` is true and the dimensions
     say `other`.

@@ -1,5 +1,8 @@
 """Sources of usage: minutes; whole days for days and months of one calendar; each account's days for dimensions.
 
+A meter of a period has no minutes: its quantity belongs to a day or month of the account, and is read only where the
+requested calendar has the same day or month.
+
 Each source is a SELECT of COLUMNS, `unmetered_requests` and the names of the window. Parameters: `start`, `end`,
 `accounts`, `zone`. Only the minutes know requests that did not report a meter; a request without the part that another
 meter counts (`within`) is not unmetered.
@@ -10,6 +13,7 @@ from __future__ import annotations
 from cli.periods import Window, window_key_sql
 
 COLUMNS = "account, model, meter, currency, price_version, unit_price, quantity, amount, corrected"
+_OF_PERIODS = "SELECT meter FROM meters WHERE period IS NOT NULL"
 _NO_PART = "meter IN (SELECT meter FROM meters WHERE within IS NULL)"
 
 _RANGE = """
@@ -18,7 +22,8 @@ _RANGE = """
 _ACCOUNTS = "(%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))"
 # A span is read as days where it lies in one window, else as minutes: the sum is the same. A day is called what UTC
 # calls it, or the day before or after, in any zone and after any change of zone. OFFSET 0: the minutes of each span are
-# found by their index; the planner would rather read all that there are, once.
+# found by their index; the planner would rather read all that there are, once. A period of an account that was learnt
+# late began at midnight of UTC before: its first and its last known start are that, and that of its zone.
 _DAYS = """
     WITH placed AS (
         SELECT *, {key_of_start} AS window_key, {key_of_start} = {key_of_end} AS is_whole
@@ -26,7 +31,15 @@ _DAYS = """
     )
     SELECT {columns}, 0 AS unmetered_requests, window_key
     FROM (SELECT account, day, window_key FROM placed WHERE is_whole AND {starts_in_range}) AS whole
-    JOIN usage_days USING (account, day)
+    JOIN usage_days USING (account, day) WHERE meter NOT IN ({of_periods})
+    UNION ALL
+    SELECT {columns}, 0 AS unmetered_requests, {key_of_period} AS window_key
+    FROM usage_days JOIN meters USING (meter) CROSS JOIN LATERAL (
+        SELECT starts FROM (VALUES (first_window), (last_window_end - INTERVAL '1 minute')) AS known (starts)
+        WHERE date_trunc(period, starts AT TIME ZONE %(zone)s) AT TIME ZONE %(zone)s = starts
+        ORDER BY starts DESC LIMIT 1
+    ) AS begins
+    WHERE period = ANY ({periods}) AND {period_in_range} AND {accounts}
     UNION ALL
     SELECT {columns}, 0 AS unmetered_requests, {key} AS window_key
     FROM (SELECT DISTINCT account AS of_account, starts, ends FROM placed WHERE NOT is_whole) AS cut
@@ -39,6 +52,9 @@ _DAYS = """
     SELECT account, model, meter, currency, NULL, NULL, 0, NULL, false, unmetered_rows, {key}
     FROM usage_windows WHERE unmetered_rows > 0 AND {no_part} AND {in_range} AND {accounts}
 """
+
+
+_PERIODS = {Window.DAY: "ARRAY['day']", Window.MONTH: "ARRAY['day', 'month']"}
 
 
 def of_windows(window: Window) -> str:
@@ -54,6 +70,10 @@ def of_windows(window: Window) -> str:
     return _DAYS.format(
         columns=COLUMNS,
         no_part=_NO_PART,
+        of_periods=_OF_PERIODS,
+        periods=_PERIODS[window],
+        key_of_period=window_key_sql(window, "starts"),
+        period_in_range=_RANGE.format(instant="starts"),
         accounts=_ACCOUNTS,
         key=key,
         key_of_start=window_key_sql(window, "starts"),
@@ -73,6 +93,7 @@ def of_days(window: Window) -> str:
     0).
     """
     first = {Window.DAY: "day", Window.MONTH: "date_trunc('month', day)::date"}[window]
+    shown = "true" if window is Window.MONTH else f"meter NOT IN ({_OF_PERIODS} AND period = 'month')"
     return f"""
         SELECT {COLUMNS}, NULL::bigint AS unmetered_requests,
                dimensions, is_other, date_trunc('month', day)::date AS month,
@@ -83,5 +104,5 @@ def of_days(window: Window) -> str:
         JOIN unnest(%(period_calendars)s::int[], %(firsts)s::date[], %(starts)s::timestamptz[], %(ends)s::timestamptz[])
             AS period (calendar, first, starts, ends)
             ON period.calendar = coalesce(known.calendar, 0) AND period.first = {first}
-        WHERE day >= %(first_day)s AND day < %(end_day)s AND {_ACCOUNTS}
+        WHERE day >= %(first_day)s AND day < %(end_day)s AND {_ACCOUNTS} AND {shown}
     """

@@ -157,6 +157,7 @@ USAGE = pa.schema(
         pa.field("dimensions", pa.string()),
         pa.field("first_received_at", INSTANT),
         pa.field("frontier", INSTANT),
+        pa.field("members", pa.string()),
     ]
 )
 """One signed row per request outcome. `received_at` is when it became a fact; where a part of it is a dead letter that
@@ -168,6 +169,8 @@ without those that the outcome lacks; null: none. `day` is the
 account's calendar day in the zone in force at the start of its billing month (unknown account: UTC; null in rows of
 older versions); a row that corrects others (`corrects_lsns`) copies it. `rules` as in the journal. `frontier` is F of
 usage with the row's commit (null before `events` has a record, and in rows of older versions): it says what had closed.
+`members` has the members that the row adds to periods, or removes, as JSON (`jobs.usage_members`); null: none. It is
+always null where no meter of a period is declared, so that the release before, without this column, can go on writing.
 
 A row of cause and outcome `decided` bills nothing. Somebody decided about the straggler that `corrects_lsns` names: of
 the meter of its one entry, whose quantity is null; `dimensions` has the decision, the reason and who gave it;

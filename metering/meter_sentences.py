@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from metering.meters import FAMILY, Declaration, texts_of
 from metering.once_per import duration_of
+from metering.period_meters import Aggregation
 
 
 def explanation(
@@ -20,15 +21,33 @@ def explanation(
     """
     outcomes = _outcomes(meter) if is_declared else "outcomes"
     clauses = [f"{meter.name} {_quantity(meter, outcomes)}, priced per {meter.unit} by plan and model", *_within(meter)]
+    clauses += _of_period(meter)
     clauses += [*_once(meter), *_minus(meter, parts)] if is_declared else []
     clauses += _where_missing(meter, unmetered_share) if is_declared else ["it is declared no more"]
     return "; ".join(clauses) + "."
 
 
 def _quantity(meter: Declaration, outcomes: str) -> str:
+    if (of := meter.of_period) is not None:
+        return f"{_BILLS[of.aggregation].format(column=of.column, outcomes=outcomes)} in each {of.period} and model"
     if meter.sums is None:
         return f"counts {outcomes} as 1 {meter.unit}"
     return f"adds up {meter.sums} of {outcomes}"
+
+
+_BILLS = {
+    Aggregation.UNIQUE: "counts the different values of {column} of {outcomes}",
+    Aggregation.MAX: "bills the greatest {column} of {outcomes}",
+    Aggregation.LATEST: "bills the {column} of the latest of {outcomes}",
+}
+
+
+def _of_period(meter: Declaration) -> Iterator[str]:
+    if meter.of_period is not None:
+        period = meter.of_period.period
+        yield f"a {period} of the account's calendar is billed at the price of its start"
+        yield "it has no dimensions and no minutes"
+        yield f"late or reversed usage has the whole {period} computed again"
 
 
 def _outcomes(meter: Declaration) -> str:
@@ -76,5 +95,7 @@ def _once(meter: Declaration) -> Iterator[str]:
 def _where_missing(meter: Declaration, unmetered_share: float) -> Iterator[str]:
     if meter.is_expected:
         yield f"more than {unmetered_share * 100:g} % of requests without it raise UnmeteredUsage"
+    elif meter.of_period is not None:
+        yield f"an outcome without {meter.of_period.column} counts for nothing"
     elif meter.sums is not None:
         yield "a request without it adds nothing"

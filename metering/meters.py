@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Generic, TypedDict, TypeVar
 
 from metering.limits import PLAIN_NAME
 from metering.once_per import OncePer
+from metering.period_meters import Aggregation, Period, PeriodMeter
 
 T = TypeVar("T")
 
@@ -53,6 +54,8 @@ class Declaration:
     """Which outcomes it counts; empty: all. It may change under one name: each row keeps the rule it was counted by."""
     once_per: OncePer | None = None
     """Which of several outcomes of one content it counts; None: each. It may change as `where` may."""
+    of_period: PeriodMeter | None = None
+    """How each period is billed by its members; None: outcomes are counted or added up by the minute."""
 
     @property
     def asks_family(self) -> bool:
@@ -60,9 +63,46 @@ class Declaration:
         return any(column == FAMILY for column, _ in self.where)
 
     @property
-    def meaning(self) -> tuple[str, str | None]:
-        """What may not change under one name: otherwise quantities of two meanings would be on one bill."""
-        return self.unit, self.sums
+    def column(self) -> str | None:
+        """The column of events that it reads; None: it counts outcomes."""
+        return self.sums if self.of_period is None else self.of_period.column
+
+    @property
+    def counts_outcomes(self) -> bool:
+        """Whether it counts outcomes, whatever they report."""
+        return self.column is None
+
+    @property
+    def reported(self) -> str | None:
+        """The column of numbers that it reads; None: none."""
+        return self.column if self.of_period is None or self.of_period.is_of_numbers else None
+
+    @property
+    def meaning(self) -> tuple[str, str | None, str | None, str | None]:
+        """Unit, column, aggregation and period: what may not change under one name.
+
+        Otherwise quantities of two meanings would be on one bill. A meter that counts outcomes or adds up a column has
+        neither an aggregation nor a period.
+        """
+        if (of := self.of_period) is None:
+            return self.unit, self.sums, None, None
+        return self.unit, of.column, of.aggregation.value, of.period.value
+
+
+class Meaning(TypedDict):
+    """The fields of a declaration that make up `Declaration.meaning`."""
+
+    unit: str
+    sums: str | None
+    of_period: PeriodMeter | None
+
+
+def meaning_of(unit: str, column: str | None, aggregation: str | None, period: str | None) -> Meaning:
+    """The inverse of `Declaration.meaning`."""
+    if aggregation is None or period is None or column is None:
+        return {"unit": unit, "sums": column, "of_period": None}
+    of_period = PeriodMeter(Aggregation(aggregation), column, Period(period))
+    return {"unit": unit, "sums": None, "of_period": of_period}
 
 
 DEFAULT: tuple[Declaration, ...] = (
@@ -101,13 +141,19 @@ class OfMeter(Generic[T]):
 
 
 def columns_of(meters: Iterable[Declaration]) -> tuple[str, ...]:
-    """The columns of the journal that are added up, each once."""
-    return tuple(dict.fromkeys(meter.sums for meter in meters if meter.sums is not None))
+    """The columns of the journal whose numbers meters read, each once."""
+    return tuple(dict.fromkeys(meter.reported for meter in meters if meter.reported is not None))
 
 
 def conditions_of(meters: Iterable[Declaration]) -> tuple[str, ...]:
-    """The columns that some meter's `where` names, each once."""
-    return tuple(dict.fromkeys(column for meter in meters for column, _ in meter.where))
+    """The columns that a meter's `where` names, or whose different values it counts, each once."""
+    return tuple(dict.fromkeys(column for meter in meters for column in _texts_read(meter)))
+
+
+def _texts_read(meter: Declaration) -> Iterator[str]:
+    yield from (column for column, _ in meter.where)
+    if meter.of_period is not None and not meter.of_period.is_of_numbers:
+        yield meter.of_period.column
 
 
 def texts_of(values: Iterable[str | bool]) -> list[str]:
@@ -116,10 +162,10 @@ def texts_of(values: Iterable[str | bool]) -> list[str]:
 
 
 def totals_of(meters: Iterable[Declaration]) -> Mapping[str, tuple[str, ...]]:
-    """By unit the meters whose sum is a total of it."""
+    """By unit the meters whose sum is a total of it; meters of a period have no total."""
     totals: dict[str, tuple[str, ...]] = {}
     for meter in meters:
-        if meter.within is None:
+        if meter.within is None and meter.of_period is None:
             totals[meter.unit] = (*totals.get(meter.unit, ()), meter.name)
     return totals
 

@@ -13,6 +13,8 @@ from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+from metering.period_meters import Period
+
 UNKNOWN_ZONE = "UTC"
 UTC_ZONE = ZoneInfo(UNKNOWN_ZONE)
 BEGINNING_OF_TIME = datetime.min.replace(tzinfo=UTC)
@@ -102,6 +104,16 @@ def billing_month(changes: Sequence[ZoneChange], month: date) -> Month:
     following = (month + timedelta(days=31)).replace(day=1)
     start = named.start if named.first_day == month else _midnight(month, zone)
     return Month(start, _midnight(following, zone), zone)
+
+
+def period_bounds(first_day: date, period: Period, month: MonthZone) -> tuple[datetime, datetime]:
+    """`[start, end)` of the period with this first day, which is a day of `month`.
+
+    A period that begins on the first day of `month` begins when the month does. It ends when the next one begins.
+    """
+    zone = zone_of(month.zone)
+    start = month.start if first_day == month.first_day else _midnight(first_day, zone)
+    return start, _midnight(period.following(first_day), zone)
 
 
 @lru_cache(maxsize=4_096)

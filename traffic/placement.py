@@ -73,7 +73,8 @@ class Policy:
             if name in cls.__dataclass_fields__ and name not in ("meters", "late_policy", "best_report_bills")
         }
         ingestion, joins = jobs.get("ingestion", {}), jobs.get("joins", {})
-        meters = joins.get("meters", {})
+        # What a set of members comes to, the truth of an outcome does not say.
+        meters = {name: meter for name, meter in joins.get("meters", {}).items() if not meter.get("period")}
         late = {name: meter["late_policy"] for name, meter in meters.items() if meter.get("late_policy")}
         return cls(
             **known,

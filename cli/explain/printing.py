@@ -147,6 +147,11 @@ def _usage(row: Document) -> Iterator[str]:
         else:
             decision = f", straggler: {meter['decision']}" if meter["decision"] else ""
             yield f"  {meter['meter']}: {_product({**row, **meter})}{decision}"
+    for member in row["members"]:
+        unit = f"at {member['unit_price']} {member['currency']}" if member["unit_price"] else "without a price"
+        value = member["member"] if member["value"] is None else member["value"]
+        verb = "is added to" if row["sign"] > 0 else "is removed from"
+        yield f"  {member['meter']}: {value} {verb} the {member['period']} from {member['first_day']}, {unit}"
 
 
 def _outcome(row: Document) -> Iterator[str]:

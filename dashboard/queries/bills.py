@@ -20,11 +20,16 @@ from metering.parents import ParentStretch, parents_of_month
 from metering.vocabulary import Job
 
 MAX_WINDOWS = 1_000
+MONTH = "month"
+"""The `whole_period` of meters that bill a month as a whole."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """What one model's meter adds at one price; one of it is a `unit`. `amount` is None for usage without a price."""
+    """What one model's meter adds at one price; one of it is a `unit`. `amount` is None for usage without a price.
+
+    `whole_period`: the period (`day`, `month`) that is billed as a whole; None: it is billed by the minute.
+    """
 
     account: str
     model: str | None
@@ -36,6 +41,7 @@ class Line:
     amount: Decimal | None
     first_window: datetime
     last_window_end: datetime
+    whole_period: str | None = None
 
 
 @dataclass(frozen=True)
@@ -128,7 +134,14 @@ def read_bills(backend: Backend, month: date) -> Bills:
         general = _period(month, "", [], [])
         rows = cursor.execute(_LINES, {"month": month}).fetchall()
         newest = cursor.execute(_NEWEST).fetchone()
-    lines = tuple(Line(**with_plain(row, "quantity"), unit=meters.unit(row["meter"])) for row in rows)
+    lines = tuple(
+        Line(
+            **with_plain(row, "quantity"),
+            unit=meters.unit(row["meter"]),
+            whole_period=meters.whole_period(row["meter"]),
+        )
+        for row in rows
+    )
     periods = {period.account: period for period in known}
     used: dict[str, Period] = {}
     for line in lines:

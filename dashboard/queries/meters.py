@@ -8,12 +8,12 @@ from typing import Any
 
 import psycopg
 
-from metering.meters import Declaration, Meter, totals_of
+from metering.meters import Declaration, Meaning, Meter, meaning_of, totals_of
 
 REQUEST, TOKEN = "request", "token"
 UNKNOWN_UNIT = "unit"
 
-_METERS = "SELECT meter AS name, unit, sums, within, is_declared FROM meters ORDER BY meter"
+_METERS = "SELECT meter AS name, unit, sums, aggregation, period, within, is_declared FROM meters ORDER BY meter"
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,18 @@ class Meters:
         """What one of the meter is, in the singular."""
         return next((known_meter.unit for known_meter in self.known if known_meter.name == meter), UNKNOWN_UNIT)
 
+    def whole_period(self, meter: str) -> str | None:
+        """The period (`day`, `month`) that the meter bills as a whole; None: it is billed by the minute."""
+        periods = (known_meter.of_period for known_meter in self.known if known_meter.name == meter)
+        return next((of_period.period.value for of_period in periods if of_period is not None), None)
+
     @property
     def requests(self) -> tuple[str, ...]:
         """The meters whose sum is the number of requests: of the meters that count outcomes, those of one unit.
 
         Each counts every outcome that is billed, so that those of two units would count each twice.
         """
-        totals = totals_of(known_meter for known_meter in self.known if known_meter.sums is None)
+        totals = totals_of(known_meter for known_meter in self.known if known_meter.counts_outcomes)
         return totals.get(REQUEST) or next(iter(totals.values()), ())
 
     @property
@@ -55,5 +60,9 @@ def in_order(meters: Iterable[str]) -> tuple[str, ...]:
 def meters_of(cursor: psycopg.Cursor[dict[str, Any]]) -> Meters:
     """The meters as the caller's transaction sees them."""
     rows = cursor.execute(_METERS).fetchall()
-    known = tuple(Declaration(row["name"], row["unit"], row["sums"], within=row["within"]) for row in rows)
+    known = tuple(Declaration(row["name"], within=row["within"], **_meaning(row)) for row in rows)
     return Meters(known, frozenset(row["name"] for row in rows if row["is_declared"]))
+
+
+def _meaning(row: dict[str, Any]) -> Meaning:
+    return meaning_of(row["unit"], row["sums"], row["aggregation"], row["period"])

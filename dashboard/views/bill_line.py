@@ -26,7 +26,8 @@ def line_name(line: Line) -> str:
 def show_line(line: Line) -> None:
     """Draw the price, the windows, and the requests of the newest or of one chosen window."""
     _price(line)
-    windows = head("Windows", ask_every(SHARED_FOR_SECONDS, read_line_windows, line), _windows_freshness)
+    reading = ask_every(SHARED_FOR_SECONDS, read_line_windows, line)
+    windows = head("Windows", reading, lambda found: _windows_freshness(line, found))
     if not windows:
         return
     show_table([_row(window) for window in windows], "line-windows", height=260)
@@ -36,8 +37,8 @@ def show_line(line: Line) -> None:
     start, end = line.first_window, line.last_window_end
     if opened in starts:
         start, end = starts[opened], starts[opened] + MINUTE
-    reading = ask_every(SHARED_FOR_SECONDS, read_line_requests, line, start, end)
-    requests = head("Requests", reading, _requests_freshness)
+    requests_reading = ask_every(SHARED_FOR_SECONDS, read_line_requests, line, start, end)
+    requests = head("Requests", requests_reading, _requests_freshness)
     if requests:
         show_requests(requests, "line-requests")
 
@@ -73,7 +74,10 @@ def _price_freshness(line: Line, prices: tuple[PriceVersion, ...]) -> Freshness:
     return Freshness(State.NEVER_HAD_DATA, f"Version {line.price_version} is not in the price table.")
 
 
-def _windows_freshness(windows: tuple[LineWindow, ...]) -> Freshness:
+def _windows_freshness(line: Line, windows: tuple[LineWindow, ...]) -> Freshness:
+    if line.whole_period is not None:
+        sentence = f"Each {line.whole_period} is billed as a whole, at the price of its start: it has no minutes."
+        return Freshness(State.IDLE, sentence)
     if not windows:
         return Freshness(State.NEVER_HAD_DATA, "No window of this line is left.")
     cut = f"the newest {MAX_WINDOWS:,}" if len(windows) == MAX_WINDOWS else f"{len(windows):,}"

@@ -15,7 +15,7 @@ from dashboard.filters import choose, choose_account
 from dashboard.forecast import forecast
 from dashboard.freshness import Freshness, freshness
 from dashboard.panel import ask_every, current_time, head
-from dashboard.queries.bills import Bills, Line, Period, read_bills
+from dashboard.queries.bills import MONTH, Bills, Line, Period, read_bills
 from dashboard.queries.meters import Meters
 from dashboard.table import Value, show_table
 from dashboard.views.bill_line import line_name, show_line
@@ -106,7 +106,6 @@ def totals_of(bills: Bills) -> list[Total]:
 def _total(period: Period, currency: str | None, lines: Sequence[Line], meters: Meters, known_until: datetime) -> Total:
     amounts = [line.amount for line in lines if line.amount is not None]
     amount = exact_total(amounts) if amounts else None
-    first = min(line.first_window for line in lines)
     return Total(
         period=period,
         currency=currency,
@@ -115,8 +114,20 @@ def _total(period: Period, currency: str | None, lines: Sequence[Line], meters: 
         requests=total_quantity(line.quantity for line in lines if line.meter in meters.requests),
         tokens=total_quantity(line.quantity for line in lines if line.meter in meters.tokens),
         lines=len(lines),
-        forecast=None if amount is None else forecast(amount, first, known_until, period.end),
+        forecast=None if amount is None else _forecast(lines, known_until, period.end),
     )
+
+
+def _forecast(lines: Sequence[Line], known_until: datetime, end: datetime) -> Decimal | None:
+    """Usage by the minute or day goes on at its pace. A month that is billed as a whole has no pace: it stays."""
+    paced = [line for line in lines if line.whole_period != MONTH]
+    amounts = [line.amount for line in paced if line.amount is not None]
+    whole = [line.amount for line in lines if line.whole_period == MONTH and line.amount is not None]
+    found = exact_total(amounts) if amounts else Decimal(0)
+    if paced:
+        expected = forecast(found, min(line.first_window for line in paced), known_until, end)
+        return None if expected is None else exact_total([expected, *whole])
+    return exact_total(whole)
 
 
 def _headlines(totals: Sequence[Total]) -> None:

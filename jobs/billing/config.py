@@ -96,9 +96,11 @@ class BillingConfig(JobConfig):
                     f"late_policy.{name} is {policy}, but meters.{name}.late_policy is {own}; leave one out"
                 )
         for name, policy in self.policies.items():
-            if self.meters[name].once_per is not None:
+            declaration = self.meters[name].declaration(name)
+            aggregation = None if declaration.of_period is None else declaration.of_period.aggregation
+            if declaration.once_per is not None or aggregation is not None:
                 try:
-                    refuse_uncorrected(policy)
+                    refuse_uncorrected(policy, aggregation)
                 except ValueError as error:
                     raise ValueError(f"meters.{name}: {error}") from None
             if self.meters[name].hold is not None and policy is not LatePolicy.HOLD:

@@ -15,6 +15,7 @@ from jobs.billing.config import BillingConfig
 from jobs.billing.corrections import inherit, record
 from jobs.billing.days import add_days
 from jobs.billing.holding import decide, keep_decided, let_small_go
+from jobs.billing.members import take_members
 from jobs.billing.staged import IS_BILLED
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Counts, Fold
@@ -122,7 +123,7 @@ FROM (
 
 
 def fold(cursor: psycopg.Cursor[Any], config: BillingConfig, around: Fold) -> Counts:
-    """Add `staged`, and waiting stragglers that are decided now, to `usage_windows` and `usage_days`.
+    """Add `staged`, and stragglers decided now, to `usage_windows`, `usage_days` and `usage_members`.
 
     Records stragglers and corrections. Returns how many rows were late, stragglers, unpriced and unmetered, how many
     waiting stragglers were decided, and how many corrections there are.
@@ -144,6 +145,7 @@ def fold(cursor: psycopg.Cursor[Any], config: BillingConfig, around: Fold) -> Co
             f"usage holds price version {repriced[0]} at another unit price than the windows it was billed in; restore "
             "the usage table that wrote them and start billing again"
         )
+    of_sets = take_members(cursor)
     let_small_go(cursor)
     arrived = cursor.execute(COUNT, (UsageCause.STREAM.value,)).fetchall()
     is_decided = decide(cursor, around.frontier, around.next_position)
@@ -157,6 +159,7 @@ def fold(cursor: psycopg.Cursor[Any], config: BillingConfig, around: Fold) -> Co
     counts: Counter[tuple[CounterMetric, *tuple[str, ...]]] = Counter()
     for meter, decision, count in keep_decided(cursor) if is_decided else ():
         counts[metrics.STRAGGLERS, meter, decision] += count
+    counts.update(of_sets)
     for meter, cause, count in corrections:
         counts[metrics.CORRECTIONS, meter, cause] += count
     for meter, decision, late, unpriced, *rows in arrived:

@@ -43,9 +43,12 @@ def window_message(row: Mapping[str, Any]) -> Message:
 
 
 def correction_message(row: Mapping[str, Any]) -> Message:
-    """A row of `corrections`. Its key is the account: those of one account keep their order. Id: `CORRECTION_ID`."""
+    """A row of `corrections`. Its key is the account: those of one account keep their order. Id: `CORRECTION_ID`.
+
+    Only corrections of whole periods have a `period`.
+    """
     identity = _identity(row["usage_lsns"][0], row["meter"])
-    values = {name: value for name, value in row.items() if name != "number"}
+    values = {name: value for name, value in row.items() if name != "number" and (name, value) != ("period", None)}
     data = {"id": identity, "version": ONLY_VERSION, **values}
     return row["account"].encode(), _event(Published.CORRECTIONS, row["corrected_at"], data)
 

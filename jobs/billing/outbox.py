@@ -68,7 +68,7 @@ FROM (
 _CORRECTIONS = """
 SELECT window_start, account, model, meter, currency, cause, old_quantity::text, new_quantity::text,
        trim_scale(old_amount)::text AS old_amount, trim_scale(new_amount)::text AS new_amount, decision, corrected_at,
-       dimensions, usage_lsns, number
+       dimensions, usage_lsns, number, period
 FROM corrections
 WHERE number > (SELECT sent_number FROM publications WHERE topic = 'corrections')
 ORDER BY number LIMIT %(step)s

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+import polars as pl
+
 from jobs.runtime.effective_rules import Rules
 from jobs.runtime.holding import HoldConfig
 from metering.holding import Hold
@@ -40,6 +42,13 @@ def policy(rules: Rules) -> OfMeter[LatePolicy]:
     part billed.
     """
     return OfMeter(LatePolicy.CORRECT, {meter: LatePolicy(text) for meter, text in _with_parts(rules[POLICY]).items()})
+
+
+def of_meter(rule: OfMeter[Any], kind: pl.DataType) -> pl.Expr:
+    """The value of a rule for the column `meter`."""
+    if not rule.own:
+        return pl.lit(rule.every, kind)
+    return pl.col("meter").replace_strict(rule.own, default=rule.every, return_dtype=kind)
 
 
 def holds(rules: Rules) -> Mapping[str, Hold]:

@@ -41,6 +41,11 @@ STAGED = pa.schema(
         pa.field("metered_rows", pa.int64(), nullable=False),
         pa.field("unmetered_rows", pa.int64(), nullable=False),
         pa.field("unsound_rows", pa.int64(), nullable=False),
+        pa.field("aggregation", pa.string()),
+        pa.field("period", pa.string()),
+        pa.field("member", pa.string()),
+        pa.field("value", QUANTITY),
+        pa.field("occurred_at", INSTANT),
     ]
 )
 """Quantities are signed. `dimensions` is JSON; `first_lsn` is the lowest of usage, or where what had waited takes
@@ -51,7 +56,8 @@ says it). One that is held has a deadline and what is decided then; `hold_above`
 row of cause `decided` is what somebody has decided about the straggler in `corrects_lsns`: `dimensions` says it
 (`streams.USAGE`). `unit_price` and `lowest_unit_price` are the highest and lowest of the price version; `metered_rows`
 have a quantity other than 0, `unmetered_rows` should have one and have none, `unsound_rows` have an amount that is not
-quantity x unit price."""
+quantity x unit price. A row with an `aggregation` is in no window: it adds or removes a `member`, `quantity` times, of
+the `period` that begins at `window_start` and whose first day is `day`."""
 
 IS_BILLED = f"coalesce(decision IN ({', '.join(repr(decision.value) for decision in BILLED)}), true)"
 """Whether a row of `staged` or `stragglers` is in its window: what is no straggler is."""

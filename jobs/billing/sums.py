@@ -9,11 +9,13 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.billing.rules import grace, history_until, holds, policy
+from jobs.billing.member_sums import member_sums
+from jobs.billing.rules import grace, history_until, holds, of_meter, policy
 from jobs.billing.staged import STAGED
 from jobs.runtime.effective_rules import EffectiveRules, Rules
 from jobs.streams import AMOUNT, QUANTITY, UNIT_PRICE
 from jobs.usage_entries import METERED_COLUMNS, metered
+from jobs.usage_members import MEMBERS
 from metering.holding import Hold
 from metering.meters import OfMeter
 from metering.vocabulary import Decision, LatePolicy, UsageCause
@@ -21,7 +23,7 @@ from metering.windows import MINUTE
 
 COLUMNS = (
     *("lsn", "account", "request_id", "model", "outcome", "event_time", "received_at", "currency", "sign", "cause"),
-    *("corrects_lsns", "day", "dimensions", "first_received_at", "frontier", *METERED_COLUMNS),
+    *("corrects_lsns", "day", "dimensions", "first_received_at", "frontier", MEMBERS, *METERED_COLUMNS),
 )
 """What is read of usage."""
 BATCH_ROWS = 50_000
@@ -49,7 +51,8 @@ def sums(usage: pa.Table, effective: EffectiveRules) -> pa.Table:
 
 
 def _sums(usage: pa.Table, effective: EffectiveRules) -> pa.Table:
-    entries = _with_arrivals(metered(_placed(pl.DataFrame(usage).lazy())), effective).collect()
+    placed = _placed(pl.DataFrame(usage).lazy())
+    entries = _with_arrivals(metered(placed.drop(MEMBERS, strict=False)), effective).collect()
     quantity, is_wrong = pl.col("quantity"), (~_is_sound(entries)).alias("is_wrong")
     summed = (
         entries.with_columns(is_wrong)
@@ -72,7 +75,16 @@ def _sums(usage: pa.Table, effective: EffectiveRules) -> pa.Table:
         .pipe(_decided, effective.rules)
         .with_columns(is_correction=(pl.col("metered_rows") > 0) & pl.col("decision").eq_missing(CHANGES_A_WINDOW))
     )
-    return summed.select(STAGED.names).to_arrow().cast(STAGED)
+    of_windows = _staged(summed)
+    if MEMBERS not in usage.column_names or usage[MEMBERS].null_count == len(usage):
+        return of_windows
+    return pa.concat_tables([of_windows, _staged(member_sums(placed.collect(), effective))])
+
+
+def _staged(summed: pl.DataFrame) -> pa.Table:
+    """As STAGED, with null in the columns that the rows lack."""
+    absent = [pl.lit(None).alias(name) for name in STAGED.names if name not in summed.columns]
+    return summed.with_columns(absent).select(STAGED.names).to_arrow().cast(STAGED)
 
 
 def _placed(usage: pl.LazyFrame) -> pl.LazyFrame:
@@ -100,8 +112,8 @@ def _with_arrivals(entries: pl.LazyFrame, effective: EffectiveRules) -> pl.LazyF
     """
     received_at, first_received_at = pl.col("received_at"), pl.col("first_received_at")
     window_end = pl.col("window_start") + MINUTE
-    closes_at = window_end + _of_meter(grace(effective.rules), pl.Duration("us"))
-    had_closed = (window_end <= _of_meter(effective.closed_before, pl.Datetime("us", "UTC"))).fill_null(False)
+    closes_at = window_end + of_meter(grace(effective.rules), pl.Duration("us"))
+    had_closed = (window_end <= of_meter(effective.closed_before, pl.Datetime("us", "UTC"))).fill_null(False)
     until = pl.lit(history_until(effective.rules), pl.Datetime("us", "UTC"))
     is_history = (first_received_at < received_at) & (window_end <= until).fill_null(False)
     arrived_at = pl.when(is_history).then("first_received_at").otherwise("received_at")
@@ -125,12 +137,12 @@ def _decided(summed: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     A quantity that was not reported cannot wait: it is counted at once.
     """
     is_straggler = pl.col("usage_lsn").is_not_null() & IS_FROM_STREAM
-    rule = _of_meter(policy(rules), pl.String())
+    rule = of_meter(policy(rules), pl.String())
     held = {meter: hold for meter, hold in holds(rules).items() if meter in summed["meter"]}
     is_policy = (rule == LatePolicy.HOLD.value) & pl.col("is_due") & (pl.col("metered_rows") > 0)
 
     def of_hold(kind: pl.DataType, value: Callable[[Hold], Any]) -> pl.Expr:
-        return _of_meter(OfMeter(None, {meter: value(hold) for meter, hold in held.items()}), kind)
+        return of_meter(OfMeter(None, {meter: value(hold) for meter, hold in held.items()}), kind)
 
     age = pl.col("received_at") - (pl.col("window_start") + MINUTE)
     is_old = (age > of_hold(pl.Duration("us"), lambda hold: hold.above_age)).fill_null(False)
@@ -144,12 +156,6 @@ def _decided(summed: pl.DataFrame, rules: Rules) -> pl.DataFrame:
         hold_expires=pl.when(is_held).then(of_hold(pl.String(), lambda hold: hold.expires.value)),
         hold_above=pl.when(is_held & ~is_old).then(above),
     )
-
-
-def _of_meter(rule: OfMeter[Any], kind: pl.DataType) -> pl.Expr:
-    if not rule.own:
-        return pl.lit(rule.every, kind)
-    return pl.col("meter").replace_strict(rule.own, default=rule.every, return_dtype=kind)
 
 
 def _is_sound(entries: pl.DataFrame) -> pl.Series:

@@ -50,7 +50,7 @@ _STRAGGLERS = f"""
 """
 _CORRECTIONS = f"""
     SELECT {", ".join(CORRECTION)} FROM corrections JOIN {_ASKED} USING (window_start, account)
-    WHERE %(lsns)s::bigint[] IS NULL OR usage_lsns && %(lsns)s::bigint[]
+    WHERE period IS NULL AND (%(lsns)s::bigint[] IS NULL OR usage_lsns && %(lsns)s::bigint[])
     ORDER BY usage_lsn, meter
 """
 _NAMED = "(%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))"
@@ -83,6 +83,7 @@ _DAYS_AND_MINUTES = """
                0 AS quantity, 0 AS amount
         FROM usage_days
         WHERE account = %(account)s AND day = ANY (%(days)s)
+          AND meter NOT IN (SELECT meter FROM meters WHERE period IS NOT NULL)
           AND (%(meters)s::text[] IS NULL OR meter = ANY (%(meters)s))
         UNION ALL
         SELECT model, meter, currency, price_version, 0, 0, quantity, coalesce(amount, 0)

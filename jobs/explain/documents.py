@@ -48,7 +48,8 @@ def outcome_objects(usage: pl.DataFrame) -> list[Document]:
 def usage_objects(usage: pl.DataFrame, entries: Iterable[Entry], billed_to: int | None) -> list[Document]:
     """Rows of usage (USAGE) with `is_billed` and their `meters`, quantities and amounts unsigned as they are stored.
 
-    `decision` of a meter: what became of it where it came after its window's grace.
+    `decision` of a meter: what became of it where it came after its window's grace. `members`: what it adds to periods
+    or removes from them (`jobs.usage_members`).
     """
     decisions = {(entry.usage_lsn, entry.window.meter): entry.decision for entry in entries}
     meters = meters_by_lsn(usage)
@@ -60,6 +61,7 @@ def usage_objects(usage: pl.DataFrame, entries: Iterable[Entry], billed_to: int 
             "meters": [
                 {**meter, "decision": decisions.get((row["lsn"], meter["meter"]))} for meter in meters[row["lsn"]]
             ],
+            "members": json.loads(row["members"] or "[]"),
         }
         for row in usage.select(USAGE).iter_rows(named=True)
     ]

@@ -12,6 +12,7 @@ from jobs.explain.files import Files, is_among
 from jobs.runtime.elements import has_elements
 from jobs.runtime.families import family
 from jobs.usage_entries import METERED_COLUMNS
+from jobs.usage_members import MEMBERS
 from metering.contracts.unnest import COLUMN
 from metering.vocabulary import REQUESTS, Disposition, UsageCause
 from metering.windows import Window
@@ -24,6 +25,7 @@ RECORD = (
 USAGE = (
     *("lsn", "account", "request_id", "user_id", "model", "status", "outcome", "request_lsn", "completion_lsn"),
     *("event_time", "received_at", "plan", "currency", "sign", "cause", "corrects_lsns", "day", "dimensions"),
+    MEMBERS,
 )
 """The columns of a usage row in a document, besides its meters."""
 RECORDS_OF_A_ROW = 4

@@ -16,13 +16,14 @@ from jobs.ingestion.limits_of_meters import (
     refuse_unknown_conditions,
     refuse_unknown_contents,
     refuse_unknown_dimensions,
+    refuse_unknown_members,
 )
 from jobs.ingestion.repeats import Horizons
 from jobs.ingestion.validator import EventValidator
 from jobs.runtime.config import JobConfig
 from jobs.runtime.effective_rules import History
 from jobs.runtime.errors import Refused
-from jobs.runtime.meters import conditions_stored, once_stored, stored
+from jobs.runtime.meters import conditions_stored, of_period_stored, once_stored, stored
 from jobs.runtime.names import Name
 from jobs.streams import EVENTS_TOPIC
 from metering.clock import AcceptWindow
@@ -267,6 +268,7 @@ class IngestionConfig(JobConfig):
         refuse_unknown_dimensions(self.dimensions, contracts)
         refuse_unknown_conditions(self.declared, contracts)
         refuse_unknown_contents(self.declared, contracts)
+        refuse_unknown_members(self.declared, contracts)
         refuse_unknown_attributes(self.attributes, contracts)
         refuse_unknown_quantities(
             [source_convention.convention.includes for source_convention in self.conventions], contracts
@@ -350,7 +352,7 @@ class IngestionConfig(JobConfig):
     def deciding(self) -> dict[str, Any]:
         """With the contracts in effect, shipped or not, the digest's version, and the conditions of meters."""
         limits = {name: f"{m.max_per_event:f}" for name, m in self.meters.items() if m.max_per_event is not None}
-        summed = sorted({meter.sums for meter in self.declared if meter.sums is not None})
+        summed = sorted(columns_of(self.declared))
         rules: dict[str, Any] = {"contracts": dict(self.documents), "digest": DIGEST}
         if self.conventions:
             rules["conventions"] = [source_convention.model_dump(mode="json") for source_convention in self.conventions]
@@ -360,6 +362,8 @@ class IngestionConfig(JobConfig):
             rules["where"] = where
         if once_per := once_stored(stored(self.declared)):
             rules["once_per"] = once_per
+        if of_period := of_period_stored(stored(self.declared)):
+            rules["of_period"] = of_period
         return {**super().deciding, **rules, "summed": summed, "max_per_event": limits}
 
     @property

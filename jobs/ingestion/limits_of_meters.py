@@ -19,20 +19,23 @@ from metering.vocabulary import BILLABLE, OF_REQUESTS, REPORTING, Family, Reason
 SUMMED = (Kind.INTEGER, Kind.DECIMAL)
 CONDITIONAL = (Kind.TEXT, Kind.BOOLEAN)
 """What `where` of a meter can ask for."""
+COUNTABLE = (Kind.TEXT, *SUMMED)
+"""Kinds whose different values a meter can count."""
 
 
 def limited(contracts: Mapping[str, Contract], meters: Mapping[str, MeterConfig]) -> dict[str, Contract]:
     """The contracts with the meters' limits on their fields: no quantity is below 0, or above `max_per_event`.
 
-    Raises ValueError where a meter sums a column that no completion's contract gives, or one that is no number.
+    Raises ValueError where a meter reads the numbers of a column that no completion's contract gives, or that is no
+    number.
     """
     limits: dict[str, Decimal | None] = {}
     for name, meter in sorted(meters.items()):
-        if meter.sum is None:
+        if (column := meter.reported) is None:
             continue
-        _refuse_unknown(name, meter.sum, contracts)
-        given = [limit for limit in (limits.get(meter.sum), meter.max_per_event) if limit is not None]
-        limits[meter.sum] = min(given, default=None)
+        _refuse_unknown(name, column, contracts)
+        given = [limit for limit in (limits.get(column), meter.max_per_event) if limit is not None]
+        limits[column] = min(given, default=None)
     return limited_to(contracts, limits)
 
 
@@ -114,6 +117,31 @@ def refuse_unknown_contents(meters: Iterable[Declaration], contracts: Mapping[st
             )
 
 
+def refuse_unknown_members(meters: Iterable[Declaration], contracts: Mapping[str, Contract]) -> None:
+    """Raises ValueError where a meter counts different values of a column that no contract of an outcome gives.
+
+    Also where the column is neither a text nor an exact number: the meter would count nothing, silently.
+    """
+    for meter in meters:
+        of = meter.of_period
+        if of is None or of.is_of_numbers:
+            continue
+        families = (Family.QUANTITY,) if meter.asks_family else BILLABLE
+        offered = sorted(
+            {
+                field.column
+                for contract in contracts.values()
+                for field in (contract.fields if contract.family in families else ())
+                if field.kind in COUNTABLE and field.column not in OF_OUTCOMES - set(OUTCOME_TEXTS)
+            }
+        )
+        if of.column not in offered:
+            raise ValueError(
+                f"meters.{meter.name} counts the different values of {of.column}, which no contract of an outcome has "
+                f"as text or exact number; it can count those of {', '.join(offered)}"
+            )
+
+
 def refuse_unknown_attributes(attributes: Iterable[PriceAttribute], contracts: Mapping[str, Contract]) -> None:
     """Raises ValueError for an attribute of prices that no contract of an outcome gives as a text or boolean.
 
@@ -139,7 +167,7 @@ def _looked_at(meter: Declaration) -> Collection[str]:
     """The families of events that make the outcomes of a meter."""
     if meter.asks_family:
         return (Family.QUANTITY,)
-    return OF_REQUESTS if meter.sums is None else BILLABLE
+    return OF_REQUESTS if meter.counts_outcomes else BILLABLE
 
 
 def _families(contracts: Mapping[str, Contract]) -> dict[str, list[Field]]:

@@ -13,7 +13,9 @@ import polars as pl
 import pyarrow as pa
 
 from metering import months
-from metering.months import UNKNOWN_ZONE, zone_of
+from metering.months import BEGINNING_OF_TIME as FIRST
+from metering.months import UNKNOWN_ZONE, MonthZone, period_bounds, zone_of
+from metering.period_meters import Period
 from metering.pricing import Version
 
 SECOND = timedelta(seconds=1)
@@ -81,19 +83,39 @@ class BillingDays:
 
     def days(self, outcomes: pl.DataFrame) -> pl.Series:
         """`day` of each outcome (account, event_time, request_lsn, completion_lsn), in their order."""
+        return self._placed(outcomes)["day"]
+
+    def periods(self, outcomes: pl.DataFrame, period: Period) -> pl.DataFrame:
+        """(first_day, starts_at, ends_at) of each outcome's period, in their order, by the calendar of `day`."""
+        of_month = ("start", "zone", "month_begins")
+        first_day = pl.col("day").dt.truncate("1mo") if period is Period.MONTH else pl.col("day")
+        placed = self._placed(outcomes).rename({"first_day": "month_begins"}).select(*of_month, first_day=first_day)
+        found = [
+            (start, zone, begins, first, *period_bounds(first, period, MonthZone(start or FIRST, zone, begins)))
+            for start, zone, begins, first in placed.unique().iter_rows()
+        ]
+        kinds = {**placed.schema, **dict.fromkeys(("starts_at", "ends_at"), pl.Datetime("us", "UTC"))}
+        bounds = pl.DataFrame(found, schema=kinds, orient="row")
+        both = placed.join(bounds, on=placed.columns, how="left", nulls_equal=True, maintain_order="left")
+        return both.select("first_day", "starts_at", "ends_at")
+
+    def _placed(self, outcomes: pl.DataFrame) -> pl.DataFrame:
+        """`day` of each outcome, and the `zone`, `first_day` and `start` of its month, in their order."""
         decided_lsn = pl.max_horizontal("request_lsn", "completion_lsn")
         rows = outcomes.select("account", "event_time", decided_lsn=decided_lsn).with_row_index()
         concerned = self._accounts.join(rows.select("account"), on="account", how="semi")
         rows = rows.join(concerned, on="account", how="left")
         is_seen = (pl.col("decided_lsn") > pl.col("first_lsn")).fill_null(False)
         placed = rows.with_columns(
-            zone=pl.when(is_seen).then("zone").otherwise(pl.lit(UNKNOWN_ZONE)), first_day=pl.lit(None, pl.Date)
+            zone=pl.when(is_seen).then("zone").otherwise(pl.lit(UNKNOWN_ZONE)),
+            first_day=pl.lit(None, pl.Date),
+            start=pl.lit(None, pl.Datetime("us", "UTC")),
         )
         has_moved = is_seen & pl.col("has_moved").fill_null(False)
         if concerned["has_moved"].any():
             moved = self._of_months(placed.filter(has_moved))
             placed = pl.concat([placed.filter(~has_moved).select(moved.columns), moved])
-        return _with_day(placed).sort("index")["day"]
+        return _with_day(placed).sort("index")
 
     def _of_months(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows (index, account, event_time, decided_lsn) with the `zone` of their month, and what no day is before."""
@@ -107,16 +129,17 @@ class BillingDays:
             for start, zone, first_day in self._zones(account, seen_lsn)
         ]
         return (
-            seen.drop("zone", "first_day")
+            seen.drop("zone", "first_day", "start")
             .sort("event_time")
             .join_asof(
                 pl.DataFrame(months, schema=MONTHS).sort("start"),
                 left_on="event_time",
                 right_on="start",
                 by=["account", "seen_lsn"],
+                coalesce=False,
                 check_sortedness=False,
             )
-            .select("index", "event_time", "zone", "first_day")
+            .select("index", "event_time", "zone", "first_day", "start")
         )
 
     def _zones(self, account: str, seen_lsn: int) -> Zones:

@@ -109,11 +109,12 @@ class Catalog:
         """Every version, by table."""
         return {table: versions.every for table, versions in self._versions.items()}
 
-    def days(self, outcomes: pl.DataFrame) -> pl.Series:
-        """`day` of each outcome."""
+    @property
+    def days(self) -> BillingDays:
+        """The calendar days of all accounts."""
         if self._days is None:
             self._days = BillingDays(self._versions[Table.ACCOUNTS].every)
-        return self._days.days(outcomes)
+        return self._days
 
 
 def version(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | None:

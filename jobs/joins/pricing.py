@@ -56,7 +56,7 @@ def price(
     terms = contracted.with_row_index("row").select("row", "outcome", "plan", "model", "currency", *AT)
     metered = quantities(outcomes, meters).join(terms, on="row", how="left", maintain_order="left")
     has_price = pl.col("outcome").is_in(list(BILLED)) & pl.col("quantity").is_not_null()
-    units = _priced(metered.filter(has_price), conditional, prices, attributes, seen_from)
+    units = prices_of(metered.filter(has_price), conditional, prices, attributes, seen_from)
     unpriced = [pl.lit(None, units.schema[name]).alias(name) for name in ("version_lsn", "unit_price")]
     rest = metered.filter(~has_price).with_columns(unpriced).select(LISTED)
     listed = counted(credited(billed_once(pl.concat([units, rest]), outcomes, meters), outcomes), outcomes)
@@ -69,7 +69,7 @@ def price(
     return made.to_arrow().append_column("meters", meter_lists(listed, len(outcomes)))
 
 
-def _priced(
+def prices_of(
     metered: pl.DataFrame,
     outcomes: pl.DataFrame,
     prices: Versions | VersionsInUse,

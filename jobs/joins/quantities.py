@@ -24,6 +24,8 @@ def quantities(outcomes: pl.DataFrame, meters: Iterable[Declaration]) -> pl.Data
     Of a meter that a completion of a match should report and did not, the quantity is null; other meters that are not
     reported have no row. An outcome that is not as a meter's `where` says is nothing of that meter.
 
+    A meter of a period has no quantity per outcome (`members`).
+
     A quantity of its own is no request: what counts outcomes leaves it out, unless its `where` asks for that family,
     and nobody expects it to report what other events do.
     """
@@ -32,6 +34,8 @@ def quantities(outcomes: pl.DataFrame, meters: Iterable[Declaration]) -> pl.Data
     is_matched = (pl.col("outcome") == Outcome.MATCHED.value) & is_of_request
     parts = [pl.DataFrame(schema=QUANTITIES)]
     for meter in sorted(meters, key=lambda meter: meter.name):
+        if meter.of_period is not None:
+            continue
         if meter.sums is None:
             is_meant = pl.lit(value=True) if meter.asks_family else is_of_request
             has_one, quantity = pl.col("outcome").is_in(list(BILLED)) & is_meant, pl.lit(1)

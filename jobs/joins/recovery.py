@@ -13,6 +13,7 @@ from jobs.joins.memory import CARRIED, Memory, Schema, column_of
 from jobs.joins.timeouts import Timeouts
 from jobs.runtime.effective_rules import History
 from jobs.runtime.families import family
+from jobs.usage_members import plain
 from metering.contracts.includes import COLUMN
 from metering.vocabulary import BILLABLE, Disposition, UsageCause
 
@@ -35,8 +36,16 @@ def as_carried(rows: pl.DataFrame, schema: Schema) -> pl.DataFrame:
     if COLUMN not in rows.columns:
         rows = rows.with_columns(pl.lit(None, pl.String).alias(COLUMN))
     return rows.with_columns(
-        pl.col(column_of(name)).cast(schema[name]).alias(name) for name in schema if name not in CARRIED
+        _as_kind(column_of(name), rows.schema[column_of(name)], schema[name]).alias(name)
+        for name in schema
+        if name not in CARRIED
     )
+
+
+def _as_kind(column: str, kind: pl.DataType, wanted: pl.DataType | type[pl.DataType]) -> pl.Expr:
+    """A column cast to the wanted kind; a decimal becomes a text without trailing zeros."""
+    is_text = wanted in (pl.String, pl.String()) and kind.is_decimal()
+    return plain(pl.col(column)) if is_text else pl.col(column).cast(wanted)
 
 
 def is_paired() -> pl.Expr:

@@ -12,15 +12,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from jobs.joins.billing_days import BillingDays
 from jobs.joins.catalog import Catalog
+from jobs.joins.catalog_versions import Versions
 from jobs.joins.config import JoinsConfig
 from jobs.joins.decide import Known, decide
 from jobs.joins.decisions import decisions, with_decisions
+from jobs.joins.members import members
 from jobs.joins.memory import Memory
 from jobs.joins.pricing import price
 from jobs.joins.recovery import RecoverySource
 from jobs.joins.unlisted_attributes import refuse_unlisted
 from jobs.joins.unpropagated_deletions import UnpropagatedDeletions
+from jobs.joins.versions_in_use import VersionsInUse
 from jobs.runtime.batch import LsnRange
 from jobs.runtime.delta.position import FINGERPRINT, Position, position_after, recall_position, transactions_of
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, instant_of, microseconds_of, open_table
@@ -32,6 +36,7 @@ from jobs.runtime.job import Context, Counts, Progress, TableJob
 from jobs.runtime.meters import BATCH_SAID
 from jobs.runtime.new_rows import driver_new_rows, in_parts, new_rows
 from jobs.streams import INSTANT, USAGE, CatalogTopic, Table
+from jobs.usage_members import MEMBERS
 from metering.meters import columns_of
 from metering.vocabulary import Cause, Disposition
 from monitoring import metrics
@@ -151,10 +156,7 @@ class UsageSink:
     def _priced(self, outcomes: pl.DataFrame) -> pa.Table:
         """In the order of the journal, each with its day."""
         ordered = outcomes.sort(pl.max_horizontal("request_lsn", "completion_lsn"))
-        named = self._config.dimensions
-        attributes = self._config.attributes
-        priced = price(ordered, self._config.declared, *self._catalog.versions(), named=named, attributes=attributes)
-        return priced.append_column("day", self._catalog.days(ordered).to_arrow())
+        return priced(ordered, self._config, *self._catalog.versions(), self._catalog.days)
 
     def _commit(self, usage: pa.Table, known: Known, after: Position) -> None:
         now = self._clock.now()
@@ -216,6 +218,23 @@ class UsageSink:
 
     def close(self) -> None:
         """Nothing to give back."""
+
+
+def priced(
+    outcomes: pl.DataFrame,
+    config: JoinsConfig,
+    accounts: Versions | VersionsInUse,
+    prices: Versions | VersionsInUse,
+    days: BillingDays,
+) -> pa.Table:
+    """Outcomes (`resolve`) with their price, their day, and the members that they add (MEMBERS)."""
+    declared, attributes = config.declared, config.attributes
+    costs = price(outcomes, declared, accounts, prices, named=config.dimensions, attributes=attributes)
+    dated = costs.append_column("day", days.days(outcomes).to_arrow())
+    if not any(meter.of_period for meter in declared):
+        return dated
+    of_periods = members(outcomes, declared, days, accounts, prices, attributes=attributes)
+    return dated.append_column(MEMBERS, of_periods.to_arrow())
 
 
 def usage_rows(

@@ -1,5 +1,7 @@
 """`weir what-if`: what other prices, or other rules, would have billed in a period, beside what is live.
 
+Meters of a period are left out: a comparison has minutes, and they have none.
+
 Nothing live is changed: it reads one version of the tables and one snapshot of the database, and writes into a schema
 of its own.
 """
@@ -40,6 +42,7 @@ from jobs.runtime.postgres.schema import refuse_other_schema
 from jobs.runtime.postgres.session import Session
 from jobs.runtime.postgres.sink import stage
 from jobs.streams import Table
+from jobs.usage_members import MEMBERS
 from metering.lateness import MAX_FUTURE
 from metering.vocabulary import Job, UsageCause
 
@@ -168,7 +171,8 @@ class Replay:
         schema = shadow.make(cursor, self.schema, replaces=self.replaces)
         config, outcomes = BillingConfig(publish=()), 0
         for rows in replayed(tables, live, self.supposed.pinned(live)):
-            for piece, effective in _by_rules(rows, rules):
+            # The compared period may be a part of a meter's period, whose quantity would differ.
+            for piece, effective in _by_rules(rows.drop_columns(MEMBERS), rules):
                 _fold(cursor, config, sums(piece, effective), None)
             outcomes += len(rows)
             self.tell(f"{outcomes:,} rows of usage")

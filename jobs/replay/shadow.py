@@ -10,7 +10,15 @@ from psycopg import sql
 
 from jobs.runtime.errors import Refused
 
-TABLES = ("usage_windows", "usage_days", "usage_day_dimensions", "stragglers", "corrections", "taken_back_on_time")
+TABLES = (
+    "usage_windows",
+    "usage_days",
+    "usage_day_dimensions",
+    "usage_members",
+    "stragglers",
+    "corrections",
+    "taken_back_on_time",
+)
 MARK = "weir replay"
 """The comment of a schema that a replay has made, so that no other is ever dropped."""
 NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")

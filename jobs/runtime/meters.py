@@ -33,6 +33,7 @@ from metering.meters import (
     Where,
 )
 from metering.once_per import DURATION, OncePer, duration_of, seconds_of
+from metering.period_meters import Aggregation, Period, PeriodMeter
 from metering.vocabulary import LatePolicy, Status
 
 OF_OUTCOMES = frozenset(USAGE.names) - {field.name for field in EARLIER_METERED} | {
@@ -134,6 +135,24 @@ class MeterConfig(BaseModel):
     sum: PlainName | None = Field(
         default=None, description="Adds up what completions report in this column (x-weir-column of a contract)."
     )
+    unique: PlainName | None = Field(
+        default=None,
+        description="Counts the different values of this text or number of the events, such as user_id, in each period "
+        "and model.",
+    )
+    max: PlainName | None = Field(
+        default=None, description="Bills the greatest number that completions report in this column in each period."
+    )
+    latest: PlainName | None = Field(
+        default=None,
+        description="Bills the number that the latest event of each period reports in this column; of several at one "
+        "instant the greatest.",
+    )
+    period: Period | None = Field(
+        default=None,
+        description="Of `unique`, `max` and `latest`: whether they bill each day or each month of the account's "
+        "calendar, at the price of its start.",
+    )
     where: dict[PlainName, Values] | None = Field(
         default=None,
         min_length=1,
@@ -180,11 +199,42 @@ class MeterConfig(BaseModel):
 
     @model_validator(mode="after")
     def _counts_or_sums(self) -> MeterConfig:
-        if (self.count is None) == (self.sum is None):
-            raise ValueError("a meter has one of `count: outcomes` and `sum: <column>`")
-        if self.count is not None and (self.expected is not None or self.max_per_event is not None):
+        if [self.count, self.sum, *(column for _, column in self._sets)].count(None) != 4:
+            raise ValueError(
+                "a meter has one of `count: outcomes` and `sum: <column>`, or of `unique: <column>`, `max: <column>` "
+                "and `latest: <column>` with a `period`"
+            )
+        if self.sum is None and self.expected is not None:
+            raise ValueError("`expected` and `max_per_event` are of a meter that sums what completions report")
+        if self.reported is None and self.max_per_event is not None:
             raise ValueError("`expected` and `max_per_event` are of a meter that sums what completions report")
         return self
+
+    @model_validator(mode="after")
+    def _has_a_period(self) -> MeterConfig:
+        aggregation = next((name for name, column in self._sets if column is not None), None)
+        if aggregation is None and self.period is not None:
+            raise ValueError(
+                "`period` belongs to a meter with `unique`, `max` or `latest`; other meters are billed by the minute"
+            )
+        if aggregation is None:
+            return self
+        if self.period is None:
+            raise ValueError(f"a meter with `{aggregation}` needs a `period`: day or month")
+        for name in ("within", "once_per", "hold"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"a meter with `{aggregation}` cannot have `{name}`: a period is billed as a whole")
+        refuse_uncorrected(self.late_policy, aggregation)
+        return self
+
+    @property
+    def _sets(self) -> tuple[tuple[Aggregation, str | None], ...]:
+        return (Aggregation.UNIQUE, self.unique), (Aggregation.MAX, self.max), (Aggregation.LATEST, self.latest)
+
+    @property
+    def reported(self) -> str | None:
+        """The column of numbers that it reads; None: none."""
+        return self.sum or self.max or self.latest
 
     @model_validator(mode="after")
     def _corrects_what_counts_once(self) -> MeterConfig:
@@ -192,7 +242,14 @@ class MeterConfig(BaseModel):
             refuse_uncorrected(self.late_policy)
         return self
 
-    @field_validator("sum")
+    @field_validator("unique")
+    @classmethod
+    def _is_a_text_of_events(cls, column: str | None) -> str | None:
+        if column in OF_OUTCOMES - set(OUTCOME_TEXTS) | {FAMILY}:
+            raise ValueError(f"an outcome has a {column} of its own; give the contract another x-weir-column for it")
+        return column
+
+    @field_validator("sum", "max", "latest")
     @classmethod
     def _is_none_of_outcomes(cls, column: str | None) -> str | None:
         if column in OF_OUTCOMES:
@@ -223,19 +280,33 @@ class MeterConfig(BaseModel):
         """The meter as the applications use it."""
         expected = self.sum in REPORTED_COLUMNS if self.expected is None else self.expected
         once_per = None if self.once_per is None else self.once_per.rule()
-        return Declaration(name, self.unit, self.sum, expected, self.within, conditions(self.where or {}), once_per)
+        where = conditions(self.where or {})
+        return Declaration(name, self.unit, self.sum, expected, self.within, where, once_per, self._of_period())
+
+    def _of_period(self) -> PeriodMeter | None:
+        for aggregation, column in self._sets:
+            if column is not None and self.period is not None:
+                return PeriodMeter(aggregation, column, self.period)
+        return None
 
 
-def refuse_uncorrected(policy: LatePolicy | None) -> None:
-    """Raises ValueError where stragglers of a meter with `once_per` are dropped or held.
+def refuse_uncorrected(policy: LatePolicy | None, aggregation: Aggregation | None = None) -> None:
+    """Raises ValueError where stragglers of a meter with `once_per`, or with an `aggregation`, are dropped or held.
 
-    The first outcome of a content replaces others: if nobody is billed for it, the content is on no bill.
+    The first outcome of a content replaces others: if nobody is billed for it, the content is on no bill. The quantity
+    of a period depends on all of its members.
     """
-    if policy not in (None, LatePolicy.CORRECT):
+    if policy in (None, LatePolicy.CORRECT):
+        return
+    if aggregation is not None:
         raise ValueError(
-            f"late_policy is {policy}, but a meter with `once_per` needs `correct`: a late outcome may be the one of "
-            "its content that counts"
+            f"late_policy is {policy}, but a meter with `{aggregation}` needs `correct`: its quantity depends on "
+            "all members of the period"
         )
+    raise ValueError(
+        f"late_policy is {policy}, but a meter with `once_per` needs `correct`: a late outcome may be the one of "
+        "its content that counts"
+    )
 
 
 def _of(meter: Declaration) -> MeterConfig:
@@ -262,6 +333,8 @@ def refuse_unfit(meters: Mapping[str, MeterConfig]) -> None:
         whole, above = meter, set[str]()
         while whole.within is not None:
             above.add(whole.within)
+            if whole.within in meters and meters[whole.within].period is not None:
+                raise ValueError(f"{name}.within is {whole.within!r}, which bills whole periods: it has no parts")
             if whole.within not in meters or meters[whole.within].unit != meter.unit or name in above:
                 raise ValueError(
                     f"{name}.within is {meter.within!r}, but must be another meter of the unit {meter.unit}, and not "
@@ -280,12 +353,19 @@ def declarations(meters: Mapping[str, MeterConfig]) -> tuple[Declaration, ...]:
 def stored(meters: Iterable[Declaration]) -> dict[str, Any]:
     """What decides an outcome's quantities, as JSON."""
     return {
-        meter.name: {"unit": meter.unit, "sums": meter.sums, "expected": meter.is_expected}
+        meter.name: _stored_source(meter)
         | ({"within": meter.within} if meter.within is not None else {})
         | ({"where": {column: list(values) for column, values in meter.where}} if meter.where else {})
         | ({"once_per": _stored_once(meter.once_per)} if meter.once_per is not None else {})
         for meter in meters
     }
+
+
+def _stored_source(meter: Declaration) -> dict[str, Any]:
+    """What a meter reads. One of a period has no `sums`: an earlier release would take it for a count of outcomes."""
+    if (of := meter.of_period) is None:
+        return {"unit": meter.unit, "sums": meter.sums, "expected": meter.is_expected}
+    return {"unit": meter.unit, "aggregation": of.aggregation.value, "column": of.column, "period": of.period.value}
 
 
 def conditions_stored(meters: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -302,21 +382,32 @@ def once_stored(meters: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {name: meter["once_per"] for name, meter in meters.items() if "once_per" in meter}
 
 
+def of_period_stored(meters: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """The columns whose different values are counted, in what `stored` made, by meter."""
+    return {name: meter["column"] for name, meter in meters.items() if meter.get("aggregation") == Aggregation.UNIQUE}
+
+
 def restored(document: Mapping[str, Mapping[str, Any]] | None) -> tuple[Declaration, ...]:
     """The inverse of `stored`; None is from releases that had only the default meters."""
     if document is None:
         return DEFAULT
-    return tuple(
-        Declaration(
-            name,
-            m["unit"],
-            m["sums"],
-            m["expected"],
-            m.get("within"),
-            conditions(m.get("where", {})),
-            None if (once := m.get("once_per")) is None else OncePer(once["column"], seconds_of(once["within"])),
-        )
-        for name, m in document.items()
+    return tuple(_restored(name, stored_of) for name, stored_of in document.items())
+
+
+def _restored(name: str, stored_of: Mapping[str, Any]) -> Declaration:
+    once, of_period = stored_of.get("once_per"), None
+    if "aggregation" in stored_of:
+        aggregation, period = Aggregation(stored_of["aggregation"]), Period(stored_of["period"])
+        of_period = PeriodMeter(aggregation, stored_of["column"], period)
+    return Declaration(
+        name,
+        stored_of["unit"],
+        stored_of.get("sums"),
+        stored_of.get("expected", False),
+        stored_of.get("within"),
+        conditions(stored_of.get("where", {})),
+        None if once is None else OncePer(once["column"], seconds_of(once["within"])),
+        of_period,
     )
 
 

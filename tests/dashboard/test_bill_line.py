@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 from dashboard.queries.bills import Line
-from dashboard.views.bill_line import _price_freshness
+from dashboard.views.bill_line import _price_freshness, _windows_freshness
+from dashboard.views.bills import _forecast
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
@@ -23,3 +25,20 @@ def test_a_line_without_a_model_promises_no_price() -> None:
     words = _price_freshness(unpriced(None), ()).sentence
     assert "no model and no price" in words
     assert "audit" not in words
+
+
+def priced(amount: int, whole_period: str | None = None) -> Line:
+    start = NOON if whole_period is None else NOON - timedelta(hours=12)
+    return Line("acme", "m", "users", "user", "EUR", 7, 5, Decimal(amount), start, start, whole_period)
+
+
+def test_a_line_of_a_period_says_that_it_has_no_minutes() -> None:
+    assert "Each month is billed as a whole" in _windows_freshness(priced(1, "month"), ()).sentence
+    assert "No window of this line is left" in _windows_freshness(priced(1), ()).sentence
+
+
+def test_a_month_that_is_billed_as_a_whole_has_no_pace() -> None:
+    known_until, end = NOON + timedelta(days=1), NOON + timedelta(days=10)
+    assert _forecast([priced(3), priced(4, "month")], known_until, end) == 34
+    assert _forecast([priced(3), priced(4, "day")], known_until, end) == 49
+    assert _forecast([priced(4, "month")], known_until, end) == 4

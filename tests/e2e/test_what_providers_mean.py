@@ -1,5 +1,5 @@
 """What providers and gateways report, on a stack of its own: from `weir produce` to what `weir usage` lists, and again
-after an audit. Each account is a case of the ten that people meet.
+after an audit. Each account is a case of the ten that people meet, but for one that is billed by its users.
 """
 
 from __future__ import annotations
@@ -38,12 +38,14 @@ CONFIG: dict[str, Any] = {
         "cached_tokens": {"unit": "token", "sum": "cached_tokens", "within": "input_tokens"},
         "cache_write_tokens": {"unit": "token", "sum": "cache_write_tokens", "within": "input_tokens"},
         "reasoning_tokens": {"unit": "token", "sum": "reasoning_tokens", "within": "output_tokens"},
+        "active_users": {"unit": "user", "unique": "user_id", "period": "month", "where": {"status": ["completed"]}},
     },
     "price_attributes": ["operation"],
     "jobs": {
         "ingestion": {
             "max_clock_ahead_seconds": 30,
             "conventions": [{"source": "beside/*", "includes": {}}],
+            "reversal": {"sources": ["refunds"]},
         },
         "joins": {"completion_timeout_seconds": 60},
         "billing": {"grace_seconds": 300},
@@ -64,8 +66,15 @@ class Case:
 
 
 PRICES: Mapping[str, Mapping[str, str]] = {
-    "large": {**INPUT, **OUTPUT, "cached_tokens": "0.3", "cache_write_tokens": "4", "requests": "10000"},
-    "plain": {**INPUT, **OUTPUT, "requests": "0"},
+    "large": {
+        **INPUT,
+        **OUTPUT,
+        "cached_tokens": "0.3",
+        "cache_write_tokens": "4",
+        "requests": "10000",
+        "active_users": "2500000",
+    },
+    "plain": {**INPUT, **OUTPUT, "requests": "0", "active_users": "1250000"},
 }
 """By model and meter. The plain one gives no tokens a price of their own."""
 CASES: Mapping[str, Case] = {
@@ -161,6 +170,18 @@ CASES: Mapping[str, Case] = {
         (USAGE, "r1", FAILED),
         (USAGE, "r1", {**PLAIN, **USED}),
     ),
+    # Ada counts once at 2.5, and Cyd at 1.25 with the model that answered; Bob failed, and Dan is taken back.
+    "users": Case(
+        "3.77",
+        {"requests": 3, "active_users": 2},
+        (USAGE, "r1", {**COMPLETED, "user_id": "ada"}),
+        (USAGE, "r2", {**COMPLETED, "user_id": "ada"}),
+        (USAGE, "r3", {**FAILED, "user_id": "bob"}),
+        (REQUEST, "r4", {"user_id": "cyd"}),
+        (USAGE, "r4", {**FAILED, "user_id": "cyd"}),
+        (USAGE, "r4", {**PLAIN, "user_id": "cyd"}),
+        (USAGE, "r5", {**COMPLETED, "user_id": "dan"}),
+    ),
 }
 
 
@@ -251,8 +272,13 @@ def test_each_case_is_billed_as_its_provider_means_it(metered: Stack) -> None:
     live = {
         "streamed": (Decimal("0.0066"), Decimal(0), first_count),
         "fallback": (Decimal("0.01366"), Decimal(0), CASES["fallback"].quantities),
+        # Four requests at 0.01, and Ada, Cyd and Dan at 2.5.
+        "users": (Decimal("7.54"), Decimal(0), {"requests": 4, "active_users": 3}),
     }
     assert found == expected | live
+    reversed_now = weir_at(metered.data_dir, "usage", "reverse", "users/r5", "--reason", "by mistake")
+    assert reversed_now.returncode == 0, reversed_now.stdout + reversed_now.stderr
+    assert weir_at(metered.data_dir, "drain", "--timeout", "120").returncode == 0
     audited = weir_at(metered.data_dir, "audit")
     assert audited.returncode == 0, audited.stdout + audited.stderr
     assert weir_at(metered.data_dir, "drain", "--timeout", "120").returncode == 0

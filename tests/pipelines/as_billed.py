@@ -28,7 +28,6 @@ from jobs.joins.billing_days import BillingDays
 from jobs.joins.catalog_versions import account_versions, price_versions
 from jobs.joins.config import JoinsConfig
 from jobs.joins.decide import Known, decide
-from jobs.joins.pricing import price
 from jobs.replay.assumptions import Assumptions
 from jobs.runtime.effective_rules import EffectiveRules
 from jobs.streams import ACCOUNTS, PRICES, USAGE
@@ -107,10 +106,8 @@ def decided(
     if is_supposed:
         live = Pinned(first, None, (EffectiveRules(1, joins.deciding),), (), accounts, PRICES.empty_table())
         prices = Assumptions(prices=prices).pinned(live).prices
-    named, versions = joins.dimensions, (account_versions(accounts, joins.of_accounts), price_versions(prices))
-    priced = price(outcomes, joins.declared, *versions, named=named, attributes=joins.attributes)
-    priced = priced.append_column("day", BillingDays(accounts).days(outcomes).to_arrow())
-    return rows, sink.usage_rows(priced, 1, since, None)
+    versions = account_versions(accounts, joins.of_accounts), price_versions(prices)
+    return rows, sink.usage_rows(sink.priced(outcomes, joins, *versions, BillingDays(accounts)), 1, since, None)
 
 
 def listed(database: str, query: UsageQuery) -> list[Row]:

@@ -32,6 +32,7 @@ from jobs.runtime.clock import MachineClock
 from jobs.runtime.postgres.gauges import DatabaseGauges
 from jobs.streams import UNIT_PRICE
 from metering.lateness import WindowState, window_state
+from metering.period_meters import Aggregation, Period
 from metering.sessions import Session, SessionState
 from metering.vocabulary import BILLED, CORRECTING, Decision, End, Isolation, SourceState
 from metering.windows import Window
@@ -41,6 +42,9 @@ T0 = datetime(2026, 3, 1, 10, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 MICROSECOND = timedelta(microseconds=1)
 CHECKED: Mapping[str, set[str]] = {
+    "meters.aggregation": set(Aggregation),
+    "meters.period": set(Period),
+    "corrections.period": set(Period),
     "stragglers.decision": set(Decision),
     "stragglers.hold_expires": {Decision.CORRECT, Decision.DROP},
     "corrections.decision": set(BILLED),

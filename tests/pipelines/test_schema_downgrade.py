@@ -117,6 +117,11 @@ PLANTED = {
     "ingestion reads several calls from one event": lambda at: configured(
         at, "ingestion", {"contracts": [{"$id": "trace", "x-weir-unnest": "/data/calls"}]}
     ),
+    "a meter bills whole periods": lambda at: write(
+        at,
+        "meters",
+        {"meter": "m", "unit": "u", "sums": "c", "aggregation": "max", "period": "day", "is_declared": False},
+    ),
 }
 
 

@@ -54,18 +54,25 @@ DECLARED: Mapping[str, Meters] = {
 }
 CONDITIONAL = ("answered", "in part")
 """Meters that look at some of the outcomes."""
+USERS: Meters = {
+    "users_of_a_day": {"unit": "user", "unique": "user_id", "period": "day", "grace_seconds": 60},
+    "users_of_a_month": {"unit": "user", "unique": "user_id", "period": "month"},
+}
+"""Meters of a day and of a month."""
 COUNTED_ONCE: Mapping[str, Meters] = {
     "answers of ten minutes": {
         **SHIPPED,
         "answers": {"unit": "answer", "count": "outcomes", "once_per": {"column": "region", "within": "PT10M"}},
+        **USERS,
     },
     "answers of a day, and their tokens": {
         **SHIPPED,
         "answers": {"unit": "answer", "count": "outcomes", "once_per": {"column": "model", "within": "P1D"}},
         "answered": {"unit": "token", "sum": "output_tokens", "once_per": {"column": "model", "within": "P1D"}},
+        **USERS,
     },
 }
-"""Meters that count each content once; they have names that no policy of billing has."""
+"""Meters that count each content once, beside users of days and months; no policy of billing has their names."""
 ALL_METERS = tuple(dict.fromkeys(name for meters in DECLARED.values() for name in meters))
 CONTRACTS = (GPU,)
 """By which ingestion reads seconds of completions, from the beginning."""

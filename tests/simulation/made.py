@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import psycopg
@@ -37,6 +38,8 @@ class Found:
     corrections: list[Row]
     sessions: list[Row]
     meters: dict[str, Row]
+    sets: dict[Any, Decimal]
+    """Quantities of periods, by account, first day, meter, model, currency and price version."""
     removed: frozenset[int]
     """Rows of the journal that retention has taken by now."""
     unsent: list[Row]
@@ -49,6 +52,12 @@ class Found:
         return [row for row in self.usage if row["cause"] != UsageCause.DECIDED]
 
 
+_SETS = """
+SELECT account, day, meter, model, currency, price_version, quantity
+FROM usage_days JOIN meters USING (meter) WHERE period IS NOT NULL
+"""
+
+
 def found_in(world: World) -> Found:
     """All that is there, and what retention took."""
     journal, usage = (DeltaTable(str(world.tables / table)) for table in (Table.JOURNAL, Table.USAGE))
@@ -59,6 +68,7 @@ def found_in(world: World) -> Found:
             for table in ("usage_windows", "stragglers", "corrections", "sessions", "unsent_windows")
         )
         meters = {row["meter"]: row for row in cursor.execute("SELECT * FROM meters").fetchall()}
+        sets = {tuple(key): quantity for *key, quantity in connection.execute(_SETS).fetchall()}
         gaps = connection.execute("SELECT first_position, gap FROM session_gaps ORDER BY 1").fetchall()
         graces = stored_history(connection, "billing")
         reached = connection.execute("SELECT frontier FROM positions WHERE job = 'billing'").fetchone()
@@ -82,6 +92,7 @@ def found_in(world: World) -> Found:
         corrections=corrections,
         sessions=sessions,
         meters=meters,
+        sets=sets,
         removed=frozenset(world.removed[Table.JOURNAL]),
         unsent=unsent,
         is_rebuilt=(world.tables / "_rebuilt").exists(),

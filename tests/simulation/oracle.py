@@ -29,6 +29,7 @@ from tests.simulation.oracle_of_dimensions import dimensions
 from tests.simulation.oracle_of_journal import dispositions, frontiers, journal, received
 from tests.simulation.oracle_of_money import corrections, outcomes, prices, windows
 from tests.simulation.oracle_of_outbox import outbox
+from tests.simulation.oracle_of_sets import sets
 from tests.simulation.oracle_of_waiting import decisions
 from tests.simulation.rules import is_session_event
 from tests.simulation.world import World
@@ -47,6 +48,7 @@ def differences(world: World) -> Iterator[str]:
     yield from decisions(found)
     yield from windows(found)
     yield from corrections(found)
+    yield from sets(found)
     yield from outbox(found)
     yield from _sessions(found)
     yield from _closed(found, world)
@@ -139,7 +141,7 @@ def _rules(found: Found, world: World) -> Iterator[str]:
     kept = {name: (row["unit"], row["sums"]) for name, row in found.meters.items()}
     for held in found.timeouts:
         for name, meter in held.rules["meters"].items():
-            if kept.get(name) != (meter["unit"], meter["sums"]):
+            if kept.get(name) != (meter["unit"], meter["sums"] if "sums" in meter else meter["column"]):
                 yield f"I10: {name} was {meter}, but {kept.get(name)} is kept of it"
     if (declared := {name for name, row in found.meters.items() if row["is_declared"]}) != set(joins.meters):
         yield f"I10: {declared} are said to be declared, not {set(joins.meters)}"
@@ -157,6 +159,9 @@ def _held(billing: BillingConfig, meter: MeterConfig) -> Row:
 
 
 def _counts(meter: MeterConfig) -> Row:
+    if meter.unique is not None and meter.period is not None:
+        period = meter.period.value
+        return {"unit": meter.unit, "aggregation": "unique", "column": meter.unique, "period": period}
     said: Row = {"unit": meter.unit, "sums": meter.sum, "expected": _is_expected(meter)}
     said |= {} if meter.within is None else {"within": meter.within}
     listed = {column: each if isinstance(each, list) else [each] for column, each in (meter.where or {}).items()}

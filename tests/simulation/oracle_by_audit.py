@@ -199,7 +199,7 @@ class _Truth:
     def _reported(self, counted: Mapping[int, Row]) -> list[Reported]:
         rows = []
         for lsn, row in counted.items():
-            sums = [meter["sums"] for meter in rules_at(self._found.timeouts, lsn)["meters"].values()]
+            sums = [meter.get("sums") for meter in rules_at(self._found.timeouts, lsn)["meters"].values()]
             is_counted = any(column is not None and row[column] is not None for column in sums)
             said = row["identity"], row["status"], row["usage_source"], is_counted
             rows.append(Reported(lsn, row["family"], _received(row), microseconds_of(row["event_time"]), *said))

@@ -173,7 +173,7 @@ def quantities(meters: Meters, outcome: str, request: Row | None, completion: Ro
     """What is counted and summed of an outcome; None: not reported, though it is expected."""
     found: dict[str, Any] = {}
     for name, meter in meters.items():
-        if not is_looked_at(meter, request, completion):
+        if "aggregation" in meter or not is_looked_at(meter, request, completion):
             continue
         if meter["sums"] is None:
             found |= {name: 1} if outcome in BILLED else {}
@@ -303,12 +303,13 @@ def signed(usage: Row, number: Any) -> Any:
 
 def corrections(found: Found) -> Iterator[str]:
     """I8: each straggler that corrects is one correction, and what takes it back; a window is what all of it makes."""
+    of_windows = [row for row in found.corrections if row["period"] is None]
     decisions = {(row["usage_lsn"], row["meter"]): row["decision"] for row in found.stragglers}
     correcting = sorted(each for each, decision in decisions.items() if decision in IN_WINDOWS)
-    told = [(lsn, row["meter"]) for row in found.corrections for lsn in row["usage_lsns"]]
+    told = [(lsn, row["meter"]) for row in of_windows for lsn in row["usage_lsns"]]
     if sorted(each for each in told if each in decisions) != correcting or len(told) != len(set(told)):
         yield f"I8: the corrections are {told}, but {correcting} correct"
-    if any(row["usage_lsn"] != min(row["usage_lsns"]) for row in found.corrections):
+    if any(row["usage_lsn"] != min(row["usage_lsns"]) for row in of_windows):
         yield "I8: a correction is not named by its lowest usage lsn"
     decided = {(row["usage_lsn"], row["meter"]) for row in found.stragglers if row["decision"] not in IN_WINDOWS}
     decided |= set(told)
@@ -321,7 +322,7 @@ def corrections(found: Found) -> Iterator[str]:
                 sums[key][0] += signed(usage, entry["quantity"])
                 sums[key][1] += signed(usage, entry["amount"]) or 0
     names = ("window_start", "account", "model", "meter", "currency")
-    for row in found.corrections:
+    for row in of_windows:
         sums[tuple(row[name] for name in names)][0] += row["new_quantity"] - row["old_quantity"]
         sums[tuple(row[name] for name in names)][1] += (row["new_amount"] or 0) - (row["old_amount"] or 0)
     for row in found.windows:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from jobs.audit.bills.decisions import CORRECTING, ENTRY, IS_BILLED, NOTHING_DECIDED, Decisions
 from jobs.audit.bills.holds import INSTANT, settle
+from jobs.audit.bills.members import correcting_members, made_members
 from jobs.audit.recompute.money import SUM
 from jobs.billing.staged import STAGED
 from jobs.billing.sums import COLUMNS, IS_FROM_STREAM, IS_SAID, sums
@@ -105,11 +106,16 @@ DAYS = pl.Schema(
 
 @dataclass(frozen=True)
 class Bills:
-    """WINDOWS, MADE_ALONE and DAYS of some usage; each may have several rows of a key, which `added` adds up."""
+    """WINDOWS, MADE_ALONE and DAYS of some usage; each may have several rows of a key, which `added` adds up.
+
+    Meters of a period have `members.MADE_MEMBERS` and CORRECTING_MEMBERS.
+    """
 
     windows: pl.DataFrame
     alone: pl.DataFrame
     days: pl.DataFrame
+    members: pl.DataFrame
+    correcting: pl.DataFrame
 
 
 def bills(usage: pa.Table, history: History, decided: Decisions) -> Bills:
@@ -117,7 +123,9 @@ def bills(usage: pa.Table, history: History, decided: Decisions) -> Bills:
 
     `history`: billing's rules, at least one.
     """
-    rows = _summed(usage, history, decided).join(decided.inherited, on=ENTRY, how="left", suffix="_inherited")
+    made = _made(usage, history)
+    settled = _settled(made, decided)
+    rows = settled.join(decided.inherited, on=ENTRY, how="left", suffix="_inherited")
     metered = pl.col("metered_rows") > 0
     rows = rows.with_columns(
         pl.coalesce("decision", "decision_inherited"), window_end=pl.col("window_start") + MINUTE
@@ -145,7 +153,13 @@ def bills(usage: pa.Table, history: History, decided: Decisions) -> Bills:
         is_put_right=pl.col("cause") != UsageCause.STREAM.value,
     )
     alone = rows.filter(pl.col("usage_lsn").is_not_null() & metered).with_columns(_as_stored("dimensions"))
-    return Bills(added_windows(windows.cast(WINDOWS)), _each_once(alone), added_days(days.cast(DAYS)))
+    return Bills(
+        added_windows(windows.cast(WINDOWS)),
+        _each_once(alone),
+        added_days(days.cast(DAYS)),
+        made_members(made),
+        correcting_members(made),
+    )
 
 
 def _each_once(alone: pl.DataFrame) -> pl.DataFrame:
@@ -170,7 +184,7 @@ def _each_once(alone: pl.DataFrame) -> pl.DataFrame:
 
 def correcting(usage: pa.Table, history: History) -> pl.DataFrame:
     """Rows of usage of another cause than `stream` → CORRECTING."""
-    rows = _summed(usage, history, NOTHING_DECIDED).filter((pl.col("metered_rows") > 0) & ~IS_FROM_STREAM)
+    rows = _settled(_made(usage, history), NOTHING_DECIDED).filter((pl.col("metered_rows") > 0) & ~IS_FROM_STREAM)
     named = pl.col("corrects_lsns").str.strip_chars("{}").str.split(",").cast(pl.List(pl.Int64), strict=False)
     return rows.select(*ENTRY, "sign", "cause", named=named).cast(CORRECTING)
 
@@ -198,12 +212,17 @@ def added_days(rows: pl.DataFrame) -> pl.DataFrame:
 _ANY = pl.col("corrected").any()
 
 
-def _summed(usage: pa.Table, history: History, decided: Decisions) -> pl.DataFrame:
-    """STAGED, each row of usage under the rules that it was billed by, with the fate of waiting stragglers."""
+def _made(usage: pa.Table, history: History) -> pl.DataFrame:
+    """STAGED, each row of usage under the rules that it was billed by."""
     rows = _complete(usage)
     parts = [sums(part, effective) for part, effective in _by_rules(rows, history) if len(part)]
-    made = pl.DataFrame(pa.concat_tables([STAGED.empty_table(), *parts]))
-    return settle(made.filter(~IS_SAID), decided.journaled, decided.frontier)
+    return pl.DataFrame(pa.concat_tables([STAGED.empty_table(), *parts]))
+
+
+def _settled(made: pl.DataFrame, decided: Decisions) -> pl.DataFrame:
+    """The rows of windows (STAGED), with the fate of waiting stragglers."""
+    of_windows = made.filter(~IS_SAID & pl.col("aggregation").is_null())
+    return settle(of_windows, decided.journaled, decided.frontier)
 
 
 def _by_rules(rows: pa.Table, history: History) -> Iterator[tuple[pa.Table, EffectiveRules]]:

@@ -17,6 +17,17 @@ from jobs.audit.bills.correction_rows import decisions, outside_corrections
 from jobs.audit.bills.days import STORED_DAYS, unequal_days
 from jobs.audit.bills.decisions import DECIDED, ENTRY, Decisions
 from jobs.audit.bills.expected import DAYS, MADE_ALONE, WINDOW_KEY, WINDOWS, added_days, bills
+from jobs.audit.bills.members import (
+    CORRECTING_MEMBERS,
+    MADE_MEMBERS,
+    MEMBERS,
+    STORED_CORRECTIONS,
+    added_members,
+    days_of_sets,
+    unequal_members,
+    whole_periods,
+    wrong_corrections,
+)
 from jobs.audit.bills.windows import STORED_STRAGGLERS, STORED_WINDOWS, unequal_stragglers, unequal_windows
 from jobs.audit.compare.columns import Wrong
 from jobs.audit.compare.sessions import MINI, SESSIONS, mini_sessions, of_user, unequal_sessions
@@ -33,6 +44,7 @@ from metering.windows import MINUTE
 
 Parts = Mapping[str, pl.DataFrame]
 _ALONE = "alone"
+_CORRECTING = "correcting_members"
 _AROUND = timedelta(days=3)
 """A day in a zone is nowhere longer ago than that, and a month may begin with what came before its first midnight."""
 
@@ -68,11 +80,15 @@ class Span:
         """Those of windows that are whole."""
         return _between(rows, pl.col("window_start"), self.begin, self.until)
 
-    def days(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Those of days that are whole, whatever zone named them."""
+    @property
+    def whole_days(self) -> tuple[date | None, date | None]:
+        """From which day on and before which days are whole, whatever zone named them."""
         begin = None if self.begin is None else (self.begin + _AROUND).date()
-        until = None if self.until is None else (self.until - _AROUND).date()
-        return _between(rows, pl.col("day"), begin, until)
+        return begin, None if self.until is None else (self.until - _AROUND).date()
+
+    def days(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Those of days that are whole."""
+        return _between(rows, pl.col("day"), *self.whole_days)
 
 
 def span_of(scope: Scope, kept_since: date | None, usage: DeltaTable, billed: Billed) -> Span:
@@ -128,6 +144,8 @@ def by_bucket(usage: pa.Table, billed: Billed, decided: Decisions) -> pl.DataFra
             held.WINDOWS: (made.windows, billed.of_window()),
             _ALONE: (made.alone, billed.of_window()),
             held.DAYS: (made.days, billed.of_account()),
+            held.MEMBERS: (made.members, billed.of_account()),
+            _CORRECTING: (made.correcting, billed.of_account()),
         }
     )
 
@@ -167,14 +185,33 @@ def _of_bucket(parts: Parts, billed: Billed, bucket: int, span: Span) -> tuple[P
             (held.CORRECTED, CORRECTIONS),
         )
     )
-    days = span.days(billed.rows.rows(held.DAYS, bucket, STORED_DAYS))
+    every_day = billed.rows.rows(held.DAYS, bucket, STORED_DAYS)
+    is_of_set = pl.col("meter").is_in(list(billed.periods))
+    days = span.days(every_day.filter(~is_of_set))
     alone = span.windows(made[_ALONE])
     corrections = explain_corrections(corrections_found, alone, windows)
     named = pl.DataFrame(corrections.named, schema={name: DECIDED[name] for name in ENTRY}, orient="row")
     sums = unequal_windows(span.windows(made[held.WINDOWS]), windows, _corrected(alone, named))
     sums += unequal_stragglers(alone, stragglers)
     sums += unequal_days(span.days(added_days(made[held.DAYS])), days, is_everything=span.is_everything)
-    return Proof(sums, corrections.wrong), corrections.chains
+    of_sets = _of_sets(made, billed, bucket, span, every_day.filter(is_of_set))
+    return Proof(sums + of_sets.sums, corrections.wrong + of_sets.corrections), corrections.chains
+
+
+def _of_sets(parts: Parts, billed: Billed, bucket: int, span: Span, days: pl.DataFrame) -> Proof:
+    """Proof of the whole periods of a bucket."""
+
+    def whole(rows: pl.DataFrame) -> pl.DataFrame:
+        return whole_periods(rows, billed.periods, *span.whole_days)
+
+    made = whole(added_members(parts[held.MEMBERS]))
+    stored = whole(billed.rows.rows(held.MEMBERS, bucket, MEMBERS))
+    of_days = added_days(days_of_sets(made).select(DAYS.names()).cast(DAYS))
+    sums = unequal_members(made, stored) + unequal_days(of_days, whole(days), is_everything=span.is_everything)
+    corrected = billed.rows.rows(held.OF_PERIODS, bucket, STORED_CORRECTIONS)
+    is_known = corrected if span.is_everything else corrected.clear()
+    correcting = parts[_CORRECTING] if span.is_everything else parts[_CORRECTING].clear()
+    return Proof(sums, wrong_corrections(is_known, made, correcting))
 
 
 def _corrected(alone: pl.DataFrame, named: pl.DataFrame) -> pl.DataFrame:
@@ -184,7 +221,13 @@ def _corrected(alone: pl.DataFrame, named: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(part.select(WINDOW_KEY) for part in (corrected, contained))
 
 
-_MADE = {held.WINDOWS: WINDOWS, _ALONE: MADE_ALONE, held.DAYS: DAYS}
+_MADE = {
+    held.WINDOWS: WINDOWS,
+    _ALONE: MADE_ALONE,
+    held.DAYS: DAYS,
+    held.MEMBERS: MADE_MEMBERS,
+    _CORRECTING: CORRECTING_MEMBERS,
+}
 
 
 def prove_sessions(versions: Versions, made: Sessions) -> Wrong:

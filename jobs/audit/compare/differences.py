@@ -9,6 +9,8 @@ import polars as pl
 from jobs.audit.compare.replacements import wrong_replacements
 from jobs.audit.recompute.expected import EXPECTED, OUTCOME, PARTS
 from jobs.usage_entries import ENTRY, METERED_COLUMNS, METERS, metered
+from jobs.usage_members import ENTRY as MEMBER_ENTRY
+from jobs.usage_members import MEMBERS, members
 from metering.vocabulary import UsageCause
 
 
@@ -43,7 +45,7 @@ DIFFERENCES = pl.Schema(
 )
 """A row per outcome, and of one that says otherwise per column that does. `usage_lsn`: the last row of the outcome.
 `found` of one that is COUNTED: how often. `of`: what was compared, where there is more than one thing."""
-COMPARED = [name for name in EXPECTED if name not in (*OUTCOME, "meters")]
+COMPARED = [name for name in EXPECTED if name not in (*OUTCOME, "meters", MEMBERS)]
 
 
 def net(usage: pl.DataFrame) -> pl.DataFrame:
@@ -200,11 +202,27 @@ def _comparable(rows: pl.DataFrame, *more: str) -> pl.DataFrame:
     # What another meter bills is an entry of its own: both are what was reported.
     reported = entries.group_by("row", "meter").agg(pl.sum("quantity")).sort("meter").select("row", counted=counted)
     priced = entries.sort("meter", "price_version", nulls_last=True).select("row", *columns)
+    of_sets, of_sets_priced = _comparable_members(numbered)
+    reported, priced = pl.concat([reported, of_sets]), pl.concat([priced, of_sets_priced])
     plain = numbered.select("row", *OUTCOME, *COMPARED, *more)
     for texts_of_row in (reported, priced):
         joined = texts_of_row.group_by("row", maintain_order=True).agg(pl.exclude("row").str.join("; "))
         plain = plain.join(joined, on="row", how="left", maintain_order="left")
     return plain.drop("row")
+
+
+def _comparable_members(numbered: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Numbered rows of usage → (row, counted) and (row, entries, priced): a row per member."""
+    kept = [MEMBERS] if MEMBERS in numbered.columns else []
+    found = members(numbered.select("row", *kept))
+    reported = ("meter", "aggregation", "period", "first_day", "member", "value")
+    costs = {"entries": tuple(MEMBER_ENTRY), "priced": (*reported, "currency", "unit_price")}
+    texts = [
+        pl.concat_str([pl.col(name).cast(pl.String).fill_null("-") for name in names], separator=" ").alias(text)
+        for text, names in {"counted": reported, **costs}.items()
+    ]
+    listed = found.sort("row", "meter").select("row", *texts)
+    return listed.select("row", "counted"), listed.select("row", "entries", "priced")
 
 
 def _difference_rows(rows: pl.DataFrame, kind: Kind, column: str | None = None) -> pl.DataFrame:

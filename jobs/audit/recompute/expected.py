@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from jobs.joins.billing_days import BillingDays
 from jobs.joins.catalog_versions import Versions, account_versions, price_versions
+from jobs.joins.members import members
 from jobs.joins.memory import Schema, carried, condition_of
 from jobs.joins.pricing import price
 from jobs.joins.quantities import BILLED
@@ -24,6 +25,7 @@ from jobs.joins.timeouts import SECOND_US, Timeouts
 from jobs.runtime.effective_rules import History, Rules, rules_at
 from jobs.runtime.meters import restored
 from jobs.streams import ACCOUNTS, PRICES
+from jobs.usage_members import MEMBERS
 from metering.meters import REPORTED_COLUMNS, Declaration, columns_of, conditions_of
 from metering.once_per import OncePer
 from metering.price_attributes import PriceAttribute, columns_of_accounts, columns_of_bands, texts_of_events
@@ -32,7 +34,7 @@ from metering.ranking import reach_seconds
 
 EXPECTED = (
     *("account", "request_id", "user_id", "model", "status", "outcome", "request_lsn", "completion_lsn"),
-    *("event_time", "received_at", "first_received_at", "plan", "currency", "day", "dimensions", "meters"),
+    *("event_time", "received_at", "first_received_at", "plan", "currency", "day", "dimensions", "meters", MEMBERS),
 )
 """The columns of an outcome in a row of usage."""
 PARTS = ("request_lsn", "completion_lsn")
@@ -139,6 +141,12 @@ class Pinned:
         meters = [meter for rules in self._rules for meter in restored(rules.get("meters"))]
         return tuple(dict.fromkeys(meter.once_per for meter in meters if meter.once_per is not None))
 
+    @cached_property
+    def has_periods(self) -> bool:
+        """Whether any meter ever billed a period by its members."""
+        meters = [meter for rules in self._rules for meter in restored(rules.get("meters"))]
+        return any(meter.of_period is not None for meter in meters)
+
     @property
     def contents(self) -> tuple[str, ...]:
         """The columns of which any meter ever counted each content once."""
@@ -151,9 +159,9 @@ class Pinned:
 
     @property
     def sums(self) -> dict[str, str]:
-        """The column that each meter adds up that ever was declared."""
+        """The column of numbers that each meter reads, of all meters ever declared."""
         meters = [meter for rules in self._rules for meter in restored(rules.get("meters"))]
-        return {meter.name: meter.sums for meter in meters if meter.sums is not None}
+        return {meter.name: meter.reported for meter in meters if meter.reported is not None}
 
 
 def recompute(rows: pl.DataFrame, found: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
@@ -197,7 +205,9 @@ def expected_usage(
         priced = pl.DataFrame(
             price(part, meters, accounts, prices, named=named, attributes=attributes, seen_from=seen_from)
         )
-        made.append(priced.with_columns(days.days(part).alias("day"), *_contents(meters, pinned)).select(columns))
+        of_periods = members(part, meters, days, accounts, prices, attributes=attributes, seen_from=seen_from)
+        dated = priced.with_columns(days.days(part).alias("day"), of_periods)
+        made.append(dated.with_columns(*_contents(meters, pinned)).select(columns))
     return pl.concat(made, how="vertical_relaxed")
 
 

@@ -26,9 +26,10 @@ from jobs.runtime.effective_rules import EffectiveRules, Rules, read_history, ru
 from jobs.runtime.elements import is_record
 from jobs.runtime.families import family
 from jobs.runtime.kafka.marks import MARKS
-from jobs.runtime.meters import conditions_stored, once_stored, restored
+from jobs.runtime.meters import conditions_stored, of_period_stored, once_stored, restored
 from metering.contracts.model import Contract
 from metering.contracts.unnest import COLUMN
+from metering.meters import columns_of
 from metering.vocabulary import BILLABLE, Disposition, Family
 
 VALIDATED_FROM = ("lsn", "topic", "partition", "offset", "received_at", "key", "value", "type")
@@ -178,7 +179,7 @@ def _has_meters(effective: EffectiveRules, pinned: Pinned) -> bool:
     """Whether joins has had all meters of these rules of ingestion since they came: no later telling undoes that."""
     ends = [*(after.first for after in pinned.history[1:]), effective.first + 1]
     since = [of_joins.rules for of_joins, end in zip(pinned.history, ends, strict=True) if end > effective.first]
-    summed = [{meter.sums for meter in restored(rules.get("meters"))} for rules in since]
+    summed = [set(columns_of(restored(rules.get("meters")))) for rules in since]
     return effective.rules.get("max_per_event", {}).keys() <= pinned.sums.keys() and any(
         columns.issuperset(effective.rules.get("summed", ())) for columns in summed
     )
@@ -193,13 +194,13 @@ def _has_conditions(effective: EffectiveRules, after: Sequence[EffectiveRules], 
     if any(_asked(later.rules) != conditions for later in after):
         return True
     meters = rules_at(pinned.history, effective.first).get("meters", {})
-    had = (conditions_stored(meters), once_stored(meters))
+    had = (conditions_stored(meters), once_stored(meters), of_period_stored(meters))
     return had == conditions or any(of_joins.first > effective.first for of_joins in pinned.history)
 
 
-def _asked(rules: Rules) -> tuple[Any, Any]:
+def _asked(rules: Rules) -> tuple[Any, Any, Any]:
     """What meters ask of events, by rules of ingestion."""
-    return rules.get("where", {}), rules.get("once_per", {})
+    return rules.get("where", {}), rules.get("once_per", {}), rules.get("of_period", {})
 
 
 def mark_late_contract(rows: pl.DataFrame, again: pl.Series | None = None, *, late: bool) -> pl.DataFrame:

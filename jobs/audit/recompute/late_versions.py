@@ -23,7 +23,8 @@ def priced_later(outcomes: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
         prices = replace(prices, every=by_reported_model(prices.every, at["model"], prices.priced_models))
     is_late = [
         _concerned(at, pinned.accounts_known, ("account",), pinned.position),
-        _concerned(at, prices, ("plan", "model"), pinned.position),
+        # At the start of a period the account may have had another plan.
+        _concerned(at, prices, ("model",) if pinned.has_periods else ("plan", "model"), pinned.position),
     ]
     return outcomes.filter(is_late[0] | is_late[1])
 

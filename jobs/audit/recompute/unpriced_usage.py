@@ -21,6 +21,9 @@ SELECT account, model, meter, min(window_start), max(window_start) FROM (
     UNION ALL
     SELECT account, model, meter, window_start FROM stragglers WHERE {_WAITS}
     GROUP BY window_start, account, model, meter, currency HAVING sum(quantity) <> 0
+    UNION ALL
+    SELECT account, model, meter, first_window FROM usage_days JOIN meters USING (meter)
+    WHERE period IS NOT NULL AND price_version IS NULL AND quantity <> 0
 ) AS waiting GROUP BY 1, 2, 3
 """
 _INSTANT = pl.Datetime("us", "UTC")

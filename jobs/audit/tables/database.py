@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from jobs.audit.bills.chains import CORRECTIONS
 from jobs.audit.bills.days import STORED_DAYS
 from jobs.audit.bills.decisions import DECIDED
 from jobs.audit.bills.expected import same_json
+from jobs.audit.bills.members import MEMBERS as STORED_MEMBERS
+from jobs.audit.bills.members import STORED_CORRECTIONS
 from jobs.audit.bills.months import Months, stored_months
 from jobs.audit.bills.windows import STORED_STRAGGLERS, STORED_WINDOWS
 from jobs.audit.compare.sessions import SESSIONS, of_user
@@ -33,9 +35,11 @@ from jobs.runtime.postgres.address import in_schema, options_of
 from jobs.runtime.postgres.rules_table import stored_history
 from jobs.runtime.stored_config import parse_stored_config
 from jobs.streams import Table
+from metering.period_meters import Period
 from metering.vocabulary import Job
 
 WINDOWS, STRAGGLERS, CORRECTED, DAYS, DECISIONS = "windows", "stragglers", "corrections", "days", "decisions"
+MEMBERS, OF_PERIODS = "members", "corrections_of_periods"
 LIVE = "sessions"
 PER_BUCKET = 100_000
 """About as many windows, or sessions, are held at once."""
@@ -55,6 +59,8 @@ class Billed:
     rules: History
     buckets: int
     rows: Spilled
+    periods: Mapping[str, Period] = field(default_factory=dict)
+    """The period of each meter that bills whole periods."""
 
     def of_window(self) -> pl.Expr:
         """The bucket of a row that has a `window_start`."""
@@ -106,8 +112,18 @@ FROM stragglers
 _CORRECTIONS = """
 SELECT usage_lsn, meter, number, usage_lsns, window_start, account, model, currency, dimensions, cause, decision,
        old_quantity, new_quantity, coalesce(old_amount, 0), coalesce(new_amount, 0)
-FROM corrections
+FROM (SELECT * FROM corrections WHERE period IS NULL) AS of_windows
 """
+_OF_PERIODS = """
+SELECT account, meter, number, usage_lsn, window_start, model, currency, usage_lsns, cause, period,
+       old_quantity, new_quantity, old_amount, new_amount
+FROM corrections WHERE period IS NOT NULL
+"""
+_MEMBERS = """
+SELECT account, first_day, model, meter, currency, price_version, member, value, occurred_at, member_rows
+FROM usage_members
+"""
+_PERIODS = "SELECT meter, period FROM meters WHERE period IS NOT NULL"
 _DAYS = """
 SELECT account, day, model, meter, currency, price_version, dimensions, unit_price, quantity, usage_rows,
        first_window, last_window_end, corrected, is_other
@@ -157,7 +173,8 @@ def billed(connection: psycopg.Connection[Any], rows: Spilled, scope: Scope) -> 
     within = _within("window_start", scope.since, scope.until)
     window_rows = _number(connection, sql.SQL("SELECT count(*) FROM usage_windows{}").format(within))
     buckets = 1 + max(window_rows, position if scope.is_everything else 0) // PER_BUCKET
-    found = Billed(position, frontier, _rules(connection, position), buckets, rows)
+    periods = {meter: Period(period) for meter, period in connection.execute(_PERIODS).fetchall()}
+    found = Billed(position, frontier, _rules(connection, position), buckets, rows, periods)
     parts: Mapping[str, tuple[str, pl.Schema]] = {
         WINDOWS: (_WINDOWS, STORED_WINDOWS),
         STRAGGLERS: (_STRAGGLERS, STORED_STRAGGLERS),
@@ -169,6 +186,11 @@ def billed(connection: psycopg.Connection[Any], rows: Spilled, scope: Scope) -> 
     some_days = _within("day", *_days(scope))
     for piece in copy_rows(connection, sql.SQL(_DAYS) + some_days, STORED_DAYS):
         rows.add(DAYS, _with_same_json(piece), found.of_account())
+    if periods:
+        for piece in copy_rows(connection, sql.SQL(_MEMBERS) + _within("first_day", *_days(scope)), STORED_MEMBERS):
+            rows.add(MEMBERS, piece, found.of_account())
+        for piece in copy_rows(connection, sql.SQL(_OF_PERIODS), STORED_CORRECTIONS):
+            rows.add(OF_PERIODS, piece, found.of_account())
     for piece in copy_rows(connection, sql.SQL(_DECISIONS), DECIDED):
         rows.add(DECISIONS, piece, pl.lit(0))
     return found

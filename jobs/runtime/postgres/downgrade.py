@@ -84,6 +84,11 @@ USES = (
         "EXISTS (SELECT FROM jobs WHERE job = 'ingestion' AND config ->> 'contracts' LIKE '%x-weir-unnest%')",
         "ingestion reads several calls from one event",
     ),
+    Use(
+        "0052",
+        "EXISTS (SELECT FROM meters WHERE aggregation IS NOT NULL)",
+        "a meter bills whole periods",
+    ),
 )
 
 

@@ -11,13 +11,14 @@ from jobs.runtime.errors import Refused
 from metering.meters import Declaration
 
 _KEEP = """
-INSERT INTO meters (meter, unit, sums, within, is_declared) VALUES (%s, %s, %s, %s, true)
+INSERT INTO meters (meter, unit, sums, aggregation, period, within, is_declared) VALUES (%s, %s, %s, %s, %s, %s, true)
 ON CONFLICT (meter) DO UPDATE SET within = excluded.within, is_declared = true
-WHERE (meters.unit, meters.sums) IS NOT DISTINCT FROM (excluded.unit, excluded.sums)
+WHERE (meters.unit, meters.sums, meters.aggregation, meters.period)
+      IS NOT DISTINCT FROM (excluded.unit, excluded.sums, excluded.aggregation, excluded.period)
   AND ((meters.within, meters.is_declared) IS DISTINCT FROM (excluded.within, true))
 """
-_DECLARED = "SELECT meter, unit, sums, within FROM meters WHERE is_declared"
-_MEANINGS = "SELECT meter, unit, sums FROM meters WHERE meter = ANY (%s)"
+_DECLARED = "SELECT meter, unit, sums, aggregation, period, within FROM meters WHERE is_declared"
+_MEANINGS = "SELECT meter, unit, sums, aggregation, period FROM meters WHERE meter = ANY (%s)"
 _REMOVED = "UPDATE meters SET is_declared = false WHERE is_declared AND meter <> ALL (%s)"
 
 
@@ -32,7 +33,7 @@ def declare(connection: psycopg.Connection[Any], meters: Sequence[Declaration], 
     Raises Refused, and changes nothing, where a name had another meaning before: quantities of two meanings would be
     summed.
     """
-    wanted = {(meter.name, meter.unit, meter.sums, meter.within) for meter in meters}
+    wanted = {(meter.name, *meter.meaning, meter.within) for meter in meters}
     found = set(connection.execute(_DECLARED).fetchall())
     if found == wanted or (found > wanted and not are_all):
         # The usual start changes nothing, and waits for no other application that is frozen inside a change.
@@ -41,8 +42,8 @@ def declare(connection: psycopg.Connection[Any], meters: Sequence[Declaration], 
     with connection.transaction():
         # Four applications start at once, in any order: each key is taken in one order.
         for meter in sorted(meters, key=lambda meter: meter.name):
-            connection.execute(_KEEP, [meter.name, meter.unit, meter.sums, meter.within])
-        meant = {name: (unit, sums) for name, unit, sums in connection.execute(_MEANINGS, [names]).fetchall()}
+            connection.execute(_KEEP, [meter.name, *meter.meaning, meter.within])
+        meant = {name: tuple(meaning) for name, *meaning in connection.execute(_MEANINGS, [names]).fetchall()}
         for meter in meters:
             if (before := meant[meter.name]) != meter.meaning:
                 raise Refused(
@@ -53,5 +54,6 @@ def declare(connection: psycopg.Connection[Any], meters: Sequence[Declaration], 
             connection.execute(_REMOVED, [names])
 
 
-def _unit(unit: str, sums: str | None) -> str:
-    return f"{'outcomes' if sums is None else f'the sum of {sums}'} in the unit {unit}"
+def _unit(unit: str, column: str | None, aggregation: str | None, period: str | None) -> str:
+    quantity = "outcomes" if column is None else f"the {aggregation or 'sum'} of {column}"
+    return f"{quantity}{'' if period is None else f' in each {period}'} in the unit {unit}"

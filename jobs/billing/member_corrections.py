@@ -1,0 +1,191 @@
+"""Corrections of closed periods: one for each row of usage, or for all rows that correct one row together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date, datetime
+from decimal import Context, Decimal, Inexact
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg.rows import dict_row
+
+from metering.period_meters import NEVER, Aggregation, Member, Members
+
+EXACT = Context(prec=1_000, traps=[Inexact])
+Row = Mapping[str, Any]
+
+
+class PeriodKey(NamedTuple):
+    """A period of a meter, with all its price versions."""
+
+    account: str
+    first_day: date
+    model: str | None
+    meter: str
+    currency: str | None
+
+
+@dataclass(frozen=True)
+class MemberCorrection:
+    """Quantity and amount of a period before and after some rows of usage; amounts are None without a price."""
+
+    key: PeriodKey
+    usage_lsns: list[int]
+    window_start: datetime
+    period: str
+    cause: str
+    old_quantity: Decimal
+    new_quantity: Decimal
+    old_amount: Decimal | None
+    new_amount: Decimal | None
+
+    @property
+    def meter(self) -> str:
+        """The meter."""
+        return self.key.meter
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """All fields, and those of the key."""
+        return {**asdict(self), **self.key._asdict(), "usage_lsn": self.usage_lsns[0]}
+
+
+_SET = "account, day, model, meter, currency, price_version"
+_CORRECTING = f"""
+SELECT {_SET}, aggregation, period, window_start, usage_lsn, corrects_lsns::bigint[] AS corrects_lsns, cause, sign,
+       member, value, occurred_at
+FROM staged WHERE aggregation IS NOT NULL AND is_correction ORDER BY usage_lsn, meter
+"""
+_CORRECTED_PERIODS = """
+(SELECT DISTINCT account, day, model, meter, currency FROM staged WHERE aggregation IS NOT NULL AND is_correction)
+"""
+_OF_SETS = f"""
+FROM {_CORRECTED_PERIODS} AS sets JOIN usage_members AS known
+  ON known.account = sets.account AND known.first_day = sets.day AND known.meter = sets.meter
+ AND (known.model, known.currency) IS NOT DISTINCT FROM (sets.model, sets.currency)
+"""
+_IS_CHANGED = """
+EXISTS (
+    SELECT FROM staged
+    WHERE aggregation IS NOT NULL AND is_correction
+      AND (staged.account, staged.day, staged.meter, staged.member)
+        = (known.account, known.first_day, known.meter, known.member)
+      AND (staged.model, staged.currency, staged.price_version)
+          IS NOT DISTINCT FROM (known.model, known.currency, known.price_version)
+)
+"""
+_KNOWN = "known.account, known.first_day AS day, known.model, known.meter, known.currency, known.price_version"
+_KEY = _KNOWN.replace(" AS day", "")
+_MEMBERS = f"SELECT {_KNOWN}, member, value, occurred_at, member_rows {_OF_SETS} WHERE {_IS_CHANGED}"
+_UNCHANGED_COUNTS = (
+    f"SELECT {_KNOWN}, count(*) AS members {_OF_SETS} WHERE member_rows > 0 AND NOT {_IS_CHANGED} GROUP BY {_KEY}"
+)
+_UNCHANGED_GREATEST = f"""
+SELECT DISTINCT ON ({_KEY}) {_KNOWN}, value, occurred_at {_OF_SETS}
+WHERE member_rows > 0 AND value IS NOT NULL AND NOT {_IS_CHANGED}
+ORDER BY {_KEY}, occurred_at DESC NULLS LAST, value DESC
+"""
+_PRICES = """
+SELECT price_version, max(unit_price) AS unit_price
+FROM (
+    SELECT price_version, unit_price FROM staged WHERE aggregation IS NOT NULL
+    UNION ALL
+    SELECT price_version, unit_price FROM usage_days
+    WHERE (account, day, meter) IN (
+        SELECT account, day, meter FROM staged WHERE aggregation IS NOT NULL AND is_correction
+    )
+) AS priced WHERE price_version IS NOT NULL GROUP BY price_version
+"""
+
+
+def corrected_sets(cursor: psycopg.Cursor[Any]) -> list[MemberCorrection]:
+    """The corrections that the rows of `staged` make, in their order, from the state that the tables hold."""
+    reader = cursor.connection.cursor(row_factory=dict_row)
+    rows = reader.execute(_CORRECTING).fetchall()
+    prices = {row["price_version"]: row["unit_price"] for row in reader.execute(_PRICES).fetchall()}
+    periods = _known_periods(reader, rows)
+    return list(_stepped(rows, periods, prices))
+
+
+Sets = dict[int | None, Members]
+"""The members of a period, by price version."""
+
+
+def _known_periods(reader: psycopg.Cursor[dict[str, Any]], rows: Iterable[Row]) -> defaultdict[PeriodKey, Sets]:
+    """The members of each corrected period, by price version."""
+    counts: defaultdict[Any, dict[Member, int]] = defaultdict(dict)
+    others: dict[Any, int | Member] = {}
+    for row in reader.execute(_MEMBERS).fetchall():
+        counts[period_key(row), row["price_version"]][member_of(row)] = row["member_rows"]
+    for row in reader.execute(_UNCHANGED_COUNTS).fetchall():
+        others[period_key(row), row["price_version"]] = row["members"]
+    for row in reader.execute(_UNCHANGED_GREATEST).fetchall():
+        others[period_key(row), row["price_version"]] = member_of(row)
+    aggregations = {period_key(row): Aggregation(row["aggregation"]) for row in rows}
+    versions = dict.fromkeys([*counts, *others, *((period_key(row), row["price_version"]) for row in rows)])
+    periods: defaultdict[PeriodKey, Sets] = defaultdict(dict)
+    for key, version in versions:
+        kind = aggregations[key]
+        nothing = 0 if kind is Aggregation.UNIQUE else None
+        periods[key][version] = Members(kind, counts[key, version], others.get((key, version), nothing))
+    return periods
+
+
+def _stepped(
+    rows: Sequence[Row], periods: Mapping[PeriodKey, Sets], prices: Mapping[int, Decimal]
+) -> Iterator[MemberCorrection]:
+    """The corrections that rows of `staged` make, in the order of usage. Applies the rows to `periods`.
+
+    `prices`: unit prices by price version.
+    """
+    together: defaultdict[Any, list[Row]] = defaultdict(list)
+    lowest = _lowest([row["corrects_lsns"] for row in rows if row["corrects_lsns"]])
+    for row in rows:
+        first_lsn = lowest[row["corrects_lsns"][0]] if row["corrects_lsns"] else row["usage_lsn"]
+        together[period_key(row), row["cause"], first_lsn].append(row)
+    for (key, cause, _), changing in together.items():
+        sets = periods[key]
+        old_quantity, old_amount = _total(sets, prices)
+        for row in changing:
+            sets[row["price_version"]].add(member_of(row), row["sign"])
+        new_quantity, new_amount = _total(sets, prices)
+        if (old_quantity, old_amount or 0) == (new_quantity, new_amount or 0):
+            continue
+        lsns = sorted({row["usage_lsn"] for row in changing})
+        starts_at, period = min(row["window_start"] for row in changing), changing[0]["period"]
+        numbers = (old_quantity, new_quantity, old_amount, new_amount)
+        yield MemberCorrection(key, lsns, starts_at, period, cause, *numbers)
+
+
+def _lowest(corrected: Iterable[list[int]]) -> dict[int, int]:
+    """The lsns of corrected rows → the lowest that is corrected together with each."""
+    found: dict[int, int] = {}
+    for lsns in corrected:
+        lowest = min(found.get(lsn, lsn) for lsn in lsns)
+        found |= {lsn: min(found.get(lsn, lsn), lowest) for lsn in lsns}
+    return found
+
+
+def _total(sets: Sets, prices: Mapping[int, Decimal]) -> tuple[Decimal, Decimal | None]:
+    """Quantity and amount over all price versions; the amount is None without a price."""
+    quantity, amount = Decimal(0), None
+    for version, members in sets.items():
+        quantity = EXACT.add(quantity, members.quantity)
+        if version is not None:
+            amount = EXACT.add(amount or Decimal(0), EXACT.multiply(members.quantity, prices[version]))
+    return quantity, amount
+
+
+def period_key(row: Row) -> PeriodKey:
+    """The period of a row of `staged`."""
+    return PeriodKey(row["account"], row["day"], row["model"], row["meter"], row["currency"])
+
+
+def member_of(row: Row) -> Member:
+    """The member in a row of `staged` or `usage_members`."""
+    if row["value"] is None:
+        return Member(row["member"])
+    return Member("", row["value"], row["occurred_at"] or NEVER)

@@ -1,0 +1,157 @@
+"""The members of `staged` → `usage_members`, and the quantity of each period → `usage_days`, on its first day.
+
+The quantity is a function of all members of the period. New members add to a count; after a removal all members are
+counted again, so that nothing is ever subtracted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+from jobs.billing.member_corrections import MemberCorrection, corrected_sets
+from jobs.runtime.job import Counts
+from metering.vocabulary import UsageCause
+from metering.windows import MINUTE
+from monitoring import metrics
+from monitoring.instruments import CounterMetric
+
+_HAS_CORRECTIONS = "SELECT bool_or(is_correction) FROM staged WHERE aggregation IS NOT NULL"
+_SET = "account, day, model, meter, currency, price_version"
+_IS_SAME_SET = """
+{known}.account = {other}.account AND {known}.{day} = {other}.day AND {known}.meter = {other}.meter
+AND ({known}.model, {known}.currency, {known}.price_version)
+    IS NOT DISTINCT FROM ({other}.model, {other}.currency, {other}.price_version)
+"""
+
+# Returns how many new members each set has, as a JSON list for `_QUANTITIES`; a set without one is not in it.
+_TAKE = f"""
+WITH changes AS (
+    SELECT {_SET}, member, max(value) AS value, max(occurred_at) AS occurred_at, sum(quantity) AS change
+    FROM staged WHERE aggregation IS NOT NULL AND is_correction = %(is_correction)s
+    GROUP BY {_SET}, member
+), taken AS (
+    INSERT INTO usage_members AS old (
+        account, first_day, model, meter, currency, price_version, member, value, occurred_at, member_rows
+    )
+    SELECT {_SET}, member, value, occurred_at, change FROM changes ORDER BY {_SET}, member
+    ON CONFLICT ON CONSTRAINT usage_members_key DO UPDATE SET member_rows = old.member_rows + excluded.member_rows
+    RETURNING account, first_day, model, meter, currency, price_version, member, member_rows
+)
+SELECT coalesce(jsonb_agg(grown), '[]') FROM (
+    SELECT changes.account, changes.day, changes.model, changes.meter, changes.currency, changes.price_version,
+           count(*) AS added
+    FROM taken JOIN changes
+      ON taken.member = changes.member AND {_IS_SAME_SET.format(known="taken", other="changes", day="first_day")}
+    WHERE member_rows > 0 AND member_rows - change <= 0
+    GROUP BY 1, 2, 3, 4, 5, 6
+) AS grown
+"""
+
+# Without removals a count grows by its new members: counting a set of a million takes seconds. The index finds the
+# number to bill only by equality, so a set without a model, currency or price is sorted. A set without members has the
+# quantity 0, and keeps its row.
+_IN_SET = _IS_SAME_SET.format(known="usage_members", other="sets", day="first_day")
+_IN_ORDER = "ORDER BY occurred_at DESC NULLS LAST, value DESC LIMIT 1"
+_QUANTITIES = f"""
+WITH new_members AS MATERIALIZED (
+    SELECT * FROM jsonb_to_recordset(%(new_members)s) AS listed (
+        account text, day date, model text, meter text, currency text, price_version bigint, added bigint
+    )
+)
+INSERT INTO usage_days AS old (
+    account, day, model, meter, currency, price_version, quantity, unit_price, usage_rows, first_window, last_window_end
+)
+SELECT {_SET}, trim_scale(coalesce(
+           CASE
+               WHEN aggregation = 'unique' AND has_removals
+                   THEN (SELECT count(*) FROM usage_members WHERE {_IN_SET} AND member_rows > 0)
+               WHEN aggregation = 'unique'
+                   THEN coalesce((
+                       SELECT quantity FROM usage_days AS known
+                       WHERE {_IS_SAME_SET.format(known="known", other="sets", day="day")}
+                   ), 0) + coalesce((
+                       SELECT sum(added) FROM new_members
+                       WHERE {_IS_SAME_SET.format(known="new_members", other="sets", day="day")}
+                   ), 0)
+               WHEN num_nulls(model, currency, price_version) = 0
+                   THEN (SELECT value FROM usage_members
+                         WHERE account = sets.account AND first_day = sets.day AND meter = sets.meter
+                           AND model = sets.model AND currency = sets.currency AND price_version = sets.price_version
+                           AND member_rows > 0 AND value IS NOT NULL {_IN_ORDER})
+               ELSE (SELECT value FROM usage_members
+                     WHERE {_IN_SET} AND member_rows > 0 AND value IS NOT NULL {_IN_ORDER})
+           END, 0)),
+       unit_price, usage_rows, first_window, last_window + %(minute)s
+FROM (
+    SELECT {_SET}, max(aggregation) AS aggregation, max(unit_price) AS unit_price, sum(quantity) AS usage_rows,
+           min(window_start) AS first_window, max(window_start) AS last_window, bool_or(quantity < 0) AS has_removals
+    FROM staged WHERE aggregation IS NOT NULL GROUP BY {_SET}
+) AS sets
+ORDER BY {_SET}
+ON CONFLICT ON CONSTRAINT usage_days_key DO UPDATE SET
+    quantity = excluded.quantity,
+    unit_price = coalesce(old.unit_price, excluded.unit_price),
+    usage_rows = old.usage_rows + excluded.usage_rows,
+    first_window = least(old.first_window, excluded.first_window),
+    last_window_end = greatest(old.last_window_end, excluded.last_window_end),
+    updated_at = now()
+"""
+_RECORD = """
+INSERT INTO corrections (
+    usage_lsn, meter, usage_lsns, window_start, account, model, currency, cause, old_quantity, new_quantity, old_amount,
+    new_amount, period, decision
+)
+VALUES (
+    %(usage_lsn)s, %(meter)s, %(usage_lsns)s, %(window_start)s, %(account)s, %(model)s, %(currency)s, %(cause)s,
+    trim_scale(%(old_quantity)s), trim_scale(%(new_quantity)s), %(old_amount)s, %(new_amount)s, %(period)s,
+    CASE WHEN %(cause)s = 'stream' THEN 'correct' END
+)
+"""
+_IS_CORRECTED = """
+UPDATE usage_days SET corrected = true
+WHERE account = %(account)s AND day = %(first_day)s AND meter = %(meter)s
+  AND (model, currency) IS NOT DISTINCT FROM (%(model)s, %(currency)s)
+"""
+_UNPRICED = """
+SELECT meter, sum(metered_rows)::bigint FROM staged
+WHERE aggregation IS NOT NULL AND cause = %s AND price_version IS NULL AND model IS NOT NULL GROUP BY meter
+"""
+_REMOVE = "DELETE FROM staged WHERE aggregation IS NOT NULL"
+
+
+def take_members(cursor: psycopg.Cursor[Any]) -> Counts:
+    """Move the members of `staged` to their periods. Returns the counts of corrections and of unpriced rows.
+
+    A change of a closed period is a correction, applied in the order of usage after everything else in `staged`. A
+    change that leaves quantity and amount as they were is none.
+    """
+    found = cursor.execute(_HAS_CORRECTIONS).fetchone()
+    has_corrections = found[0] if found else None
+    if has_corrections is None:
+        return {}
+    new_members = _take(cursor, is_correction=False)
+    corrections: list[MemberCorrection] = []
+    if has_corrections:
+        corrections = corrected_sets(cursor)
+        new_members += _take(cursor, is_correction=True)
+    cursor.execute(_QUANTITIES, {"minute": MINUTE, "new_members": Jsonb(new_members)})
+    for correction in corrections:
+        cursor.execute(_RECORD, correction.parameters)
+        cursor.execute(_IS_CORRECTED, correction.parameters)
+    counts: Counter[tuple[CounterMetric, *tuple[str, ...]]] = Counter()
+    for correction in corrections:
+        counts[metrics.CORRECTIONS, correction.meter, correction.cause] += 1
+    for meter, rows in cursor.execute(_UNPRICED, [UsageCause.STREAM.value]).fetchall():
+        counts[metrics.UNPRICED, meter] += rows
+    cursor.execute(_REMOVE)
+    return counts
+
+
+def _take(cursor: psycopg.Cursor[Any], *, is_correction: bool) -> list[dict[str, Any]]:
+    """Add rows of `staged` to `usage_members`. Returns the sets that have new members, and how many (`added`)."""
+    found = cursor.execute(_TAKE, {"is_correction": is_correction}).fetchone()
+    return [] if found is None else list(found[0])
