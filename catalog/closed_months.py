@@ -125,7 +125,7 @@ _ALIASES: LiteralString = """
 """
 _BY_TERMS: LiteralString = """
     SELECT used.account, date_trunc('month', used.day)::date AS month, used.day, used.model, used.meter, used.currency,
-           sum(used.quantity * used.unit_price) AS amount, terms.plan, terms.currency AS pays, said.columns
+           sum(used.quantity * used.unit_price) AS amount, terms.plan, terms.currency AS pays, stored.columns
     FROM usage_days AS used LEFT JOIN LATERAL (
         SELECT DISTINCT plan, currency FROM catalog.account_history AS accounts
         WHERE accounts.account = used.account
@@ -141,7 +141,7 @@ _BY_TERMS: LiteralString = """
               SELECT FROM (SELECT model FROM catalog.prices UNION ALL SELECT model FROM catalog.ended_prices) AS every
               WHERE position('"account.' IN every.model) > 0
           )
-    ) AS said ON true
+    ) AS stored ON true
     WHERE used.account = ANY (%(accounts)s) AND used.unit_price IS NOT NULL
       AND used.day < date_trunc('month', now() AT TIME ZONE 'UTC' + %(earliest)s)
       AND EXISTS (
@@ -242,7 +242,7 @@ def _touched(database: Connection, changes: Sequence[Change], ends: datetime | N
 
 def _perhaps(database: Connection, touched: Mapping[str, Any], terms: Collection[tuple[Any, ...]]) -> list[ClosedMonth]:
     """Months with usage that prices of more than one model, or with conditions, may be for, or by an alias: what they
-    become only the audit knows, which reads what the events said. `terms`: the rows of `_BY_TERMS` before the change.
+    become only the audit knows, which reads the events. `terms`: the rows of `_BY_TERMS` before the change.
     """
     aliases = list(database.execute(_ALIASES, touched))
     rows = [row for row in database.execute(_BY_TERMS, touched) if tuple(row.values()) not in terms]

@@ -30,18 +30,19 @@ QUIET_SECONDS = 1.0
 
 # An equal decision is written again unchanged, so that change capture publishes it again.
 _STORE = """
-WITH asked AS (
+WITH requested AS (
     SELECT usage_lsn, meter, account, request_id, %(decision)s AS decision, %(reason)s AS reason,
            %(decided_by)s AS decided_by, now() AS decided_at
     FROM unnest(%(lsns)s::bigint[], %(meters)s::text[], %(accounts)s::text[], %(requests)s::text[])
-        AS asked (usage_lsn, meter, account, request_id)
+        AS requested (usage_lsn, meter, account, request_id)
 ), before AS (
-    SELECT decisions.* FROM catalog.decisions JOIN asked USING (usage_lsn, meter, account, request_id, decision)
+    SELECT decisions.* FROM catalog.decisions JOIN requested USING (usage_lsn, meter, account, request_id, decision)
 ), stored AS (
     INSERT INTO catalog.decisions (usage_lsn, meter, account, request_id, decision, reason, decided_by, decided_at)
-    SELECT usage_lsn, meter, asked.account, asked.request_id, asked.decision, coalesce(before.reason, asked.reason),
-           coalesce(before.decided_by, asked.decided_by), coalesce(before.decided_at, asked.decided_at)
-    FROM asked LEFT JOIN before USING (usage_lsn, meter)
+    SELECT usage_lsn, meter, requested.account, requested.request_id, requested.decision,
+           coalesce(before.reason, requested.reason),
+           coalesce(before.decided_by, requested.decided_by), coalesce(before.decided_at, requested.decided_at)
+    FROM requested LEFT JOIN before USING (usage_lsn, meter)
     ORDER BY usage_lsn, meter
     ON CONFLICT (usage_lsn, meter) DO UPDATE SET
         account = excluded.account, request_id = excluded.request_id, decision = excluded.decision,

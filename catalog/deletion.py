@@ -81,7 +81,7 @@ def delete_row(
     `backdates`, ClosedMonthsTouched where ended months would be billed again.
     """
     table = table_of(topic)
-    with _asked(postgres_url) as database:
+    with _confirmed(postgres_url) as database:
         if topic is CatalogTopic.ACCOUNTS and (below := database.execute(_BELOW, key).fetchall()):
             raise CannotRun(_stands_above(key["account"], [row["account"] for row in below]))
         database.execute("SELECT set_config('weir.changed_by', %s, true)", [by])
@@ -98,7 +98,7 @@ def delete_row(
 
 def delete_plan(postgres_url: str, plan: str) -> None:
     """Delete a plan without accounts and prices. Raises CannotRun otherwise, or when the database refuses."""
-    with _asked(postgres_url) as database:
+    with _confirmed(postgres_url) as database:
         used = database.execute(_USES_PLAN, {"plan": plan}).fetchone()
         assert used is not None
         if used["accounts"] or used["prices"]:
@@ -108,7 +108,7 @@ def delete_plan(postgres_url: str, plan: str) -> None:
 
 
 @contextmanager
-def _asked(postgres_url: str) -> Iterator[psycopg.Connection[dict[str, Any]]]:
+def _confirmed(postgres_url: str) -> Iterator[psycopg.Connection[dict[str, Any]]]:
     """A transaction on the catalog. Raises CannotRun when the database refuses it."""
     try:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:

@@ -82,7 +82,7 @@ class CatalogTable:
         key = ", ".join(self.key)
         fields = ", ".join(f"{name} {self.columns[name]}" for name in self.key)
         return f"""
-            SELECT FROM catalog.{self.name} AS t JOIN jsonb_to_recordset(%s) AS asked ({fields}) USING ({key})
+            SELECT FROM catalog.{self.name} AS t JOIN jsonb_to_recordset(%s) AS given ({fields}) USING ({key})
             ORDER BY {key} FOR NO KEY UPDATE OF t
         """
 
@@ -93,7 +93,7 @@ class CatalogTable:
         fields = ", ".join(f"{name} {self.columns[name]}" for name in self.key)
         return f"""
             SELECT DISTINCT {_of("t", self.returned)}, now() AS read_at
-            FROM catalog.{self.name} AS t JOIN jsonb_to_recordset(%s) AS asked ({fields}) USING ({key})
+            FROM catalog.{self.name} AS t JOIN jsonb_to_recordset(%s) AS given ({fields}) USING ({key})
         """
 
 

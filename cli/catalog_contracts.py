@@ -30,7 +30,7 @@ _STATEMENT = f"""
 """
 _RIGHT_UNTIL = """
     SELECT at, catalog.contracts_right_until(at) AS right_until
-    FROM (SELECT coalesce(%(at)s::timestamptz, now())) AS asked (at)
+    FROM (SELECT coalesce(%(at)s::timestamptz, now())) AS requested (at)
 """
 
 

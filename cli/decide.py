@@ -61,7 +61,7 @@ _DECIDED = f"""
 
 
 @dataclass(frozen=True)
-class Asked:
+class Selection:
     """Which stragglers are to be decided: those of usage (None: all that wait), of these meters and accounts or any."""
 
     lsns: tuple[int, ...] | None
@@ -121,20 +121,20 @@ def reject(
 
 def asked_of(
     lsns: Sequence[int] | None, meters: Sequence[str] | None, accounts: Sequence[str] | None, *, everything: bool
-) -> Asked:
+) -> Selection:
     """What options ask for. Raises `typer.BadParameter` unless they name stragglers, or say that all are meant."""
     if everything == bool(lsns):
         raise typer.BadParameter("name stragglers by their USAGE_LSN, or say --all: one of both.")
-    return Asked(tuple(lsns) if lsns else None, *(tuple(names) if names else None for names in (meters, accounts)))
+    return Selection(tuple(lsns) if lsns else None, *(tuple(names) if names else None for names in (meters, accounts)))
 
 
-def is_decided(database: Database, selection: Asked) -> bool:
+def is_decided(database: Database, selection: Selection) -> bool:
     """Whether some that wait were decided about: billing may not have heard it yet, or it did not count."""
     found = database.execute(_IS_SAID, _parameters(selection)).fetchone()
     return bool(found and found["is_said"])
 
 
-def to_decide(database: Database, selection: Asked, decision: Decision) -> tuple[list[Waiting], list[Waiting]]:
+def to_decide(database: Database, selection: Selection, decision: Decision) -> tuple[list[Waiting], list[Waiting]]:
     """What is to be decided now, and what was already decided so, once billing has read all decisions.
 
     What waits then has no effective decision. Raises CannotRun when a named straggler cannot be decided; with `--all`
@@ -160,12 +160,12 @@ def to_decide(database: Database, selection: Asked, decision: Decision) -> tuple
     return found[False], found[True]
 
 
-def _parameters(selection: Asked) -> dict[str, list[Any] | None]:
+def _parameters(selection: Selection) -> dict[str, list[Any] | None]:
     lists = {"lsns": selection.lsns, "meters": selection.meters, "accounts": selection.accounts}
     return {name: None if values is None else list(values) for name, values in lists.items()}
 
 
-def _missing(selection: Asked, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _missing(selection: Selection, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     if selection.lsns is None:
         return
     known = {row["usage_lsn"] for row in rows}
@@ -197,7 +197,7 @@ def decision_text(decision: Decision, reason: str, by: str | None) -> DecisionTe
     return DecisionText(decision, reason.strip(), (by or who()).strip())
 
 
-def _decide(selection: Asked, text: DecisionText, timeout: float, form: Format, data_dir: Path) -> None:
+def _decide(selection: Selection, text: DecisionText, timeout: float, form: Format, data_dir: Path) -> None:
     from cli.progress import telling
     from deployment.stack import running_deployment
 
@@ -215,7 +215,9 @@ def _decide(selection: Asked, text: DecisionText, timeout: float, form: Format, 
         )
 
 
-def decided_by(stack: Deployment, selection: Asked, text: DecisionText, timeout: float, tell: Tell) -> list[Waiting]:
+def decided_by(
+    stack: Deployment, selection: Selection, text: DecisionText, timeout: float, tell: Tell
+) -> list[Waiting]:
     """Store decisions, and wait until billing has them; all that are as `asked` now or were before.
 
     Raises CannotRun when one is refused, and then nothing is decided; and when billing does not have them in time.

@@ -27,10 +27,10 @@ _STATEMENT = """
     SELECT account, model, meter, window_start, event_time, received_at, late_seconds::float8,
            stragglers.decision, quantity, amount, currency, request_id, usage_lsn, cause, hold_until,
            stragglers.decided_at,
-           CASE stragglers.decision WHEN 'hold' THEN said.decided_by ELSE stragglers.decided_by END AS decided_by,
-           CASE stragglers.decision WHEN 'hold' THEN said.reason ELSE stragglers.reason END AS reason
+           CASE stragglers.decision WHEN 'hold' THEN decided.decided_by ELSE stragglers.decided_by END AS decided_by,
+           CASE stragglers.decision WHEN 'hold' THEN decided.reason ELSE stragglers.reason END AS reason
     FROM stragglers
-    LEFT JOIN catalog.decisions AS said USING (usage_lsn, meter, account, request_id)
+    LEFT JOIN catalog.decisions AS decided USING (usage_lsn, meter, account, request_id)
     WHERE (%(start)s::timestamptz IS NULL OR window_start >= %(start)s)
       AND (%(end)s::timestamptz IS NULL OR window_start < %(end)s)
       AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))

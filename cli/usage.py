@@ -140,7 +140,7 @@ def _statement(query: UsageQuery, source: str, *window: str) -> str:
                coalesce(sum(quantity) FILTER (WHERE price_version IS NULL), 0) AS unpriced_quantity,
                sum(unmetered_requests)::bigint AS unmetered_requests,
                bool_or(corrected) AS corrected
-        FROM (SELECT *{columns} FROM ({source}) AS read) AS said {rolled}
+        FROM (SELECT *{columns} FROM ({source}) AS read) AS used {rolled}
         GROUP BY {by}
         HAVING sum(quantity) <> 0 OR coalesce(sum(amount), 0) <> 0 OR sum(unmetered_requests) <> 0
         ORDER BY {by}

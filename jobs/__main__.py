@@ -39,12 +39,12 @@ def environment() -> Environment:
     try:
         return Environment.read(os.environ)
     except ValidationError as error:
-        problems = [_said(variable_of(*problem["loc"]), problem) for problem in error.errors(include_input=False)]
+        problems = [_described(variable_of(*problem["loc"]), problem) for problem in error.errors(include_input=False)]
         typer.echo(f"{'; '.join(problems)}. `weir up` and the chart set what a driver needs.", err=True)
         raise SystemExit(ExitStatus.BAD_CONFIGURATION) from None
 
 
-def _said(variable: str, problem: ErrorDetails) -> str:
+def _described(variable: str, problem: ErrorDetails) -> str:
     if problem["type"] == "missing":
         return f"{variable} is not set"
     return f"{variable} {problem['msg'].removeprefix('Value error, ')}"

@@ -59,7 +59,7 @@ class Winner:
     """A row that counts for its side. `partner` is the lsn it was matched with; None while it waits.
 
     Once matched, both rows of a pair have the timeout within which they met. A lesser report (`value` below FINAL) that
-    answers a request (`asked_by`) waits until that is over: a better one takes its place. An event of both sides
+    answers a request (`answers_lsn`) waits until that is over: a better one takes its place. An event of both sides
     (`is_both`) that is a lesser one asks itself.
     """
 
@@ -70,7 +70,7 @@ class Winner:
     partner: int | None = None
     value: tuple[int, int] = (FINAL, 0)
     is_both: bool = False
-    asked_by: int | None = None
+    answers_lsn: int | None = None
 
     def near(self, row: Row) -> bool:
         """Whether `row` came within the winner's timeout; a request that joins a completion, within its own too."""
@@ -86,7 +86,7 @@ class Winner:
     @property
     def is_waiting(self) -> bool:
         """Whether it waits for the other side; a request may have a report that waits with it."""
-        return self.partner is None and self.asked_by is None
+        return self.partner is None and self.answers_lsn is None
 
     @property
     def is_lesser(self) -> bool:
@@ -127,15 +127,15 @@ class Winners:
         self._places.setdefault(_place(winner), []).append(winner)
         if winner.partner is None:
             self._waiting[winner.side, winner.lsn] = winner
-        if winner.asked_by is not None:
-            self._reports[winner.asked_by] = winner
+        if winner.answers_lsn is not None:
+            self._reports[winner.answers_lsn] = winner
 
     def remove(self, winner: Winner) -> None:
         """It has won nothing any more."""
         self._places[_place(winner)].remove(winner)
         self._waiting.pop((winner.side, winner.lsn), None)
-        if winner.asked_by is not None:
-            self._reports.pop(winner.asked_by)
+        if winner.answers_lsn is not None:
+            self._reports.pop(winner.answers_lsn)
 
     def match(self, request: Winner, report: Winner, timeout_us: int) -> list[Decision]:
         """Two that wait are one pair; of two events of both sides the report is one by itself."""
@@ -149,7 +149,7 @@ class Winners:
             request = replace(report, side=Side.REQUEST)
             timeout_us = report.timeout_us
         for winner, partner in ((request, report), (report, request)):
-            self.add(replace(winner, timeout_us=timeout_us, partner=partner.lsn, value=(FINAL, 0), asked_by=None))
+            self.add(replace(winner, timeout_us=timeout_us, partner=partner.lsn, value=(FINAL, 0), answers_lsn=None))
         return decided
 
     def near(self, row: Row) -> list[Winner]:
@@ -165,7 +165,7 @@ class Winners:
 
     def request_of(self, report: Winner) -> Winner | None:
         """The request that a lesser report answers; both wait."""
-        return None if report.asked_by is None else self._waiting[Side.REQUEST, report.asked_by]
+        return None if report.answers_lsn is None else self._waiting[Side.REQUEST, report.answers_lsn]
 
     def report_of(self, request: Winner) -> Winner | None:
         """The best report so far that answers a request that waits."""
@@ -225,7 +225,7 @@ def _ask(winners: Winners, row: Row, near: list[Winner]) -> list[Decision]:
     decided = _removed(winners, [winner for winner in reports if winner is not best])
     winners.remove(best)
     winners.add(request)
-    winners.add(replace(best, timeout_us=within_us, asked_by=row.lsn))
+    winners.add(replace(best, timeout_us=within_us, answers_lsn=row.lsn))
     return decided
 
 
@@ -258,10 +258,10 @@ def _answers_itself(winners: Winners, winner: Winner) -> bool:
     return winner.is_both and request is not None and request.is_both
 
 
-def _winner(row: Row, side: Side, timeout_us: int, asked_by: int | None = None) -> Winner:
+def _winner(row: Row, side: Side, timeout_us: int, answers_lsn: int | None = None) -> Winner:
     value = row.value if side is Side.COMPLETION else (FINAL, 0)
-    asked_by = asked_by if value < (FINAL, 0) else None
-    return Winner(row.lsn, side, row.received_us, timeout_us, None, value, row.side is Side.BOTH, asked_by)
+    answers_lsn = answers_lsn if value < (FINAL, 0) else None
+    return Winner(row.lsn, side, row.received_us, timeout_us, None, value, row.side is Side.BOTH, answers_lsn)
 
 
 def _removed(winners: Winners, reports: Iterable[Winner]) -> list[Decision]:
@@ -269,7 +269,7 @@ def _removed(winners: Winners, reports: Iterable[Winner]) -> list[Decision]:
     gone = list(reports)
     for report in gone:
         winners.remove(report)
-    return [_superseded(report) for report in gone if report.asked_by != report.lsn]
+    return [_superseded(report) for report in gone if report.answers_lsn != report.lsn]
 
 
 def _matched(request_lsn: int, completion_lsn: int) -> Decision:
@@ -320,5 +320,5 @@ def step(
     """One batch of one key: what to remember, and every outcome that `rows` and the frontier decide."""
     winners = Winners(memory)
     decided = [*fold_all(winners, rows), *give_up(winners, frontier_us)]
-    kept = (w for w in winners if w.asked_by is not None or frontier_us is None or not w.over(frontier_us))
+    kept = (w for w in winners if w.answers_lsn is not None or frontier_us is None or not w.over(frontier_us))
     return tuple(kept), decided

@@ -66,7 +66,7 @@ def encoded(document: Document) -> bytes:
 
 def request(call: Call) -> Document:
     """The request of a call."""
-    return _document(call, REQUEST, _time(call.source, call.started_ms), "q", _asked(call))
+    return _document(call, REQUEST, _time(call.source, call.started_ms), "q", _request(call))
 
 
 def completion(call: Call) -> Document:
@@ -79,12 +79,12 @@ def completion(call: Call) -> Document:
 def usage(call: Call) -> Document:
     """Both in one, for gateways that report once."""
     at = _time(call.source, call.ended_ms, call.beyond_us)
-    return _document(call, USAGE, at, "u", {**_asked(call), **_used(call, USAGE)})
+    return _document(call, USAGE, at, "u", {**_request(call), **_used(call, USAGE)})
 
 
 def trace(run: Call, calls: Sequence[Call]) -> Document:
     """What several calls of a run used, in one event: only what is the same for all surrounds them."""
-    shared = {name: value for name, value in _asked(run).items() if name != "model"}
+    shared = {name: value for name, value in _request(run).items() if name != "model"}
     elements = [{"model": call.model, **_used(call, TRACE)} for call in calls]
     return _document(run, TRACE, _time(run.source, run.ended_ms, run.beyond_us), "t", {**shared, "calls": elements})
 
@@ -113,9 +113,9 @@ def reported(call: Call, document: Document) -> Used:
     return {name: call.used[name] for name in TELLS[document["type"]]}
 
 
-def texts(call: Call, *, is_asked: bool, is_answered: bool) -> Mapping[str, str]:
+def texts(call: Call, *, has_request: bool, has_response: bool) -> Mapping[str, str]:
     """What the events of a call say in texts, by column: its request, its completion, or both."""
-    columns = {**(_asked(call) if is_asked else {}), **(_answered(call) if is_answered else {})}
+    columns = {**(_request(call) if has_request else {}), **(_response(call) if has_response else {})}
     return {column: value for column, value in columns.items() if isinstance(value, str)}
 
 
@@ -153,7 +153,7 @@ def _envelope(kind: str, source: str, event_id: str, time: str, data: Document) 
     }
 
 
-def _asked(call: Call) -> Document:
+def _request(call: Call) -> Document:
     data = {
         "request_id": call.request_id,
         "user_id": call.user,
@@ -174,8 +174,8 @@ def _used(call: Call, kind: str) -> Document:
         units = {"usage": {name.removesuffix("_tokens"): tokens for name, tokens in units.items()}}
     if units.get(SECONDS) is not None:
         units[SECONDS] = float(units[SECONDS])  # Of so few digits JSON has each.
-    return {**_answered(call), **units, "latency_ms": call.ended_ms - call.started_ms}
+    return {**_response(call), **units, "latency_ms": call.ended_ms - call.started_ms}
 
 
-def _answered(call: Call) -> Document:
+def _response(call: Call) -> Document:
     return {"status": call.status, "usage_source": "provider" if call.status == "completed" else "partial"}

@@ -198,7 +198,7 @@ class Script:
         waits = waits or outcome in ("abandoned", "orphaned")
         model = None if outcome == "orphaned" else call.model
         decided_ms = sent_ms + (self.placement.policy.timeout_seconds(model) * 1000 if waits else 0)
-        texts = events.texts(call, is_asked=outcome != "orphaned", is_answered=outcome != "abandoned")
+        texts = events.texts(call, has_request=outcome != "orphaned", has_response=outcome != "abandoned")
         self.outcomes.append(
             Outcome(
                 call.account, call.request_id, outcome, model, event_ms, decided_ms, reported, texts, self.knows_late

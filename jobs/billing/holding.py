@@ -36,14 +36,14 @@ FROM (
 WHERE (staged.usage_lsn, staged.meter) = (small.usage_lsn, small.meter)
 """
 
-_SAID = """
-CREATE TEMP TABLE said ON COMMIT DROP AS
+_DECISIONS = """
+CREATE TEMP TABLE read_decisions ON COMMIT DROP AS
 SELECT (corrects_lsns::bigint[])[1] AS held_lsn, meter, account, request_id, usage_lsn AS decided_lsn, received_at,
        dimensions::jsonb ->> 'decision' AS decision, dimensions::jsonb ->> 'decided_by' AS decided_by,
        dimensions::jsonb ->> 'reason' AS reason
 FROM staged WHERE cause = %(decided)s AND dimensions::jsonb ->> 'decision' IN ('approve', 'reject')
 """
-_HEARD = "DELETE FROM staged WHERE cause = %(decided)s"
+_REMOVE_DECISIONS = "DELETE FROM staged WHERE cause = %(decided)s"
 
 # As it came once: a straggler is one row of usage, with what of its meter it bills, and what another meter bills.
 _COLUMNS = """
@@ -66,19 +66,20 @@ _BRING_STRAGGLERS = f"""
 INSERT INTO staged ({_COLUMNS})
 SELECT {_STORED} FROM stragglers AS stored {_PARTS}
 WHERE part.quantity <> 0 AND decision = 'hold' AND cause = %(stream)s
-  AND (hold_until <= %(frontier)s OR (usage_lsn, meter) IN (SELECT held_lsn, meter FROM said))
+  AND (hold_until <= %(frontier)s OR (usage_lsn, meter) IN (SELECT held_lsn, meter FROM read_decisions))
 """
 
 # A decision names a straggler by lsn, account and request: other usage now at that lsn is not what the person saw.
 _DECIDE = """
 CREATE TEMP TABLE decided ON COMMIT DROP AS
 SELECT DISTINCT ON (usage_lsn, staged.meter)
-       usage_lsn, staged.meter, coalesce(said.decision, hold_expires) AS decision, decided_lsn, decided_by, reason,
-       coalesce(said.received_at, hold_until) AS decided_at
-FROM staged LEFT JOIN said
-  ON (said.held_lsn, said.meter, said.account, said.request_id)
+       usage_lsn, staged.meter, coalesce(read_decisions.decision, hold_expires) AS decision, decided_lsn, decided_by,
+       reason,
+       coalesce(read_decisions.received_at, hold_until) AS decided_at
+FROM staged LEFT JOIN read_decisions
+  ON (read_decisions.held_lsn, read_decisions.meter, read_decisions.account, read_decisions.request_id)
    = (staged.usage_lsn, staged.meter, staged.account, staged.request_id)
- AND said.received_at < hold_until AND decided_lsn > usage_lsn
+ AND read_decisions.received_at < hold_until AND decided_lsn > usage_lsn
 WHERE staged.decision = 'hold' AND (decided_lsn IS NOT NULL OR hold_until <= %(frontier)s)
 ORDER BY usage_lsn, staged.meter, decided_lsn
 """
@@ -131,8 +132,8 @@ def decide(cursor: psycopg.Cursor[Any], frontier: datetime | None, position: int
     found = cursor.execute(_ASK, words).fetchone()
     if found is None or not any(found):
         return False
-    cursor.execute(_SAID, words)
-    cursor.execute(_HEARD, words)
+    cursor.execute(_DECISIONS, words)
+    cursor.execute(_REMOVE_DECISIONS, words)
     cursor.execute(_BRING_STRAGGLERS, words)
     cursor.execute(_DECIDE, words)
     cursor.execute("ANALYZE decided")

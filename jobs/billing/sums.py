@@ -30,7 +30,7 @@ BATCH_ROWS = 50_000
 """Rows of usage at once: each of their entries is temporarily a full row."""
 IS_FROM_STREAM = pl.col("cause") == UsageCause.STREAM.value
 """By its arrival. What corrects a row inherits its decision, which only the database knows."""
-IS_SAID = pl.col("cause") == UsageCause.DECIDED.value
+IS_DECISION = pl.col("cause") == UsageCause.DECIDED.value
 """It bills nothing: it is a decision about a straggler."""
 CHANGES_A_WINDOW = Decision.CORRECT.value
 AMOUNT_KIND = pl.Decimal(AMOUNT.precision, AMOUNT.scale)
@@ -70,7 +70,7 @@ def _sums(usage: pa.Table, effective: EffectiveRules) -> pa.Table:
             unmetered_rows=(quantity.is_null() & IS_FROM_STREAM).sum().cast(pl.Int64),
             unsound_rows=pl.sum("is_wrong").cast(pl.Int64),
         )
-        .filter((pl.sum_horizontal("metered_rows", "unmetered_rows", "unsound_rows") > 0) | IS_SAID)
+        .filter((pl.sum_horizontal("metered_rows", "unmetered_rows", "unsound_rows") > 0) | IS_DECISION)
         .with_columns(quantity=pl.when(pl.col("sign") < 0).then(-quantity).otherwise(quantity))
         .pipe(_decided, effective.rules)
         .with_columns(is_correction=(pl.col("metered_rows") > 0) & pl.col("decision").eq_missing(CHANGES_A_WINDOW))

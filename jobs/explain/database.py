@@ -25,11 +25,11 @@ CORRECTION = (
 _BILLED_TO = "SELECT next_position FROM positions WHERE job = 'billing' AND input = 'usage'"
 _NOW = "SELECT now() AS now"
 _DECISIONS = "SELECT usage_lsn, meter, decision FROM stragglers WHERE usage_lsn = ANY (%(lsns)s)"
-_ASKED = "unnest(%(starts)s::timestamptz[], %(accounts)s::text[]) AS asked (window_start, account)"
+_REQUESTED = "unnest(%(starts)s::timestamptz[], %(accounts)s::text[]) AS requested (window_start, account)"
 _WINDOWS = f"""
     SELECT window_start, window_end, account, model, meter, currency, price_version, unit_price, quantity, amount,
            late_quantity, corrected
-    FROM usage_windows JOIN {_ASKED} USING (window_start, account)
+    FROM usage_windows JOIN {_REQUESTED} USING (window_start, account)
     ORDER BY window_start, account, model, meter, currency, price_version
 """
 _WINDOWS_OF = """
@@ -44,12 +44,12 @@ _WINDOWS_OF = """
     LIMIT %(limit)s
 """
 _STRAGGLERS = f"""
-    SELECT {", ".join(STRAGGLER)} FROM stragglers JOIN {_ASKED} USING (window_start, account)
+    SELECT {", ".join(STRAGGLER)} FROM stragglers JOIN {_REQUESTED} USING (window_start, account)
     WHERE %(lsns)s::bigint[] IS NULL OR usage_lsn = ANY (%(lsns)s)
     ORDER BY usage_lsn, meter
 """
 _CORRECTIONS = f"""
-    SELECT {", ".join(CORRECTION)} FROM corrections JOIN {_ASKED} USING (window_start, account)
+    SELECT {", ".join(CORRECTION)} FROM corrections JOIN {_REQUESTED} USING (window_start, account)
     WHERE period IS NULL AND (%(lsns)s::bigint[] IS NULL OR usage_lsns && %(lsns)s::bigint[])
     ORDER BY usage_lsn, meter
 """
@@ -64,7 +64,7 @@ _SESSION = f"""
 # A minute lies between the first and the last of its day, whatever zone named it, and UTC's date is near.
 _DAYS_HOLDING = f"""
     SELECT window_start, account, model, meter, currency, price_version, day
-    FROM usage_days JOIN {_ASKED} USING (account)
+    FROM usage_days JOIN {_REQUESTED} USING (account)
     WHERE day BETWEEN window_start::date - 2 AND window_start::date + 2
       AND first_window <= window_start AND last_window_end > window_start
     ORDER BY day

@@ -117,7 +117,7 @@ class IdentityIndex:
             if segment is self._open:
                 parts.append(pl.concat([*parts[:1], *(segment.rows or [])]).join(batch, on="high", how="semi"))
             elif segment.latest_us >= asking.first_us:
-                segment.is_asked = True
+                segment.was_looked_up = True
                 if len(rows := segment.may_hold(asking)):
                     parts.append(self._page(segment).join(batch[rows], on="high", how="semi"))
                     self._fit()
@@ -154,8 +154,11 @@ class IdentityIndex:
                 continue
             if segment.latest_us < oldest_us and not segment.is_page:
                 # Only who is of the past may still ask for it: then as many as come with it do.
-                if segment.is_asked:
-                    segment.is_asked, segment.kept_until_us = False, microseconds_of(frontier + self._horizons.exact)
+                if segment.was_looked_up:
+                    segment.was_looked_up, segment.kept_until_us = (
+                        False,
+                        microseconds_of(frontier + self._horizons.exact),
+                    )
                 if segment.kept_until_us <= microseconds_of(frontier):
                     segment.drop()
                 elif segment.rows is not None:

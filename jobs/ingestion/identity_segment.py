@@ -80,8 +80,8 @@ class Segment:
         self.filter_bytes = 0
         self.halvings = 0
         self.used = 0
-        self.is_asked = False
-        """Somebody may have repeated a row of it, since it was asked last whether it can go."""
+        self.was_looked_up = False
+        """It was looked up since the last check whether it can be dropped."""
         self.kept_until_us = -ALWAYS
         """Beyond the horizon its filters stay until then."""
         self._days = NO_DAYS

@@ -153,18 +153,18 @@ def _times_us(rows: pl.DataFrame, found: pl.DataFrame) -> tuple[pl.Expr, pl.Expr
     A lesser report waits until its request is over, but where it is over before that.
     """
     received_us = rows["received_at"].dt.epoch("us")
-    (asked_lsn, asked_us, own_us), (lsn, report_us, waits_us) = (
+    (request_lsn, request_us, own_us), (lsn, report_us, waits_us) = (
         [pl.lit(values.gather(found[side])) for values in (rows["lsn"], received_us, rows["timeout_us"])]
         for side in ("request", "completion")
     )
-    within_us = pl.when(asked_lsn <= lsn).then(own_us).otherwise(pl.min_horizontal(own_us, waits_us))
+    within_us = pl.when(request_lsn <= lsn).then(own_us).otherwise(pl.min_horizontal(own_us, waits_us))
     is_lesser = pl.lit(rows["merit"].gather(found["completion"])) < FINAL
-    is_near = ((report_us - asked_us).abs() <= within_us) & (within_us >= own_us)
-    is_alone = asked_lsn.is_null() | lsn.is_null()
+    is_near = ((report_us - request_us).abs() <= within_us) & (within_us >= own_us)
+    is_alone = request_lsn.is_null() | lsn.is_null()
     until_us = (
         pl.when(is_alone)
-        .then(pl.coalesce(asked_us, report_us) + within_us)
+        .then(pl.coalesce(request_us, report_us) + within_us)
         .when(is_lesser & is_near)
-        .then(asked_us + within_us)
+        .then(request_us + within_us)
     )
     return within_us.alias("timeout_us"), until_us.alias("until_us")

@@ -33,7 +33,7 @@ from jobs.runtime.effective_rules import TRANSACTION as RULES
 from jobs.runtime.effective_rules import EffectiveRules, RulesHistory, rules_text
 from jobs.runtime.errors import NotYet
 from jobs.runtime.job import Context, Counts, Progress, TableJob
-from jobs.runtime.meters import BATCH_SAID
+from jobs.runtime.meters import BATCH_VALUES
 from jobs.runtime.new_rows import driver_new_rows, in_parts, new_rows
 from jobs.streams import INSTANT, USAGE, CatalogTopic, Table
 from jobs.usage_members import MEMBERS
@@ -97,7 +97,7 @@ class UsageSink:
         """
         new, rows = self._new(batch)
         counts: Counter[tuple[CounterMetric, *tuple[str, ...]]] = Counter()
-        for part in in_parts(new, self._config.most_rows_at_once, columns_of(self._config.declared), BATCH_SAID):
+        for part in in_parts(new, self._config.most_rows_at_once, columns_of(self._config.declared), BATCH_VALUES):
             counts.update(self._take(part))
         return Progress(rows.records, counts)
 

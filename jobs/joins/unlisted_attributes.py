@@ -52,11 +52,11 @@ def _holding(prices: pl.DataFrame, now: datetime, since: datetime) -> Iterator[M
     Once for each plan, model, meter and currency.
     """
     of_conditions = prices.filter(pl.col("model").str.contains(BEGINS, literal=True))
-    said_last = of_conditions.sort("lsn").unique([*PRICE_KEY, "effective_from"], keep="last")
+    newest = of_conditions.sort("lsn").unique([*PRICE_KEY, "effective_from"], keep="last")
     never_held = pl.col("deleted") & (pl.col("ends_at") <= pl.col("effective_from"))
     ends_at = pl.when("deleted").then("ends_at")
     begun = pl.col("effective_from") <= now
-    standing = said_last.filter(~never_held.fill_null(value=False)).sort("effective_from")
+    standing = newest.filter(~never_held.fill_null(value=False)).sort("effective_from")
     is_newest = ~begun | (pl.col("effective_from") == pl.col("effective_from").filter(begun).max().over(PRICE_KEY))
     holding = standing.filter(is_newest & (ends_at.is_null() | (ends_at > since)))
     yield from holding.unique(PRICE_KEY, keep="first").sort(PRICE_KEY).iter_rows(named=True)

@@ -105,10 +105,10 @@ class UnpropagatedDeletions:
             (now,) = database.execute(_NOW).fetchone() or (captured_until,)
         look = _Look(now, captured_until)
         self._missed_at = {row: self._missed_at.get(row, look.at) for row in absent}
-        self.rows = len(self._never_told(frontier))
+        self.rows = len(self._unpropagated(frontier))
         self._before = look
 
-    def _never_told(self, frontier: datetime | None) -> Sequence[tuple[Table, int]]:
+    def _unpropagated(self, frontier: datetime | None) -> Sequence[tuple[Table, int]]:
         before = self._before
         if before is None or frontier is None or frontier <= before.at + CLOCKS_DIFFER:
             return []

@@ -58,7 +58,7 @@ MAX_GRACE_SECONDS = 2_678_400
 BATCH_QUANTITIES = 400_000
 """Of outcomes: what a driver holds of them with 512 MiB of Java heap and 768 beside it. With the four default meters
 100,000 rows have them."""
-BATCH_SAID = 250_000
+BATCH_VALUES = 250_000
 """Of rows of the journal and what meters sum up of them: what 100,000 say with the four default meters, every second of
 them with all. Rows that could have more meters than they have are not cut finer."""
 BATCH_CELLS = 2_000_000

@@ -18,7 +18,7 @@ class Query:
 
     def __init__(self, on_batch: Callable[[DataFrame, Query], None]) -> None:
         self._on_batch: Callable[[DataFrame, Query], None] | None = on_batch
-        self._end_told = threading.Event()
+        self._has_ended = threading.Event()
         self._left = threading.Event()
         self.failure: BaseException | None = None
         """What a batch has raised. Spark would hand back only the text of the error, not the error."""
@@ -26,7 +26,7 @@ class Query:
     @property
     def is_cancelled(self) -> bool:
         """It was ended: what it still reads is another's to commit."""
-        return self._end_told.is_set()
+        return self._has_ended.is_set()
 
     @property
     def restart_requested(self) -> bool:
@@ -42,7 +42,7 @@ class Query:
 
     def end(self) -> None:
         """From now on nothing that it reads is used."""
-        self._end_told.set()
+        self._has_ended.set()
 
     def forget(self) -> None:
         """Let go of the driver."""

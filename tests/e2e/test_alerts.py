@@ -81,7 +81,7 @@ def test_malformed_input_is_reported(watch: Watch, traffic: Traffic) -> None:
     raises(watch, {"DeadLetters"}, start, before)
 
 
-def test_a_silent_source_is_reported_until_it_is_heard_again(watch: Watch, traffic: Traffic) -> None:
+def test_a_silent_source_is_reported_until_it_reports_again(watch: Watch, traffic: Traffic) -> None:
     start, before = datetime.now(UTC), watch.firing()
     traffic.send(datetime.now(UTC), source="gateway/quiet")
     raises(watch, {"SourceSilent"}, start, before)
@@ -122,5 +122,5 @@ def test_the_numbers_of_a_source_are_one_range_without_a_hole(stack: Stack, watc
     assert end > HEALTHY_SECONDS
 
 
-def test_in_the_end_every_alert_is_over(watch: Watch, traffic: Traffic) -> None:
+def test_in_the_end_every_alert_is_resolved(watch: Watch, traffic: Traffic) -> None:
     watch.falls_silent(f"quiet, while {STEADY_SOURCE} goes on sending", 100)

@@ -35,7 +35,7 @@ def test_a_request_without_its_completion_is_shown_as_waiting(stack: Stack, tmp_
     assert json.loads(listed.stdout) == []
 
 
-def test_when_the_time_is_over_it_says_what_is_stuck(stack: Stack, tmp_path: Path) -> None:
+def test_on_timeout_it_names_what_is_stuck(stack: Stack, tmp_path: Path) -> None:
     customer = new_customer(stack, tmp_path)
     with frozen(stack, "ingestion"):
         customer.send(stack, tmp_path, 5)

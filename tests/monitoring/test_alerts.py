@@ -418,7 +418,7 @@ def test_a_stack_of_an_hour_without_audits_fires_nothing(tmp_path: Path) -> None
     check(tmp_path, with_changes(never_audited), never, SEVERITIES)
 
 
-def test_superseded_reports_fire_nothing_where_audits_look_at_them(tmp_path: Path) -> None:
+def test_superseded_reports_fire_nothing_where_audits_examine_them(tmp_path: Path) -> None:
     never = [Firing("ReportsSuperseded", minute, ()) for minute in range(MINUTES + 1)]
     check(tmp_path, with_changes(SUPERSEDED), never, SEVERITIES)
 

@@ -414,7 +414,7 @@ MUTANTS = (
         "jobs/audit/tables/append.py",
         "if usage.transaction_version(AUDIT) != examined:",
         "if False:",
-        (f"{OF_AUDIT}::test_two_audits_of_one_version_put_right_once",),
+        (f"{OF_AUDIT}::test_two_audits_of_one_version_correct_once",),
     ),
     Mutant(
         "joins is fenced by an audit",
@@ -486,7 +486,7 @@ MUTANTS = (
         "metering/ranking.py",
         "return *worth, is_report and self.has_quantities, self.occurred_us, self.identity, self.side",
         "return self.occurred_us, is_report and self.has_quantities, *worth, self.identity, self.side",
-        ("tests/rules/test_ranking.py::test_oracle_what_bills_is_what_a_look_at_all_rows_says",),
+        ("tests/rules/test_ranking.py::test_oracle_what_bills_is_what_a_scan_of_all_rows_gives",),
     ),
     Mutant(
         "the border between two requests of one id parts one from its answer",

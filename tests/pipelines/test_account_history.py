@@ -198,7 +198,7 @@ def test_a_scope_of_one_account_sees_only_what_it_pays_until_it_ends(database: s
             reader.execute("DELETE FROM catalog.account_history")
 
 
-def test_an_installation_of_before_keeps_its_bills_and_contracts(database: str) -> None:
+def test_an_upgraded_installation_keeps_its_bills_and_contracts(database: str) -> None:
     """What accounts were before nobody has kept: their parents are those of the rows, as they were until then."""
     write(database, "catalog.plans", {"plan": "p1", "name": "P"})
     price = {"plan": "p1", "model": "m", "meter": "requests", "currency": "EUR", "effective_from": START}

@@ -51,7 +51,7 @@ def test_an_unknown_time_zone_is_refused_at_the_edit(accounts: str, zone: str) -
     assert "is no time zone of the IANA database, such as Europe/Berlin" in refused(accounts, "timezone", zone)
 
 
-def test_zones_that_there_are_are_taken_and_one_of_before_stays(accounts: str) -> None:
+def test_existing_time_zones_are_taken_and_an_earlier_one_stays(accounts: str) -> None:
     for zone in ("Europe/Berlin", "America/Argentina/Buenos_Aires", "Etc/GMT+3", "UTC"):
         edit(accounts, "timezone", zone)
     with psycopg.connect(accounts) as connection:

@@ -73,7 +73,7 @@ def session(end: datetime, **values: Any) -> dict[str, Any]:
     return {**row, **values}
 
 
-def test_it_rests_while_nothing_is_open(database: str, pace: AdaptiveHeartbeat, heart: Heart) -> None:
+def test_it_is_idle_while_nothing_is_open(database: str, pace: AdaptiveHeartbeat, heart: Heart) -> None:
     reached(database)
     write(database, "usage_windows", window(F - GRACE - timedelta(minutes=1)))
     write(database, "sessions", session(F - GAP - MOMENT), session(F, user_id="v", retracted_at=F))

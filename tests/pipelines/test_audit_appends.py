@@ -80,7 +80,7 @@ def test_a_dry_run_reports_and_changes_nothing(spark: SparkSession, unaudited: U
     assert all(one.holds for one in found.values())
 
 
-def test_executors_put_right_what_one_process_does(
+def test_executors_correct_what_one_process_does(
     spark: SparkSession, unaudited: Unaudited, tables: str, tmp_path: Path
 ) -> None:
     alone = str(copytree(tables, tmp_path / "alone"))
@@ -103,7 +103,7 @@ def test_a_second_audit_adds_nothing(tables: str) -> None:
     assert (second.appended, second.faults) == (0, [])
 
 
-def test_what_is_put_right_in_parts_ends_as_what_is_at_once(tables: str, tmp_path: Path) -> None:
+def test_corrections_in_parts_end_as_corrections_at_once(tables: str, tmp_path: Path) -> None:
     """Killed anywhere, it goes on where it was: what stands is compared with what must stand."""
     whole = str(copytree(tables, tmp_path / "whole"))
     audit(whole, NOW)
@@ -152,7 +152,7 @@ def test_a_pair_that_is_rejoined_takes_back_its_two_parts(tables: str) -> None:
         }
 
 
-def test_two_audits_of_one_version_put_right_once(tables: str) -> None:
+def test_two_audits_of_one_version_correct_once(tables: str) -> None:
     usage = open_table(tables, Table.USAGE)
     assert usage is not None
     slow = open_table(tables, Table.USAGE)

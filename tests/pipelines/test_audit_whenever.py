@@ -223,7 +223,7 @@ def test_what_only_a_repeat_superseded_is_one_pair_with_what_it_belongs_to(
 
 
 @pytest.mark.long
-def test_the_driver_never_has_more_rows_than_are_put_right_at_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_driver_never_has_more_rows_than_are_corrected_at_once(spark: SparkSession, tmp_path: Path) -> None:
     """However many parts of the keys there are: a price for the past changes rows of all of them."""
     world = HandMade(tmp_path)
     for number in range(40):
@@ -387,7 +387,7 @@ def ended_in_the_past(world: HandMade, told: timedelta) -> None:
 
 @pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize(("told", "rows"), [(30 * MINUTE, 0), (35 * MINUTE, 2), (HOUR, 4), (3 * HOUR, 4)])
-def test_a_price_that_was_deleted_as_of_before_is_taken_from_what_came_since_and_from_nothing_else(
+def test_a_backdated_deletion_of_a_price_unprices_usage_since_then_and_nothing_else(
     tmp_path: Path, told: timedelta, rows: int
 ) -> None:
     """However late it is told: in the end usage stands as if it had been told at once. Two rows for each outcome."""
@@ -398,7 +398,7 @@ def test_a_price_that_was_deleted_as_of_before_is_taken_from_what_came_since_and
     assert audited(world, DAY + HOUR) == 0
 
 
-def test_what_a_joins_of_before_has_withdrawn_stays_what_it_was(tmp_path: Path) -> None:
+def test_what_an_earlier_joins_withdrew_stays_as_it_was(tmp_path: Path) -> None:
     """Billed by a price that was deleted when that meant that another goes on: nothing is decided again."""
     world = HandMade(tmp_path)
     world.price(timedelta(), "0.01", begins=timedelta())

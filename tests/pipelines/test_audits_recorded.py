@@ -177,7 +177,7 @@ def test_an_audit_that_found_a_fault_has_finished_and_proved_nothing(history: Au
     assert row["unexpected"]["I6"] > 0
 
 
-def test_an_audit_that_fails_says_why_of_what_period_and_what_it_had_put_right(history: Audited) -> None:
+def test_a_failed_audit_has_its_error_its_period_and_what_it_had_corrected(history: Audited) -> None:
     asked = Scope(NOW - timedelta(days=700), NOW)
     with pytest.raises(NotBilledError):
         list(record_audit(history.audit(asked=asked, wait_seconds=0), lambda: [SOUND]))

@@ -45,7 +45,7 @@ def test_a_price_that_is_deleted_is_gone_and_ended_when_it_was(stored_catalog: s
     assert rows(stored_catalog, "prices") == []
 
 
-def test_an_account_that_is_deleted_does_not_begin_anew_just_before(stored_catalog: str) -> None:
+def test_a_deleted_account_does_not_restart_just_before_its_deletion(stored_catalog: str) -> None:
     """Its row is told once more, with who deletes it: it must say what it said, or that would be another version."""
     with psycopg.connect(stored_catalog) as connection:
         since = connection.execute("SELECT changed_at FROM catalog.accounts WHERE account = 'a'").fetchone()

@@ -104,7 +104,7 @@ def test_columns_that_a_file_leaves_out_keep_a_concurrent_change(database: str) 
     assert found == [("A, renamed", {"crm": "2"}, "c")]
 
 
-def test_a_row_records_when_it_was_changed_whoever_edits_it(database: str) -> None:
+def test_a_row_records_when_it_was_changed_by_any_editor(database: str) -> None:
     store(database, file())
     first = changed_at(database)
     with psycopg.connect(database) as connection:

@@ -113,7 +113,7 @@ def test_changes_of_ended_months_are_listed_and_nothing_is_stored(billed: str, f
 
 
 @pytest.mark.parametrize("model", ["m*", 'm1{"region":"eu"}', '*{"region":"eu"}'])
-def test_a_price_of_more_than_its_model_or_with_conditions_may_bill_ended_months_anew_and_asks(
+def test_a_price_for_several_models_or_with_conditions_that_may_rebill_ended_months_needs_confirmation(
     billed: str, model: str
 ) -> None:
     """Whether it is for what was used only the audit sees, which reads the events."""

@@ -310,7 +310,7 @@ def test_what_an_audit_found_stays_until_one_of_the_same_or_more_finds_it_gone(d
         assert now() == {"I6": 0, "I8": 0, "I10": 0}
 
 
-def test_what_audits_put_right_is_added_up_by_cause(database: str) -> None:
+def test_what_audits_corrected_is_added_up_by_cause(database: str) -> None:
     with shown("billing", database) as gauges:
         assert gauges.value("weir_audit_corrected", cause="repriced") == 0
         assert gauges.value("weir_audit_corrected", cause="stream") is None

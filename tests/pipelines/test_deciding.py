@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from catalog.change import compact_json, envelope
 from catalog.decisions import DecisionText, Waiting, change_of, decide, deciding_alone
-from cli.decide import Asked, asked_of, decision_text, is_decided, to_decide
+from cli.decide import Selection, asked_of, decision_text, is_decided, to_decide
 from cli.main import app
 from cli.reading import read_only
 from cli.stragglers import StragglerQuery, straggler_rows
@@ -30,7 +30,7 @@ from tests.pipelines.test_holding import straggler as late
 NOW = datetime.now(UTC)
 LATER = NOW + timedelta(days=1)
 APPROVED = DecisionText(Decision.APPROVE, "as agreed", "ann")
-ANY = Asked(None, None, None)
+ANY = Selection(None, None, None)
 
 
 def straggler(lsn: int, decision: str = "hold", **other: Any) -> dict[str, Any]:
@@ -40,14 +40,14 @@ def straggler(lsn: int, decision: str = "hold", **other: Any) -> dict[str, Any]:
     return {**row, **times, **waits, "decision": decision, **other}
 
 
-def found(database: str, asked: Asked, decision: Decision = Decision.APPROVE) -> tuple[list[int], list[int]]:
+def found(database: str, asked: Selection, decision: Decision = Decision.APPROVE) -> tuple[list[int], list[int]]:
     with read_only(database) as connection:
         now, before = to_decide(connection, asked, decision)
     return [one.usage_lsn for one in now], [one.usage_lsn for one in before]
 
 
-def of(*lsns: int, **other: Any) -> Asked:
-    return Asked(lsns, other.get("meters"), other.get("accounts"))
+def of(*lsns: int, **other: Any) -> Selection:
+    return Selection(lsns, other.get("meters"), other.get("accounts"))
 
 
 def test_a_decision_is_captured_like_prices_and_ingestion_accepts_it(database: str) -> None:
@@ -129,7 +129,7 @@ def test_billing_is_read_first_for_waiting_stragglers_with_a_decision(database: 
     with read_only(database) as connection:
         assert is_decided(connection, ANY) is is_decided(connection, of(7)) is (not wrong)
         assert not is_decided(connection, of(8))
-        assert not is_decided(connection, Asked(None, ("input_tokens",), None))
+        assert not is_decided(connection, Selection(None, ("input_tokens",), None))
 
 
 @pytest.mark.parametrize(("reason", "by"), [("x" * 513, "ann"), ("why", "n\0l"), ("why", "\ud800")])
@@ -148,8 +148,8 @@ def test_all_are_those_that_wait_and_are_not_past_their_deadline(
     assert capsys.readouterr().err == ""
     write(database, "stragglers", straggler(6, hold_until=NOW - timedelta(seconds=1)))
     assert found(database, ANY) == ([1, 2, 3], [])
-    assert found(database, Asked(None, None, ("a",))) == ([1, 3], [])
-    assert found(database, Asked(None, ("requests",), ("a",))) == ([1], [])
+    assert found(database, Selection(None, None, ("a",))) == ([1, 3], [])
+    assert found(database, Selection(None, ("requests",), ("a",))) == ([1], [])
     assert "1 that wait are past their deadline: `hold.expires` decides them." in capsys.readouterr().err
 
 
@@ -230,7 +230,7 @@ def test_a_straggler_decided_by_its_deadline_is_listed_without_a_name_despite_la
     [lambda: asked_of(None, None, None, everything=False), lambda: asked_of([1], None, None, everything=True)],
     ids=["none", "both"],
 )
-def test_stragglers_are_named_or_all_are_meant(asked: Callable[[], Asked]) -> None:
+def test_stragglers_are_named_or_all_are_meant(asked: Callable[[], Selection]) -> None:
     with pytest.raises(typer.BadParameter, match="name stragglers by their USAGE_LSN, or say --all"):
         asked()
 

@@ -251,7 +251,7 @@ def test_a_decision_counts_if_it_was_received_before_the_deadline(
     assert found["decision"] == became
 
 
-def test_the_deadline_is_over_when_f_reaches_it_and_not_before(connection: psycopg.Connection[Any]) -> None:
+def test_the_deadline_passes_when_f_reaches_it_and_not_before(connection: psycopg.Connection[Any]) -> None:
     bill(connection, [straggler(1)], CORRECTS_THEN)
     for frontier, is_over in [(None, False), (DEADLINE - MICROSECOND, False), (DEADLINE, True)]:
         with connection.transaction(), connection.cursor() as cursor:

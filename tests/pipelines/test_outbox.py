@@ -323,7 +323,7 @@ def test_gauges_and_status_say_how_much_is_not_sent_and_for_how_long(
     assert read_unpublished(database)[Job.BILLING] == Unpublished(0, None)
 
 
-def test_corrections_of_before_get_their_numbers_in_the_order_of_usage(database: str) -> None:
+def test_earlier_corrections_get_their_numbers_in_the_order_of_usage(database: str) -> None:
     migration = import_module(f"{migrations.__name__}.versions.0025_outbox")
     made = {"window_start": NOON, "account": "acme", "cause": "stream", "old_quantity": 0, "new_quantity": 1}
     with psycopg.connect(database) as connection:

@@ -150,7 +150,7 @@ def test_an_alias_of_a_file_is_stored_as_a_row_of_prices_that_bills_nothing(bill
     assert {model for (model,) in contracts} == {"m1"}
 
 
-def test_an_alias_and_the_price_that_it_names_may_bill_ended_months_anew_and_ask(billed: str) -> None:
+def test_an_alias_that_may_rebill_ended_months_needs_confirmation(billed: str) -> None:
     may_change = rf"a {LAST_MONTH:%Y-%m} \(0.05 EUR may change\)"
     with pytest.raises(ClosedMonthsTouched, match=may_change):
         store(billed, parse_catalog(aliases(LAST_MONTH)))
@@ -167,7 +167,7 @@ def test_an_alias_and_the_price_that_it_names_may_bill_ended_months_anew_and_ask
     assert gone.change.after["changed_by"] == "ann"
 
 
-def test_a_plan_with_other_aliases_may_bill_ended_months_anew_and_asks(billed: str) -> None:
+def test_a_plan_with_other_aliases_that_may_rebill_ended_months_needs_confirmation(billed: str) -> None:
     store(billed, parse_catalog(price("0.01", "gold")), confirms=True)
     assert_stored(billed, account("gold"))
     assert_stored(billed, account("pro"))

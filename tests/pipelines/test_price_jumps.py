@@ -274,7 +274,7 @@ def waiting(database: str) -> float | None:
         "UPDATE catalog.price_jumps SET confirmed_by = 'ann', confirmed_at = now()",
     ],
 )
-def test_a_price_by_sql_that_jumps_is_taken_and_waits_until_it_is_put_right_or_confirmed(three: str, ends: str) -> None:
+def test_a_price_jump_by_sql_is_taken_and_reported_until_it_is_corrected_or_confirmed(three: str, ends: str) -> None:
     assert waiting(three) == 0
     sql(three, WRONG)
     assert stored(three)[-1][2] == Decimal("2.5")

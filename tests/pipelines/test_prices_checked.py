@@ -207,7 +207,7 @@ def test_a_new_database_takes_prices_for_the_meters_of_every_release(database: s
         assert priced_meters(connection) == {meter.name for meter in DEFAULT}
 
 
-def test_an_installation_of_before_upgrades_with_what_it_has_and_goes_on(database: str) -> None:
+def test_an_earlier_installation_upgrades_with_its_data_and_goes_on(database: str) -> None:
     """What nobody checked stays, may be stored again as it is, and may be deleted; more of its kind is refused."""
     with migrator(database) as config:
         command.downgrade(config, "0034")

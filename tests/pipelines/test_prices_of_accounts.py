@@ -103,7 +103,7 @@ def listed(billed: str) -> str:
     return billed
 
 
-def test_a_tag_that_is_dated_back_may_bill_ended_months_anew_and_asks(listed: str) -> None:
+def test_a_backdated_tag_that_may_rebill_ended_months_needs_confirmation(listed: str) -> None:
     assert_stored(listed, account(tags="{team: x}"))
     store(listed, parse_catalog(OF_GOLD % f"{LAST_MONTH:%FT%TZ}"), backdates=True, confirms=True)
     with pytest.raises(ClosedMonthsTouched, match=rf"a {LAST_MONTH:%Y-%m} \(0.05 EUR may change\)"):

@@ -88,7 +88,7 @@ def answer(world: HandMade, at: timedelta, name: str, input_tokens: int | None, 
     world.event(at, "both", name, occurred=at, name=name.partition("/")[0], **said)
 
 
-def test_a_price_of_a_band_that_comes_late_bills_what_is_in_it_anew_and_nothing_else(tmp_path: Path) -> None:
+def test_a_late_price_of_a_band_rebills_its_usage_and_nothing_else(tmp_path: Path) -> None:
     world = long_and_short(tmp_path)
     for minute, reported in enumerate((1_000, 1_001, None)):
         answer(world, HOUR + minute * MINUTE, f"r{minute}", reported)

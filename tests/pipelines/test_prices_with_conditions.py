@@ -101,7 +101,7 @@ def audited(world: HandMade, at: timedelta) -> None:
 
 @pytest.mark.few_in_ci(3)
 @pytest.mark.parametrize("order", list(permutations(range(3))))
-def test_a_price_with_conditions_that_comes_late_bills_what_it_is_for_anew_and_nothing_else(
+def test_a_late_price_with_conditions_rebills_what_it_applies_to_and_nothing_else(
     tmp_path: Path, order: tuple[int, ...]
 ) -> None:
     world = happened(tmp_path, order, price_attributes=ATTRIBUTES)

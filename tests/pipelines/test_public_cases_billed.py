@@ -113,7 +113,7 @@ def test_tokens_of_reasoning_are_shown_within_the_output_and_billed_once(databas
     assert found["reasoning_tokens"] == (440, 0, 0), "the output has their price: they are no money, nor unpriced"
 
 
-def test_requests_that_fail_or_are_cancelled_are_on_the_bill_of_meters_that_look_at_them(database: str) -> None:
+def test_failed_and_cancelled_requests_are_billed_by_meters_that_select_them(database: str) -> None:
     """As of providers that charge a fee for what succeeds, and tokens of whatever ran."""
     meters = METERS | {"requests": {**METERS["requests"], "where": {"status": ["completed"]}}}
     meters["failures"] = {"unit": "failure", "count": "outcomes", "where": {"status": ["error", "cancelled"]}}
@@ -191,7 +191,7 @@ def test_usage_of_a_key_that_several_people_share_is_each_persons_own_and_nobody
     assert found == {("key-1", user): (100, 1) for user in ("alice", "bob", None)}
 
 
-def test_usage_of_a_month_ago_is_billed_in_its_own_minute_and_what_is_older_or_ahead_is_not_dated_anew(
+def test_usage_of_a_month_ago_is_billed_in_its_own_minute_and_older_or_future_usage_keeps_its_time(
     database: str,
 ) -> None:
     ago = {1: timedelta(days=36), 2: timedelta(days=34), 4: -timedelta(hours=1), 8: -timedelta(seconds=200)}

@@ -274,7 +274,7 @@ def test_a_name_that_could_be_live_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(("cause", "is_awaited"), [("decided", True), ("stream", False)])
-def test_a_decision_that_billing_has_not_heard_is_awaited_though_it_was_made_after_the_period(
+def test_a_decision_that_billing_has_not_read_is_awaited_though_it_was_made_after_the_period(
     tmp_path: Path, cause: str, *, is_awaited: bool
 ) -> None:
     """Else it would be a difference of the replay."""

@@ -46,7 +46,7 @@ def taken(batches: list[list[Said]]) -> list[Said]:
 
 @settings(deadline=None)
 @given(batches=st.lists(changes, max_size=4))
-def test_oracle_what_an_account_said_last_is_no_new_version_of_it(batches: list[list[Said]]) -> None:
+def test_oracle_an_accounts_last_values_again_are_no_new_version(batches: list[list[Said]]) -> None:
     expected: list[Said] = []
     newest: dict[str, Said] = {}
     for change in (change for batch in batches for change in batch):

@@ -122,7 +122,7 @@ def test_differential_a_meter_has_the_outcomes_that_plain_python_gives_it(
     assert found == expected
 
 
-def test_an_outcome_that_a_meter_does_not_look_at_is_not_unmetered() -> None:
+def test_an_outcome_that_a_meter_does_not_select_is_not_unmetered() -> None:
     """What is expected and not reported has an entry without a quantity, which an alert counts."""
     where = {"status": ["error", "cancelled"]}
     config = JoinsConfig.model_validate({"meters": {"thoughts": {**SUMMED, "sum": "reasoning_tokens", "where": where}}})
@@ -148,7 +148,7 @@ def test_rules_without_conditions_are_kept_as_earlier_releases_kept_them() -> No
 
 
 @given(where=WHERE)
-def test_what_is_kept_of_conditions_is_what_was_declared_in_whatever_order(where: Row) -> None:
+def test_stored_conditions_are_the_declared_ones_in_any_order(where: Row) -> None:
     backwards = {
         column: [*reversed(values), *values] if isinstance(values, list) else [values]
         for column, values in reversed(where.items())

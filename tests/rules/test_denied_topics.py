@@ -28,7 +28,7 @@ def test_a_denial_is_waited_for_and_believed_once_it_has_lasted() -> None:
     assert "create it, then start again" in str(refused)
 
 
-def test_a_topic_that_was_known_in_between_is_waited_for_anew() -> None:
+def test_a_topic_that_was_found_in_between_is_waited_for_again() -> None:
     denials = Denials()
     denials.met("events", denial(), 0.0)
     denials.interrupted("events")

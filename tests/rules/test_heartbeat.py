@@ -71,7 +71,7 @@ def test_beats_go_on_after_an_error_that_ends_the_producer(bootstrap: str) -> No
         beats.close()
 
 
-def test_while_it_rests_it_beats_slowly_and_at_once_when_it_wakes(bootstrap: str) -> None:
+def test_while_idle_heartbeats_are_slow_and_one_is_sent_at_once_on_wake_up(bootstrap: str) -> None:
     settings: KafkaSettings = {"bootstrap.servers": bootstrap, "log_level": 0}
     quick, slow = timedelta(seconds=0.05), timedelta(hours=1)
     beats = Heartbeat(settings, TOPIC, 1, quick, MachineClock(), idle=slow)
@@ -90,7 +90,7 @@ def test_while_it_rests_it_beats_slowly_and_at_once_when_it_wakes(bootstrap: str
     assert not beats._thread.is_alive()
 
 
-def test_it_never_rests_at_a_quicker_pace_than_it_beats(bootstrap: str) -> None:
+def test_idle_heartbeats_are_never_faster_than_ordinary_ones(bootstrap: str) -> None:
     settings: KafkaSettings = {"bootstrap.servers": bootstrap, "log_level": 0}
     beats = Heartbeat(settings, TOPIC, 1, timedelta(hours=1), MachineClock(), idle=timedelta(seconds=0.05))
     beats.rest()
@@ -103,7 +103,9 @@ def test_it_never_rests_at_a_quicker_pace_than_it_beats(bootstrap: str) -> None:
         beats.close()
 
 
-def test_a_producer_that_could_not_be_made_anew_is_tried_again_at_the_next_beat(bootstrap: str, tmp_path: Path) -> None:
+def test_a_producer_that_cannot_be_recreated_is_retried_at_the_next_heartbeat(
+    bootstrap: str, tmp_path: Path
+) -> None:
     """While a certificate's file is exchanged, say."""
     settings: KafkaSettings = {"bootstrap.servers": bootstrap, "log_level": 0}
     beats = Heartbeat(settings, TOPIC, 1, timedelta(seconds=60), HandClock())
@@ -137,7 +139,7 @@ def test_beats_that_cannot_even_be_sent_are_counted(bootstrap: str) -> None:
     assert failed() == before + 2
 
 
-def test_a_beat_that_is_not_taken_is_counted() -> None:
+def test_a_heartbeat_that_kafka_refuses_is_counted() -> None:
     beats = Heartbeat(
         {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, TOPIC, 1, timedelta(seconds=60), HandClock()
     )

@@ -227,7 +227,7 @@ def test_the_best_report_that_comes_while_the_request_waits_counts(
     assert decisions(*events, frontier=100) == [Decision(*each) for each in decided]
 
 
-def test_a_lesser_report_is_decided_no_sooner_than_its_request_is_over() -> None:
+def test_a_lesser_report_is_not_decided_before_its_request_times_out() -> None:
     assert decisions((R, 0), (C, 2, 3, LEAST), frontier=3) == []
     assert decisions((R, 0), (C, 2, 3, LEAST), frontier=3.000001) == [Decision(Outcome.MATCHED, 1, 2)]
 

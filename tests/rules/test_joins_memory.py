@@ -37,7 +37,7 @@ def at(seconds: int) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def test_a_waiting_row_comes_back_only_with_its_key_or_when_it_is_overdue() -> None:
+def test_a_waiting_row_is_read_again_only_with_its_key_or_when_it_is_overdue() -> None:
     memory = Memory.empty(CARRIED)
     memory = memory.after(rows((1, "r1", 0), (2, "r2", 50)), outcomes(), at(50))
     assert memory.waiting() == {"waiting": 2, "waiting.lsn": 1}
@@ -80,7 +80,7 @@ def test_without_a_frontier_nothing_is_overdue() -> None:
     assert memory.waiting() == {"waiting": 1, "waiting.lsn": 1}
 
 
-def test_what_is_over_is_forgotten_at_once_when_there_is_too_little_room() -> None:
+def test_expired_rows_are_freed_at_once_when_memory_is_short() -> None:
     memory, limit = Memory.empty(CARRIED), 0
     for number in range(MAX_PARTS):
         told = outcomes(("matched", 2 * number, 2 * number + 1))

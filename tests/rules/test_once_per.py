@@ -117,7 +117,7 @@ def test_weir_meters_says_that_the_stream_counts_each() -> None:
     assert "content_hash" not in explanation(meter, 0.1, is_declared=False)
 
 
-def test_joins_remembers_nothing_more_for_it() -> None:
+def test_it_costs_joins_no_memory() -> None:
     """Only the audit reads contents."""
     of_each, of_once = (JoinsConfig.model_validate({"meters": {"requests": meter}}) for meter in (COUNTED, once()))
     assert of_once.carried == of_each.carried

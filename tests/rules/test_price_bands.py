@@ -68,7 +68,7 @@ def test_oracle_a_quantity_is_in_the_lowest_band_that_goes_so_far(
 
 
 @given(attribute=attributes())
-def test_what_is_kept_of_it_says_the_same_whoever_reads_it(attribute: PriceAttribute) -> None:
+def test_its_stored_form_reads_the_same_by_every_reader(attribute: PriceAttribute) -> None:
     assert restored(json.loads(json.dumps([attribute.stored, "region"]))) == (attribute, PriceAttribute("region"))
 
 

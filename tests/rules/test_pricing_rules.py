@@ -230,7 +230,7 @@ def test_property_who_looks_back_prices_the_same_whenever_it_was_decided(version
 
 @settings(deadline=None, max_examples=60)
 @given(histories_with_ends)
-def test_oracle_a_price_is_what_its_row_said_while_the_catalog_had_it(versions: list[Version[int]]) -> None:
+def test_oracle_a_price_is_its_row_for_as_long_as_the_catalog_had_it(versions: list[Version[int]]) -> None:
     """Every instant by itself, from the last word on each row: no row is asked that did not begin last."""
     rows: dict[datetime, tuple[int, datetime | None]] = {}
     for version in versions:

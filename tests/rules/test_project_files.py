@@ -49,7 +49,7 @@ def test_the_licence_in_pyproject_is_the_one_whose_text_is_in_the_repository() -
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_each_file_says_what_people_look_for_and_they_find_it_from_the_readme(name: str) -> None:
+def test_each_file_has_what_people_look_for_and_the_readme_links_to_it(name: str) -> None:
     text = " ".join((ROOT / name).read_text(encoding="utf-8").split())
     assert [words for words in SAID[name] if words not in text] == []
     pages = (README, ROOT / "CONTRIBUTING.md")

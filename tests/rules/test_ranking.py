@@ -45,7 +45,7 @@ def requests(rows: list[Received], reach: int) -> list[Ranked]:
 
 @settings(max_examples=400)
 @given(ROWS, REACH)
-def test_oracle_what_bills_is_what_a_look_at_all_rows_says(rows: list[Received], reach: int) -> None:
+def test_oracle_what_bills_is_what_a_scan_of_all_rows_gives(rows: list[Received], reach: int) -> None:
     told = [
         Reported(row.lsn, row.side.value, row.first_received_us, row.occurred_us, row.identity, *said(row))
         for row in rows

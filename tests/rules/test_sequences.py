@@ -143,7 +143,7 @@ def test_a_partition_that_is_read_late_makes_no_holes() -> None:
 
 
 @pytest.mark.parametrize(("holes", "is_too_many"), [(2, False), (3, True)])
-def test_a_hole_counts_when_it_is_not_filled_by_the_next_minute_that_is_heard(holes: int, is_too_many: bool) -> None:
+def test_a_gap_counts_when_the_next_reported_minute_does_not_fill_it(holes: int, is_too_many: bool) -> None:
     gaps: list[Record] = [(0, "a", 2 * n) for n in range(holes + 1)]
     again: Record = (119, "a", 0)
     end = (SECONDS, "end", 0)
@@ -155,7 +155,7 @@ def test_a_hole_counts_when_it_is_not_filled_by_the_next_minute_that_is_heard(ho
     assert kept_of([[*gaps, again, *late, end]], []).unsequenced == ({"a"} if is_too_many else set())
 
 
-def test_a_source_that_is_not_heard_again_counts_the_same_wherever_the_log_is_cut() -> None:
+def test_a_source_that_reports_no_more_counts_the_same_wherever_the_log_is_cut() -> None:
     """Found by Hypothesis: a hole that counted a minute later was counted only if the source came in a later batch."""
     one: list[Record] = [*[(0, "a", 0)] * 8, (0, "a", 4), (180, "a", 6), (240, "b", 0), (360, "end", 0)]
     other: list[Record] = [(0, "a", 2), (360, "end", 0)]

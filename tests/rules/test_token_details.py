@@ -72,7 +72,7 @@ def test_meters_that_are_declared_are_all_that_there_are(config: IngestionConfig
     assert given.settled((), is_new=True).meters.keys() == {"requests"}
 
 
-def test_without_them_the_shipped_contracts_are_those_of_before() -> None:
+def test_without_them_the_shipped_contracts_are_the_earlier_ones() -> None:
     before = without_details(shipped())
     assert not any(has_details(document) for document in before.values())
     assert {name for name, document in shipped().items() if has_details(document)} == {V1, V2, USAGE}

@@ -54,7 +54,9 @@ def test_a_catalog_topic_that_forgets_is_refused() -> None:
 @pytest.mark.parametrize(
     ("topic", "good", "bad"), [(Published.WINDOWS, "compact", "delete"), (Published.CORRECTIONS, "delete", "compact")]
 )
-def test_published_topics_with_retention_are_refused_whoever_stamps_them(topic: Published, good: str, bad: str) -> None:
+def test_published_topics_with_retention_are_refused_with_either_timestamp(
+    topic: Published, good: str, bad: str
+) -> None:
     stamped = {"message.timestamp.type": "CreateTime"}
     assert list(refusals(topic, {**stamped, "cleanup.policy": good})) == []
     for policy in (bad, "compact,delete"):

@@ -45,7 +45,7 @@ def test_a_repeat_says_the_number_of_its_first(seed: int) -> None:
             assert said.setdefault((record.source, record.id), number) == number
 
 
-def test_numbers_are_lost_given_twice_late_and_begun_anew_and_never_too_many() -> None:
+def test_sequence_numbers_are_lost_doubled_late_and_restarted_and_never_overcounted() -> None:
     traffic, truth = large()
     of_epoch: dict[tuple[str, str], list[int]] = defaultdict(list)
     for record in traffic.records:

@@ -458,7 +458,7 @@ def test_a_contract_that_unnests_takes_no_row_that_came_before_it_and_leaves_non
     assert taken(Later(10, {TRACE: whole}), Later(20, {TRACE: several}), Later(30, {TRACE: whole})) == [1, 25]
 
 
-def test_hints_look_into_each_element() -> None:
+def test_hints_examine_each_element() -> None:
     several = contract_of(contract(), shipped())
     calls = [call(1), {"model": "m", "odd": {"a": 1}}, {"model": "m", "status": "error"}, {"model": "m"}]
     assert unread_fields(event(calls, note=1), several) == "/data/note, /data/calls/1/odd"

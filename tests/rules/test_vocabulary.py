@@ -196,7 +196,7 @@ def _given_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield node.lineno, name
 
 
-def test_nothing_is_judged() -> None:
+def test_nothing_is_validated() -> None:
     texts = [
         path
         for folder in (*PRODUCT, "bench", "docs", "tests", "examples")

@@ -62,7 +62,7 @@ def test_rows_that_are_there_twice_do_not_hide_those_that_are_missing(spark: Spa
         contiguous(1, seen_in(pa.chunked_array([lsns])), "job")
 
 
-def test_differential_the_proof_of_a_batch_agrees_with_a_look_at_every_lsn(spark: SparkSession) -> None:
+def test_differential_the_proof_of_a_batch_agrees_with_a_scan_of_every_lsn(spark: SparkSession) -> None:
     chance = random.Random(12)
     batches = [sorted(chance.choices(range(1, 9), k=chance.randrange(1, 9))) for _ in range(2000)]
     batches += [[*range(first, first + n)] for first in range(1, 4) for n in range(1, 6)]

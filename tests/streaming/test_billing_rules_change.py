@@ -171,7 +171,7 @@ def test_a_database_that_kept_no_rules_takes_those_of_its_next_batch(stage: Stag
     assert held(database) == [(31, SHORT.deciding)]
 
 
-def test_a_billing_takes_fewer_rows_at_once_where_a_row_may_have_meters_of_before(stage: Stage, database: str) -> None:
+def test_billing_takes_fewer_rows_at_once_where_a_row_may_have_earlier_meters(stage: Stage, database: str) -> None:
     assert stage.driver(SHORT).rows_at_once == 100_000
     with psycopg.connect(database) as connection:
         for number in range(16):

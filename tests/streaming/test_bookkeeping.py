@@ -97,7 +97,7 @@ def test_differential_any_cut_and_any_crash_leave_the_rows_of_one_batch(
     assert {row[0]: row[4] for row in expected}["whole"] == "{[0,200)}"
 
 
-def test_numbers_appear_when_their_minute_is_over(database: str, tmp_path: Path) -> None:
+def test_sequence_numbers_appear_once_their_minute_has_ended(database: str, tmp_path: Path) -> None:
     follower = Follower(database, Journal(tmp_path))
     follower.take([numbered(1, "a", 1), numbered(2, "a", 3)])
     query = "SELECT sequences::text, counted_until FROM sources"
@@ -166,7 +166,9 @@ def test_another_journal_is_followed_from_its_end_and_a_rolled_back_one_too(data
     assert [row[0] for row in rows_of(database)] == ["new", "old"]
 
 
-def test_too_many_numbers_waiting_for_the_frontier_begin_anew_and_are_no_holes(database: str, tmp_path: Path) -> None:
+def test_too_many_numbers_waiting_for_the_frontier_restart_and_are_no_gaps(
+    database: str, tmp_path: Path
+) -> None:
     follower = Follower(database, Journal(tmp_path), Limits(pending_runs=3))
     follower.take([numbered(1, "a", 1), heartbeat(61)])
     follower.take([numbered(62 + n, "a", 10 * n) for n in range(1, 6)])

@@ -35,7 +35,7 @@ def lsns(journal: Journal) -> list[int]:
     return sorted(table(journal).to_pyarrow_table()["lsn"].to_pylist())
 
 
-def test_the_files_of_a_day_that_is_over_become_one_and_the_rows_stay(tmp_path: Path) -> None:
+def test_the_files_of_an_ended_day_become_one_and_the_rows_stay(tmp_path: Path) -> None:
     journal = journal_of(tmp_path, 6)
     before = table(journal).to_pyarrow_table().sort_by("lsn")
     done = compact(journal.tables, Table.JOURNAL, before=TOMORROW, keep=WEEK)

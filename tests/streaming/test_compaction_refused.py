@@ -135,7 +135,7 @@ def test_a_journal_that_was_rolled_back_and_has_grown_since_is_left_alone(
 
 
 @pytest.mark.parametrize("reads", READERS)
-def test_a_journal_that_was_made_anew_in_its_folder_is_left_alone(
+def test_a_journal_that_was_recreated_in_its_folder_is_left_alone(
     run: Callable[[], None], tmp_path: Path, database: str, reads: Reads
 ) -> None:
     journal_of(tmp_path)

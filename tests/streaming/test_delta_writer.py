@@ -112,7 +112,7 @@ def test_a_driver_resumes_only_its_own_epoch(tmp_path: Path) -> None:
     assert rows(tmp_path) == 2
 
 
-def test_what_a_driver_remembers_of_before_it_took_its_epoch_again_cannot_be_committed(tmp_path: Path) -> None:
+def test_state_from_before_a_driver_retook_its_epoch_cannot_be_committed(tmp_path: Path) -> None:
     before = DeltaWriter(str(tmp_path), Table.ACCOUNTS, "joins", 3, driver=7)
     again = DeltaWriter(str(tmp_path), Table.ACCOUNTS, "joins", 3, driver=7)
     again.commit(accounts(1), {LSN: 2})

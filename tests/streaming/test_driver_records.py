@@ -98,9 +98,7 @@ MARKED: list[list[tuple[str, str | bytes | None]]] = [
 ]
 
 
-def test_differential_the_driver_spark_and_the_plain_look_find_the_same_marks(
-    spark: SparkSession, bootstrap: str
-) -> None:
+def test_differential_driver_spark_and_raw_scan_find_the_same_marks(spark: SparkSession, bootstrap: str) -> None:
     topic = Topic.make(bootstrap)
     for number, headers in enumerate(MARKED):
         topic.producer.produce(topic.name, str(number), b"k", partition=0, headers=headers)

@@ -164,7 +164,7 @@ def test_while_few_rows_come_spark_reads_only_what_concerns_the_job(
 
 
 @pytest.mark.long
-def test_a_query_that_rests_wakes_when_there_is_much(
+def test_an_idle_query_wakes_for_a_large_batch(
     spark: SparkSession, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TableSource, "rest_after_seconds", 15.0)

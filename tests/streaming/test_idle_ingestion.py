@@ -23,7 +23,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.long
-def test_a_change_of_the_catalog_wakes_a_heart_that_rests_and_comes_with_its_beat(
+def test_a_change_of_the_catalog_ends_slow_heartbeats_and_arrives_with_the_next(
     spark: SparkSession, broker: str, database: str, tmp_path: Path
 ) -> None:
     topic = Topic.make(broker)
@@ -51,7 +51,7 @@ def test_a_change_of_the_catalog_wakes_a_heart_that_rests_and_comes_with_its_bea
         assert sink.gauges()[metrics.IDLE] == 1
 
 
-def test_an_event_wakes_a_heart_that_rests(spark: SparkSession, broker: str, database: str, tmp_path: Path) -> None:
+def test_an_event_ends_slow_heartbeats(spark: SparkSession, broker: str, database: str, tmp_path: Path) -> None:
     topic = Topic.make(broker)
     with ingestion(spark, broker, database, tmp_path, topic.name) as sink:
         sink.process(batch(spark, topic))

@@ -47,7 +47,7 @@ def test_while_few_records_come_spark_starts_no_job_not_even_for_the_first(
         assert jobs_of(spark) == before
 
 
-def test_an_ingestion_that_rests_for_long_has_a_query_that_begins_where_it_is(
+def test_the_query_of_a_long_idle_ingestion_begins_at_its_position(
     spark: SparkSession, database: str, broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark's own place would stay behind, and be lost with what the brokers remove."""
@@ -62,7 +62,7 @@ def test_an_ingestion_that_rests_for_long_has_a_query_that_begins_where_it_is(
     assert sorted(map(int, ids(tmp_path))) == list(range(sent))
 
 
-def test_an_ingestion_that_rests_leaves_to_spark_what_is_much_and_rests_again(
+def test_an_idle_ingestion_leaves_large_batches_to_spark_and_is_idle_again(
     spark: SparkSession, database: str, broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TopicSource, "rest_after_seconds", 4.0)

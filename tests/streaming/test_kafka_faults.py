@@ -205,7 +205,7 @@ def test_a_partition_that_lost_its_first_records_unread_is_refused(
         pass
 
 
-def test_a_topic_that_is_made_anew_while_it_is_read_is_refused(
+def test_a_topic_that_is_recreated_while_it_is_read_is_refused(
     spark: SparkSession, broker: str, database: str, tmp_path: Path
 ) -> None:
     topic = Topic.make(broker)

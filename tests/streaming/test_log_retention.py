@@ -114,7 +114,7 @@ def test_compaction_cuts_the_log_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_backlog_ends_with_a_version_from_which_the_log_still_tells_what_followed(
+def test_a_backlog_ends_with_a_version_whose_later_changes_the_log_still_has(
     spark: SparkSession, database: str, tmp_path: Path
 ) -> None:
     journal = journal_of(tmp_path, 6)
@@ -131,7 +131,7 @@ def test_a_backlog_ends_with_a_version_from_which_the_log_still_tells_what_follo
 
 
 @pytest.mark.long
-def test_a_stream_behind_which_the_log_was_cleaned_begins_anew_in_the_same_process_and_counts_every_row_once(
+def test_a_stream_whose_log_was_cleaned_restarts_in_the_same_process_and_counts_every_row_once(
     spark: SparkSession, database: str, tmp_path: Path
 ) -> None:
     journal = journal_of(tmp_path, 3)

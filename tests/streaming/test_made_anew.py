@@ -64,7 +64,7 @@ class Sink:
 
 @pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("rests", [True, False], ids=["its batch was the driver's", "its batch was Spark's"])
-def test_a_sink_is_gone_before_its_successor_remembers_as_much(
+def test_a_sink_is_freed_before_its_successor_needs_as_much_memory(
     spark: SparkSession, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, rests: bool
 ) -> None:
     monkeypatch.setattr(TableSource, "_may_idle", lambda _: rests)

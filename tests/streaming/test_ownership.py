@@ -93,7 +93,7 @@ def end_sessions_of(database: str, job: str) -> None:
         assert ended.fetchone() == (True,)
 
 
-def test_a_session_that_the_database_ended_is_no_rival_and_is_made_anew_with_the_same_epoch(database: str) -> None:
+def test_a_session_that_the_database_ended_is_no_rival_and_is_recreated_with_the_same_epoch(database: str) -> None:
     owner = Ownership.take("billing", database, {})
     insert = "INSERT INTO positions (job, input, next_position) VALUES ('billing', 'usage', 5)"
     with pytest.raises(NotYet) as found, owner.transaction() as cursor:  # noqa: PT012  # it ends inside the transaction
@@ -107,7 +107,7 @@ def test_a_session_that_the_database_ended_is_no_rival_and_is_made_anew_with_the
     assert psycopg.connect(database).execute("SELECT count(*) FROM positions").fetchone() == (1,)
 
 
-def test_a_successor_ends_the_session_that_was_made_anew(database: str) -> None:
+def test_a_successor_ends_a_recreated_session(database: str) -> None:
     owner = Ownership.take("billing", database, {})
     end_sessions_of(database, "billing")
     owner.resume()
@@ -127,7 +127,7 @@ def test_a_driver_that_was_replaced_while_it_was_cut_off_does_not_take_its_job_b
         assert cursor.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_what_a_lost_session_still_holds_is_over_when_its_driver_goes_on(database: str) -> None:
+def test_locks_of_a_lost_session_are_released_when_its_driver_goes_on(database: str) -> None:
     """A connection that was cut between the two leaves a session at work on the server's side."""
     owner = Ownership.take("billing", database, {})
     held = owner.connection

@@ -218,7 +218,7 @@ def isolated(database: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.long
-def test_a_plain_look_sees_what_a_client_library_reads(bootstrap: str, topic: str) -> None:
+def test_a_raw_scan_sees_what_a_client_library_reads(bootstrap: str, topic: str) -> None:
     for number, codec in enumerate(["none", "gzip", "snappy", "lz4", "zstd"]):
         values = [(at % PARTITIONS, event(10 * number + at) * 20) for at in range(10)]
         produce(bootstrap, topic, values, **{"compression.type": codec})

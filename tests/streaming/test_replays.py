@@ -104,7 +104,7 @@ def test_a_mended_dead_letter_is_accepted_as_of_when_it_was_received_first(
 
 @pytest.mark.parametrize("also", ["pass", "event['id'] = str(uuid.uuid4())"])
 @pytest.mark.parametrize("together", [True, False])
-def test_doing_it_twice_changes_nothing_whoever_dies_in_between(
+def test_running_it_twice_changes_nothing_whichever_process_dies_in_between(
     spark: SparkSession,
     database: str,
     broker: str,

@@ -161,7 +161,7 @@ def test_no_day_goes_that_a_reader_needs(
     assert lsns(journal)[0] == first_kept
 
 
-def test_nothing_goes_that_a_longer_horizon_remembers(
+def test_nothing_is_removed_that_a_longer_horizon_needs(
     tmp_path: Path, database: str, connection: psycopg.Connection[Any]
 ) -> None:
     journal = read_journal(tmp_path, database)

@@ -70,7 +70,7 @@ def test_only_a_new_installation_leaves_out_requests_that_failed_where_no_meters
 
 @pytest.mark.parametrize("is_upgraded", [True, False])
 @pytest.mark.parametrize("order", ["0123", "3210", "1302", "2031"])
-def test_the_default_meters_are_those_of_a_new_installation_or_of_before_whoever_starts_last(
+def test_the_default_meters_are_those_of_the_installation_whichever_driver_starts_last(
     database: str, tmp_path: Path, order: str, *, is_upgraded: bool
 ) -> None:
     if is_upgraded:
@@ -85,7 +85,9 @@ def test_the_default_meters_are_those_of_a_new_installation_or_of_before_whoever
     assert {meter for (meter,) in found} == expected
 
 
-def test_joins_waits_for_no_parts_of_tokens_that_a_journal_of_before_never_gets(database: str, tmp_path: Path) -> None:
+def test_joins_expects_no_parts_of_tokens_that_an_earlier_journal_never_gets(
+    database: str, tmp_path: Path
+) -> None:
     """An earlier release had no usage yet."""
     Journal(tmp_path).commit([heartbeat(1), heartbeat(2)])
     ownership, settled = run._own(JOINS, JoinsConfig(), environment(database, tmp_path), MachineClock())

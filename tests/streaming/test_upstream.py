@@ -129,7 +129,7 @@ def test_a_log_that_is_rolled_back_while_it_is_read_is_noticed(tmp_path: Path, r
         reader.refresh()
 
 
-def test_a_table_that_is_deleted_or_made_anew_while_it_is_read_is_noticed(tmp_path: Path) -> None:
+def test_a_table_that_is_deleted_or_recreated_while_it_is_read_is_noticed(tmp_path: Path) -> None:
     journal_of(tmp_path, 4)
     reader = upstream(tmp_path)
     shutil.rmtree(tmp_path / Table.JOURNAL)
@@ -169,7 +169,7 @@ def test_rows_of_usage_are_known_again_by_what_they_were_made_from(tmp_path: Pat
     assert usage.verified("billing", Position(2)).row != usage.verified("billing", Position(3)).row
 
 
-def test_two_threads_that_look_at_once_take_no_growing_table_for_another(
+def test_two_concurrent_threads_take_no_growing_table_for_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A driver looks in its batches and in its reports; where a store is far away the looks overlap."""

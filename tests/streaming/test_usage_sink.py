@@ -270,7 +270,7 @@ def test_what_would_not_fit_is_waited_for_and_nothing_is_lost(
     assert dict(usage(journal).group_by("outcome").len().iter_rows()) == {"matched": waiting}
 
 
-def test_what_is_over_makes_room_before_anything_is_waited_for_also_where_every_batch_is_one_commit(
+def test_expired_rows_are_freed_before_joins_waits_for_memory_also_where_every_batch_is_one_commit(
     spark: SparkSession, database: str, journal: Journal
 ) -> None:
     pairs, batches = 1_500, 8

@@ -20,7 +20,7 @@ from jobs.audit.bills.holds import INSTANT, settle
 from jobs.audit.bills.members import correcting_members, made_members
 from jobs.audit.recompute.money import SUM
 from jobs.billing.staged import STAGED
-from jobs.billing.sums import COLUMNS, IS_FROM_STREAM, IS_SAID, sums
+from jobs.billing.sums import COLUMNS, IS_DECISION, IS_FROM_STREAM, sums
 from jobs.runtime.effective_rules import EffectiveRules, History
 from jobs.streams import UNIT_PRICE, USAGE
 from jobs.usage_entries import METERED_COLUMNS, METERS
@@ -221,7 +221,7 @@ def _made(usage: pa.Table, history: History) -> pl.DataFrame:
 
 def _settled(made: pl.DataFrame, decided: Decisions) -> pl.DataFrame:
     """The rows of windows (STAGED), with the fate of waiting stragglers."""
-    of_windows = made.filter(~IS_SAID & pl.col("aggregation").is_null())
+    of_windows = made.filter(~IS_DECISION & pl.col("aggregation").is_null())
     return settle(of_windows, decided.journaled, decided.frontier)
 
 

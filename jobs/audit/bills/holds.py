@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from jobs.audit.recompute.money import EXACT
-from jobs.billing.sums import CHANGES_A_WINDOW, IS_SAID
+from jobs.billing.sums import CHANGES_A_WINDOW, IS_DECISION
 from metering.vocabulary import Decision
 
 INSTANT = pl.Datetime("us", "UTC")
@@ -31,7 +31,7 @@ _IS_HELD = pl.col("decision").eq_missing(Decision.HOLD.value)
 
 def journaled_decisions(usage: pa.Table) -> pl.DataFrame:
     """Rows of usage (`sums.COLUMNS`) → JOURNALED of the decisions among them."""
-    rows = pl.DataFrame(usage).filter(IS_SAID)
+    rows = pl.DataFrame(usage).filter(IS_DECISION)
     if rows.is_empty() or "meters" not in rows.columns:
         return pl.DataFrame(schema=JOURNALED)
     decision = pl.Struct({name: pl.String() for name in ("decision", "decided_by", "reason")})

@@ -122,15 +122,15 @@ class LaterContracts:
         when they came. Of an event with elements the first stands for all: it has the identity of the event.
         """
         is_billed = (pl.col("disposition") == Disposition.ACCEPTED.value) & family().is_in(list(BILLABLE))
-        is_asked = pl.col("type").is_in(self.types_of_other_requests)
-        return rows.filter(is_billed & is_asked & is_record(rows.schema)).select(EVENT)
+        is_of_other_requests = pl.col("type").is_in(self.types_of_other_requests)
+        return rows.filter(is_billed & is_of_other_requests & is_record(rows.schema)).select(EVENT)
 
     def taken(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows of the journal without a family (VALIDATED_FROM, EVENT) → those (EVENT) of the same types that one
         takes now.
         """
-        is_asked = pl.col("type").is_in(self.types_of_other_requests)
-        return self.takes(rows.filter(is_asked), EVENT)
+        is_of_other_requests = pl.col("type").is_in(self.types_of_other_requests)
+        return self.takes(rows.filter(is_of_other_requests), EVENT)
 
 
 def sent_again(events: pl.DataFrame) -> pl.Series:
@@ -190,16 +190,16 @@ def _has_conditions(effective: EffectiveRules, after: Sequence[EffectiveRules], 
 
     Or never will: others came `after`. No later telling undoes any of that.
     """
-    conditions = _asked(effective.rules)
-    if any(_asked(later.rules) != conditions for later in after):
+    conditions = _conditions(effective.rules)
+    if any(_conditions(later.rules) != conditions for later in after):
         return True
     meters = rules_at(pinned.history, effective.first).get("meters", {})
     had = (conditions_stored(meters), once_stored(meters), of_period_stored(meters))
     return had == conditions or any(of_joins.first > effective.first for of_joins in pinned.history)
 
 
-def _asked(rules: Rules) -> tuple[Any, Any, Any]:
-    """What meters ask of events, by rules of ingestion."""
+def _conditions(rules: Rules) -> tuple[Any, Any, Any]:
+    """The conditions of meters in rules of ingestion."""
     return rules.get("where", {}), rules.get("once_per", {}), rules.get("of_period", {})
 
 

@@ -47,7 +47,7 @@ def candidates(outcomes: pl.DataFrame, rows: pl.DataFrame, *, is_fixed: bool = F
 
     What another meter bills is nothing that a meter bills itself, and neither is 0.
     """
-    counted = _asked(outcomes)
+    counted = _counted_once(outcomes)
     own = counted.filter(pl.col("has_own"))
     identities = rows.select("lsn", pl.col("identity").fill_null(b""))
     placed = own.with_columns(lsn=pl.coalesce("completion_lsn", "request_lsn")).join(identities, on="lsn", how="left")
@@ -116,7 +116,7 @@ def uncounted(outcomes: pl.DataFrame, now: pl.DataFrame, found: pl.DataFrame | N
 
     What is not decided stays as it stands; where nothing is (None), all does.
     """
-    counted = _asked(outcomes).filter(pl.col("has_own")).select(*OUTCOME, "meter")
+    counted = _counted_once(outcomes).filter(pl.col("has_own")).select(*OUTCOME, "meter")
     known = pl.DataFrame(schema=MARKED) if found is None else found
     known_outcomes = counted.join(
         known, on=[*OUTCOME, "meter"], how="left" if found is None else "inner", nulls_equal=True
@@ -131,7 +131,7 @@ def explained(outcomes: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
     """Outcomes that each count, and usage that stands → the outcomes (OUTCOME) that say nothing else now but how much
     counts of the meters that count a content once: all of it, or 0.
     """
-    counted = _asked(outcomes).select(*OUTCOME, "meter", is_asked=pl.lit(value=True))
+    counted = _counted_once(outcomes).select(*OUTCOME, "meter", is_counted_once=pl.lit(value=True))
     names = [*OUTCOME, "meter"]
     must, stands = (
         _quantities(rows.join(counted, on=OUTCOME, how="semi", nulls_equal=True)) for rows in (outcomes, now)
@@ -139,12 +139,12 @@ def explained(outcomes: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
     both = must.join(stands, on=names, how="full", suffix="_found", nulls_equal=True, coalesce=True)
     both = both.join(counted, on=names, how="left", nulls_equal=True)
     quantity, was = (pl.col(name).fill_null(0) for name in ("quantity", "quantity_found"))
-    is_right = (quantity == was) | ((was == 0) & pl.col("is_asked").fill_null(value=False))
+    is_right = (quantity == was) | ((was == 0) & pl.col("is_counted_once").fill_null(value=False))
     concerned = counted.select(OUTCOME).unique()
     return concerned.join(both.filter(~is_right), on=OUTCOME, how="anti", nulls_equal=True)
 
 
-def _asked(outcomes: pl.DataFrame) -> pl.DataFrame:
+def _counted_once(outcomes: pl.DataFrame) -> pl.DataFrame:
     """Outcomes (`expected_usage`) → a row for each of their meters that counts a content once, and of which they report
     something: OUTCOME, event_us, meter, column, within_us, content, and whether the meter `has_own` units to bill.
     """

@@ -60,7 +60,7 @@ class TableSource(IdleTrigger):
         self._spark_reduces = isinstance(job, PostgresJob) and job.summarize is None
         self._read = job.columns(config)
         self._by_driver = DriverRows(f"{environment.tables}/{job.reads}", self._read, self._most())
-        self._has_told = False
+        self._has_warned = False
         self._is_verified = False
 
     def exists(self) -> bool:
@@ -69,8 +69,8 @@ class TableSource(IdleTrigger):
         if self._upstream.version is None and self._sink.position() > 1:
             raise no_table(self._job.name, self._job.reads, self._sink.position(), self._path)
         lacking = sorted(set(self._read) - set(self._upstream.columns))
-        if lacking and self._upstream.version is not None and not self._has_told:
-            self._has_told = True
+        if lacking and self._upstream.version is not None and not self._has_warned:
+            self._has_warned = True
             log.warning(
                 "waits for columns that its table gets when this version of the application that writes it starts",
                 job=self._job.name,
