@@ -89,7 +89,7 @@ def _price(row: Document) -> Iterator[str]:
     if record is None:
         yield "  the journal no longer has its record"
     else:
-        yield f"  committed {_said(row['committed_at'])}, told by {_said(row['told_by'])} in {_place(record)}"
+        yield f"  committed {_said(row['committed_at'])}, reported by {_said(row['reported_by'])} in {_place(record)}"
 
 
 def _changed(row: Document) -> str:

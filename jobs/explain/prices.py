@@ -14,6 +14,8 @@ from metering.instants import EPOCH
 
 PRICE = ("plan", "model", "meter", "currency", "effective_from", "unit_price", "deleted", *AUTHOR)
 RECORD_OF = ("topic", "partition", "offset", "lsn", "received_at")
+EARLIER_NAME = "told_by"
+"""Of `reported_by`; printed for one version after 0.2."""
 
 
 def price_versions(prices: Files, journal: Files, entries: Iterable[Entry]) -> list[dict[str, Any]]:
@@ -21,8 +23,8 @@ def price_versions(prices: Files, journal: Files, entries: Iterable[Entry]) -> l
 
     `model` is what the price is for (`metering.price_models`): the usage's own, how it begins, with its conditions.
     `changed_by` and `changed_at`: who made it the price, and when; null where a release did not keep it. `committed_at`
-    and `told_by` are as the record has them: when the change was committed, and the name of the connector that
-    published it (`weir`: our own).
+    and `reported_by` are as the record has them: when the change was committed, and the name of the connector that
+    published it (`weir`: our own). `told_by` is the earlier name of `reported_by`.
     """
     versions_of_entries = {
         (version, entry.window.meter, entry.window.currency)
@@ -44,12 +46,13 @@ def price_versions(prices: Files, journal: Files, entries: Iterable[Entry]) -> l
 def _source_of(record: dict[str, Any] | None) -> dict[str, Any]:
     """The source that the record of a change names; nothing where `weir retain` has removed it."""
     if record is None:
-        return {"committed_at": None, "told_by": None, "record": None}
+        return {"committed_at": None, "reported_by": None, EARLIER_NAME: None, "record": None}
     source = _source(record["value"])
     at_ms = source.get("ts_ms")
     return {
         "committed_at": _instant(at_ms) if isinstance(at_ms, int) else None,
-        "told_by": source.get("name"),
+        "reported_by": source.get("name"),
+        EARLIER_NAME: source.get("name"),
         "record": {name: record[name] for name in RECORD_OF},
     }
 

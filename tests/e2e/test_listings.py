@@ -189,7 +189,7 @@ def test_an_id_and_its_minute_are_explained_down_to_the_record_and_up_to_the_bil
         "output_tokens": "3",
         "cached_tokens": None,
     }
-    assert {row["told_by"] for row in found["prices"]} == {"weir"}
+    assert {row["reported_by"] for row in found["prices"]} == {"weir"}
     assert {row["meter"] for row in found["line"]} == {"requests", "input_tokens", "output_tokens"}
     assert len(found["stragglers"]) == len(found["corrections"]) == 3
     start = found["windows"][0]["window_start"]

@@ -267,7 +267,8 @@ def test_a_price_is_explained_with_its_record_and_its_commit_time(told: Told) ->
     told.usage(of_r())
     (price,) = told.explain("r")["prices"]
     assert (price["price_version"], price["unit_price"]) == (2, PRICES[1].unit_price)
-    assert (price["told_by"], price["committed_at"]) == ("weir", NOON - timedelta(days=9))
+    assert (price["reported_by"], price["committed_at"]) == ("weir", NOON - timedelta(days=9))
+    assert price["told_by"] == "weir", "as 0.2.0 names it"
     assert (price["record"]["topic"], price["record"]["lsn"]) == ("catalog.prices", 2)
 
 
