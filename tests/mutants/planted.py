@@ -51,6 +51,10 @@ CONTAINMENT = "jobs/joins/containment.py"
 OF_CONTAINMENT = "tests/rules/test_containment.py"
 OF_CONTAINED_STRAGGLERS = "tests/pipelines/test_contained_stragglers.py"
 OF_CONDITIONS = "tests/rules/test_conditions.py"
+OF_PERIODS = "tests/pipelines/test_audit_members.py"
+BY_ITS_MEMBERS = "test_a_set_is_billed_by_all_that_is_known_whatever_was_received_first"
+OF_MEMBERS_BILLED = "tests/pipelines/test_members_billed.py"
+OF_MEMBERS_FOLDED = "tests/pipelines/test_members_folded.py"
 ACCOUNT_HISTORY = "jobs/runtime/postgres/migrations/versions/0036_accounts_as_they_were.py"
 
 MUTANTS = (
@@ -644,5 +648,64 @@ MUTANTS = (
         "IF steps * per <> NEW.unit_price * 1000000000000 THEN",
         "IF false THEN",
         (f"{OF_CHECKED_PRICES}::test_any_decimal_too_many_is_refused",),
+    ),
+    Mutant(
+        "a member is priced by when it occurred, and not by the period's start",
+        "jobs/joins/members.py",
+        'event_us=bounds["starts_at"].dt.epoch("us"),',
+        'event_us=pl.col("event_time").dt.epoch("us"),',
+        (
+            f"{OF_PERIODS}::test_a_period_is_priced_by_the_version_at_its_start",
+            f"{OF_PERIODS}::test_a_period_is_priced_by_the_plan_at_its_start",
+        ),
+    ),
+    Mutant(
+        "a reversal of a meter leaves its member",
+        "jobs/joins/members.py",
+        "filter(is_member & ~_is_credited(outcomes, meter))",
+        "filter(is_member)",
+        (f"{OF_PERIODS}::{BY_ITS_MEMBERS}[beyond the timeout-a meter is taken back]",),
+    ),
+    Mutant(
+        "a member counts again in each batch",
+        "jobs/billing/members.py",
+        "WHERE member_rows > 0 AND member_rows - change <= 0",
+        "WHERE member_rows > 0",
+        (f"{OF_MEMBERS_FOLDED}::test_a_user_of_several_batches_counts_once",),
+    ),
+    Mutant(
+        "a member that was removed goes on counting",
+        "jobs/billing/members.py",
+        "WHEN aggregation = 'unique' AND has_removals",
+        "WHEN aggregation = 'unique' AND false",
+        (f"{OF_MEMBERS_FOLDED}::test_a_user_who_was_removed_counts_again_when_another_request_comes",),
+    ),
+    Mutant(
+        "a period closes when it begins",
+        "jobs/billing/member_sums.py",
+        'closes_at = pl.col("ends_at") +',
+        'closes_at = pl.col("starts_at") +',
+        (f"{OF_MEMBERS_BILLED}::test_a_closed_period_that_changes_is_corrected_by_what_it_comes_to[at once]",),
+    ),
+    Mutant(
+        "a late price passes over an account that has had another plan since the period's start",
+        "jobs/audit/recompute/late_versions.py",
+        '("model",) if pinned.has_periods else ("plan", "model")',
+        '("plan", "model")',
+        (f"{OF_PERIODS}::test_a_price_that_comes_late_moves_all_members_of_the_period",),
+    ),
+    Mutant(
+        "a period begins at midnight of UTC",
+        "jobs/joins/billing_days.py",
+        "MonthZone(start or FIRST, zone, begins)",
+        "MonthZone(FIRST, UNKNOWN_ZONE, None)",
+        (f"{OF_PERIODS}::test_a_period_is_of_the_calendar_that_names_the_day",),
+    ),
+    Mutant(
+        "the audit believes the stored members",
+        "jobs/audit/bills/proof.py",
+        "sums = unequal_members(made, stored) + unequal_days(",
+        "sums = unequal_days(",
+        (f"{OF_MEMBERS_BILLED}::test_the_audit_finds[a member that nobody put]",),
     ),
 )

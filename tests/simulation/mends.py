@@ -170,8 +170,8 @@ MENDS = (
     _mend(
         "a meter that is declared no more is forgotten in the sums",
         "jobs/billing/sums.py",
-        "lazy())), effective).collect()",
-        'lazy())), effective).filter(pl.col("meter").is_in(list(effective.rules["late_policy"]))).collect()',
+        "strict=False)), effective).collect()",
+        'strict=False)), effective).filter(pl.col("meter").is_in(list(effective.rules["late_policy"]))).collect()',
     ),
     _mend(
         "what was not reported is counted as 0",
@@ -182,8 +182,8 @@ MENDS = (
     _mend(
         "a quantity has the price of another meter",
         f"{JOINS}/pricing.py",
-        "units = _priced(metered.filter(has_price), conditional, prices, attributes, seen_from)",
-        "units = _priced(metered.filter(has_price), conditional, prices, attributes, seen_from)"
+        "units = prices_of(metered.filter(has_price), conditional, prices, attributes, seen_from)",
+        "units = prices_of(metered.filter(has_price), conditional, prices, attributes, seen_from)"
         '.with_columns(pl.col("version_lsn", "unit_price").first().over("row"))',
     ),
     _mend(

@@ -23,7 +23,6 @@ from tests.simulation.declared import OTHER, OTHER_TYPE
 from tests.simulation.made import Found, Row, differ_by_key
 from tests.simulation.oracle_of_contents import Bill, Content, counted_once, without
 from tests.simulation.oracle_of_money import (
-    BILLED,
     FOR_EVER_US,
     SIDES,
     Meters,
@@ -37,6 +36,7 @@ from tests.simulation.oracle_of_money import (
 from tests.simulation.oracle_of_pairs import Event, answered
 from tests.simulation.oracle_of_reports import Reported, billed, requests
 from tests.simulation.oracle_of_reversals import Credits, Request, Reversal, credits_of
+from tests.simulation.oracle_of_sets import BILLED
 from tests.simulation.world import World
 
 CONTRACTED = "contracted"

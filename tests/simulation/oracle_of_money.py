@@ -23,6 +23,7 @@ from metering.vocabulary import BILLABLE, Disposition, Family, Outcome, Status, 
 from metering.windows import tumbling
 from tests.metered import EARLIER
 from tests.simulation.made import Found, Row, differ_by_key
+from tests.simulation.oracle_of_sets import BILLED, members_of, stored_members
 from tests.simulation.oracle_of_waiting import settled_in, straggler_decision
 
 SIDES = {Family.REQUEST: Side.REQUEST, Family.COMPLETION: Side.COMPLETION, Family.BOTH: Side.BOTH}
@@ -99,6 +100,9 @@ def prices(found: Found) -> Iterator[str]:
         told = [(entry["meter"], tuple(entry[name] for name in ENTRY)) for entry in usage["meters"] or []]
         if sorted(told, key=repr) != sorted(entries, key=repr):
             wrong["meters"] = (told, entries)
+        members = list(members_of(usage, meters, accounts[usage["account"]], prices, decided))
+        if (stored := stored_members(usage)) != members:
+            wrong["members"] = (stored, members)
         if wrong:
             yield f"I10: usage {usage['lsn']} of {usage['outcome']} says (instead of): {wrong}"
         # Which batch decided it, a match tells by itself: what is kept by lsn of the journal is what it was counted by.
@@ -143,7 +147,6 @@ def entries_of(
             yield name, (own, None if unit is None else unit.lsn, unit and unit.value, amount)
 
 
-BILLED = (Outcome.MATCHED, Outcome.ABANDONED)
 ENTRY = ("quantity", "price_version", "unit_price", "amount")
 Meters = Mapping[str, Mapping[str, Any]]
 
