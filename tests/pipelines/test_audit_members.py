@@ -268,6 +268,24 @@ def test_a_price_that_comes_late_moves_all_members_of_the_period(tmp_path: Path)
     assert replays(world) == stands(world)
 
 
+def test_a_user_counts_at_two_prices_of_a_period_until_an_audit(tmp_path: Path) -> None:
+    """The price of February changes on the tenth, for all of it."""
+    world = world_of(tmp_path)
+    Report("a", 35 * DAY, "x").received(world, 36 * DAY)
+    world.joined(37 * DAY)
+    world.price(41 * DAY, "0.03", begins=31 * DAY, meter="users")
+    Report("b", 42 * DAY, "x").received(world, 42 * DAY)
+    world.joined(43 * DAY)
+    key = ("users", FEBRUARY, "m")
+    assert {stood: quantity for stood, quantity in stands(world).items() if stood[0] == "users"} == {
+        (*key, "0.01"): 1,
+        (*key, "0.03"): 1,
+    }
+    audited(world, 43 * DAY)
+    assert {stood: quantity for stood, quantity in stands(world).items() if stood[0] == "users"} == {(*key, "0.03"): 1}
+    assert audited(world, 44 * DAY) == 0
+
+
 def test_a_period_is_of_the_calendar_that_names_the_day(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     world.account(timedelta(), timezone="Asia/Tokyo")
