@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from api.events import Services, Validated, append, authorized, validated_events
 from api.problems import Problem, problem_response
+from api.readiness import keep_reporting, waits_for
 from api.request_metrics import RequestMetrics, count_events
 from api.traces import refuse_others, traces
 from metering.api_keys import Scope
@@ -36,13 +37,14 @@ def application(services: Services) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        reading = asyncio.create_task(services.database.keep_reading())
+        tasks = [asyncio.create_task(task) for task in (services.database.keep_reading(), keep_reporting(services))]
         try:
             yield
         finally:
-            reading.cancel()
-            with suppress(asyncio.CancelledError):
-                await reading
+            for task in tasks:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
             services.database.close()
             await asyncio.to_thread(services.producer.close)
 
@@ -57,13 +59,9 @@ def application(services: Services) -> Starlette:
         return JSONResponse({"status": "live"})
 
     async def ready(_: Request) -> Response:
-        waits_for = []
-        if not services.database.is_fresh:
-            waits_for.append("database")
-        if not services.validator.is_ready:
-            waits_for.append("ingestion")
-        status = HTTPStatus.SERVICE_UNAVAILABLE if waits_for else HTTPStatus.OK
-        return JSONResponse({"status": "waiting" if waits_for else "ready", "waits_for": waits_for}, status)
+        waits = waits_for(services)
+        status = HTTPStatus.SERVICE_UNAVAILABLE if waits else HTTPStatus.OK
+        return JSONResponse({"status": "waiting" if waits else "ready", "waits_for": waits}, status)
 
     return Starlette(
         routes=[

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http import HTTPStatus
 
-from api.problems import Problem
+from api.problems import too_many
 from monitoring import metrics
+from monitoring.metrics import Refusal
 
 MAX_BODIES_BYTES = 64 << 20
 """Of unpacked bodies whose requests are not answered yet. Validating one takes several times its size."""
@@ -30,10 +30,10 @@ class BodyBudget:
         def reserve(size_bytes: int) -> None:
             nonlocal own
             if self.used_bytes + size_bytes > self._max_bytes:
-                raise Problem(
-                    HTTPStatus.TOO_MANY_REQUESTS,
+                raise too_many(
+                    Refusal.BODIES,
                     "More comes in than this server can hold: send the same request again later.",
-                    {"Retry-After": str(RETRY_AFTER_SECONDS)},
+                    RETRY_AFTER_SECONDS,
                 )
             own += size_bytes
             self._add(size_bytes)

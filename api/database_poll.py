@@ -15,7 +15,7 @@ from psycopg.rows import dict_row
 
 from api.ingestion_lag import Report, lag_seconds
 from jobs.runtime.postgres.session import Session
-from metering.api_keys import ApiKey, id_of, scopes_of
+from metering.api_keys import ApiKey, RateLimits, id_of, scopes_of
 from metering.instants import Clock
 from metering.vocabulary import Job
 
@@ -29,7 +29,8 @@ STALE_AFTER_SECONDS = 300.0
 """Keys are valid as they were last read: while Postgres is unavailable nobody can revoke one. After this none is."""
 
 _KEYS = """
-SELECT key_id, secret_sha256, scopes, accounts, sources, expires_at FROM api_keys WHERE revoked_at IS NULL
+SELECT key_id, secret_sha256, scopes, accounts, sources, expires_at, requests_per_second, events_per_minute
+FROM api_keys WHERE revoked_at IS NULL
 """
 _CONFIG = "SELECT config FROM jobs WHERE job = %s"
 _REPORTS = """
@@ -123,4 +124,5 @@ def _key(row: Mapping[str, Any]) -> ApiKey:
         frozenset(row["accounts"]),
         tuple(row["sources"]),
         row["expires_at"],
+        RateLimits(row["requests_per_second"], row["events_per_minute"]),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from datetime import datetime
 from http import HTTPStatus
 
@@ -18,11 +18,13 @@ from api.elements import Element, members_of
 from api.ingestion_lag import MAX_LAG_SECONDS, refuse_lag
 from api.problems import Problem, unavailable
 from api.producer import AcknowledgedProducer, Record
+from api.rate_limits import RateLimiter
+from api.request_metrics import FORBIDDEN
 from api.validation import IngestionNotStarted, Validator, Verdict
 from jobs.ingestion.documents import subject_in
 from jobs.ingestion.rules import RECEIPT, TIME_SOURCE, glob_expression
 from jobs.streams import HEARTBEAT_SOURCE
-from metering.api_keys import ApiKey, Scope
+from metering.api_keys import DEFAULT_LIMITS, ApiKey, RateLimits, Scope
 from metering.instants import Clock, rfc3339
 
 BODY_WITHIN_SECONDS = 15.0
@@ -47,6 +49,12 @@ class Services:
     """The attribute of spans, or of their resource, that names the account."""
     parsing: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a request of spans is parsed, so that few are in memory at once."""
+    rate_limits: InitVar[RateLimits] = DEFAULT_LIMITS
+    """Of keys that have none of their own."""
+    rate_limiter: RateLimiter = field(init=False)
+
+    def __post_init__(self, rate_limits: RateLimits) -> None:
+        object.__setattr__(self, "rate_limiter", RateLimiter(self.clock, rate_limits))
 
 
 @dataclass(frozen=True)
@@ -68,7 +76,10 @@ class Validated:
 
 
 def authorized(request: Request, services: Services, scope: Scope) -> ApiKey:
-    """The key that a request carries. Raises Problem: 401 without one that holds, 403 for another scope."""
+    """The key that a request carries.
+
+    Raises Problem: 401 without one that holds, 403 for another scope, 429 where it has sent too many requests.
+    """
     if not services.database.is_fresh:
         raise unavailable("The database that holds the API keys does not answer.")
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
@@ -81,6 +92,7 @@ def authorized(request: Request, services: Services, scope: Scope) -> ApiKey:
         )
     if scope not in key.scopes:
         raise Problem(HTTPStatus.FORBIDDEN, f"The key {key.id} has not the scope {scope.value}.")
+    services.rate_limiter.take_request(key)
     return key
 
 
@@ -89,18 +101,29 @@ async def validated_events(
 ) -> Validated:
     """Read and validate the events of a request; `reserve` as `read_body` has it.
 
-    Raises Problem: for the body, where the key may not send one, or ingestion is too far behind.
+    Raises Problem: for the body, where the key may not send one or has sent too many, or ingestion is too far behind.
     """
     refuse_lag(services.database.lag_seconds, services.max_lag_seconds)
     body = await received_body(request, reserve)
     events = events_in(request.headers, body)
+    services.rate_limiter.take_events(key, len(events))
     records = [Record(subject_in(event.parsed), with_time(event, services.clock.now())) for event in events]
     verdicts = await verdicts_on(services, [record.value for record in records])
-    refused = refusal_by(key)
-    for index, verdict in enumerate(verdicts):
-        if verdict.reason is None and (reason := refused(verdict)) is not None:
-            raise Problem(HTTPStatus.FORBIDDEN, f"Event {index} is refused: {reason}.")
+    _refuse_forbidden(key, verdicts)
     return Validated(records, verdicts)
+
+
+def _refuse_forbidden(key: ApiKey, verdicts: Sequence[Verdict]) -> None:
+    """Raises Problem (403), which names each valid event that may not be sent with this key."""
+    refused = refusal_by(key)
+    reasons = {index: refused(verdict) for index, verdict in enumerate(verdicts) if verdict.reason is None}
+    found = [(index, reason) for index, reason in reasons.items() if reason is not None]
+    if found:
+        invalid = [
+            {"field": f"/{index}", "rule": FORBIDDEN, "source": "body", "reason": reason} for index, reason in found
+        ]
+        index, reason = found[0]
+        raise Problem(HTTPStatus.FORBIDDEN, f"Event {index} is refused: {reason}.", invalid=invalid)
 
 
 async def verdicts_on(services: Services, documents: Sequence[bytes]) -> list[Verdict]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from http import HTTPStatus
 from typing import Any
 
-from api.problems import Problem
+from api.problems import too_many
 from metering.reports import WORKING, is_stale
 from metering.vocabulary import Job
+from monitoring.metrics import Refusal
 
 MAX_LAG_SECONDS = 86_400
 """The default. The topic that Weir makes keeps events for 36 days."""
@@ -57,11 +57,11 @@ def lag_seconds(reports: Sequence[Report]) -> float:
 def refuse_lag(lag: float, max_lag_seconds: float) -> None:
     """Raises Problem (429) where the lag is above the limit; a limit of 0 disables it."""
     if max_lag_seconds and lag > max_lag_seconds:
-        raise Problem(
-            HTTPStatus.TOO_MANY_REQUESTS,
+        raise too_many(
+            Refusal.LAG,
             f"Ingestion is {lag:.0f} s behind, and more than {max_lag_seconds:g} s are not allowed, since Kafka deletes"
             " events that nobody reads: send the same request again later.",
-            {"Retry-After": str(RETRY_AFTER_SECONDS)},
+            RETRY_AFTER_SECONDS,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,26 +13,32 @@ from psycopg.rows import dict_row
 
 from deployment.asking import asking_database
 from deployment.errors import CannotRun
-from metering.api_keys import Scope, digest_of, new_key
+from metering.api_keys import DEFAULT_LIMITS, RateLimits, Scope, digest_of, new_key
 
 COLUMNS = (
     *("id", "scopes", "accounts", "sources", "note", "state", "created_by", "created_at", "expires_at"),
-    *("revoked_by", "revoked_at"),
+    *("revoked_by", "revoked_at", "requests_per_second", "events_per_minute"),
 )
 _LIST = """
 SELECT key_id AS id, scopes, accounts, sources, note,
        CASE WHEN revoked_at IS NOT NULL THEN 'revoked' WHEN expires_at <= clock_timestamp() THEN 'expired' ELSE 'valid'
        END AS state,
-       created_by, created_at, expires_at, revoked_by, revoked_at
+       created_by, created_at, expires_at, revoked_by, revoked_at, requests_per_second, events_per_minute
 FROM api_keys ORDER BY created_at, key_id
 """
 _INSERT = """
-INSERT INTO api_keys (key_id, secret_sha256, scopes, accounts, sources, note, created_by, expires_at)
-VALUES (%(id)s, %(digest)s, %(scopes)s, %(accounts)s, %(sources)s, %(note)s, %(by)s, %(expires_at)s)
+INSERT INTO api_keys (key_id, secret_sha256, scopes, accounts, sources, note, created_by, expires_at,
+    requests_per_second, events_per_minute)
+VALUES (%(id)s, %(digest)s, %(scopes)s, %(accounts)s, %(sources)s, %(note)s, %(by)s, %(expires_at)s,
+    %(requests_per_second)s, %(events_per_minute)s)
 """
 _VALID = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp())"
 _REVOKE = f"UPDATE api_keys SET revoked_by = %s, revoked_at = clock_timestamp() WHERE key_id = %s AND {_VALID}"
-_READ = f"SELECT scopes, accounts, sources, note, expires_at FROM api_keys WHERE key_id = %s AND {_VALID} FOR UPDATE"
+_READ = f"""
+SELECT scopes, accounts, sources, note, expires_at, requests_per_second, events_per_minute
+FROM api_keys WHERE key_id = %s AND {_VALID} FOR UPDATE
+"""
+_LIMIT = f"UPDATE api_keys SET requests_per_second = %s, events_per_minute = %s WHERE key_id = %s AND {_VALID}"
 _SHORTEN = """
 UPDATE api_keys SET expires_at = least(expires_at, clock_timestamp() + %s) WHERE key_id = %s
 """
@@ -48,6 +54,7 @@ class NewKey:
     accounts: Sequence[str]
     sources: Sequence[str]
     expires_at: datetime | None
+    limits: RateLimits
 
 
 def create(
@@ -59,10 +66,12 @@ def create(
     sources: Sequence[str] = (),
     note: str | None = None,
     expires_at: datetime | None = None,
+    limits: RateLimits = DEFAULT_LIMITS,
 ) -> NewKey:
     """Make a key for these accounts and patterns of sources; none means all. Raises CannotRun."""
     with _connected(postgres_url) as database:
         given = {"accounts": list(accounts), "sources": list(sources), "note": note, "expires_at": expires_at}
+        given |= asdict(limits)
         return _made(database, [scope.value for scope in scopes], by, given)
 
 
@@ -75,6 +84,14 @@ def rotate(postgres_url: str, key_id: str, by: str, overlap: timedelta) -> NewKe
         made = _made(database, row.pop("scopes"), by, row)
         database.execute(_SHORTEN, [overlap, key_id])
         return made
+
+
+def limit(postgres_url: str, key_id: str, limits: RateLimits) -> None:
+    """Give a key other rate limits. Raises CannotRun if there is no valid one."""
+    with _connected(postgres_url) as database:
+        values = [limits.requests_per_second, limits.events_per_minute, key_id]
+        if database.execute(_LIMIT, values).rowcount == 0:
+            raise _unknown(key_id)
 
 
 def revoke(postgres_url: str, key_id: str, by: str) -> None:
@@ -96,7 +113,8 @@ def _made(
     key_id, key = new_key()
     values = {**given, "id": key_id, "digest": digest_of(key), "scopes": list(scopes), "by": by}
     database.execute(_INSERT, values)
-    return NewKey(key_id, key, scopes, given["accounts"], given["sources"], given["expires_at"])
+    limits = RateLimits(given["requests_per_second"], given["events_per_minute"])
+    return NewKey(key_id, key, scopes, given["accounts"], given["sources"], given["expires_at"], limits)
 
 
 def _unknown(key_id: str) -> CannotRun:

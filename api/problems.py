@@ -11,6 +11,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from monitoring import metrics
+from monitoring.metrics import Refusal
+
 MEDIA_TYPE = "application/problem+json"
 
 
@@ -41,6 +44,14 @@ async def problem_response(request: Request, error: Exception) -> Response:
     """The handler of `Problem`."""
     assert isinstance(error, Problem), "registered for it alone"
     return error.response(request)
+
+
+def too_many(
+    reason: Refusal, detail: str, retry_after_seconds: int, headers: Mapping[str, str] | None = None
+) -> Problem:
+    """429, counted by its reason: nothing was written, and the same request may be sent again."""
+    metrics.API_REFUSED.inc(reason=reason)
+    return Problem(HTTPStatus.TOO_MANY_REQUESTS, detail, {"Retry-After": str(retry_after_seconds), **(headers or {})})
 
 
 def unavailable(detail: str, retry_after_seconds: int = 5) -> Problem:

@@ -13,9 +13,10 @@ from typing import Any
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from api.problems import Problem, unavailable
+from api.problems import Problem, too_many, unavailable
 from jobs.runtime.kafka.heartbeat import is_fatal
 from monitoring import metrics
+from monitoring.metrics import Refusal
 
 log = structlog.get_logger()
 
@@ -188,8 +189,8 @@ def _finish(request: _Request) -> None:
 
 
 def _too_many() -> Problem:
-    return Problem(
-        HTTPStatus.TOO_MANY_REQUESTS,
+    return too_many(
+        Refusal.KAFKA,
         "Kafka acknowledges more slowly than events come in: send the same request again later.",
-        {"Retry-After": str(RETRY_AFTER_SECONDS)},
+        RETRY_AFTER_SECONDS,
     )

@@ -19,9 +19,13 @@ from deployment.errors import CannotRun
 from deployment.kafka_client import kafka_client
 from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE, postgres_url_of
 from jobs.runtime.clock import MachineClock
+from metering.api_keys import RateLimits
 
 MAX_LAG_VARIABLE = "WEIR_API_MAX_LAG_SECONDS"
 ACCOUNT_ATTRIBUTE_VARIABLE = "WEIR_API_ACCOUNT_ATTRIBUTE"
+REQUESTS_PER_SECOND_VARIABLE = "WEIR_API_REQUESTS_PER_SECOND"
+EVENTS_PER_MINUTE_VARIABLE = "WEIR_API_EVENTS_PER_MINUTE"
+"""The default of each key, in each server; 0: no limit."""
 SERVER_HEADER = "weir-door"
 """Header of each record: which server took it."""
 MAX_CONNECTIONS = 2_000
@@ -80,6 +84,10 @@ def services_of(environment: Mapping[str, str], server_name: str) -> Services:
     """What requests are answered with. `server_name` stands in SERVER_HEADER of each record. Raises CannotRun."""
     if missing := sorted({KAFKA_VARIABLE, POSTGRES_VARIABLE} - environment.keys()):
         raise CannotRun(f"{' and '.join(missing)} must be set.")
+    limits = RateLimits(
+        requests_per_second=_count_in(environment, REQUESTS_PER_SECOND_VARIABLE),
+        events_per_minute=_count_in(environment, EVENTS_PER_MINUTE_VARIABLE),
+    )
     clock = MachineClock()
     validator = Validator()
     kafka = kafka_client(environment[KAFKA_VARIABLE])
@@ -89,6 +97,7 @@ def services_of(environment: Mapping[str, str], server_name: str) -> Services:
         AcknowledgedProducer(kafka, {SERVER_HEADER: server_name.encode()}),
         clock,
         max_lag_seconds=seconds_in(environment, MAX_LAG_VARIABLE, MAX_LAG_SECONDS),
+        rate_limits=limits,
         account_attribute=environment.get(ACCOUNT_ATTRIBUTE_VARIABLE) or ACCOUNT_ATTRIBUTE,
     )
 
@@ -96,6 +105,10 @@ def services_of(environment: Mapping[str, str], server_name: str) -> Services:
 def seconds_in(environment: Mapping[str, str], variable: str, default: int) -> int:
     """The whole seconds in a variable. Raises CannotRun."""
     return whole_number(variable, environment.get(variable) or str(default), "whole seconds")
+
+
+def _count_in(environment: Mapping[str, str], variable: str) -> int:
+    return whole_number(variable, environment.get(variable) or "0", "a whole number")
 
 
 def whole_number(variable: str, text: str, meaning: str) -> int:

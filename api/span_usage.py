@@ -20,6 +20,8 @@ TYPE = "ai.inference.usage.v1"
 MAX_USAGE_SPANS = 10_000
 """Of one request: those that report calls of a model."""
 OPERATION, SERVICE = "gen_ai.operation.name", "service.name"
+USAGE_SOURCE = "weir.usage_source"
+"""Whose count it is, which no convention says: `estimated` has any other report of the same response bill instead."""
 OPERATIONS = frozenset(("chat", "text_completion", "generate_content", "embeddings", "embedding"))
 """Calls of a model; the last is how Spring AI writes the one before."""
 SUMMARIES = frozenset(
@@ -31,6 +33,7 @@ TEXTS = {
     "request_id": ("gen_ai.response.id",),
     "user_id": ("user.id",),
     "operation": (OPERATION,),
+    "usage_source": (USAGE_SOURCE,),
 }
 _USAGE = "gen_ai.usage."
 QUANTITIES = {

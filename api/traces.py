@@ -93,6 +93,7 @@ async def _take(request: Request, services: Services, media_type: str, reserve: 
         )
     refuse_lag(services.database.lag_seconds, services.max_lag_seconds)
     usage = await _read(services, media_type, await received_body(request, reserve, MAX_BYTES))
+    services.rate_limiter.take_events(key, len(usage.spans))
     readable = [span for span in usage.spans if span.problem is None]
     verdicts: list[Verdict] = []
     for first in range(0, len(readable), BATCH_SPANS):

@@ -257,6 +257,8 @@ class Api(Part):
     autoscaling: Autoscaling
     max_lag_seconds: Annotated[int, Field(ge=0)]
     account_attribute: Annotated[str, Field(min_length=1)]
+    requests_per_second: Annotated[int, Field(ge=0)]
+    events_per_minute: Annotated[int, Field(ge=0)]
     resources: Resources
     scheduling: Scheduling
     env: list[Kubernetes]

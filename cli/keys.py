@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.author import ByOption, author
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, print_rows
-from metering.api_keys import Scope
+from metering.api_keys import RateLimits, Scope
 from metering.instants import rfc3339
 
 if TYPE_CHECKING:
@@ -20,6 +21,24 @@ if TYPE_CHECKING:
 
 keys = typer.Typer(no_args_is_help=True, help="Make, list, rotate and revoke API keys.")
 KeyArgument = Annotated[str, typer.Argument(metavar="ID", help="The key's id, as `weir keys list` has it.")]
+RequestsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--requests-per-second",
+        min=0,
+        max=1_000_000_000,
+        help="Requests that each server of the API takes with it. 0: no limit. Left out: the API's default.",
+    ),
+]
+EventsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--events-per-minute",
+        min=0,
+        max=1_000_000_000,
+        help="Events that each server of the API takes with it. 0: no limit. Left out: the API's default.",
+    ),
+]
 
 
 class Shown(StrEnum):
@@ -59,6 +78,8 @@ def create(
         int | None, typer.Option(min=1, max=3_660, help="Valid for this many days. Default: until it is revoked.")
     ] = None,
     note: Annotated[str | None, typer.Option(help="What it is for; shown in the list.")] = None,
+    requests_per_second: RequestsOption = None,
+    events_per_minute: EventsOption = None,
     by: ByOption = None,
     form: ShownOption = Shown.TEXT,
     data_dir: DataDir = DEFAULT_DATA_DIR,
@@ -83,6 +104,7 @@ def create(
             sources=sources,
             note=None if note is None else _texts([note], "--note")[0],
             expires_at=expires_at,
+            limits=RateLimits(requests_per_second, events_per_minute),
         ),
         form,
     )
@@ -120,6 +142,25 @@ def rotate(
 
 
 @keys.command()
+def limit(
+    key: KeyArgument,
+    *,
+    requests_per_second: RequestsOption = None,
+    events_per_minute: EventsOption = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Give a key other rate limits, within 5 s. A limit that is left out is the API's default then."""
+    from api import key_store
+    from deployment.stack import running_deployment
+
+    limits = RateLimits(requests_per_second, events_per_minute)
+    key_store.limit(running_deployment(data_dir).postgres_url, key, limits)
+    default = "the API's default"
+    requests, events = (default if each is None else each or "no limit" for each in asdict(limits).values())
+    typer.echo(f"{key}: requests per second: {requests}; events per minute: {events}; of each server of the API.")
+
+
+@keys.command()
 def revoke(key: KeyArgument, *, by: ByOption = None, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
     """Revoke a key: within 5 s it is refused everywhere. Exit status 1 if there is no such key."""
     from api import key_store
@@ -132,8 +173,14 @@ def revoke(key: KeyArgument, *, by: ByOption = None, data_dir: DataDir = DEFAULT
 def _print_key(made: NewKey, form: Shown) -> None:
     if form is Shown.JSON:
         expires_at = None if made.expires_at is None else rfc3339(made.expires_at)
-        shown = {"id": made.id, "key": made.key, "scopes": list(made.scopes), "accounts": list(made.accounts)}
-        typer.echo(json.dumps({**shown, "sources": list(made.sources), "expires_at": expires_at}, indent=2))
+        shown: dict[str, Any] = {
+            "id": made.id,
+            "key": made.key,
+            "scopes": list(made.scopes),
+            "accounts": list(made.accounts),
+        }
+        shown |= {"sources": list(made.sources), "expires_at": expires_at, **asdict(made.limits)}
+        typer.echo(json.dumps(shown, indent=2))
         return
     typer.echo(made.key)
     ends = "" if made.expires_at is None else f" It ends at {rfc3339(made.expires_at)}."

@@ -27,6 +27,24 @@ class Scope(StrEnum):
 
 
 @dataclass(frozen=True)
+class RateLimits:
+    """How much one server takes with a key. 0: no limit; None: what the server has as its default."""
+
+    requests_per_second: int | None = None
+    events_per_minute: int | None = None
+
+    def or_default(self, default: RateLimits) -> RateLimits:
+        """These limits, and the default's where there is none."""
+        return RateLimits(
+            default.requests_per_second if self.requests_per_second is None else self.requests_per_second,
+            default.events_per_minute if self.events_per_minute is None else self.events_per_minute,
+        )
+
+
+DEFAULT_LIMITS = RateLimits()
+
+
+@dataclass(frozen=True)
 class ApiKey:
     """A stored key. `accounts`: whose events it may send; empty: of any account. `sources`: patterns, likewise."""
 
@@ -36,6 +54,7 @@ class ApiKey:
     accounts: frozenset[str] = frozenset()
     sources: tuple[str, ...] = ()
     expires_at: datetime | None = None
+    limits: RateLimits = DEFAULT_LIMITS
 
     def proves(self, key: str) -> bool:
         """Whether `key` is this one, in constant time."""

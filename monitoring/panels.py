@@ -88,6 +88,7 @@ PANELS: dict[str, tuple[Panel, ...]] = {
     "API": (
         Panel("Requests by route", _rate("weir_api_requests_total", "route")),
         Panel("Requests by status", _rate("weir_api_requests_total", "status")),
+        Panel("Refused (429), by reason", _rate("weir_api_refused_requests_total", "reason")),
         Panel(
             "Duration of requests",
             tuple(_quantile("weir_api_request_duration_seconds", q, "le") for q in (0.5, 0.95, 0.99)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from monitoring.metrics import KEY_LIMITS
 from monitoring.rule_file import Alert, Part, Severity
 
 FAILED_SHARE = 0.05
@@ -32,9 +33,19 @@ API = (
         {"cause": "down"},
     ),
     Alert(
+        "ApiUnavailable",
+        Severity.PAGE,
+        "max(weir_api_ready) < 1",
+        "No server of the API is ready",
+        "For five minutes no server of the API has been ready, so that nothing reaches one. Gateways that do not send"
+        " their events again lose them. /health/ready says what each waits for.",
+        timedelta(minutes=5),
+        labels={"cause": "unready"},
+    ),
+    Alert(
         "ApiRefusesTraffic",
         Severity.TICKET,
-        'sum(increase(weir_api_requests_total{status="429"}[2m])) > 0',
+        f'sum(increase(weir_api_refused_requests_total{{reason!~"{"|".join(KEY_LIMITS)}"}}[2m])) > 0',
         "The API refuses events that it has no room for",
         "For ten minutes requests have been answered 429, about {{ $value | humanize }} within two minutes. Clients"
         " send them again; if this goes on, some give up.",

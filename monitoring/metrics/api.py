@@ -34,6 +34,24 @@ class ApiStatus(StrEnum):
     SERVER_ERROR = "5xx"
 
 
+class Refusal(StrEnum):
+    """Why a request was answered 429."""
+
+    REQUEST_RATE = "requests_per_second"
+    """Its key has sent more requests than it may."""
+    EVENT_RATE = "events_per_minute"
+    """Its key has sent more events than it may."""
+    LAG = "ingestion_lag"
+    KAFKA = "kafka"
+    """Too many records wait for the brokers."""
+    BODIES = "bodies"
+    """Bodies of requests fill the memory that they may have."""
+
+
+KEY_LIMITS = (Refusal.REQUEST_RATE, Refusal.EVENT_RATE)
+"""What a key is allowed; the other refusals are for want of room."""
+
+
 API_REQUESTS = CounterMetric(
     "weir_api_requests_total",
     "requests",
@@ -56,6 +74,20 @@ API_EVENTS = CounterMetric(
     " it. Valid events of a request that was refused are not counted.",
     {"result": (Disposition.ACCEPTED, Disposition.REJECTED), "reason": GIVEN_AT_START},
     IN_API,
+)
+API_REFUSED = CounterMetric(
+    "weir_api_refused_requests_total",
+    "requests",
+    "Requests that were answered 429: because their key is over its limit (`requests_per_second`, `events_per_minute`),"
+    " or for want of room.",
+    {"reason": tuple(Refusal)},
+    IN_API,
+)
+API_READY = GaugeMetric(
+    "weir_api_ready",
+    "bool",
+    "1 if the server is ready for requests; 0 while it waits for the database, or for ingestion to have been started.",
+    programs=IN_API,
 )
 API_BODY_BYTES = GaugeMetric(
     "weir_api_body_bytes",

@@ -92,9 +92,9 @@ def start_ingestion(database: str, **config: Any) -> None:
 
 
 @contextmanager
-def serving(bootstrap: str, database: str, *, is_ready: bool = True) -> Iterator[Server]:
+def serving(bootstrap: str, database: str, *, is_ready: bool = True, port: int | None = None) -> Iterator[Server]:
     """An API that runs as long as the block."""
-    (port,) = free_ports(1)
+    port = port or free_ports(1)[0]
     services = services_of({KAFKA_VARIABLE: bootstrap, POSTGRES_VARIABLE: database}, "test")
     server = uvicorn.Server(uvicorn.Config(application(services), **settings(LOOPBACK, port)))
     thread = threading.Thread(target=server.run, daemon=True)

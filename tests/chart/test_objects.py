@@ -15,7 +15,13 @@ from api.app import LIVE, OPENMETER, OPENMETER_V3, OWN, READY
 from api.events import ACCOUNT_ATTRIBUTE
 from api.ingestion_lag import MAX_LAG_SECONDS
 from api.producer import ACKNOWLEDGED_WITHIN_SECONDS
-from api.server import ACCOUNT_ATTRIBUTE_VARIABLE, ENDS_WITHIN_SECONDS, MAX_LAG_VARIABLE
+from api.server import (
+    ACCOUNT_ATTRIBUTE_VARIABLE,
+    ENDS_WITHIN_SECONDS,
+    EVENTS_PER_MINUTE_VARIABLE,
+    MAX_LAG_VARIABLE,
+    REQUESTS_PER_SECOND_VARIABLE,
+)
 from api.traces import MAX_BYTES
 from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE
 from metering.vocabulary import Job
@@ -226,6 +232,15 @@ def test_the_api_is_configured_with_how_far_ingestion_may_be_behind(seconds: int
     assert variables(api("object-store.yaml"))[MAX_LAG_VARIABLE] == str(MAX_LAG_SECONDS)
     found = variables(api("object-store.yaml", values={"api": {"maxLagSeconds": seconds}}))
     assert found[MAX_LAG_VARIABLE] == str(seconds)
+
+
+def test_the_api_is_configured_with_the_rate_limits_of_keys_and_has_none_by_default() -> None:
+    names = (REQUESTS_PER_SECOND_VARIABLE, EVENTS_PER_MINUTE_VARIABLE)
+    found = variables(api("object-store.yaml"))
+    assert [found[name] for name in names] == ["0", "0"]
+    values = {"api": {"requestsPerSecond": 20, "eventsPerMinute": 60_000_000}}
+    found = variables(api("object-store.yaml", values=values))
+    assert [found[name] for name in names] == ["20", "60000000"]
 
 
 def test_the_api_is_configured_with_the_attribute_of_a_span_that_names_the_account() -> None:

@@ -71,6 +71,7 @@ GAUGES = {
     "weir_unsent_changes": f"40+0{STEADY}",
     "weir_unsent_seconds": f"3+0{STEADY}",
     "weir_publishing_waits": f"0+0{STEADY}",
+    "weir_api_ready": f"1+0{STEADY}",
     "weir_api_body_bytes": f"40000+0{STEADY}",
     "weir_api_pending_records": f"12+0{STEADY}",
     "weir_audit_proved_timestamp_seconds": f"-600+0{STEADY}",
@@ -112,7 +113,8 @@ def _values(metric: Metric, labels: dict[str, str]) -> str:
     if metric is metrics.OUTCOMES:
         return f"0+{OUTCOMES_A_MINUTE[labels['outcome']]}{STEADY}"
     if isinstance(metric, CounterMetric):
-        return f"3+0{STEADY}" if metric.name in NEVER else f"0+1500{STEADY}"
+        has_no_room = metric is metrics.API_REFUSED and labels["reason"] not in metrics.KEY_LIMITS
+        return f"3+0{STEADY}" if metric.name in NEVER or has_no_room else f"0+1500{STEADY}"
     return GAUGES[metric.name]
 
 

@@ -12,7 +12,7 @@ import pytest
 from metering.vocabulary import Job
 from monitoring.alerts import ALERTS
 from monitoring.instruments import GaugeMetric
-from monitoring.metrics import API, METRICS, ApiRoute
+from monitoring.metrics import API, METRICS, ApiRoute, Refusal
 from monitoring.metrics.audit import Audited
 from monitoring.rule_file import Part, held_to, matchers
 from tests.monitoring.healthy import MINUTES, OUTCOMES_A_MINUTE, STEADY, healthy
@@ -331,9 +331,17 @@ CASES = [
         26,
         ({"cause": "down"},),
     ),
+    # Kubernetes sends requests to no server, so that none fails, and each of them answers Prometheus.
+    Case(
+        "ApiUnavailable",
+        {"weir_api_ready{}": "1+0x20 0+0x60"}
+        | dict.fromkeys((name for name in shown_by(API) if "_total{" in name), f"0+0x{MINUTES}"),
+        26,
+        ({"cause": "unready"},),
+    ),
     Case(
         "ApiRefusesTraffic",
-        {of("weir_api_requests_total", route=ApiRoute.OWN, status="429"): "0+0x10 5+5x19 100+0x60"},
+        {of("weir_api_refused_requests_total", reason=Refusal.KAFKA): "0+0x10 5+5x19 100+0x60"},
         21,
         until_minute=31,
     ),
@@ -456,9 +464,10 @@ def test_an_api_that_is_not_installed_fires_nothing(tmp_path: Path) -> None:
 
 def test_requests_that_fail_or_are_refused_now_and_then_fire_nothing(tmp_path: Path) -> None:
     """Of an API that is asked once in five minutes, and fails each time."""
+    counted_seldom = "0x4 1x4 2x4 3x60"
     seldom = {
-        of("weir_api_requests_total", route=ApiRoute.OWN, status=status): "0x4 1x4 2x4 3x60"
-        for status in ("5xx", "429")
+        of("weir_api_requests_total", route=ApiRoute.OWN, status="5xx"): counted_seldom,
+        of("weir_api_refused_requests_total", reason=Refusal.KAFKA): counted_seldom,
     }
     never = [
         Firing(name, minute, ()) for name in ("ApiUnavailable", "ApiRefusesTraffic") for minute in range(MINUTES + 1)

@@ -105,6 +105,7 @@ def test_the_api_exposes_its_own_series_only_with_counters_at_zero() -> None:
         "weir_api_request_duration_seconds_count",
         "weir_api_request_duration_seconds_sum",
         "weir_api_events_total",
+        "weir_api_refused_requests_total",
     }
     assert set(series.values()) == {0}
     assert 'weir_api_events_total{reason="",result="accepted"}' in series

@@ -6,7 +6,14 @@ import pytest
 
 from api.__main__ import DEFAULT_PORT, PORT_VARIABLE, port_in
 from api.database_poll import READ_EVERY_SECONDS, SILENT_AFTER_SECONDS
-from api.server import ACCOUNT_ATTRIBUTE_VARIABLE, MAX_LAG_VARIABLE, seconds_in, services_of
+from api.server import (
+    ACCOUNT_ATTRIBUTE_VARIABLE,
+    EVENTS_PER_MINUTE_VARIABLE,
+    MAX_LAG_VARIABLE,
+    REQUESTS_PER_SECOND_VARIABLE,
+    seconds_in,
+    services_of,
+)
 from deployment.errors import CannotRun
 from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE
 
@@ -17,6 +24,13 @@ def test_an_invalid_number_is_refused_with_its_variable(text: str) -> None:
         port_in({PORT_VARIABLE: text}, PORT_VARIABLE, DEFAULT_PORT)
     with pytest.raises(CannotRun, match=f"{MAX_LAG_VARIABLE} is '{text}', but must be whole seconds"):
         seconds_in({MAX_LAG_VARIABLE: text}, MAX_LAG_VARIABLE, 1)
+
+
+@pytest.mark.parametrize("variable", [REQUESTS_PER_SECOND_VARIABLE, EVENTS_PER_MINUTE_VARIABLE])
+def test_a_rate_limit_that_is_no_number_is_refused_with_its_variable(variable: str) -> None:
+    addresses = {KAFKA_VARIABLE: "127.0.0.1:1", POSTGRES_VARIABLE: "postgresql://127.0.0.1:1/none"}
+    with pytest.raises(CannotRun, match=f"{variable} is '1/s', but must be a whole number"):
+        services_of({**addresses, variable: "1/s"}, "test")
 
 
 def test_what_is_left_out_has_its_default() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
@@ -16,6 +17,7 @@ import pytest
 import typer
 import yaml
 
+import weir_client
 from catalog.file import load_catalog_file
 from cli.main import app
 from cli.validated_lines import INVALID, VALID, ValidatedLines
@@ -165,7 +167,17 @@ def test_each_event_that_a_command_sends_is_valid(tmp_path: Path) -> None:
     assert_valid(file)
 
 
-@names(blocks_of("python"))
+OF_THE_CLIENT = [block for block in blocks_of("python") if "weir_client" in block.text]
+
+
+@names(OF_THE_CLIENT)
+def test_each_name_that_is_imported_from_the_client_is_there(block: Block) -> None:
+    imports = [node for node in ast.walk(ast.parse(block.text)) if isinstance(node, ast.ImportFrom)]
+    assert {node.module for node in imports} == {weir_client.__name__}
+    assert {alias.name for node in imports for alias in node.names} <= set(weir_client.__all__)
+
+
+@names([block for block in blocks_of("python") if block not in OF_THE_CLIENT])
 def test_the_script_mends_a_dead_letter(block: Block, tmp_path: Path) -> None:
     script, file = tmp_path / "mend.py", tmp_path / "events.jsonl"
     script.write_text(block.text, encoding="utf-8")

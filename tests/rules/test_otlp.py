@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Any
 
@@ -32,6 +33,9 @@ from api.otlp import (
     success,
 )
 from api.span_usage import MAX_USAGE_SPANS, TYPE, SpanUsage, UsageSpan, usage_of
+from metering.instants import EPOCH
+from metering.joining import Side
+from metering.ranking import Received, ranked
 
 TRACE, SPAN = "5b8efff798038103d269b633813fc60c", "eee19b7ec3c1b174"
 Attribute = str | int | float | bool
@@ -184,6 +188,29 @@ def test_the_request_is_the_response_or_the_span_where_that_names_no_single_resp
     """Ollama numbers its responses at random below 999, so two calls of an account soon have the same id."""
     expected = response_id if response_id in NAMES else f"{TRACE}:{SPAN}"
     assert data(CALL | {"gen_ai.response.id": response_id})["request_id"] == expected
+
+
+@pytest.mark.parametrize("ends_later", [True, False])
+def test_of_one_call_the_span_that_is_marked_as_estimated_does_not_bill_whenever_it_ended(ends_later: bool) -> None:
+    sdk = span(CALL | {"gen_ai.usage.cache_read.input_tokens": 900}, end_time_unix_nano=2_000_000_000)
+    marked = CALL | {"weir.usage_source": "estimated"}
+    framework = span(marked, span_id=b"framewrk", end_time_unix_nano=3_000_000_000 if ends_later else 1_000_000_000)
+    reports = [json.loads(each.document) for each in read(request(framework, sdk))]
+    assert len({report["data"]["request_id"] for report in reports}) == 1
+    for order in (reports, reports[::-1]):
+        rows = [received(lsn, report) for lsn, report in enumerate(order)]
+        (billed,) = ranked(rows, lambda _: 1_000_000)
+        assert order[billed.completion or 0]["data"].get("cached_tokens") == 900
+    (alone,) = ranked([received(0, reports[0])], lambda _: 1_000_000)
+    assert alone.completion == 0
+
+
+def received(lsn: int, event: dict[str, Any]) -> Received:
+    occurred_us = (datetime.fromisoformat(event["time"]) - EPOCH) // timedelta(microseconds=1)
+    data = event["data"]
+    return Received(
+        lsn, Side.BOTH, lsn, occurred_us, event["id"].encode(), data["status"], data.get("usage_source"), True
+    )
 
 
 def test_without_an_id_of_the_response_the_span_is_the_request() -> None:

@@ -1,0 +1,44 @@
+"""What the API will never take: one JSON object a line, beside the outbox."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from weir_client.errors import OutboxError
+
+
+@dataclass(frozen=True)
+class DeadEvent:
+    """An event that was rejected, and why: `reason`, `path` and `rule` as the API names them."""
+
+    body: bytes
+    reason: str
+    path: str | None = None
+    rule: str | None = None
+
+
+class DeadFile:
+    """Appends rejected events; they are on disk when `append` returns."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def append(self, events: Sequence[DeadEvent], rejected_at: str) -> None:
+        """Write a line for each. Raises OutboxError."""
+        lines = "".join(f"{_line(event, rejected_at)}\n" for event in events)
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(lines)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise OutboxError(f"{self.path}, which takes rejected events, cannot be written: {error}.") from error
+
+
+def _line(event: DeadEvent, rejected_at: str) -> str:
+    why = {"reason": event.reason, "path": event.path, "rule": event.rule}
+    return json.dumps({"rejected_at": rejected_at, **why, "event": json.loads(event.body)}, ensure_ascii=False)
