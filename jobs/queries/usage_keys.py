@@ -15,7 +15,7 @@ class Key(StrEnum):
     METER = "meter"
 
 
-_CONFIGURED = "SELECT jsonb_array_elements_text(config -> 'dimensions') AS name FROM jobs WHERE job = 'billing'"
+_CONFIGURED = "SELECT dimension AS name FROM declared_dimensions"
 _KEPT = "SELECT FROM usage_day_dimensions WHERE dimensions ? %s LIMIT 1"
 
 
