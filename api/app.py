@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from api.asking import asking_routes
 from api.events import Services, Validated, append, authorized, validated_events
 from api.problems import Problem, problem_response
 from api.request_metrics import RequestMetrics, count_events
@@ -44,6 +45,10 @@ def application(services: Services) -> Starlette:
             with suppress(asyncio.CancelledError):
                 await reading
             services.database.close()
+            if services.reader is not None:
+                services.reader.close()
+            if services.tables is not None:
+                services.tables.close()
             await asyncio.to_thread(services.producer.close)
 
     def route(path: str, endpoint: Callable[[Request, Services], Any]) -> Route:
@@ -72,6 +77,7 @@ def application(services: Services) -> Starlette:
             route(OWN, own),
             route(TRACES, traces),
             *(route(path, refuse_others) for path in OTHER_SIGNALS),
+            *asking_routes(services),
             Route(LIVE, live),
             Route(READY, ready),
         ],

@@ -257,6 +257,7 @@ class Api(Part):
     autoscaling: Autoscaling
     max_lag_seconds: Annotated[int, Field(ge=0)]
     account_attribute: Annotated[str, Field(min_length=1)]
+    reads_tables: bool
     resources: Resources
     scheduling: Scheduling
     env: list[Kubernetes]
