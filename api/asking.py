@@ -15,6 +15,8 @@ from api.events import Services, authorized
 from api.explained import explained
 from api.lists import corrections, stragglers
 from api.meter_query import meter_query, meters
+from api.openapi import PATH as OPENAPI
+from api.openapi import openapi
 from api.own_writes import await_own_writes
 from api.request_metrics import path_of
 from api.usage import usage
@@ -40,7 +42,14 @@ def asking_routes(services: Services) -> list[Route]:
         return []
     explain: Question = partial(explained, tables=services.tables)
     questions = (*QUESTIONS, (ApiRoute.REQUEST, ("GET",), explain))
-    return [_route(services, path_of(route), methods, question) for route, methods, question in questions]
+
+    async def described(request: Request) -> Response:
+        return await openapi(request, services)
+
+    return [
+        *(_route(services, path_of(route), methods, question) for route, methods, question in questions),
+        Route(OPENAPI, described),
+    ]
 
 
 def _route(services: Services, path: str, methods: tuple[str, ...], question: Question) -> Route:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -11,17 +12,20 @@ from urllib.parse import urlencode
 
 import psycopg
 import pytest
+from jsonschema import Draft202012Validator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from api import asking, key_store
+from api import asking, key_store, meter_question
 from api.asked import Asked
 from api.events import authorized
+from api.openapi import document
 from jobs.runtime.postgres.address import in_schema
 from jobs.runtime.postgres.api_reader import API_READER
 from jobs.runtime.postgres.relations import ASKED, ASKED_OF_CATALOG
 from metering.api_keys import Scope
+from monitoring.metrics import ApiRoute
 from tests.api.serving import Answer, Server, serving, start_ingestion
 from tests.api.test_events_in import refused
 from tests.conftest import fresh_database
@@ -434,3 +438,67 @@ def test_what_a_meter_cannot_be_asked_is_refused(
     refused(get(reading, QUERY, acme, **given), status, *words)
     refused(get(reading, QUERY.replace("requests", "nothing"), acme), 404, "nothing", "/api/v1/meters")
     refused(reading.post(QUERY, b"[]", acme), 400, "JSON object")
+
+
+DOCUMENT: dict[str, Any] = document()
+GIVEN: dict[str, dict[str, Any]] = {
+    "/v1/usage": {"window": "P1D"},
+    "/v1/bills": {"month": "2026-11"},
+    QUERY.replace("requests", "{slug}"): {"windowSize": "DAY", "groupBy": "model"},
+}
+GETS = [path for path, methods in DOCUMENT["paths"].items() if "get" in methods]
+WRONG = [
+    "",
+    "0",
+    "-1",
+    "null",
+    "2026-11",
+    "2026-11-01T10:00:00Z",
+    "acme",
+    "globex",
+    "'; DROP",
+    "[]",
+    "{}",
+    "\0",
+    "ä" * 99,
+]
+
+
+def test_the_document_is_served_and_has_every_route(reading: Server, acme: str) -> None:
+    answer = get(reading, "/openapi.json", acme)
+    assert answer.json == json.loads(json.dumps(DOCUMENT))
+    assert get(reading, "/openapi.json", reads(reading, scopes=(Scope.INGEST,))).status == 200
+    refused(reading.request("GET", "/openapi.json", None, {}), 401, "weir keys create")
+    assert set(DOCUMENT["paths"]) == {route.value for route in ApiRoute if route is not ApiRoute.OTHER}
+
+
+@pytest.mark.parametrize("path", [path for path in GETS if "{id}" not in path])
+def test_answers_are_as_the_document_says(reading: Server, everybody: str, path: str) -> None:
+    answer = get(reading, path.format(slug="requests"), everybody, **GIVEN.get(path, {}))
+    assert answer.status == 200, answer.body
+    schema = DOCUMENT["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    Draft202012Validator(schema).validate(answer.json)
+    assert answer.json if isinstance(answer.json, list) else answer.json["data"]
+    problem = get(reading, path.format(slug="requests"), everybody, nothing="1")
+    Draft202012Validator(DOCUMENT["components"]["schemas"]["Problem"]).validate(problem.json)
+    assert problem.status == 400
+
+
+@pytest.mark.parametrize("path", GETS)
+def test_no_value_of_a_parameter_is_an_error_of_the_server_and_none_shows_others(
+    reading: Server, acme: str, path: str
+) -> None:
+    names = [each["name"] for each in DOCUMENT["paths"][path]["get"]["parameters"] if each["in"] == "query"]
+    chance = random.Random(path)
+    for _ in range(40):
+        given = {name: chance.choice(WRONG) for name in chance.sample(names, min(len(names), chance.randint(1, 3)))}
+        answer = get(reading, path.format(slug="requests", id="r-globex"), acme, **given)
+        assert answer.status in (200, 400, 403, 404, 501), (given, answer.body)
+        assert answer.status != 200 or b"globex" not in answer.body
+
+
+@pytest.mark.parametrize("member", meter_question.MEMBERS)
+def test_no_body_of_a_question_is_an_error_of_the_server(reading: Server, acme: str, member: str) -> None:
+    for value in (*WRONG, None, 1, 1.5, True, [], [1], ["\0"], {}, {"model": 1}, {"\0": "a"}, {"model": {"$in": [1]}}):
+        answer = reading.post(QUERY, json.dumps({member: value}).encode(), acme)
+        assert answer.status in (200, 400, 403), (member, value, answer.body)
