@@ -95,7 +95,9 @@ def month_of(given: Parameters) -> date:
 
 def _total(found: _Bills, row: Row) -> dict[str, Any]:
     period = found.periods[row["account"]]
-    named = {name: getattr(period, name) for name in ("name", "parent", "timezone")}
+    # An account above that the key does not name is not named here either.
+    parent = period.parent if period.parent in found.periods else None
+    named = {"name": period.name, "parent": parent, "timezone": period.timezone}
     state = found.state_of(row)
     whole = {**row, **named, "period_start": period.start, "period_end": period.end, "state": state}
     return {name: whole[name] for name in TOTAL}

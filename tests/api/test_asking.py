@@ -502,3 +502,22 @@ def test_no_body_of_a_question_is_an_error_of_the_server(reading: Server, acme: 
     for value in (*WRONG, None, 1, 1.5, True, [], [1], ["\0"], {}, {"model": 1}, {"\0": "a"}, {"model": {"$in": [1]}}):
         answer = reading.post(QUERY, json.dumps({member: value}).encode(), acme)
         assert answer.status in (200, 400, 403), (member, value, answer.body)
+
+
+def test_an_account_above_that_the_key_does_not_name_is_not_named(bootstrap: str, database: str) -> None:
+    write(database, "catalog.plans", {"plan": "p", "name": "P"})
+    account = {"plan": "p", "currency": "EUR", "timezone": "UTC", "effective_from": T0 - timedelta(days=90)}
+    write(database, "catalog.accounts", {**account, "account": "above", "name": "Above"})
+    write(database, "catalog.accounts", {**account, "account": "below", "name": "Below", "parent": "above"})
+    write_windows(database, window(T0, account="below"))
+    start_ingestion(database)
+    with serving(bootstrap, database) as server:
+        mine = get(server, "/v1/bills", reads(server, "below"), month="2026-11")
+        assert [total["parent"] for total in mine.json["totals"]] == [None]
+        assert b"bove" not in mine.body
+        both = get(server, "/v1/bills", reads(server, "below", "above"), month="2026-11")
+        assert [total["parent"] for total in both.json["totals"]] == ["above"]
+        summed = get(server, "/v1/usage", reads(server), window="P1M", roll_up="true", account="above")
+        assert [(row["account"], row["quantity"]) for row in summed.json["data"]] == [("above", "1")]
+        hidden = get(server, "/v1/usage", reads(server, "above"), window="P1M", roll_up="true", account="above")
+        assert hidden.json["data"] == []
