@@ -15,6 +15,7 @@ from api.events import Services, authorized
 from api.explained import explained
 from api.lists import corrections, stragglers
 from api.meter_query import meter_query, meters
+from api.meter_query_v3 import meter_query_v3
 from api.openapi import PATH as OPENAPI
 from api.openapi import openapi
 from api.own_writes import await_own_writes
@@ -33,6 +34,7 @@ QUESTIONS: tuple[tuple[ApiRoute, tuple[str, ...], Question], ...] = (
     (ApiRoute.STRAGGLERS, ("GET",), stragglers),
     (ApiRoute.METERS, ("GET",), meters),
     (ApiRoute.METER_QUERY, ("GET", "POST"), meter_query),
+    (ApiRoute.METER_QUERY_V3, ("POST",), meter_query_v3),
 )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from http import HTTPStatus
@@ -56,6 +56,12 @@ class MeterQuestion:
     subjects: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     filters: Mapping[str, tuple[str, ...]] | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What members are called where it is not the name of v1."""
+
+    def name(self, member: str) -> str:
+        """What whoever asks calls a member."""
+        return self.names.get(member, member)
 
     @property
     def dimensions(self) -> tuple[str, ...]:
@@ -67,7 +73,7 @@ class MeterQuestion:
         """The windows that answer it. Raises Problem (400) for dimensions of what is shorter than a day."""
         keys = tuple(key for name, key in ((SUBJECT, Key.ACCOUNT), (Key.MODEL.value, Key.MODEL)) if name in self.groups)
         if self.dimensions and self.window_size in (WindowSize.MINUTE, WindowSize.HOUR):
-            raise bad_request("windowSize", f"{', '.join(self.dimensions)}: only DAY and MONTH have it.")
+            raise bad_request(self.name("windowSize"), f"{', '.join(self.dimensions)}: only days and months have it.")
         if self.window_size is not None:
             window = WINDOWS[self.window_size]
         else:
@@ -87,8 +93,8 @@ class MeterQuestion:
 
 async def question_of(asked: Asked) -> MeterQuestion:
     """What is asked. Raises Problem."""
-    given = _in_query(asked.request) if asked.request.method == "GET" else await _in_body(asked.request)
-    return _read(given, asked, "query" if asked.request.method == "GET" else "body")
+    given = _in_query(asked.request) if asked.request.method == "GET" else await body_of(asked.request, MEMBERS)
+    return read_question(given, asked, "query" if asked.request.method == "GET" else "body", {})
 
 
 def _in_query(request: Request) -> dict[str, Any]:
@@ -104,24 +110,27 @@ def _in_query(request: Request) -> dict[str, Any]:
     return {**single, "groupBy": groups, SUBJECT: list(rest.texts(SUBJECT)), "filterGroupBy": filters}
 
 
-async def _in_body(request: Request) -> dict[str, Any]:
+async def body_of(request: Request, members: Collection[str]) -> dict[str, Any]:
+    """The JSON object of a body, with some of these members. Raises Problem."""
     body = await received_body(request, lambda _: None, MAX_BODY_BYTES)
     try:
         given = json.loads(body)
     except (ValueError, RecursionError):
         given = None
     if not isinstance(given, dict):
-        raise Problem(HTTPStatus.BAD_REQUEST, 'Send a JSON object such as {"windowSize": "DAY"}.')
-    if unknown := sorted(set(given) - set(MEMBERS)):
-        raise bad_request(f"/{unknown[0]}", f"There is no such member; there are {', '.join(MEMBERS)}.", "body")
+        raise Problem(HTTPStatus.BAD_REQUEST, "Send a JSON object; {} asks for the total.")
+    if unknown := sorted(set(given) - set(members)):
+        raise bad_request(f"/{unknown[0]}", f"There is no such member; there are {', '.join(members)}.", "body")
     return given
 
 
-def _read(given: Mapping[str, Any], asked: Asked, source: str) -> MeterQuestion:
+def read_question(given: Mapping[str, Any], asked: Asked, source: str, names: Mapping[str, str]) -> MeterQuestion:
+    """The members of v1, which may have other `names` where they are asked. Raises Problem."""
+
     def text(name: str) -> str | None:
         value = given.get(name)
         if value is not None and not isinstance(value, str):
-            raise bad_request(name, "It must be a text.", source)
+            raise bad_request(names.get(name, name), "It must be a text.", source)
         return value or None
 
     def instant(name: str) -> datetime | None:
@@ -135,26 +144,32 @@ def _read(given: Mapping[str, Any], asked: Asked, source: str) -> MeterQuestion:
     window_size = None if size is None else choice_of("windowSize", size, WindowSize)
     if window_size is None and any(at is not None and (at.second or at.microsecond) for at in (start, end)):
         raise bad_request("from", "from and to must be whole minutes.", source)
-    subjects = allowed_accounts(asked.key, tuple(dict.fromkeys(_texts(given, SUBJECT, source))), SUBJECT)
-    groups = tuple(dict.fromkeys([*_texts(given, "groupBy", source), *([SUBJECT] if subjects else [])]))
+    subjects = allowed_accounts(asked.key, tuple(dict.fromkeys(_texts(given, SUBJECT, source, names))), SUBJECT)
+    groups = tuple(dict.fromkeys([*_texts(given, "groupBy", source, names), *([SUBJECT] if subjects else [])]))
     if unknown := [name for name in groups if name in (Key.ACCOUNT, Key.METER)]:
-        raise bad_request("groupBy", f"{unknown[0]}: the account is `subject`, and the meter is in the path.", source)
+        raise bad_request(
+            names.get("groupBy", "groupBy"),
+            f"{unknown[0]}: the account is `subject`, and the meter is in the path.",
+            source,
+        )
     return MeterQuestion(
         start,
         end,
         window_size,
-        UTC_ZONE if zone is None else zone_of("windowTimeZone", zone),
+        UTC_ZONE if zone is None else zone_of(names.get("windowTimeZone", "windowTimeZone"), zone),
         subjects,
         groups,
-        _filters(given, source),
+        _filters(given, source, names),
+        names,
     )
 
 
-def _filters(given: Mapping[str, Any], source: str) -> dict[str, tuple[str, ...]]:
+def _filters(given: Mapping[str, Any], source: str, names: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Values by group: `filterGroupBy`, and of `advancedMeterGroupByFilters` what is `{"$eq": …}` or `{"$in": […]}`."""
     found: dict[str, tuple[str, ...]] = {}
-    for name, value in _object(given.get("filterGroupBy"), "filterGroupBy", source).items():
-        found[name] = tuple(_list(value, f"filterGroupBy[{name}]", source))
+    called = names.get("filterGroupBy", "filterGroupBy")
+    for name, value in _object(given.get("filterGroupBy"), called, source).items():
+        found[name] = tuple(texts_of(value, f"{called}[{name}]", source))
     advanced = given.get(ADVANCED)
     if isinstance(advanced, str):
         try:
@@ -166,9 +181,9 @@ def _filters(given: Mapping[str, Any], source: str) -> dict[str, tuple[str, ...]
         if len(operators) != 1 or not operators.keys() <= {"$eq", "$in"}:
             raise bad_request(ADVANCED, f"{name}: only $eq and $in are supported.", source)
         (wanted,) = operators.values()
-        found[name] = tuple(_list(wanted, ADVANCED, source))
+        found[name] = tuple(texts_of(wanted, ADVANCED, source))
     if unknown := [name for name in found if name in (SUBJECT, Key.ACCOUNT, Key.METER)]:
-        raise bad_request("filterGroupBy", f"{unknown[0]}: filter accounts by `subject`.", source)
+        raise bad_request(called, f"{unknown[0]}: filter accounts by `subject`.", source)
     return found
 
 
@@ -180,12 +195,13 @@ def _object(value: Any, name: str, source: str) -> Mapping[str, Any]:
     return value
 
 
-def _texts(given: Mapping[str, Any], name: str, source: str) -> list[str]:
+def _texts(given: Mapping[str, Any], name: str, source: str, names: Mapping[str, str]) -> list[str]:
     value = given.get(name)
-    return [] if value is None else _list(value, name, source)
+    return [] if value is None else texts_of(value, names.get(name, name), source)
 
 
-def _list(value: Any, name: str, source: str) -> list[str]:
+def texts_of(value: Any, name: str, source: str) -> list[str]:
+    """A text, or a list of texts, without empty ones. Raises Problem (400)."""
     values = value if isinstance(value, list) else [value]
     if len(values) > MAX_ACCOUNTS or not all(isinstance(each, str) and "\0" not in each for each in values):
         raise bad_request(name, f"It must be a list of at most {MAX_ACCOUNTS} texts.", source)

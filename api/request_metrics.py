@@ -30,7 +30,11 @@ _QUESTIONS = [
     for route in ApiRoute
     if route is not ApiRoute.OTHER and route not in _POSTED.values()
 ]
-_METHODS = {route: ("GET", "POST") if route is ApiRoute.METER_QUERY else ("GET",) for _, route in _QUESTIONS}
+_METHODS = {
+    **{route: ("GET",) for _, route in _QUESTIONS},
+    ApiRoute.METER_QUERY: ("GET", "POST"),
+    ApiRoute.METER_QUERY_V3: ("POST",),
+}
 
 
 class RequestMetrics:

@@ -26,6 +26,7 @@ class ApiRoute(StrEnum):
     REQUEST = "/v1/requests/{id}"
     METERS = "/api/v1/meters"
     METER_QUERY = "/api/v1/meters/{slug}/query"
+    METER_QUERY_V3 = "/api/v3/openmeter/meters/{slug}/query"
     OTHER = "other"
     """Any other path, or any other method: strangers choose both."""
 

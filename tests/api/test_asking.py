@@ -425,7 +425,7 @@ def test_a_meter_is_answered_as_csv_to_whoever_accepts_it(reading: Server, acme:
         ({"subject": "globex"}, 403, ["globex"]),
         ({"windowSize": "WEEK"}, 400, ["windowSize", "MINUTE"]),
         ({"groupBy": "team"}, 400, ["team"]),
-        ({"windowSize": "HOUR", "groupBy": "team"}, 400, ["team", "DAY"]),
+        ({"windowSize": "HOUR", "groupBy": "team"}, 400, ["team", "windowSize"]),
         ({"from_": "2026-11-01T10:00:30Z"}, 400, ["whole minutes"]),
         ({"filterGroupBy[subject]": "globex"}, 400, ["subject"]),
         ({"advancedMeterGroupByFilters": '{"model": {"$like": "m"}}'}, 400, ["$in"]),
@@ -521,3 +521,57 @@ def test_an_account_above_that_the_key_does_not_name_is_not_named(bootstrap: str
         assert [(row["account"], row["quantity"]) for row in summed.json["data"]] == [("above", "1")]
         hidden = get(server, "/v1/usage", reads(server, "above"), window="P1M", roll_up="true", account="above")
         assert hidden.json["data"] == []
+
+
+V3 = "/api/v3/openmeter/meters/requests/query"
+
+
+@pytest.mark.parametrize(
+    ("given", "first"),
+    [
+        ({}, {"value": "18", "dimensions": {}}),
+        ({"granularity": "PT1M"}, {"value": "3", "dimensions": {}}),
+        (
+            {"granularity": "P1D", "group_by_dimensions": ["model", "subject"], "time_zone": "Europe/Berlin"},
+            {"value": "6", "dimensions": {"model": "m1", "subject": "acme"}},
+        ),
+        (
+            {"filters": {"dimensions": {"model": {"in": ["m1", "m2"]}, "subject": {"eq": "acme"}}}},
+            {"value": "12", "dimensions": {"subject": "acme"}},
+        ),
+    ],
+)
+def test_v3_of_openmeters_question_has_texts_and_dimensions(
+    reading: Server, acme: str, given: dict[str, Any], first: dict[str, Any]
+) -> None:
+    answer = reading.post(V3, json.dumps(given).encode(), acme)
+    assert answer.status == 200, answer.body
+    assert first.items() <= answer.json["data"][0].items()
+    (schema,) = DOCUMENT["paths"][V3.replace("requests", "{slug}")]["post"]["responses"]["200"]["content"].values()
+    Draft202012Validator(schema["schema"]).validate(answer.json)
+    file = reading.post(V3, json.dumps(given).encode(), acme, Accept="text/csv").body.decode().splitlines()
+    columns = sorted(first["dimensions"], key=lambda name: name != "subject")
+    assert file[0] == ",".join(["from", "to", *columns, "value"])
+    assert len(file) == 1 + len(answer.json["data"])
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "word"),
+    [
+        ({"granularity": "DAY"}, 400, "granularity"),
+        ({"granularity": 1}, 400, "granularity"),
+        ({"time_zone": "Berlin"}, 400, "time_zone"),
+        ({"group_by_dimensions": ["team"]}, 400, "group_by_dimensions"),
+        ({"granularity": "PT1H", "group_by_dimensions": ["team"]}, 400, "granularity"),
+        ({"filters": {"dimensions": {"model": {"contains": "m"}}}}, 400, "filters.dimensions.model"),
+        ({"filters": {"dimensions": {"model": {"eq": 1}}}}, 400, "filters.dimensions"),
+        ({"filters": {"customers": {}}}, 400, "customers"),
+        ({"filters": []}, 400, "filters"),
+        ({"windowSize": "DAY"}, 400, "windowSize"),
+        ({"filters": {"dimensions": {"subject": {"eq": "globex"}}}}, 403, "globex"),
+    ],
+)
+def test_what_v3_cannot_be_asked_is_refused_by_its_own_names(
+    reading: Server, acme: str, given: dict[str, Any], status: int, word: str
+) -> None:
+    refused(reading.post(V3, json.dumps(given).encode(), acme), status, word)
