@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from api.asking import asking_routes
 from api.events import Services, Validated, append, authorized, validated_events
 from api.problems import Problem, problem_response
 from api.readiness import keep_reporting, waits_for
@@ -46,6 +47,10 @@ def application(services: Services) -> Starlette:
                 with suppress(asyncio.CancelledError):
                     await task
             services.database.close()
+            if services.reader is not None:
+                services.reader.close()
+            if services.tables is not None:
+                services.tables.close()
             await asyncio.to_thread(services.producer.close)
 
     def route(path: str, endpoint: Callable[[Request, Services], Any]) -> Route:
@@ -70,6 +75,7 @@ def application(services: Services) -> Starlette:
             route(OWN, own),
             route(TRACES, traces),
             *(route(path, refuse_others) for path in OTHER_SIGNALS),
+            *asking_routes(services),
             Route(LIVE, live),
             Route(READY, ready),
         ],

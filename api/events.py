@@ -19,7 +19,9 @@ from api.ingestion_lag import MAX_LAG_SECONDS, refuse_lag
 from api.problems import Problem, unavailable
 from api.producer import AcknowledgedProducer, Record
 from api.rate_limits import RateLimiter
+from api.reader import AccountReader
 from api.request_metrics import FORBIDDEN
+from api.tables import StoredTables
 from api.validation import IngestionNotStarted, Validator, Verdict
 from jobs.ingestion.documents import subject_in
 from jobs.ingestion.rules import RECEIPT, TIME_SOURCE, glob_expression
@@ -47,6 +49,10 @@ class Services:
     """How far ingestion may be behind; 0: as far as it likes."""
     account_attribute: str = ACCOUNT_ATTRIBUTE
     """The attribute of spans, or of their resource, that names the account."""
+    reader: AccountReader | None = None
+    """Who reads for keys; None: nobody asks."""
+    tables: StoredTables | None = None
+    """None: the tables cannot be read here, only the database."""
     parsing: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a request of spans is parsed, so that few are in memory at once."""
     rate_limits: InitVar[RateLimits] = DEFAULT_LIMITS

@@ -19,15 +19,19 @@ MEDIA_TYPE = "application/problem+json"
 
 @dataclass
 class Problem(Exception):
-    """A request that is refused: `detail` says why, and what to do. `invalid`: the fields that are wrong."""
+    """A request that is refused: `detail` says why, and what to do. `invalid`: the fields that are wrong.
+
+    `code` tells a program which of several problems of a status it is.
+    """
 
     status: HTTPStatus
     detail: str
     headers: Mapping[str, str] = field(default_factory=dict)
     invalid: Sequence[Mapping[str, str]] = ()
+    code: str | None = None
 
     def response(self, request: Request) -> Response:
-        """The answer. `type` is about:blank: the status is all that a program may act upon."""
+        """The answer. `type` is about:blank: the status, and a code, are all that a program may act upon."""
         content: dict[str, Any] = {
             "type": "about:blank",
             "title": self.status.phrase,
@@ -35,6 +39,8 @@ class Problem(Exception):
             "detail": self.detail,
             "instance": request.url.path,
         }
+        if self.code is not None:
+            content["code"] = self.code
         if self.invalid:
             content["invalid_parameters"] = list(self.invalid)
         return Response(json.dumps(content), self.status, dict(self.headers), MEDIA_TYPE)

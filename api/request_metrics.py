@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from metering.instants import Clock
@@ -16,7 +17,24 @@ FORBIDDEN = "forbidden"
 """The reason of a valid span whose service or account the key does not name."""
 UNANSWERED = 500
 """Of a request that failed before it had an answer: the server gives it this one."""
-_ROUTES = {route.value: route for route in ApiRoute if route is not ApiRoute.OTHER}
+_POSTED = {route.value: route for route in (ApiRoute.OPENMETER, ApiRoute.OPENMETER_V3, ApiRoute.OWN, ApiRoute.TRACES)}
+
+
+def path_of(route: ApiRoute) -> str:
+    """The form of its paths. An id may have slashes."""
+    return route.value.replace("{id}", "{id:path}")
+
+
+_QUESTIONS = [
+    (compile_path(path_of(route))[0], route)
+    for route in ApiRoute
+    if route is not ApiRoute.OTHER and route not in _POSTED.values()
+]
+_METHODS = {
+    **{route: ("GET",) for _, route in _QUESTIONS},
+    ApiRoute.METER_QUERY: ("GET", "POST"),
+    ApiRoute.METER_QUERY_V3: ("POST",),
+}
 
 
 class RequestMetrics:
@@ -50,7 +68,10 @@ class RequestMetrics:
 
 def route_of(method: str, path: str) -> ApiRoute:
     """The route of a request: OTHER for whatever strangers may think of."""
-    return _ROUTES.get(path, ApiRoute.OTHER) if method == "POST" else ApiRoute.OTHER
+    if method == "POST" and path in _POSTED:
+        return _POSTED[path]
+    asked = (route for form, route in _QUESTIONS if method in _METHODS[route] and form.match(path))
+    return next(asked, ApiRoute.OTHER)
 
 
 def status_class(status: int) -> ApiStatus:

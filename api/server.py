@@ -14,10 +14,12 @@ from api.database_poll import DatabasePoll
 from api.events import ACCOUNT_ATTRIBUTE, Services
 from api.ingestion_lag import MAX_LAG_SECONDS
 from api.producer import AcknowledgedProducer
+from api.reader import AccountReader
+from api.tables import StoredTables
 from api.validation import Validator
 from deployment.errors import CannotRun
 from deployment.kafka_client import kafka_client
-from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE, postgres_url_of
+from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE, TABLES_VARIABLE, postgres_url_of
 from jobs.runtime.clock import MachineClock
 from metering.api_keys import RateLimits
 
@@ -90,14 +92,17 @@ def services_of(environment: Mapping[str, str], server_name: str) -> Services:
     )
     clock = MachineClock()
     validator = Validator()
+    postgres_url, tables = postgres_url_of(environment), environment.get(TABLES_VARIABLE)
     kafka = kafka_client(environment[KAFKA_VARIABLE])
     return Services(
-        DatabasePoll(postgres_url_of(environment), clock, validator.use),
+        DatabasePoll(postgres_url, clock, validator.use),
         validator,
         AcknowledgedProducer(kafka, {SERVER_HEADER: server_name.encode()}),
         clock,
         max_lag_seconds=seconds_in(environment, MAX_LAG_VARIABLE, MAX_LAG_SECONDS),
         rate_limits=limits,
+        reader=AccountReader(postgres_url),
+        tables=StoredTables(tables.rstrip("/"), environment[KAFKA_VARIABLE]) if tables else None,
         account_attribute=environment.get(ACCOUNT_ATTRIBUTE_VARIABLE) or ACCOUNT_ATTRIBUTE,
     )
 

@@ -259,6 +259,7 @@ class Api(Part):
     account_attribute: Annotated[str, Field(min_length=1)]
     requests_per_second: Annotated[int, Field(ge=0)]
     events_per_minute: Annotated[int, Field(ge=0)]
+    reads_tables: bool
     resources: Resources
     scheduling: Scheduling
     env: list[Kubernetes]

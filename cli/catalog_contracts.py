@@ -2,62 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
 
 import typer
 
 from cli.options import DEFAULT_DATA_DIR, DataDir
-from cli.output import Format, FormatOption, LimitOption, Row, print_rows
-from cli.reading import AccountOption, Database, instant, read_only, select
+from cli.output import Format, FormatOption, LimitOption, print_rows
+from cli.reading import AccountOption, instant, read_only
+from jobs.queries.contracts import COLUMNS, ContractQuery, contract_rows
+from jobs.queries.reading import Database
 from metering.csv_lines import text_of
 
-COLUMNS = (
-    *("account", "plan", "plan_name", "currency", "model", "meter", "unit_price", "effective_from", "in_force_until"),
-    *("account_from", "changed_at"),
-)
-
-_STATEMENT = f"""
-    SELECT {", ".join(COLUMNS).replace("unit_price", "trim_scale(unit_price) AS unit_price")}
-    FROM catalog.contracts_at(coalesce(%(at)s::timestamptz, now()))
-    WHERE (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
-      AND (%(plan)s::text IS NULL OR plan = %(plan)s)
-      AND (%(model)s::text IS NULL OR model = %(model)s)
-      AND (%(meter)s::text IS NULL OR meter = %(meter)s)
-    ORDER BY account, model, meter
-"""
 _RIGHT_UNTIL = """
     SELECT at, catalog.contracts_right_until(at) AS right_until
     FROM (SELECT coalesce(%(at)s::timestamptz, now())) AS requested (at)
 """
-
-
-@dataclass(frozen=True)
-class ContractQuery:
-    """Which contracts to list, and as of when; None: now, and all."""
-
-    at: datetime | None = None
-    accounts: tuple[str, ...] = ()
-    plan: str | None = None
-    model: str | None = None
-    meter: str | None = None
-
-
-def contract_rows(database: Database, query: ContractQuery) -> Iterator[Row]:
-    """Rows with the keys `COLUMNS`, by account, model and meter."""
-    return select(
-        database,
-        _STATEMENT,
-        {
-            "at": query.at,
-            "accounts": list(query.accounts) or None,
-            "plan": query.plan,
-            "model": query.model,
-            "meter": query.meter,
-        },
-    )
 
 
 def right_until(database: Database, query: ContractQuery) -> str:

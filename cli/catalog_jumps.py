@@ -11,7 +11,8 @@ from cli.author import ByOption, author
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, LimitOption, Row, print_rows
 from cli.price_options import EffectiveFromOption, KeyOption
-from cli.reading import Database, read_only, select
+from cli.reading import read_only
+from jobs.queries.reading import Database, select
 
 COLUMNS = (
     *("plan", "model", "meter", "currency", "effective_from", "unit_price", "compared_with", "other_price"),

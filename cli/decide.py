@@ -14,8 +14,9 @@ from cli.author import ByOption, who
 from cli.drain import TimeoutOption
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, print_rows
-from cli.reading import AccountOption, Database, read_only
+from cli.reading import AccountOption, read_only
 from deployment.errors import CannotRun
+from jobs.queries.reading import Database
 from metering.instants import rfc3339
 from metering.vocabulary import Decision, UsageCause
 

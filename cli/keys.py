@@ -64,7 +64,10 @@ def create(
     ],
     account: Annotated[
         list[str] | None,
-        typer.Option("--account", help="An account whose events it may send; may be repeated. Left out: all accounts."),
+        typer.Option(
+            "--account",
+            help="An account whose events it may send, and whose usage it may read; may be repeated. Left out: all.",
+        ),
     ] = None,
     source: Annotated[
         list[str] | None,

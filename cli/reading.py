@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 from zoneinfo import ZoneInfo
 
 import psycopg
 import typer
-from psycopg.rows import DictRow, dict_row
+from psycopg.rows import dict_row
 
 from deployment.errors import CannotRun
 from jobs.audit.period import check_range as check_range  # noqa: PLC0414  # every command finds it here
 from jobs.audit.period import instant as instant  # noqa: PLC0414  # and it
+from jobs.queries.reading import Database
 
 STATEMENT_TIMEOUT_SECONDS = 120
-_ROWS_PER_FETCH = 5_000
-
-Database = psycopg.Connection[DictRow]
 
 
 def zone(name: str | ZoneInfo) -> ZoneInfo:
@@ -61,11 +59,3 @@ def read_only(postgres_url: str) -> Iterator[Database]:
                 f"The database took longer than {STATEMENT_TIMEOUT_SECONDS} s: select less with --from, --to or "
                 "--account."
             ) from None
-
-
-def select(database: Database, statement: str, parameters: Mapping[str, Any]) -> Iterator[DictRow]:
-    """The rows of `statement` as they are fetched, in portions: a listing may be larger than memory."""
-    with database.cursor(name="weir_listing") as cursor:
-        cursor.itersize = _ROWS_PER_FETCH
-        cursor.execute(statement, parameters)
-        yield from cursor

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, Row, print_rows
-from cli.reading import Database, read_only, select
+from cli.reading import read_only
+from jobs.queries.reading import Database, select
 from jobs.runtime.delta.table import open_table
 from jobs.runtime.effective_rules import read_history
 from jobs.streams import Table

@@ -11,7 +11,8 @@ import typer
 
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, LimitOption, Row, print_rows
-from cli.reading import AccountOption, Database, FromOption, ToOption, check_range, read_only, select
+from cli.reading import AccountOption, FromOption, ToOption, check_range, read_only
+from jobs.queries.reading import Database, select
 from metering.sessions import SESSION_STATE_SQL
 
 COLUMNS = ("account", "user_id", "session_start", "session_end", "events", "state", "version", "session_id")

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, LimitOption, Row, print_rows
-from cli.reading import Database, read_only, select
+from cli.reading import read_only
+from jobs.queries.reading import Database, select
 
 COLUMNS = ("type", "events", "first_seen_at", "last_seen_at", "last_source")
 

@@ -1,48 +1,15 @@
-"""What usage can be grouped by: columns of all usage, and configured dimensions."""
+"""Refuses what `weir usage` cannot group by."""
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 import typer
 
-from cli.reading import Database
-
-
-class Key(StrEnum):
-    """What all usage can be grouped by. Currency always is: two currencies are never summed."""
-
-    ACCOUNT = "account"
-    MODEL = "model"
-    METER = "meter"
-
-
-_CONFIGURED = "SELECT jsonb_array_elements_text(config -> 'dimensions') AS name FROM jobs WHERE job = 'billing'"
-_KEPT = "SELECT FROM usage_day_dimensions WHERE dimensions ? %s LIMIT 1"
-
-
-def words_of(text: str) -> tuple[str, ...]:
-    """The words of a comma-separated list, each once."""
-    return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
-
-
-def keys_of(words: tuple[str, ...]) -> tuple[Key, ...]:
-    """Those that all usage has."""
-    return tuple(Key(word) for word in words if word in tuple(Key))
-
-
-def dimensions_of(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The others: they can only be dimensions."""
-    return tuple(word for word in words if word not in tuple(Key))
+from jobs.queries.reading import Database
+from jobs.queries.usage_keys import unknown_dimensions
 
 
 def refuse_unknown(database: Database, dimensions: tuple[str, ...]) -> None:
     """Raises `typer.BadParameter` for a dimension that is neither configured now nor in any day."""
-    if not dimensions:
-        return
-    configured = [row["name"] for row in database.execute(_CONFIGURED).fetchall()]
-    unknown = [
-        name for name in dimensions if name not in configured and database.execute(_KEPT, [name]).fetchone() is None
-    ]
+    unknown, known = unknown_dimensions(database, dimensions)
     if unknown:
-        raise typer.BadParameter(f"{', '.join(unknown)}: can only be any of {', '.join([*Key, *configured])}.")
+        raise typer.BadParameter(f"{', '.join(unknown)}: can only be any of {', '.join(known)}.")

@@ -155,14 +155,15 @@ def applications(folders: Folders, addresses: Addresses, url: str) -> list[Progr
         "WEIR_ALERTMANAGER_URL": addresses.alertmanager_url,
     }
     dashboard = Program("dashboard", command, is_ready, reads)
-    return [capturing, *programs, api(addresses, url), *watchers(folders, addresses), dashboard]
+    return [capturing, *programs, api(folders, addresses, url), *watchers(folders, addresses), dashboard]
 
 
-def api(addresses: Addresses, postgres_url: str) -> Program:
-    """What takes events over HTTP. It runs before ingestion does, and answers 503 until then."""
+def api(folders: Folders, addresses: Addresses, postgres_url: str) -> Program:
+    """What takes events over HTTP, and answers questions. It runs before ingestion does, and answers 503 until then."""
     environment = {
         KAFKA_VARIABLE: addresses.kafka_bootstrap,
         POSTGRES_VARIABLE: postgres_url,
+        TABLES_VARIABLE: str(folders.tables),
         "WEIR_API_HOST": LOOPBACK,
         "WEIR_API_PORT": str(addresses.api_port),
         "WEIR_METRICS_PORT": str(addresses.metrics[API]),

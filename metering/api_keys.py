@@ -46,7 +46,10 @@ DEFAULT_LIMITS = RateLimits()
 
 @dataclass(frozen=True)
 class ApiKey:
-    """A stored key. `accounts`: whose events it may send; empty: of any account. `sources`: patterns, likewise."""
+    """A stored key. `accounts`: whose events it may send, and whose usage it may read; empty: of any account.
+
+    `sources`: patterns of whose events it may send, likewise.
+    """
 
     id: str
     digest: bytes

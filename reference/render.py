@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from api.openapi import document
 from jobs.runtime.postgres.schema import migrate
 from laptop.database import embedded_database
 from reference.alerts import alerts_page
@@ -27,6 +29,7 @@ def rendered() -> dict[Path, str]:
         FOLDER / "alerts.md": alerts_page(),
         FOLDER / "chart.md": chart_page(),
         FOLDER / "topics.md": topics_page(),
+        FOLDER / "openapi.json": json.dumps(document(), indent=2) + "\n",
     }
 
 

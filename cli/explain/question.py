@@ -8,13 +8,13 @@ from typing import Any
 
 import polars as pl
 
-from cli.reading import Database
 from deployment.errors import CannotRun
 from jobs.explain.database import Stored
 from jobs.explain.explanation import Named, Sources, WindowAsked, explain_found, explain_window
 from jobs.explain.files import Files
 from jobs.explain.line import LineAsked, explain_line
 from jobs.explain.records import DEFAULT_PERIOD, Period, Tables
+from jobs.queries.reading import Database
 from jobs.runtime.delta.table import open_table
 from jobs.streams import Table
 from metering.instants import rfc3339

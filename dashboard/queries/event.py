@@ -10,11 +10,8 @@ import polars as pl
 from deltalake.exceptions import DeltaError
 
 from dashboard.backend import Backend, Unavailable
-from jobs.explain.database import Stored
-from jobs.explain.explanation import Sources, explain_found
-from jobs.explain.files import Files
-from jobs.explain.records import DEFAULT_PERIOD, Period, Tables
-from jobs.streams import Table
+from jobs.explain.of_id import explain_id
+from jobs.explain.records import DEFAULT_PERIOD
 
 MAX_ROWS = 20
 """Of usage; of records four times as many."""
@@ -37,27 +34,16 @@ class Event:
 
 def read_event(backend: Backend, text: str, days: int) -> Event:
     """All that is known of a request, or else of an event, of this id that was received in the last `days`."""
+    whose = None if backend.scope.is_all else backend.scope.holds()
     with backend.snapshot() as cursor:
-        # The database first: what billing has read is in tables that are read after it.
-        stored = Stored(cursor)
-        now = stored.now()
-        usage = backend.table(Table.USAGE)
-        journal, of_usage, prices = (_files(backend, name) for name in (Table.JOURNAL, Table.USAGE, Table.PRICES))
-        whose = None if backend.scope.is_all else backend.scope.holds()
-        tables = Tables(journal, of_usage, whose, MAX_ROWS)
         try:
-            found = tables.of_id(text, Period(now - timedelta(days=days)))
-            if found.usage.is_empty() and found.records.is_empty():
+            within = timedelta(days=days)
+            document = explain_id(cursor, backend.table, text, whose=whose, within=within, limit=MAX_ROWS)
+            if document is None:
                 return Event(None)
-            document = explain_found(Sources(stored, tables, prices, usage), found)
         except (DeltaError, OSError, pl.exceptions.PolarsError) as error:
             raise Unavailable(f"The tables journal and usage cannot be read: {type(error).__name__}.") from error
     return Event({**document, "records": [_shortened(record) for record in document["records"]]})
-
-
-def _files(backend: Backend, name: Table) -> Files:
-    table = backend.table(name)
-    return Files.none(name) if table is None else Files.of(table, name)
 
 
 def _shortened(record: dict[str, Any]) -> dict[str, Any]:

@@ -12,12 +12,21 @@ IN_API = (API,)
 
 
 class ApiRoute(StrEnum):
-    """Where events and spans are posted. Probes of its health are not counted."""
+    """Where events and spans are posted, and questions are asked. Probes of its health are not counted."""
 
     OPENMETER = "/api/v1/events"
     OPENMETER_V3 = "/api/v3/openmeter/events"
     OWN = "/v1/events"
     TRACES = "/v1/traces"
+    USAGE = "/v1/usage"
+    BILLS = "/v1/bills"
+    PRICES = "/v1/prices"
+    CORRECTIONS = "/v1/corrections"
+    STRAGGLERS = "/v1/stragglers"
+    REQUEST = "/v1/requests/{id}"
+    METERS = "/api/v1/meters"
+    METER_QUERY = "/api/v1/meters/{slug}/query"
+    METER_QUERY_V3 = "/api/v3/openmeter/meters/{slug}/query"
     OTHER = "other"
     """Any other path, or any other method: strangers choose both."""
 
@@ -62,7 +71,8 @@ API_REQUESTS = CounterMetric(
 API_REQUEST_DURATION = HistogramMetric(
     "weir_api_request_duration_seconds",
     "seconds",
-    "Time from a request's headers to the end of its answer: to read the body, to validate, and for Kafka.",
+    "Time from a request's headers to the end of its answer: to read the body, to validate, and for Kafka; or"
+    " to ask the database.",
     {"route": tuple(ApiRoute)},
     IN_API,
     buckets=(0.01, 0.05, 0.1, 0.25, 1, 5, 15),

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from api.app import application
 from api.server import services_of, settings
-from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE
+from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE, TABLES_VARIABLE
 from jobs.ingestion.config import IngestionConfig
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import EVENTS_TOPIC
@@ -92,10 +92,13 @@ def start_ingestion(database: str, **config: Any) -> None:
 
 
 @contextmanager
-def serving(bootstrap: str, database: str, *, is_ready: bool = True, port: int | None = None) -> Iterator[Server]:
+def serving(
+    bootstrap: str, database: str, *, is_ready: bool = True, port: int | None = None, tables: str | None = None
+) -> Iterator[Server]:
     """An API that runs as long as the block."""
     port = port or free_ports(1)[0]
-    services = services_of({KAFKA_VARIABLE: bootstrap, POSTGRES_VARIABLE: database}, "test")
+    environment = {KAFKA_VARIABLE: bootstrap, POSTGRES_VARIABLE: database}
+    services = services_of(environment if tables is None else {**environment, TABLES_VARIABLE: tables}, "test")
     server = uvicorn.Server(uvicorn.Config(application(services), **settings(LOOPBACK, port)))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

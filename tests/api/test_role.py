@@ -1,10 +1,11 @@
-"""The database role of docs/how-to/post-events.md, which reads two tables, is enough for the API."""
+"""The database role of docs/how-to/post-events.md is enough for the API: it reads two tables, and becomes a reader."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,12 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from api.database_poll import DatabasePoll
+from api.reader import AccountReader
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.postgres.address import in_schema
+from metering.api_keys import ApiKey
 from tests.api.serving import start_ingestion
+from tests.database_rows import window, write
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/post-events.md"
 
@@ -40,3 +44,20 @@ def test_the_role_of_the_page_reads_what_the_api_needs_and_no_more(database: str
     assert len(configs) == 1
     with psycopg.connect(as_api) as session, pytest.raises(psycopg.errors.InsufficientPrivilege):
         session.execute("SELECT 1 FROM usage_windows")
+
+
+def test_the_role_of_the_page_answers_questions_within_the_accounts_of_a_key(database: str, as_api: str) -> None:
+    noon = datetime(2026, 11, 1, 12, tzinfo=UTC)
+    write(database, "usage_windows", window(noon, account="acme"), window(noon, account="globex"))
+
+    async def seen(*accounts: str) -> list[str]:
+        reader = AccountReader(as_api)
+        key = ApiKey("1", b"", frozenset(), frozenset(accounts))
+        try:
+            found = await reader.ask(key, lambda asked: asked.execute("SELECT account FROM usage_windows").fetchall())
+        finally:
+            reader.close()
+        return sorted(row["account"] for row in found)
+
+    assert asyncio.run(seen("acme")) == ["acme"]
+    assert asyncio.run(seen()) == ["acme", "globex"]

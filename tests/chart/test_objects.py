@@ -23,7 +23,7 @@ from api.server import (
     REQUESTS_PER_SECOND_VARIABLE,
 )
 from api.traces import MAX_BYTES
-from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE
+from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE, TABLES_VARIABLE
 from metering.vocabulary import Job
 from monitoring.alerts import GROUPS
 from monitoring.rule_file import Part, rule_file
@@ -247,6 +247,21 @@ def test_the_api_is_configured_with_the_attribute_of_a_span_that_names_the_accou
     assert variables(api("object-store.yaml"))[ACCOUNT_ATTRIBUTE_VARIABLE] == ACCOUNT_ATTRIBUTE
     found = variables(api("object-store.yaml", values={"api": {"accountAttribute": "tenant.id"}}))
     assert found[ACCOUNT_ATTRIBUTE_VARIABLE] == "tenant.id"
+
+
+READS = {"api": {"enabled": True, "readsTables": True}}
+
+
+def test_an_api_that_reads_the_tables_finds_those_of_the_jobs() -> None:
+    stored = api("object-store.yaml", values=READS)
+    jobs = driver(render("object-store.yaml"))
+    assert variables(stored)[TABLES_VARIABLE] == variables(jobs)[TABLES_VARIABLE]
+    assert stored["envFrom"] == jobs["envFrom"]
+    claimed = api("existing-claim.yaml", values=READS)
+    assert variables(claimed)[TABLES_VARIABLE] == "/var/lib/weir/tables"
+    assert {"name": "tables", "mountPath": "/var/lib/weir", "readOnly": True} in claimed["volumeMounts"]
+    unread = api("existing-claim.yaml", values={"api": {"enabled": True}})
+    assert "tables" not in {mount["name"] for mount in unread["volumeMounts"]}
 
 
 def test_a_users_variable_replaces_the_default_of_the_api() -> None:

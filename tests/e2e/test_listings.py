@@ -14,8 +14,9 @@ from uuid import uuid4
 
 import pytest
 
-from cli import dead_letters, journal, sessions, stragglers
+from cli import dead_letters, journal, sessions
 from deployment.stack import Stack
+from jobs.queries import stragglers
 from tests.e2e.metering import PRICES, Customer, drain, new_customer, weir
 
 PAIRS = 12

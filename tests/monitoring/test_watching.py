@@ -128,7 +128,7 @@ def test_the_api_is_scraped_where_it_serves_its_metrics(folders: Folders) -> Non
     addresses = choose_addresses(folders)
     config: Any = prometheus_config(addresses.metrics, None)
     (at,) = config["scrape_configs"][0]["static_configs"]
-    assert f"127.0.0.1:{api(addresses, '').environment['WEIR_METRICS_PORT']}" in at["targets"]
+    assert f"127.0.0.1:{api(folders, addresses, '').environment['WEIR_METRICS_PORT']}" in at["targets"]
     assert addresses.metrics.keys() == set(PROGRAMS)
 
 

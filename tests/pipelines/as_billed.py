@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from cli.output import Row
 from cli.reading import read_only
-from cli.usage import UsageQuery, usage_rows
 from jobs.audit.recompute.expected import Pinned
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
@@ -28,6 +27,7 @@ from jobs.joins.billing_days import BillingDays
 from jobs.joins.catalog_versions import account_versions, price_versions
 from jobs.joins.config import JoinsConfig
 from jobs.joins.decide import Known, decide
+from jobs.queries.usage import UsageQuery, usage_rows
 from jobs.replay.assumptions import Assumptions
 from jobs.runtime.effective_rules import EffectiveRules
 from jobs.streams import ACCOUNTS, PRICES, USAGE

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from catalog.deletion import delete_row
-from cli.catalog_contracts import COLUMNS, ContractQuery, contract_rows, right_until
+from cli.catalog_contracts import right_until
 from cli.output import Format, print_rows
 from cli.reading import read_only
+from jobs.queries.contracts import COLUMNS, ContractQuery, contract_rows
 from jobs.streams import CatalogTopic
 from tests.database_rows import write
 

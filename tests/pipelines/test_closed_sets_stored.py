@@ -21,13 +21,13 @@ from psycopg.types.json import Jsonb
 from catalog.price_jumps import Compared
 from cli.reading import read_only
 from cli.sessions import SessionQuery, session_rows
-from cli.usage import UsageQuery, usage_rows
 from dashboard.backend import Backend
 from dashboard.queries.sessions import read_history, read_open_sessions
 from dashboard.queries.sources import read_sources
 from dashboard.queries.windows import WindowFilter, read_windows
 from dashboard.settings import Settings
 from jobs.ingestion.config import IngestionConfig
+from jobs.queries.usage import UsageQuery, usage_rows
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.postgres.gauges import DatabaseGauges
 from jobs.streams import UNIT_PRICE

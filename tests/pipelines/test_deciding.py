@@ -17,8 +17,8 @@ from catalog.decisions import DecisionText, Waiting, change_of, decide, deciding
 from cli.decide import Selection, asked_of, decision_text, is_decided, to_decide
 from cli.main import app
 from cli.reading import read_only
-from cli.stragglers import StragglerQuery, straggler_rows
 from deployment.errors import CannotRun
+from jobs.queries.stragglers import StragglerQuery, straggler_rows
 from jobs.runtime.catalog_changes import change_problem, parse_change
 from jobs.streams import CatalogTopic
 from metering.vocabulary import Decision

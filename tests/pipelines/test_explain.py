@@ -21,9 +21,9 @@ from cli.explain.printing import print_explanation
 from cli.explain.question import Question, explanation
 from cli.main import app, main
 from cli.reading import read_only
-from cli.usage import UsageQuery, usage_rows
 from deployment.errors import CannotRun
 from jobs.explain.files import Files
+from jobs.queries.usage import UsageQuery, usage_rows
 from jobs.streams import AUTHOR, JOURNAL, SOURCE, Table
 from jobs.streams import PRICES as PRICES_SCHEMA
 from metering.instants import rfc3339

@@ -16,16 +16,17 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from cli.corrections import COLUMNS as CORRECTIONS
-from cli.corrections import CorrectionQuery, correction_rows
 from cli.output import Format, Row, print_rows
-from cli.periods import Window
-from cli.reading import Database, read_only
+from cli.reading import read_only
 from cli.sessions import SessionQuery, session_rows
-from cli.stragglers import StragglerQuery, straggler_rows
-from cli.usage import UsageQuery, usage_rows
-from cli.usage_keys import Key
 from dashboard.exact import EXACT
+from jobs.queries.corrections import COLUMNS as CORRECTIONS
+from jobs.queries.corrections import CorrectionQuery, correction_rows
+from jobs.queries.periods import Window
+from jobs.queries.reading import Database
+from jobs.queries.stragglers import StragglerQuery, straggler_rows
+from jobs.queries.usage import UsageQuery, usage_rows
+from jobs.queries.usage_keys import Key
 from metering.vocabulary import Decision, UsageCause
 from tests.database_rows import MINUTE, progress, window, write, write_windows
 

@@ -14,11 +14,11 @@ from zoneinfo import ZoneInfo
 
 import psycopg
 import pytest
+from cli.periods import Window
 from deltalake import DeltaTable
 from psycopg.types.json import Jsonb
 
 from cli.explain.printing import _lines
-from cli.periods import Window
 from cli.reading import read_only
 from cli.usage import UsageQuery
 from jobs.billing.config import BillingConfig

@@ -14,8 +14,8 @@ from zoneinfo import ZoneInfo
 import psycopg
 import pyarrow as pa
 import pytest
-
 from cli.periods import Window
+
 from cli.usage import UsageQuery
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB

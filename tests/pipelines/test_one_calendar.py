@@ -18,10 +18,7 @@ import pytest
 from alembic import command
 from deltalake import DeltaTable
 
-from cli.periods import Window
 from cli.reading import read_only
-from cli.usage import UsageQuery, usage_rows
-from cli.usage_keys import Key
 from dashboard.backend import Backend
 from dashboard.queries.bill_values import read_values
 from dashboard.queries.bills import read_bills
@@ -32,6 +29,9 @@ from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
 from jobs.billing.sums import COLUMNS, sums
 from jobs.explain.database import Stored
+from jobs.queries.periods import Window
+from jobs.queries.usage import UsageQuery, usage_rows
+from jobs.queries.usage_keys import Key
 from jobs.runtime.effective_rules import EffectiveRules
 from jobs.runtime.postgres.schema import migrate, migrator
 from jobs.streams import Table

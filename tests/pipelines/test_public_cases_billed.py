@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from cli.periods import Window
-from cli.usage import UsageQuery
-from cli.usage_keys import Key
+from jobs.queries.periods import Window
+from jobs.queries.usage import UsageQuery
+from jobs.queries.usage_keys import Key
 from metering.instants import rfc3339
 from tests.corpus import RECEIVED_AT
 from tests.pipelines.as_billed import Stack, billed, by_meter, listed

@@ -17,15 +17,15 @@ from typer.testing import CliRunner
 
 from catalog.deletion import delete_row
 from cli.main import app
-from cli.periods import Window
 from cli.reading import read_only
-from cli.usage import UsageQuery, usage_rows
-from cli.usage_keys import Key
 from dashboard.backend import Backend
 from dashboard.queries.bills import read_bills
 from dashboard.settings import Settings
 from dashboard.views.bill_tree import branches
 from dashboard.views.bills import totals_of
+from jobs.queries.periods import Window
+from jobs.queries.usage import UsageQuery, usage_rows
+from jobs.queries.usage_keys import Key
 from jobs.streams import CatalogTopic
 from tests.database_rows import progress, window, write, write_windows
 

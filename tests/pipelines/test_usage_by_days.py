@@ -23,10 +23,8 @@ from alembic import command
 from psycopg.types.json import Jsonb
 
 from cli.output import Row
-from cli.periods import Window, first_start_from
 from cli.reading import read_only
-from cli.usage import UsageQuery, usage_rows
-from cli.usage_keys import Key, dimensions_of, keys_of, refuse_unknown, words_of
+from cli.usage_keys import refuse_unknown
 from dashboard.backend import Backend
 from dashboard.exact import EXACT
 from dashboard.queries.bill_values import read_values
@@ -35,6 +33,9 @@ from dashboard.settings import Settings
 from jobs.billing import days, fold
 from jobs.explain.database import Stored
 from jobs.joins.billing_days import month_zones
+from jobs.queries.periods import Window, first_start_from
+from jobs.queries.usage import UsageQuery, usage_rows
+from jobs.queries.usage_keys import Key, dimensions_of, keys_of, words_of
 from jobs.runtime.errors import Fenced
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.schema import migrate, migrator

@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from catalog.file import CatalogFile, parse_catalog
-from cli.periods import Window
-from cli.usage import UsageQuery
 from jobs.joins.config import JoinsConfig
+from jobs.queries.periods import Window
+from jobs.queries.usage import UsageQuery
 from tests.pages import DOCS, blocks_in
 from tests.pipelines.as_billed import Stack, billed, listed
 

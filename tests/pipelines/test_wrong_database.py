@@ -7,10 +7,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from cli.reading import read_only, select
+from cli.reading import read_only
 from cli.traffic import policy_of
 from deployment.errors import CannotRun
 from deployment.stack import Deployment
+from jobs.queries.reading import select
 
 
 def named(url: str, database: str) -> str:

@@ -12,9 +12,9 @@ from typing import Any
 import psycopg
 from deltalake import DeltaTable
 
-from cli.periods import Window
 from cli.reading import read_only
-from cli.usage import UsageQuery, usage_rows
+from jobs.queries.periods import Window
+from jobs.queries.usage import UsageQuery, usage_rows
 from jobs.streams import Table
 from metering.vocabulary import UsageCause
 from tests.quarter.computed import EXACT, Dimensions, Line, Sums, lines, month_of, summed, sums

@@ -16,10 +16,10 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cli.account_periods import Period, periods
-from cli.periods import Window
 from jobs.audit.bills.months import BilledMonth, Months, wrong_months
 from jobs.joins.billing_days import BillingDays
+from jobs.queries.account_periods import Period, periods
+from jobs.queries.periods import Window
 from jobs.streams import ACCOUNTS
 from metering.months import Month, ZoneChange, billing_month, zone_changes, zone_of
 

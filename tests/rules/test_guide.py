@@ -22,6 +22,9 @@ from catalog.file import load_catalog_file
 from cli.main import app
 from cli.validated_lines import INVALID, VALID, ValidatedLines
 from jobs.billing.messages import window_message
+from jobs.queries.periods import Window
+from jobs.queries.usage import UsageQuery
+from jobs.queries.usage_keys import Key
 from jobs.stack import BESIDE_JOBS, load_stack_config
 from metering.contracts.schema import contracts_of
 from metering.contracts.shipped import shipped
@@ -155,8 +158,11 @@ def test_the_validator_accepts_each_event_and_contract_of_the_guide(block: Block
         file = tmp_path / "events.jsonl"
         file.write_text(block.text, encoding="utf-8")
         assert_valid(file)
+    elif (shown := json.loads(block.text)).keys() == {"data", "next", "frontier"}:
+        asked = UsageQuery(window=Window.DAY, group_by=(Key.ACCOUNT, Key.METER), has_details=True)
+        assert [list(row) for row in shown["data"]] == [asked.columns]
     else:
-        contracts_of([json.loads(block.text)], shipped())
+        contracts_of([shown], shipped())
 
 
 def test_each_event_that_a_command_sends_is_valid(tmp_path: Path) -> None:

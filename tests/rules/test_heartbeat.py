@@ -103,9 +103,7 @@ def test_idle_heartbeats_are_never_faster_than_ordinary_ones(bootstrap: str) -> 
         beats.close()
 
 
-def test_a_producer_that_cannot_be_recreated_is_retried_at_the_next_heartbeat(
-    bootstrap: str, tmp_path: Path
-) -> None:
+def test_a_producer_that_cannot_be_recreated_is_retried_at_the_next_heartbeat(bootstrap: str, tmp_path: Path) -> None:
     """While a certificate's file is exchanged, say."""
     settings: KafkaSettings = {"bootstrap.servers": bootstrap, "log_level": 0}
     beats = Heartbeat(settings, TOPIC, 1, timedelta(seconds=60), HandClock())

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.periods import Window, bounds, first_start_from
+from jobs.queries.periods import Window, bounds, first_start_from
 
 ZONES = [
     *("UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"),

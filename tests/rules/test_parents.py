@@ -9,7 +9,7 @@ from itertools import islice, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.roll_up import parts_of
+from jobs.queries.roll_up import parts_of
 from metering.months import ZoneChange, billing_month
 from metering.parents import ParentStretch, above, months_of_change, parents_of_month
 

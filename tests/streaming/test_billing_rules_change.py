@@ -22,11 +22,11 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from cli.reading import read_only
-from cli.usage import UsageQuery, usage_rows
-from cli.usage_keys import Key
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
 from jobs.billing.rules import following
+from jobs.queries.usage import UsageQuery, usage_rows
+from jobs.queries.usage_keys import Key
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.errors import Fenced

@@ -166,9 +166,7 @@ def test_another_journal_is_followed_from_its_end_and_a_rolled_back_one_too(data
     assert [row[0] for row in rows_of(database)] == ["new", "old"]
 
 
-def test_too_many_numbers_waiting_for_the_frontier_restart_and_are_no_gaps(
-    database: str, tmp_path: Path
-) -> None:
+def test_too_many_numbers_waiting_for_the_frontier_restart_and_are_no_gaps(database: str, tmp_path: Path) -> None:
     follower = Follower(database, Journal(tmp_path), Limits(pending_runs=3))
     follower.take([numbered(1, "a", 1), heartbeat(61)])
     follower.take([numbered(62 + n, "a", 10 * n) for n in range(1, 6)])

@@ -85,9 +85,7 @@ def test_the_default_meters_are_those_of_the_installation_whichever_driver_start
     assert {meter for (meter,) in found} == expected
 
 
-def test_joins_expects_no_parts_of_tokens_that_an_earlier_journal_never_gets(
-    database: str, tmp_path: Path
-) -> None:
+def test_joins_expects_no_parts_of_tokens_that_an_earlier_journal_never_gets(database: str, tmp_path: Path) -> None:
     """An earlier release had no usage yet."""
     Journal(tmp_path).commit([heartbeat(1), heartbeat(2)])
     ownership, settled = run._own(JOINS, JoinsConfig(), environment(database, tmp_path), MachineClock())

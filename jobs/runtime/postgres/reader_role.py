@@ -33,7 +33,7 @@ def ensure_reader(connection: psycopg.Connection[Any], schema: str, password: st
     On a managed server the migrating role may not create roles: then its administrator creates `weir_dashboard` once,
     and until then only the owner can read. Raises `psycopg.Error` when a password cannot be set.
     """
-    if not _exists(connection) and not _made(connection):
+    if not role_exists_or_is_made(connection, ROLE):
         log.warning("reader role missing", hint=f"ask the server's administrator for: CREATE ROLE {ROLE}")
         return
     role = sql.Identifier(ROLE)
@@ -50,14 +50,13 @@ def ensure_reader(connection: psycopg.Connection[Any], schema: str, password: st
         connection.execute(sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}").format(role, sql.Literal(secret)))
 
 
-def _exists(connection: psycopg.Connection[Any]) -> bool:
-    return connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [ROLE]).fetchone() is not None
-
-
-def _made(connection: psycopg.Connection[Any]) -> bool:
+def role_exists_or_is_made(connection: psycopg.Connection[Any], role: str) -> bool:
+    """Whether there is the role now; it is made without the right to log in."""
+    if connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [role]).fetchone() is not None:
+        return True
     try:
         with connection.transaction():
-            connection.execute(sql.SQL("CREATE ROLE {} NOLOGIN").format(sql.Identifier(ROLE)))
+            connection.execute(sql.SQL("CREATE ROLE {} NOLOGIN").format(sql.Identifier(role)))
     except (psycopg.errors.DuplicateObject, psycopg.errors.UniqueViolation):
         return True  # another database of the server was migrated at the same moment
     except psycopg.errors.InsufficientPrivilege:

@@ -31,7 +31,7 @@ EARLIER = {
 revisions make is made in Weir's own schema."""
 EARLIER_FUNCTIONS = {"0022": ("usage_spans(date, date)",)}
 
-LATER = ("api_keys", "taken_back_on_time", "usage_members")
+LATER = ("api_keys", "declared_dimensions", "taken_back_on_time", "usage_members")
 """Relations that revisions after 0034 make in Weir's own schema."""
 
 CATALOG = (
@@ -65,3 +65,12 @@ OWN = (*made_by("0034"), *LATER)
 """Relations of Weir's own schema."""
 SECRET = ("api_keys",)
 """Of these the reader sees nothing."""
+ASKED = (
+    *("closed_meters", "closed_usage", "corrections", "declared_dimensions", "meters", "positions", "stragglers"),
+    *("usage_day_dimensions", "usage_days", "usage_windows"),
+)
+"""Of these the API answers questions: what names an account is guarded by row-level security, and nothing else."""
+ASKED_OF_CATALOG = (
+    *("account_history", "account_zones", "accounts", "contracts", "decisions", "ended_prices", "plans", "prices"),
+)
+"""The same of the schema `catalog`."""

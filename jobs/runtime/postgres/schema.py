@@ -17,6 +17,7 @@ from sqlalchemy.pool import NullPool
 
 from jobs.runtime.errors import Refused
 from jobs.runtime.postgres.address import SCHEMA_VARIABLE, in_schema, schema_of
+from jobs.runtime.postgres.api_reader import ensure_api_reader
 from jobs.runtime.postgres.own_schema import place, prepare_move
 from jobs.runtime.postgres.reader_role import ensure_reader
 from jobs.runtime.postgres.session import CONNECT_TIMEOUT_SECONDS
@@ -35,7 +36,9 @@ def migrate(url: str, reader_password: str | None = None) -> None:
     """
     with migrator(url) as config:
         command.upgrade(config, "head")
-        ensure_reader(_driver(config.attributes["connection"]), config.attributes["schema"], reader_password)
+        driver, schema = _driver(config.attributes["connection"]), config.attributes["schema"]
+        ensure_reader(driver, schema, reader_password)
+        ensure_api_reader(driver, schema)
 
 
 @contextmanager

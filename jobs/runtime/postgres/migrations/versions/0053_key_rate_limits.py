@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0053"
-down_revision = "0051"
+down_revision = "0052"
 
 COLUMNS = ("requests_per_second", "events_per_minute")
 

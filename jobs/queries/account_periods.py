@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from cli.periods import Window, bounds, next_first_date
-from cli.reading import Database
+from jobs.queries.periods import Window, bounds, next_first_date
+from jobs.queries.reading import Database
 from metering.months import Month, ZoneChange, billing_month
 
 _CALENDARS = """

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
-from cli.periods import Window
-from cli.reading import Database
+from jobs.queries.periods import Window
+from jobs.queries.reading import Database
 from metering.months import ZoneChange
 from metering.parents import Calendar, History, ParentStretch, above, months_of_change, parents_of_month
 

@@ -3,17 +3,18 @@
 A meter of a period has no minutes: its quantity belongs to a day or month of the account, and is read only where the
 requested calendar has the same day or month.
 
-Each source is a SELECT of COLUMNS, `unmetered_requests` and the names of the window. Parameters: `start`, `end`,
-`accounts`, `zone`. Only the minutes know requests that did not report a meter; a request without the part that another
-meter counts (`within`) is not unmetered.
+Each source is a SELECT of COLUMNS, `late_quantity`, `unmetered_requests` and the names of the window. Parameters:
+`start`, `end`, `accounts`, `zone`. Only the minutes know what was late, and requests that did not report a meter; a
+request without the part that another meter counts (`within`) is not unmetered.
 """
 
 from __future__ import annotations
 
-from cli.periods import Window, window_key_sql
+from jobs.queries.periods import Window, window_key_sql
 
 COLUMNS = "account, model, meter, currency, price_version, unit_price, quantity, amount, corrected"
 _OF_PERIODS = "SELECT meter FROM meters WHERE period IS NOT NULL"
+_NO_LATE = "NULL::numeric AS late_quantity"
 _NO_PART = "meter IN (SELECT meter FROM meters WHERE within IS NULL)"
 
 _RANGE = """
@@ -29,11 +30,11 @@ _DAYS = """
         SELECT *, {key_of_start} AS window_key, {key_of_start} = {key_of_end} AS is_whole
         FROM usage_spans(%(start)s::timestamptz::date - 2, %(end)s::timestamptz::date + 2) WHERE {accounts}
     )
-    SELECT {columns}, 0 AS unmetered_requests, window_key
+    SELECT {columns}, {no_late}, 0 AS unmetered_requests, window_key
     FROM (SELECT account, day, window_key FROM placed WHERE is_whole AND {starts_in_range}) AS whole
     JOIN usage_days USING (account, day) WHERE meter NOT IN ({of_periods})
     UNION ALL
-    SELECT {columns}, 0 AS unmetered_requests, {key_of_period} AS window_key
+    SELECT {columns}, {no_late}, 0 AS unmetered_requests, {key_of_period} AS window_key
     FROM usage_days JOIN meters USING (meter) CROSS JOIN LATERAL (
         SELECT starts FROM (VALUES (first_window), (last_window_end - INTERVAL '1 minute')) AS known (starts)
         WHERE date_trunc(period, starts AT TIME ZONE %(zone)s) AT TIME ZONE %(zone)s = starts
@@ -41,7 +42,7 @@ _DAYS = """
     ) AS begins
     WHERE period = ANY ({periods}) AND {period_in_range} AND {accounts}
     UNION ALL
-    SELECT {columns}, 0 AS unmetered_requests, {key} AS window_key
+    SELECT {columns}, {no_late}, 0 AS unmetered_requests, {key} AS window_key
     FROM (SELECT DISTINCT account AS of_account, starts, ends FROM placed WHERE NOT is_whole) AS cut
     CROSS JOIN LATERAL (
         SELECT * FROM usage_windows
@@ -49,7 +50,7 @@ _DAYS = """
         OFFSET 0
     ) AS minutes
     UNION ALL
-    SELECT account, model, meter, currency, NULL, NULL, 0, NULL, false, unmetered_rows, {key}
+    SELECT account, model, meter, currency, NULL, NULL, 0, NULL, false, NULL, unmetered_rows, {key}
     FROM usage_windows WHERE unmetered_rows > 0 AND {no_part} AND {in_range} AND {accounts}
 """
 
@@ -65,10 +66,11 @@ def of_windows(window: Window) -> str:
     key, in_range = window_key_sql(window), _RANGE.format(instant="window_start")
     if window in (Window.MINUTE, Window.HOUR):
         unmetered = f"CASE WHEN {_NO_PART} THEN unmetered_rows ELSE 0 END AS unmetered_requests"
-        columns = f"{COLUMNS}, {unmetered}, {key} AS window_key"
+        columns = f"{COLUMNS}, late_quantity, {unmetered}, {key} AS window_key"
         return f"SELECT {columns} FROM usage_windows WHERE {in_range} AND {_ACCOUNTS}"
     return _DAYS.format(
         columns=COLUMNS,
+        no_late=_NO_LATE,
         no_part=_NO_PART,
         of_periods=_OF_PERIODS,
         periods=_PERIODS[window],
@@ -95,7 +97,7 @@ def of_days(window: Window) -> str:
     first = {Window.DAY: "day", Window.MONTH: "date_trunc('month', day)::date"}[window]
     shown = "true" if window is Window.MONTH else f"meter NOT IN ({_OF_PERIODS} AND period = 'month')"
     return f"""
-        SELECT {COLUMNS}, NULL::bigint AS unmetered_requests,
+        SELECT {COLUMNS}, {_NO_LATE}, NULL::bigint AS unmetered_requests,
                dimensions, is_other, date_trunc('month', day)::date AS month,
                period.starts AS window_start, period.ends AS window_end
         FROM usage_days

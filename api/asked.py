@@ -1,0 +1,45 @@
+"""Who asks, and of what: what each question is answered with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+
+from api.questions import cursor_of
+from api.reader import AccountReader
+from jobs.billing_progress import Row, billing_progress
+from jobs.queries.reading import Database
+from metering.api_keys import ApiKey
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request with a key that may read."""
+
+    request: Request
+    key: ApiKey
+    reader: AccountReader
+
+    async def of(self, question: Callable[[Database], R]) -> tuple[R, datetime | None]:
+        """What the key's accounts have, and the frontier of billing at that moment. Raises Problem."""
+
+        def with_frontier(database: Database) -> tuple[R, datetime | None]:
+            found = question(database)
+            frontier, _ = billing_progress(database)
+            return found, frontier
+
+        return await self.reader.ask(self.key, with_frontier)
+
+
+def page_of(
+    found: Iterable[Row], limit: int, key_of: Callable[[Row], Sequence[Any]]
+) -> tuple[list[Row], dict[str, str | None]]:
+    """The first `limit` of rows, one more of which was read, and the member `next` of an answer."""
+    rows = list(found)
+    return rows[:limit], {"next": cursor_of(key_of(rows[limit - 1])) if len(rows) > limit else None}

@@ -1,0 +1,65 @@
+"""The routes that answer questions. Each needs a key of the scope `read`, and sees the accounts of that key."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from api.asked import Asked
+from api.bills import bills, prices
+from api.events import Services, authorized
+from api.explained import explained
+from api.lists import corrections, stragglers
+from api.meter_query import meter_query, meters
+from api.meter_query_v3 import meter_query_v3
+from api.openapi import PATH as OPENAPI
+from api.openapi import openapi
+from api.own_writes import await_own_writes
+from api.request_metrics import path_of
+from api.usage import usage
+from metering.api_keys import Scope
+from monitoring.metrics import ApiRoute
+
+Question = Callable[[Asked], Awaitable[Response]]
+
+QUESTIONS: tuple[tuple[ApiRoute, tuple[str, ...], Question], ...] = (
+    (ApiRoute.USAGE, ("GET",), usage),
+    (ApiRoute.BILLS, ("GET",), bills),
+    (ApiRoute.PRICES, ("GET",), prices),
+    (ApiRoute.CORRECTIONS, ("GET",), corrections),
+    (ApiRoute.STRAGGLERS, ("GET",), stragglers),
+    (ApiRoute.METERS, ("GET",), meters),
+    (ApiRoute.METER_QUERY, ("GET", "POST"), meter_query),
+    (ApiRoute.METER_QUERY_V3, ("POST",), meter_query_v3),
+)
+
+
+def asking_routes(services: Services) -> list[Route]:
+    """The routes; none where there is nothing to read from."""
+    if services.reader is None:
+        return []
+    explain: Question = partial(explained, tables=services.tables)
+    questions = (*QUESTIONS, (ApiRoute.REQUEST, ("GET",), explain))
+
+    async def described(request: Request) -> Response:
+        return await openapi(request, services)
+
+    return [
+        *(_route(services, path_of(route), methods, question) for route, methods, question in questions),
+        Route(OPENAPI, described),
+    ]
+
+
+def _route(services: Services, path: str, methods: tuple[str, ...], question: Question) -> Route:
+    async def respond(request: Request) -> Response:
+        key = authorized(request, services, Scope.READ)
+        assert services.reader is not None, "routes are made where there is one"
+        asked = Asked(request, key, services.reader)
+        await await_own_writes(asked, services.tables, services.validator)
+        return await question(asked)
+
+    return Route(path, respond, methods=list(methods))

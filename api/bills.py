@@ -1,0 +1,103 @@
+"""`GET /v1/bills` and `/v1/prices`: what accounts owe for a month so far, and what they pay for a unit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+
+from starlette.responses import Response
+
+from api.answers import answer, columns_of
+from api.asked import Asked, page_of
+from api.questions import Parameters, bad_request
+from jobs.billing_progress import Row, billing_progress
+from jobs.queries import contracts
+from jobs.queries.bills import LINE_KEY, Period, read_month, read_totals
+from jobs.queries.contracts import ContractQuery, contract_rows
+from jobs.queries.pages import Page
+from jobs.queries.reading import Database
+from metering.lateness import window_state
+from metering.meters import OfMeter
+from metering.windows import Window
+
+BILLS = ("month", "account", "limit", "cursor")
+PRICES = ("at", "account", "plan", "model", "meter", "limit", "cursor")
+LINE = ("account", "model", "meter", "currency", "price_version", "unit_price", "quantity", "amount", "state")
+TOTAL = (
+    *("account", "name", "parent", "timezone", "period_start", "period_end", "currency", "amount", "unpriced_lines"),
+    "state",
+)
+_MONTH = re.compile(r"(\d{4})-(0[1-9]|1[0-2])")
+
+
+@dataclass(frozen=True)
+class _Bills:
+    lines: list[Row]
+    totals: list[Row]
+    periods: Mapping[str, Period]
+    frontier: datetime | None
+    closed: OfMeter[datetime | None]
+
+    def state_of(self, row: Row) -> str:
+        """How far the account's month has come: of one meter, or (a total) of all."""
+        period = self.periods[row["account"]]
+        closed_until = self.closed.of(row.get("meter", ""))
+        window = Window(period.start, period.end)
+        state = window_state(window, None, self.frontier, corrected=row["corrected"], closed_before=closed_until)
+        return state.value
+
+
+async def bills(asked: Asked) -> Response:
+    """`data`: the lines (LINE) of a month. `totals`: of the accounts that have lines in `data`, of their whole month.
+
+    A month is each account's own, from `period_start` to before `period_end`. A line is of one price version; its
+    `amount` is null for usage without a price, and a total leaves it out.
+    """
+    given = Parameters.of(asked.request.query_params, BILLS)
+    month, limit, accounts = month_of(given), given.limit(), given.accounts(asked.key)
+    page = Page(limit + 1, given.cursor(len(LINE_KEY)))
+
+    def question(database: Database) -> _Bills:
+        found = read_month(database, month, accounts or None, page)
+        totals = read_totals(database, month, list(found.periods))
+        return _Bills(list(found.lines), totals, found.periods, *billing_progress(database))
+
+    found, frontier = await asked.of(question)
+    lines, following = page_of(found.lines, limit, lambda row: [row[name] for name in LINE_KEY])
+    shown = {line["account"] for line in lines}
+    totals = [_total(found, row) for row in found.totals if row["account"] in shown]
+    data = columns_of([{**line, "state": found.state_of(line)} for line in lines], LINE)
+    return answer(asked.request, data, frontier, {"totals": totals, **following})
+
+
+async def prices(asked: Asked) -> Response:
+    """Rows with the columns of `weir catalog contracts`: what is in force at `at`, or now."""
+    given = Parameters.of(asked.request.query_params, PRICES)
+    limit, after = given.limit(), given.cursor(len(contracts.KEY))
+    plan, model, meter = (given.text(name) for name in ("plan", "model", "meter"))
+    page = Page(limit + 1, after)
+    query = ContractQuery(given.instant("at"), given.accounts(asked.key), plan, model, meter, page)
+    found, frontier = await asked.of(lambda database: list(contract_rows(database, query)))
+    rows, following = page_of(found, limit, lambda row: [row[name] for name in contracts.KEY])
+    return answer(asked.request, columns_of(rows, contracts.COLUMNS), frontier, following)
+
+
+def month_of(given: Parameters) -> date:
+    """The first day of the month that is asked for. Raises Problem (400)."""
+    found = _MONTH.fullmatch(given.text("month") or "")
+    if found is None or not 1971 <= int(found[1]) < 9999:
+        raise bad_request("month", "It must be a month such as 2026-10.")
+    return date(int(found[1]), int(found[2]), 1)
+
+
+def _total(found: _Bills, row: Row) -> dict[str, Any]:
+    period = found.periods[row["account"]]
+    # An account above that the key does not name is not named here either.
+    parent = period.parent if period.parent in found.periods else None
+    named = {"name": period.name, "parent": parent, "timezone": period.timezone}
+    state = found.state_of(row)
+    whole = {**row, **named, "period_start": period.start, "period_end": period.end, "state": state}
+    return {name: whole[name] for name in TOTAL}

@@ -1,0 +1,139 @@
+"""OpenMeter's questions about one meter: `GET /api/v1/meters` and `GET|POST /api/v1/meters/{slug}/query`.
+
+A meter's slug is its name. `subject` is the account; further groups are the model and the configured dimensions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from http import HTTPStatus
+from io import StringIO
+from typing import Any
+
+from starlette.responses import Response
+
+from api.answers import FRONTIER_HEADER, tagged, to_json
+from api.asked import Asked
+from api.meter_question import MAX_ROWS, SUBJECT, MeterQuestion, WindowSize, question_of
+from api.problems import Problem
+from api.questions import Parameters, bad_request
+from api.usage import refuse_unknown
+from jobs.billing_progress import Row
+from jobs.queries.reading import Database
+from jobs.queries.usage import quantity_rows, span_of
+from jobs.queries.usage_keys import Key
+from metering.csv_lines import write_csv
+from metering.instants import rfc3339
+
+CSV = "text/csv"
+_METERS = "SELECT meter, unit, sums, is_declared FROM meters ORDER BY meter"
+_METER = "SELECT meter, unit, sums, is_declared FROM meters WHERE meter = %s"
+
+
+@dataclass(frozen=True)
+class MeterRow:
+    """A quantity of `[start, end)`; `groups` are what was grouped by, in the order that was asked for."""
+
+    start: datetime
+    end: datetime
+    groups: Mapping[str, str | None]
+    quantity: Decimal
+
+
+async def meters(asked: Asked) -> Response:
+    """OpenMeter's list of meters."""
+    Parameters.of(asked.request.query_params, ())
+    found, frontier = await asked.of(lambda database: [_meter(row) for row in database.execute(_METERS).fetchall()])
+    return tagged(asked.request, to_json(found), frontier, found)
+
+
+async def meter_query(asked: Asked) -> Response:
+    """OpenMeter's answer, as JSON or CSV: values are numbers, as its clients expect."""
+    question = await question_of(asked)
+    rows, frontier = await rows_of(asked, question)
+    data = [_row(row) for row in rows]
+    if CSV in asked.request.headers.get("accept", ""):
+        groups = [name for name in question.groups if name != SUBJECT]
+        columns = ("window_start", "window_end", SUBJECT, *groups, "value")
+        named = ([row[name] for name in ("windowStart", "windowEnd", SUBJECT)] for row in data)
+        lines = ([*first, *row["groupBy"].values(), row["value"]] for first, row in zip(named, data, strict=True))
+        return as_csv(asked, columns, lines, frontier)
+    document = {"from": question.start, "to": question.end, "windowSize": question.window_size, "data": data}
+    shown = {name: value for name, value in document.items() if value is not None}
+    return tagged(asked.request, to_json(shown), frontier, shown)
+
+
+async def rows_of(asked: Asked, question: MeterQuestion) -> tuple[list[MeterRow], datetime | None]:
+    """What a meter has, and the frontier. Raises Problem: 404 without the meter, 400 for too many rows."""
+    slug = asked.request.path_params["slug"]
+    query = question.usage_query(slug)
+
+    def find(database: Database) -> tuple[list[Row], tuple[datetime, datetime] | None]:
+        if database.execute(_METER, [slug]).fetchone() is None:
+            raise Problem(HTTPStatus.NOT_FOUND, f"There is no meter {slug!r}: GET /api/v1/meters lists them.")
+        refuse_unknown(database, question.dimensions, question.name("groupBy"))
+        in_windows = question.window_size is not None
+        is_bounded = in_windows or None not in (question.start, question.end)
+        found = list(quantity_rows(database, query, in_windows=in_windows))
+        return found, None if is_bounded else span_of(database, question.subjects)
+
+    (rows, bounds), frontier = await asked.of(find)
+    if len(rows) > MAX_ROWS:
+        name = question.name("windowSize")
+        raise bad_request(name, f"The answer has more than {MAX_ROWS} rows: ask for less, or larger windows.")
+    first, last = bounds or (frontier or datetime.min.replace(tzinfo=UTC),) * 2
+    return [
+        MeterRow(
+            row.get("window_start") or question.start or first,
+            row.get("window_end") or question.end or last,
+            {name: row[Key.ACCOUNT.value if name == SUBJECT else name] for name in question.groups},
+            row["quantity"],
+        )
+        for row in rows
+    ], frontier
+
+
+def _row(row: MeterRow) -> dict[str, Any]:
+    return {
+        "value": _number(row.quantity),
+        "windowStart": row.start,
+        "windowEnd": row.end,
+        "subject": row.groups.get(SUBJECT),
+        "groupBy": {name: value for name, value in row.groups.items() if name != SUBJECT},
+    }
+
+
+def _number(quantity: Decimal) -> int | float:
+    """What OpenMeter's clients read: a number, which they hold in 64 bits. `/v1/usage` has every digit."""
+    return int(quantity) if quantity == int(quantity) else float(quantity)
+
+
+def as_csv(asked: Asked, columns: Sequence[str], lines: Iterable[Sequence[Any]], frontier: datetime | None) -> Response:
+    """A file that is named after the meter."""
+    out = StringIO()
+    write_csv(columns, lines, out)
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", asked.request.path_params["slug"])
+    headers = {
+        "Content-Disposition": f'attachment; filename="{name}.csv"',
+        "Cache-Control": "private, no-cache",
+        "Vary": "Authorization, Accept",
+    }
+    if frontier is not None:
+        headers[FRONTIER_HEADER] = rfc3339(frontier)
+    return Response(out.getvalue(), headers=headers, media_type=CSV)
+
+
+def _meter(row: Row) -> dict[str, Any]:
+    return {
+        "id": row["meter"],
+        "slug": row["meter"],
+        "description": f"Unit: {row['unit']}.",
+        "eventType": "*",
+        "aggregation": "COUNT" if row["sums"] is None else "SUM",
+        **({} if row["sums"] is None else {"valueProperty": f"$.{row['sums']}"}),
+        "windowSize": WindowSize.MINUTE.value,
+    }

@@ -1,0 +1,83 @@
+"""OpenMeter's v3 question about a meter: `POST /api/v3/openmeter/meters/{slug}/query`. Values are texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from api.answers import tagged, to_json
+from api.asked import Asked
+from api.meter_query import CSV, as_csv, rows_of
+from api.meter_question import SUBJECT, WINDOWS, MeterQuestion, body_of, read_question
+from api.questions import bad_request, choice_of
+from jobs.queries.periods import Window
+
+MEMBERS = ("from", "to", "granularity", "time_zone", "group_by_dimensions", "filters")
+NAMES = {
+    "windowSize": "granularity",
+    "windowTimeZone": "time_zone",
+    "groupBy": "group_by_dimensions",
+    "filterGroupBy": "filters.dimensions",
+    SUBJECT: "filters.dimensions.subject",
+}
+"""Members of v1, as v3 calls them."""
+_SIZES = {window: size for size, window in WINDOWS.items()}
+
+
+async def meter_query_v3(asked: Asked) -> Response:
+    """OpenMeter's answer, as JSON or CSV: the account is the dimension `subject`."""
+    question = await _question(asked)
+    rows, frontier = await rows_of(asked, question)
+    data = [{"value": row.quantity, "from": row.start, "to": row.end, "dimensions": dict(row.groups)} for row in rows]
+    if CSV in asked.request.headers.get("accept", ""):
+        groups = sorted(question.groups, key=lambda name: name != SUBJECT)
+        lines = ([row.start, row.end, *(row.groups[name] for name in groups), row.quantity] for row in rows)
+        return as_csv(asked, ("from", "to", *groups, "value"), lines, frontier)
+    shown = {"from": question.start, "to": question.end, "data": data}
+    shown = {name: value for name, value in shown.items() if value is not None}
+    return tagged(asked.request, to_json(shown), frontier, shown)
+
+
+async def _question(asked: Asked) -> MeterQuestion:
+    given = await body_of(asked.request, MEMBERS)
+    granularity = given.get("granularity")
+    if granularity is not None and not isinstance(granularity, str):
+        raise bad_request("granularity", "It must be a text.", "body")
+    filters = _object(given.get("filters"), "filters")
+    if unknown := sorted(filters.keys() - {"dimensions"}):
+        raise bad_request(f"filters.{unknown[0]}", "There is no such member; there is dimensions.", "body")
+    wanted = {
+        name: _wanted(name, value) for name, value in _object(filters.get("dimensions"), "filters.dimensions").items()
+    }
+    return read_question(
+        {
+            "from": given.get("from"),
+            "to": given.get("to"),
+            "windowSize": granularity and _SIZES[choice_of("granularity", granularity, Window)].value,
+            "windowTimeZone": given.get("time_zone"),
+            "groupBy": given.get("group_by_dimensions"),
+            SUBJECT: wanted.pop(SUBJECT, None),
+            "filterGroupBy": wanted,
+        },
+        asked,
+        "body",
+        NAMES,
+    )
+
+
+def _wanted(name: str, value: Any) -> Any:
+    operators = _object(value, f"filters.dimensions.{name}")
+    if len(operators) != 1 or not operators.keys() <= {"eq", "in"}:
+        raise bad_request(f"filters.dimensions.{name}", "Only eq and in are supported, one of them.", "body")
+    (wanted,) = operators.values()
+    return wanted
+
+
+def _object(value: Any, name: str) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise bad_request(name, "It must be an object.", "body")
+    return value

@@ -1,0 +1,208 @@
+"""What OpenMeter's clients ask of a meter, in a query string or in a body."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+
+from api.asked import Asked
+from api.events import received_body
+from api.problems import Problem
+from api.questions import MAX_ACCOUNTS, Parameters, allowed_accounts, bad_request, choice_of, instant_of, zone_of
+from jobs.queries.pages import Page
+from jobs.queries.periods import UTC_ZONE, Window
+from jobs.queries.usage import UsageQuery
+from jobs.queries.usage_keys import Key
+
+MAX_ROWS = 10_000
+"""Of an answer, which has no pages."""
+MAX_BODY_BYTES = 64 << 10
+SUBJECT = "subject"
+ADVANCED = "advancedMeterGroupByFilters"
+MEMBERS = ("from", "to", "windowSize", "windowTimeZone", SUBJECT, "groupBy", "filterGroupBy", "clientId", ADVANCED)
+_FILTER = re.compile(r"filterGroupBy\[([^\]]+)\]")
+
+
+class WindowSize(StrEnum):
+    """OpenMeter's names of windows."""
+
+    MINUTE = "MINUTE"
+    HOUR = "HOUR"
+    DAY = "DAY"
+    MONTH = "MONTH"
+
+
+WINDOWS = dict(zip(WindowSize, Window, strict=True))
+
+
+@dataclass(frozen=True)
+class MeterQuestion:
+    """What is asked of a meter. `groups` are `subject`, `model` or dimensions; `window_size` None: one total."""
+
+    start: datetime | None = None
+    end: datetime | None = None
+    window_size: WindowSize | None = None
+    zone: ZoneInfo = UTC_ZONE
+    subjects: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    filters: Mapping[str, tuple[str, ...]] | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What members are called where it is not the name of v1."""
+
+    def name(self, member: str) -> str:
+        """What whoever asks calls a member."""
+        return self.names.get(member, member)
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        """Those that are grouped or filtered by, besides what all usage has."""
+        named = dict.fromkeys((*self.groups, *(self.filters or {})))
+        return tuple(name for name in named if name not in (SUBJECT, *Key))
+
+    def usage_query(self, slug: str) -> UsageQuery:
+        """The windows that answer it. Raises Problem (400) for dimensions of what is shorter than a day."""
+        keys = tuple(key for name, key in ((SUBJECT, Key.ACCOUNT), (Key.MODEL.value, Key.MODEL)) if name in self.groups)
+        if self.dimensions and self.window_size in (WindowSize.MINUTE, WindowSize.HOUR):
+            raise bad_request(self.name("windowSize"), f"{', '.join(self.dimensions)}: only days and months have it.")
+        if self.window_size is not None:
+            window = WINDOWS[self.window_size]
+        else:
+            window = Window.DAY if self.dimensions else Window.MINUTE
+        return UsageQuery(
+            self.start,
+            self.end,
+            window,
+            keys,
+            tuple(name for name in self.groups if name not in (SUBJECT, *Key)),
+            self.subjects,
+            self.zone,
+            page=Page(MAX_ROWS + 1),
+            filters={Key.METER.value: (slug,), **(self.filters or {})},
+        )
+
+
+async def question_of(asked: Asked) -> MeterQuestion:
+    """What is asked. Raises Problem."""
+    given = _in_query(asked.request) if asked.request.method == "GET" else await body_of(asked.request, MEMBERS)
+    return read_question(given, asked, "query" if asked.request.method == "GET" else "body", {})
+
+
+def _in_query(request: Request) -> dict[str, Any]:
+    """The members that a body would have. Raises Problem."""
+    given, filters = request.query_params, {}
+    for name in set(given):
+        if (named := _FILTER.fullmatch(name)) is not None:
+            filters[named[1]] = given.getlist(name)
+    others = [(name, value) for name, value in given.multi_items() if _FILTER.fullmatch(name) is None]
+    rest = Parameters.of(QueryParams(others), MEMBERS)
+    single = {name: rest.text(name) for name in ("from", "to", "windowSize", "windowTimeZone", ADVANCED)}
+    groups = [part for text in rest.texts("groupBy") for part in text.split(",")]
+    return {**single, "groupBy": groups, SUBJECT: list(rest.texts(SUBJECT)), "filterGroupBy": filters}
+
+
+async def body_of(request: Request, members: Collection[str]) -> dict[str, Any]:
+    """The JSON object of a body, with some of these members. Raises Problem."""
+    body = await received_body(request, lambda _: None, MAX_BODY_BYTES)
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict):
+        raise Problem(HTTPStatus.BAD_REQUEST, "Send a JSON object; {} asks for the total.")
+    if unknown := sorted(set(given) - set(members)):
+        raise bad_request(f"/{unknown[0]}", f"There is no such member; there are {', '.join(members)}.", "body")
+    return given
+
+
+def read_question(given: Mapping[str, Any], asked: Asked, source: str, names: Mapping[str, str]) -> MeterQuestion:
+    """The members of v1, which may have other `names` where they are asked. Raises Problem."""
+
+    def text(name: str) -> str | None:
+        value = given.get(name)
+        if value is not None and not isinstance(value, str):
+            raise bad_request(names.get(name, name), "It must be a text.", source)
+        return value or None
+
+    def instant(name: str) -> datetime | None:
+        value = text(name)
+        return None if value is None else instant_of(name, value)
+
+    start, end = instant("from"), instant("to")
+    if start is not None and end is not None and end <= start:
+        raise bad_request("to", "It must be after `from`.", source)
+    size, zone = text("windowSize"), text("windowTimeZone")
+    window_size = None if size is None else choice_of("windowSize", size, WindowSize)
+    if window_size is None and any(at is not None and (at.second or at.microsecond) for at in (start, end)):
+        raise bad_request("from", "from and to must be whole minutes.", source)
+    subjects = allowed_accounts(asked.key, tuple(dict.fromkeys(_texts(given, SUBJECT, source, names))), SUBJECT)
+    groups = tuple(dict.fromkeys([*_texts(given, "groupBy", source, names), *([SUBJECT] if subjects else [])]))
+    if unknown := [name for name in groups if name in (Key.ACCOUNT, Key.METER)]:
+        raise bad_request(
+            names.get("groupBy", "groupBy"),
+            f"{unknown[0]}: the account is `subject`, and the meter is in the path.",
+            source,
+        )
+    return MeterQuestion(
+        start,
+        end,
+        window_size,
+        UTC_ZONE if zone is None else zone_of(names.get("windowTimeZone", "windowTimeZone"), zone),
+        subjects,
+        groups,
+        _filters(given, source, names),
+        names,
+    )
+
+
+def _filters(given: Mapping[str, Any], source: str, names: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Values by group: `filterGroupBy`, and of `advancedMeterGroupByFilters` what is `{"$eq": …}` or `{"$in": […]}`."""
+    found: dict[str, tuple[str, ...]] = {}
+    called = names.get("filterGroupBy", "filterGroupBy")
+    for name, value in _object(given.get("filterGroupBy"), called, source).items():
+        found[name] = tuple(texts_of(value, f"{called}[{name}]", source))
+    advanced = given.get(ADVANCED)
+    if isinstance(advanced, str):
+        try:
+            advanced = json.loads(advanced)
+        except (ValueError, RecursionError):
+            raise bad_request(ADVANCED, "It must be a JSON object.", source) from None
+    for name, value in _object(advanced, ADVANCED, source).items():
+        operators = _object(value, ADVANCED, source)
+        if len(operators) != 1 or not operators.keys() <= {"$eq", "$in"}:
+            raise bad_request(ADVANCED, f"{name}: only $eq and $in are supported.", source)
+        (wanted,) = operators.values()
+        found[name] = tuple(texts_of(wanted, ADVANCED, source))
+    if unknown := [name for name in found if name in (SUBJECT, Key.ACCOUNT, Key.METER)]:
+        raise bad_request(called, f"{unknown[0]}: filter accounts by `subject`.", source)
+    return found
+
+
+def _object(value: Any, name: str, source: str) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise bad_request(name, "It must be an object.", source)
+    return value
+
+
+def _texts(given: Mapping[str, Any], name: str, source: str, names: Mapping[str, str]) -> list[str]:
+    value = given.get(name)
+    return [] if value is None else texts_of(value, names.get(name, name), source)
+
+
+def texts_of(value: Any, name: str, source: str) -> list[str]:
+    """A text, or a list of texts, without empty ones. Raises Problem (400)."""
+    values = value if isinstance(value, list) else [value]
+    if len(values) > MAX_ACCOUNTS or not all(isinstance(each, str) and "\0" not in each for each in values):
+        raise bad_request(name, f"It must be a list of at most {MAX_ACCOUNTS} texts.", source)
+    return [each for each in values if each]

@@ -1,0 +1,217 @@
+"""The OpenAPI 3.1 document: every route with its parameters and what it answers with, made of what the routes read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api import bills, explained, lists, meter_question, usage
+from api.answers import JSON, to_json
+from api.events import Services, authorized
+from api.openapi_schemas import (
+    METER,
+    METER_ANSWER,
+    METER_ANSWER_V3,
+    NEEDED,
+    NEXT,
+    OBJECT,
+    PARAMETERS,
+    TEXT,
+    USAGE_COLUMNS,
+    WHOLE,
+    Schema,
+    answer_of,
+    one_of,
+    or_null,
+    rows_of,
+)
+from api.problems import MEDIA_TYPE, Problem
+from api.questions import AFTER, WAIT
+from jobs.queries import contracts, corrections, stragglers
+from jobs.queries.periods import Window
+from metering.api_keys import Scope
+from monitoring.metrics import ApiRoute
+
+PATH = "/openapi.json"
+_QUESTIONS: Mapping[ApiRoute, tuple[str, tuple[str, ...], Schema]] = {
+    ApiRoute.USAGE: (
+        "Quantity and amount by window.",
+        usage.PARAMETERS,
+        answer_of(rows_of(USAGE_COLUMNS, others=True), next=NEXT),
+    ),
+    ApiRoute.BILLS: (
+        "The lines of a month so far, and the totals of the accounts that have some.",
+        bills.BILLS,
+        answer_of(rows_of(bills.LINE), totals=rows_of(bills.TOTAL), next=NEXT),
+    ),
+    ApiRoute.PRICES: (
+        "What each account pays for a unit of each meter.",
+        bills.PRICES,
+        answer_of(rows_of(contracts.COLUMNS), next=NEXT),
+    ),
+    ApiRoute.CORRECTIONS: (
+        "What changed windows after they had closed, in the order in which it did.",
+        lists.CORRECTIONS,
+        answer_of(rows_of(("number", *corrections.COLUMNS)), next=WHOLE),
+    ),
+    ApiRoute.STRAGGLERS: (
+        "Usage that came after its window's grace, and what became of it.",
+        lists.STRAGGLERS,
+        answer_of(rows_of(stragglers.COLUMNS), next=NEXT),
+    ),
+    ApiRoute.REQUEST: (
+        "The way from a bill down to the records of a request or event.",
+        explained.PARAMETERS,
+        answer_of(OBJECT),
+    ),
+    ApiRoute.METERS: ("OpenMeter's list of meters.", (), {"type": "array", "items": METER}),
+    ApiRoute.METER_QUERY: (
+        "OpenMeter's question about one meter. `Accept: text/csv` gets CSV.",
+        meter_question.MEMBERS,
+        METER_ANSWER,
+    ),
+}
+_EVENTS: Schema = {"anyOf": [OBJECT, {"type": "array", "items": OBJECT, "maxItems": 1_000}]}
+_CLOUD_EVENTS = ("application/cloudevents+json", "application/cloudevents-batch+json", "application/json")
+_TAKEN: Schema = {
+    "type": "object",
+    "properties": {
+        "accepted": WHOLE,
+        "rejected": {"type": "array", "items": OBJECT},
+        "position": or_null(TEXT),
+    },
+    "required": ["accepted", "rejected", "position"],
+}
+_POSTS: Mapping[ApiRoute, tuple[str, HTTPStatus, tuple[str, ...], Schema | None]] = {
+    ApiRoute.OPENMETER: ("All events or none.", HTTPStatus.NO_CONTENT, _CLOUD_EVENTS, None),
+    ApiRoute.OPENMETER_V3: ("All events or none.", HTTPStatus.ACCEPTED, _CLOUD_EVENTS, None),
+    ApiRoute.OWN: (
+        "Valid events are taken, and the answer names each other one.",
+        HTTPStatus.OK,
+        (*_CLOUD_EVENTS, "application/x-ndjson"),
+        _TAKEN,
+    ),
+    ApiRoute.TRACES: (
+        "Spans of OpenTelemetry (OTLP).",
+        HTTPStatus.OK,
+        ("application/x-protobuf", "application/json"),
+        OBJECT,
+    ),
+}
+
+
+def document() -> Schema:
+    """The whole document."""
+    paths: dict[str, Any] = {}
+    for route, (summary, names, answer) in _QUESTIONS.items():
+        shown = _path_parameters(route.value)
+        asked = {"summary": summary, "parameters": [*shown, *_parameters(names)], "responses": _responses(answer)}
+        paths[route.value] = {"get": asked}
+    paths[ApiRoute.METER_QUERY.value]["post"] = _posted_question()
+    paths[ApiRoute.METER_QUERY_V3.value] = {"post": _posted_question_v3()}
+    for route, (summary, status, types, taken) in _POSTS.items():
+        body = {"required": True, "content": {name: {"schema": _EVENTS} for name in types}}
+        responses = _responses(taken, status)
+        paths[route.value] = {"post": {"summary": summary, "requestBody": body, "responses": responses}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Weir", "version": "1", "description": "Usage metering for AI APIs: events in, usage out."},
+        "security": [{"key": []}],
+        "paths": dict(sorted(paths.items())),
+        "components": {
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "`weir keys create`"}},
+            "schemas": {"Problem": _problem()},
+            "responses": {
+                "Problem": {
+                    "description": "What is wrong, and what to do.",
+                    "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+                }
+            },
+        },
+    }
+
+
+async def openapi(request: Request, services: Services) -> Response:
+    """`GET /openapi.json`, for any key that holds."""
+    try:
+        authorized(request, services, Scope.READ)
+    except Problem as problem:
+        if problem.status is not HTTPStatus.FORBIDDEN:
+            raise
+    return Response(to_json(document()), media_type=JSON)
+
+
+def _posted_question() -> Schema:
+    listed: Schema = {"anyOf": [TEXT, {"type": "array", "items": TEXT}]}
+    members = {
+        **{name: PARAMETERS[name][0] for name in meter_question.MEMBERS},
+        **dict.fromkeys(("subject", "groupBy"), listed),
+        **dict.fromkeys(("filterGroupBy", meter_question.ADVANCED), OBJECT),
+    }
+    return {
+        "summary": "The same with its parameters in a body.",
+        "parameters": _path_parameters(ApiRoute.METER_QUERY.value),
+        "requestBody": _body(members),
+        "responses": _responses(METER_ANSWER),
+    }
+
+
+def _posted_question_v3() -> Schema:
+    strings: Schema = {"type": "array", "items": TEXT}
+    wanted: Schema = {"type": "object", "properties": {"eq": TEXT, "in": strings}, "additionalProperties": False}
+    dimensions = {"type": "object", "additionalProperties": wanted}
+    members: Schema = {
+        **{name: PARAMETERS[name][0] for name in ("from", "to")},
+        "granularity": one_of(Window),
+        "time_zone": PARAMETERS["windowTimeZone"][0],
+        "group_by_dimensions": strings,
+        "filters": {"type": "object", "properties": {"dimensions": dimensions}, "additionalProperties": False},
+    }
+    return {
+        "summary": "OpenMeter's v3 question about one meter. `Accept: text/csv` gets CSV.",
+        "parameters": _path_parameters(ApiRoute.METER_QUERY_V3.value),
+        "requestBody": _body(members),
+        "responses": _responses(METER_ANSWER_V3),
+    }
+
+
+def _body(members: Schema) -> Schema:
+    schema = {"type": "object", "properties": members, "additionalProperties": False}
+    return {"required": True, "content": {JSON: {"schema": schema}}}
+
+
+def _path_parameters(path: str) -> list[Schema]:
+    names = [part.strip("{}") for part in path.split("/") if part.startswith("{")]
+    return [{"name": name, "in": "path", "required": True, "schema": TEXT} for name in names]
+
+
+def _parameters(names: Iterable[str]) -> list[Schema]:
+    shown = []
+    for name in (*names, AFTER, WAIT):
+        schema, description = PARAMETERS[name]
+        style = {"style": "deepObject"} if schema.get("type") == "object" else {}
+        needed = {"required": True} if name in NEEDED else {}
+        shown.append({"name": name, "in": "query", "description": description, "schema": schema, **style, **needed})
+    return shown
+
+
+def _responses(answer: Schema | None, status: HTTPStatus = HTTPStatus.OK) -> Schema:
+    content = {} if answer is None else {"content": {JSON: {"schema": answer}}}
+    return {
+        str(status.value): {"description": status.phrase, **content},
+        "default": {"$ref": "#/components/responses/Problem"},
+    }
+
+
+def _problem() -> Schema:
+    invalid = {"type": "object", "properties": dict.fromkeys(("field", "rule", "source", "reason"), TEXT)}
+    members = {
+        **dict.fromkeys(("type", "title", "detail", "instance", "code"), TEXT),
+        "status": WHOLE,
+        "invalid_parameters": {"type": "array", "items": invalid},
+    }
+    return {"type": "object", "properties": members, "required": ["type", "title", "status", "detail", "instance"]}

@@ -1,0 +1,152 @@
+"""Schemas of the OpenAPI document: parameters, columns, and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from api import explained, meter_question
+from api.own_writes import DEFAULT_WAIT_SECONDS, MAX_WAIT_SECONDS
+from api.questions import AFTER, DEFAULT_ROWS, MAX_ROWS, WAIT
+from jobs.queries.periods import Window
+from jobs.queries.usage import DETAILS, SUMMED
+from metering.lateness import WindowState
+from metering.vocabulary import Decision, UsageCause
+
+Schema = dict[str, Any]
+
+TEXT: Schema = {"type": "string"}
+INSTANT: Schema = {"type": "string", "format": "date-time"}
+DECIMAL: Schema = {"type": "string", "pattern": r"^-?[0-9]+(\.[0-9]+)?$"}
+WHOLE: Schema = {"type": "integer"}
+LSNS: Schema = {"type": "array", "items": WHOLE}
+BOOLEAN: Schema = {"type": "boolean"}
+OBJECT: Schema = {"type": "object"}
+
+
+def or_null(schema: Schema) -> Schema:
+    """The same, or null."""
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def one_of(names: Iterable[str]) -> Schema:
+    """A closed set of texts."""
+    return {"type": "string", "enum": [str(name) for name in names]}
+
+
+PARAMETERS: Mapping[str, tuple[Schema, str]] = {
+    "from": (INSTANT, "Only windows that start at this instant or later (RFC 3339 with an offset)."),
+    "to": (INSTANT, "Only windows that start before this instant."),
+    "window": (one_of(Window), "Length of the windows."),
+    "group_by": (TEXT, "Keys, comma-separated: account, model, meter, and for P1D and P1M dimensions."),
+    "account": ({"type": "array", "items": TEXT}, "Only this account; may be repeated. The key must name it."),
+    "model": ({"type": "array", "items": TEXT}, "Only this model."),
+    "meter": ({"type": "array", "items": TEXT}, "Only this meter."),
+    "plan": (TEXT, "Only accounts of this plan."),
+    "timezone": (TEXT, "IANA time zone of the days and months of P1D and P1M; UTC by default."),
+    "roll_up": (one_of(("true", "false")), "Sum each account with its descendants."),
+    "month": ({"type": "string", "pattern": "^[0-9]{4}-(0[1-9]|1[0-2])$"}, "The month; each account's own calendar."),
+    "at": (INSTANT, "What is in force at this instant; now by default."),
+    "since": ({"type": "integer", "minimum": 0}, "Only corrections with a higher number; `next` of the last answer."),
+    "cause": (one_of(UsageCause), "Only this cause."),
+    "decision": (one_of(Decision), "Only this decision."),
+    "days": ({"type": "integer", "minimum": 1, "maximum": explained.MAX_DAYS}, "How far to look back."),
+    "limit": (
+        {"type": "integer", "minimum": 1, "maximum": MAX_ROWS, "default": DEFAULT_ROWS},
+        "Rows of a page at most.",
+    ),
+    "cursor": (TEXT, "`next` of the page before."),
+    AFTER: (TEXT, "A position that POST /v1/events gave: the answer has what was posted up to it."),
+    WAIT: (
+        {"type": "integer", "minimum": 0, "maximum": MAX_WAIT_SECONDS, "default": DEFAULT_WAIT_SECONDS},
+        "Seconds to wait for that; then 409 (`not_yet`).",
+    ),
+    "windowSize": (one_of(meter_question.WindowSize), "Length of the windows; without it one total."),
+    "windowTimeZone": (TEXT, "IANA time zone of days and months; UTC by default."),
+    "subject": ({"type": "array", "items": TEXT}, "Only this account, and group by accounts; may be repeated."),
+    "groupBy": ({"type": "array", "items": TEXT}, "subject, model or a dimension; may be repeated."),
+    "filterGroupBy": ({"type": "object", "additionalProperties": TEXT}, "filterGroupBy[model]=gpt-4o"),
+    meter_question.ADVANCED: (TEXT, 'JSON: {"model": {"$in": ["gpt-4o"]}}'),
+    "clientId": (TEXT, "Not used."),
+}
+NEEDED = ("month",)
+"""Parameters without which there is no answer."""
+
+COLUMNS: Mapping[str, Schema] = {
+    **dict.fromkeys(("account", "meter", "plan", "plan_name", "request_id", "timezone"), TEXT),
+    **dict.fromkeys(("model", "currency", "name", "parent", "decided_by", "reason"), or_null(TEXT)),
+    **dict.fromkeys(("window_start", "window_end", "corrected_at", "event_time", "received_at"), INSTANT),
+    **dict.fromkeys(("effective_from", "account_from", "changed_at", "period_start", "period_end"), INSTANT),
+    **dict.fromkeys(("in_force_until", "hold_until", "decided_at"), or_null(INSTANT)),
+    **dict.fromkeys(("quantity", "billed_quantity", "free_quantity", "unpriced_quantity", "old_quantity"), DECIMAL),
+    "new_quantity": DECIMAL,
+    **dict.fromkeys(("amount", "old_amount", "new_amount", "unit_price", "late_quantity"), or_null(DECIMAL)),
+    **dict.fromkeys(("number", "usage_lsn", "unpriced_lines"), WHOLE),
+    **dict.fromkeys(("price_version", "unmetered_requests"), or_null(WHOLE)),
+    "late_seconds": {"type": "number"},
+    "usage_lsns": LSNS,
+    "corrected": BOOLEAN,
+    "state": one_of(WindowState),
+    "cause": one_of(UsageCause),
+    "decision": or_null(one_of(Decision)),
+    "dimensions": or_null(OBJECT),
+}
+
+
+def rows_of(columns: Iterable[str], *, others: bool = False) -> Schema:
+    """Rows with these columns. `others`: and further ones, as keys that are asked for."""
+    named = {name: COLUMNS[name] for name in columns}
+    row: Schema = {"type": "object", "properties": named, "required": list(named)}
+    return {"type": "array", "items": row if others else {**row, "additionalProperties": False}}
+
+
+def answer_of(data: Schema, **more: Schema) -> Schema:
+    """An answer with these data, and further members."""
+    members = {"data": data, "frontier": or_null(INSTANT), **more}
+    return {"type": "object", "properties": members, "required": list(members), "additionalProperties": False}
+
+
+NEXT = or_null(TEXT)
+USAGE_COLUMNS = ("window_start", "window_end", "currency", *SUMMED, *DETAILS, "state")
+METER: Schema = {
+    "type": "object",
+    "properties": dict.fromkeys(("id", "slug", "description", "eventType", "valueProperty", "windowSize"), TEXT)
+    | {"aggregation": one_of(("SUM", "COUNT"))},
+    "required": ["id", "slug", "eventType", "aggregation"],
+}
+_METER_ROW: Schema = {
+    "type": "object",
+    "properties": {
+        "value": {"type": "number"},
+        "windowStart": INSTANT,
+        "windowEnd": INSTANT,
+        "subject": or_null(TEXT),
+        "groupBy": {"type": "object", "additionalProperties": or_null(TEXT)},
+    },
+    "required": ["value", "windowStart", "windowEnd", "subject", "groupBy"],
+}
+METER_ANSWER: Schema = {
+    "type": "object",
+    "properties": {
+        "from": INSTANT,
+        "to": INSTANT,
+        "windowSize": one_of(meter_question.WindowSize),
+        "data": {"type": "array", "items": _METER_ROW},
+    },
+    "required": ["data"],
+}
+_METER_ROW_V3: Schema = {
+    "type": "object",
+    "properties": {
+        "value": DECIMAL,
+        "from": INSTANT,
+        "to": INSTANT,
+        "dimensions": {"type": "object", "additionalProperties": or_null(TEXT)},
+    },
+    "required": ["value", "from", "to", "dimensions"],
+}
+METER_ANSWER_V3: Schema = {
+    "type": "object",
+    "properties": {"from": INSTANT, "to": INSTANT, "data": {"type": "array", "items": _METER_ROW_V3}},
+    "required": ["data"],
+}

@@ -1,0 +1,131 @@
+"""Reads Postgres for a key: every question is asked within one transaction that sees the rows of its accounts only.
+
+Row-level security decides what is seen, not the questions: a question that forgets an account shows nothing of others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import psycopg
+import structlog
+from psycopg.rows import dict_row
+
+from api.problems import Problem, unavailable
+from jobs.queries.reading import Database
+from jobs.runtime.postgres.api_reader import BECOME
+from jobs.runtime.postgres.session import Session
+from metering.api_keys import ApiKey
+
+log = structlog.get_logger()
+
+SESSIONS = 4
+"""Questions that are asked at once; each has a session and a thread."""
+MAX_WAITING = 64
+"""Questions that wait for a session; further ones are refused."""
+STATEMENT_TIMEOUT_SECONDS = 8
+ANSWER_TIMEOUT_SECONDS = 20.0
+"""Of a whole question, with its wait for a session."""
+SILENT_AFTER_SECONDS = 12.0
+
+_OPENING = """
+SELECT set_config('weir.accounts', %(accounts)s, true), set_config('statement_timeout', %(timeout)s, true),
+       row_security_active('usage_windows') AS is_guarded
+"""
+R = TypeVar("R")
+
+
+class Unguarded(Exception):
+    """Row-level security does not apply to what would be read."""
+
+
+class AccountReader:
+    """A few sessions of Postgres, opened when they are needed."""
+
+    def __init__(self, postgres_url: str) -> None:
+        self._postgres_url = postgres_url
+        self._threads = ThreadPoolExecutor(SESSIONS, thread_name_prefix="reader")
+        self._own = threading.local()
+        self._waiting = 0
+
+    async def ask(self, key: ApiKey, question: Callable[[Database], R]) -> R:
+        """What `question` answers within a transaction that sees one moment, in UTC, and the key's accounts only.
+
+        Raises Problem: 503 where the database does not answer, or not in time; what `question` raises.
+        """
+        if self._waiting >= SESSIONS + MAX_WAITING:
+            raise unavailable("More is asked than can be answered: ask again later.")
+        self._waiting += 1
+        answer = asyncio.get_running_loop().run_in_executor(self._threads, self._ask, accounts_setting(key), question)
+        answer.add_done_callback(self._is_over)
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_SECONDS):
+                return await asyncio.shield(answer)
+        except TimeoutError:
+            raise unavailable(f"There was no answer within {ANSWER_TIMEOUT_SECONDS:.0f} s: ask for less.") from None
+
+    def close(self) -> None:
+        """Take no further questions; what is being asked ends by its own time limits."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _is_over(self, answer: asyncio.Future[Any]) -> None:
+        self._waiting -= 1
+        if not answer.cancelled():
+            answer.exception()  # nobody may wait for it any more
+
+    def _ask(self, accounts: str, question: Callable[[Database], R]) -> R:
+        try:
+            if (session := self._session()) is not None:
+                try:
+                    return _within(session, accounts, question)
+                except (psycopg.OperationalError, psycopg.InterfaceError):
+                    if not session.closed:
+                        raise
+                    # It may have ended long before it was needed.
+            return _within(self._connected(), accounts, question)
+        except psycopg.errors.QueryCanceled:
+            raise unavailable(
+                f"The database took longer than {STATEMENT_TIMEOUT_SECONDS} s: ask for less, with from, to and account."
+            ) from None
+        except psycopg.DataError as error:
+            raise Problem(HTTPStatus.BAD_REQUEST, f"This cannot be asked: {_first_line(error)}.") from None
+        except (psycopg.Error, Unguarded) as error:
+            log.warning("the database cannot be read", reason=_first_line(error))
+            raise unavailable("The database does not answer: ask again later. The API's log says why.") from None
+
+    def _session(self) -> Session | None:
+        session: Session | None = getattr(self._own, "session", None)
+        return None if session is None or session.closed else session
+
+    def _connected(self) -> Session:
+        session = Session.to(
+            self._postgres_url, "weir-api reader", silent_after_seconds=SILENT_AFTER_SECONDS, row_factory=dict_row
+        )
+        session.isolation_level, session.read_only = psycopg.IsolationLevel.REPEATABLE_READ, True
+        self._own.session = session
+        return session
+
+
+def accounts_setting(key: ApiKey) -> str:
+    """What `weir.accounts` is set to for a key: `*` where it names no account, else a JSON array."""
+    return json.dumps(sorted(key.accounts)) if key.accounts else "*"
+
+
+def _within(session: Session, accounts: str, question: Callable[[Database], R]) -> R:
+    with session.transaction():
+        session.execute(BECOME)
+        limits = {"accounts": accounts, "timeout": f"{STATEMENT_TIMEOUT_SECONDS}s"}
+        opened = session.execute(_OPENING, limits).fetchone()
+        if not (opened and opened["is_guarded"]):
+            raise Unguarded("row-level security does not apply to the role weir_api_reader")
+        return question(session)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,104 @@
+"""What the API reads of the Delta tables: how far records of Kafka have come, and the files of an explanation."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import structlog
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from api.problems import unavailable
+from deployment.errors import CannotRun
+from deployment.positions import JOURNAL_POSITION, describe
+from jobs.runtime.delta.table import LSN, open_table
+from jobs.runtime.kafka.topic import Topic
+from jobs.streams import Table
+
+log = structlog.get_logger()
+
+REFRESH_SECONDS = 0.2
+"""How old what is known of a table may be: many may wait at once."""
+R = TypeVar("R")
+
+
+class StoredTables:
+    """The tables below `root`, and Kafka's id of a topic, by which the journal has its positions."""
+
+    def __init__(self, root: str, kafka_bootstrap: str) -> None:
+        self._root, self._kafka_bootstrap = root, kafka_bootstrap
+        self._topics: dict[str, Topic] = {}
+        self._opened: dict[Table, tuple[DeltaTable, float]] = {}
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tables")
+        self.explaining = asyncio.Semaphore(1)
+        """Held while a request is explained: that reads files for a while, with one of the few database sessions."""
+
+    def open(self, table: Table) -> DeltaTable | None:
+        """The newest version of a table; None before it was made."""
+        return open_table(self._root, table)
+
+    async def read(self, question: Callable[[StoredTables], R]) -> R:
+        """What `question` answers, in the thread of the tables. Raises Problem (503) where they or Kafka are away."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, question, self)
+        except (DeltaError, OSError, CannotRun) as error:
+            log.warning("the tables cannot be read", reason=str(error).partition("\n")[0])
+            raise unavailable("What is billed cannot be read now: ask again later. The API's log says why.") from None
+
+    def topic(self, name: str) -> Topic:
+        """A topic with its id. Raises CannotRun."""
+        if name not in self._topics:
+            (self._topics[name],) = describe(self._kafka_bootstrap, [name])
+        return self._topics[name]
+
+    def transaction(self, table: Table, name: str) -> int:
+        """A number that the table's last commit carries; 0 before the table or the number exists."""
+        found = self._opened.get(table)
+        now = time.monotonic()
+        if found is None:
+            opened = self.open(table)
+            if opened is None:
+                return 0
+            self._opened[table] = (opened, now)
+        else:
+            opened, read_at = found
+            if now - read_at > REFRESH_SECONDS:
+                opened.update_incremental()
+                self._opened[table] = (opened, now)
+        return opened.transaction_version(name) or 0
+
+    def close(self) -> None:
+        """Take no further questions."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+@dataclass
+class Awaited:
+    """Records of a topic on their way to a bill. Each step's goal is set when the step before has reached its own.
+
+    `required`: their partitions' next offsets.
+    """
+
+    topic: str
+    required: Mapping[int, int]
+    journal_lsn: int | None = None
+    """What joins must have read; None: the journal lacks a record."""
+    usage_lsn: int | None = None
+    """What billing must have read; None: joins lacks a record."""
+
+    def advance(self, tables: StoredTables) -> int | None:
+        """Look how far they have come; gives `usage_lsn`."""
+        if self.journal_lsn is None:
+            topic = tables.topic(self.topic)
+            reached = (tables.transaction(Table.JOURNAL, topic.position(p)) >= end for p, end in self.required.items())
+            if not all(reached):
+                return None
+            self.journal_lsn = tables.transaction(Table.JOURNAL, LSN)
+        if self.usage_lsn is None and tables.transaction(Table.USAGE, JOURNAL_POSITION) >= self.journal_lsn:
+            self.usage_lsn = tables.transaction(Table.USAGE, LSN) or 1
+        return self.usage_lsn

@@ -1,0 +1,43 @@
+"""What usage can be grouped by: columns of all usage, and configured dimensions."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from jobs.queries.reading import Database
+
+
+class Key(StrEnum):
+    """What all usage can be grouped by. Currency always is: two currencies are never summed."""
+
+    ACCOUNT = "account"
+    MODEL = "model"
+    METER = "meter"
+
+
+_CONFIGURED = "SELECT dimension AS name FROM declared_dimensions"
+_KEPT = "SELECT FROM usage_day_dimensions WHERE dimensions ? %s LIMIT 1"
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    """The words of a comma-separated list, each once."""
+    return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+
+
+def keys_of(words: tuple[str, ...]) -> tuple[Key, ...]:
+    """Those that all usage has."""
+    return tuple(Key(word) for word in words if word in tuple(Key))
+
+
+def dimensions_of(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The others: they can only be dimensions."""
+    return tuple(word for word in words if word not in tuple(Key))
+
+
+def unknown_dimensions(database: Database, dimensions: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Those that are neither configured now nor in any day; and all that could be asked for."""
+    configured = [row["name"] for row in database.execute(_CONFIGURED).fetchall()] if dimensions else []
+    unknown = [
+        name for name in dimensions if name not in configured and database.execute(_KEPT, [name]).fetchone() is None
+    ]
+    return unknown, [*Key, *configured]

@@ -1,0 +1,577 @@
+"""Questions over HTTP: what a key's accounts have, in pages, and nothing of others, whatever a route forgets."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from urllib.parse import urlencode
+
+import psycopg
+import pytest
+from jsonschema import Draft202012Validator
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from api import asking, key_store, meter_question
+from api.asked import Asked
+from api.events import authorized
+from api.openapi import document
+from jobs.runtime.postgres.address import in_schema
+from jobs.runtime.postgres.api_reader import API_READER
+from jobs.runtime.postgres.relations import ASKED, ASKED_OF_CATALOG
+from metering.api_keys import Scope
+from monitoring.metrics import ApiRoute
+from tests.api.serving import Answer, Server, serving, start_ingestion
+from tests.api.test_events_in import refused
+from tests.conftest import fresh_database
+from tests.database_rows import MINUTE, progress, window, write, write_windows
+from tests.waiting import wait_until
+
+T0 = datetime(2026, 11, 1, 10, tzinfo=UTC)
+ACCOUNTS = ("acme", "globex")
+LATE = {"late_seconds": 900, "decision": "correct", "quantity": 2, "unit_price": 1, "price_version": 1}
+CHANGE = {"old_quantity": 1, "new_quantity": 3, "old_amount": 1, "new_amount": 3, "cause": "stream"}
+FORGETFUL = "/v1/forgetful/{relation}"
+"""A route that forgets to filter by anything."""
+
+
+async def forgetful(asked: Asked) -> Response:
+    relation = asked.request.path_params["relation"]
+    rows, _ = await asked.of(lambda database: database.execute(f"SELECT * FROM {relation}").fetchall())
+    return JSONResponse(json.loads(json.dumps(rows, default=str)))
+
+
+def straggler(lsn: int, account: str) -> dict[str, Any]:
+    instants = {"window_start": T0, "event_time": T0, "received_at": T0 + timedelta(hours=1), "recorded_at": T0}
+    key = {"usage_lsn": lsn, "account": account, "model": "m1", "meter": "requests", "currency": "EUR"}
+    return {**key, **instants, **LATE, "request_id": f"r-{account}", "cause": "stream"}
+
+
+def correction(lsn: int, account: str) -> dict[str, Any]:
+    key = {"usage_lsn": lsn, "account": account, "model": "m1", "meter": "requests", "currency": "EUR"}
+    return {**key, **CHANGE, "usage_lsns": [lsn], "window_start": T0}
+
+
+def fill(database: str) -> None:
+    """Two accounts with as much of everything."""
+    write(database, "catalog.plans", *({"plan": f"plan-{name}", "name": name} for name in ACCOUNTS))
+    for lsn, name in enumerate(ACCOUNTS, 1):
+        write(
+            database,
+            "catalog.accounts",
+            {"account": name, "name": name, "plan": f"plan-{name}", "currency": "EUR", "timezone": "UTC"},
+        )
+        price = {"plan": f"plan-{name}", "model": "m1", "meter": "requests", "currency": "EUR", "unit_price": 2}
+        write(database, "catalog.prices", {**price, "effective_from": T0 - timedelta(days=30)})
+        write(database, "stragglers", straggler(lsn, name))
+        write(database, "corrections", correction(lsn, name))
+        decided = {"usage_lsn": lsn, "meter": "requests", "account": name, "request_id": f"r-{name}"}
+        write(database, "catalog.decisions", {**decided, "decision": "approve", "reason": "x", "decided_by": "ann"})
+    write_windows(
+        database,
+        *(
+            window(T0 + number * MINUTE, number + 1, account=name, model=model, unit_price=Decimal("0.000001"), **late)
+            for name in ACCOUNTS
+            for model in ("m1", "m2", None)
+            for number, late in ((0, {"late_quantity": 1}), (1, {}), (2, {}))
+        ),
+    )
+    progress(database, "billing", T0 + timedelta(minutes=7))
+
+
+@pytest.fixture(scope="module")
+def reading(bootstrap: str, postgres_url: str) -> Iterator[Server]:
+    """An API over the rows of two accounts."""
+    asked = asking.QUESTIONS
+    asking_routes = asking.asking_routes
+
+    def with_forgetful(services: Any) -> list[Route]:
+        async def respond(request: Request) -> Response:
+            return await forgetful(Asked(request, authorized(request, services, Scope.READ), services.reader))
+
+        return [*asking_routes(services), Route(FORGETFUL, respond)]
+
+    with fresh_database(postgres_url) as database, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("api.app.asking_routes", with_forgetful)
+        fill(database)
+        start_ingestion(database)
+        with serving(bootstrap, database) as running:
+            assert asked
+            yield running
+
+
+def get(server: Server, path: str, key: str, *, etag: str | None = None, **given: Any) -> Answer:
+    """GET; values of lists are repeated, and `from_` is `from`."""
+    query = urlencode({name.rstrip("_"): value for name, value in given.items()}, doseq=True)
+    headers = {"Authorization": f"Bearer {key}", **({"If-None-Match": etag} if etag else {})}
+    return server.request("GET", f"{path}?{query}", None, headers)
+
+
+def reads(server: Server, *accounts: str, scopes: tuple[Scope, ...] = (Scope.READ,)) -> str:
+    """A new key, once the server knows it."""
+    made = key_store.create(server.database, scopes, "test", accounts=accounts)
+    wait_until(lambda: get(server, "/v1/usage", made.key).status != 401, "the key", 60, every_seconds=0.1)
+    return made.key
+
+
+@pytest.fixture(scope="module")
+def acme(reading: Server) -> str:
+    return reads(reading, "acme")
+
+
+@pytest.fixture(scope="module")
+def everybody(reading: Server) -> str:
+    return reads(reading)
+
+
+LISTS = ("/v1/usage", "/v1/corrections", "/v1/stragglers")
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_a_key_sees_its_own_accounts_and_no_other(reading: Server, acme: str, everybody: str, path: str) -> None:
+    assert {row["account"] for row in get(reading, path, acme).json["data"]} == {"acme"}
+    assert {row["account"] for row in get(reading, path, everybody).json["data"]} == set(ACCOUNTS)
+    assert {row["account"] for row in get(reading, path, everybody, account="globex").json["data"]} == {"globex"}
+    refused(get(reading, path, acme, account="globex"), 403, "globex")
+    refused(get(reading, path, acme, account=["acme", "globex"]), 403, "globex")
+    nobody = reads(reading, "nobody")
+    assert get(reading, path, nobody).json["data"] == []
+
+
+@pytest.mark.parametrize("relation", [*ASKED, *(f"catalog.{name}" for name in ASKED_OF_CATALOG)])
+def test_a_route_that_forgets_every_filter_shows_nothing_of_others(
+    reading: Server, acme: str, everybody: str, relation: str
+) -> None:
+    path = FORGETFUL.format(relation=relation)
+    assert "globex" not in get(reading, path, acme).body.decode()
+    if relation in ("usage_windows", "usage_days", "stragglers", "corrections") or "." in relation:
+        ours = get(reading, path, reads(reading, "nobody"))
+        assert (ours.status, ours.json) == (200, [])
+    if relation in ("usage_windows", "usage_days", "stragglers", "corrections", "catalog.prices"):
+        assert "acme" in get(reading, path, acme).body.decode()
+        assert "globex" in get(reading, path, everybody).body.decode()
+
+
+def test_the_reader_has_no_keys_no_configuration_and_nothing_to_write(reading: Server) -> None:
+    with psycopg.connect(in_schema(reading.database)) as session:
+        session.execute(f"SET ROLE {API_READER}")
+        for statement in (
+            *("SELECT 1 FROM api_keys", "SELECT 1 FROM jobs", "SELECT 1 FROM sessions", "SELECT 1 FROM sources"),
+            *("DELETE FROM usage_windows", "UPDATE positions SET next_position = 0", "CREATE TABLE mine (n int)"),
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege), session.transaction():
+                session.execute(statement)
+
+
+def test_a_question_needs_a_key_with_the_scope(reading: Server) -> None:
+    refused(reading.request("GET", "/v1/usage", None, {}), 401, "weir keys create")
+    refused(get(reading, "/v1/usage", reads(reading, scopes=(Scope.INGEST,))), 403, "read")
+
+
+def test_usage_says_quantity_amount_state_and_what_was_late(reading: Server, acme: str) -> None:
+    answer = get(reading, "/v1/usage", acme, model="m1")
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json["frontier"] == answer.headers["weir-frontier"] == "2026-11-01T10:07:00Z"
+    first = answer.json["data"][0]
+    assert first == {
+        "window_start": "2026-11-01T10:00:00Z",
+        "window_end": "2026-11-01T10:01:00Z",
+        "account": "acme",
+        "model": "m1",
+        "meter": "requests",
+        "currency": "EUR",
+        "quantity": "1",
+        "billed_quantity": "1",
+        "free_quantity": "0",
+        "amount": "0.000001",
+        "unpriced_quantity": "0",
+        "unmetered_requests": 0,
+        "late_quantity": "1",
+        "corrected": False,
+        "state": "closed",
+    }
+    assert [row["state"] for row in answer.json["data"]] == ["closed", "closed", "closing"]
+
+
+@pytest.mark.parametrize(
+    ("given", "sums"),
+    [
+        ({"window": "PT1H", "group_by": "account"}, ["18", "18"]),
+        ({"window": "P1D", "group_by": "model", "account": "acme"}, ["6", "6", "6"]),
+        ({"window": "P1M", "group_by": "", "timezone": "Europe/Berlin"}, ["36"]),
+        ({"window": "PT1H", "group_by": "meter", "model": ["m1", "m2"]}, ["24"]),
+        ({"from_": "2026-11-01T10:01:00Z", "to": "2026-11-01T12:02:00+02:00", "group_by": "meter"}, ["12"]),
+    ],
+)
+def test_usage_by_other_windows_and_keys(
+    reading: Server, everybody: str, given: dict[str, Any], sums: list[str]
+) -> None:
+    assert [row["quantity"] for row in get(reading, "/v1/usage", everybody, **given).json["data"]] == sums
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"window": "P1D"},
+        {"window": "PT1H", "group_by": "model"},
+        {"window": "P1M", "timezone": "Asia/Kolkata", "group_by": "account,model"},
+    ],
+)
+@pytest.mark.parametrize("limit", [1, 4, 100])
+def test_pages_together_are_the_whole_list(reading: Server, everybody: str, given: dict[str, str], limit: int) -> None:
+    whole = get(reading, "/v1/usage", everybody, **given, limit=1000).json
+    assert whole["next"] is None
+    assert pages(reading, "/v1/usage", everybody, limit=limit, **given) == whole["data"]
+
+
+def pages(server: Server, path: str, key: str, **given: Any) -> list[Any]:
+    found: list[Any] = []
+    answer = get(server, path, key, **given).json
+    while True:
+        found += answer["data"]
+        if answer["next"] is None:
+            return found
+        answer = get(server, path, key, **given, cursor=answer["next"]).json
+
+
+def test_stragglers_come_in_pages_and_corrections_by_number(reading: Server, everybody: str) -> None:
+    assert len(pages(reading, "/v1/stragglers", everybody, limit=1)) == 2
+    first = get(reading, "/v1/corrections", everybody, limit=1).json
+    second = get(reading, "/v1/corrections", everybody, limit=1, since=first["next"]).json
+    assert [first["data"][0]["account"], second["data"][0]["account"]] == list(ACCOUNTS)
+    assert first["data"][0]["new_amount"] == "3"
+    last = get(reading, "/v1/corrections", everybody, since=second["next"]).json
+    assert (last["data"], last["next"]) == ([], second["next"])
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_an_answer_that_the_client_has_is_not_repeated(reading: Server, acme: str, everybody: str, path: str) -> None:
+    answer = get(reading, path, acme)
+    again = get(reading, path, acme, etag=f'"x", {answer.headers["etag"]}')
+    assert (again.status, again.body, again.headers["etag"]) == (304, b"", answer.headers["etag"])
+    assert again.headers["weir-frontier"] == answer.headers["weir-frontier"]
+    assert get(reading, path, everybody, etag=answer.headers["etag"]).status == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "words"),
+    [
+        ("/v1/usage", {"windows": "P1D"}, ["windows", "no such parameter", "group_by"]),
+        ("/v1/usage", {"window": "P1W"}, ["window", "PT1H"]),
+        ("/v1/usage", {"from_": "2026-11-01T10:00:00"}, ["from", "offset"]),
+        ("/v1/usage", {"from_": "2026-11-02T00:00:00Z", "to": "2026-11-01T00:00:00Z"}, ["to", "before"]),
+        ("/v1/usage", {"limit": "0"}, ["limit", "1 to 1000"]),
+        ("/v1/usage", {"limit": "1001"}, ["limit"]),
+        ("/v1/usage", {"cursor": "e30="}, ["cursor", "next"]),
+        ("/v1/usage", {"cursor": "%%%"}, ["cursor"]),
+        ("/v1/usage", {"group_by": "team", "window": "P1D"}, ["team", "account, model, meter"]),
+        ("/v1/usage", {"group_by": "team"}, ["team", "P1M"]),
+        ("/v1/usage", {"timezone": "Berlin"}, ["timezone", "Europe/Berlin"]),
+        ("/v1/usage", {"account": [f"a{number}" for number in range(101)]}, ["account", "100"]),
+        ("/v1/corrections", {"since": "-1"}, ["since"]),
+        ("/v1/corrections", {"cause": "fate"}, ["cause", "stream"]),
+        ("/v1/stragglers", {"decision": "maybe"}, ["decision", "approve"]),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_with_what_to_do(
+    reading: Server, everybody: str, path: str, given: dict[str, Any], words: list[str]
+) -> None:
+    refused(get(reading, path, everybody, **given), 400, *words)
+
+
+@pytest.mark.parametrize("values", [["x", "acme", "m", "r", "EUR"], [None] * 5, [True, 1, 2, 3, 4]])
+def test_a_cursor_that_somebody_made_up_is_no_error_of_the_server(
+    reading: Server, everybody: str, values: list[Any]
+) -> None:
+    from api.questions import cursor_of
+
+    assert get(reading, "/v1/usage", everybody, cursor=cursor_of(values)).status in (200, 400)
+
+
+def test_without_its_database_the_api_says_so_and_answers_again_when_it_is_back(
+    bootstrap: str, database: str, postgres_url: str
+) -> None:
+    start_ingestion(database)
+    with serving(bootstrap, database) as server:
+        key = reads(server)
+        name = database.rsplit("/", 1)[1].partition("?")[0]
+        with psycopg.connect(postgres_url, autocommit=True) as administrator:
+            administrator.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+            administrator.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+            try:
+                refused(answer := get(server, "/v1/usage", key), 503, "again later")
+                assert int(answer.headers["retry-after"]) > 0
+            finally:
+                administrator.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+        assert get(server, "/v1/usage", key).status == 200
+        # Also on sessions that ended meanwhile.
+        with psycopg.connect(postgres_url, autocommit=True) as administrator:
+            administrator.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+        assert get(server, "/v1/usage", key).status == 200
+
+
+def test_bills_are_lines_with_their_totals_in_the_calendar_of_the_account(reading: Server, acme: str) -> None:
+    answer = get(reading, "/v1/bills", acme, month="2026-11").json
+    assert [(row["model"], row["quantity"], row["amount"], row["state"]) for row in answer["data"]] == [
+        ("m1", "6", "0.000006", "open"),
+        ("m2", "6", "0.000006", "open"),
+        (None, "6", "0.000006", "open"),
+    ]
+    assert answer["totals"] == [
+        {
+            "account": "acme",
+            "name": "acme",
+            "parent": None,
+            "timezone": "UTC",
+            "period_start": "2026-11-01T00:00:00Z",
+            "period_end": "2026-12-01T00:00:00Z",
+            "currency": "EUR",
+            "amount": "0.000018",
+            "unpriced_lines": 0,
+            "state": "open",
+        }
+    ]
+    assert get(reading, "/v1/bills", acme, month="2026-10").json["data"] == []
+    refused(get(reading, "/v1/bills", acme), 400, "month", "2026-10")
+    refused(get(reading, "/v1/bills", acme, month="2026-11", account="globex"), 403, "globex")
+
+
+def test_a_total_is_of_the_whole_month_on_every_page(reading: Server, everybody: str) -> None:
+    whole = get(reading, "/v1/bills", everybody, month="2026-11").json
+    first = get(reading, "/v1/bills", everybody, month="2026-11", limit=2).json
+    assert first["totals"] == whole["totals"][:1]
+    assert pages(reading, "/v1/bills", everybody, month="2026-11", limit=2) == whole["data"]
+    assert [total["account"] for total in whole["totals"]] == list(ACCOUNTS)
+
+
+def test_prices_are_those_of_the_accounts_of_the_key(reading: Server, acme: str, everybody: str) -> None:
+    (row,) = get(reading, "/v1/prices", acme).json["data"]
+    assert (row["account"], row["meter"], row["unit_price"], row["currency"]) == ("acme", "requests", "2", "EUR")
+    assert get(reading, "/v1/prices", acme, at="2026-01-01T00:00:00Z").json["data"] == []
+    assert [row["account"] for row in pages(reading, "/v1/prices", everybody, limit=1)] == list(ACCOUNTS)
+    refused(get(reading, "/v1/prices", acme, account="globex"), 403, "globex")
+
+
+QUERY = "/api/v1/meters/requests/query"
+
+
+def test_openmeters_clients_list_meters_and_ask_for_a_total(reading: Server, acme: str) -> None:
+    listed = get(reading, "/api/v1/meters", acme).json
+    assert {"slug": "requests", "aggregation": "COUNT"}.items() <= next(
+        m for m in listed if m["id"] == "requests"
+    ).items()
+    assert get(reading, QUERY, acme).json == {
+        "data": [
+            {
+                "value": 18,
+                "windowStart": "2026-11-01T10:00:00Z",
+                "windowEnd": "2026-11-01T10:03:00Z",
+                "subject": None,
+                "groupBy": {},
+            }
+        ]
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "values"),
+    [
+        ({"windowSize": "MINUTE"}, [(3, None, {}), (6, None, {}), (9, None, {})]),
+        ({"windowSize": "HOUR", "subject": "acme"}, [(18, "acme", {})]),
+        ({"windowSize": "DAY", "groupBy": ["model"], "windowTimeZone": "Europe/Berlin"}, [(6, None, {"model": "m1"})]),
+        ({"windowSize": "MONTH", "groupBy": ["model", "subject"]}, [(6, "acme", {"model": "m1"})]),
+        ({"filterGroupBy": {"model": ["m2"]}}, [(6, None, {})]),
+        ({"advancedMeterGroupByFilters": {"model": {"$in": ["m1", "m2"]}}}, [(12, None, {})]),
+        ({"from": "2026-11-01T10:01:00Z", "to": "2026-11-01T10:02:00Z"}, [(6, None, {})]),
+    ],
+)
+def test_a_meter_is_asked_in_a_query_string_or_in_a_body_alike(
+    reading: Server, acme: str, given: dict[str, Any], values: list[tuple[Any, ...]]
+) -> None:
+    query = {
+        name: value for name, value in given.items() if name not in ("filterGroupBy", "advancedMeterGroupByFilters")
+    }
+    for name, wanted in given.get("filterGroupBy", {}).items():
+        query[f"filterGroupBy[{name}]"] = wanted
+    if advanced := given.get("advancedMeterGroupByFilters"):
+        query["advancedMeterGroupByFilters"] = json.dumps(advanced)
+    asked = get(reading, QUERY, acme, **{"from_" if name == "from" else name: value for name, value in query.items()})
+    posted = reading.post(QUERY, json.dumps(given).encode(), acme)
+    assert asked.status == posted.status == 200, (asked.body, posted.body)
+    assert asked.json == posted.json
+    found = [(row["value"], row["subject"], row["groupBy"]) for row in asked.json["data"]]
+    assert found[: len(values)] == values
+
+
+def test_a_meter_is_answered_as_csv_to_whoever_accepts_it(reading: Server, acme: str) -> None:
+    headers = {"Authorization": f"Bearer {acme}", "Accept": "text/csv"}
+    answer = reading.request("GET", f"{QUERY}?windowSize=HOUR&groupBy=model&subject=acme", None, headers)
+    assert answer.headers["content-type"].startswith("text/csv")
+    assert answer.body.decode().splitlines()[:2] == [
+        "window_start,window_end,subject,model,value",
+        "2026-11-01T10:00:00Z,2026-11-01T11:00:00Z,acme,m1,6",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "words"),
+    [
+        ({"subject": "globex"}, 403, ["globex"]),
+        ({"windowSize": "WEEK"}, 400, ["windowSize", "MINUTE"]),
+        ({"groupBy": "team"}, 400, ["team"]),
+        ({"windowSize": "HOUR", "groupBy": "team"}, 400, ["team", "windowSize"]),
+        ({"from_": "2026-11-01T10:00:30Z"}, 400, ["whole minutes"]),
+        ({"filterGroupBy[subject]": "globex"}, 400, ["subject"]),
+        ({"advancedMeterGroupByFilters": '{"model": {"$like": "m"}}'}, 400, ["$in"]),
+        ({"unknown": "1"}, 400, ["unknown"]),
+    ],
+)
+def test_what_a_meter_cannot_be_asked_is_refused(
+    reading: Server, acme: str, given: dict[str, Any], status: int, words: list[str]
+) -> None:
+    refused(get(reading, QUERY, acme, **given), status, *words)
+    refused(get(reading, QUERY.replace("requests", "nothing"), acme), 404, "nothing", "/api/v1/meters")
+    refused(reading.post(QUERY, b"[]", acme), 400, "JSON object")
+
+
+DOCUMENT: dict[str, Any] = document()
+GIVEN: dict[str, dict[str, Any]] = {
+    "/v1/usage": {"window": "P1D"},
+    "/v1/bills": {"month": "2026-11"},
+    QUERY.replace("requests", "{slug}"): {"windowSize": "DAY", "groupBy": "model"},
+}
+GETS = [path for path, methods in DOCUMENT["paths"].items() if "get" in methods]
+WRONG = [
+    "",
+    "0",
+    "-1",
+    "null",
+    "2026-11",
+    "2026-11-01T10:00:00Z",
+    "acme",
+    "globex",
+    "'; DROP",
+    "[]",
+    "{}",
+    "\0",
+    "ä" * 99,
+]
+
+
+def test_the_document_is_served_and_has_every_route(reading: Server, acme: str) -> None:
+    answer = get(reading, "/openapi.json", acme)
+    assert answer.json == json.loads(json.dumps(DOCUMENT))
+    assert get(reading, "/openapi.json", reads(reading, scopes=(Scope.INGEST,))).status == 200
+    refused(reading.request("GET", "/openapi.json", None, {}), 401, "weir keys create")
+    assert set(DOCUMENT["paths"]) == {route.value for route in ApiRoute if route is not ApiRoute.OTHER}
+
+
+@pytest.mark.parametrize("path", [path for path in GETS if "{id}" not in path])
+def test_answers_are_as_the_document_says(reading: Server, everybody: str, path: str) -> None:
+    answer = get(reading, path.format(slug="requests"), everybody, **GIVEN.get(path, {}))
+    assert answer.status == 200, answer.body
+    schema = DOCUMENT["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    Draft202012Validator(schema).validate(answer.json)
+    assert answer.json if isinstance(answer.json, list) else answer.json["data"]
+    problem = get(reading, path.format(slug="requests"), everybody, nothing="1")
+    Draft202012Validator(DOCUMENT["components"]["schemas"]["Problem"]).validate(problem.json)
+    assert problem.status == 400
+
+
+@pytest.mark.parametrize("path", GETS)
+def test_no_value_of_a_parameter_is_an_error_of_the_server_and_none_shows_others(
+    reading: Server, acme: str, path: str
+) -> None:
+    names = [each["name"] for each in DOCUMENT["paths"][path]["get"]["parameters"] if each["in"] == "query"]
+    chance = random.Random(path)
+    for _ in range(40):
+        given = {name: chance.choice(WRONG) for name in chance.sample(names, min(len(names), chance.randint(1, 3)))}
+        answer = get(reading, path.format(slug="requests", id="r-globex"), acme, **given)
+        assert answer.status in (200, 400, 403, 404, 501), (given, answer.body)
+        assert answer.status != 200 or b"globex" not in answer.body
+
+
+@pytest.mark.parametrize("member", meter_question.MEMBERS)
+def test_no_body_of_a_question_is_an_error_of_the_server(reading: Server, acme: str, member: str) -> None:
+    for value in (*WRONG, None, 1, 1.5, True, [], [1], ["\0"], {}, {"model": 1}, {"\0": "a"}, {"model": {"$in": [1]}}):
+        answer = reading.post(QUERY, json.dumps({member: value}).encode(), acme)
+        assert answer.status in (200, 400, 403), (member, value, answer.body)
+
+
+def test_an_account_above_that_the_key_does_not_name_is_not_named(bootstrap: str, database: str) -> None:
+    write(database, "catalog.plans", {"plan": "p", "name": "P"})
+    account = {"plan": "p", "currency": "EUR", "timezone": "UTC", "effective_from": T0 - timedelta(days=90)}
+    write(database, "catalog.accounts", {**account, "account": "above", "name": "Above"})
+    write(database, "catalog.accounts", {**account, "account": "below", "name": "Below", "parent": "above"})
+    write_windows(database, window(T0, account="below"))
+    start_ingestion(database)
+    with serving(bootstrap, database) as server:
+        mine = get(server, "/v1/bills", reads(server, "below"), month="2026-11")
+        assert [total["parent"] for total in mine.json["totals"]] == [None]
+        assert b"bove" not in mine.body
+        both = get(server, "/v1/bills", reads(server, "below", "above"), month="2026-11")
+        assert [total["parent"] for total in both.json["totals"]] == ["above"]
+        summed = get(server, "/v1/usage", reads(server), window="P1M", roll_up="true", account="above")
+        assert [(row["account"], row["quantity"]) for row in summed.json["data"]] == [("above", "1")]
+        hidden = get(server, "/v1/usage", reads(server, "above"), window="P1M", roll_up="true", account="above")
+        assert hidden.json["data"] == []
+
+
+V3 = "/api/v3/openmeter/meters/requests/query"
+
+
+@pytest.mark.parametrize(
+    ("given", "first"),
+    [
+        ({}, {"value": "18", "dimensions": {}}),
+        ({"granularity": "PT1M"}, {"value": "3", "dimensions": {}}),
+        (
+            {"granularity": "P1D", "group_by_dimensions": ["model", "subject"], "time_zone": "Europe/Berlin"},
+            {"value": "6", "dimensions": {"model": "m1", "subject": "acme"}},
+        ),
+        (
+            {"filters": {"dimensions": {"model": {"in": ["m1", "m2"]}, "subject": {"eq": "acme"}}}},
+            {"value": "12", "dimensions": {"subject": "acme"}},
+        ),
+    ],
+)
+def test_v3_of_openmeters_question_has_texts_and_dimensions(
+    reading: Server, acme: str, given: dict[str, Any], first: dict[str, Any]
+) -> None:
+    answer = reading.post(V3, json.dumps(given).encode(), acme)
+    assert answer.status == 200, answer.body
+    assert first.items() <= answer.json["data"][0].items()
+    (schema,) = DOCUMENT["paths"][V3.replace("requests", "{slug}")]["post"]["responses"]["200"]["content"].values()
+    Draft202012Validator(schema["schema"]).validate(answer.json)
+    file = reading.post(V3, json.dumps(given).encode(), acme, Accept="text/csv").body.decode().splitlines()
+    columns = sorted(first["dimensions"], key=lambda name: name != "subject")
+    assert file[0] == ",".join(["from", "to", *columns, "value"])
+    assert len(file) == 1 + len(answer.json["data"])
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "word"),
+    [
+        ({"granularity": "DAY"}, 400, "granularity"),
+        ({"granularity": 1}, 400, "granularity"),
+        ({"time_zone": "Berlin"}, 400, "time_zone"),
+        ({"group_by_dimensions": ["team"]}, 400, "group_by_dimensions"),
+        ({"granularity": "PT1H", "group_by_dimensions": ["team"]}, 400, "granularity"),
+        ({"filters": {"dimensions": {"model": {"contains": "m"}}}}, 400, "filters.dimensions.model"),
+        ({"filters": {"dimensions": {"model": {"eq": 1}}}}, 400, "filters.dimensions"),
+        ({"filters": {"customers": {}}}, 400, "customers"),
+        ({"filters": []}, 400, "filters"),
+        ({"windowSize": "DAY"}, 400, "windowSize"),
+        ({"filters": {"dimensions": {"subject": {"eq": "globex"}}}}, 403, "globex"),
+    ],
+)
+def test_what_v3_cannot_be_asked_is_refused_by_its_own_names(
+    reading: Server, acme: str, given: dict[str, Any], status: int, word: str
+) -> None:
+    refused(reading.post(V3, json.dumps(given).encode(), acme), status, word)

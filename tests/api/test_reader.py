@@ -1,0 +1,67 @@
+"""Questions of strangers are bounded: in time, and in how many are asked at once; and nothing is written by them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from api.problems import Problem
+from api.reader import MAX_WAITING, SESSIONS, STATEMENT_TIMEOUT_SECONDS, AccountReader
+from jobs.queries.reading import Database
+from metering.api_keys import ApiKey
+
+KEY = ApiKey("1", b"", frozenset())
+
+
+def asked(statement: str) -> Callable[[Database], Any]:
+    return lambda database: database.execute(statement).fetchall()
+
+
+async def answers(database: str, *statements: str) -> list[Any]:
+    """What each is answered with, all at once: rows, or the problem."""
+    reader = AccountReader(database)
+    try:
+        return await asyncio.gather(*(reader.ask(KEY, asked(each)) for each in statements), return_exceptions=True)
+    finally:
+        reader.close()
+
+
+def test_a_question_that_takes_too_long_ends_and_says_so(database: str) -> None:
+    started = time.monotonic()
+    (answer,) = asyncio.run(answers(database, "SELECT pg_sleep(60)"))
+    assert isinstance(answer, Problem)
+    assert (answer.status, "ask for less" in answer.detail) == (503, True)
+    assert time.monotonic() - started < 2 * STATEMENT_TIMEOUT_SECONDS
+
+
+def test_more_questions_than_can_wait_are_refused_and_the_others_answered(database: str) -> None:
+    room = SESSIONS + MAX_WAITING
+    found = asyncio.run(answers(database, *["SELECT 1 AS one, pg_sleep(0.1)"] * (room + 5)))
+    refused = [answer for answer in found if isinstance(answer, Problem)]
+    assert [answer.status for answer in refused] == [503] * 5
+    assert [answer[0]["one"] for answer in found if answer not in refused] == [1] * room
+
+
+@pytest.mark.parametrize("statement", ["DELETE FROM usage_windows", "RESET ROLE; DELETE FROM usage_windows"])
+def test_a_question_writes_nothing_whatever_it_says(database: str, statement: str) -> None:
+    (answer,) = asyncio.run(answers(database, statement))
+    assert isinstance(answer, Problem)
+    assert answer.status == 503
+
+
+def test_without_the_role_nothing_is_read(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as owner:
+        owner.execute("CREATE ROLE bare LOGIN PASSWORD 'x'")
+        owner.execute("GRANT USAGE ON SCHEMA weir TO bare; GRANT SELECT ON weir.usage_windows TO bare")
+        try:
+            url = psycopg.conninfo.make_conninfo(database, user="bare", password="x")
+            (answer,) = asyncio.run(answers(url, "SELECT account FROM usage_windows"))
+            assert isinstance(answer, Problem)
+            assert answer.status == 503
+        finally:
+            owner.execute("DROP OWNED BY bare; DROP ROLE bare")
