@@ -52,7 +52,8 @@ def spans_of_a_call(account: str) -> tuple[ReadableSpan, ...]:
 def test_what_litellm_a_gateway_without_a_clock_and_opentelemetry_post_is_metered_once(stack: Stack) -> None:
     mark = uuid4().hex
     sources = [word for source in ("litellm-proxy", "gw", "agents") for word in ("--source", source)]
-    made = weir(stack, "keys", "create", "--scope", "ingest", "--account", mark, *sources, "--format", "json")
+    limits = ("--requests-per-second", "1000", "--events-per-minute", "0")
+    made = weir(stack, "keys", "create", "--scope", "ingest", "--account", mark, *sources, *limits, "--format", "json")
     assert made.returncode == 0, made.stderr
     key = json.loads(made.stdout)
     wait_until(lambda: is_known(stack, key["key"]), "the key being known", 60, every_seconds=0.2)
@@ -91,3 +92,8 @@ def test_what_litellm_a_gateway_without_a_clock_and_opentelemetry_post_is_metere
     listed = weir(stack, "keys", "list", "--format", "json")
     (row,) = (row for row in json.loads(listed.stdout) if row["id"] == key["id"])
     assert (row["state"], row["accounts"], key["key"] in listed.stdout) == ("valid", mark, False)
+    assert (key["requests_per_second"], row["requests_per_second"], row["events_per_minute"]) == (1000, 1000, 0)
+    limited = weir(stack, "keys", "limit", key["id"], "--events-per-minute", "60")
+    assert "requests per second: the API's default; events per minute: 60" in limited.stdout, limited.stderr
+    rotated = json.loads(weir(stack, "keys", "rotate", key["id"], "--format", "json").stdout)
+    assert (rotated["requests_per_second"], rotated["events_per_minute"]) == (None, 60)
