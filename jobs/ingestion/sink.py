@@ -133,7 +133,7 @@ class JournalSink:
         events = self._with_replays(records, first_lsn + len(catalog))
         taken = self._events.take(events, proved=proved)
         frontier = self._events.frontier()
-        disposed = self._disposed(events)
+        disposed = with_documents(self._disposed(events))
         records_of_batch = pl.concat([catalog, disposed], how="diagonal_relaxed")
         rows = records_of_batch
         if len(elements):
@@ -301,6 +301,14 @@ class JournalSink:
         metrics.IDLE.set(0.0)
         self._heartbeat.close()
         self._catalog.close()
+
+
+def with_documents(events: pl.DataFrame) -> pl.DataFrame:
+    """Disposed events (`EventValidator.schema`) with the value that the journal keeps: what is rejected as it was
+    received, all else as JSON.
+    """
+    document = pl.coalesce("document", "value")
+    return events.with_columns(value=pl.when(pl.col("reason").is_null()).then(document).otherwise("value"))
 
 
 def journal_rows(rows: pl.DataFrame, schema: pa.Schema, frontier: datetime | None, logged_at: datetime) -> pa.Table:

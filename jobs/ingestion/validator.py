@@ -17,6 +17,7 @@ from jobs.ingestion.conformance import REQUEST_ID, fields_of, rules_of
 from jobs.ingestion.conventions import Convention, Conventions
 from jobs.ingestion.envelope import attributes, envelope_rules
 from jobs.ingestion.fingerprints import contents, element_identities, identities
+from jobs.ingestion.formats import documents
 from jobs.ingestion.paths import ARROW, Paths
 from jobs.ingestion.reading import MAX_BLOCK_BYTES, Reader
 from jobs.ingestion.receptions import mark_texts
@@ -57,12 +58,13 @@ OF_ENVELOPE = (
     *("reason", "violation", "identity", "content_digest", "source", "id", "type", "family", "account"),
     *("occurred_at", "sent_at", "occurred_us", "device_sent_us", "source_epoch", "sequence"),
 )
-OF_RECORD = ("key", "value")
+OF_RECORD = ("key", "value", "document")
 FOR_THE_DRIVER = {
     "stamped_at": INSTANT,
     "is_broker_stamp": pa.bool_(),
     "occurred_us": pa.int64(),
     "device_sent_us": pa.int64(),
+    "document": pa.binary(),
 }
 """Columns that the journal does not have."""
 
@@ -99,9 +101,10 @@ class EventValidator:
         A record is one row, or one row per element of its event if its contract has elements and accepts all of them.
         Then `element` is the number, and only the first row has key and value. (Without such a contract there is no
         such column.) For the driver there are also `stamped_at`, `is_broker_stamp`, `occurred_us` and `device_sent_us`
-        (microseconds since 1970). `reason` is a `Reason` or null, and `violation` says which rule of which contract is
-        broken where. `family` is null for a type without a contract. Columns of a rejected row are filled as far as
-        they could be read. `content_digest` is null for a rejected row.
+        (microseconds since 1970), and `document`: the event as JSON, null where that is the value itself.
+        `reason` is a `Reason` or null, and `violation` says which rule of which contract is broken where. `family` is
+        null for a type without a contract. Columns of a rejected row are filled as far as they could be read.
+        `content_digest` is null for a rejected row.
         """
         declared = {field.name: field.type for field in self.fields}
         kinds = {**{field.name: field.type for field in JOURNAL}, **FOR_THE_DRIVER, **declared}
@@ -124,7 +127,8 @@ class EventValidator:
 
         return pl.concat(validated_in_parts(values, self._digests, no_digest, self._check))
 
-    def _digests(self, values: pl.Series) -> pl.Series:
+    def _digests(self, received: pl.Series) -> pl.Series:
+        values = _or_else(documents(received), received)
         read = attributes(self._reader.read(values)).with_columns(number=pl.int_range(pl.len(), dtype=pl.UInt32))
         parts = [
             self._contents(part, contract, values).select("number", "content_digest", "unreadable")
@@ -161,7 +165,7 @@ class EventValidator:
         return ELEMENT_BYTES * (rows - 1)
 
     def _parts(self, records: pl.DataFrame) -> Iterator[pl.DataFrame]:
-        rows = self._reader.max_rows(self._values(records))
+        rows = self._reader.max_rows(self._received(records))
         runs = (rows.cum_sum() // MAX_ROWS_AT_ONCE).rle().struct.unnest()["len"]
         start = 0
         for length in runs if len(runs) else [0]:
@@ -169,6 +173,7 @@ class EventValidator:
             start += length
 
     def _validate_block(self, records: pl.DataFrame) -> pa.Table:
+        records = self._with_documents(records)
         return self._validated(records, self._reader.read(self._values(records)))
 
     def _check(self) -> None:
@@ -193,13 +198,21 @@ class EventValidator:
 
     def validate_strictly(self, records: pa.RecordBatch | pa.Table) -> pa.Table:
         """The same, each record read by itself: what `validate` gives, at ten times the cost."""
-        frame = pl.DataFrame(records)
+        frame = self._with_documents(pl.DataFrame(records))
         return self._validated(frame, self._reader.read_strictly(self._values(frame).to_list()))
 
-    def _values(self, records: pl.DataFrame) -> pl.Series:
+    def _with_documents(self, records: pl.DataFrame) -> pl.DataFrame:
+        """Records with their `document`, null where the value itself is read."""
+        return records.with_columns(documents(self._received(records)).alias("document"))
+
+    def _received(self, records: pl.DataFrame) -> pl.Series:
         """What is read; of what is larger than a record may be, `quarantine` makes a dead letter."""
         value = pl.col("value").cast(pl.Binary)
         return records.select(pl.when(value.bin.size() <= self._most_bytes).then(value)).to_series()
+
+    def _values(self, records: pl.DataFrame) -> pl.Series:
+        """The documents of events."""
+        return _or_else(records["document"], self._received(records))
 
     def _validated(self, records: pl.DataFrame, read: pl.DataFrame) -> pa.Table:
         any_misread = read["misread"].null_count() < len(read)
@@ -219,7 +232,7 @@ class EventValidator:
         for contract, part in self._by_contract(events):
             whole = part
             if contract is not None and contract.unnest is not None:
-                whole, elements = self._unnested(part, contract, records["value"])
+                whole, elements = self._unnested(part, contract, self._values(records))
                 validated.append(elements)
             validated.append(self._of_contract(whole, contract, any_misread=any_misread))
         if not self._has_elements:
@@ -325,7 +338,7 @@ class EventValidator:
     def _columns(self, records: pl.DataFrame, validated: pl.DataFrame) -> pa.Table:
         is_sent_by_device = is_listed(validated["source"], self._devices)
         columns = validated.with_columns(
-            *[records[name] for name in ("topic", "partition", "offset", "key", "value")],
+            *[records[name] for name in ("topic", "partition", "offset", *OF_RECORD)],
             records["timestamp"].alias("stamped_at"),
             (records["timestampType"] == LOG_APPEND_TIME).alias("is_broker_stamp"),
             text_of(records["replay_mark"]),
@@ -352,6 +365,11 @@ _VALIDATED = (
     *("number", "reason", "violation", "source", "id", "type", "family", "account"),
     *("occurred_us", "sent_us", "is_receipt", "source_epoch", "sequence"),
 )
+
+
+def _or_else(documents: pl.Series, values: pl.Series) -> pl.Series:
+    """Documents, and the value where there is none."""
+    return values if documents.null_count() == len(documents) else values.zip_with(documents.is_null(), documents)
 
 
 def _verdicts(broken: Mapping[int, tuple[str, str]]) -> pl.DataFrame:
