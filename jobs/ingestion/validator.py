@@ -12,12 +12,12 @@ from functools import cached_property
 import polars as pl
 import pyarrow as pa
 
-from jobs.ingestion import conventions, reversals, unnesting
+from jobs.ingestion import conventions, formats, reversals, unnesting
 from jobs.ingestion.conformance import REQUEST_ID, fields_of, rules_of
 from jobs.ingestion.conventions import Convention, Conventions
 from jobs.ingestion.envelope import attributes, envelope_rules
 from jobs.ingestion.fingerprints import contents, element_identities, identities
-from jobs.ingestion.formats import documents
+from jobs.ingestion.formats import DOCUMENT, FORM_PROBLEM, documents
 from jobs.ingestion.paths import ARROW, Paths
 from jobs.ingestion.reading import MAX_BLOCK_BYTES, Reader
 from jobs.ingestion.receptions import mark_texts
@@ -28,6 +28,7 @@ from jobs.ingestion.unreadable import validated_in_parts
 from jobs.ingestion.violations import Rule, violations
 from jobs.runtime.elements import FIELD as ELEMENT
 from jobs.runtime.elements import KIND
+from jobs.runtime.kafka import headers
 from jobs.runtime.kafka.heartbeat import heartbeat
 from jobs.streams import INSTANT, JOURNAL
 from metering.contracts.model import Contract, Kind, pointer
@@ -58,15 +59,16 @@ OF_ENVELOPE = (
     *("reason", "violation", "identity", "content_digest", "source", "id", "type", "family", "account"),
     *("occurred_at", "sent_at", "occurred_us", "device_sent_us", "source_epoch", "sequence"),
 )
-OF_RECORD = ("key", "value", "document")
+OF_RECORD = ("key", "value", DOCUMENT, headers.COLUMN)
 FOR_THE_DRIVER = {
     "stamped_at": INSTANT,
     "is_broker_stamp": pa.bool_(),
     "occurred_us": pa.int64(),
     "device_sent_us": pa.int64(),
-    "document": pa.binary(),
+    DOCUMENT: pa.binary(),
+    headers.COLUMN: pa.string(),
 }
-"""Columns that the journal does not have."""
+"""Columns that the journal does not have, or only of what is rejected."""
 
 
 class EventValidator:
@@ -101,7 +103,8 @@ class EventValidator:
         A record is one row, or one row per element of its event if its contract has elements and accepts all of them.
         Then `element` is the number, and only the first row has key and value. (Without such a contract there is no
         such column.) For the driver there are also `stamped_at`, `is_broker_stamp`, `occurred_us` and `device_sent_us`
-        (microseconds since 1970), and `document`: the event as JSON, null where that is the value itself.
+        (microseconds since 1970), and DOCUMENT: the event as JSON, null where that is the value itself;
+        and the record's headers.
         `reason` is a `Reason` or null, and `violation` says which rule of which contract is broken where. `family` is
         null for a type without a contract. Columns of a rejected row are filled as far as they could be read.
         `content_digest` is null for a rejected row.
@@ -189,6 +192,7 @@ class EventValidator:
         """A record of which only its place and its bytes are stored."""
         row = record.select(
             *[pl.col(name) for name in ("topic", "partition", "offset", "key", "value")],
+            *[pl.col(name) for name in record.columns if name == headers.COLUMN],
             stamped_at="timestamp",
             is_broker_stamp=pl.col("timestampType") == LOG_APPEND_TIME,
             reason=pl.lit(Reason.UNREADABLE.value),
@@ -202,8 +206,11 @@ class EventValidator:
         return self._validated(frame, self._reader.read_strictly(self._values(frame).to_list()))
 
     def _with_documents(self, records: pl.DataFrame) -> pl.DataFrame:
-        """Records with their `document`, null where the value itself is read."""
-        return records.with_columns(documents(self._received(records)).alias("document"))
+        """Records with their DOCUMENT, null where the value itself is read; and what is wrong with their form."""
+        received = self._received(records)
+        given = records[headers.COLUMN] if headers.COLUMN in records.columns else _nothing(len(records))
+        kept, made, problems = formats.of_records(received, given)
+        return records.with_columns(made.alias(DOCUMENT), problems.alias(FORM_PROBLEM), kept.alias(headers.COLUMN))
 
     def _received(self, records: pl.DataFrame) -> pl.Series:
         """What is read; of what is larger than a record may be, `quarantine` makes a dead letter."""
@@ -211,13 +218,17 @@ class EventValidator:
         return records.select(pl.when(value.bin.size() <= self._most_bytes).then(value)).to_series()
 
     def _values(self, records: pl.DataFrame) -> pl.Series:
-        """The documents of events."""
-        return _or_else(records["document"], self._received(records))
+        """The documents of events; null where their form is broken."""
+        values = _or_else(records[DOCUMENT], self._received(records))
+        return pl.select(pl.when(records[FORM_PROBLEM].is_null()).then(values)).to_series()
 
     def _validated(self, records: pl.DataFrame, read: pl.DataFrame) -> pa.Table:
         any_misread = read["misread"].null_count() < len(read)
         families = {name: contract.family.value for name, contract in self._contracts.items()}
         number = pl.int_range(pl.len(), dtype=pl.UInt32).alias("number")
+        form_problem = records[FORM_PROBLEM]
+        if form_problem.null_count() < len(form_problem):
+            read = with_form_problems(read, form_problem)
         events = attributes(read).with_columns(
             number, family=pl.col("type").replace_strict(families, default=None, return_dtype=pl.String)
         )
@@ -226,7 +237,7 @@ class EventValidator:
         is_unreadable = events["unreadable"].is_not_null()
         events = events.with_columns(
             reason=pl.coalesce(events["unreadable"], reason),
-            violation=pl.when(is_unreadable).then(_reader_of() + pl.col("problem")).otherwise(violation),
+            violation=pl.when(is_unreadable).then(_reader_of(form_problem) + pl.col("problem")).otherwise(violation),
         )
         validated = [self._of_contract(events.clear(), None, any_misread=False)]
         for contract, part in self._by_contract(events):
@@ -401,10 +412,30 @@ def _first_broken(events: pl.DataFrame, rules: list[Rule]) -> tuple[pl.Series, p
     return reasons.gather(first), violations(events, rules, first)
 
 
-def _reader_of() -> pl.Expr:
+def _reader_of(form_problem: pl.Series) -> pl.Expr:
     """Who speaks of a record that cannot be read: the standard that it breaks, or Weir, which failed on it."""
     is_ours = pl.col("unreadable") == Reason.UNREADABLE.value
-    return pl.when(is_ours).then(pl.lit("Weir: ")).otherwise(pl.lit("JSON (RFC 8259): "))
+    is_of_form = form_problem.is_not_null()
+    return (
+        pl.when(is_of_form)
+        .then(pl.lit("CloudEvents over Kafka: "))
+        .when(is_ours)
+        .then(pl.lit("Weir: "))
+        .otherwise(pl.lit("JSON (RFC 8259): "))
+    )
+
+
+def with_form_problems(read: pl.DataFrame, problems: pl.Series) -> pl.DataFrame:
+    """`read` (`Paths.schema`), where records whose form is broken are malformed, and their `problem` says so."""
+    is_broken = problems.is_not_null()
+    return read.with_columns(
+        unreadable=pl.when(is_broken).then(pl.lit(Reason.MALFORMED.value)).otherwise("unreadable"),
+        problem=pl.when(is_broken).then(problems).otherwise("problem"),
+    )
+
+
+def _nothing(count: int) -> pl.Series:
+    return pl.Series([None], dtype=pl.String).new_from_index(0, count)
 
 
 def _storable(microseconds: str) -> pl.Expr:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.formats import documents
+from jobs.ingestion.formats import DOCUMENT, documents
 from tests.corpus import BAD_DOCUMENTS, GOOD_DOCUMENTS
 from tests.corpus.contracts import GPU
 from tests.corpus.documents import REMOVED, completion, encoded, packed, request, request_with
@@ -22,7 +22,7 @@ from tests.pipelines.ingestion import records_of
 
 CONFIG = IngestionConfig(contracts=(GPU,))
 VALIDATOR = CONFIG.validator()
-OF_FORM = ("offset", "value", "document")
+OF_FORM = ("offset", "value", DOCUMENT)
 FRAME = b"\0\xff\0\0\x07"
 PLAIN = [
     document.value
@@ -55,7 +55,7 @@ def test_a_framed_event_is_the_event_without_its_frame(strictly: bool) -> None:
     is_json = ~expected["reason"].is_in(["malformed", "not_utf8", "nul_character"]).fill_null(value=False)
     assert found.filter(is_json).equals(expected.filter(is_json))
     assert found["reason"].equals(expected["reason"])
-    assert rows(framed)["document"].to_list() == plain
+    assert rows(framed)[DOCUMENT].to_list() == plain
 
 
 def test_data_in_base64_is_the_data_itself() -> None:
@@ -84,7 +84,7 @@ def test_data_in_base64_that_is_no_json_is_rejected_and_says_so() -> None:
         found = rows([*map(encoded, wrong)], strictly=strictly)
         assert set(found["reason"]) == {"invalid_data"}
         assert found["violation"].str.contains("/data_base64: JSON (RFC 8259) in base64", literal=True).all()
-        assert found["document"].null_count() == len(wrong)
+        assert found[DOCUMENT].null_count() == len(wrong)
 
 
 def test_an_event_whose_base64_holds_what_no_event_may_hold_is_rejected_like_the_plain_one() -> None:
@@ -121,13 +121,13 @@ def test_documents_of_any_bytes_never_raise() -> None:
 def test_a_record_larger_than_a_record_may_be_is_not_unpacked() -> None:
     small = IngestionConfig(max_record_bytes=1_024).validator()
     event = encoded(packed(request_with(user_id="u" * 2_000)))
-    assert small.validate(records_of([event]))["document"].to_pylist() == [None]
+    assert small.validate(records_of([event]))[DOCUMENT].to_pylist() == [None]
 
 
 def test_a_stored_document_has_the_digest_of_what_was_received() -> None:
     values = [encoded(packed(request())), FRAME + encoded(completion()), encoded(completion())]
     found = rows([*values])
-    stored = found.select(pl.coalesce("document", "value")).to_series()
+    stored = found.select(pl.coalesce(DOCUMENT, "value")).to_series()
     assert VALIDATOR.digests(stored).to_list() == found["content_digest"].to_list()
     assert VALIDATOR.digests(pl.Series(values, dtype=pl.Binary)).to_list() == found["content_digest"].to_list()
     assert said([*stored]).equals(said([*values]))
