@@ -11,6 +11,7 @@ from api.questions import AFTER, DEFAULT_ROWS, MAX_ROWS, WAIT
 from jobs.queries.periods import Window
 from jobs.queries.usage import DETAILS, SUMMED
 from metering.lateness import WindowState
+from metering.period_meters import Period
 from metering.vocabulary import Decision, UsageCause
 
 Schema = dict[str, Any]
@@ -89,6 +90,7 @@ COLUMNS: Mapping[str, Schema] = {
     "state": one_of(WindowState),
     "cause": one_of(UsageCause),
     "decision": or_null(one_of(Decision)),
+    "period": or_null(one_of(Period)),
     "dimensions": or_null(OBJECT),
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -61,13 +61,14 @@ class Sender:
         *,
         number: int = 0,
         planned_ms: int | None = None,
-        headers: Mapping[str, bytes] | None = None,
+        headers: Mapping[str, bytes] | Sequence[tuple[str, bytes | None]] = (),
     ) -> None:
         """Hand over one record; waits while the queue is full. `number` is what a refusal names it by."""
         on_delivery = partial(self._delivered, number, planned_ms)
+        listed: list[tuple[str, str | bytes | None]] = [*(headers.items() if isinstance(headers, Mapping) else headers)]
         while True:
             try:
-                self._producer.produce(topic, value, key, on_delivery=on_delivery, headers=dict(headers or {}))
+                self._producer.produce(topic, value, key, on_delivery=on_delivery, headers=listed)
             except BufferError:
                 self._producer.poll(QUEUE_POLL_SECONDS)
             except KafkaException as error:

@@ -8,7 +8,10 @@ FRAME_BYTES = 5
 
 
 def frame_problem(value: bytes | None) -> str | None:
-    """What to change where a record begins with such a frame; None where it does not. No JSON begins with a 0 byte."""
+    """What to change where a record begins with such a frame and cannot be read; None where it does not begin so.
+
+    No JSON begins with a 0 byte.
+    """
     if value is None or not value.startswith(MAGIC_BYTE) or len(value) < FRAME_BYTES:
         return None
     schema = int.from_bytes(value[1:FRAME_BYTES], "big")

@@ -68,7 +68,9 @@ class Reason(StrEnum):
     NUL_CHARACTER = "nul_character"
     """An escaped U+0000, which no text column of a database can hold; looked for before the JSON is read."""
     MALFORMED = "malformed"
-    """Not one RFC 8259 object: broken, empty, a second document, a duplicate key, nested deeper than 999 levels."""
+    """Not one RFC 8259 object: broken, empty, a second document, a duplicate key, nested deeper than 999 levels.
+
+    Or in CloudEvents' binary mode with headers of which no event can be made."""
     INVALID_SPECVERSION = "invalid_specversion"
     INVALID_ID = "invalid_id"
     INVALID_SOURCE = "invalid_source"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cli.redrive.letters import DeadLetters, Letter
     from cli.redrive.offline import Offline
     from deployment.sender import Sender
+    from jobs.runtime.kafka.headers import Headers
 
 COLUMNS = ("topic", "partition", "offset", "reason", "fate", "says", "value")
 BATCH_ROWS, BATCH_BYTES = 500, 8 << 20
@@ -51,7 +52,7 @@ def redrive(
             "--edit",
             metavar="SCRIPT",
             help="An executable that reads a line of JSON for each (topic, partition, offset, received_at, reason, "
-            "violation, key, value), and prints the event that is to be sent, or an empty line.",
+            "violation, key, value, headers), and prints the event that is to be sent, or an empty line.",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing; list what would be sent.")] = False,
@@ -103,18 +104,24 @@ class _Sending:
         self._sender, self._topic = sender, topic
         self._sent: list[Letter] = []
 
-    def send(self, letter: Letter, event: bytes) -> None:
-        """One, keyed as `weir produce` keys it, with the mark of the record that was rejected first."""
+    def send(self, letter: Letter, event: bytes, own: Headers) -> None:
+        """One, keyed as `weir produce` keys it, with its `own` headers and the mark of the record that was rejected
+        first.
+        """
         from dataclasses import replace
 
         from cli.redrive.offline import bytes_of
         from jobs.ingestion.documents import subject_of
-        from jobs.runtime.kafka.marks import FIRST_RECEIVED, REPLAYS
+        from jobs.ingestion.formats import document_of
+        from jobs.runtime.kafka.marks import FIRST_RECEIVED, MARKS, REPLAYS
 
-        headers = {REPLAYS: letter.first.mark.encode()}
+        headers = [header for header in own if header[0] not in MARKS.values()]
+        headers.append((REPLAYS, letter.first.mark.encode()))
         if letter.reception_mark is not None:
-            headers[FIRST_RECEIVED] = bytes_of(letter.reception_mark)
-        self._sender.send(self._topic, subject_of(event), event, number=len(self._sent), headers=headers)
+            headers.append((FIRST_RECEIVED, bytes_of(letter.reception_mark)))
+        document = document_of(event, own)
+        key = letter.key if document is None else subject_of(document)
+        self._sender.send(self._topic, key, event, number=len(self._sent), headers=headers)
         self._sent.append(replace(letter, key=None, value=None))
 
     def rows(self) -> Iterator[Row]:
@@ -139,7 +146,7 @@ def _rows(
     with nullcontext(None) if edit is None else edited(able, edit) as made:
         done = 0
         for several in _several(_events(letters, made)):
-            yield from _redriven(several, offline, sending)
+            yield from _redriven(several, offline, sending, is_edited=made is not None)
             done += len(several)
             tell(f"{done} of {len(letters)}")
     if sending is not None:
@@ -168,13 +175,17 @@ def _several(events: Iterator[tuple[Letter, bytes]]) -> Iterator[list[tuple[Lett
         yield several
 
 
-def _redriven(several: list[tuple[Letter, bytes]], offline: Offline, sending: _Sending | None) -> Iterator[Row]:
+def _redriven(
+    several: list[tuple[Letter, bytes]], offline: Offline, sending: _Sending | None, *, is_edited: bool
+) -> Iterator[Row]:
     """What becomes of these, but for those that are sent: what broker and ingestion say of them comes later."""
+    # What a script prints is an event in structured mode, of which headers would say otherwise.
+    headers = [() if is_edited else letter.headers for letter, _ in several]
     received_at = [letter.first_received_at for letter, _ in several]
     verdicts = offline.verdicts(
-        [event for _, event in several], received_at, [letter.reception_mark for letter, _ in several]
+        [event for _, event in several], received_at, [letter.reception_mark for letter, _ in several], headers
     )
-    for (letter, event), verdict in zip(several, verdicts, strict=True):
+    for (letter, event), own, verdict in zip(several, headers, verdicts, strict=True):
         if letter.problem is not None:
             yield _row(letter, Fate.IMPOSSIBLE, letter.problem)
         elif not event:
@@ -184,7 +195,7 @@ def _redriven(several: list[tuple[Letter, bytes]], offline: Offline, sending: _S
         elif sending is None:
             yield _row(letter, Fate.ACCEPTED, None, event)
         else:
-            sending.send(letter, event)
+            sending.send(letter, event, own)
 
 
 def _row(letter: Letter, fate: Fate, text: str | None = None, event: bytes | None = None) -> Row:

@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from cli.dead_letters import DeadLetterQuery, origin_of, replayed_as, where
 from cli.journal_table import rows_in_order
+from jobs.runtime.kafka.headers import COLUMN, Headers, headers_of
 from jobs.runtime.kafka.replay_mark import Rejected
 from jobs.streams import CatalogTopic
 from metering.vocabulary import Reason
@@ -41,6 +42,8 @@ class Letter:
     """Why it cannot be sent again; None: it can."""
     reception_mark: str | None = None
     """Its mark of the first reception, if it is of the past."""
+    headers: Headers = ()
+    """As they were received."""
 
 
 class DeadLetters:
@@ -65,7 +68,9 @@ class DeadLetters:
 
     def __iter__(self) -> Iterator[Letter]:
         """Those that were not accepted yet, in the order of record; the same again each time."""
-        for row in rows_in_order(self._journal, (*_READ, "key", "value"), self._where):
+        # An earlier release kept no headers.
+        kept = [field.name for field in self._journal.schema().fields if field.name == COLUMN]
+        for row in rows_in_order(self._journal, (*_READ, "key", "value", *kept), self._where):
             if row["lsn"] in self._chosen:
                 yield _letter(row)
 
@@ -84,6 +89,7 @@ def _letter(row: dict[str, Any]) -> Letter:
         row["value"],
         _problem(row),
         row["reception_mark"],
+        headers_of(row.get(COLUMN)),
     )
 
 

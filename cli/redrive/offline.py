@@ -17,6 +17,7 @@ from jobs.ingestion.documents import one_each, records_of
 from jobs.ingestion.event_times import validated_by_reception
 from jobs.ingestion.quarantine import quarantine
 from jobs.ingestion.receptions import mark_texts
+from jobs.runtime.kafka.headers import Headers, text_of
 from metering.vocabulary import Job
 
 _CONFIG = "SELECT config FROM jobs WHERE job = %s"
@@ -65,14 +66,18 @@ class Offline:
         events: Sequence[bytes],
         first_received_at: Sequence[datetime | None],
         marks: Sequence[str | None],
+        headers: Sequence[Headers] | None = None,
     ) -> Iterator[Verdict]:
-        """The verdict on each event: received now, first received at its given time or at a mark that counts."""
+        """The verdict on each event, sent with its headers: received now, first received at its given time or at a mark
+        that counts.
+        """
         instant = pl.Datetime("us", "UTC")
-        headers = [None if mark is None else bytes_of(mark) for mark in marks]
-        read = one_each(pl.DataFrame(self._validator.validate(records_of(events))))
+        mark_headers = [None if mark is None else bytes_of(mark) for mark in marks]
+        records = records_of(events, None if headers is None else [text_of(of_event) for of_event in headers])
+        read = one_each(pl.DataFrame(self._validator.validate(records)))
         received = quarantine(read, {}, self._config.max_record_bytes).with_columns(
             pl.Series("first_received_at", first_received_at, instant),
-            mark_texts(pl.Series("reception_mark", headers, pl.Binary)),
+            mark_texts(pl.Series("reception_mark", mark_headers, pl.Binary)),
             received_at=pl.lit(self._now()).cast(instant),
         )
         found = validated_by_reception(received, self._config)

@@ -54,8 +54,8 @@ def _write(letters: Iterable[Letter], file: IO[bytes]) -> list[str]:
 def line_of(letter: Letter) -> bytes:
     """What the program reads of one, as JSON.
 
-    Keys: topic, partition, offset, received_at, reason, violation, key, value, and value_base64 where the value is not
-    UTF-8.
+    Keys: topic, partition, offset, received_at, reason, violation, key, value, headers (a list of names with texts)
+    where it has any, and value_base64 where the value is not UTF-8.
     """
     document = {
         **letter.place._asdict(),
@@ -65,6 +65,8 @@ def line_of(letter: Letter) -> bytes:
         "key": text_of(letter.key),
         "value": text_of(letter.value),
     }
+    if letter.headers:
+        document["headers"] = [[name, text_of(header)] for name, header in letter.headers]
     value = letter.value or b""
     if not _is_utf8(value):
         document["value_base64"] = base64.b64encode(value).decode()

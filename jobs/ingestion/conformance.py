@@ -68,6 +68,12 @@ def _object(contract: Contract, *, any_misread: bool) -> Iterator[Rule]:
         is_base64 |= is_misread("/data_base64")
     needed = "an object is required"
     yield Rule(
+        is_base64,
+        Reason.INVALID_DATA,
+        f"{contract.type} /data_base64",
+        "JSON (RFC 8259) in base64, and no data beside it",
+    )
+    yield Rule(
         ~pl.col("/data"),
         Reason.INVALID_DATA,
         f"{contract.type} /data",
@@ -76,7 +82,6 @@ def _object(contract: Contract, *, any_misread: bool) -> Iterator[Rule]:
         missing=needed,
         wrong_type=needed,
     )
-    yield Rule(is_base64, Reason.INVALID_DATA, f"{contract.type} /data_base64", "data is JSON")
 
 
 def _of_field(contract: Contract, field: Field, *, any_misread: bool) -> Iterator[Rule]:

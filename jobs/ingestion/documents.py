@@ -13,6 +13,7 @@ import pyarrow as pa
 from jobs.ingestion.quarantine import quarantine
 from jobs.ingestion.validator import LOG_APPEND_TIME, EventValidator
 from jobs.runtime.elements import is_record
+from jobs.runtime.kafka.headers import COLUMN
 from jobs.runtime.kafka.marks import MARKS
 from jobs.streams import EVENTS_TOPIC, INSTANT
 from metering.contracts.model import Contract, pointer
@@ -58,8 +59,8 @@ def subject_in(parsed: Any) -> bytes | None:
         return None
 
 
-def records_of(documents: Sequence[bytes]) -> pa.Table:
-    """Documents as ingestion would read them from Kafka."""
+def records_of(documents: Sequence[bytes], headers: Sequence[str | None] | None = None) -> pa.Table:
+    """Documents as ingestion would read them from Kafka; `headers`: those of each (`headers.text_of`)."""
     count = len(documents)
     return pa.table(
         {
@@ -70,6 +71,7 @@ def records_of(documents: Sequence[bytes]) -> pa.Table:
             "offset": pa.array(range(count), pa.int64()),
             "timestamp": pa.array([_ANY_INSTANT] * count, INSTANT),
             "timestampType": pa.array([LOG_APPEND_TIME] * count, pa.int32()),
+            COLUMN: pa.array([None] * count if headers is None else headers, pa.string()),
             **{column: pa.nulls(count, pa.binary()) for column in MARKS},
         }
     )

@@ -59,7 +59,10 @@ def settle(config: IngestionConfig, tables: str) -> IngestionConfig:
     return config.settled(read_history(journal)[0], is_new=False)
 
 
-RECORD = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "replay_mark", "reception_mark")
+RECORD = (
+    *("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "record_headers"),
+    *("replay_mark", "reception_mark"),
+)
 """What is read of a Kafka record."""
 
 JOB = TopicJob(

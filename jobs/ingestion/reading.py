@@ -123,7 +123,10 @@ class Reader:
     def max_rows(self, values: pl.Series) -> pl.Series:
         """How many rows each value (binary) becomes at most: one, or one for each object in an array."""
         braces = _texts(values).str.count_matches("{", literal=True).cast(pl.Int64)
-        return braces.clip(1, MAX_ELEMENTS).fill_null(1)
+        # What is packed, or framed and so perhaps no text here: an object in an array is at least three bytes.
+        is_packed = values.bin.contains(b"data_base64") | values.bin.starts_with(b"\0")
+        packed = pl.when(is_packed).then(values.bin.size().cast(pl.Int64) // 3)
+        return pl.select(pl.max_horizontal(braces, packed)).to_series().clip(1, MAX_ELEMENTS).fill_null(1)
 
     def read_elements(
         self, values: Sequence[bytes], contract: Contract, request_id: Path | None

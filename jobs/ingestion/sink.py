@@ -22,6 +22,7 @@ from jobs.ingestion.device_clocks import uncorrected_events
 from jobs.ingestion.earlier_rules import comparable_since, looked_for
 from jobs.ingestion.elements import TRANSACTION, Elements, rejected_whole, split, with_elements, with_room
 from jobs.ingestion.event_times import validated_by_reception
+from jobs.ingestion.formats import DOCUMENT
 from jobs.ingestion.handover import collected
 from jobs.ingestion.identity_index import NONE_CAME_BACK, IdentityIndex
 from jobs.ingestion.identity_journal import JournalIdentities
@@ -37,6 +38,7 @@ from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.effective_rules import TRANSACTION as RULES
 from jobs.runtime.effective_rules import RulesHistory, rules_text
 from jobs.runtime.job import Context, Counts, Progress, TopicJob
+from jobs.runtime.kafka import headers
 from jobs.runtime.kafka.absent_offsets import AbsentOffsets
 from jobs.runtime.kafka.heartbeat import IDLE, Heartbeat
 from jobs.runtime.kafka.isolated_records import IsolatedRecords
@@ -71,7 +73,7 @@ class JournalSink:
         ]
         self._validator = config.validator()
         self._fields = tuple(field.name for field in self._validator.fields)
-        declared = declared_columns(self._validator.fields, open_to_change(where.tables, job.writes))
+        declared = declared_columns([*self._validator.fields, headers.FIELD], open_to_change(where.tables, job.writes))
         self._writer = DeltaWriter(where.tables, job.writes, job.name, owner.epoch, owner.driver, declared=declared)
         self._events = OffsetLedger(self._writer, admin, events, decides_frontier=True)
         catalog = [OffsetLedger(self._writer, admin, topic) for topic in topics]
@@ -133,7 +135,7 @@ class JournalSink:
         events = self._with_replays(records, first_lsn + len(catalog))
         taken = self._events.take(events, proved=proved)
         frontier = self._events.frontier()
-        disposed = self._disposed(events)
+        disposed = with_documents(self._disposed(events))
         records_of_batch = pl.concat([catalog, disposed], how="diagonal_relaxed")
         rows = records_of_batch
         if len(elements):
@@ -301,6 +303,17 @@ class JournalSink:
         metrics.IDLE.set(0.0)
         self._heartbeat.close()
         self._catalog.close()
+
+
+def with_documents(events: pl.DataFrame) -> pl.DataFrame:
+    """Disposed events (`EventValidator.schema`) with the value that the journal keeps: what is rejected as it was
+    received, with its headers; all else as JSON.
+    """
+    is_rejected, document = pl.col("reason").is_not_null(), pl.coalesce(DOCUMENT, "value")
+    return events.with_columns(
+        pl.when(is_rejected).then("value").otherwise(document).alias("value"),
+        pl.when(is_rejected).then(headers.COLUMN).alias(headers.COLUMN),
+    )
 
 
 def journal_rows(rows: pl.DataFrame, schema: pa.Schema, frontier: datetime | None, logged_at: datetime) -> pa.Table:

@@ -24,6 +24,7 @@ MAX_LEVELS = 999
 """Of objects and arrays in each other; what is nested deeper is malformed."""
 INT64 = range(-(2**63), 2**63)
 
+_SPACES = re.compile(r"[ \t\r\n]*")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _STEPS = bytes.maketrans(b"[{]}", b"\2\2\0\0")
 """What a bracket adds to the level, and one."""
@@ -91,21 +92,47 @@ def document(value: bytes | None, read: Tree) -> Mapping[str, Any]:
         raise HoldsNul("the character U+0000")
     if text.startswith("\ufeff"):
         raise NotStrict("a byte order mark stands before it")
-    levels = levels_of(text)
-    if levels > MAX_LEVELS:
-        raise NotStrict(f"nested deeper than {MAX_LEVELS} levels")
-    try:
-        with _stack_for(levels):
-            found = _DECODER.decode(text)
-    except _NoJson as constant:
-        raise NotStrict(f"{constant} is no JSON, at {constant_place(text)}") from None
-    except json.JSONDecodeError as error:
-        raise NotStrict(f"{error.msg.removesuffix(' at')}, at character {error.pos}") from None
+    found = value_of(text)
     if not isinstance(found, _Pairs):
         raise NotStrict("the document is no object")
     if _ESCAPED_SURROGATE.search(text) and any(map(_LONE_SURROGATE.search, _texts(found))):
         raise NotStrict("half of a surrogate pair")
     return _members(found, read)
+
+
+def value_of(text: str) -> Any:
+    """The value that a text is, whatever it is. Raises NotStrict (ValueError)."""
+    levels = levels_of(text)
+    if levels > MAX_LEVELS:
+        raise NotStrict(f"nested deeper than {MAX_LEVELS} levels")
+    try:
+        with _stack_for(levels):
+            return _DECODER.decode(text)
+    except _NoJson as constant:
+        raise NotStrict(f"{constant} is no JSON, at {constant_place(text)}") from None
+    except json.JSONDecodeError as error:
+        raise NotStrict(f"{error.msg.removesuffix(' at')}, at character {error.pos}") from None
+
+
+def places_of(text: str) -> Iterator[tuple[str, int, int]]:
+    """The members of the object that a text is: the name, and where the value begins and ends. Raises NotStrict."""
+    if value_of(text).__class__ is not _Pairs:
+        raise NotStrict("the document is no object")
+    with _stack_for(levels_of(text)):
+        at = _after_space(text, text.index("{") + 1)
+        while text[at] != "}":
+            name, end = _DECODER.raw_decode(text, at)
+            start = _after_space(text, _after_space(text, end) + 1)
+            _, end = _DECODER.raw_decode(text, start)
+            yield name, start, end
+            at = _after_space(text, end)
+            at = _after_space(text, at + (text[at] == ","))
+
+
+def _after_space(text: str, at: int) -> int:
+    found = _SPACES.match(text, at)
+    assert found is not None, "it matches nothing, too"
+    return found.end()
 
 
 def levels_of(text: str) -> int:

@@ -12,11 +12,12 @@ from functools import cached_property
 import polars as pl
 import pyarrow as pa
 
-from jobs.ingestion import conventions, reversals, unnesting
+from jobs.ingestion import conventions, formats, reversals, unnesting
 from jobs.ingestion.conformance import REQUEST_ID, fields_of, rules_of
 from jobs.ingestion.conventions import Convention, Conventions
 from jobs.ingestion.envelope import attributes, envelope_rules
 from jobs.ingestion.fingerprints import contents, element_identities, identities
+from jobs.ingestion.formats import DOCUMENT, FORM_PROBLEM, documents
 from jobs.ingestion.paths import ARROW, Paths
 from jobs.ingestion.reading import MAX_BLOCK_BYTES, Reader
 from jobs.ingestion.receptions import mark_texts
@@ -27,6 +28,7 @@ from jobs.ingestion.unreadable import validated_in_parts
 from jobs.ingestion.violations import Rule, violations
 from jobs.runtime.elements import FIELD as ELEMENT
 from jobs.runtime.elements import KIND
+from jobs.runtime.kafka import headers
 from jobs.runtime.kafka.heartbeat import heartbeat
 from jobs.streams import INSTANT, JOURNAL
 from metering.contracts.model import Contract, Kind, pointer
@@ -57,14 +59,16 @@ OF_ENVELOPE = (
     *("reason", "violation", "identity", "content_digest", "source", "id", "type", "family", "account"),
     *("occurred_at", "sent_at", "occurred_us", "device_sent_us", "source_epoch", "sequence"),
 )
-OF_RECORD = ("key", "value")
+OF_RECORD = ("key", "value", DOCUMENT, headers.COLUMN)
 FOR_THE_DRIVER = {
     "stamped_at": INSTANT,
     "is_broker_stamp": pa.bool_(),
     "occurred_us": pa.int64(),
     "device_sent_us": pa.int64(),
+    DOCUMENT: pa.binary(),
+    headers.COLUMN: pa.string(),
 }
-"""Columns that the journal does not have."""
+"""Columns that the journal does not have, or only of what is rejected."""
 
 
 class EventValidator:
@@ -99,9 +103,11 @@ class EventValidator:
         A record is one row, or one row per element of its event if its contract has elements and accepts all of them.
         Then `element` is the number, and only the first row has key and value. (Without such a contract there is no
         such column.) For the driver there are also `stamped_at`, `is_broker_stamp`, `occurred_us` and `device_sent_us`
-        (microseconds since 1970). `reason` is a `Reason` or null, and `violation` says which rule of which contract is
-        broken where. `family` is null for a type without a contract. Columns of a rejected row are filled as far as
-        they could be read. `content_digest` is null for a rejected row.
+        (microseconds since 1970), and DOCUMENT: the event as JSON, null where that is the value itself;
+        and the record's headers.
+        `reason` is a `Reason` or null, and `violation` says which rule of which contract is broken where. `family` is
+        null for a type without a contract. Columns of a rejected row are filled as far as they could be read.
+        `content_digest` is null for a rejected row.
         """
         declared = {field.name: field.type for field in self.fields}
         kinds = {**{field.name: field.type for field in JOURNAL}, **FOR_THE_DRIVER, **declared}
@@ -124,7 +130,8 @@ class EventValidator:
 
         return pl.concat(validated_in_parts(values, self._digests, no_digest, self._check))
 
-    def _digests(self, values: pl.Series) -> pl.Series:
+    def _digests(self, received: pl.Series) -> pl.Series:
+        values = _or_else(documents(received), received)
         read = attributes(self._reader.read(values)).with_columns(number=pl.int_range(pl.len(), dtype=pl.UInt32))
         parts = [
             self._contents(part, contract, values).select("number", "content_digest", "unreadable")
@@ -161,7 +168,7 @@ class EventValidator:
         return ELEMENT_BYTES * (rows - 1)
 
     def _parts(self, records: pl.DataFrame) -> Iterator[pl.DataFrame]:
-        rows = self._reader.max_rows(self._values(records))
+        rows = self._reader.max_rows(self._received(records))
         runs = (rows.cum_sum() // MAX_ROWS_AT_ONCE).rle().struct.unnest()["len"]
         start = 0
         for length in runs if len(runs) else [0]:
@@ -169,6 +176,7 @@ class EventValidator:
             start += length
 
     def _validate_block(self, records: pl.DataFrame) -> pa.Table:
+        records = self._with_documents(records)
         return self._validated(records, self._reader.read(self._values(records)))
 
     def _check(self) -> None:
@@ -184,6 +192,7 @@ class EventValidator:
         """A record of which only its place and its bytes are stored."""
         row = record.select(
             *[pl.col(name) for name in ("topic", "partition", "offset", "key", "value")],
+            *[pl.col(name) for name in record.columns if name == headers.COLUMN],
             stamped_at="timestamp",
             is_broker_stamp=pl.col("timestampType") == LOG_APPEND_TIME,
             reason=pl.lit(Reason.UNREADABLE.value),
@@ -193,18 +202,33 @@ class EventValidator:
 
     def validate_strictly(self, records: pa.RecordBatch | pa.Table) -> pa.Table:
         """The same, each record read by itself: what `validate` gives, at ten times the cost."""
-        frame = pl.DataFrame(records)
+        frame = self._with_documents(pl.DataFrame(records))
         return self._validated(frame, self._reader.read_strictly(self._values(frame).to_list()))
 
-    def _values(self, records: pl.DataFrame) -> pl.Series:
+    def _with_documents(self, records: pl.DataFrame) -> pl.DataFrame:
+        """Records with their DOCUMENT, null where the value itself is read; and what is wrong with their form."""
+        received = self._received(records)
+        given = records[headers.COLUMN] if headers.COLUMN in records.columns else _nothing(len(records))
+        kept, made, problems = formats.of_records(received, given)
+        return records.with_columns(made.alias(DOCUMENT), problems.alias(FORM_PROBLEM), kept.alias(headers.COLUMN))
+
+    def _received(self, records: pl.DataFrame) -> pl.Series:
         """What is read; of what is larger than a record may be, `quarantine` makes a dead letter."""
         value = pl.col("value").cast(pl.Binary)
         return records.select(pl.when(value.bin.size() <= self._most_bytes).then(value)).to_series()
+
+    def _values(self, records: pl.DataFrame) -> pl.Series:
+        """The documents of events; null where their form is broken."""
+        values = _or_else(records[DOCUMENT], self._received(records))
+        return pl.select(pl.when(records[FORM_PROBLEM].is_null()).then(values)).to_series()
 
     def _validated(self, records: pl.DataFrame, read: pl.DataFrame) -> pa.Table:
         any_misread = read["misread"].null_count() < len(read)
         families = {name: contract.family.value for name, contract in self._contracts.items()}
         number = pl.int_range(pl.len(), dtype=pl.UInt32).alias("number")
+        form_problem = records[FORM_PROBLEM]
+        if form_problem.null_count() < len(form_problem):
+            read = with_form_problems(read, form_problem)
         events = attributes(read).with_columns(
             number, family=pl.col("type").replace_strict(families, default=None, return_dtype=pl.String)
         )
@@ -213,13 +237,13 @@ class EventValidator:
         is_unreadable = events["unreadable"].is_not_null()
         events = events.with_columns(
             reason=pl.coalesce(events["unreadable"], reason),
-            violation=pl.when(is_unreadable).then(_reader_of() + pl.col("problem")).otherwise(violation),
+            violation=pl.when(is_unreadable).then(_reader_of(form_problem) + pl.col("problem")).otherwise(violation),
         )
         validated = [self._of_contract(events.clear(), None, any_misread=False)]
         for contract, part in self._by_contract(events):
             whole = part
             if contract is not None and contract.unnest is not None:
-                whole, elements = self._unnested(part, contract, records["value"])
+                whole, elements = self._unnested(part, contract, self._values(records))
                 validated.append(elements)
             validated.append(self._of_contract(whole, contract, any_misread=any_misread))
         if not self._has_elements:
@@ -325,7 +349,7 @@ class EventValidator:
     def _columns(self, records: pl.DataFrame, validated: pl.DataFrame) -> pa.Table:
         is_sent_by_device = is_listed(validated["source"], self._devices)
         columns = validated.with_columns(
-            *[records[name] for name in ("topic", "partition", "offset", "key", "value")],
+            *[records[name] for name in ("topic", "partition", "offset", *OF_RECORD)],
             records["timestamp"].alias("stamped_at"),
             (records["timestampType"] == LOG_APPEND_TIME).alias("is_broker_stamp"),
             text_of(records["replay_mark"]),
@@ -352,6 +376,11 @@ _VALIDATED = (
     *("number", "reason", "violation", "source", "id", "type", "family", "account"),
     *("occurred_us", "sent_us", "is_receipt", "source_epoch", "sequence"),
 )
+
+
+def _or_else(documents: pl.Series, values: pl.Series) -> pl.Series:
+    """Documents, and the value where there is none."""
+    return values if documents.null_count() == len(documents) else values.zip_with(documents.is_null(), documents)
 
 
 def _verdicts(broken: Mapping[int, tuple[str, str]]) -> pl.DataFrame:
@@ -383,10 +412,30 @@ def _first_broken(events: pl.DataFrame, rules: list[Rule]) -> tuple[pl.Series, p
     return reasons.gather(first), violations(events, rules, first)
 
 
-def _reader_of() -> pl.Expr:
+def _reader_of(form_problem: pl.Series) -> pl.Expr:
     """Who speaks of a record that cannot be read: the standard that it breaks, or Weir, which failed on it."""
     is_ours = pl.col("unreadable") == Reason.UNREADABLE.value
-    return pl.when(is_ours).then(pl.lit("Weir: ")).otherwise(pl.lit("JSON (RFC 8259): "))
+    is_of_form = form_problem.is_not_null()
+    return (
+        pl.when(is_of_form)
+        .then(pl.lit("CloudEvents over Kafka: "))
+        .when(is_ours)
+        .then(pl.lit("Weir: "))
+        .otherwise(pl.lit("JSON (RFC 8259): "))
+    )
+
+
+def with_form_problems(read: pl.DataFrame, problems: pl.Series) -> pl.DataFrame:
+    """`read` (`Paths.schema`), where records whose form is broken are malformed, and their `problem` says so."""
+    is_broken = problems.is_not_null()
+    return read.with_columns(
+        unreadable=pl.when(is_broken).then(pl.lit(Reason.MALFORMED.value)).otherwise("unreadable"),
+        problem=pl.when(is_broken).then(problems).otherwise("problem"),
+    )
+
+
+def _nothing(count: int) -> pl.Series:
+    return pl.Series([None], dtype=pl.String).new_from_index(0, count)
 
 
 def _storable(microseconds: str) -> pl.Expr:

@@ -78,7 +78,7 @@ RESERVED = frozenset(
         ),
         *("rules", "disposition", "reason", "violation", "first_lsn", "identity", "content_digest", "source", "id"),
         *("type", "family", "account", "occurred_at", "sent_at", "event_time", "clock_offset_ms", "source_epoch"),
-        *("sequence", "key", "value", INCLUDES_COLUMN),
+        *("sequence", "key", "value", INCLUDES_COLUMN, "record_headers"),
         # What a batch has besides on its way into the journal.
         *("number", "stamped_at", "is_broker_stamp", "occurred_us", "sent_us", "device_sent_us", "isolated", "same"),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from dataclasses import dataclass, replace
@@ -104,3 +105,18 @@ def _envelope(event_type: str, data: dict[str, Any]) -> dict[str, Any]:
 
 def _changed(members: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in {**members, **changes}.items() if value is not REMOVED}
+
+
+def packed(event: dict[str, Any]) -> dict[str, Any]:
+    """An event with its data in base64 (CloudEvents' JSON format, 3.1)."""
+    rest = {name: member for name, member in event.items() if name != "data"}
+    return {**rest, "data_base64": base64.b64encode(json.dumps(event["data"]).encode()).decode()}
+
+
+def in_binary_mode(event: dict[str, Any]) -> tuple[list[tuple[str, bytes | None]], bytes | None]:
+    """The headers and the value of an event in CloudEvents' binary mode over Kafka; its attributes must be texts."""
+    attributes = {name: value for name, value in event.items() if name not in ("data", "datacontenttype")}
+    kind: Any = event.get("datacontenttype", "application/json")
+    headers: list[tuple[str, bytes | None]] = [("content-type", kind.encode())]
+    headers += [(f"ce_{name}", None if value is None else value.encode()) for name, value in attributes.items()]
+    return headers, json.dumps(event["data"]).encode() if "data" in event else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.corpus.documents import REMOVED, GoodDocument, completion, encoded, request, request_with
+from tests.corpus.documents import REMOVED, GoodDocument, completion, encoded, packed, request, request_with
 
 RECORD_BYTES = 262_144
 """`max.message.bytes` of `events`: the largest record batch, its own header included."""
@@ -34,6 +34,10 @@ _VALID: dict[str, bytes] = {
     "heartbeat_without_data": encoded(request(type="source.heartbeat.v1", data=REMOVED)),
     "unknown_type": encoded(request(type="com.example.something.v9", data=[1, "two", None])),
     "unknown_type_with_binary_data": encoded(request(type="com.example.blob", data=REMOVED, data_base64="AAEC")),
+    "base64_data": encoded(packed(request())),
+    "base64_data_and_null_data": encoded({"data": None, **packed(request(datacontenttype="application/json"))}),
+    "in_the_frame_of_a_schema_registry": b"\0\0\1\2\3" + _REQUEST,
+    "base64_data_in_a_frame": b"\0\xff\0\0\xff" + encoded(packed(completion())),
     "unknown_fields": encoded(request_with(tenant={"a": [1, 2.5, None]}, note="n")),
     "unknown_attributes": encoded(request(traceparent="00-abc-01", datacontenttype="application/json")),
     "only_required_fields": encoded(request(data={"request_id": "r", "model": "m"})),

@@ -27,6 +27,7 @@ from jobs.joins.sink import UsageSink
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.job import Context, PostgresJob, TableJob
+from jobs.runtime.kafka.headers import COLUMN
 from jobs.runtime.kafka.marks import MARKS
 from jobs.runtime.kafka.scanned_records import RECORDS
 from jobs.runtime.postgres.ownership import Ownership
@@ -107,7 +108,7 @@ def _frame(spark: SparkSession, topic: str, placed: Sequence[tuple[Place, Mutant
                 "offset": offset,
                 "timestamp": microseconds_of(received_at) if stamp_us is None else stamp_us,
                 "timestampType": int(one is None or one.draft.is_broker_stamp),
-                **dict.fromkeys(MARKS),
+                **dict.fromkeys((COLUMN, *MARKS)),
             }
         )
     columns = [pa.array([row[field.name] for row in rows], field.type) for field in RECORDS]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from base64 import b64decode
 from typing import Any
 
 from tests.pipelines.deep_json import deep, levels_of
@@ -18,6 +20,28 @@ def document(value: bytes | None) -> dict[str, Any]:
     """A payload as one strict JSON object. Raises Refused."""
     if value is None:
         raise Refused("malformed")
+    event = _object(value[5:] if value[:1] == b"\0" and value[5:].lstrip(b" \t\r\n")[:1] == b"{" else value)
+    return _unpacked(event)
+
+
+def _unpacked(event: dict[str, Any]) -> dict[str, Any]:
+    """An event whose data is JSON in base64, as the one that has it as it is."""
+    kind = event.get("datacontenttype")
+    is_json = kind is None or (
+        isinstance(kind, str) and re.fullmatch(r"(?i)\s*((application|text)/json|.*\+json|)\s*(;.*)?", kind)
+    )
+    if not isinstance(event.get("data_base64"), str) or event.get("data") is not None or not is_json:
+        return event
+    try:
+        text = b64decode(event["data_base64"], validate=True).decode("utf-8")
+        deep(lambda: json.loads(text, object_pairs_hook=_unique, parse_constant=_constant, parse_int=_int))
+    except ValueError:
+        return event
+    data = _object(b'{"data":' + text.encode() + b"}")["data"]
+    return {**event, "data": data, "data_base64": None}
+
+
+def _object(value: bytes) -> dict[str, Any]:
     try:
         text = value.decode("utf-8")
     except UnicodeDecodeError:

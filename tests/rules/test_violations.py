@@ -159,8 +159,10 @@ def test_the_violation_of_any_value_can_be_stored_and_shown_by_both_readers(name
         assert len(violation) <= 3 * MAX_SHOWN_CHARACTERS + 120
 
 
-@given(st.integers(0, 2**32 - 1), st.just(encoded(request())) | st.binary(max_size=50))
-def test_a_record_in_the_frame_of_a_schema_registry_is_named_as_such(schema: int, document: bytes) -> None:
+@given(st.integers(0, 2**32 - 1), st.binary(max_size=50).filter(lambda value: not value.lstrip().startswith(b"{")))
+def test_a_record_in_the_frame_of_a_schema_registry_that_holds_no_json_is_named_as_such(
+    schema: int, document: bytes
+) -> None:
     framed = b"\0" + schema.to_bytes(4, "big") + document
     reason, violation = said_of(framed)
     assert reason in ("malformed", "not_utf8", "nul_character")

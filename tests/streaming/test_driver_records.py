@@ -109,7 +109,9 @@ def test_differential_driver_spark_and_raw_scan_find_the_same_marks(spark: Spark
     assert found["replay_mark"].to_pylist() == marks
     assert in_order(found) == read_by_spark(spark, topic)
     look = RawScan(KafkaAccess(bootstrap=bootstrap), topic.admin, list_partitions(topic.admin, [topic.name])[0])
-    assert [record.replay_mark for record in look.next_records({}, 100, 1 << 20, 1 << 20)] == marks
+    records = look.next_records({}, 100, 1 << 20, 1 << 20)
+    assert [record.replay_mark for record in records] == marks
+    assert [record.headers for record in records] == found["record_headers"].to_pylist()
 
 
 def test_differential_both_marks_of_a_record_are_found_in_whichever_order_they_stand(
@@ -129,6 +131,7 @@ def test_differential_both_marks_of_a_record_are_found_in_whichever_order_they_s
     records = look.next_records({}, 100, 1 << 20, 1 << 20)
     assert [record.reception_mark for record in records] == [mark, mark, mark, mark, None]
     assert [record.replay_mark for record in records] == [b"events/0/1"] * 2 + [None] + [b"events/0/1"] * 2
+    assert [record.headers for record in records] == found["record_headers"].to_pylist()
 
 
 def test_a_header_that_the_library_cannot_give_is_for_spark_and_the_plain_look(

@@ -22,6 +22,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from jobs.runtime.kafka.access import KafkaSettings
+from jobs.runtime.kafka.headers import COLUMN, text_of
 from jobs.runtime.kafka.marks import MARKS, mark_in
 from jobs.runtime.kafka.scanned_records import RECORDS
 from jobs.runtime.kafka.topic import COMMITTED, EARLIEST, LATEST, Topic, offsets
@@ -141,6 +142,7 @@ def _table(messages: list[Message]) -> pa.Table:
         "timestampType": [int(is_stamp) for is_stamp, _ in map(_stamp, messages)],
     }
     headers = [_headers(message) for message in messages]
+    columns[COLUMN] = [text_of(record_headers) for record_headers in headers]
     columns |= {
         column: [mark_in(record_headers, header) for record_headers in headers] for column, header in MARKS.items()
     }

@@ -13,11 +13,14 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
+from jobs.runtime.kafka.headers import MAX_BYTES as MAX_HEADERS_BYTES
+from jobs.runtime.kafka.headers import text_of
 from jobs.runtime.kafka.marks import MARKS, MAX_BYTES, RECEPTION_MARK, REPLAY_MARK
 from jobs.runtime.kafka.record_batches import RecordBatch
 from jobs.runtime.kafka.unpacking import CHUNK_BYTES, unpacked
 
 TOO_LARGE = "too_large"
+_DECIDING = frozenset((b"ce_specversion", b"content-type"))
 _COLUMNS = {header.encode(): column for column, header in MARKS.items()}
 MAX_KEY_BYTES = 1 << 15
 """A longer key of a record that is too large is not kept either."""
@@ -42,6 +45,8 @@ class LogRecord:
     """Which record it is that was rejected and is sent again, as its header says."""
     reception_mark: bytes | None = None
     """When it was received first, as its header says."""
+    headers: str | None = None
+    """All its headers (`headers.text_of`)."""
 
     @property
     def place(self) -> tuple[int, int]:
@@ -93,7 +98,7 @@ class _Records:
         value, value_bytes = self._text(largest_bytes - key_bytes)
         if self._at > end:
             raise ValueError("a record is longer than it says")
-        marks = self._marks() if self._at < end else {}
+        marks, headers = self._headers() if self._at < end else ({}, None)
         if self._at > end:
             raise ValueError("a record is longer than it says")
         self._pass_over(end - self._at)
@@ -103,19 +108,31 @@ class _Records:
         offset = batch.base_offset + offset_delta
         stamp = (timestamp_ms, batch.is_append_time)
         of_past = marks.get(REPLAY_MARK), marks.get(RECEPTION_MARK)
-        return LogRecord(partition, offset, *stamp, size_bytes, key, value, problem, None, *of_past)
+        return LogRecord(partition, offset, *stamp, size_bytes, key, value, problem, None, *of_past, headers)
 
-    def _marks(self) -> dict[str, bytes | None]:
-        """The marks among the headers, by column; headers are read until all marks are found."""
-        found: dict[str, bytes | None] = {}
+    def _headers(self) -> tuple[dict[str, bytes | None], str | None]:
+        """The marks among the headers, by column, and the text of all headers (`headers.text_of`).
+
+        Where they are larger than a record may have, the text has only those that decide how it is read, and one that
+        is too large.
+        """
+        marks: dict[str, bytes | None] = {}
+        kept: list[tuple[str, bytes | None]] = []
+        deciding = set(_DECIDING)
+        left_bytes = MAX_HEADERS_BYTES
         for _ in range(self._varint()):
-            name, _ = self._text(MAX_BYTES)
-            value, _ = self._text(MAX_BYTES)
+            name, name_bytes = self._text(MAX_HEADERS_BYTES)
+            value, value_bytes = self._text(MAX_HEADERS_BYTES)
             if (column := _COLUMNS.get(name or b"")) is not None:
-                found.setdefault(column, value)
-                if len(found) == len(_COLUMNS):
-                    break
-        return found
+                marks.setdefault(column, value if value_bytes <= MAX_BYTES else None)
+            left_bytes -= name_bytes + value_bytes
+            of_name = (name or b"").lower()
+            if left_bytes >= 0 or of_name in deciding:
+                deciding -= {of_name} if left_bytes < 0 else set()
+                kept.append(((name or b"").decode(errors="replace"), value))
+        if left_bytes < 0:
+            kept.append(("", bytes(MAX_HEADERS_BYTES + 1)))
+        return marks, text_of(kept)
 
     def _text(self, largest_bytes: int) -> tuple[bytes | None, int]:
         """A text and its length; only the length of one that is too large."""

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 
 from pyspark.sql import DataFrame
 
+from jobs.runtime.kafka import headers
+
 REPLAYS = "weir-replays"
 """Of a dead letter that is sent again: which record it is that was rejected (`replay_mark`)."""
 FIRST_RECEIVED = "weir-first-received"
@@ -23,8 +25,10 @@ WITH_HEADERS = {"includeHeaders": "true"}
 
 
 def marked(records: DataFrame) -> DataFrame:
-    """Records of Spark's Kafka source (WITH_HEADERS), and their marks as columns (MARKS); binary, null without one."""
-    return records.selectExpr("*", *[_first(header, column) for column, header in MARKS.items()])
+    """Records of Spark's Kafka source (WITH_HEADERS), all their headers as one text (`headers.COLUMN`), and their marks
+    as columns (MARKS); binary, null without one.
+    """
+    return records.selectExpr("*", headers.AS_TEXT, *[_first(header, column) for column, header in MARKS.items()])
 
 
 def _first(header: str, column: str) -> str:
@@ -33,6 +37,6 @@ def _first(header: str, column: str) -> str:
     return f"try_element_at(headers.value, {place}) AS {column}"
 
 
-def mark_in(headers: Iterable[tuple[str, bytes | None]], header: str) -> bytes | None:
+def mark_in(of_record: Iterable[tuple[str, bytes | None]], header: str) -> bytes | None:
     """The same of one record's headers."""
-    return next((value for name, value in headers if name == header), None)
+    return next((value for name, value in of_record if name == header), None)

@@ -54,7 +54,7 @@ class RawScan:
                 # As `received_at`: a broker's clock that steps back changes no order within a partition.
                 latest_ms = max(latest_ms, record.timestamp_ms)
                 found.append((latest_ms, record))
-                held_bytes += len(record.key or b"") + len(record.value or b"")
+                held_bytes += len(record.key or b"") + len(record.value or b"") + len(record.headers or "")
                 unpacked_bytes += record.size_bytes
                 if held_bytes >= share_bytes or unpacked_bytes >= MAX_UNPACKED_BYTES:
                     break

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from jobs.runtime.kafka import headers
 from jobs.runtime.kafka.heartbeat import heartbeat
 from jobs.runtime.kafka.isolated_records import Isolated
 from jobs.runtime.kafka.log_records import TOO_LARGE, LogRecord
@@ -26,10 +27,11 @@ RECORDS = pa.schema(
         ("offset", pa.int64()),
         ("timestamp", pa.timestamp("us", "UTC")),
         ("timestampType", pa.int32()),
+        headers.FIELD,
         *((column, pa.binary()) for column in MARKS),
     ]
 )
-"""As Spark's Kafka source names them, and what their headers say of their past (`marks`)."""
+"""As Spark's Kafka source names them, their headers (`headers`), and what those say of their past (`marks`)."""
 
 
 def good_record(now: datetime) -> LogRecord:
@@ -73,6 +75,7 @@ def as_frame(spark: SparkSession, records: list[LogRecord], topic: str) -> DataF
         # What a producer stamped is never read, and may be more than an instant can be.
         "timestamp": [record.timestamp_ms * 1_000 if record.is_append_time else 0 for record in records],
         "timestampType": [int(record.is_append_time) for record in records],
+        headers.COLUMN: [record.headers for record in records],
         REPLAY_MARK: [record.replay_mark for record in records],
         RECEPTION_MARK: [record.reception_mark for record in records],
     }
