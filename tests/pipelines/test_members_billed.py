@@ -14,7 +14,6 @@ from zoneinfo import ZoneInfo
 
 import psycopg
 import pytest
-from cli.periods import Window
 from deltalake import DeltaTable
 from psycopg.types.json import Jsonb
 
@@ -29,6 +28,7 @@ from jobs.explain.explanation import Sources, explain_found
 from jobs.explain.files import Files
 from jobs.explain.line import LineAsked, explain_line
 from jobs.explain.records import Period, Tables
+from jobs.queries.periods import Window
 from jobs.runtime.effective_rules import EffectiveRules
 from jobs.runtime.postgres.meters_table import declare
 from jobs.streams import Table
