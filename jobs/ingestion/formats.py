@@ -57,7 +57,7 @@ def of_records(values: pl.Series, headers: pl.Series) -> tuple[pl.Series, pl.Ser
     rows = (is_long | may_be_binary).arg_true()
     too_large: list[int] = []
     found: dict[int, bytes | None] = {}
-    told: dict[int, str] = {}
+    broken: dict[int, str] = {}
     several = (rows, *(series.gather(rows) for series in (headers, values, is_long, may_be_binary)))
     for row, text, value, may_be_too_large, may_be in zip(*(series.to_list() for series in several), strict=True):
         of_record = headers_of(text)
@@ -71,12 +71,12 @@ def of_records(values: pl.Series, headers: pl.Series) -> tuple[pl.Series, pl.Ser
                 raise NoEventError(f"at most {MAX_HEADERS_BYTES} bytes of headers")
             found[row] = structured(of_record, value)
         except NoEventError as problem:
-            told[row] = str(problem)
+            broken[row] = str(problem)
     if found:
         made = made.scatter(list(found), pl.Series(list(found.values()), dtype=pl.Binary))
-    if told:
-        made = made.scatter(list(told), None)
-        problems = problems.scatter(list(told), pl.Series(list(told.values()), dtype=pl.String))
+    if broken:
+        made = made.scatter(list(broken), None)
+        problems = problems.scatter(list(broken), pl.Series(list(broken.values()), dtype=pl.String))
     return kept.scatter(too_large, None) if too_large else kept, made, problems
 
 

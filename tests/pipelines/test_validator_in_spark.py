@@ -10,10 +10,12 @@ from pyspark.sql import SparkSession
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.handover import FILES, collected
 from jobs.ingestion.pipeline import build
+from jobs.runtime.kafka.headers import text_of
 from jobs.runtime.kafka.log_records import LogRecord
 from jobs.runtime.kafka.scanned_records import as_frame
 from tests.corpus import BAD_DOCUMENTS, GOOD_DOCUMENTS
 from tests.corpus.contracts import GPU
+from tests.corpus.documents import in_binary_mode, request
 from tests.pipelines.ingestion import records_of
 
 CONFIG = IngestionConfig(contracts=(GPU,))
@@ -65,3 +67,10 @@ def test_a_record_that_is_read_with_care_keeps_the_mark_of_the_dead_letter_that_
     records = [LogRecord(0, at, 1_000, True, 3, b"k", b"{}", replay_mark=mark) for at, mark in enumerate(marks)]
     found = build(as_frame(spark, records, "events"), CONFIG).toArrow().sort_by("offset")
     assert found["replay_mark"].to_pylist() == ["events/0/17", None, None]
+
+
+def test_a_record_that_is_read_with_care_is_read_in_binary_mode(spark: SparkSession) -> None:
+    headers, value = in_binary_mode(request())
+    records = [LogRecord(0, 0, 1_000, True, 3, b"k", value, headers=text_of(headers))]
+    [found] = build(as_frame(spark, records, "events"), CONFIG).toArrow().to_pylist()
+    assert (found["reason"], found["id"], found["value"]) == (None, request()["id"], value)

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.runtime.kafka.crc32c import crc32c
+from jobs.runtime.kafka.headers import MAX_BYTES, headers_of, size_bytes
 from jobs.runtime.kafka.log_records import TOO_LARGE, LogRecord, records_of
 from jobs.runtime.kafka.marks import REPLAYS as HEADER
 from jobs.runtime.kafka.raw_scan import RawScan, average_record_bytes
@@ -251,3 +252,29 @@ def test_a_record_of_unknown_size_counts_as_the_largest() -> None:
     assert average_record_bytes(Sample([]), {}, MIB) == 1
     assert average_record_bytes(Sample([known, known]), {}, MIB) == 100
     assert average_record_bytes(Sample([unknown, large]), {}, MIB) == MIB
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [(b"ce_specversion", b"1.0"), (b"ce_id", None), MARK, (b"ce_id", "größe".encode()), (b"", b"\xff")],
+        [(b"content-type", b"x" * 5), (b"n" * 400, b"v" * 400)],
+    ],
+)
+def test_all_headers_of_a_record_are_read_in_their_order(headers: Headers) -> None:
+    data = batch(0, 2, packed([(b"a", b"1"), (b"b", b"2")], ZSTD, headers=headers), APPEND_TIME | ZSTD)
+    found = [record for each in batches_of(data) for record in records_of(each, 0, 0, MIB)]
+    expected = tuple(((name or b"").decode(), value) for name, value in headers)
+    assert [headers_of(record.headers) for record in found] == [expected] * 2
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_of_headers_that_are_too_large_it_is_still_known_whether_the_record_is_in_binary_mode(at: int) -> None:
+    large = (b"trace", b"v" * 5 * MIB)
+    headers = [*[large] * at, (b"ce_specversion", b"1.0"), *[large] * (3 - at)]
+    data = batch(0, 1, packed([(b"a", b"1")], ZSTD, headers=headers), APPEND_TIME | ZSTD)
+    [record] = [record for each in batches_of(data) for record in records_of(each, 0, 0, MIB)]
+    kept = headers_of(record.headers)
+    assert ("ce_specversion", b"1.0") in kept
+    assert MAX_BYTES < size_bytes(kept) < 3 * MAX_BYTES
