@@ -19,7 +19,6 @@ from psycopg.types.json import Jsonb
 
 from cli.explain.printing import _lines
 from cli.reading import read_only
-from cli.usage import UsageQuery
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
 from jobs.billing.sums import COLUMNS, sums
@@ -29,6 +28,7 @@ from jobs.explain.files import Files
 from jobs.explain.line import LineAsked, explain_line
 from jobs.explain.records import Period, Tables
 from jobs.queries.periods import Window
+from jobs.queries.usage import UsageQuery
 from jobs.runtime.effective_rules import EffectiveRules
 from jobs.runtime.postgres.meters_table import declare
 from jobs.streams import Table

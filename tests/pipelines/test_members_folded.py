@@ -15,11 +15,11 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from cli.usage import UsageQuery
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
 from jobs.billing.staged import STAGED
 from jobs.queries.periods import Window
+from jobs.queries.usage import UsageQuery
 from jobs.runtime.postgres.meters_table import declare
 from metering.period_meters import NEVER, Aggregation, Member, quantity_of
 from tests.pipelines.as_billed import listed
