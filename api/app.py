@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from api.asking import asking_routes
 from api.events import Services, Validated, append, authorized, validated_events
 from api.problems import Problem, problem_response
+from api.read_routes import asking_routes
 from api.readiness import keep_reporting, waits_for
 from api.request_metrics import RequestMetrics, count_events
 from api.traces import refuse_others, traces

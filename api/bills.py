@@ -11,8 +11,8 @@ from typing import Any
 from starlette.responses import Response
 
 from api.answers import answer, columns_of
-from api.asked import Asked, page_of
 from api.questions import Parameters, bad_request
+from api.read_request import ReadRequest, page_of
 from jobs.billing_progress import Row, billing_progress
 from jobs.queries import contracts
 from jobs.queries.bills import LINE_KEY, Period, read_month, read_totals
@@ -50,14 +50,14 @@ class _Bills:
         return state.value
 
 
-async def bills(asked: Asked) -> Response:
+async def bills(read_request: ReadRequest) -> Response:
     """`data`: the lines (LINE) of a month. `totals`: of the accounts that have lines in `data`, of their whole month.
 
     A month is each account's own, from `period_start` to before `period_end`. A line is of one price version; its
     `amount` is null for usage without a price, and a total leaves it out.
     """
-    given = Parameters.of(asked.request.query_params, BILLS)
-    month, limit, accounts = month_of(given), given.limit(), given.accounts(asked.key)
+    given = Parameters.of(read_request.request.query_params, BILLS)
+    month, limit, accounts = month_of(given), given.limit(), given.accounts(read_request.key)
     page = Page(limit + 1, given.cursor(len(LINE_KEY)))
 
     def question(database: Database) -> _Bills:
@@ -65,24 +65,24 @@ async def bills(asked: Asked) -> Response:
         totals = read_totals(database, month, list(found.periods))
         return _Bills(list(found.lines), totals, found.periods, *billing_progress(database))
 
-    found, frontier = await asked.of(question)
+    found, frontier = await read_request.of(question)
     lines, following = page_of(found.lines, limit, lambda row: [row[name] for name in LINE_KEY])
     shown = {line["account"] for line in lines}
     totals = [_total(found, row) for row in found.totals if row["account"] in shown]
     data = columns_of([{**line, "state": found.state_of(line)} for line in lines], LINE)
-    return answer(asked.request, data, frontier, {"totals": totals, **following})
+    return answer(read_request.request, data, frontier, {"totals": totals, **following})
 
 
-async def prices(asked: Asked) -> Response:
+async def prices(read_request: ReadRequest) -> Response:
     """Rows with the columns of `weir catalog contracts`: what is in force at `at`, or now."""
-    given = Parameters.of(asked.request.query_params, PRICES)
+    given = Parameters.of(read_request.request.query_params, PRICES)
     limit, after = given.limit(), given.cursor(len(contracts.KEY))
     plan, model, meter = (given.text(name) for name in ("plan", "model", "meter"))
     page = Page(limit + 1, after)
-    query = ContractQuery(given.instant("at"), given.accounts(asked.key), plan, model, meter, page)
-    found, frontier = await asked.of(lambda database: list(contract_rows(database, query)))
+    query = ContractQuery(given.instant("at"), given.accounts(read_request.key), plan, model, meter, page)
+    found, frontier = await read_request.of(lambda database: list(contract_rows(database, query)))
     rows, following = page_of(found, limit, lambda row: [row[name] for name in contracts.KEY])
-    return answer(asked.request, columns_of(rows, contracts.COLUMNS), frontier, following)
+    return answer(read_request.request, columns_of(rows, contracts.COLUMNS), frontier, following)
 
 
 def month_of(given: Parameters) -> date:

@@ -11,9 +11,9 @@ from deltalake.exceptions import DeltaError
 from starlette.responses import Response
 
 from api.answers import answer
-from api.asked import Asked
 from api.problems import Problem, unavailable
 from api.questions import Parameters
+from api.read_request import ReadRequest
 from api.tables import StoredTables
 from jobs.explain.documents import Document
 from jobs.explain.of_id import explain_id
@@ -28,17 +28,17 @@ MAX_DAYS = 366
 PARAMETERS = ("days",)
 
 
-async def explained(asked: Asked, tables: StoredTables | None) -> Response:
+async def explained(read_request: ReadRequest, tables: StoredTables | None) -> Response:
     """The document of a request or event of the key's accounts that was received in the last `days`.
 
     Raises Problem: 404 where there is none, 501 where the API does not read the tables.
     """
-    given = Parameters.of(asked.request.query_params, PARAMETERS)
+    given = Parameters.of(read_request.request.query_params, PARAMETERS)
     within = timedelta(days=given.number("days", 1, MAX_DAYS, DEFAULT_PERIOD.days))
     if tables is None:
         raise Problem(HTTPStatus.NOT_IMPLEMENTED, "This API does not read the tables: set WEIR_TABLES.")
-    text = asked.request.path_params["id"]
-    accounts = sorted(asked.key.accounts)
+    text = read_request.request.path_params["id"]
+    accounts = sorted(read_request.key.accounts)
     whose = pl.col("account").is_in(accounts).fill_null(False) if accounts else None
 
     def question(database: Database) -> Document | None:
@@ -49,11 +49,11 @@ async def explained(asked: Asked, tables: StoredTables | None) -> Response:
             raise unavailable("The tables cannot be read now: ask again later. The API's log says why.") from None
 
     async with tables.explaining:
-        document, frontier = await asked.of(question)
+        document, frontier = await read_request.of(question)
     if document is None:
         raise Problem(
             HTTPStatus.NOT_FOUND,
             f"No request or event {text!r} of the key's accounts was received in the last {within.days} days: look "
             f"further back with days (at most {MAX_DAYS}).",
         )
-    return answer(asked.request, document, frontier)
+    return answer(read_request.request, document, frontier)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from api.answers import answer, columns_of
-from api.asked import Asked, page_of
 from api.questions import Parameters
+from api.read_request import ReadRequest, page_of
 from jobs.queries import corrections as corrected
 from jobs.queries import stragglers as late
 from jobs.queries.corrections import CorrectionQuery, corrections_since
@@ -20,23 +20,23 @@ MAX_NUMBER = 10**18 - 1
 """Of a correction."""
 
 
-async def corrections(asked: Asked) -> Response:
+async def corrections(read_request: ReadRequest) -> Response:
     """Rows with the columns of `weir corrections` and `number`, in its order. `next`: the next question's `since`."""
-    given = Parameters.of(asked.request.query_params, CORRECTIONS)
+    given = Parameters.of(read_request.request.query_params, CORRECTIONS)
     since, limit = given.number("since", 0, MAX_NUMBER, 0), given.limit()
-    query = CorrectionQuery(*given.range(), given.accounts(asked.key), given.choice("cause", UsageCause))
-    found, frontier = await asked.of(lambda database: list(corrections_since(database, query, since, limit)))
+    query = CorrectionQuery(*given.range(), given.accounts(read_request.key), given.choice("cause", UsageCause))
+    found, frontier = await read_request.of(lambda database: list(corrections_since(database, query, since, limit)))
     last = found[-1]["number"] if found else since
     rows = columns_of(found, ("number", *corrected.COLUMNS))
-    return answer(asked.request, rows, frontier, {"next": last})
+    return answer(read_request.request, rows, frontier, {"next": last})
 
 
-async def stragglers(asked: Asked) -> Response:
+async def stragglers(read_request: ReadRequest) -> Response:
     """Rows with the columns of `weir stragglers`, by window."""
-    given = Parameters.of(asked.request.query_params, STRAGGLERS)
+    given = Parameters.of(read_request.request.query_params, STRAGGLERS)
     limit, after = given.limit(), given.cursor(len(late.KEY))
-    accounts, decision = given.accounts(asked.key), given.choice("decision", Decision)
+    accounts, decision = given.accounts(read_request.key), given.choice("decision", Decision)
     query = StragglerQuery(*given.range(), accounts, decision, Page(limit + 1, after))
-    found, frontier = await asked.of(lambda database: list(straggler_rows(database, query)))
+    found, frontier = await read_request.of(lambda database: list(straggler_rows(database, query)))
     rows, following = page_of(found, limit, lambda row: [row[name] for name in late.KEY])
-    return answer(asked.request, columns_of(rows, late.COLUMNS), frontier, following)
+    return answer(read_request.request, columns_of(rows, late.COLUMNS), frontier, following)

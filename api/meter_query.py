@@ -17,10 +17,10 @@ from typing import Any
 from starlette.responses import Response
 
 from api.answers import FRONTIER_HEADER, tagged, to_json
-from api.asked import Asked
 from api.meter_question import MAX_ROWS, SUBJECT, MeterQuestion, WindowSize, question_of
 from api.problems import Problem
 from api.questions import Parameters, bad_request
+from api.read_request import ReadRequest
 from api.usage import refuse_unknown
 from jobs.billing_progress import Row
 from jobs.queries.reading import Database
@@ -44,32 +44,34 @@ class MeterRow:
     quantity: Decimal
 
 
-async def meters(asked: Asked) -> Response:
+async def meters(read_request: ReadRequest) -> Response:
     """OpenMeter's list of meters."""
-    Parameters.of(asked.request.query_params, ())
-    found, frontier = await asked.of(lambda database: [_meter(row) for row in database.execute(_METERS).fetchall()])
-    return tagged(asked.request, to_json(found), frontier, found)
+    Parameters.of(read_request.request.query_params, ())
+    found, frontier = await read_request.of(
+        lambda database: [_meter(row) for row in database.execute(_METERS).fetchall()]
+    )
+    return tagged(read_request.request, to_json(found), frontier, found)
 
 
-async def meter_query(asked: Asked) -> Response:
+async def meter_query(read_request: ReadRequest) -> Response:
     """OpenMeter's answer, as JSON or CSV: values are numbers, as its clients expect."""
-    question = await question_of(asked)
-    rows, frontier = await rows_of(asked, question)
+    question = await question_of(read_request)
+    rows, frontier = await rows_of(read_request, question)
     data = [_row(row) for row in rows]
-    if CSV in asked.request.headers.get("accept", ""):
+    if CSV in read_request.request.headers.get("accept", ""):
         groups = [name for name in question.groups if name != SUBJECT]
         columns = ("window_start", "window_end", SUBJECT, *groups, "value")
         named = ([row[name] for name in ("windowStart", "windowEnd", SUBJECT)] for row in data)
         lines = ([*first, *row["groupBy"].values(), row["value"]] for first, row in zip(named, data, strict=True))
-        return as_csv(asked, columns, lines, frontier)
+        return as_csv(read_request, columns, lines, frontier)
     document = {"from": question.start, "to": question.end, "windowSize": question.window_size, "data": data}
     shown = {name: value for name, value in document.items() if value is not None}
-    return tagged(asked.request, to_json(shown), frontier, shown)
+    return tagged(read_request.request, to_json(shown), frontier, shown)
 
 
-async def rows_of(asked: Asked, question: MeterQuestion) -> tuple[list[MeterRow], datetime | None]:
+async def rows_of(read_request: ReadRequest, question: MeterQuestion) -> tuple[list[MeterRow], datetime | None]:
     """What a meter has, and the frontier. Raises Problem: 404 without the meter, 400 for too many rows."""
-    slug = asked.request.path_params["slug"]
+    slug = read_request.request.path_params["slug"]
     query = question.usage_query(slug)
 
     def find(database: Database) -> tuple[list[Row], tuple[datetime, datetime] | None]:
@@ -81,7 +83,7 @@ async def rows_of(asked: Asked, question: MeterQuestion) -> tuple[list[MeterRow]
         found = list(quantity_rows(database, query, in_windows=in_windows))
         return found, None if is_bounded else span_of(database, question.subjects)
 
-    (rows, bounds), frontier = await asked.of(find)
+    (rows, bounds), frontier = await read_request.of(find)
     if len(rows) > MAX_ROWS:
         name = question.name("windowSize")
         raise bad_request(name, f"The answer has more than {MAX_ROWS} rows: ask for less, or larger windows.")
@@ -112,11 +114,13 @@ def _number(quantity: Decimal) -> int | float:
     return int(quantity) if quantity == int(quantity) else float(quantity)
 
 
-def as_csv(asked: Asked, columns: Sequence[str], lines: Iterable[Sequence[Any]], frontier: datetime | None) -> Response:
+def as_csv(
+    read_request: ReadRequest, columns: Sequence[str], lines: Iterable[Sequence[Any]], frontier: datetime | None
+) -> Response:
     """A file that is named after the meter."""
     out = StringIO()
     write_csv(columns, lines, out)
-    name = re.sub(r"[^A-Za-z0-9_.-]", "_", asked.request.path_params["slug"])
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", read_request.request.path_params["slug"])
     headers = {
         "Content-Disposition": f'attachment; filename="{name}.csv"',
         "Cache-Control": "private, no-cache",

@@ -8,10 +8,10 @@ from typing import Any
 from starlette.responses import Response
 
 from api.answers import tagged, to_json
-from api.asked import Asked
 from api.meter_query import CSV, as_csv, rows_of
 from api.meter_question import SUBJECT, WINDOWS, MeterQuestion, body_of, read_question
 from api.questions import bad_request, choice_of
+from api.read_request import ReadRequest
 from jobs.queries.periods import Window
 
 MEMBERS = ("from", "to", "granularity", "time_zone", "group_by_dimensions", "filters")
@@ -26,22 +26,22 @@ NAMES = {
 _SIZES = {window: size for size, window in WINDOWS.items()}
 
 
-async def meter_query_v3(asked: Asked) -> Response:
+async def meter_query_v3(read_request: ReadRequest) -> Response:
     """OpenMeter's answer, as JSON or CSV: the account is the dimension `subject`."""
-    question = await _question(asked)
-    rows, frontier = await rows_of(asked, question)
+    question = await _question(read_request)
+    rows, frontier = await rows_of(read_request, question)
     data = [{"value": row.quantity, "from": row.start, "to": row.end, "dimensions": dict(row.groups)} for row in rows]
-    if CSV in asked.request.headers.get("accept", ""):
+    if CSV in read_request.request.headers.get("accept", ""):
         groups = sorted(question.groups, key=lambda name: name != SUBJECT)
         lines = ([row.start, row.end, *(row.groups[name] for name in groups), row.quantity] for row in rows)
-        return as_csv(asked, ("from", "to", *groups, "value"), lines, frontier)
+        return as_csv(read_request, ("from", "to", *groups, "value"), lines, frontier)
     shown = {"from": question.start, "to": question.end, "data": data}
     shown = {name: value for name, value in shown.items() if value is not None}
-    return tagged(asked.request, to_json(shown), frontier, shown)
+    return tagged(read_request.request, to_json(shown), frontier, shown)
 
 
-async def _question(asked: Asked) -> MeterQuestion:
-    given = await body_of(asked.request, MEMBERS)
+async def _question(read_request: ReadRequest) -> MeterQuestion:
+    given = await body_of(read_request.request, MEMBERS)
     granularity = given.get("granularity")
     if granularity is not None and not isinstance(granularity, str):
         raise bad_request("granularity", "It must be a text.", "body")
@@ -61,7 +61,7 @@ async def _question(asked: Asked) -> MeterQuestion:
             SUBJECT: wanted.pop(SUBJECT, None),
             "filterGroupBy": wanted,
         },
-        asked,
+        read_request,
         "body",
         NAMES,
     )

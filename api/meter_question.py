@@ -15,10 +15,10 @@ from zoneinfo import ZoneInfo
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
-from api.asked import Asked
 from api.events import received_body
 from api.problems import Problem
 from api.questions import MAX_ACCOUNTS, Parameters, allowed_accounts, bad_request, choice_of, instant_of, zone_of
+from api.read_request import ReadRequest
 from jobs.queries.pages import Page
 from jobs.queries.periods import UTC_ZONE, Window
 from jobs.queries.usage import UsageQuery
@@ -91,10 +91,14 @@ class MeterQuestion:
         )
 
 
-async def question_of(asked: Asked) -> MeterQuestion:
-    """What is asked. Raises Problem."""
-    given = _in_query(asked.request) if asked.request.method == "GET" else await body_of(asked.request, MEMBERS)
-    return read_question(given, asked, "query" if asked.request.method == "GET" else "body", {})
+async def question_of(read_request: ReadRequest) -> MeterQuestion:
+    """The query of a meter. Raises Problem."""
+    given = (
+        _in_query(read_request.request)
+        if read_request.request.method == "GET"
+        else await body_of(read_request.request, MEMBERS)
+    )
+    return read_question(given, read_request, "query" if read_request.request.method == "GET" else "body", {})
 
 
 def _in_query(request: Request) -> dict[str, Any]:
@@ -124,8 +128,10 @@ async def body_of(request: Request, members: Collection[str]) -> dict[str, Any]:
     return given
 
 
-def read_question(given: Mapping[str, Any], asked: Asked, source: str, names: Mapping[str, str]) -> MeterQuestion:
-    """The members of v1, which may have other `names` where they are asked. Raises Problem."""
+def read_question(
+    given: Mapping[str, Any], read_request: ReadRequest, source: str, names: Mapping[str, str]
+) -> MeterQuestion:
+    """The members of v1, which may have other `names` where they come from. Raises Problem."""
 
     def text(name: str) -> str | None:
         value = given.get(name)
@@ -144,7 +150,7 @@ def read_question(given: Mapping[str, Any], asked: Asked, source: str, names: Ma
     window_size = None if size is None else choice_of("windowSize", size, WindowSize)
     if window_size is None and any(at is not None and (at.second or at.microsecond) for at in (start, end)):
         raise bad_request("from", "from and to must be whole minutes.", source)
-    subjects = allowed_accounts(asked.key, tuple(dict.fromkeys(_texts(given, SUBJECT, source, names))), SUBJECT)
+    subjects = allowed_accounts(read_request.key, tuple(dict.fromkeys(_texts(given, SUBJECT, source, names))), SUBJECT)
     groups = tuple(dict.fromkeys([*_texts(given, "groupBy", source, names), *([SUBJECT] if subjects else [])]))
     if unknown := [name for name in groups if name in (Key.ACCOUNT, Key.METER)]:
         raise bad_request(
@@ -203,6 +209,6 @@ def _texts(given: Mapping[str, Any], name: str, source: str, names: Mapping[str,
 def texts_of(value: Any, name: str, source: str) -> list[str]:
     """A text, or a list of texts, without empty ones. Raises Problem (400)."""
     values = value if isinstance(value, list) else [value]
-    if len(values) > MAX_ACCOUNTS or not all(isinstance(each, str) and "\0" not in each for each in values):
+    if len(values) > MAX_ACCOUNTS or not all(isinstance(value, str) and "\0" not in value for value in values):
         raise bad_request(name, f"It must be a list of at most {MAX_ACCOUNTS} texts.", source)
-    return [each for each in values if each]
+    return [value for value in values if value]

@@ -109,8 +109,8 @@ def document() -> Schema:
     paths: dict[str, Any] = {}
     for route, (summary, names, answer) in _QUESTIONS.items():
         shown = _path_parameters(route.value)
-        asked = {"summary": summary, "parameters": [*shown, *_parameters(names)], "responses": _responses(answer)}
-        paths[route.value] = {"get": asked}
+        operation = {"summary": summary, "parameters": [*shown, *_parameters(names)], "responses": _responses(answer)}
+        paths[route.value] = {"get": operation}
     paths[ApiRoute.METER_QUERY.value]["post"] = _posted_question()
     paths[ApiRoute.METER_QUERY_V3.value] = {"post": _posted_question_v3()}
     for route, (summary, status, types, taken) in _POSTS.items():

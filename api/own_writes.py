@@ -7,9 +7,9 @@ import re
 import time
 from http import HTTPStatus
 
-from api.asked import Asked
 from api.problems import Problem, unavailable
 from api.questions import AFTER, WAIT, Parameters, bad_request
+from api.read_request import ReadRequest
 from api.tables import Awaited, StoredTables
 from api.validation import IngestionNotStarted, Validator
 from jobs.queries.reading import Database
@@ -22,12 +22,12 @@ _PLACE = re.compile(r"([A-Za-z0-9._-]{1,249})/(\d{1,9})/(\d{1,18})")
 _BILLED_TO = "SELECT next_position FROM positions WHERE job = 'billing' AND input = 'usage'"
 
 
-async def await_own_writes(asked: Asked, tables: StoredTables | None, validator: Validator) -> None:
+async def await_own_writes(read_request: ReadRequest, tables: StoredTables | None, validator: Validator) -> None:
     """Return once usage is billed that was made of the records up to the position, if the request names one.
 
     Raises Problem: 409 (`not_yet`) when that takes longer than the request waits.
     """
-    given = Parameters(asked.request.query_params)
+    given = Parameters(read_request.request.query_params)
     position = given.text(AFTER)
     if position is None:
         return
@@ -38,7 +38,7 @@ async def await_own_writes(asked: Asked, tables: StoredTables | None, validator:
             f"This API does not read the tables, so it cannot answer {AFTER}: set WEIR_TABLES.",
         )
     awaited, deadline = _awaited(position, validator), time.monotonic() + seconds
-    while not await _is_billed(awaited, asked, tables):
+    while not await _is_billed(awaited, read_request, tables):
         if time.monotonic() >= deadline:
             raise Problem(
                 HTTPStatus.CONFLICT,
@@ -49,7 +49,7 @@ async def await_own_writes(asked: Asked, tables: StoredTables | None, validator:
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def _is_billed(awaited: Awaited, asked: Asked, tables: StoredTables) -> bool:
+async def _is_billed(awaited: Awaited, read_request: ReadRequest, tables: StoredTables) -> bool:
     usage_lsn = await tables.read(awaited.advance)
     if usage_lsn is None:
         return False
@@ -58,7 +58,7 @@ async def _is_billed(awaited: Awaited, asked: Asked, tables: StoredTables) -> bo
         row = database.execute(_BILLED_TO).fetchone()
         return 1 if row is None else int(row["next_position"])
 
-    return await asked.reader.ask(asked.key, billed_to) >= usage_lsn
+    return await read_request.reader.ask(read_request.key, billed_to) >= usage_lsn
 
 
 def _awaited(position: str, validator: Validator) -> Awaited:

@@ -70,8 +70,8 @@ def route_of(method: str, path: str) -> ApiRoute:
     """The route of a request: OTHER for whatever strangers may think of."""
     if method == "POST" and path in _POSTED:
         return _POSTED[path]
-    asked = (route for form, route in _QUESTIONS if method in _METHODS[route] and form.match(path))
-    return next(asked, ApiRoute.OTHER)
+    routes = (route for form, route in _QUESTIONS if method in _METHODS[route] and form.match(path))
+    return next(routes, ApiRoute.OTHER)
 
 
 def status_class(status: int) -> ApiStatus:

@@ -9,8 +9,8 @@ from typing import Any
 from starlette.responses import Response
 
 from api.answers import answer, columns_of
-from api.asked import Asked, page_of
 from api.questions import Parameters, bad_request, instant_of
+from api.read_request import ReadRequest, page_of
 from jobs.billing_progress import Row
 from jobs.queries.pages import Page
 from jobs.queries.periods import UTC_ZONE, Window
@@ -25,10 +25,10 @@ PARAMETERS = (
 LONG = (Window.DAY, Window.MONTH)
 
 
-async def usage(asked: Asked) -> Response:
+async def usage(read_request: ReadRequest) -> Response:
     """Rows with the columns of `weir usage` and `late_quantity, corrected`, by window and key."""
-    given = Parameters.of(asked.request.query_params, PARAMETERS)
-    query, limit = query_of(given, asked), given.limit()
+    given = Parameters.of(read_request.request.query_params, PARAMETERS)
+    query, limit = query_of(given, read_request), given.limit()
     after = given.cursor(len(query.sql_keys))
     query = replace(query, page=Page(limit + 1, after), start=_start(query, after))
 
@@ -36,12 +36,12 @@ async def usage(asked: Asked) -> Response:
         refuse_unknown(database, query.dimensions)
         return list(usage_rows(database, query))
 
-    found, frontier = await asked.of(question)
+    found, frontier = await read_request.of(question)
     rows, following = page_of(found, limit, query.key_of)
-    return answer(asked.request, columns_of(rows, query.columns), frontier, following)
+    return answer(read_request.request, columns_of(rows, query.columns), frontier, following)
 
 
-def query_of(given: Parameters, asked: Asked) -> UsageQuery:
+def query_of(given: Parameters, read_request: ReadRequest) -> UsageQuery:
     """The windows that are asked for. Raises Problem."""
     start, end = given.range()
     words = words_of(given.given.get("group_by", ",".join(Key)))
@@ -61,7 +61,7 @@ def query_of(given: Parameters, asked: Asked) -> UsageQuery:
         window,
         keys_of(words),
         dimensions,
-        given.accounts(asked.key),
+        given.accounts(read_request.key),
         zone or UTC_ZONE,
         rolls_up,
         has_details=True,

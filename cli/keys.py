@@ -159,7 +159,7 @@ def limit(
     limits = RateLimits(requests_per_second, events_per_minute)
     key_store.limit(running_deployment(data_dir).postgres_url, key, limits)
     default = "the API's default"
-    requests, events = (default if each is None else each or "no limit" for each in asdict(limits).values())
+    requests, events = (default if limit is None else limit or "no limit" for limit in asdict(limits).values())
     typer.echo(f"{key}: requests per second: {requests}; events per minute: {events}; of each server of the API.")
 
 

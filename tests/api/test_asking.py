@@ -17,10 +17,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from api import asking, key_store, meter_question
-from api.asked import Asked
+from api import key_store, meter_question, read_routes
 from api.events import authorized
 from api.openapi import document
+from api.read_request import ReadRequest
 from jobs.runtime.postgres.address import in_schema
 from jobs.runtime.postgres.api_reader import API_READER
 from jobs.runtime.postgres.relations import ASKED, ASKED_OF_CATALOG
@@ -40,7 +40,7 @@ FORGETFUL = "/v1/forgetful/{relation}"
 """A route that forgets to filter by anything."""
 
 
-async def forgetful(asked: Asked) -> Response:
+async def forgetful(asked: ReadRequest) -> Response:
     relation = asked.request.path_params["relation"]
     rows, _ = await asked.of(lambda database: database.execute(f"SELECT * FROM {relation}").fetchall())
     return JSONResponse(json.loads(json.dumps(rows, default=str)))
@@ -87,12 +87,12 @@ def fill(database: str) -> None:
 @pytest.fixture(scope="module")
 def reading(bootstrap: str, postgres_url: str) -> Iterator[Server]:
     """An API over the rows of two accounts."""
-    asked = asking.QUESTIONS
-    asking_routes = asking.asking_routes
+    asked = read_routes.QUESTIONS
+    asking_routes = read_routes.asking_routes
 
     def with_forgetful(services: Any) -> list[Route]:
         async def respond(request: Request) -> Response:
-            return await forgetful(Asked(request, authorized(request, services, Scope.READ), services.reader))
+            return await forgetful(ReadRequest(request, authorized(request, services, Scope.READ), services.reader))
 
         return [*asking_routes(services), Route(FORGETFUL, respond)]
 

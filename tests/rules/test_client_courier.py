@@ -120,7 +120,7 @@ def numbered(batch: Batch) -> list[int]:
     return [int(body) for body in batch.bodies]
 
 
-def judge(numbers: list[int], taken: list[int]) -> Meaning:
+def meaning_of(numbers: list[int], taken: list[int]) -> Meaning:
     """An API that takes events by their remainder, as the real one takes them by what they are."""
     if any(number % 10 == POISON for number in numbers):
         return TooMuch("too large")
@@ -146,12 +146,12 @@ def run(folder: Path, delivery: Delivery, steps: list[str]) -> tuple[list[int], 
         found, outbox = courier(folder, delivery)
 
     def kill_before_the_answer(batch: Batch) -> None:
-        judge(numbered(batch), taken)
+        meaning_of(numbered(batch), taken)
         begin_again()
 
     actions: dict[str, Callable[[Batch], object]] = {
-        "answer": lambda batch: found.answered(batch, judge(numbered(batch), taken)),
-        "lost": lambda batch: (judge(numbered(batch), taken), found.failed(batch, "lost", is_unwritten=False)),
+        "answer": lambda batch: found.answered(batch, meaning_of(numbered(batch), taken)),
+        "lost": lambda batch: (meaning_of(numbered(batch), taken), found.failed(batch, "lost", is_unwritten=False)),
         "unsent": lambda batch: found.failed(batch, "refused", is_unwritten=True),
         "killed": lambda _: begin_again(),
         "killed between": kill_before_the_answer,

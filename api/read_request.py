@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReadRequest:
     """A request with a key that may read."""
 
     request: Request

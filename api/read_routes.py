@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from api.asked import Asked
 from api.bills import bills, prices
 from api.events import Services, authorized
 from api.explained import explained
@@ -19,12 +18,13 @@ from api.meter_query_v3 import meter_query_v3
 from api.openapi import PATH as OPENAPI
 from api.openapi import openapi
 from api.own_writes import await_own_writes
+from api.read_request import ReadRequest
 from api.request_metrics import path_of
 from api.usage import usage
 from metering.api_keys import Scope
 from monitoring.metrics import ApiRoute
 
-Question = Callable[[Asked], Awaitable[Response]]
+Question = Callable[[ReadRequest], Awaitable[Response]]
 
 QUESTIONS: tuple[tuple[ApiRoute, tuple[str, ...], Question], ...] = (
     (ApiRoute.USAGE, ("GET",), usage),
@@ -58,8 +58,8 @@ def _route(services: Services, path: str, methods: tuple[str, ...], question: Qu
     async def respond(request: Request) -> Response:
         key = authorized(request, services, Scope.READ)
         assert services.reader is not None, "routes are made where there is one"
-        asked = Asked(request, key, services.reader)
-        await await_own_writes(asked, services.tables, services.validator)
-        return await question(asked)
+        read_request = ReadRequest(request, key, services.reader)
+        await await_own_writes(read_request, services.tables, services.validator)
+        return await question(read_request)
 
     return Route(path, respond, methods=list(methods))
