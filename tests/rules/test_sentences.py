@@ -49,6 +49,7 @@ ARGUMENTS = {
     "dead-letters redrive": ["--reason", "malformed"],
     "explain": ["some-id"],
     "keys create": ["--scope", "ingest"],
+    "keys limit": ["0123456789ab"],
     "keys revoke": ["0123456789ab"],
     "keys rotate": ["0123456789ab"],
     "rebuild": ["billing", "--yes"],
