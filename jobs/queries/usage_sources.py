@@ -24,7 +24,8 @@ _ACCOUNTS = "(%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))"
 # A span is read as days where it lies in one window, else as minutes: the sum is the same. A day is called what UTC
 # calls it, or the day before or after, in any zone and after any change of zone. OFFSET 0: the minutes of each span are
 # found by their index; the planner would rather read all that there are, once. A period of an account that was learnt
-# late began at midnight of UTC before: its first and its last known start are that, and that of its zone.
+# late began at midnight of UTC before: its first and its last known start are that, and that of its zone. Where a clock
+# goes back to midnight, the day begins at the first of two midnights; Postgres makes the second of a local time.
 _DAYS = """
     WITH placed AS (
         SELECT *, {key_of_start} AS window_key, {key_of_start} = {key_of_end} AS is_whole
@@ -37,7 +38,8 @@ _DAYS = """
     SELECT {columns}, {no_late}, 0 AS unmetered_requests, {key_of_period} AS window_key
     FROM usage_days JOIN meters USING (meter) CROSS JOIN LATERAL (
         SELECT starts FROM (VALUES (first_window), (last_window_end - INTERVAL '1 minute')) AS known (starts)
-        WHERE date_trunc(period, starts AT TIME ZONE %(zone)s) AT TIME ZONE %(zone)s = starts
+        WHERE date_trunc(period, (starts - INTERVAL '1 microsecond') AT TIME ZONE %(zone)s)
+            < date_trunc(period, starts AT TIME ZONE %(zone)s)
         ORDER BY starts DESC LIMIT 1
     ) AS begins
     WHERE period = ANY ({periods}) AND {period_in_range} AND {accounts}

@@ -372,3 +372,20 @@ def test_events_are_validated_joined_priced_and_billed_by_their_members(database
     }
     march = UsageQuery(window=Window.MONTH, zone=ZoneInfo("Europe/Berlin"))
     assert by_meter(listed(database, march))["seats"] == (12, 12 * half, 0)
+
+
+def test_weir_usage_lists_a_month_that_begins_at_the_first_of_two_midnights(database: str) -> None:
+    """In Havana the clock goes back from 1:00 to 0:00 on November 1, 2026."""
+    at = datetime(2026, 11, 1, 12, tzinfo=UTC)
+    envelope = {"specversion": "1.0", "type": "com.example.seats", "source": "s", "id": "1", "subject": "acme"}
+    data = {"model": "m", "seats": 7, "gigabytes": 12}
+    event = json.dumps({**envelope, "time": rfc3339(at), "data": data}).encode(), at + timedelta(seconds=1)
+    account = {"account": "acme", "plan": "p", "currency": "EUR", "timezone": "America/Havana"}
+    prices = {("m", meter): "0.5" for meter in DECLARED}
+    stack = Stack(meters=DECLARED, contracts=(SEATS,))
+    billed_once(database, stack, [event], account=account, unit_prices=prices, since=datetime(2026, 1, 1, tzinfo=UTC))
+    with psycopg.connect(database) as connection:
+        declare(connection, stack.config(BillingConfig).declared)
+    november = UsageQuery(window=Window.MONTH, zone=ZoneInfo("America/Havana"))
+    found = by_meter(listed(database, november))
+    assert {meter: found[meter][0] for meter in ("seats", "storage_gb")} == {"seats": 7, "storage_gb": 12}
