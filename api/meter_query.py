@@ -17,7 +17,7 @@ from typing import Any
 from starlette.responses import Response
 
 from api.answers import FRONTIER_HEADER, tagged, to_json
-from api.meter_question import MAX_ROWS, SUBJECT, MeterQuestion, WindowSize, question_of
+from api.meter_question import MAX_ROWS, SIZE_OF_PERIOD, SUBJECT, MeterQuestion, WindowSize, question_of
 from api.problems import Problem
 from api.questions import Parameters, bad_request
 from api.read_request import ReadRequest
@@ -28,10 +28,13 @@ from jobs.queries.usage import quantity_rows, span_of
 from jobs.queries.usage_keys import Key
 from metering.csv_lines import write_csv
 from metering.instants import rfc3339
+from metering.period_meters import Aggregation, Period
 
 CSV = "text/csv"
-_METERS = "SELECT meter, unit, sums, is_declared FROM meters ORDER BY meter"
-_METER = "SELECT meter, unit, sums, is_declared FROM meters WHERE meter = %s"
+_METERS = "SELECT meter, unit, sums, aggregation, period FROM meters ORDER BY meter"
+_METER = "SELECT period FROM meters WHERE meter = %s"
+_AGGREGATIONS = {Aggregation.UNIQUE: "UNIQUE_COUNT", Aggregation.MAX: "MAX", Aggregation.LATEST: "LATEST"}
+"""OpenMeter's names."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +75,11 @@ async def meter_query(read_request: ReadRequest) -> Response:
 async def rows_of(read_request: ReadRequest, question: MeterQuestion) -> tuple[list[MeterRow], datetime | None]:
     """What a meter has, and the frontier. Raises Problem: 404 without the meter, 400 for too many rows."""
     slug = read_request.request.path_params["slug"]
-    query = question.usage_query(slug)
 
     def find(database: Database) -> tuple[list[Row], tuple[datetime, datetime] | None]:
-        if database.execute(_METER, [slug]).fetchone() is None:
+        if (meter := database.execute(_METER, [slug]).fetchone()) is None:
             raise Problem(HTTPStatus.NOT_FOUND, f"There is no meter {slug!r}: GET /api/v1/meters lists them.")
+        query = question.usage_query(slug, meter["period"])
         refuse_unknown(database, question.dimensions, question.name("groupBy"))
         in_windows = question.window_size is not None
         is_bounded = in_windows or None not in (question.start, question.end)
@@ -137,7 +140,13 @@ def _meter(row: Row) -> dict[str, Any]:
         "slug": row["meter"],
         "description": f"Unit: {row['unit']}.",
         "eventType": "*",
-        "aggregation": "COUNT" if row["sums"] is None else "SUM",
+        "aggregation": _aggregation(row),
         **({} if row["sums"] is None else {"valueProperty": f"$.{row['sums']}"}),
-        "windowSize": WindowSize.MINUTE.value,
+        "windowSize": (WindowSize.MINUTE if row["period"] is None else SIZE_OF_PERIOD[Period(row["period"])]).value,
     }
+
+
+def _aggregation(row: Row) -> str:
+    if row["aggregation"] is not None:
+        return _AGGREGATIONS[Aggregation(row["aggregation"])]
+    return "COUNT" if row["sums"] is None else "SUM"

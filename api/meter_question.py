@@ -23,6 +23,7 @@ from jobs.queries.pages import Page
 from jobs.queries.periods import UTC_ZONE, Window
 from jobs.queries.usage import UsageQuery
 from jobs.queries.usage_keys import Key
+from metering.period_meters import Period
 
 MAX_ROWS = 10_000
 """Of an answer, which has no pages."""
@@ -43,6 +44,9 @@ class WindowSize(StrEnum):
 
 
 WINDOWS = dict(zip(WindowSize, Window, strict=True))
+SIZE_OF_PERIOD = {Period.DAY: WindowSize.DAY, Period.MONTH: WindowSize.MONTH}
+"""The shortest windows of a meter that bills whole periods."""
+_BY_LENGTH = list(WindowSize)
 
 
 @dataclass(frozen=True)
@@ -69,15 +73,22 @@ class MeterQuestion:
         named = dict.fromkeys((*self.groups, *(self.filters or {})))
         return tuple(name for name in named if name not in (SUBJECT, *Key))
 
-    def usage_query(self, slug: str) -> UsageQuery:
-        """The windows that answer it. Raises Problem (400) for dimensions of what is shorter than a day."""
+    def usage_query(self, slug: str, period: str | None) -> UsageQuery:
+        """The windows that answer it. Raises Problem (400) for dimensions of what is shorter than a day.
+
+        `period`: that of a meter which bills whole days or months. Raises Problem (400) for windows that are shorter.
+        """
         keys = tuple(key for name, key in ((SUBJECT, Key.ACCOUNT), (Key.MODEL.value, Key.MODEL)) if name in self.groups)
         if self.dimensions and self.window_size in (WindowSize.MINUTE, WindowSize.HOUR):
             raise bad_request(self.name("windowSize"), f"{', '.join(self.dimensions)}: only days and months have it.")
+        shortest = WindowSize.MINUTE if period is None else SIZE_OF_PERIOD[Period(period)]
+        if self.window_size is not None and _BY_LENGTH.index(self.window_size) < _BY_LENGTH.index(shortest):
+            name = self.name("windowSize")
+            raise bad_request(name, f"{slug} bills each {period} as a whole, so it has no shorter windows.")
         if self.window_size is not None:
             window = WINDOWS[self.window_size]
         else:
-            window = Window.DAY if self.dimensions else Window.MINUTE
+            window = WINDOWS[max(shortest, WindowSize.DAY, key=_BY_LENGTH.index) if self.dimensions else shortest]
         return UsageQuery(
             self.start,
             self.end,

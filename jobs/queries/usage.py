@@ -209,7 +209,7 @@ def _statement(query: UsageQuery, source: str) -> str:
 def _filtered(query: UsageQuery, name: str) -> str:
     """What a filter compares. The rest of a day's combinations (`is_other`) has no value of any dimension."""
     column = query.selected.get(name)
-    return f"dimensions ->> %({column})s::text" if column else f"said.{Key(name).value}"
+    return f"dimensions ->> %({column})s::text" if column else f"used.{Key(name).value}"
 
 
 _SPAN = """

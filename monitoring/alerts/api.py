@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from monitoring.metrics import KEY_LIMITS
+from monitoring.metrics import EVENT_ROUTES, KEY_LIMITS
 from monitoring.rule_file import Alert, Part, Severity
 
 FAILED_SHARE = 0.05
+_POSTS = f'route=~"{"|".join(EVENT_ROUTES)}"'
 
 API = (
     Alert(
         "ApiUnavailable",
         Severity.PAGE,
-        'sum(rate(weir_api_requests_total{status="5xx"}[2m])) / sum(rate(weir_api_requests_total[2m]))'
-        f" > {FAILED_SHARE}",
+        # Reads do not count: many that succeed must not hide that events are lost.
+        f'sum(rate(weir_api_requests_total{{{_POSTS},status="5xx"}}[2m]))'
+        f" / sum(rate(weir_api_requests_total{{{_POSTS}}}[2m])) > {FAILED_SHARE}",
         "The API fails to take events",
-        "For five minutes {{ $value | humanizePercentage }} of the requests have been answered 5xx. Gateways that do"
-        " not send them again lose their events. The log of the API says why.",
+        "For five minutes {{ $value | humanizePercentage }} of the requests with events have been answered 5xx."
+        " Gateways that do not send them again lose their events. The log of the API says why.",
         timedelta(minutes=5),
         labels={"cause": "errors"},
     ),

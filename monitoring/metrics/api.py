@@ -31,6 +31,10 @@ class ApiRoute(StrEnum):
     """Any other path, or any other method: strangers choose both."""
 
 
+EVENT_ROUTES = (ApiRoute.OPENMETER, ApiRoute.OPENMETER_V3, ApiRoute.OWN, ApiRoute.TRACES)
+"""Where events are posted."""
+
+
 class ApiStatus(StrEnum):
     """The class of an answer's status."""
 

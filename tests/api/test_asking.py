@@ -57,6 +57,19 @@ def correction(lsn: int, account: str) -> dict[str, Any]:
     return {**key, **CHANGE, "usage_lsns": [lsn], "window_start": T0}
 
 
+DAY = timedelta(days=1)
+WHOLE_PERIODS = (("users", 0, 5), ("seats", 0, 7), ("seats", 1, 5))
+"""Meter, number of its first day, and its quantity."""
+
+
+def whole_period(meter: str, first: int, quantity: int) -> dict[str, Any]:
+    """A row of days of acme, as billing has it for a meter of a period: in the minute in which that begins."""
+    starts = T0.replace(hour=0, minute=0) + first * DAY
+    key = {"account": "acme", "day": starts.date(), "model": "m1", "meter": meter, "currency": "EUR"}
+    of_period = {"first_window": starts, "last_window_end": starts + MINUTE, "dimensions": "{}"}
+    return {**key, **of_period, "quantity": quantity, "unit_price": 1, "price_version": 1, "usage_rows": quantity}
+
+
 def fill(database: str) -> None:
     """Two accounts with as much of everything."""
     write(database, "catalog.plans", *({"plan": f"plan-{name}", "name": name} for name in ACCOUNTS))
@@ -377,6 +390,33 @@ def test_openmeters_clients_list_meters_and_ask_for_a_total(reading: Server, acm
             }
         ]
     }
+
+
+def test_a_meter_of_a_period_is_answered_in_whole_periods(bootstrap: str, database: str) -> None:
+    of_month = {"meter": "users", "unit": "user", "sums": "user_id", "aggregation": "unique", "period": "month"}
+    of_day = {"meter": "seats", "unit": "seat", "sums": "seats", "aggregation": "max", "period": "day"}
+    write(database, "meters", {**of_month, "is_declared": True}, {**of_day, "is_declared": True})
+    write(database, "usage_days", *(whole_period(*of) for of in WHOLE_PERIODS))
+    progress(database, "billing", T0 + timedelta(days=2))
+    start_ingestion(database)
+    with serving(bootstrap, database) as server:
+        key = reads(server, "acme")
+        for meter, given, expected in (
+            ("users", {}, [5]),
+            ("users", {"windowSize": "MONTH"}, [5]),
+            ("seats", {}, [12]),
+            ("seats", {"windowSize": "DAY"}, [7, 5]),
+            ("seats", {"windowSize": "MONTH"}, [12]),
+            ("seats", {"from_": "2026-11-02T00:00:00Z"}, [5]),
+        ):
+            data = get(server, f"/api/v1/meters/{meter}/query", key, **given).json["data"]
+            assert [row["value"] for row in data] == expected, (meter, given)
+        for meter, size in (("users", "DAY"), ("users", "HOUR"), ("seats", "MINUTE")):
+            refused(get(server, f"/api/v1/meters/{meter}/query", key, windowSize=size), 400, "as a whole")
+        listed = {row["slug"]: row for row in get(server, "/api/v1/meters", key).json}
+        members = ("aggregation", "windowSize", "valueProperty")
+        shown = {name: tuple(listed[name][member] for member in members) for name in ("users", "seats")}
+        assert shown == {"users": ("UNIQUE_COUNT", "MONTH", "$.user_id"), "seats": ("MAX", "DAY", "$.seats")}
 
 
 @pytest.mark.parametrize(

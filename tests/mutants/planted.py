@@ -233,7 +233,7 @@ MUTANTS = (
     Mutant(
         "a decision counts however late it comes",
         "jobs/billing/holding.py",
-        " AND said.received_at < hold_until AND decided_lsn",
+        " AND read_decisions.received_at < hold_until AND decided_lsn",
         " AND decided_lsn",
         ("tests/pipelines/test_holding.py::test_a_decision_counts_if_it_was_received_before_the_deadline",),
     ),
@@ -594,7 +594,7 @@ MUTANTS = (
     ),
     Mutant(
         "the lines of a bill go by the clock, and its keys by days",
-        "dashboard/queries/bills.py",
+        "jobs/queries/bills.py",
         "WHERE {IN_MONTH_SQL}",
         "WHERE date_trunc('month', first_window, 'UTC') = %(month)s::timestamp AT TIME ZONE 'UTC'",
         (f"{OF_CALENDAR}::test_usage_from_before_its_account_was_known_is_in_one_month_for_every_reader",),

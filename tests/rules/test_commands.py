@@ -37,7 +37,7 @@ def test_what_lists_the_commands_imports_none_of_them(arguments: list[str]) -> N
 
 
 def test_a_command_of_a_group_is_completed_and_found() -> None:
-    assert list(ROOT.commands["keys"].commands) == ["create", "list", "rotate", "revoke"]
+    assert list(ROOT.commands["keys"].commands) == ["create", "list", "rotate", "limit", "revoke"]
     assert ROOT.get_command(None, "no-such-command") is None
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.ingestion.config import Clocks, IngestionConfig
+from jobs.ingestion.formats import DOCUMENT
 from jobs.streams import JOURNAL
 from metering.contracts.details import COLUMNS
 from metering.vocabulary import Reason
@@ -103,7 +104,8 @@ def test_the_columns_are_the_journals_without_the_drivers() -> None:
     arrow = IngestionConfig().validator().validate(records_of([])).schema
     expected = {field.name: field.type for field in JOURNAL if field.name not in DRIVERS_COLUMNS} | FOR_THE_DRIVER
     # Added as a contract's column is, so that the release before reads the journal.
-    expected |= {"quantity_includes": pa.string(), **dict.fromkeys(COLUMNS, pa.int64())}
+    expected |= {"quantity_includes": pa.string(), "record_headers": pa.string(), **dict.fromkeys(COLUMNS, pa.int64())}
+    expected[DOCUMENT] = pa.binary()
     assert set(arrow.names) == set(expected)
     assert {field.name: field.type for field in arrow} == expected
 

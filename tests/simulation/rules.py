@@ -14,8 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.formats import DOCUMENT
 from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.families import EARLIER
+from jobs.runtime.kafka import headers
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.pipeline import STAGED as SESSIONS
 from jobs.streams import INSTANT, JOURNAL, QUANTITY
@@ -32,6 +34,8 @@ ADDED = {
     "is_broker_stamp": pa.bool_(),
     "occurred_us": pa.int64(),
     "device_sent_us": pa.int64(),
+    DOCUMENT: pa.binary(),
+    headers.COLUMN: pa.string(),
 }
 NOT_VALIDATED = {"lsn", "log_date", "logged_at", "received_at", "frontier", "rules", "disposition", "first_lsn"}
 NOT_VALIDATED |= {"replays_lsn"}
