@@ -67,7 +67,8 @@ def usage_row(lsn: int) -> dict[str, Any]:
 
 KNOWN = {
     Table.JOURNAL: (5, 48, 3381880332),
-    Table.USAGE: (5, 40, 1626849689),
+    # `members` made no new version: the release before may leave it empty (0066).
+    Table.USAGE: (5, 41, 2502507306),
     Table.ACCOUNTS: (4, 15, 257403003),
     Table.PRICES: (3, 13, 3263640214),
 }
