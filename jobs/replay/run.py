@@ -51,7 +51,7 @@ LOOK_SECONDS = 1.0
 KEY = ("window_start", "account", "model", "meter", "currency")
 NUMBERS = ("live_quantity", "replayed_quantity", "difference_quantity")
 AMOUNTS = ("live_amount", "replayed_amount", "difference_amount")
-_SCRATCH = "DROP TABLE IF EXISTS pg_temp.staged, pg_temp.said, pg_temp.decided"
+_SCRATCH = "DROP TABLE IF EXISTS pg_temp.staged, pg_temp.read_decisions, pg_temp.decided"
 _POSITION = "SELECT next_position, frontier FROM positions WHERE job = %s AND input = %s"
 _SUMS = """
 SELECT window_start, account, model, meter, currency,
