@@ -36,7 +36,9 @@ from metering.reports import Phase
 from metering.vocabulary import Job
 
 PLANS: Mapping[Job, Plan] = {Job.BILLING: billing.PLAN, Job.SESSIONIZATION: sessions.PLAN}
-_SCRATCH = "DROP TABLE IF EXISTS pg_temp.staged, pg_temp.read_decisions, pg_temp.decided, pg_temp.touched, pg_temp.merged"
+_SCRATCH = """
+DROP TABLE IF EXISTS pg_temp.staged, pg_temp.read_decisions, pg_temp.decided, pg_temp.touched, pg_temp.merged
+"""
 _BATCH = """
 INSERT INTO batches (job, first_position, next_position, epoch, records, duration_ms)
 VALUES (%(job)s, 1, %(next)s, %(epoch)s, %(records)s,
