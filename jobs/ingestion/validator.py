@@ -219,8 +219,10 @@ class EventValidator:
 
     def _values(self, records: pl.DataFrame) -> pl.Series:
         """The documents of events; null where their form is broken."""
-        values = _or_else(records[DOCUMENT], self._received(records))
-        return pl.select(pl.when(records[FORM_PROBLEM].is_null()).then(values)).to_series()
+        made, problems, received = records[DOCUMENT], records[FORM_PROBLEM], self._received(records)
+        if made.null_count() == problems.null_count() == len(records):
+            return received
+        return pl.select(pl.when(problems.is_null()).then(_or_else(made, received))).to_series()
 
     def _validated(self, records: pl.DataFrame, read: pl.DataFrame) -> pa.Table:
         any_misread = read["misread"].null_count() < len(read)
