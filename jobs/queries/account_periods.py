@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from jobs.queries.periods import Window, bounds, next_first_date
 from jobs.queries.reading import Database
@@ -38,8 +39,13 @@ class Period:
     end: datetime
 
 
-def period_parameters(database: Database, window: Window, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of `of_days`: of every calendar the periods that start in `[start, end)` of `parameters`."""
+def period_parameters(
+    database: Database, window: Window, parameters: Mapping[str, Any], zone: ZoneInfo | None = None
+) -> dict[str, Any]:
+    """The parameters of `of_days`: of every calendar the periods that start in `[start, end)` of `parameters`.
+
+    With a `zone` only those that start and end as a day or month of that zone does.
+    """
     numbers: dict[Calendar, int] = {ALWAYS_UTC: 0}
     accounts = {
         row["account"]: numbers.setdefault(tuple(map(ZoneChange, row["held_from"], row["timezones"])), len(numbers))
@@ -52,6 +58,7 @@ def period_parameters(database: Database, window: Window, parameters: Mapping[st
         for calendar, number in numbers.items()
         for period in periods(window, calendar, first, last)
         if (start is None or period.start >= start) and (end is None or period.start < end)
+        if zone is None or bounds(window, period.first, zone) == (period.start, period.end)
     ]
     firsts = [period.first for _, period in found]
     return {

@@ -167,6 +167,8 @@ def _prepared(database: Database, query: UsageQuery) -> tuple[str, dict[str, Any
         if parameters[name] is not None:
             parameters[name] = first_start_from(query.window, parameters[name], query.zone)
     parameters["zone"] = query.zone.key
+    if query.window in (Window.DAY, Window.MONTH):
+        parameters |= period_parameters(database, query.window, parameters, query.zone)
     return _statement(query, of_windows(query.window)), parameters
 
 

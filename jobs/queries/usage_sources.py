@@ -23,9 +23,7 @@ _RANGE = """
 _ACCOUNTS = "(%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))"
 # A span is read as days where it lies in one window, else as minutes: the sum is the same. A day is called what UTC
 # calls it, or the day before or after, in any zone and after any change of zone. OFFSET 0: the minutes of each span are
-# found by their index; the planner would rather read all that there are, once. A period of an account that was learnt
-# late began at midnight of UTC before: its first and its last known start are that, and that of its zone. Where a clock
-# goes back to midnight, the day begins at the first of two midnights; Postgres makes the second of a local time.
+# found by their index; the planner would rather read all that there are, once.
 _DAYS = """
     WITH placed AS (
         SELECT *, {key_of_start} AS window_key, {key_of_start} = {key_of_end} AS is_whole
@@ -36,13 +34,7 @@ _DAYS = """
     JOIN usage_days USING (account, day) WHERE meter NOT IN ({of_periods})
     UNION ALL
     SELECT {columns}, {no_late}, 0 AS unmetered_requests, {key_of_period} AS window_key
-    FROM usage_days JOIN meters USING (meter) CROSS JOIN LATERAL (
-        SELECT starts FROM (VALUES (first_window), (last_window_end - INTERVAL '1 minute')) AS known (starts)
-        WHERE date_trunc(period, (starts - INTERVAL '1 microsecond') AT TIME ZONE %(zone)s)
-            < date_trunc(period, starts AT TIME ZONE %(zone)s)
-        ORDER BY starts DESC LIMIT 1
-    ) AS begins
-    WHERE period = ANY ({periods}) AND {period_in_range} AND {accounts}
+    FROM ({of_accounts}) AS of_accounts WHERE meter IN ({of_periods})
     UNION ALL
     SELECT {columns}, {no_late}, 0 AS unmetered_requests, {key} AS window_key
     FROM (SELECT DISTINCT account AS of_account, starts, ends FROM placed WHERE NOT is_whole) AS cut
@@ -57,13 +49,11 @@ _DAYS = """
 """
 
 
-_PERIODS = {Window.DAY: "ARRAY['day']", Window.MONTH: "ARRAY['day', 'month']"}
-
-
 def of_windows(window: Window) -> str:
     """COLUMNS, `unmetered_requests` and `window_key` of all usage in the range.
 
-    The minutes of no day that lies in one window are read, but for those with requests that are unmetered.
+    The minutes of no day that lies in one window are read, but for those with requests that are unmetered. Days and
+    months have the parameters of `of_days`, too: the periods of calendars that are windows of the zone.
     """
     key, in_range = window_key_sql(window), _RANGE.format(instant="window_start")
     if window in (Window.MINUTE, Window.HOUR):
@@ -75,9 +65,8 @@ def of_windows(window: Window) -> str:
         no_late=_NO_LATE,
         no_part=_NO_PART,
         of_periods=_OF_PERIODS,
-        periods=_PERIODS[window],
-        key_of_period=window_key_sql(window, "starts"),
-        period_in_range=_RANGE.format(instant="starts"),
+        key_of_period=window_key_sql(window, "window_start"),
+        of_accounts=of_days(window),
         accounts=_ACCOUNTS,
         key=key,
         key_of_start=window_key_sql(window, "starts"),

@@ -34,6 +34,7 @@ from jobs.runtime.postgres.meters_table import declare
 from jobs.streams import Table
 from metering.instants import rfc3339
 from tests.conftest import fresh_database
+from tests.database_rows import write
 from tests.pipelines.as_billed import Stack, by_meter, listed
 from tests.pipelines.as_billed import billed as billed_once
 from tests.pipelines.folding import fold_table, rows_of
@@ -358,6 +359,9 @@ def test_events_are_validated_joined_priced_and_billed_by_their_members(database
     prices = {("m", meter): "0.5" for meter in DECLARED if meter != "teams"}
     stack = Stack(meters=DECLARED, contracts=(SEATS,))
     since = datetime(2026, 1, 1, tzinfo=UTC)
+    write(
+        database, "catalog.account_zones", {"account": "acme", "holds_from": "-infinity", "timezone": "Europe/Berlin"}
+    )
     billed_once(database, stack, [*users, *numbers], account=account, unit_prices=prices, since=since)
     with psycopg.connect(database) as connection:
         declare(connection, stack.config(BillingConfig).declared)
@@ -383,9 +387,47 @@ def test_weir_usage_lists_a_month_that_begins_at_the_first_of_two_midnights(data
     account = {"account": "acme", "plan": "p", "currency": "EUR", "timezone": "America/Havana"}
     prices = {("m", meter): "0.5" for meter in DECLARED}
     stack = Stack(meters=DECLARED, contracts=(SEATS,))
+    write(
+        database, "catalog.account_zones", {"account": "acme", "holds_from": "-infinity", "timezone": "America/Havana"}
+    )
     billed_once(database, stack, [event], account=account, unit_prices=prices, since=datetime(2026, 1, 1, tzinfo=UTC))
     with psycopg.connect(database) as connection:
         declare(connection, stack.config(BillingConfig).declared)
     november = UsageQuery(window=Window.MONTH, zone=ZoneInfo("America/Havana"))
     found = by_meter(listed(database, november))
     assert {meter: found[meter][0] for meter in ("seats", "storage_gb")} == {"seats": 7, "storage_gb": 12}
+
+
+def test_weir_usage_leaves_out_a_set_whose_days_or_months_end_at_another_time_in_the_zone(database: str) -> None:
+    """In London the clock goes forward on March 29, 2026: the days until then begin as those of UTC, and March ends
+    an hour before UTC's."""
+    events = [
+        sent("com.example.seats", day, day, seats=seats, gigabytes=5) for day, seats in ((5, 7), (29, 4), (30, 2))
+    ]
+    account = {"account": "acme", "plan": "p", "currency": "EUR", "timezone": "Europe/London"}
+    prices = {("m", meter): "0.5" for meter in DECLARED}
+    stack = Stack(meters=DECLARED, contracts=(SEATS,))
+    write(
+        database, "catalog.account_zones", {"account": "acme", "holds_from": "-infinity", "timezone": "Europe/London"}
+    )
+    billed_once(database, stack, events, account=account, unit_prices=prices, since=datetime(2026, 1, 1, tzinfo=UTC))
+    with psycopg.connect(database) as connection:
+        declare(connection, stack.config(BillingConfig).declared)
+
+    def sets(window: Window, zone: str) -> dict[tuple[Any, date], Any]:
+        rows: list[Any] = list(listed(database, UsageQuery(window=window, zone=ZoneInfo(zone))))
+        return {
+            (row["meter"], row["window_start"].astimezone(ZoneInfo(zone)).date()): row["quantity"]
+            for row in rows
+            if row["meter"] in ("seats", "storage_gb")
+        }
+
+    first, fifth, last_two = date(2026, 3, 1), date(2026, 3, 5), (date(2026, 3, 29), date(2026, 3, 30))
+    assert sets(Window.MONTH, "Europe/London") == {("seats", first): 13, ("storage_gb", first): 5}
+    assert sets(Window.MONTH, "UTC") == {}
+    assert sets(Window.DAY, "Europe/London") == {
+        ("seats", fifth): 7,
+        ("seats", last_two[0]): 4,
+        ("seats", last_two[1]): 2,
+    }
+    assert sets(Window.DAY, "UTC") == {("seats", fifth): 7}

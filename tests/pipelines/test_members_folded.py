@@ -22,6 +22,7 @@ from jobs.queries.periods import Window
 from jobs.queries.usage import UsageQuery
 from jobs.runtime.postgres.meters_table import declare
 from metering.period_meters import NEVER, Aggregation, Member, quantity_of
+from tests.database_rows import write
 from tests.pipelines.as_billed import listed
 from tests.pipelines.folding import fold_table, rows_of
 
@@ -157,6 +158,8 @@ def test_weir_usage_lists_the_month_of_an_account_that_was_learnt_late(
     """Its first request came while its zone was unknown: its month began at midnight of UTC, and then of New York."""
     declare(connection, CONFIG.declared)
     connection.commit()
+    zone = {"account": "acme", "holds_from": "-infinity", "timezone": "America/New_York"}
+    write(database, "catalog.account_zones", zone)
     new_york = MONTH + timedelta(hours=5)
     fold(connection, [Added("users", 1)])
     fold(connection, [Added("users", 2, begins=new_york)], 2)
