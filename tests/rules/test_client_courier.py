@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from weir_client.answers import Later, Meaning, Refused, Rejection, Taken, TooMuch, meaning
 from weir_client.courier import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, Batch, Courier, Delivery
-from weir_client.dead_file import DeadFile
+from weir_client.dead_file import DeadEvent, DeadFile
 from weir_client.encoding import encoded
 from weir_client.outbox import Outbox
 
@@ -208,3 +208,16 @@ def test_an_event_is_complete_before_it_is_stored() -> None:
 def test_what_is_no_event_is_refused_where_it_is_sent(event: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"lacks|JSON"):
         encoded([event])
+
+
+def test_a_line_that_a_kill_cut_off_spoils_no_other_line_of_the_dead_file(tmp_path: Path) -> None:
+    dead = DeadFile(tmp_path / "dead")
+    bodies = encoded([{"source": "s", "type": "t", "subject": "a", "id": name} for name in ("1", "2", "3")])
+    dead.append([DeadEvent(bodies[0], "x")], "2026-11-01T10:00:00Z")
+    dead.append([DeadEvent(bodies[1], "x")], "2026-11-01T10:00:00Z")
+    whole = dead.path.read_bytes()
+    dead.path.write_bytes(whole[:-20])
+    dead.append([DeadEvent(bodies[1], "x"), DeadEvent(bodies[2], "x")], "2026-11-01T10:01:00Z")
+    lines = dead.path.read_text().splitlines()
+    assert len(lines) == 4
+    assert [json.loads(lines[place])["event"]["id"] for place in (0, 2, 3)] == ["1", "2", "3"]
