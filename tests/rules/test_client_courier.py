@@ -8,13 +8,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import TIMEOUT_MAX
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weir_client.answers import Later, Meaning, Refused, Rejection, Taken, TooMuch, meaning
+from weir_client.answers import MAX_RETRY_AFTER_SECONDS, Later, Meaning, Refused, Rejection, Taken, TooMuch, meaning
 from weir_client.courier import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, Batch, Courier, Delivery
 from weir_client.dead_file import DeadEvent, DeadFile
 from weir_client.encoding import encoded
@@ -79,6 +80,13 @@ def test_events_that_the_key_may_not_send_are_named_and_a_key_without_the_scope_
 def test_retry_after_is_seconds_or_a_date(text: str, seconds: float | None) -> None:
     found = answer(429, {"detail": "x"}, PROBLEM | {"retry-after": text})
     assert found == Later("429: x", True, seconds)
+
+
+@pytest.mark.parametrize("text", ["99999999999", "9" * 400, "Fri, 28 Nov 9000 12:00:00 GMT"])
+def test_no_retry_after_ends_the_thread_or_keeps_it_waiting_for_years(text: str) -> None:
+    found = answer(503, {}, {"retry-after": text})
+    assert isinstance(found, Later)
+    assert found.retry_after_seconds == MAX_RETRY_AFTER_SECONDS < TIMEOUT_MAX
 
 
 def courier(folder: Path, delivery: Delivery = Delivery.AT_LEAST_ONCE, jitter: float = 0.5) -> tuple[Courier, Outbox]:
