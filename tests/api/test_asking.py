@@ -559,6 +559,10 @@ def test_an_account_above_that_the_key_does_not_name_is_not_named(bootstrap: str
         assert [total["parent"] for total in both.json["totals"]] == ["above"]
         summed = get(server, "/v1/usage", reads(server), window="P1M", roll_up="true", account="above")
         assert [(row["account"], row["quantity"]) for row in summed.json["data"]] == [("above", "1")]
+        for window_of in ("P1M", "PT1M"):
+            own = get(server, "/v1/usage", reads(server, "below"), window=window_of, roll_up="true")
+            assert [row["account"] for row in own.json["data"]] == ["below"]
+            assert b"bove" not in own.body
         hidden = get(server, "/v1/usage", reads(server, "above"), window="P1M", roll_up="true", account="above")
         assert hidden.json["data"] == []
 
