@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -307,6 +308,23 @@ def test_a_cursor_that_somebody_made_up_is_no_error_of_the_server(
     assert get(reading, "/v1/usage", everybody, cursor=cursor_of(values)).status in (200, 400)
 
 
+@pytest.mark.parametrize(
+    ("path", "values"),
+    [
+        ("/v1/usage", ["2026-11-01T10:00:00Z", 1, 2, 3, 4]),
+        ("/v1/stragglers", [1, 2, 3, 4]),
+        ("/v1/stragglers", ["2026-11-01T10:00:00Z", "\ud800", "1", "m"]),
+        ("/v1/stragglers", ["2026-11-01T10:00:00Z", "\0", "1", "m"]),
+        ("/v1/stragglers", ["2026-11-01T10:00:00Z", "acme", "one", "m"]),
+    ],
+)
+def test_a_cursor_of_values_that_no_row_has_is_refused(
+    reading: Server, everybody: str, path: str, values: list[Any]
+) -> None:
+    cursor = urlsafe_b64encode(json.dumps(values).encode()).decode()
+    assert get(reading, path, everybody, cursor=cursor).status == 400
+
+
 def test_without_its_database_the_api_says_so_and_answers_again_when_it_is_back(
     bootstrap: str, database: str, postgres_url: str
 ) -> None:
@@ -539,9 +557,24 @@ def test_no_value_of_a_parameter_is_an_error_of_the_server_and_none_shows_others
 
 @pytest.mark.parametrize("member", meter_question.MEMBERS)
 def test_no_body_of_a_question_is_an_error_of_the_server(reading: Server, acme: str, member: str) -> None:
-    for value in (*WRONG, None, 1, 1.5, True, [], [1], ["\0"], {}, {"model": 1}, {"\0": "a"}, {"model": {"$in": [1]}}):
+    for value in (
+        *WRONG,
+        None,
+        1,
+        1.5,
+        True,
+        [],
+        [1],
+        ["\0"],
+        "\ud800",
+        {"\ud800": "a"},
+        {},
+        {"model": 1},
+        {"\0": "a"},
+        {"model": {"$in": [1]}},
+    ):
         answer = reading.post(QUERY, json.dumps({member: value}).encode(), acme)
-        assert answer.status in (200, 400, 403), (member, value, answer.body)
+        assert answer.status in (200, 400, 403), (member, ascii(value), answer.body)
 
 
 def test_an_account_above_that_the_key_does_not_name_is_not_named(bootstrap: str, database: str) -> None:
