@@ -291,6 +291,7 @@ def test_an_answer_that_the_client_has_is_not_repeated(reading: Server, acme: st
         ("/v1/corrections", {"since": "-1"}, ["since"]),
         ("/v1/corrections", {"cause": "fate"}, ["cause", "stream"]),
         ("/v1/stragglers", {"decision": "maybe"}, ["decision", "approve"]),
+        ("/v1/usage", {"roll_up": "1"}, ["roll_up", "true"]),
     ],
 )
 def test_what_cannot_be_asked_is_refused_with_what_to_do(
