@@ -497,6 +497,7 @@ def test_what_a_meter_cannot_be_asked_is_refused(
     refused(get(reading, QUERY, acme, **given), status, *words)
     refused(get(reading, QUERY.replace("requests", "nothing"), acme), 404, "nothing", "/api/v1/meters")
     refused(reading.post(QUERY, b"[]", acme), 400, "JSON object")
+    refused(reading.post(f"{QUERY}?from=2026-12-01T00:00:00Z", b"{}", acme), 400, "from")
 
 
 DOCUMENT: dict[str, Any] = document()
