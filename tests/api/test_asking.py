@@ -648,6 +648,9 @@ def test_v3_of_openmeters_question_has_texts_and_dimensions(
         ({"filters": []}, 400, "filters"),
         ({"windowSize": "DAY"}, 400, "windowSize"),
         ({"filters": {"dimensions": {"subject": {"eq": "globex"}}}}, 403, "globex"),
+        ({"filters": {"dimensions": {"subject": {"in": []}}}}, 400, "filters.dimensions.subject"),
+        ({"filters": {"dimensions": {"subject": {"in": [""]}}}}, 400, "filters.dimensions.subject"),
+        ({"filters": {"dimensions": {"subject": {"eq": None}}}}, 400, "filters.dimensions.subject"),
     ],
 )
 def test_what_v3_cannot_be_asked_is_refused_by_its_own_names(
