@@ -72,6 +72,10 @@ def _wanted(name: str, value: Any) -> Any:
     if len(operators) != 1 or not operators.keys() <= {"eq", "in"}:
         raise bad_request(f"filters.dimensions.{name}", "Only eq and in are supported, one of them.", "body")
     (wanted,) = operators.values()
+    values = wanted if isinstance(wanted, list) else [wanted]
+    if not values or not all(values):
+        # No account at all would be all of them.
+        raise bad_request(f"filters.dimensions.{name}", "It must have a value, and no empty one.", "body")
     return wanted
 
 

@@ -126,7 +126,8 @@ def _in_query(request: Request) -> dict[str, Any]:
 
 
 async def body_of(request: Request, members: Collection[str]) -> dict[str, Any]:
-    """The JSON object of a body, with some of these members. Raises Problem."""
+    """The JSON object of a body, with some of these members; the query string has none of them. Raises Problem."""
+    Parameters.of(request.query_params, ())
     body = await received_body(request, lambda _: None, MAX_BODY_BYTES)
     try:
         given = json.loads(body)

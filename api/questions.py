@@ -17,6 +17,7 @@ from starlette.datastructures import QueryParams
 
 from api.problems import Problem
 from metering.api_keys import ApiKey
+from metering.csv_lines import text_of
 
 AFTER, WAIT = "after", "wait"
 """Parameters of every question."""
@@ -103,14 +104,14 @@ class Parameters:
         except (binascii.Error, ValueError, RecursionError):
             values = None
         is_key = isinstance(values, list) and len(values) == length
-        if not is_key or any(isinstance(value, dict | list | float) for value in values):
+        if not is_key or not all(value is None or isinstance(value, str) for value in values):
             raise bad_request("cursor", "It is none of this question: take `next` of the answer before as it is.")
         return tuple(values)
 
 
 def cursor_of(key: Iterable[Any]) -> str:
-    """What `Parameters.cursor` reads."""
-    written = json.dumps([value.isoformat() if hasattr(value, "isoformat") else value for value in key])
+    """What `Parameters.cursor` reads: texts, which Postgres takes for any type, and nulls."""
+    written = json.dumps([None if value is None else text_of(value) for value in key])
     return base64.urlsafe_b64encode(written.encode()).decode()
 
 

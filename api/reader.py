@@ -93,7 +93,7 @@ class AccountReader:
             raise unavailable(
                 f"The database took longer than {STATEMENT_TIMEOUT_SECONDS} s: ask for less, with from, to and account."
             ) from None
-        except psycopg.DataError as error:
+        except (psycopg.DataError, UnicodeEncodeError) as error:
             raise Problem(HTTPStatus.BAD_REQUEST, f"This cannot be asked: {_first_line(error)}.") from None
         except (psycopg.Error, Unguarded) as error:
             log.warning("the database cannot be read", reason=_first_line(error))
@@ -119,7 +119,11 @@ def accounts_setting(key: ApiKey) -> str:
 
 def _within(session: Session, accounts: str, question: Callable[[Database], R]) -> R:
     with session.transaction():
-        session.execute(BECOME)
+        try:
+            session.execute(BECOME)
+        except psycopg.errors.InvalidParameterValue as error:
+            # There is no such role, which is no mistake of whoever asks.
+            raise Unguarded(_first_line(error)) from None
         limits = {"accounts": accounts, "timeout": f"{STATEMENT_TIMEOUT_SECONDS}s"}
         opened = session.execute(_OPENING, limits).fetchone()
         if not (opened and opened["is_guarded"]):

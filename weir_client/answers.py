@@ -11,6 +11,8 @@ from typing import Any
 
 OK, BAD_REQUEST, FORBIDDEN, TOO_LARGE = 200, 400, 403, 413
 PROBLEM = "application/problem+json"
+MAX_RETRY_AFTER_SECONDS = 86_400.0
+"""A longer wait is a mistake, of some proxy's clock for example, or more than a thread can wait."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,8 @@ def _retry_after(text: str | None, now: datetime) -> float | None:
     if not text:
         return None
     try:
-        return max(0.0, float(text) if text.isdigit() else (parsedate_to_datetime(text) - now).total_seconds())
+        seconds = float(text) if text.isdigit() else (parsedate_to_datetime(text) - now).total_seconds()
+        return min(max(0.0, seconds), MAX_RETRY_AFTER_SECONDS)
     except (ValueError, TypeError):
         return None
 

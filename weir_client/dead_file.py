@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from weir_client.errors import OutboxError
 
@@ -22,21 +23,32 @@ class DeadEvent:
 
 
 class DeadFile:
-    """Appends rejected events; they are on disk when `append` returns."""
+    """Appends rejected events; they are on disk when `append` returns.
+
+    Part of a line, which a kill or a full disk has left, is ended first: whoever reads the file loses that line alone.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def append(self, events: Sequence[DeadEvent], rejected_at: str) -> None:
         """Write a line for each. Raises OutboxError."""
-        lines = "".join(f"{_line(event, rejected_at)}\n" for event in events)
+        lines = "".join(f"{_line(event, rejected_at)}\n" for event in events).encode()
         try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(lines)
+            with self.path.open("a+b") as file:
+                file.write(lines if _ends_a_line(file) else b"\n" + lines)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
             raise OutboxError(f"{self.path}, which takes rejected events, cannot be written: {error}.") from error
+
+
+def _ends_a_line(file: BinaryIO) -> bool:
+    """Whether what is written next begins a line."""
+    if file.seek(0, os.SEEK_END) == 0:
+        return True
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
 
 
 def _line(event: DeadEvent, rejected_at: str) -> str:

@@ -57,15 +57,21 @@ def parts_of(history: History, calendar: Calendar, accounts: Sequence[str]) -> l
 
 
 def read_parts(database: Database, accounts: Sequence[str], zone: str | None) -> list[Part]:
-    """`parts_of` what the database has, by the calendar of a time zone; None: by each account's own."""
+    """`parts_of` what the database has, by the calendar of a time zone; None: by each account's own.
+
+    A parent that whoever reads may not see is none: its name is not theirs either.
+    """
+    zones = {row["account"]: tuple(map(ZoneChange, row["starts"], row["zones"])) for row in database.execute(_ZONES)}
     history = {
-        row["account"]: tuple(map(ParentStretch, row["starts"], row["ends"], row["parents"]))
+        row["account"]: tuple(
+            ParentStretch(start, end, parent if parent in zones else None)
+            for start, end, parent in zip(row["starts"], row["ends"], row["parents"], strict=True)
+        )
         for row in database.execute(_PARENTS)
     }
     if zone is not None:
         changes = (ZoneChange(None, zone),)
         return parts_of(history, lambda _: changes, accounts)
-    zones = {row["account"]: tuple(map(ZoneChange, row["starts"], row["zones"])) for row in database.execute(_ZONES)}
     return parts_of(history, lambda account: zones.get(account, ()), accounts)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -290,6 +291,7 @@ def test_an_answer_that_the_client_has_is_not_repeated(reading: Server, acme: st
         ("/v1/corrections", {"since": "-1"}, ["since"]),
         ("/v1/corrections", {"cause": "fate"}, ["cause", "stream"]),
         ("/v1/stragglers", {"decision": "maybe"}, ["decision", "approve"]),
+        ("/v1/usage", {"roll_up": "1"}, ["roll_up", "true"]),
     ],
 )
 def test_what_cannot_be_asked_is_refused_with_what_to_do(
@@ -305,6 +307,23 @@ def test_a_cursor_that_somebody_made_up_is_no_error_of_the_server(
     from api.questions import cursor_of
 
     assert get(reading, "/v1/usage", everybody, cursor=cursor_of(values)).status in (200, 400)
+
+
+@pytest.mark.parametrize(
+    ("path", "values"),
+    [
+        ("/v1/usage", ["2026-11-01T10:00:00Z", 1, 2, 3, 4]),
+        ("/v1/stragglers", [1, 2, 3, 4]),
+        ("/v1/stragglers", ["2026-11-01T10:00:00Z", "\ud800", "1", "m"]),
+        ("/v1/stragglers", ["2026-11-01T10:00:00Z", "\0", "1", "m"]),
+        ("/v1/stragglers", ["2026-11-01T10:00:00Z", "acme", "one", "m"]),
+    ],
+)
+def test_a_cursor_of_values_that_no_row_has_is_refused(
+    reading: Server, everybody: str, path: str, values: list[Any]
+) -> None:
+    cursor = urlsafe_b64encode(json.dumps(values).encode()).decode()
+    assert get(reading, path, everybody, cursor=cursor).status == 400
 
 
 def test_without_its_database_the_api_says_so_and_answers_again_when_it_is_back(
@@ -478,6 +497,7 @@ def test_what_a_meter_cannot_be_asked_is_refused(
     refused(get(reading, QUERY, acme, **given), status, *words)
     refused(get(reading, QUERY.replace("requests", "nothing"), acme), 404, "nothing", "/api/v1/meters")
     refused(reading.post(QUERY, b"[]", acme), 400, "JSON object")
+    refused(reading.post(f"{QUERY}?from=2026-12-01T00:00:00Z", b"{}", acme), 400, "from")
 
 
 DOCUMENT: dict[str, Any] = document()
@@ -539,9 +559,24 @@ def test_no_value_of_a_parameter_is_an_error_of_the_server_and_none_shows_others
 
 @pytest.mark.parametrize("member", meter_question.MEMBERS)
 def test_no_body_of_a_question_is_an_error_of_the_server(reading: Server, acme: str, member: str) -> None:
-    for value in (*WRONG, None, 1, 1.5, True, [], [1], ["\0"], {}, {"model": 1}, {"\0": "a"}, {"model": {"$in": [1]}}):
+    for value in (
+        *WRONG,
+        None,
+        1,
+        1.5,
+        True,
+        [],
+        [1],
+        ["\0"],
+        "\ud800",
+        {"\ud800": "a"},
+        {},
+        {"model": 1},
+        {"\0": "a"},
+        {"model": {"$in": [1]}},
+    ):
         answer = reading.post(QUERY, json.dumps({member: value}).encode(), acme)
-        assert answer.status in (200, 400, 403), (member, value, answer.body)
+        assert answer.status in (200, 400, 403), (member, ascii(value), answer.body)
 
 
 def test_an_account_above_that_the_key_does_not_name_is_not_named(bootstrap: str, database: str) -> None:
@@ -559,6 +594,10 @@ def test_an_account_above_that_the_key_does_not_name_is_not_named(bootstrap: str
         assert [total["parent"] for total in both.json["totals"]] == ["above"]
         summed = get(server, "/v1/usage", reads(server), window="P1M", roll_up="true", account="above")
         assert [(row["account"], row["quantity"]) for row in summed.json["data"]] == [("above", "1")]
+        for window_of in ("P1M", "PT1M"):
+            own = get(server, "/v1/usage", reads(server, "below"), window=window_of, roll_up="true")
+            assert [row["account"] for row in own.json["data"]] == ["below"]
+            assert b"bove" not in own.body
         hidden = get(server, "/v1/usage", reads(server, "above"), window="P1M", roll_up="true", account="above")
         assert hidden.json["data"] == []
 
@@ -609,6 +648,9 @@ def test_v3_of_openmeters_question_has_texts_and_dimensions(
         ({"filters": []}, 400, "filters"),
         ({"windowSize": "DAY"}, 400, "windowSize"),
         ({"filters": {"dimensions": {"subject": {"eq": "globex"}}}}, 403, "globex"),
+        ({"filters": {"dimensions": {"subject": {"in": []}}}}, 400, "filters.dimensions.subject"),
+        ({"filters": {"dimensions": {"subject": {"in": [""]}}}}, 400, "filters.dimensions.subject"),
+        ({"filters": {"dimensions": {"subject": {"eq": None}}}}, 400, "filters.dimensions.subject"),
     ],
 )
 def test_what_v3_cannot_be_asked_is_refused_by_its_own_names(

@@ -54,6 +54,17 @@ def test_a_question_writes_nothing_whatever_it_says(database: str, statement: st
     assert answer.status == 503
 
 
+def test_a_role_that_is_missing_is_no_mistake_of_whoever_asks(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as owner:
+        owner.execute("ALTER ROLE weir_api_reader RENAME TO weir_api_reader_before")
+        try:
+            (answer,) = asyncio.run(answers(database, "SELECT 1"))
+        finally:
+            owner.execute("ALTER ROLE weir_api_reader_before RENAME TO weir_api_reader")
+    assert isinstance(answer, Problem)
+    assert answer.status == 503
+
+
 def test_without_the_role_nothing_is_read(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as owner:
         owner.execute("CREATE ROLE bare LOGIN PASSWORD 'x'")

@@ -8,15 +8,16 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import TIMEOUT_MAX
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weir_client.answers import Later, Meaning, Refused, Rejection, Taken, TooMuch, meaning
+from weir_client.answers import MAX_RETRY_AFTER_SECONDS, Later, Meaning, Refused, Rejection, Taken, TooMuch, meaning
 from weir_client.courier import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, Batch, Courier, Delivery
-from weir_client.dead_file import DeadFile
+from weir_client.dead_file import DeadEvent, DeadFile
 from weir_client.encoding import encoded
 from weir_client.outbox import Outbox
 
@@ -79,6 +80,13 @@ def test_events_that_the_key_may_not_send_are_named_and_a_key_without_the_scope_
 def test_retry_after_is_seconds_or_a_date(text: str, seconds: float | None) -> None:
     found = answer(429, {"detail": "x"}, PROBLEM | {"retry-after": text})
     assert found == Later("429: x", True, seconds)
+
+
+@pytest.mark.parametrize("text", ["99999999999", "9" * 400, "Fri, 28 Nov 9000 12:00:00 GMT"])
+def test_no_retry_after_ends_the_thread_or_keeps_it_waiting_for_years(text: str) -> None:
+    found = answer(503, {}, {"retry-after": text})
+    assert isinstance(found, Later)
+    assert found.retry_after_seconds == MAX_RETRY_AFTER_SECONDS < TIMEOUT_MAX
 
 
 def courier(folder: Path, delivery: Delivery = Delivery.AT_LEAST_ONCE, jitter: float = 0.5) -> tuple[Courier, Outbox]:
@@ -208,3 +216,16 @@ def test_an_event_is_complete_before_it_is_stored() -> None:
 def test_what_is_no_event_is_refused_where_it_is_sent(event: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"lacks|JSON"):
         encoded([event])
+
+
+def test_a_line_that_a_kill_cut_off_spoils_no_other_line_of_the_dead_file(tmp_path: Path) -> None:
+    dead = DeadFile(tmp_path / "dead")
+    bodies = encoded([{"source": "s", "type": "t", "subject": "a", "id": name} for name in ("1", "2", "3")])
+    dead.append([DeadEvent(bodies[0], "x")], "2026-11-01T10:00:00Z")
+    dead.append([DeadEvent(bodies[1], "x")], "2026-11-01T10:00:00Z")
+    whole = dead.path.read_bytes()
+    dead.path.write_bytes(whole[:-20])
+    dead.append([DeadEvent(bodies[1], "x"), DeadEvent(bodies[2], "x")], "2026-11-01T10:01:00Z")
+    lines = dead.path.read_text().splitlines()
+    assert len(lines) == 4
+    assert [json.loads(lines[place])["event"]["id"] for place in (0, 2, 3)] == ["1", "2", "3"]
