@@ -9,7 +9,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -48,36 +48,34 @@ class Unguarded(Exception):
 class AccountReader:
     """A few sessions of Postgres, opened when they are needed."""
 
-    def __init__(self, postgres_url: str) -> None:
+    def __init__(self, postgres_url: str, answer_timeout_seconds: float = ANSWER_TIMEOUT_SECONDS) -> None:
         self._postgres_url = postgres_url
+        self._answer_timeout_seconds = answer_timeout_seconds
         self._threads = ThreadPoolExecutor(SESSIONS, thread_name_prefix="reader")
         self._own = threading.local()
-        self._waiting = 0
+        self._unfinished: set[Future[Any]] = set()
 
     async def ask(self, key: ApiKey, question: Callable[[Database], R]) -> R:
         """What `question` answers within a transaction that sees one moment, in UTC, and the key's accounts only.
 
         Raises Problem: 503 where the database does not answer, or not in time; what `question` raises.
         """
-        if self._waiting >= SESSIONS + MAX_WAITING:
+        self._unfinished = {work for work in self._unfinished if not work.done()}
+        if len(self._unfinished) >= SESSIONS + MAX_WAITING:
             raise unavailable("More is asked than can be answered: ask again later.")
-        self._waiting += 1
-        answer = asyncio.get_running_loop().run_in_executor(self._threads, self._ask, accounts_setting(key), question)
-        answer.add_done_callback(self._is_over)
+        work = self._threads.submit(self._ask, accounts_setting(key), question)
+        self._unfinished.add(work)
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_SECONDS):
-                return await asyncio.shield(answer)
+            async with asyncio.timeout(self._answer_timeout_seconds):
+                # Whoever waits no more takes a question that has not begun with them.
+                return await asyncio.wrap_future(work)
         except TimeoutError:
-            raise unavailable(f"There was no answer within {ANSWER_TIMEOUT_SECONDS:.0f} s: ask for less.") from None
+            limit = f"{self._answer_timeout_seconds:.0f} s"
+            raise unavailable(f"There was no answer within {limit}: ask for less.") from None
 
     def close(self) -> None:
         """Take no further questions; what is being asked ends by its own time limits."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def _is_over(self, answer: asyncio.Future[Any]) -> None:
-        self._waiting -= 1
-        if not answer.cancelled():
-            answer.exception()  # nobody may wait for it any more
 
     def _ask(self, accounts: str, question: Callable[[Database], R]) -> R:
         try:

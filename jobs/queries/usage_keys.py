@@ -16,7 +16,11 @@ class Key(StrEnum):
 
 
 _CONFIGURED = "SELECT dimension AS name FROM declared_dimensions"
-_KEPT = "SELECT FROM usage_day_dimensions WHERE dimensions ? %s LIMIT 1"
+_UNKNOWN = """
+SELECT name FROM unnest(%s::text[]) AS given (name)
+WHERE name NOT IN (SELECT dimension FROM declared_dimensions)
+  AND NOT EXISTS (SELECT FROM usage_day_dimensions WHERE dimensions ? name)
+"""
 
 
 def words_of(text: str) -> tuple[str, ...]:
@@ -36,8 +40,8 @@ def dimensions_of(words: tuple[str, ...]) -> tuple[str, ...]:
 
 def unknown_dimensions(database: Database, dimensions: tuple[str, ...]) -> tuple[list[str], list[str]]:
     """Those that are neither configured now nor in any day; and all that could be asked for."""
-    configured = [row["name"] for row in database.execute(_CONFIGURED).fetchall()] if dimensions else []
-    unknown = [
-        name for name in dimensions if name not in configured and database.execute(_KEPT, [name]).fetchone() is None
-    ]
-    return unknown, [*Key, *configured]
+    if not dimensions:
+        return [], list(Key)
+    unknown = {row["name"] for row in database.execute(_UNKNOWN, [list(dimensions)]).fetchall()}
+    configured = [row["name"] for row in database.execute(_CONFIGURED).fetchall()]
+    return [name for name in dimensions if name in unknown], [*Key, *configured]

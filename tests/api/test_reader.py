@@ -47,6 +47,31 @@ def test_more_questions_than_can_wait_are_refused_and_the_others_answered(databa
     assert [answer[0]["one"] for answer in found if answer not in refused] == [1] * room
 
 
+def test_a_question_that_nobody_waits_for_any_more_is_not_asked(database: str) -> None:
+    begun: list[int] = []
+
+    def slow(number: int) -> Callable[[Database], Any]:
+        def question(connection: Database) -> Any:
+            begun.append(number)
+            return connection.execute("SELECT pg_sleep(1)").fetchall()
+
+        return question
+
+    async def given_up() -> list[Any]:
+        reader = AccountReader(database, answer_timeout_seconds=0.5)
+        try:
+            waiting = [reader.ask(KEY, slow(number)) for number in range(3 * SESSIONS)]
+            found = await asyncio.gather(*waiting, return_exceptions=True)
+            await asyncio.sleep(3)
+            return found
+        finally:
+            reader.close()
+
+    found = asyncio.run(given_up())
+    assert [answer.status for answer in found] == [503] * (3 * SESSIONS)
+    assert len(begun) == SESSIONS
+
+
 @pytest.mark.parametrize("statement", ["DELETE FROM usage_windows", "RESET ROLE; DELETE FROM usage_windows"])
 def test_a_question_writes_nothing_whatever_it_says(database: str, statement: str) -> None:
     (answer,) = asyncio.run(answers(database, statement))
