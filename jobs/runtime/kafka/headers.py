@@ -17,6 +17,7 @@ FIELD = pa.field(COLUMN, pa.string())
 """Null: a record has none."""
 MAX_BYTES = 1 << 16
 """Of all names and values of a record; more are not kept."""
+SPECVERSION, CONTENT_TYPE = "ce_specversion", "content-type"
 Headers = tuple[tuple[str, bytes | None], ...]
 
 AS_TEXT = f"to_json(headers) AS {COLUMN}"
@@ -43,3 +44,11 @@ def headers_of(text: str | None) -> Headers:
 def size_bytes(headers: Headers) -> int:
     """Of all names and values."""
     return sum(len(name.encode(errors="replace")) + len(value or b"") for name, value in headers)
+
+
+def says_structured(name: str, value: bytes | None) -> bool:
+    """Whether a header says that the value is a whole event (CloudEvents' Kafka binding, 3): a content-type that names
+    a format of CloudEvents, of no more than MAX_BYTES.
+    """
+    is_type = name.lower() == CONTENT_TYPE and value is not None and len(value) <= MAX_BYTES
+    return is_type and (value or b"").strip().lower().startswith(b"application/cloudevents")
