@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Iterable
 
 import pyarrow as pa
@@ -20,6 +21,8 @@ MAX_BYTES = 1 << 16
 SPECVERSION, CONTENT_TYPE = "ce_specversion", "content-type"
 Headers = tuple[tuple[str, bytes | None], ...]
 
+_ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
+
 AS_TEXT = f"to_json(headers) AS {COLUMN}"
 """The same, as a column of Spark's Kafka source."""
 
@@ -30,7 +33,13 @@ def text_of(headers: Iterable[tuple[str, bytes | None]]) -> str | None:
         {"key": name} if value is None else {"key": name, "value": base64.b64encode(value).decode()}
         for name, value in headers
     ]
-    return json.dumps(members, ensure_ascii=False, separators=(",", ":")) if members else None
+    text = json.dumps(members, ensure_ascii=False, separators=(",", ":")) if members else None
+    # Java writes the digits of an escaped control character in capitals.
+    return _ESCAPE.sub(_as_java, text) if text and "\\u" in text else text
+
+
+def _as_java(escape: re.Match[str]) -> str:
+    return f"\\u{escape[1].upper()}" if escape[1] else escape[0]
 
 
 def headers_of(text: str | None) -> Headers:
