@@ -6,13 +6,13 @@ Python's reader finds where each ends. The validator, which is stricter, decides
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-_SPACES = re.compile(r"[ \t\r\n]*")
+from jobs.ingestion.json_places import after_space, member_places
+
 _BYTES_OF_LINES_END = b"\r"
 
 
@@ -76,46 +76,33 @@ def lines(body: bytes, most: int | None = None) -> list[Element]:
 
 def members_of(text: str) -> Iterator[tuple[str, int, int]]:
     """The members of an object that Python's reader takes: the name, and where the value begins and ends."""
-    at = _after_space(text, text.index("{") + 1)
-    while text[at] != "}":
-        name, end = _DECODER.raw_decode(text, at)
-        start = _after_space(text, _after_space(text, end) + 1)
-        _, end = _DECODER.raw_decode(text, start)
-        yield name, start, end
-        at = _after_space(text, end)
-        at = _after_space(text, at + (text[at] == ","))
+    return member_places(text, _DECODER)
 
 
 def _elements(text: str) -> Iterator[tuple[str, Any]]:
-    at = _after_space(text, 0)
+    at = after_space(text, 0)
     if text[at : at + 1] != "[":
         raise json.JSONDecodeError("an array was expected", text, at)
-    at = _after_space(text, at + 1)
+    at = after_space(text, at + 1)
     if text[at : at + 1] == "]":
         _end(text, at + 1)
         return
     while True:
         parsed, end = _DECODER.raw_decode(text, at)
         yield text[at:end], parsed
-        at = _after_space(text, end)
+        at = after_space(text, end)
         sign = text[at : at + 1]
         if sign == "]":
             _end(text, at + 1)
             return
         if sign != ",":
             raise json.JSONDecodeError("a comma or the array's end was expected", text, at)
-        at = _after_space(text, at + 1)
+        at = after_space(text, at + 1)
 
 
 def _end(text: str, at: int) -> None:
-    if (at := _after_space(text, at)) != len(text):
+    if (at := after_space(text, at)) != len(text):
         raise json.JSONDecodeError("more follows the array", text, at)
-
-
-def _after_space(text: str, at: int) -> int:
-    found = _SPACES.match(text, at)
-    assert found is not None, "it matches nothing, too"
-    return found.end()
 
 
 # Python refuses integers of more than 4,300 digits; no number is used here.

@@ -15,8 +15,16 @@ import polars as pl
 
 from jobs.ingestion import strict_json
 from jobs.ingestion.violations import json_of
+from jobs.runtime.kafka.headers import (
+    CONTENT_TYPE,
+    SPECVERSION,
+    Headers,
+    headers_of,
+    says_structured,
+    size_bytes,
+    text_of,
+)
 from jobs.runtime.kafka.headers import MAX_BYTES as MAX_HEADERS_BYTES
-from jobs.runtime.kafka.headers import Headers, headers_of, size_bytes, text_of
 from metering.framing import FRAME_BYTES, MAGIC_BYTE, frame_problem
 
 DOCUMENT, FORM_PROBLEM = "plain document", "form problem"
@@ -25,9 +33,8 @@ DOCUMENT, FORM_PROBLEM = "plain document", "form problem"
 No contract can declare columns of these names.
 """
 DATA, BASE64, DATA_TYPE = "data", "data_base64", "datacontenttype"
-CONTENT_TYPE = "content-type"
 _PREFIX = "ce_"
-_SPECVERSION_KEY = '"key":"ce_specversion"'
+_SPECVERSION_KEY = f'"key":"{SPECVERSION}"'
 """In a text of headers: all records in binary mode have it."""
 _ATTRIBUTE = re.compile(r"[a-z0-9]+")
 _BASE64_KEY = f'"{BASE64}"'.encode()
@@ -106,8 +113,7 @@ def is_binary(headers: Headers, value: bytes | None) -> bool:
 
     A value that is a structured event itself was read as such before Weir knew of binary mode, and still is.
     """
-    types = [of_type for name, of_type in headers if name.lower() == CONTENT_TYPE and of_type is not None]
-    if any(of_type.strip().lower().startswith(b"application/cloudevents") for of_type in types):
+    if any(says_structured(name, header) for name, header in headers):
         return False
     if value is None or b'"specversion"' not in value:
         return True

@@ -1,13 +1,35 @@
-"""Where in a JSON text an invalid constant stands."""
+"""Where in a JSON text its members stand, and an invalid constant."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 
 from metering.contracts.model import pointer
 
 MAX_POINTER_CHARACTERS = 100
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|NaN|-?Infinity', re.DOTALL)
+_SPACES = re.compile(r"[ \t\r\n]*")
+
+
+def after_space(text: str, at: int) -> int:
+    """Where something else than white space stands, from `at` on."""
+    found = _SPACES.match(text, at)
+    assert found is not None, "it matches nothing, too"
+    return found.end()
+
+
+def member_places(text: str, decoder: json.JSONDecoder) -> Iterator[tuple[str, int, int]]:
+    """The members of an object that the decoder takes: the name, and where the value begins and ends."""
+    at = after_space(text, text.index("{") + 1)
+    while text[at] != "}":
+        name, end = decoder.raw_decode(text, at)
+        start = after_space(text, after_space(text, end) + 1)
+        _, end = decoder.raw_decode(text, start)
+        yield name, start, end
+        at = after_space(text, end)
+        at = after_space(text, at + (text[at] == ","))
 
 
 def constant_place(text: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from jobs.ingestion.json_places import constant_place
+from jobs.ingestion.json_places import constant_place, member_places
 from metering.contracts.model import Kind, Path
 from metering.members import member_twice
 
@@ -24,7 +24,6 @@ MAX_LEVELS = 999
 """Of objects and arrays in each other; what is nested deeper is malformed."""
 INT64 = range(-(2**63), 2**63)
 
-_SPACES = re.compile(r"[ \t\r\n]*")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _STEPS = bytes.maketrans(b"[{]}", b"\2\2\0\0")
 """What a bracket adds to the level, and one."""
@@ -119,20 +118,7 @@ def places_of(text: str) -> Iterator[tuple[str, int, int]]:
     if value_of(text).__class__ is not _Pairs:
         raise NotStrict("the document is no object")
     with _stack_for(levels_of(text)):
-        at = _after_space(text, text.index("{") + 1)
-        while text[at] != "}":
-            name, end = _DECODER.raw_decode(text, at)
-            start = _after_space(text, _after_space(text, end) + 1)
-            _, end = _DECODER.raw_decode(text, start)
-            yield name, start, end
-            at = _after_space(text, end)
-            at = _after_space(text, at + (text[at] == ","))
-
-
-def _after_space(text: str, at: int) -> int:
-    found = _SPACES.match(text, at)
-    assert found is not None, "it matches nothing, too"
-    return found.end()
+        yield from member_places(text, _DECODER)
 
 
 def levels_of(text: str) -> int:

@@ -160,6 +160,13 @@ def test_headers_survive_their_text(headers: Headers) -> None:
     assert headers_of(text_of(headers)) == tuple(headers)
 
 
+def test_control_characters_in_names_are_written_as_java_writes_them() -> None:
+    written = r'[{"key":"a\u001F\u0000\n\u000B\f\\u00ab","value":"/wA="},{"key":"n"}]'
+    headers: Headers = [("a\x1f\0\n\x0b\f\\u00ab", b"\xff\0"), ("n", None)]
+    assert text_of(headers) == written
+    assert headers_of(written) == tuple(headers)
+
+
 @given(
     st.lists(
         st.tuples(

@@ -9,13 +9,15 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.ingestion.formats import of_records
 from jobs.runtime.kafka.crc32c import crc32c
-from jobs.runtime.kafka.headers import MAX_BYTES, headers_of, size_bytes
+from jobs.runtime.kafka.headers import MAX_BYTES, headers_of, size_bytes, text_of
 from jobs.runtime.kafka.log_records import TOO_LARGE, LogRecord, records_of
 from jobs.runtime.kafka.marks import REPLAYS as HEADER
 from jobs.runtime.kafka.raw_scan import RawScan, average_record_bytes
@@ -27,6 +29,7 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODEC_NAMES = {GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
 APPEND_TIME, TRANSACTIONAL, CONTROL = 0x08, 0x10, 0x20
 STAMP_MS = 1_780_000_000_000
+STRUCTURED = b"application/cloudevents+json"
 Record = tuple[bytes | None, bytes | None]
 """Key and value."""
 Headers = Sequence[tuple[bytes, bytes | None]]
@@ -278,3 +281,22 @@ def test_of_headers_that_are_too_large_it_is_still_known_whether_the_record_is_i
     kept = headers_of(record.headers)
     assert ("ce_specversion", b"1.0") in kept
     assert MAX_BYTES < size_bytes(kept) < 3 * MAX_BYTES
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [(b"CE_SPECVERSION", b"1.0"), (b"ce_specversion", b"1.0")],
+        [(b"content-type", b"application/json"), (b"Content-Type", STRUCTURED), (b"ce_specversion", b"1.0")],
+        [(b"content-type", STRUCTURED + b";" * MAX_BYTES), (b"ce_specversion", b"1.0")],
+        [(b"content-type", None), (b"ce_specversion", b"1.0"), (b"content-type", STRUCTURED)],
+    ],
+)
+def test_the_mode_of_a_record_with_too_large_headers_is_the_same_for_all_readers(headers: Headers) -> None:
+    sent: Headers = [(b"trace", b"v" * MAX_BYTES), *headers]
+    data = batch(0, 1, packed([(b"a", b"1")], ZSTD, headers=sent), APPEND_TIME | ZSTD)
+    [record] = [record for each in batches_of(data) for record in records_of(each, 0, 0, MIB)]
+    of_others = text_of([((name or b"").decode(), value) for name, value in sent])
+    values = pl.Series([b"{}"], dtype=pl.Binary)
+    [one, other] = [of_records(values, pl.Series([text], dtype=pl.String)) for text in (record.headers, of_others)]
+    assert [series.to_list() for series in one] == [series.to_list() for series in other]

@@ -14,13 +14,12 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from jobs.runtime.kafka.headers import MAX_BYTES as MAX_HEADERS_BYTES
-from jobs.runtime.kafka.headers import text_of
+from jobs.runtime.kafka.headers import SPECVERSION, says_structured, text_of
 from jobs.runtime.kafka.marks import MARKS, MAX_BYTES, RECEPTION_MARK, REPLAY_MARK
 from jobs.runtime.kafka.record_batches import RecordBatch
 from jobs.runtime.kafka.unpacking import CHUNK_BYTES, unpacked
 
 TOO_LARGE = "too_large"
-_DECIDING = frozenset((b"ce_specversion", b"content-type"))
 _COLUMNS = {header.encode(): column for column, header in MARKS.items()}
 MAX_KEY_BYTES = 1 << 15
 """A longer key of a record that is too large is not kept either."""
@@ -113,12 +112,12 @@ class _Records:
     def _headers(self) -> tuple[dict[str, bytes | None], str | None]:
         """The marks among the headers, by column, and the text of all headers (`headers.text_of`).
 
-        Where they are larger than a record may have, the text has only those that decide how it is read, and one that
-        is too large.
+        Where they are larger than a record may have, the text has of the rest only what decides how the record is read,
+        and one that is too large.
         """
         marks: dict[str, bytes | None] = {}
         kept: list[tuple[str, bytes | None]] = []
-        deciding = set(_DECIDING)
+        deciding: dict[bool, tuple[str, bytes | None]] = {}
         left_bytes = MAX_HEADERS_BYTES
         for _ in range(self._varint()):
             name, name_bytes = self._text(MAX_HEADERS_BYTES)
@@ -126,12 +125,13 @@ class _Records:
             if (column := _COLUMNS.get(name or b"")) is not None:
                 marks.setdefault(column, value if value_bytes <= MAX_BYTES else None)
             left_bytes -= name_bytes + value_bytes
-            of_name = (name or b"").lower()
-            if left_bytes >= 0 or of_name in deciding:
-                deciding -= {of_name} if left_bytes < 0 else set()
-                kept.append(((name or b"").decode(errors="replace"), value))
+            header = (name or b"").decode(errors="replace"), value
+            if left_bytes >= 0:
+                kept.append(header)
+            elif (is_structured := says_structured(*header)) or header[0] == SPECVERSION:
+                deciding.setdefault(is_structured, header)
         if left_bytes < 0:
-            kept.append(("", bytes(MAX_HEADERS_BYTES + 1)))
+            kept += [*deciding.values(), ("", bytes(MAX_HEADERS_BYTES + 1))]
         return marks, text_of(kept)
 
     def _text(self, largest_bytes: int) -> tuple[bytes | None, int]:
