@@ -15,6 +15,7 @@ import polars as pl
 
 from jobs.ingestion import strict_json
 from jobs.ingestion.violations import json_of
+from jobs.runtime.kafka.headers import COLUMN as HEADERS
 from jobs.runtime.kafka.headers import (
     CONTENT_TYPE,
     SPECVERSION,
@@ -41,6 +42,11 @@ _BASE64_KEY = f'"{BASE64}"'.encode()
 _DECODER = json.JSONDecoder(parse_int=float)
 """Python refuses integers of more than 4,300 digits; no number is used here."""
 _SPACES = b" \t\r\n"
+
+
+def form_bytes() -> pl.Expr:
+    """Bytes that each record (DOCUMENT, headers) takes on the driver besides its key and value."""
+    return pl.col(DOCUMENT).bin.size().fill_null(0) + pl.col(HEADERS).str.len_bytes().fill_null(0)
 
 
 class NoEventError(ValueError):

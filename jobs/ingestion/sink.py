@@ -22,7 +22,7 @@ from jobs.ingestion.device_clocks import uncorrected_events
 from jobs.ingestion.earlier_rules import comparable_since, looked_for
 from jobs.ingestion.elements import TRANSACTION, Elements, rejected_whole, split, with_elements, with_room
 from jobs.ingestion.event_times import validated_by_reception
-from jobs.ingestion.formats import DOCUMENT
+from jobs.ingestion.formats import DOCUMENT, form_bytes
 from jobs.ingestion.handover import collected
 from jobs.ingestion.identity_index import NONE_CAME_BACK, IdentityIndex
 from jobs.ingestion.identity_journal import JournalIdentities
@@ -253,7 +253,8 @@ class JournalSink:
         if len(records):
             of_elements = max(ELEMENT_BYTES * len(elements), int(elements.others.estimated_size()))
             self._record_bytes = max(1, int(records.select(sizes().mean()).item()))
-            self._batch_bytes_per_record = self._record_bytes + of_elements // len(records)
+            of_forms = int(records.select(form_bytes().sum()).item())
+            self._batch_bytes_per_record = self._record_bytes + (of_elements + of_forms) // len(records)
 
     def _learn(self, rows: pl.DataFrame, frontier: datetime | None) -> None:
         has_contract = pl.col("identity").is_not_null() & pl.col("family").is_not_null()

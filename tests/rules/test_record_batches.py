@@ -257,6 +257,12 @@ def test_a_record_of_unknown_size_counts_as_the_largest() -> None:
     assert average_record_bytes(Sample([unknown, large]), {}, MIB) == MIB
 
 
+def test_headers_count_in_the_size_of_a_record() -> None:
+    """They reach the driver with the value, so a batch of small values may be large."""
+    plain = LogRecord(0, 0, 0, True, 100, b"", b"")
+    assert average_record_bytes(Sample([plain, replace(plain, headers="x" * 60_000)]), {}, MIB) == 30_100
+
+
 @pytest.mark.parametrize(
     "headers",
     [

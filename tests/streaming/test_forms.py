@@ -104,6 +104,7 @@ def test_a_dead_letter_in_binary_mode_is_sent_again_as_it_was(
         send(topic, value, [TRACE, *headers])
         send(topic, b"{}", [("ce_specversion", b"1.0"), ("ce_id", b"\xff")])
         sink.process(batch(spark, topic, config=None))
+        assert sink.batch_bytes_per_record() > sink.record_bytes() + 200, "headers reach the driver, too"
     dead, broken = journal(tmp_path).to_dicts()
     assert (dead["reason"], dead["value"], broken["reason"]) == ("too_old", value, "malformed")
     assert headers_of(dead["record_headers"]) == (TRACE, *headers)

@@ -80,12 +80,13 @@ class RawScan:
 def average_record_bytes(
     look: RawScan, positions: Mapping[int, int], largest_bytes: int, further_bytes: Callable[[bytes], int] = lambda _: 0
 ) -> int:
-    """Mean size of the next records to read, key and value, unpacked, from a sample; 1 when there is none.
+    """Mean size of the next records to read, unpacked, from a sample: key, value and the text of the headers.
 
-    Larger ones than `largest_bytes` count as that: only so much is read. A record of unknown size counts the same.
-    `further_bytes`: what derived values take besides.
+    It is 1 when there is none. Larger ones than `largest_bytes` count as that: only so much is read. A record of
+    unknown size counts the same. `further_bytes`: what derived values take besides.
     """
     sample = look.next_records(positions, SAMPLE, FETCH_BYTES, largest_bytes)
     sizes = [largest_bytes if record.is_unknown else min(record.size_bytes, largest_bytes) for record in sample]
+    sizes += [len(record.headers) for record in sample if record.headers is not None]
     sizes += [further_bytes(record.value) for record in sample if record.value is not None]
     return max(1, sum(sizes) // max(1, len(sample)))
