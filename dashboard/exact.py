@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from decimal import Context, Decimal, Inexact
+from decimal import Decimal
 from typing import Any
 
-EXACT = Context(prec=1_000, traps=[Inexact])
+from metering.digits import EXACT
 
 
 class Measure(Decimal):

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from dashboard.exact import EXACT, total
+from dashboard.exact import total
 from dashboard.wording import instant, minute, money, several, spaced
+from metering.digits import EXACT
 from metering.pricing import BILLED_AS_PART
 from metering.quantity_events import is_of_quantity
 from metering.vocabulary import BILLED, Decision, Disposition, Outcome, UsageCause

@@ -1,8 +1,11 @@
-"""Decimals as text: all significant digits, no trailing zeros."""
+"""Decimals to the last digit: computed exactly, and as text with all significant digits and no trailing zeros."""
 
 from __future__ import annotations
 
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact
+
+EXACT = Context(prec=1_000, traps=[Inexact])
+"""Raises where a digit would be lost. Python's own context keeps 28 digits, and drops the others without an error."""
 
 
 def plain(value: Decimal) -> str:

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from dashboard.backend import Backend, NotConnected
-from dashboard.exact import EXACT
+from metering.digits import EXACT
 
 MAX_ROWS = 500
 

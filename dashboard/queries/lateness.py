@@ -11,9 +11,9 @@ import polars.selectors as cs
 
 from dashboard.backend import Backend
 from dashboard.digest import Recipe, digest
-from dashboard.exact import EXACT
 from dashboard.queries.feed import Feed, feed_of
 from jobs.usage_entries import ENTRY, METERED_COLUMNS, metered
+from metering.digits import EXACT
 from metering.meters import QUANTITY_DECIMALS
 from metering.vocabulary import Job, Outcome, UsageCause
 

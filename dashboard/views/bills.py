@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import streamlit as st
 
-from dashboard.exact import EXACT, Quantity, total_quantity
+from dashboard.exact import Quantity, total_quantity
 from dashboard.exact import total as exact_total
 from dashboard.filters import choose, choose_account
 from dashboard.forecast import forecast
@@ -22,6 +22,7 @@ from dashboard.views.bill_line import line_name, show_line
 from dashboard.views.bill_tree import Branch, branches
 from dashboard.views.bill_values import choose_dimension, show_values
 from dashboard.wording import count, literal, money, price_text, rounded, spaced
+from metering.digits import EXACT
 
 REFRESH_SECONDS = 10
 MONTHS_BACK = 5

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import streamlit as st
 
-from dashboard.exact import EXACT, plain
+from dashboard.exact import plain
 from dashboard.fates import CAUSES, Fate, fates
 from dashboard.freshness import Freshness, State
 from dashboard.marks import DECISIONS, WINDOWS
@@ -19,6 +19,7 @@ from dashboard.queries.event import DEFAULT_DAYS, SHOWN_CHARACTERS, Event, read_
 from dashboard.queries.meters import in_order
 from dashboard.table import Link, Row, Value, show_table
 from dashboard.wording import escaped, length, literal, minute, price_text, several
+from metering.digits import EXACT
 from metering.limits import MAX_NAME_BYTES
 
 SHARED_FOR_SECONDS = 8.0

@@ -6,15 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, datetime
-from decimal import Context, Decimal, Inexact
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.rows import dict_row
 
+from metering.digits import EXACT
 from metering.period_meters import NEVER, Aggregation, Member, Members
 
-EXACT = Context(prec=1_000, traps=[Inexact])
 Row = Mapping[str, Any]
 
 

@@ -6,18 +6,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
-from decimal import Context, Decimal, Inexact
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import polars as pl
 
 from jobs.usage_entries import METERED_COLUMNS, metered
+from metering.digits import EXACT
 from metering.pricing import BILLED_AS_PART
 from metering.vocabulary import BILLED
 from metering.windows import tumbling
 
-EXACT = Context(prec=1_000, traps=[Inexact])
-"""Python's own context keeps 28 digits, and is silent about the others."""
 Row = Mapping[str, Any]
 
 

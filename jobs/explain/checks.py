@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 
-from jobs.explain.arithmetic import EXACT, Cell, Entry, Row, WindowKey
-from metering.digits import plain
+from jobs.explain.arithmetic import Cell, Entry, Row, WindowKey
+from metering.digits import EXACT, plain
 from metering.vocabulary import UsageCause
 
 

@@ -9,8 +9,8 @@ from decimal import Decimal
 from itertools import accumulate
 from operator import itemgetter
 
-from jobs.explain.arithmetic import EXACT, Entry, Row, WindowKey, total
-from metering.digits import plain
+from jobs.explain.arithmetic import Entry, Row, WindowKey, total
+from metering.digits import EXACT, plain
 
 Sums = tuple[Decimal, Decimal]
 """A quantity, and an amount."""

@@ -14,10 +14,10 @@ import pytest
 from psycopg.types.json import Jsonb
 from streamlit.testing.v1 import AppTest
 
-from dashboard.exact import EXACT
 from dashboard.exact import total as exact_total
 from dashboard.wording import span
 from jobs.streams import Table
+from metering.digits import EXACT
 from metering.vocabulary import Job
 from tests.dashboard.conftest import Pages, texts
 from tests.dashboard.seeding import Day, usage_of, write_table

@@ -19,7 +19,6 @@ from psycopg.types.json import Jsonb
 from cli.output import Format, Row, print_rows
 from cli.reading import read_only
 from cli.sessions import SessionQuery, session_rows
-from dashboard.exact import EXACT
 from jobs.queries.corrections import COLUMNS as CORRECTIONS
 from jobs.queries.corrections import CorrectionQuery, correction_rows
 from jobs.queries.periods import Window
@@ -27,6 +26,7 @@ from jobs.queries.reading import Database
 from jobs.queries.stragglers import StragglerQuery, straggler_rows
 from jobs.queries.usage import UsageQuery, usage_rows
 from jobs.queries.usage_keys import Key
+from metering.digits import EXACT
 from metering.vocabulary import Decision, UsageCause
 from tests.database_rows import MINUTE, progress, window, write, write_windows
 

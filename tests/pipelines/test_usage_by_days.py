@@ -26,7 +26,6 @@ from cli.output import Row
 from cli.reading import read_only
 from cli.usage_keys import refuse_unknown
 from dashboard.backend import Backend
-from dashboard.exact import EXACT
 from dashboard.queries.bill_values import read_values
 from dashboard.queries.bills import read_bills
 from dashboard.settings import Settings
@@ -39,6 +38,7 @@ from jobs.queries.usage_keys import Key, dimensions_of, keys_of, words_of
 from jobs.runtime.errors import Fenced
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.schema import migrate, migrator
+from metering.digits import EXACT
 from metering.meters import Meter
 from metering.months import zone_changes, zone_of
 from metering.pricing import Version

@@ -8,8 +8,8 @@ from decimal import Decimal
 import polars as pl
 import pyarrow as pa
 
-from jobs.audit.recompute.money import EXACT
 from jobs.billing.sums import CHANGES_A_WINDOW, IS_DECISION
+from metering.digits import EXACT
 from metering.vocabulary import Decision
 
 INSTANT = pl.Datetime("us", "UTC")

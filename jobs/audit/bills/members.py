@@ -16,8 +16,9 @@ import polars as pl
 
 from jobs.audit.compare.columns import Compared, Wrong, value_text
 from jobs.audit.recompute.money import SUM
-from jobs.billing.member_corrections import EXACT, PeriodKey, member_of, period_key
+from jobs.billing.member_corrections import PeriodKey, member_of, period_key
 from jobs.streams import UNIT_PRICE
+from metering.digits import EXACT
 from metering.period_meters import Aggregation, Period, quantity_of
 from metering.windows import MINUTE
 

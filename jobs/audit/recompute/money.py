@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from decimal import Context, Decimal, Inexact
+from decimal import Decimal
 
 import polars as pl
 import pyarrow as pa
 
 from jobs.streams import QUANTITY
 from jobs.usage_entries import METERED_COLUMNS, metered
+from metering.digits import EXACT
 
 SUM = pl.Decimal(38, QUANTITY.scale)
-EXACT = Context(prec=1_000, traps=[Inexact])
 Changed = Mapping[tuple[str, str], Decimal]
 """Cause and currency → signed amount. What has no price is in none, nor is what has no currency: it is worth nothing,
 and has a unit price of 0 where another meter bills its units."""

@@ -16,11 +16,12 @@ from psycopg.types.json import Jsonb
 from jobs.audit.check import Check
 from jobs.audit.check_rows import check_rows
 from jobs.audit.recompute.basis import Scope
-from jobs.audit.recompute.money import EXACT, Changed, added, money_by_cause, rows_by_cause
+from jobs.audit.recompute.money import Changed, added, money_by_cause, rows_by_cause
 from jobs.audit.run import Audit, NotBilledError
 from jobs.audit.tables.database import connected
 from jobs.runtime.errors import Refused
 from jobs.runtime.postgres.schema import refuse_other_schema
+from metering.digits import EXACT
 from metering.texts import encodable
 
 MAX_FAILURE = 2_000
