@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import Response
 
 from api.answers import tagged, to_json
 from api.meter_query import CSV, as_csv, rows_of
-from api.meter_question import SUBJECT, WINDOWS, MeterQuestion, body_of, read_question
+from api.meter_question import SUBJECT, WINDOWS, MeterQuestion, body_of, object_of, read_question
 from api.questions import bad_request, choice_of
 from api.read_request import ReadRequest
 from jobs.queries.periods import Window
@@ -45,12 +44,11 @@ async def _question(read_request: ReadRequest) -> MeterQuestion:
     granularity = given.get("granularity")
     if granularity is not None and not isinstance(granularity, str):
         raise bad_request("granularity", "It must be a text.", "body")
-    filters = _object(given.get("filters"), "filters")
+    filters = object_of(given.get("filters"), "filters", "body")
     if unknown := sorted(filters.keys() - {"dimensions"}):
         raise bad_request(f"filters.{unknown[0]}", "There is no such member; there is dimensions.", "body")
-    wanted = {
-        name: _wanted(name, value) for name, value in _object(filters.get("dimensions"), "filters.dimensions").items()
-    }
+    dimensions = object_of(filters.get("dimensions"), "filters.dimensions", "body")
+    wanted = {name: _wanted(name, value) for name, value in dimensions.items()}
     return read_question(
         {
             "from": given.get("from"),
@@ -68,7 +66,7 @@ async def _question(read_request: ReadRequest) -> MeterQuestion:
 
 
 def _wanted(name: str, value: Any) -> Any:
-    operators = _object(value, f"filters.dimensions.{name}")
+    operators = object_of(value, f"filters.dimensions.{name}", "body")
     if len(operators) != 1 or not operators.keys() <= {"eq", "in"}:
         raise bad_request(f"filters.dimensions.{name}", "Only eq and in are supported, one of them.", "body")
     (wanted,) = operators.values()
@@ -77,11 +75,3 @@ def _wanted(name: str, value: Any) -> Any:
         # No account at all would be all of them.
         raise bad_request(f"filters.dimensions.{name}", "It must have a value, and no empty one.", "body")
     return wanted
-
-
-def _object(value: Any, name: str) -> Mapping[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise bad_request(name, "It must be an object.", "body")
-    return value

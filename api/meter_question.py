@@ -186,7 +186,7 @@ def _filters(given: Mapping[str, Any], source: str, names: Mapping[str, str]) ->
     """Values by group: `filterGroupBy`, and of `advancedMeterGroupByFilters` what is `{"$eq": …}` or `{"$in": […]}`."""
     found: dict[str, tuple[str, ...]] = {}
     called = names.get("filterGroupBy", "filterGroupBy")
-    for name, value in _object(given.get("filterGroupBy"), called, source).items():
+    for name, value in object_of(given.get("filterGroupBy"), called, source).items():
         found[name] = tuple(texts_of(value, f"{called}[{name}]", source))
     advanced = given.get(ADVANCED)
     if isinstance(advanced, str):
@@ -194,8 +194,8 @@ def _filters(given: Mapping[str, Any], source: str, names: Mapping[str, str]) ->
             advanced = json.loads(advanced)
         except (ValueError, RecursionError):
             raise bad_request(ADVANCED, "It must be a JSON object.", source) from None
-    for name, value in _object(advanced, ADVANCED, source).items():
-        operators = _object(value, ADVANCED, source)
+    for name, value in object_of(advanced, ADVANCED, source).items():
+        operators = object_of(value, ADVANCED, source)
         if len(operators) != 1 or not operators.keys() <= {"$eq", "$in"}:
             raise bad_request(ADVANCED, f"{name}: only $eq and $in are supported.", source)
         (wanted,) = operators.values()
@@ -205,7 +205,8 @@ def _filters(given: Mapping[str, Any], source: str, names: Mapping[str, str]) ->
     return found
 
 
-def _object(value: Any, name: str, source: str) -> Mapping[str, Any]:
+def object_of(value: Any, name: str, source: str) -> Mapping[str, Any]:
+    """A member that is an object; null is an empty one. Raises Problem."""
     if value is None:
         return {}
     if not isinstance(value, dict):

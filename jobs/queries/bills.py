@@ -9,6 +9,7 @@ from typing import Any
 
 from jobs.billing_progress import Database, Row
 from jobs.queries.pages import Page, paged
+from jobs.queries.roll_up import PARENTS
 from metering.months import IN_MONTH_SQL, ZoneChange, billing_month
 from metering.parents import ParentStretch, parents_of_month
 
@@ -22,13 +23,6 @@ _ACCOUNTS = """
            array_agg(account_zones.timezone ORDER BY holds_from) AS timezones
     FROM catalog.account_zones LEFT JOIN catalog.accounts USING (account)
     GROUP BY account, name
-"""
-_PARENTS = """
-    SELECT account, array_agg(nullif(holds_from, '-infinity') ORDER BY holds_from) AS starts,
-           array_agg(nullif(holds_until, 'infinity') ORDER BY holds_from) AS ends,
-           array_agg(parent ORDER BY holds_from) AS parents
-    FROM catalog.account_history
-    WHERE account IN (SELECT account FROM catalog.account_history WHERE parent IS NOT NULL) GROUP BY account
 """
 # A price version has one unit price: a line's amount is its quantity times that, multiplied once.
 _LINES = f"""
@@ -80,7 +74,7 @@ def read_month(
 ) -> Month:
     """The lines of the month that begins on `month`, a first of a month; of some accounts or (None) of all."""
     rows = database.execute(_ACCOUNTS).fetchall()
-    parents = _parents(month, rows, database.execute(_PARENTS).fetchall())
+    parents = _parents(month, rows, database.execute(PARENTS).fetchall())
     known = [_period(month, **row, parent=parents.get(row["account"])) for row in rows]
     periods, general = {period.account: period for period in known}, _period(month, "", [], [])
     statement, more = paged(_LINES, LINE_KEY, page)

@@ -12,13 +12,14 @@ from jobs.queries.reading import Database
 from metering.months import ZoneChange
 from metering.parents import Calendar, History, ParentStretch, above, months_of_change, parents_of_month
 
-_PARENTS = """
+PARENTS = """
     SELECT account, array_agg(nullif(holds_from, '-infinity') ORDER BY holds_from) AS starts,
            array_agg(nullif(holds_until, 'infinity') ORDER BY holds_from) AS ends,
            array_agg(parent ORDER BY holds_from) AS parents
     FROM catalog.account_history
     WHERE account IN (SELECT account FROM catalog.account_history WHERE parent IS NOT NULL) GROUP BY account
 """
+"""Of each account that ever had a parent: `starts`, `ends` and `parents` of its stretches."""
 _ZONES = """
     SELECT account, array_agg(nullif(holds_from, '-infinity') ORDER BY holds_from) AS starts,
            array_agg(timezone ORDER BY holds_from) AS zones
@@ -67,7 +68,7 @@ def read_parts(database: Database, accounts: Sequence[str], zone: str | None) ->
             ParentStretch(start, end, parent if parent in zones else None)
             for start, end, parent in zip(row["starts"], row["ends"], row["parents"], strict=True)
         )
-        for row in database.execute(_PARENTS)
+        for row in database.execute(PARENTS)
     }
     if zone is not None:
         changes = (ZoneChange(None, zone),)
