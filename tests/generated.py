@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def generated(strategy: SearchStrategy[T], count: int) -> list[T]:
-    """So many examples, the same in every run."""
+    """So many examples, the same in every run that has imported the same modules: Hypothesis tries their constants."""
     found: list[T] = []
 
     @settings(max_examples=count, deadline=None, derandomize=True, database=None, phases=[Phase.generate])

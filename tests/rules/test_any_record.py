@@ -38,7 +38,7 @@ SURROGATES = (
     rb'{"op":"c","after":{"a\ud800":1,"a\ud800":1},"ts_ms":1}',
     rb'{"op":"c","after":{"account":"a","plan":"p","currency":"EUR","tags":"{\"\\ud800\":1,\"\\ud800\":2}"},"ts_ms":1}',
 )
-EXAMPLES, ALONE = 400, 60
+EXAMPLES, RECORDS_OF_ALL_KINDS, ALONE = 400, 1_000, 60
 NAMES = ("id", "source", "subject", "type", "time", "senttime", "sequence", "sourceepoch", "specversion", "data")
 CHANGE: dict[str, dict[str, Any]] = {
     CatalogTopic.ACCOUNTS: {"account": "a", "plan": "p", "currency": "EUR", "tags": None, "parent": None},
@@ -139,7 +139,7 @@ def as_records(rows: list[tuple[bytes | None, bytes | None, bytes | None, bytes 
 
 def test_any_record_gets_a_row_that_can_be_stored_and_none_is_of_an_error_of_ours() -> None:
     config = IngestionConfig(contracts=(GPU,), backfill=Backfill(sources=("*",)))
-    validator, found = config.validator(), generated(records, EXAMPLES)
+    validator, found = config.validator(), generated(records, RECORDS_OF_ALL_KINDS)
     for rows in (found, *([record] for record in found[:ALONE])):
         validated = validator.validate(as_records(rows))
         assert validated["value"].to_pylist() == [value for value, *_ in rows]
