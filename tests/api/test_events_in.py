@@ -64,6 +64,7 @@ def test_what_litellm_posts_is_a_record_byte_for_byte_keyed_by_its_subject(serve
     assert [(name, headers["weir-door"]) for name, _, headers in found] == [(sent["subject"].encode(), b"test")]
 
 
+@pytest.mark.few_in_ci(3)
 @pytest.mark.parametrize(
     ("path", "status"), [(OPENMETER, 204), (V3, 202), (OWN, 200)], ids=["openmeter", "openmeter_v3", "own"]
 )

@@ -25,6 +25,7 @@ def limited(server: Server, requests: int | None = None, events: int | None = No
     return usable(server, limits=RateLimits(requests, events), **given)
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("path", [OWN, OPENMETER, V3])
 def test_a_batch_is_taken_up_to_the_limit_and_one_event_more_is_refused_whole(server: Server, path: str) -> None:
     key, subject = limited(server, events=5), account()

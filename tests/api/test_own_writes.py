@@ -90,6 +90,7 @@ def test_what_was_posted_is_answered_once_it_is_billed_and_not_before(reading: S
     assert get(reading, "/v1/bills", key, after=position, wait=0, month="2026-11").status == 200
 
 
+@pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("position", ["events", "events/1", "other/0/1", "events/0/1;events/1/1", "events/0/-1"])
 def test_a_position_that_nobody_gave_is_refused(reading: Server, key: str, position: str) -> None:
     refused(get(reading, "/v1/usage", key, after=position), 400, "after", "events/3/81234")

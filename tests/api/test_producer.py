@@ -60,6 +60,7 @@ def test_a_producer_that_failed_for_good_is_replaced_and_every_request_is_answer
         producer.close()
 
 
+@pytest.mark.long
 def test_more_small_events_than_the_queue_takes_are_too_many() -> None:
     producer = AcknowledgedProducer({"bootstrap.servers": "127.0.0.1:1"}, {})
 
@@ -75,6 +76,7 @@ def test_more_small_events_than_the_queue_takes_are_too_many() -> None:
         producer.close()
 
 
+@pytest.mark.long
 def test_records_are_counted_as_long_as_no_broker_has_acknowledged_them() -> None:
     (port,) = free_ports(1)
     producer = AcknowledgedProducer({"bootstrap.servers": f"{LOOPBACK}:{port}"}, {})

@@ -30,11 +30,15 @@ from tests.waiting import wait_until
 def test_before_ingestion_was_ever_started_it_says_so(bootstrap: str, database: str) -> None:
     with serving(bootstrap, database, is_ready=False) as server:
         key = key_store.create(database, [Scope.INGEST], "test").key
+
+        def waits_for() -> tuple[int, list[str]]:
+            answer = server.request("GET", "/health/ready", None, {})
+            return answer.status, answer.json["waits_for"]
+
+        wait_until(lambda: waits_for() == (503, ["ingestion"]), "the database being read", 30, every_seconds=0.2)
         wait_until(
-            lambda: server.post(OWN, encoded(event()), key).status == 503, "the key being known", 10, every_seconds=0.2
+            lambda: server.post(OWN, encoded(event()), key).status == 503, "the key being known", 30, every_seconds=0.2
         )
-        answer = server.request("GET", "/health/ready", None, {})
-        assert (answer.status, answer.json["waits_for"]) == (503, ["ingestion"])
         start_ingestion(database)
         wait_until(
             lambda: server.post(OWN, encoded(event()), key).status == 200,

@@ -434,6 +434,7 @@ def test_the_disk_of_the_database_is_watched_where_its_size_is_known(
     assert [f"({gib} * 1073741824)" in text, "DatabaseFillsDisk" in text] == [gib is not None] * 2
 
 
+@pytest.mark.few_in_ci(3)
 @pytest.mark.parametrize(
     ("values", "disabled"),
     [

@@ -237,6 +237,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.few_in_ci(25)
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_bad_value_is_refused_with_the_reason(case: str) -> None:
     values, reason = REFUSED[case]

@@ -14,6 +14,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from charts.comments import leaves
@@ -120,6 +121,7 @@ def unread(folder: Path, paths: Iterable[Step], chart: Path = CHART) -> set[Step
     return left
 
 
+@pytest.mark.long
 def test_a_template_reads_every_value(tmp_path: Path) -> None:
     assert unread(tmp_path, {*leaves(DEFAULTS), *OTHER}) == set()
 

@@ -153,6 +153,7 @@ def test_a_repeat_is_explained_with_what_became_of_its_first(
     assert [one.value.replace("\\", "")[:30] for one in page.success] == ["Billed: 0.123456789012 EUR in t"[:30]]
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("seed", range(2))
 def test_oracle_the_sentence_bills_what_the_request_adds_to_the_windows(
     connected: str, database: str, tables: Path, seed: int

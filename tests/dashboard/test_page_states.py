@@ -28,7 +28,7 @@ def test_an_empty_database_is_shown_as_having_no_data_yet(open_page: Pages, conn
     assert not page.dataframe
 
 
-@pytest.mark.few_in_ci(3)
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("name", FED)
 def test_fresh_data_is_live_and_says_how_old_it_is(open_page: Pages, seeded: str, name: str) -> None:
     page = open_page(name)
@@ -38,7 +38,7 @@ def test_fresh_data_is_live_and_says_how_old_it_is(open_page: Pages, seeded: str
     assert not page.error
 
 
-@pytest.mark.few_in_ci(3)
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("name", FED)
 def test_old_data_of_running_applications_is_idle(
     open_page: Pages, connected: str, database: str, tables: Path, name: str
@@ -51,7 +51,7 @@ def test_old_data_of_running_applications_is_idle(
     assert not page.error
 
 
-@pytest.mark.few_in_ci(3)
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("name", FED)
 def test_a_silent_application_makes_its_data_stale_and_keeps_it(open_page: Pages, seeded: str, name: str) -> None:
     fresh = open_page(name)
@@ -63,7 +63,7 @@ def test_a_silent_application_makes_its_data_stale_and_keeps_it(open_page: Pages
     assert [len(table.value) for table in page.dataframe] == [len(table.value) for table in fresh.dataframe]
 
 
-@pytest.mark.few_in_ci(3)
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("name", FED)
 def test_an_outage_keeps_the_last_values_says_how_old_they_are_and_ends(
     open_page: Pages, seeded: str, name: str, monkeypatch: pytest.MonkeyPatch

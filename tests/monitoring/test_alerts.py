@@ -371,7 +371,7 @@ def test_an_alert_is_silent_just_before_and_fires_just_after(case: Case, tmp_pat
     check(tmp_path, with_changes(case.changed), edges, SEVERITIES)
 
 
-@pytest.mark.few_in_ci(10)
+@pytest.mark.few_in_ci(4)
 @pytest.mark.parametrize("case", {case.alert: case for case in CASES}.values(), ids=lambda case: case.alert)
 def test_of_two_releases_in_one_namespace_only_the_sick_one_is_named(case: Case, tmp_path: Path) -> None:
     well, sick = ({"namespace": "metering", "release": name} for name in ("well", "sick"))

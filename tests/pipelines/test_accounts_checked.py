@@ -66,6 +66,7 @@ def test_existing_time_zones_are_taken_and_an_earlier_one_stays(accounts: str) -
     assert "is no time zone" in refused(accounts, "timezone", "Mars/Olympus", "c")
 
 
+@pytest.mark.long
 def test_ten_thousand_accounts_of_a_few_zones_are_stored_in_seconds(accounts: str) -> None:
     """Each zone is looked for once in a transaction: to look takes milliseconds, and reads every file of zones."""
     zones = ["Europe/Berlin", "Asia/Kolkata", "America/New_York"]

@@ -173,6 +173,7 @@ IN_USAGE: dict[str, tuple[Callable[[Row], bool], Callable[[Row], list[Row]], str
 }
 
 
+@pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("fault", IN_USAGE)
 def test_a_fault_in_usage_is_found_and_named(spark: SparkSession, metered: Metered, tmp_path: Path, fault: str) -> None:
     applies, planted, check, says = IN_USAGE[fault]
@@ -229,6 +230,7 @@ IN_TABLES: dict[str, tuple[Callable[[Path], None], str, str]] = {
 }
 
 
+@pytest.mark.few_in_ci(4)
 @pytest.mark.parametrize("fault", IN_TABLES)
 def test_a_fault_in_the_tables_is_found(spark: SparkSession, metered: Metered, tmp_path: Path, fault: str) -> None:
     plant, check, says = IN_TABLES[fault]
@@ -466,7 +468,7 @@ FIRST = "WHERE ctid = (SELECT min(ctid) FROM {table} WHERE {which})"
 CHANGES = re.compile(r"(?:UPDATE|FROM) (usage_windows|usage_days|stragglers|corrections|sessions)\b")
 
 
-@pytest.mark.few_in_ci(20)
+@pytest.mark.few_in_ci(8)
 @pytest.mark.parametrize("fault", IN_DATABASE)
 def test_a_fault_in_what_was_made_is_found_and_named(metered: Metered, fault: str) -> None:
     statements, check, says = IN_DATABASE[fault]
@@ -498,6 +500,7 @@ def waiting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metered]:
 CHEAP = {name: place for name, places in FAULTS.items() for place in places if isinstance(place, InDatabase)}
 
 
+@pytest.mark.few_in_ci(5)
 @pytest.mark.parametrize("fault", CHEAP)
 def test_a_fault_of_the_thirteen_in_postgres_is_found_and_named(metered: Metered, fault: str) -> None:
     with a_copy_of(metered.database) as database:
@@ -558,6 +561,7 @@ def test_a_queue_of_stragglers_is_proved(spark: SparkSession, waiting: Metered) 
     assert {name: one.says for name, one in found.items() if not one.holds} == {}
 
 
+@pytest.mark.few_in_ci(4)
 @pytest.mark.parametrize("fault", IN_QUEUE)
 def test_a_fault_in_a_queue_of_stragglers_is_found_and_named(waiting: Metered, fault: str) -> None:
     statement, check, says = IN_QUEUE[fault]

@@ -71,6 +71,7 @@ def run(spark: SparkSession, tables: str, database: str, **asked: Any) -> dict[s
     return {one.check: one for one in Audit(spark, tables, database, HandClock(NOW), **asked).run()}
 
 
+@pytest.mark.long
 def test_a_dry_run_reports_and_changes_nothing(spark: SparkSession, unaudited: Unaudited, tables: str) -> None:
     before = rows_of(tables)
     found = run(spark, tables, unaudited.database, appends=False)
@@ -103,6 +104,7 @@ def test_a_second_audit_adds_nothing(tables: str) -> None:
     assert (second.appended, second.faults) == (0, [])
 
 
+@pytest.mark.long
 def test_corrections_in_parts_end_as_corrections_at_once(tables: str, tmp_path: Path) -> None:
     """Killed anywhere, it goes on where it was: what stands is compared with what must stand."""
     whole = str(copytree(tables, tmp_path / "whole"))
@@ -205,6 +207,7 @@ def test_joins_that_was_taken_over_is_fenced_although_an_audit_has_appended(tabl
         zombie.append(lambda first: (usage_rows(one_row(usage), first, NOW, None), {LSN: first + 1}))
 
 
+@pytest.mark.long
 def test_a_period_puts_right_what_it_holds_and_an_audit_without_one_the_rest(
     spark: SparkSession, unaudited: Unaudited, tables: str
 ) -> None:
@@ -266,7 +269,7 @@ CAUSES["a replacement lost"] = ("repriced", "rejoined")
 """What stands without a repeat is put again: I1 says that a row is gone."""
 
 
-@pytest.mark.few_in_ci(10)
+@pytest.mark.few_in_ci(4)
 @pytest.mark.parametrize(("fault", "cause"), [(fault, cause) for fault in PLANTED for cause in CAUSES[fault]])
 def test_a_fault_in_what_an_audit_added_is_found_and_not_built_upon(tables: str, fault: str, cause: str) -> None:
     applies, planted = PLANTED[fault]

@@ -88,7 +88,7 @@ PLANTED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.few_in_ci(2)
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("fault", PLANTED)
 def test_a_fault_in_rows_of_a_late_contract_is_reported_and_not_corrected(tables: str, fault: str) -> None:
     audit(tables, NOW)
@@ -211,7 +211,7 @@ def test_a_meter_that_comes_with_a_contract_counts_all_before_it_whenever_the_au
     assert sorted(quantities) == [2, 5]
 
 
-@pytest.mark.few_in_ci(1)
+@pytest.mark.long
 @pytest.mark.parametrize("is_audited_at_once", [True, False])
 def test_conditions_that_come_with_a_contract_hold_for_all_before_it_whenever_the_audit_is(
     tmp_path: Path, *, is_audited_at_once: bool
@@ -312,7 +312,7 @@ def validating_as_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(JOBS, "ingestion", replace(job, build=_as_shipped, validator=_shipped_validator))
 
 
-@pytest.mark.few_in_ci(1)
+@pytest.mark.long
 @pytest.mark.usefixtures("validating_as_shipped")
 @pytest.mark.parametrize("audited", ["never", "whole", "always"])
 @pytest.mark.parametrize("again", AGAIN)

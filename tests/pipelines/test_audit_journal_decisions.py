@@ -73,6 +73,7 @@ def turned(row: Row) -> Row:
     return row | {"dimensions": row["dimensions"].replace("reject", "approve")}
 
 
+@pytest.mark.few_in_ci(3)
 @pytest.mark.parametrize(
     ("plant", "says"),
     [

@@ -208,7 +208,7 @@ HISTORIES: dict[str, list[Event]] = {
 }
 
 
-@pytest.mark.few_in_ci(4)
+@pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("events", HISTORIES.values(), ids=HISTORIES)
 @pytest.mark.parametrize(
     ("apart", "is_audited_each_time"),
@@ -320,6 +320,7 @@ REPORTS = st.builds(
 REVERSALS = st.builds(Reversal, st.sampled_from("abcde"), st.sampled_from([None, "users", "peak", "last"]))
 
 
+@pytest.mark.long
 @settings(max_examples=4, deadline=None)
 @given(
     st.lists(REPORTS | REVERSALS, min_size=2, max_size=9, unique_by=str),

@@ -81,7 +81,7 @@ def found(tables: Path, database: str) -> dict[str, str]:
     return {check: wrong.first for check, wrong in proved(str(tables), database).items() if wrong.found}
 
 
-@pytest.mark.few_in_ci(4)
+@pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("config", [ALL, CORRECTS_THEN, LARGE, OLD, EITHER, CONFIG, DROP_OUTPUT])
 @pytest.mark.parametrize("seed", range(2))
 def test_oracle_whatever_billing_made_is_proved(

@@ -241,7 +241,7 @@ HISTORIES: dict[str, list[Event]] = {
 }
 
 
-@pytest.mark.few_in_ci(3)
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize(
     ("apart", "is_audited_each_time"),
     [(HOUR, True), (MINUTE, False)],
@@ -277,6 +277,7 @@ REVERSALS = st.builds(
 ).filter(lambda one: one.meter is not None or one.quantity is None)
 
 
+@pytest.mark.long
 @settings(max_examples=4, deadline=None)
 @given(
     st.lists(REPORTS | REVERSALS, min_size=2, max_size=9, unique_by=str),
@@ -387,6 +388,7 @@ def test_any_text_of_an_outcome_can_be_the_content(tmp_path: Path) -> None:
     assert {name for name, _ in stands(world)} == {"0", "1", "3", "4", "5"}
 
 
+@pytest.mark.long
 def test_what_was_decided_before_a_meter_counted_each_content_once_stays_and_is_no_first(tmp_path: Path) -> None:
     each = {name: {key: said for key, said in meter.items() if key != "once_per"} for name, meter in METERS.items()}
     world = world_of(tmp_path, meters=each)
@@ -449,7 +451,7 @@ def test_a_request_that_waits_brings_nothing_back_that_was_reversed(tmp_path: Pa
     assert {name for name, meter in stands(world) if meter == REQUESTS} == {"b"}
 
 
-@pytest.mark.few_in_ci(3)
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("is_audited_before", [True, False])
 @pytest.mark.parametrize(
     ("change", "last"),
@@ -824,7 +826,7 @@ def test_a_content_of_the_days_that_are_left_alone_is_decided_in_later_windows(t
     assert counts == {"at the border", "new 0"} | counts & {"old"}
 
 
-@pytest.mark.few_in_ci(1)
+@pytest.mark.long
 @pytest.mark.parametrize(("content", "is_by_spark"), [("x", False), ("y", False), ("x", True)])
 def test_beside_an_outcome_whose_content_is_removed_nothing_is_decided_in_its_window(
     request: pytest.FixtureRequest, tmp_path: Path, content: str, *, is_by_spark: bool

@@ -129,7 +129,7 @@ HISTORIES: list[tuple[Callable[[HandMade], None], Billed, dict[str, int]]] = [
 """Each with the tokens that are billed of it, by day, model and unit price, and the requests by model."""
 
 
-@pytest.mark.few_in_ci(5)
+@pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("kind", [HandMade, AuditedEachTime])
 @pytest.mark.parametrize(
     ("history", "tokens", "of_requests"), HISTORIES, ids=[history.__name__ for history, *_ in HISTORIES]

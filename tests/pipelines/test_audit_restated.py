@@ -117,7 +117,7 @@ HISTORIES: dict[str, tuple[list[Event], tuple[str, int, int | None]]] = {
 }
 
 
-@pytest.mark.few_in_ci(2)
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("apart", [HOUR, MINUTE], ids=["beyond the timeout", "within it"])
 @pytest.mark.parametrize("is_audited_each_time", [False, True], ids=["once", "each time"])
 @pytest.mark.parametrize(("events", "billed"), HISTORIES.values(), ids=HISTORIES)
@@ -166,6 +166,7 @@ def test_what_the_stream_waited_for_the_audit_leaves_as_it_is(tmp_path: Path) ->
         assert {row["cause"] for row in rows} == {"stream"}
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("rejoin_seconds", [0, 60])
 def test_what_met_within_its_timeout_is_one_request_whatever_else_the_audit_may_join(
     rejoin_seconds: int, tmp_path: Path
@@ -205,7 +206,7 @@ def first_received(event: Event, at: timedelta) -> Event:
 LONG_AGO = -800 * DAY
 
 
-@pytest.mark.few_in_ci(3)
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("is_audited_each_time", [False, True], ids=["once", "each time"])
 @pytest.mark.parametrize("apart", [DAY / 10, MINUTE], ids=["they did not meet", "they met"])
 @pytest.mark.parametrize("is_answer_first", [False, True])
@@ -294,7 +295,7 @@ def test_a_condition_applies_to_the_report_that_bills(
     assert world.billed() == {(0, "m", price): 100}
 
 
-@pytest.mark.few_in_ci(3)
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("is_audited_each_time", [False, True], ids=["once", "each time"])
 @pytest.mark.parametrize("policy", LatePolicy)
 @pytest.mark.parametrize("between", [100, 0, None])

@@ -106,7 +106,7 @@ HISTORIES: dict[str, list[Event]] = {
 }
 
 
-@pytest.mark.few_in_ci(3)
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize(
     ("apart", "is_audited_each_time"),
     [(HOUR, True), (MINUTE, False)],
@@ -162,7 +162,7 @@ def test_what_is_taken_back_is_a_row_with_a_cause_of_its_own(tmp_path: Path) -> 
         assert all(row["corrects_lsns"] == [rows[0]["lsn"]] for row in rows[1:])
 
 
-@pytest.mark.few_in_ci(4)
+@pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("best_report_bills", [False, True], ids=["first report", "best report"])
 @pytest.mark.parametrize("is_reversal_first", [False, True], ids=["after", "before"])
 @pytest.mark.parametrize(("minutes", "is_taken_back"), [(119, True), (121, False)])
@@ -215,6 +215,7 @@ def test_of_an_id_that_is_used_again_only_the_requests_in_reach_are_taken_back(t
         assert audited(world, 2 * DAY, present) == 0
 
 
+@pytest.mark.long
 def test_where_the_first_report_counts_all_that_a_key_bills_within_reach_is_taken_back(tmp_path: Path) -> None:
     """It is billed twice there: the timeout was over."""
     events = [usage(MINUTE, "completed", 7), usage(3 * MINUTE, "completed", 100)]

@@ -117,7 +117,7 @@ def redriven(world: HandMade) -> None:
     world.joined(10 * DAY + 3 * HOUR)
 
 
-@pytest.mark.few_in_ci(1)
+@pytest.mark.long
 @pytest.mark.parametrize(
     "history", [asked_twice, accepted_again, both_again, asked_within_a_repeat, completed_within_a_repeat, redriven]
 )
@@ -287,6 +287,7 @@ def test_what_is_one_pair_stays_one_when_more_would_have_been_joined(tmp_path: P
     assert audited(world, 12 * DAY, JoinsConfig(rejoin_seconds=0)) == 0
 
 
+@pytest.mark.long
 def test_a_partition_that_lags_makes_no_pair_that_is_a_fault_later(tmp_path: Path) -> None:
     worlds = [HandMade(tmp_path / name, completion_timeout_seconds=3_600) for name in ("between", "end")]
     for world in worlds:

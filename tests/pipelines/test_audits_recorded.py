@@ -253,6 +253,7 @@ def until_a_row(database: str, says: Callable[[Row], bool]) -> Row:
     raise AssertionError("the application has not come so far")
 
 
+@pytest.mark.long
 def test_an_application_that_is_killed_leaves_its_row_without_an_end(variables: dict[str, str], database: str) -> None:
     application = started(variables)
     row = until_a_row(database, lambda _: True)

@@ -142,6 +142,7 @@ def test_a_window_has_the_same_state_in_every_reader(database: str, grace: timed
             assert found == ({s: Counter(expected)[s] for s in WindowState} if is_known else dict.fromkeys(WindowState))
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("gap", [timedelta(minutes=30), timedelta(seconds=1), None], ids=str)
 def test_a_session_has_the_same_state_in_every_reader(database: str, gap: timedelta | None) -> None:
     progress(database, "sessionization", None)

@@ -94,6 +94,7 @@ def test_oracle_what_all_requests_add_is_every_window_to_the_last_digit(
     assert seen == {row["lsn"] for row in history.journal if row["topic"] == "events"}
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_oracle_each_window_is_its_usage_and_is_what_weir_usage_shows(database: str, tmp_path: Path, seed: int) -> None:
     Metered(seed).store(database, tmp_path)

@@ -141,7 +141,7 @@ def _waits(row: Row, config: BillingConfig) -> Iterator[Meter]:
         yield from (meter for meter in Meter if policy_of(row, meter, held) is Decision.HOLD)
 
 
-@pytest.mark.few_in_ci(3)
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize(
     "config",
     [ALL, CORRECTS_THEN, LARGE, OLD, EITHER],

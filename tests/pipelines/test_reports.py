@@ -74,7 +74,7 @@ def told(world: HandMade) -> list[tuple[str, bool, str]]:
     return [(row["id"], row["bills"], row["explanation"]) for row in reports(world)]
 
 
-@pytest.mark.few_in_ci(8)
+@pytest.mark.few_in_ci(3)
 @pytest.mark.parametrize("apart", [HOUR, MINUTE], ids=["beyond the timeout", "within it"])
 @pytest.mark.parametrize("is_turned", [False, True], ids=["", "turned"])
 @pytest.mark.parametrize(("events", "best", "why"), CASES.values(), ids=CASES)

@@ -221,6 +221,7 @@ def test_days_are_retained_for_the_audit_beyond_the_requested_and_open_ones() ->
     assert today - first_kept(today, 36, 100 * DAY) == 200 * DAY
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("declared_day", [0, 87], ids=["it billed all along", "it bills since the last days"])
 def test_a_late_price_reaches_all_of_an_open_month_where_days_were_removed_by_a_shorter_horizon(
     tmp_path: Path, declared_day: int

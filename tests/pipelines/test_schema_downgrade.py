@@ -49,7 +49,7 @@ def lines_of(url: str) -> list[str]:
     return sorted(line for line in lines if line and not line.startswith("--") and not STAYS.search(line))
 
 
-@pytest.mark.few_in_ci(5)
+@pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("revision", REACHED[:-1])
 def test_the_schema_is_as_the_earlier_version_makes_it(postgres_url: str, database: str, revision: str) -> None:
     with empty_database(postgres_url) as earlier:

@@ -73,6 +73,7 @@ def by_user(rows: list[dict[str, Any]]) -> dict[User, list[Session]]:
     return {user: sorted(found) for user, found in sessions.items()}
 
 
+@pytest.mark.long
 def test_a_batch_becomes_mini_sessions_split_by_more_than_a_gap_to_the_microsecond(spark: SparkSession) -> None:
     steps = {"just_less": GAP - MICROSECOND, "exactly": GAP, "just_more": GAP + MICROSECOND}
     events = [event(("acme", user), at) for user, step in steps.items() for at in (NOON + step, NOON)]
@@ -106,6 +107,7 @@ def test_a_user_of_one_account_is_not_the_same_user_of_another(spark: SparkSessi
     assert sorted(by_user(staged.to_pylist())) == [ALICE, ("umbrella", "alice")]
 
 
+@pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_oracle_any_cut_in_any_order_gives_the_sessions_of_all_events(
     spark: SparkSession, connection: psycopg.Connection[Any], seed: int

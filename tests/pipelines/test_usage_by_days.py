@@ -175,6 +175,7 @@ RANGES = [
 ]
 
 
+@pytest.mark.few_in_ci(1)
 def test_oracle_days_and_months_are_the_minutes_to_the_last_digit(database: str, usage: list[dict[str, Any]]) -> None:
     chance = random.Random(usage[0]["account"])
     for size in (Window.DAY, Window.MONTH):
@@ -228,6 +229,7 @@ def test_oracle_dimensions_are_summed_by_each_accounts_own_days(database: str, u
         assert {row["state"] for row in rows} == {"closed", "corrected"}
 
 
+@pytest.mark.few_in_ci(3)
 @pytest.mark.parametrize("account", ["moved-west", "moved-east"])
 def test_a_day_or_month_by_dimensions_holds_what_came_between_its_ends_also_after_a_move(
     database: str, usage: list[dict[str, Any]], account: str
@@ -247,6 +249,7 @@ def test_a_day_or_month_by_dimensions_holds_what_came_between_its_ends_also_afte
         assert sum(row["sign"] * (1 + row[Meter.INPUT_TOKENS]) for row in outside) == 0
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.usefixtures("usage")
 def test_every_reader_puts_the_same_money_into_the_same_month(database: str) -> None:
     """Also of accounts that were learnt or moved late, or deleted over a month's end and made again."""
@@ -357,6 +360,7 @@ def test_columns_of_the_account_are_listed_whatever_their_tags_are_called(databa
         assert len(rows) == 3
 
 
+@pytest.mark.few_in_ci(1)
 def test_the_migration_makes_the_days_of_what_was_billed_before(database: str, usage: list[dict[str, Any]]) -> None:
     """Of the zones that are known now; a zone that nobody knows names the days of UTC."""
     account = {"account": "berlin", "holds_from": LAST, "timezone": "No/Where"}

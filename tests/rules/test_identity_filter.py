@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,6 +52,7 @@ def test_members_are_kept_and_few_strangers_pass_as_memory_gets_short() -> None:
     assert [share < limit for share, limit in zip(passed, (0.001, 0.003, 0.05, 0.5), strict=True)] == [True] * 4
 
 
+@pytest.mark.long
 def test_oracle_repeats_are_found_again_and_again_with_any_memory() -> None:
     for memory_bytes in (PLENTY, 1 << 14, 1 << 12, 400):
         rng, journal = Random(memory_bytes), Journal()

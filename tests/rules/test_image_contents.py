@@ -118,6 +118,7 @@ def run_in(image: Path, code: str, *arguments: str) -> subprocess.CompletedProce
     return subprocess.run(command, cwd=image, env=environment, capture_output=True, text=True, check=False, timeout=60)
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("command", ["up", "down", "demo"])
 def test_a_command_of_the_laptop_is_refused_in_the_image_with_a_sentence(image: Path, command: str) -> None:
     answer = run_in(image, "from cli.main import main; main()", command)

@@ -90,6 +90,7 @@ def accounts_by_contract(catalog: Catalog) -> dict[tuple[str, str], str]:
     }
 
 
+@pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("knows_attributes", [True, False])
 @pytest.mark.parametrize("is_after", [False, True])
 def test_differential_prices_by_other_names_are_those_of_the_rule(*, knows_attributes: bool, is_after: bool) -> None:

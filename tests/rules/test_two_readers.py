@@ -104,7 +104,7 @@ def test_one_bad_record_changes_nothing_of_its_neighbours(count: int) -> None:
             assert kept.equals(pl.DataFrame(alone))
 
 
-@pytest.mark.few_in_ci(1)
+@pytest.mark.long
 @pytest.mark.parametrize("config", [IngestionConfig(), CONFIG], ids=["shipped", "with_a_decimal"])
 def test_each_document_alone_is_read_alike(config: IngestionConfig) -> None:
     """In a block of its own, which nothing else has refused before."""

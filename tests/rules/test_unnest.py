@@ -292,6 +292,7 @@ def test_the_content_of_an_event_is_all_its_elements_in_their_order() -> None:
 own_ids = st.lists(st.sampled_from([None, "trace-1", "trace-1/1", "trace-1/2", "own"]), min_size=1, max_size=3)
 
 
+@pytest.mark.long
 @given(own_ids, own_ids, st.booleans())
 def test_events_of_other_requests_are_no_duplicates_of_each_other(
     first: list[str | None], again: list[str | None], is_read_again: bool

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,6 +52,7 @@ def question(key: dict[str, Any], at: int, decided_lsn: int) -> dict[str, Any]:
 SCHEMA = {**dict.fromkeys((*PRICE_KEY, "account"), pl.String), "event_us": pl.Int64, "decided_lsn": pl.Int64}
 
 
+@pytest.mark.long
 @settings(max_examples=100)
 @given(
     st.lists(st.tuples(told, asked), min_size=1, max_size=6),

@@ -62,6 +62,7 @@ def test_the_deadline_decides_where_only_time_passes(histories: str, expires: st
     assert window[0] == quantity
 
 
+@pytest.mark.long
 def test_a_restart_between_any_two_calls_decides_the_same(histories: str) -> None:
     crashes: list[Step] = [Run("billing", calls, Fault.CRASH) for calls in (3, 5, 8, 13, 21, 34)]
     decided: list[Step] = [

@@ -11,7 +11,7 @@ from tests.simulation.mends import FOUND, MENDS
 from tests.simulation.simulate import simulate
 
 
-@pytest.mark.few_in_ci(4)
+@pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("kept", sorted(FOUND.glob("*.txt")), ids=lambda kept: kept.stem)
 def test_a_history_that_showed_a_fault_ends_as_it_must(histories: str, kept: Path) -> None:
     ended = simulate(histories, *read(kept))

@@ -22,12 +22,14 @@ def test_whatever_happens_the_end_is_what_the_oracle_makes_of_it(histories: str,
     assert not ended.broken, str(ended)
 
 
+@pytest.mark.long
 def test_a_seed_is_one_history(histories: str) -> None:
     once, again = simulate_seed(histories, 7), simulate_seed(histories, 7)
     assert once.steps == again.steps
     assert once.came == again.came
 
 
+@pytest.mark.long
 def test_a_broken_promise_is_found_and_the_history_made_short(histories: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that forgets to move its position bills again what it has billed."""
     monkeypatch.setattr("jobs.runtime.postgres.sink.PostgresSink._move", lambda *_: None)

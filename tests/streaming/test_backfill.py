@@ -169,6 +169,7 @@ def test_marks_of_unlisted_sources_are_ignored_and_the_command_sends_nothing(
     }
 
 
+@pytest.mark.long
 def test_backfilled_events_do_not_count_as_reports_of_their_source(
     spark: SparkSession, database: str, broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -197,6 +197,7 @@ def arriving(chance: random.Random, first_lsn: int, since: datetime, rows: int) 
     return [usage_row(lsn, at - age, age) for lsn, (at, age) in enumerate(zip(received, aged, strict=True), first_lsn)]
 
 
+@pytest.mark.long
 def test_oracle_what_was_shown_closed_stays_closed_whatever_the_grace_becomes(stage: Stage, database: str) -> None:
     chance, reached = random.Random(3), NOON + timedelta(minutes=30)
     driver = stage.driver(SHORT)

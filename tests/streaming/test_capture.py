@@ -272,6 +272,7 @@ def test_a_price_of_an_older_release_does_not_outlive_its_deletion_in_a_compacte
     edits.assert_told()
 
 
+@pytest.mark.long
 def test_a_snapshot_publishes_accounts_after_the_prices_of_their_plans(edited: tuple[Chain, Edits]) -> None:
     chain, _ = edited
     values = [(record.topic, json.loads(record.value)) for record in chain.told() if record.value is not None]
@@ -298,6 +299,7 @@ def test_a_deletion_is_published_with_the_earlier_row_and_a_tombstone(edited: tu
     edited[1].accounts[name] = [("small", changed_at, (after["changed_by"], changed_at)), None]
 
 
+@pytest.mark.long
 def test_a_deletion_by_the_command_is_captured_with_its_moment_and_author_and_starts_nothing(
     edited: tuple[Chain, Edits],
 ) -> None:

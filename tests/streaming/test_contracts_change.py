@@ -65,6 +65,7 @@ def dispositions(tables: Path) -> list[tuple[str, str, int | None]]:
     return journal(tables).select("id", "disposition", "first_lsn").rows()
 
 
+@pytest.mark.long
 def test_a_repeat_is_known_though_its_first_was_read_by_another_contract(
     spark: SparkSession, broker: str, database: str, tmp_path: Path
 ) -> None:

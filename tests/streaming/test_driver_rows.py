@@ -93,6 +93,7 @@ def left_by_joins(spark: SparkSession, database: str, tables: Path, read: Read) 
     return [usage.rows(), accounts.rows(), said]
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize(("left", "job"), [(left_by_sessionization, SESSIONIZATION), (left_by_joins, JOINS)])
 def test_differential_a_driver_and_spark_that_read_the_same_leave_the_same(
     spark: SparkSession, postgres_url: str, tmp_path: Path, left: Callable[..., list[Any]], job: Any

@@ -51,6 +51,7 @@ def test_a_change_of_the_catalog_ends_slow_heartbeats_and_arrives_with_the_next(
         assert sink.gauges()[metrics.IDLE] == 1
 
 
+@pytest.mark.long
 def test_an_event_ends_slow_heartbeats(spark: SparkSession, broker: str, database: str, tmp_path: Path) -> None:
     topic = Topic.make(broker)
     with ingestion(spark, broker, database, tmp_path, topic.name) as sink:

@@ -47,6 +47,7 @@ def test_while_few_records_come_spark_starts_no_job_not_even_for_the_first(
         assert jobs_of(spark) == before
 
 
+@pytest.mark.long
 def test_the_query_of_a_long_idle_ingestion_begins_at_its_position(
     spark: SparkSession, database: str, broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,6 +63,7 @@ def test_the_query_of_a_long_idle_ingestion_begins_at_its_position(
     assert sorted(map(int, ids(tmp_path))) == list(range(sent))
 
 
+@pytest.mark.long
 def test_an_idle_ingestion_leaves_large_batches_to_spark_and_is_idle_again(
     spark: SparkSession, database: str, broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,7 @@ def paired_rows(journal: Journal) -> list[dict[str, Any]]:
     return rows.filter(pl.col("request_id").is_not_null()).sort("lsn").to_dicts()
 
 
+@pytest.mark.long
 @settings(max_examples=6, derandomize=True, phases=[Phase.generate], suppress_health_check=SHARED)
 @given(commits=universes(), chance=st.randoms(use_true_random=False))
 def test_oracle_a_changed_timeout_loses_nothing_and_decides_nothing_again(

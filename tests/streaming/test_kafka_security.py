@@ -190,6 +190,7 @@ def requests(tables: Path) -> set[str]:
     return set(rows["request_id"].to_pylist())
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize(
     "wrong",
     [

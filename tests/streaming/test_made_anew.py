@@ -62,7 +62,7 @@ class Sink:
         pass
 
 
-@pytest.mark.few_in_ci(1)
+@pytest.mark.long
 @pytest.mark.parametrize("rests", [True, False], ids=["its batch was the driver's", "its batch was Spark's"])
 def test_a_sink_is_freed_before_its_successor_needs_as_much_memory(
     spark: SparkSession, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, rests: bool

@@ -429,6 +429,7 @@ def test_a_record_that_the_validator_fails_on_or_that_cannot_be_stored_costs_no_
     }
 
 
+@pytest.mark.long
 def test_a_failure_at_the_catalog_does_not_advise_to_skip_an_event(
     spark: SparkSession, environment: Environment, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -489,6 +490,7 @@ def test_what_a_disk_got_wrong_is_on_no_bill(
     assert rows == [("r1", None), (None, "unreadable"), ("r3", None)]
 
 
+@pytest.mark.long
 def test_a_stamp_of_a_producer_that_no_instant_can_hold_ends_one_driver_at_most(
     spark: SparkSession, environment: Environment, tmp_path: Path, topic: str
 ) -> None:

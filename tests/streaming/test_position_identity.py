@@ -106,6 +106,7 @@ def test_a_new_journal_is_refused_by_the_database_of_another_also_when_it_has_gr
     assert sessionize(spark, database, tmp_path / "old").position() == 6
 
 
+@pytest.mark.long
 def test_a_position_that_a_batch_stored_is_the_one_that_a_start_finds(
     spark: SparkSession, database: str, tmp_path: Path
 ) -> None:

@@ -102,6 +102,7 @@ def test_a_mended_dead_letter_is_accepted_as_of_when_it_was_received_first(
     assert {row["residual"] for row in summary} == {0}
 
 
+@pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("also", ["pass", "event['id'] = str(uuid.uuid4())"])
 @pytest.mark.parametrize("together", [True, False])
 def test_running_it_twice_changes_nothing_whichever_process_dies_in_between(

@@ -113,6 +113,7 @@ def test_rows_that_were_removed_are_not_missing_in_the_journals_sum(
     assert summed() == [(200 - len(lsns(journal)), 0)]
 
 
+@pytest.mark.long
 def test_of_an_event_with_elements_one_row_is_missed_when_its_day_is_removed(
     tmp_path: Path, database: str, connection: psycopg.Connection[Any]
 ) -> None:
@@ -182,7 +183,7 @@ CONTENTS: dict[str, Any] = {
 }
 
 
-@pytest.mark.few_in_ci(2)
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize(
     ("config", "horizon_days"),
     [

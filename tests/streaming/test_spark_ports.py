@@ -141,6 +141,7 @@ def memory_status(gateway: JavaGateway, address: str, port: int, **settings: str
         environment.shutdown()
 
 
+@pytest.mark.long
 def test_a_driver_without_executors_listens_on_the_loopback_address_alone_and_answers_no_stranger(
     stranger: JavaGateway, jars: Path, tmp_path: Path
 ) -> None:

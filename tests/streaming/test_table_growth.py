@@ -217,6 +217,7 @@ def test_spark_reads_rows_from_before_and_after_the_growth(spark: SparkSession, 
     assert found == [(1, None, None, None), (2, [1, 2], None, "{}")]
 
 
+@pytest.mark.long
 def test_a_stream_that_runs_while_its_table_grows_goes_on_without_a_restart_and_counts_every_row_once(
     spark: SparkSession, database: str, tmp_path: Path
 ) -> None:

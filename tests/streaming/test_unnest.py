@@ -148,6 +148,7 @@ def test_a_trace_that_is_sent_again_is_a_repeat_as_a_whole_whatever_of_it_differ
     assert kinds["disposition"].to_list() == ["accepted", "conflict", "duplicate"]
 
 
+@pytest.mark.long
 def test_what_was_accepted_whole_is_not_accepted_once_more_in_elements(
     spark: SparkSession, broker: str, database: str, tmp_path: Path
 ) -> None:

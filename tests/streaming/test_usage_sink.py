@@ -176,6 +176,7 @@ def test_differential_any_cut_and_any_restart_gives_the_usage_of_one_batch(
     assert usage(cut)["lsn"].to_list() == list(range(1, len(usage(cut)) + 1))
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("chunk", [1, 5, 12])
 def test_a_backlog_cut_inside_a_commit_gives_up_no_row_whose_partner_is_behind_the_cut(
     spark: SparkSession, database: str, journal: Journal, chunk: int
