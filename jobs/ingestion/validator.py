@@ -241,7 +241,7 @@ class EventValidator:
             reason=pl.coalesce(events["unreadable"], reason),
             violation=pl.when(is_unreadable).then(_reader_of(form_problem) + pl.col("problem")).otherwise(violation),
         )
-        validated = [self._of_contract(events.clear(), None, any_misread=False)]
+        validated = [] if len(events) else [self._of_contract(events, None, any_misread=False)]
         for contract, part in self._by_contract(events):
             whole = part
             if contract is not None and contract.unnest is not None:

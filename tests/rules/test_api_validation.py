@@ -41,6 +41,42 @@ def test_cancelled_requests_are_not_validated(monkeypatch: pytest.MonkeyPatch) -
     assert validated == [b"0", b"2"]
 
 
+def calls(monkeypatch: pytest.MonkeyPatch, events_per_request: int) -> list[int]:
+    """The events of each call of a validator that takes 0.2 s: a first request, one that comes meanwhile, and one that
+    comes as soon as the first is answered.
+    """
+    sizes: list[int] = []
+
+    def verdicts(documents: Sequence[bytes], _: Any) -> list[Verdict]:
+        sizes.append(len(documents))
+        time.sleep(0.2)
+        return [Verdict(None, None, None) for _ in documents]
+
+    async def post() -> None:
+        validator = Validator()
+        validator.use({})
+        documents = [b"{}"] * events_per_request
+        first = asyncio.create_task(validator.verdicts(documents))
+        while not sizes:
+            await asyncio.sleep(0.001)
+        second = asyncio.create_task(validator.verdicts(documents))
+        await first
+        await asyncio.gather(second, validator.verdicts(documents))
+
+    monkeypatch.setattr(validation, "_verdicts", verdicts)
+    asyncio.run(post())
+    return sizes
+
+
+def test_few_events_that_come_one_after_another_are_validated_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert calls(monkeypatch, 1) == [1, 2]
+    assert calls(monkeypatch, validation.FEW_EVENTS - 1) == [199, 2 * 199]
+
+
+def test_many_events_are_validated_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert calls(monkeypatch, validation.FEW_EVENTS) == [200] * 3
+
+
 class Request(Asked):
     """One event without a key's limits."""
 
