@@ -51,6 +51,8 @@ class Services:
     """The attribute of spans, or of their resource, that names the account."""
     reader: AccountReader | None = None
     """Who reads for keys; None: nobody asks."""
+    explaining: AccountReader | None = None
+    """Who reads for explanations, few at once: each reads files for a while within a session of the database."""
     tables: StoredTables | None = None
     """None: the tables cannot be read here, only the database."""
     parsing: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from http import HTTPStatus
 
@@ -13,7 +14,8 @@ from starlette.responses import Response
 from api.answers import answer
 from api.problems import Problem, unavailable
 from api.questions import Parameters
-from api.read_request import ReadRequest
+from api.read_request import STAFF, ReadRequest, sees_staff
+from api.reader import AccountReader
 from api.tables import StoredTables
 from jobs.explain.documents import Document
 from jobs.explain.of_id import explain_id
@@ -28,10 +30,11 @@ MAX_DAYS = 366
 PARAMETERS = ("days",)
 
 
-async def explained(read_request: ReadRequest, tables: StoredTables | None) -> Response:
+async def explained(read_request: ReadRequest, tables: StoredTables | None, explaining: AccountReader) -> Response:
     """The document of a request or event of the key's accounts that was received in the last `days`.
 
-    Raises Problem: 404 where there is none, 501 where the API does not read the tables.
+    `explaining` reads for explanations alone. Raises Problem: 404 where there is none, 501 where the API does not read
+    the tables.
     """
     given = Parameters.of(read_request.request.query_params, PARAMETERS)
     within = timedelta(days=given.number("days", 1, MAX_DAYS, DEFAULT_PERIOD.days))
@@ -48,12 +51,20 @@ async def explained(read_request: ReadRequest, tables: StoredTables | None) -> R
             log.warning("the tables cannot be read", reason=str(error).partition("\n")[0])
             raise unavailable("The tables cannot be read now: ask again later. The API's log says why.") from None
 
-    async with tables.explaining:
-        document, frontier = await read_request.of(question)
+    document, frontier = await replace(read_request, reader=explaining).of(question)
     if document is None:
         raise Problem(
             HTTPStatus.NOT_FOUND,
             f"No request or event {text!r} of the key's accounts was received in the last {within.days} days: look "
             f"further back with days (at most {MAX_DAYS}).",
         )
-    return answer(read_request.request, document, frontier)
+    return answer(read_request.request, document if sees_staff(read_request.key) else without_staff(document), frontier)
+
+
+def without_staff(document: Document) -> Document:
+    """The same without who decided or changed something, and why: that is between those who run Weir."""
+    hidden = {"stragglers": STAFF, "prices": ("changed_by",)}
+    return document | {
+        name: [{key: value for key, value in row.items() if key not in columns} for row in document[name]]
+        for name, columns in hidden.items()
+    }

@@ -31,6 +31,7 @@ from api.openapi_schemas import (
 )
 from api.problems import MEDIA_TYPE, Problem
 from api.questions import AFTER, WAIT
+from api.read_request import STAFF
 from jobs.queries import contracts, corrections, stragglers
 from jobs.queries.periods import Window
 from metering.api_keys import Scope
@@ -61,7 +62,7 @@ _QUESTIONS: Mapping[ApiRoute, tuple[str, tuple[str, ...], Schema]] = {
     ApiRoute.STRAGGLERS: (
         "Usage that came after its window's grace, and what became of it.",
         lists.STRAGGLERS,
-        answer_of(rows_of(stragglers.COLUMNS), next=NEXT),
+        answer_of(rows_of(stragglers.COLUMNS, optional=STAFF), next=NEXT),
     ),
     ApiRoute.REQUEST: (
         "The way from a bill down to the records of a request or event.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from api import explained, meter_question
@@ -95,10 +95,17 @@ COLUMNS: Mapping[str, Schema] = {
 }
 
 
-def rows_of(columns: Iterable[str], *, others: bool = False) -> Schema:
-    """Rows with these columns. `others`: and further ones, as keys that are asked for."""
+def rows_of(columns: Iterable[str], *, others: bool = False, optional: Collection[str] = ()) -> Schema:
+    """Rows with these columns, of which some keys are not shown the `optional` ones.
+
+    `others`: and further ones, as keys that are asked for.
+    """
     named = {name: COLUMNS[name] for name in columns}
-    row: Schema = {"type": "object", "properties": named, "required": list(named)}
+    row: Schema = {
+        "type": "object",
+        "properties": named,
+        "required": [name for name in named if name not in optional],
+    }
     return {"type": "array", "items": row if others else {**row, "additionalProperties": False}}
 
 

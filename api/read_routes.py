@@ -42,7 +42,8 @@ def asking_routes(services: Services) -> list[Route]:
     """The routes; none where there is nothing to read from."""
     if services.reader is None:
         return []
-    explain: Question = partial(explained, tables=services.tables)
+    assert services.explaining is not None, "whoever reads also explains"
+    explain: Question = partial(explained, tables=services.tables, explaining=services.explaining)
     questions = (*QUESTIONS, (ApiRoute.REQUEST, ("GET",), explain))
 
     async def described(request: Request) -> Response:
