@@ -13,6 +13,7 @@ from api import bills, explained, lists, meter_question, usage
 from api.answers import JSON, to_json
 from api.events import Services, authorized
 from api.openapi_schemas import (
+    EXPLAINED_EVENT,
     METER,
     METER_ANSWER,
     METER_ANSWER_V3,
@@ -68,6 +69,11 @@ _QUESTIONS: Mapping[ApiRoute, tuple[str, tuple[str, ...], Schema]] = {
         "The way from a bill down to the records of a request or event.",
         explained.PARAMETERS,
         answer_of(OBJECT),
+    ),
+    ApiRoute.EVENT: (
+        "What became of an event, and the way from a bill down to its records.",
+        explained.PARAMETERS,
+        answer_of(EXPLAINED_EVENT),
     ),
     ApiRoute.METERS: ("OpenMeter's list of meters.", (), {"type": "array", "items": METER}),
     ApiRoute.METER_QUERY: (

@@ -12,7 +12,7 @@ from jobs.queries.periods import Window
 from jobs.queries.usage import DETAILS, SUMMED
 from metering.lateness import WindowState
 from metering.period_meters import Period
-from metering.vocabulary import Decision, UsageCause
+from metering.vocabulary import Decision, Disposition, UsageCause
 
 Schema = dict[str, Any]
 
@@ -116,6 +116,20 @@ def answer_of(data: Schema, **more: Schema) -> Schema:
 
 
 NEXT = or_null(TEXT)
+_EVENT: Mapping[str, Schema] = {
+    **dict.fromkeys(("source", "id"), TEXT),
+    "disposition": one_of(Disposition),
+    **dict.fromkeys(("type", "account", "reason", "violation"), or_null(TEXT)),
+    **dict.fromkeys(("event_time", "first_received_at"), or_null(INSTANT)),
+    "received_at": INSTANT,
+    "request_ids": {"type": "array", "items": TEXT},
+    **dict.fromkeys(("duplicates", "conflicts"), WHOLE),
+}
+EXPLAINED_EVENT: Schema = {
+    "type": "object",
+    "properties": {"event": {"type": "object", "properties": _EVENT, "required": list(_EVENT)}},
+    "required": ["event"],
+}
 USAGE_COLUMNS = ("window_start", "window_end", "currency", *SUMMED, *DETAILS, "state")
 METER: Schema = {
     "type": "object",

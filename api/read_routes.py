@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,7 +10,7 @@ from starlette.routing import Route
 
 from api.bills import bills, prices
 from api.events import Services, authorized
-from api.explained import explained
+from api.explained import Explainer
 from api.lists import corrections, stragglers
 from api.meter_query import meter_query, meters
 from api.meter_query_v3 import meter_query_v3
@@ -43,8 +42,12 @@ def asking_routes(services: Services) -> list[Route]:
     if services.reader is None:
         return []
     assert services.explaining is not None, "whoever reads also explains"
-    explain: Question = partial(explained, tables=services.tables, explaining=services.explaining)
-    questions = (*QUESTIONS, (ApiRoute.REQUEST, ("GET",), explain))
+    explainer = Explainer(services.tables, services.explaining)
+    questions = (
+        *QUESTIONS,
+        (ApiRoute.REQUEST, ("GET",), explainer.request),
+        (ApiRoute.EVENT, ("GET",), explainer.event),
+    )
 
     async def described(request: Request) -> Response:
         return await openapi(request, services)

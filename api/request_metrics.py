@@ -21,8 +21,8 @@ _POSTED = {route.value: route for route in (ApiRoute.OPENMETER, ApiRoute.OPENMET
 
 
 def path_of(route: ApiRoute) -> str:
-    """The form of its paths. An id may have slashes."""
-    return route.value.replace("{id}", "{id:path}")
+    """The form of its paths. An id or a source may have slashes."""
+    return route.value.replace("{source}/{id}", "{event:path}").replace("{id}", "{id:path}")
 
 
 _QUESTIONS = [

@@ -24,6 +24,7 @@ class ApiRoute(StrEnum):
     CORRECTIONS = "/v1/corrections"
     STRAGGLERS = "/v1/stragglers"
     REQUEST = "/v1/requests/{id}"
+    EVENT = "/v1/events/{source}/{id}"
     METERS = "/api/v1/meters"
     METER_QUERY = "/api/v1/meters/{slug}/query"
     METER_QUERY_V3 = "/api/v3/openmeter/meters/{slug}/query"

@@ -26,7 +26,8 @@ def test_usage_that_comes_between_two_pages_neither_repeats_nor_skips_a_line(
     write_windows(database, *versions.values())
     progress(database, "billing", T0)
     start_ingestion(database)
-    found, given = [], {}
+    found: list[int] = []
+    given: dict[str, str] = {}
     with serving(bootstrap, database) as server:
         key = reads(server)
         for moved in (2, 1, 3):

@@ -345,7 +345,7 @@ CASES = [
         21,
         until_minute=31,
     ),
-    # On one of nine routes that read, each with a hundred requests a minute, half fail: of all that is more than 5 %.
+    # On one of ten routes that read, each with a hundred requests a minute, half fail: of all that is more than 5 %.
     Case(
         "ApiReadsFailing",
         {of("weir_api_requests_total", route=ApiRoute.USAGE, status="5xx"): "0+2x20 40+50x60"},
