@@ -50,6 +50,8 @@ def application(services: Services) -> Starlette:
             for reader in (services.reader, services.explaining):
                 if reader is not None:
                     reader.close()
+            if services.streams is not None:
+                services.streams.close()
             if services.tables is not None:
                 services.tables.close()
             await asyncio.to_thread(services.producer.close)

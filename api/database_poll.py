@@ -72,6 +72,10 @@ class DatabasePoll:
         found = self._keys.get(id_of(text) or "")
         return found if found is not None and found.proves(text) and not found.is_expired(self._now()) else None
 
+    def holds(self, key: ApiKey) -> bool:
+        """Whether a key is still valid as it was: not revoked, not expired, of the same scopes and accounts."""
+        return self.is_fresh and self._keys.get(key.id) == key and not key.is_expired(self._now())
+
     def _now(self) -> datetime:
         return self._clock.now()
 

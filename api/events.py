@@ -23,6 +23,7 @@ from api.reader import AccountReader
 from api.request_metrics import FORBIDDEN
 from api.tables import StoredTables
 from api.validation import IngestionNotStarted, Validator, Verdict
+from api.window_stream import WindowStreams
 from jobs.ingestion.documents import subject_in
 from jobs.ingestion.rules import RECEIPT, TIME_SOURCE, glob_expression
 from jobs.streams import HEARTBEAT_SOURCE
@@ -55,6 +56,8 @@ class Services:
     """Who reads for explanations, few at once: each reads files for a while within a session of the database."""
     tables: StoredTables | None = None
     """None: the tables cannot be read here, only the database."""
+    streams: WindowStreams | None = None
+    """None: changes of windows are not streamed."""
     parsing: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a request of spans is parsed, so that few are in memory at once."""
     rate_limits: InitVar[RateLimits] = DEFAULT_LIMITS

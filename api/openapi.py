@@ -9,11 +9,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import bills, explained, lists, meter_question, usage
+from api import bills, explained, lists, meter_question, usage, window_stream
 from api.answers import JSON, to_json
 from api.events import Services, authorized
 from api.openapi_schemas import (
     EXPLAINED_EVENT,
+    INSTANT,
     METER,
     METER_ANSWER,
     METER_ANSWER_V3,
@@ -82,7 +83,19 @@ _QUESTIONS: Mapping[ApiRoute, tuple[str, tuple[str, ...], Schema]] = {
         METER_ANSWER,
     ),
 }
-_EVENTS: Schema = {"anyOf": [OBJECT, {"type": "array", "items": OBJECT, "maxItems": 1_000}]}
+_EVENT: Schema = {
+    "type": "object",
+    "properties": {
+        **{name: {**TEXT, "minLength": 1} for name in ("id", "source", "type")},
+        "specversion": one_of(("1.0",)),
+        "subject": {"type": "string", "description": "The account."},
+        "time": or_null(INSTANT),
+        "data": {"description": "As the contract of `type` has it."},
+    },
+    "required": ["specversion", "id", "source", "type"],
+    "description": "A CloudEvent 1.0 in structured JSON; extensions may stand beside these members.",
+}
+_EVENTS: Schema = {"anyOf": [_EVENT, {"type": "array", "items": _EVENT, "maxItems": 1_000}]}
 _CLOUD_EVENTS = ("application/cloudevents+json", "application/cloudevents-batch+json", "application/json")
 _TAKEN: Schema = {
     "type": "object",
@@ -118,10 +131,12 @@ def document() -> Schema:
         shown = _path_parameters(route.value)
         operation = {"summary": summary, "parameters": [*shown, *_parameters(names)], "responses": _responses(answer)}
         paths[route.value] = {"get": operation}
+    paths[ApiRoute.WINDOW_STREAM.value] = {"get": _stream()}
     paths[ApiRoute.METER_QUERY.value]["post"] = _posted_question()
     paths[ApiRoute.METER_QUERY_V3.value] = {"post": _posted_question_v3()}
     for route, (summary, status, types, taken) in _POSTS.items():
-        body = {"required": True, "content": {name: {"schema": _EVENTS} for name in types}}
+        schema = OBJECT if route is ApiRoute.TRACES else _EVENTS
+        body = {"required": True, "content": {name: {"schema": schema} for name in types}}
         responses = _responses(taken, status)
         paths[route.value] = {"post": {"summary": summary, "requestBody": body, "responses": responses}}
     return {
@@ -150,6 +165,21 @@ async def openapi(request: Request, services: Services) -> Response:
         if problem.status is not HTTPStatus.FORBIDDEN:
             raise
     return Response(to_json(document()), media_type=JSON)
+
+
+def _stream() -> Schema:
+    last = {
+        "name": window_stream.LAST_EVENT_ID,
+        "in": "header",
+        "schema": TEXT,
+        "description": "`id` of the last event that the client has: the stream goes on after it.",
+    }
+    content = {window_stream.MEDIA_TYPE: {"schema": TEXT}}
+    return {
+        "summary": "Changes of usage windows, as server-sent events (`weir.window.v1`), until the client leaves.",
+        "parameters": [*_parameters(window_stream.PARAMETERS), last],
+        "responses": {**_responses(None), "200": {"description": HTTPStatus.OK.phrase, "content": content}},
+    }
 
 
 def _posted_question() -> Schema:

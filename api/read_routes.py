@@ -43,8 +43,10 @@ def asking_routes(services: Services) -> list[Route]:
         return []
     assert services.explaining is not None, "whoever reads also explains"
     explainer = Explainer(services.tables, services.explaining)
+    streamed = () if services.streams is None else ((ApiRoute.WINDOW_STREAM, ("GET",), services.streams.stream),)
     questions = (
         *QUESTIONS,
+        *streamed,
         (ApiRoute.REQUEST, ("GET",), explainer.request),
         (ApiRoute.EVENT, ("GET",), explainer.event),
     )

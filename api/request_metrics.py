@@ -63,7 +63,8 @@ class RequestMetrics:
         finally:
             route = route_of(scope["method"], scope["path"])
             metrics.API_REQUESTS.inc(route=route, status=status_class(status))
-            metrics.API_REQUEST_DURATION.observe(self._clock.monotonic() - started, route=route)
+            if route is not ApiRoute.WINDOW_STREAM:
+                metrics.API_REQUEST_DURATION.observe(self._clock.monotonic() - started, route=route)
 
 
 def route_of(method: str, path: str) -> ApiRoute:
