@@ -86,8 +86,8 @@ class Validated:
         return [record for record, verdict in zip(self.records, self.verdicts, strict=True) if verdict.reason is None]
 
 
-def authorized(request: Request, services: Services, scope: Scope) -> ApiKey:
-    """The key that a request carries.
+def authorized(request: Request, services: Services, scope: Scope, *, takes_tokens: bool = False) -> ApiKey:
+    """The key that a request carries, or (`takes_tokens`) the portal token.
 
     Raises Problem: 401 without one that holds, 403 for another scope, 429 where it has sent too many requests.
     """
@@ -101,7 +101,9 @@ def authorized(request: Request, services: Services, scope: Scope) -> ApiKey:
             "Send a valid API key as `Authorization: Bearer weir_…`; `weir keys create` makes one.",
             {"WWW-Authenticate": 'Bearer realm="weir"'},
         )
-    if scope not in key.scopes:
+    if key.made_by is not None and not takes_tokens:
+        raise Problem(HTTPStatus.FORBIDDEN, "A portal token reads usage and bills of its account, and nothing else.")
+    if key.made_by is None and scope not in key.scopes:
         raise Problem(HTTPStatus.FORBIDDEN, f"The key {key.id} has not the scope {scope.value}.")
     services.rate_limiter.take_request(key)
     return key

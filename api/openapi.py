@@ -13,6 +13,7 @@ from api import bills, explained, lists, meter_question, usage, window_stream
 from api.answers import JSON, to_json
 from api.events import Services, authorized
 from api.openapi_schemas import (
+    BOOLEAN,
     EXPLAINED_EVENT,
     INSTANT,
     METER,
@@ -77,6 +78,11 @@ _QUESTIONS: Mapping[ApiRoute, tuple[str, tuple[str, ...], Schema]] = {
         answer_of(EXPLAINED_EVENT),
     ),
     ApiRoute.METERS: ("OpenMeter's list of meters.", (), {"type": "array", "items": METER}),
+    ApiRoute.PORTAL_QUERY: (
+        "The query of a meter, also with a portal token.",
+        meter_question.MEMBERS,
+        METER_ANSWER,
+    ),
     ApiRoute.METER_QUERY: (
         "OpenMeter's question about one meter. `Accept: text/csv` gets CSV.",
         meter_question.MEMBERS,
@@ -133,6 +139,7 @@ def document() -> Schema:
         paths[route.value] = {"get": operation}
     paths[ApiRoute.WINDOW_STREAM.value] = {"get": _stream()}
     paths[ApiRoute.METER_QUERY.value]["post"] = _posted_question()
+    paths[ApiRoute.PORTAL_TOKENS.value] = {"post": _portal_tokens()}
     paths[ApiRoute.METER_QUERY_V3.value] = {"post": _posted_question_v3()}
     for route, (summary, status, types, taken) in _POSTS.items():
         schema = OBJECT if route is ApiRoute.TRACES else _EVENTS
@@ -216,8 +223,19 @@ def _posted_question_v3() -> Schema:
     }
 
 
-def _body(members: Schema) -> Schema:
-    schema = {"type": "object", "properties": members, "additionalProperties": False}
+def _portal_tokens() -> Schema:
+    members = {"subject": TEXT, "allowedMeterSlugs": {"type": "array", "items": TEXT}, "expiresAt": INSTANT}
+    answer = {**members, "createdAt": INSTANT, "expired": BOOLEAN, "token": TEXT}
+    needed = [name for name in answer if name != "allowedMeterSlugs"]
+    return {
+        "summary": "A token with which a customer reads its own usage; the key needs the scope `portal`.",
+        "requestBody": _body(members, needed=("subject",)),
+        "responses": _responses({"type": "object", "properties": answer, "required": needed}),
+    }
+
+
+def _body(members: Schema, needed: Iterable[str] = ()) -> Schema:
+    schema = {"type": "object", "properties": members, "required": list(needed), "additionalProperties": False}
     return {"required": True, "content": {JSON: {"schema": schema}}}
 
 

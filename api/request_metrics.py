@@ -34,6 +34,7 @@ _METHODS = {
     **{route: ("GET",) for _, route in _QUESTIONS},
     ApiRoute.METER_QUERY: ("GET", "POST"),
     ApiRoute.METER_QUERY_V3: ("POST",),
+    ApiRoute.PORTAL_TOKENS: ("POST",),
 }
 
 

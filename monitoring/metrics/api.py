@@ -28,6 +28,8 @@ class ApiRoute(StrEnum):
     WINDOW_STREAM = "/v1/windows/stream"
     METERS = "/api/v1/meters"
     METER_QUERY = "/api/v1/meters/{slug}/query"
+    PORTAL_TOKENS = "/api/v1/portal/tokens"
+    PORTAL_QUERY = "/api/v1/portal/meters/{slug}/query"
     METER_QUERY_V3 = "/api/v3/openmeter/meters/{slug}/query"
     OTHER = "other"
     """Any other path, or any other method: strangers choose both."""
