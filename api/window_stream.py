@@ -116,20 +116,26 @@ class Stream:
     progress: Progress
     _place: int = 0
     """In the feed."""
+    _portion: asyncio.Task[tuple[Sequence[Change], Progress]] | None = None
+    """What is being read of what the feed has no more."""
 
     async def chunks(self, is_reset: bool) -> AsyncIterator[bytes]:
         """Until the key does not hold any more, or the topic is another one."""
         feed, clock = self.streams.feed, self.streams.clock
         yield f"retry: {RETRY_MILLISECONDS}\n".encode() + self._position(RESET if is_reset else b"")
         sent_at = clock.monotonic()
-        while self.streams.database.holds(self.read_request.key) and feed.topic_id == self.progress.topic_id:
-            if chunk := await self._next():
-                yield chunk
-                sent_at = clock.monotonic()
-            elif clock.monotonic() - sent_at >= self.streams.heartbeat_seconds:
-                # Also what was not for this client it need not read again.
-                yield self._position(b": heartbeat\n")
-                sent_at = clock.monotonic()
+        try:
+            while self.streams.database.holds(self.read_request.key) and feed.topic_id == self.progress.topic_id:
+                chunk = await self._next()
+                if not chunk and clock.monotonic() - sent_at >= self.streams.heartbeat_seconds:
+                    # Also what was not for this client it need not read again.
+                    chunk = self._position(b": heartbeat\n")
+                if chunk:
+                    yield chunk
+                    sent_at = clock.monotonic()
+        finally:
+            if self._portion is not None:
+                self._portion.cancel()
 
     async def _next(self) -> bytes:
         """Events, within CHECK_SECONDS; empty where there were none."""
@@ -143,8 +149,6 @@ class Stream:
         self._place = place
         await asyncio.sleep(0)
         return self._events(changes)
-
-    _portion: asyncio.Task[tuple[Sequence[Change], Progress]] | None = None
 
     async def _caught_up(self) -> bytes:
         if self._portion is None:
