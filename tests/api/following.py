@@ -20,7 +20,7 @@ from tests.api.serving import Answer, Server
 from tests.waiting import wait_until
 
 T0 = datetime(2026, 11, 1, 10, tzinfo=UTC)
-SECONDS = 60
+SECONDS = 15
 PATH = "/v1/windows/stream"
 
 
@@ -64,7 +64,11 @@ class Follower:
 
     def wait_for(self, count: int) -> None:
         """Until so many events have come."""
-        wait_until(lambda: len(self.events) >= count, f"{count} changes", SECONDS, every_seconds=0.05)
+        try:
+            wait_until(lambda: len(self.events) >= count, f"{count} changes", SECONDS, every_seconds=0.05)
+        except AssertionError:
+            print("HAVE", len(self.events), self.ended.is_set(), self.heartbeats, self.last_id, sorted(self.versions())[-3:])
+            raise
         assert len(self.events) == count
 
     def leave(self) -> None:
@@ -72,8 +76,9 @@ class Follower:
         if self._connection.sock is not None:
             with suppress(OSError):
                 self._connection.sock.shutdown(socket.SHUT_RDWR)
-        self._connection.close()
+        # Its thread closes what it reads from.
         self.ended.wait(10)
+        self._connection.close()
 
     def _read(self, response: HTTPResponse) -> None:
         block: dict[str, str] = {}
