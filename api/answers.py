@@ -30,11 +30,14 @@ def answer(request: Request, data: Any, frontier: datetime | None, more: Mapping
 
 
 def tagged(request: Request, identity: str, frontier: datetime | None, document: Any) -> Response:
-    """`document` as JSON, or 304 where the client has what `identity` stands for."""
-    tag = f'W/"{sha256(identity.encode()).hexdigest()[:32]}"'
-    headers = {"ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Authorization, Accept"}
+    """`document` as JSON, or 304 where the client has what `identity` stands for. Only GET and HEAD have an ETag."""
+    headers = {"Cache-Control": "private, no-cache", "Vary": "Authorization, Accept"}
     if frontier is not None:
         headers[FRONTIER_HEADER] = rfc3339(frontier)
+    if request.method not in ("GET", "HEAD"):
+        return Response(to_json(document), headers=headers, media_type=JSON)
+    tag = f'W/"{sha256(identity.encode()).hexdigest()[:32]}"'
+    headers["ETag"] = tag
     if is_known(request, tag):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     return Response(to_json(document), headers=headers, media_type=JSON)

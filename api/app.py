@@ -47,8 +47,11 @@ def application(services: Services) -> Starlette:
                 with suppress(asyncio.CancelledError):
                     await task
             services.database.close()
-            if services.reader is not None:
-                services.reader.close()
+            for reader in (services.reader, services.explaining):
+                if reader is not None:
+                    reader.close()
+            if services.streams is not None:
+                services.streams.close()
             if services.tables is not None:
                 services.tables.close()
             await asyncio.to_thread(services.producer.close)

@@ -13,9 +13,9 @@ from starlette.responses import Response
 from api.answers import answer, columns_of
 from api.questions import Parameters, bad_request
 from api.read_request import ReadRequest, page_of
-from jobs.billing_progress import Row, billing_progress
+from jobs.billing_progress import Progress, Row
 from jobs.queries import contracts
-from jobs.queries.bills import LINE_KEY, Period, read_month, read_totals
+from jobs.queries.bills import PAGE_KEY, Period, read_month, read_totals
 from jobs.queries.contracts import ContractQuery, contract_rows
 from jobs.queries.pages import Page
 from jobs.queries.reading import Database
@@ -58,15 +58,15 @@ async def bills(read_request: ReadRequest) -> Response:
     """
     given = Parameters.of(read_request.request.query_params, BILLS)
     month, limit, accounts = month_of(given), given.limit(), given.accounts(read_request.key)
-    page = Page(limit + 1, given.cursor(len(LINE_KEY)))
+    page = Page(limit + 1, given.cursor(len(PAGE_KEY)))
 
-    def question(database: Database) -> _Bills:
+    def question(database: Database, progress: Progress) -> _Bills:
         found = read_month(database, month, accounts or None, page)
         totals = read_totals(database, month, list(found.periods))
-        return _Bills(list(found.lines), totals, found.periods, *billing_progress(database))
+        return _Bills(list(found.lines), totals, found.periods, *progress)
 
-    found, frontier = await read_request.of(question)
-    lines, following = page_of(found.lines, limit, lambda row: [row[name] for name in LINE_KEY])
+    found, frontier = await read_request.with_progress(question)
+    lines, following = page_of(found.lines, limit, lambda row: [row[name] for name in PAGE_KEY])
     shown = {line["account"] for line in lines}
     totals = [_total(found, row) for row in found.totals if row["account"] in shown]
     data = columns_of([{**line, "state": found.state_of(line)} for line in lines], LINE)

@@ -17,6 +17,7 @@ from api.ingestion_lag import Report, lag_seconds
 from jobs.runtime.postgres.session import Session
 from metering.api_keys import ApiKey, RateLimits, id_of, scopes_of
 from metering.instants import Clock
+from metering.portal_tokens import PREFIX, is_signed, may_make, token_of
 from metering.vocabulary import Job
 
 log = structlog.get_logger()
@@ -68,9 +69,33 @@ class DatabasePoll:
         return self._read_at is not None and self._clock.monotonic() - self._read_at < STALE_AFTER_SECONDS
 
     def key(self, text: str) -> ApiKey | None:
-        """The key that this text is; None for one that is not valid."""
+        """The key or the portal token that this text is; None for one that is not valid."""
+        if text.startswith(PREFIX):
+            return self._token(text)
         found = self._keys.get(id_of(text) or "")
         return found if found is not None and found.proves(text) and not found.is_expired(self._now()) else None
+
+    def holds(self, key: ApiKey) -> bool:
+        """Whether a key is still valid as it was: not revoked, not expired, of the same scopes and accounts."""
+        if not self.is_fresh or key.is_expired(self._now()):
+            return False
+        if key.made_by is None:
+            return self._keys.get(key.id) == key
+        return self._maker(key.made_by, *key.accounts) is not None
+
+    def _token(self, text: str) -> ApiKey | None:
+        """What a portal token stands for; None for one that is not valid, or whose key is not."""
+        token = token_of(text)
+        maker = self._maker(token.key_id, token.account) if token is not None else None
+        if token is None or maker is None or not is_signed(text, maker) or token.expires_at <= self._now():
+            return None
+        return token.reading(maker)
+
+    def _maker(self, key_id: str, account: str) -> ApiKey | None:
+        """The valid key of an id, if it may make tokens for an account."""
+        found = self._keys.get(key_id)
+        is_maker = found is not None and not found.is_expired(self._now()) and may_make(found, account)
+        return found if is_maker else None
 
     def _now(self) -> datetime:
         return self._clock.now()

@@ -23,6 +23,7 @@ from api.reader import AccountReader
 from api.request_metrics import FORBIDDEN
 from api.tables import StoredTables
 from api.validation import IngestionNotStarted, Validator, Verdict
+from api.window_stream import WindowStreams
 from jobs.ingestion.documents import subject_in
 from jobs.ingestion.rules import RECEIPT, TIME_SOURCE, glob_expression
 from jobs.streams import HEARTBEAT_SOURCE
@@ -51,8 +52,12 @@ class Services:
     """The attribute of spans, or of their resource, that names the account."""
     reader: AccountReader | None = None
     """Who reads for keys; None: nobody asks."""
+    explaining: AccountReader | None = None
+    """Who reads for explanations, few at once: each reads files for a while within a session of the database."""
     tables: StoredTables | None = None
     """None: the tables cannot be read here, only the database."""
+    streams: WindowStreams | None = None
+    """None: changes of windows are not streamed."""
     parsing: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a request of spans is parsed, so that few are in memory at once."""
     rate_limits: InitVar[RateLimits] = DEFAULT_LIMITS
@@ -81,8 +86,8 @@ class Validated:
         return [record for record, verdict in zip(self.records, self.verdicts, strict=True) if verdict.reason is None]
 
 
-def authorized(request: Request, services: Services, scope: Scope) -> ApiKey:
-    """The key that a request carries.
+def authorized(request: Request, services: Services, scope: Scope, *, takes_tokens: bool = False) -> ApiKey:
+    """The key that a request carries, or (`takes_tokens`) the portal token.
 
     Raises Problem: 401 without one that holds, 403 for another scope, 429 where it has sent too many requests.
     """
@@ -96,7 +101,9 @@ def authorized(request: Request, services: Services, scope: Scope) -> ApiKey:
             "Send a valid API key as `Authorization: Bearer weir_…`; `weir keys create` makes one.",
             {"WWW-Authenticate": 'Bearer realm="weir"'},
         )
-    if scope not in key.scopes:
+    if key.made_by is not None and not takes_tokens:
+        raise Problem(HTTPStatus.FORBIDDEN, "A portal token reads usage and bills of its account, and nothing else.")
+    if key.made_by is None and scope not in key.scopes:
         raise Problem(HTTPStatus.FORBIDDEN, f"The key {key.id} has not the scope {scope.value}.")
     services.rate_limiter.take_request(key)
     return key

@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from api.answers import answer, columns_of
 from api.questions import Parameters
-from api.read_request import ReadRequest, page_of
+from api.read_request import STAFF, ReadRequest, page_of, sees_staff
 from jobs.queries import corrections as corrected
 from jobs.queries import stragglers as late
 from jobs.queries.corrections import CorrectionQuery, corrections_since
@@ -32,11 +32,12 @@ async def corrections(read_request: ReadRequest) -> Response:
 
 
 async def stragglers(read_request: ReadRequest) -> Response:
-    """Rows with the columns of `weir stragglers`, by window."""
+    """Rows with the columns of `weir stragglers`, by window; a key that names accounts is not shown those of STAFF."""
     given = Parameters.of(read_request.request.query_params, STRAGGLERS)
     limit, after = given.limit(), given.cursor(len(late.KEY))
     accounts, decision = given.accounts(read_request.key), given.choice("decision", Decision)
     query = StragglerQuery(*given.range(), accounts, decision, Page(limit + 1, after))
     found, frontier = await read_request.of(lambda database: list(straggler_rows(database, query)))
     rows, following = page_of(found, limit, lambda row: [row[name] for name in late.KEY])
-    return answer(read_request.request, columns_of(rows, late.COLUMNS), frontier, following)
+    columns = [name for name in late.COLUMNS if sees_staff(read_request.key) or name not in STAFF]
+    return answer(read_request.request, columns_of(rows, columns), frontier, following)

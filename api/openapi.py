@@ -9,10 +9,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import bills, explained, lists, meter_question, usage
+from api import bills, explained, lists, meter_question, usage, window_stream
 from api.answers import JSON, to_json
 from api.events import Services, authorized
 from api.openapi_schemas import (
+    BOOLEAN,
+    EXPLAINED_EVENT,
+    INSTANT,
     METER,
     METER_ANSWER,
     METER_ANSWER_V3,
@@ -31,6 +34,7 @@ from api.openapi_schemas import (
 )
 from api.problems import MEDIA_TYPE, Problem
 from api.questions import AFTER, WAIT
+from api.read_request import STAFF
 from jobs.queries import contracts, corrections, stragglers
 from jobs.queries.periods import Window
 from metering.api_keys import Scope
@@ -61,21 +65,43 @@ _QUESTIONS: Mapping[ApiRoute, tuple[str, tuple[str, ...], Schema]] = {
     ApiRoute.STRAGGLERS: (
         "Usage that came after its window's grace, and what became of it.",
         lists.STRAGGLERS,
-        answer_of(rows_of(stragglers.COLUMNS), next=NEXT),
+        answer_of(rows_of(stragglers.COLUMNS, optional=STAFF), next=NEXT),
     ),
     ApiRoute.REQUEST: (
         "The way from a bill down to the records of a request or event.",
         explained.PARAMETERS,
         answer_of(OBJECT),
     ),
+    ApiRoute.EVENT: (
+        "What became of an event, and the way from a bill down to its records.",
+        explained.PARAMETERS,
+        answer_of(EXPLAINED_EVENT),
+    ),
     ApiRoute.METERS: ("OpenMeter's list of meters.", (), {"type": "array", "items": METER}),
+    ApiRoute.PORTAL_QUERY: (
+        "The query of a meter, also with a portal token.",
+        meter_question.MEMBERS,
+        METER_ANSWER,
+    ),
     ApiRoute.METER_QUERY: (
         "OpenMeter's question about one meter. `Accept: text/csv` gets CSV.",
         meter_question.MEMBERS,
         METER_ANSWER,
     ),
 }
-_EVENTS: Schema = {"anyOf": [OBJECT, {"type": "array", "items": OBJECT, "maxItems": 1_000}]}
+_EVENT: Schema = {
+    "type": "object",
+    "properties": {
+        **{name: {**TEXT, "minLength": 1} for name in ("id", "source", "type")},
+        "specversion": one_of(("1.0",)),
+        "subject": {"type": "string", "description": "The account."},
+        "time": or_null(INSTANT),
+        "data": {"description": "As the contract of `type` has it."},
+    },
+    "required": ["specversion", "id", "source", "type"],
+    "description": "A CloudEvent 1.0 in structured JSON; extensions may stand beside these members.",
+}
+_EVENTS: Schema = {"anyOf": [_EVENT, {"type": "array", "items": _EVENT, "maxItems": 1_000}]}
 _CLOUD_EVENTS = ("application/cloudevents+json", "application/cloudevents-batch+json", "application/json")
 _TAKEN: Schema = {
     "type": "object",
@@ -111,10 +137,13 @@ def document() -> Schema:
         shown = _path_parameters(route.value)
         operation = {"summary": summary, "parameters": [*shown, *_parameters(names)], "responses": _responses(answer)}
         paths[route.value] = {"get": operation}
+    paths[ApiRoute.WINDOW_STREAM.value] = {"get": _stream()}
     paths[ApiRoute.METER_QUERY.value]["post"] = _posted_question()
+    paths[ApiRoute.PORTAL_TOKENS.value] = {"post": _portal_tokens()}
     paths[ApiRoute.METER_QUERY_V3.value] = {"post": _posted_question_v3()}
     for route, (summary, status, types, taken) in _POSTS.items():
-        body = {"required": True, "content": {name: {"schema": _EVENTS} for name in types}}
+        schema = OBJECT if route is ApiRoute.TRACES else _EVENTS
+        body = {"required": True, "content": {name: {"schema": schema} for name in types}}
         responses = _responses(taken, status)
         paths[route.value] = {"post": {"summary": summary, "requestBody": body, "responses": responses}}
     return {
@@ -143,6 +172,21 @@ async def openapi(request: Request, services: Services) -> Response:
         if problem.status is not HTTPStatus.FORBIDDEN:
             raise
     return Response(to_json(document()), media_type=JSON)
+
+
+def _stream() -> Schema:
+    last = {
+        "name": window_stream.LAST_EVENT_ID,
+        "in": "header",
+        "schema": TEXT,
+        "description": "`id` of the last event that the client has: the stream goes on after it.",
+    }
+    content = {window_stream.MEDIA_TYPE: {"schema": TEXT}}
+    return {
+        "summary": "Changes of usage windows, as server-sent events (`weir.window.v1`), until the client leaves.",
+        "parameters": [*_parameters(window_stream.PARAMETERS), last],
+        "responses": {**_responses(None), "200": {"description": HTTPStatus.OK.phrase, "content": content}},
+    }
 
 
 def _posted_question() -> Schema:
@@ -179,8 +223,19 @@ def _posted_question_v3() -> Schema:
     }
 
 
-def _body(members: Schema) -> Schema:
-    schema = {"type": "object", "properties": members, "additionalProperties": False}
+def _portal_tokens() -> Schema:
+    members = {"subject": TEXT, "allowedMeterSlugs": {"type": "array", "items": TEXT}, "expiresAt": INSTANT}
+    answer = {**members, "createdAt": INSTANT, "expired": BOOLEAN, "token": TEXT}
+    needed = [name for name in answer if name != "allowedMeterSlugs"]
+    return {
+        "summary": "A token with which a customer reads its own usage; the key needs the scope `portal`.",
+        "requestBody": _body(members, needed=("subject",)),
+        "responses": _responses({"type": "object", "properties": answer, "required": needed}),
+    }
+
+
+def _body(members: Schema, needed: Iterable[str] = ()) -> Schema:
+    schema = {"type": "object", "properties": members, "required": list(needed), "additionalProperties": False}
     return {"required": True, "content": {JSON: {"schema": schema}}}
 
 

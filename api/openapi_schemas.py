@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from api import explained, meter_question
@@ -12,7 +12,7 @@ from jobs.queries.periods import Window
 from jobs.queries.usage import DETAILS, SUMMED
 from metering.lateness import WindowState
 from metering.period_meters import Period
-from metering.vocabulary import Decision, UsageCause
+from metering.vocabulary import Decision, Disposition, UsageCause
 
 Schema = dict[str, Any]
 
@@ -95,10 +95,17 @@ COLUMNS: Mapping[str, Schema] = {
 }
 
 
-def rows_of(columns: Iterable[str], *, others: bool = False) -> Schema:
-    """Rows with these columns. `others`: and further ones, as keys that are asked for."""
+def rows_of(columns: Iterable[str], *, others: bool = False, optional: Collection[str] = ()) -> Schema:
+    """Rows with these columns, of which some keys are not shown the `optional` ones.
+
+    `others`: and further ones, as keys that are asked for.
+    """
     named = {name: COLUMNS[name] for name in columns}
-    row: Schema = {"type": "object", "properties": named, "required": list(named)}
+    row: Schema = {
+        "type": "object",
+        "properties": named,
+        "required": [name for name in named if name not in optional],
+    }
     return {"type": "array", "items": row if others else {**row, "additionalProperties": False}}
 
 
@@ -109,6 +116,20 @@ def answer_of(data: Schema, **more: Schema) -> Schema:
 
 
 NEXT = or_null(TEXT)
+_EVENT: Mapping[str, Schema] = {
+    **dict.fromkeys(("source", "id"), TEXT),
+    "disposition": one_of(Disposition),
+    **dict.fromkeys(("type", "account", "reason", "violation"), or_null(TEXT)),
+    **dict.fromkeys(("event_time", "first_received_at"), or_null(INSTANT)),
+    "received_at": INSTANT,
+    "request_ids": {"type": "array", "items": TEXT},
+    **dict.fromkeys(("duplicates", "conflicts"), WHOLE),
+}
+EXPLAINED_EVENT: Schema = {
+    "type": "object",
+    "properties": {"event": {"type": "object", "properties": _EVENT, "required": list(_EVENT)}},
+    "required": ["event"],
+}
 USAGE_COLUMNS = ("window_start", "window_end", "currency", *SUMMED, *DETAILS, "state")
 METER: Schema = {
     "type": "object",

@@ -11,11 +11,18 @@ from starlette.requests import Request
 
 from api.questions import cursor_of
 from api.reader import AccountReader
-from jobs.billing_progress import Row, billing_progress
+from jobs.billing_progress import Progress, Row, billing_progress
 from jobs.queries.reading import Database
 from metering.api_keys import ApiKey
 
 R = TypeVar("R")
+STAFF = ("decided_by", "reason")
+"""Columns of a straggler that those who run Weir write for each other."""
+
+
+def sees_staff(key: ApiKey) -> bool:
+    """Whether a key is of those who run Weir: one that names accounts is a customer's."""
+    return not key.accounts
 
 
 @dataclass(frozen=True)
@@ -28,13 +35,16 @@ class ReadRequest:
 
     async def of(self, question: Callable[[Database], R]) -> tuple[R, datetime | None]:
         """What the key's accounts have, and the frontier of billing at that moment. Raises Problem."""
+        return await self.with_progress(lambda database, _: question(database))
 
-        def with_frontier(database: Database) -> tuple[R, datetime | None]:
-            found = question(database)
-            frontier, _ = billing_progress(database)
-            return found, frontier
+    async def with_progress(self, question: Callable[[Database, Progress], R]) -> tuple[R, datetime | None]:
+        """As `of`, for what depends on how far usage is billed: that and the rows are of one snapshot."""
 
-        return await self.reader.ask(self.key, with_frontier)
+        def ask(database: Database) -> tuple[R, datetime | None]:
+            progress = billing_progress(database)
+            return question(database, progress), progress[0]
+
+        return await self.reader.ask(self.key, ask)
 
 
 def page_of(

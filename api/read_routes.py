@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
+from http import HTTPStatus
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,13 +11,15 @@ from starlette.routing import Route
 
 from api.bills import bills, prices
 from api.events import Services, authorized
-from api.explained import explained
+from api.explained import Explainer
 from api.lists import corrections, stragglers
 from api.meter_query import meter_query, meters
 from api.meter_query_v3 import meter_query_v3
 from api.openapi import PATH as OPENAPI
 from api.openapi import openapi
 from api.own_writes import await_own_writes
+from api.portal import make_token, portal_query
+from api.problems import Problem
 from api.read_request import ReadRequest
 from api.request_metrics import path_of
 from api.usage import usage
@@ -34,32 +36,50 @@ QUESTIONS: tuple[tuple[ApiRoute, tuple[str, ...], Question], ...] = (
     (ApiRoute.STRAGGLERS, ("GET",), stragglers),
     (ApiRoute.METERS, ("GET",), meters),
     (ApiRoute.METER_QUERY, ("GET", "POST"), meter_query),
+    (ApiRoute.PORTAL_QUERY, ("GET",), portal_query),
     (ApiRoute.METER_QUERY_V3, ("POST",), meter_query_v3),
 )
+
+
+TOKEN_ROUTES = (ApiRoute.USAGE, ApiRoute.BILLS, ApiRoute.WINDOW_STREAM, ApiRoute.PORTAL_QUERY)
+"""What is also read with a portal token: its account's usage and bills."""
 
 
 def asking_routes(services: Services) -> list[Route]:
     """The routes; none where there is nothing to read from."""
     if services.reader is None:
         return []
-    explain: Question = partial(explained, tables=services.tables)
-    questions = (*QUESTIONS, (ApiRoute.REQUEST, ("GET",), explain))
+    assert services.explaining is not None, "whoever reads also explains"
+    explainer = Explainer(services.tables, services.explaining)
+    streamed = () if services.streams is None else ((ApiRoute.WINDOW_STREAM, ("GET",), services.streams.stream),)
+    questions = (
+        *QUESTIONS,
+        *streamed,
+        (ApiRoute.REQUEST, ("GET",), explainer.request),
+        (ApiRoute.EVENT, ("GET",), explainer.event),
+    )
 
     async def described(request: Request) -> Response:
         return await openapi(request, services)
 
+    async def portal_token(request: Request) -> Response:
+        return await make_token(request, services)
+
     return [
-        *(_route(services, path_of(route), methods, question) for route, methods, question in questions),
+        *(_route(services, route, methods, question) for route, methods, question in questions),
+        Route(ApiRoute.PORTAL_TOKENS.value, portal_token, methods=["POST"]),
         Route(OPENAPI, described),
     ]
 
 
-def _route(services: Services, path: str, methods: tuple[str, ...], question: Question) -> Route:
+def _route(services: Services, route: ApiRoute, methods: tuple[str, ...], question: Question) -> Route:
     async def respond(request: Request) -> Response:
-        key = authorized(request, services, Scope.READ)
+        key = authorized(request, services, Scope.READ, takes_tokens=route in TOKEN_ROUTES)
+        if key.meters and route is not ApiRoute.PORTAL_QUERY:
+            raise Problem(HTTPStatus.FORBIDDEN, f"This token reads its meters alone: GET {ApiRoute.PORTAL_QUERY}.")
         assert services.reader is not None, "routes are made where there is one"
         read_request = ReadRequest(request, key, services.reader)
         await await_own_writes(read_request, services.tables, services.validator)
         return await question(read_request)
 
-    return Route(path, respond, methods=list(methods))
+    return Route(path_of(route), respond, methods=list(methods))

@@ -46,12 +46,23 @@ class Unguarded(Exception):
 
 
 class AccountReader:
-    """A few sessions of Postgres, opened when they are needed."""
+    """A few sessions of Postgres, opened when they are needed.
 
-    def __init__(self, postgres_url: str, answer_timeout_seconds: float = ANSWER_TIMEOUT_SECONDS) -> None:
+    A read that has begun keeps its session until it ends, also when its client has been answered: never do more run
+    than there are sessions.
+    """
+
+    def __init__(
+        self,
+        postgres_url: str,
+        answer_timeout_seconds: float = ANSWER_TIMEOUT_SECONDS,
+        sessions: int = SESSIONS,
+        max_waiting: int = MAX_WAITING,
+    ) -> None:
         self._postgres_url = postgres_url
         self._answer_timeout_seconds = answer_timeout_seconds
-        self._threads = ThreadPoolExecutor(SESSIONS, thread_name_prefix="reader")
+        self._max_unfinished = sessions + max_waiting
+        self._threads = ThreadPoolExecutor(sessions, thread_name_prefix="reader")
         self._own = threading.local()
         self._unfinished: set[Future[Any]] = set()
 
@@ -61,7 +72,7 @@ class AccountReader:
         Raises Problem: 503 where the database does not answer, or not in time; what `question` raises.
         """
         self._unfinished = {work for work in self._unfinished if not work.done()}
-        if len(self._unfinished) >= SESSIONS + MAX_WAITING:
+        if len(self._unfinished) >= self._max_unfinished:
             raise unavailable("More is asked than can be answered: ask again later.")
         work = self._threads.submit(self._ask, accounts_setting(key), question)
         self._unfinished.add(work)

@@ -21,8 +21,8 @@ _POSTED = {route.value: route for route in (ApiRoute.OPENMETER, ApiRoute.OPENMET
 
 
 def path_of(route: ApiRoute) -> str:
-    """The form of its paths. An id may have slashes."""
-    return route.value.replace("{id}", "{id:path}")
+    """The form of its paths. An id or a source may have slashes."""
+    return route.value.replace("{source}/{id}", "{event:path}").replace("{id}", "{id:path}")
 
 
 _QUESTIONS = [
@@ -34,6 +34,7 @@ _METHODS = {
     **{route: ("GET",) for _, route in _QUESTIONS},
     ApiRoute.METER_QUERY: ("GET", "POST"),
     ApiRoute.METER_QUERY_V3: ("POST",),
+    ApiRoute.PORTAL_TOKENS: ("POST",),
 }
 
 
@@ -63,7 +64,8 @@ class RequestMetrics:
         finally:
             route = route_of(scope["method"], scope["path"])
             metrics.API_REQUESTS.inc(route=route, status=status_class(status))
-            metrics.API_REQUEST_DURATION.observe(self._clock.monotonic() - started, route=route)
+            if route is not ApiRoute.WINDOW_STREAM:
+                metrics.API_REQUEST_DURATION.observe(self._clock.monotonic() - started, route=route)
 
 
 def route_of(method: str, path: str) -> ApiRoute:

@@ -17,11 +17,13 @@ from api.producer import AcknowledgedProducer
 from api.reader import AccountReader
 from api.tables import StoredTables
 from api.validation import Validator
+from api.window_stream import WindowStreams
 from deployment.errors import CannotRun
 from deployment.kafka_client import kafka_client
 from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE, TABLES_VARIABLE, postgres_url_of
 from jobs.runtime.clock import MachineClock
 from metering.api_keys import RateLimits
+from monitoring.metrics import ApiRoute
 
 MAX_LAG_VARIABLE = "WEIR_API_MAX_LAG_SECONDS"
 ACCOUNT_ATTRIBUTE_VARIABLE = "WEIR_API_ACCOUNT_ATTRIBUTE"
@@ -30,6 +32,8 @@ EVENTS_PER_MINUTE_VARIABLE = "WEIR_API_EVENTS_PER_MINUTE"
 """The default of each key, in each server; 0: no limit."""
 SERVER_HEADER = "weir-door"
 """Header of each record: which server took it."""
+EXPLAINED_AT_ONCE, MAX_WAITING_TO_EXPLAIN = 1, 8
+"""Requests and events; further ones are refused."""
 MAX_CONNECTIONS = 2_000
 MAX_HEADER_BYTES = 64 << 10
 REQUEST_WITHIN_SECONDS = 10.0
@@ -71,6 +75,12 @@ class HeadTimeoutProtocol(H11Protocol):
             self._head.cancel()
         super().connection_lost(exc)
 
+    def shutdown(self) -> None:
+        """The server stops: a stream, which would never end, ends, and its client goes on at another server."""
+        super().shutdown()
+        if self._is_answering and self.cycle.scope["path"] == ApiRoute.WINDOW_STREAM:
+            self.transport.close()
+
     def _give_up(self) -> None:
         self._head = None
         if not self.transport.is_closing():
@@ -94,15 +104,18 @@ def services_of(environment: Mapping[str, str], server_name: str) -> Services:
     validator = Validator()
     postgres_url, tables = postgres_url_of(environment), environment.get(TABLES_VARIABLE)
     kafka = kafka_client(environment[KAFKA_VARIABLE])
+    database = DatabasePoll(postgres_url, clock, validator.use)
     return Services(
-        DatabasePoll(postgres_url, clock, validator.use),
+        database,
         validator,
         AcknowledgedProducer(kafka, {SERVER_HEADER: server_name.encode()}),
         clock,
         max_lag_seconds=seconds_in(environment, MAX_LAG_VARIABLE, MAX_LAG_SECONDS),
         rate_limits=limits,
         reader=AccountReader(postgres_url),
+        explaining=AccountReader(postgres_url, sessions=EXPLAINED_AT_ONCE, max_waiting=MAX_WAITING_TO_EXPLAIN),
         tables=StoredTables(tables.rstrip("/"), environment[KAFKA_VARIABLE]) if tables else None,
+        streams=WindowStreams.of(kafka, database, clock),
         account_attribute=environment.get(ACCOUNT_ATTRIBUTE_VARIABLE) or ACCOUNT_ATTRIBUTE,
     )
 

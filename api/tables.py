@@ -24,28 +24,36 @@ log = structlog.get_logger()
 
 REFRESH_SECONDS = 0.2
 """How old what is known of a table may be: many may wait at once."""
+READ_TIMEOUT_SECONDS = 10.0
+"""Of one look at the tables, with its wait for others; who waits for longer is answered 503."""
 R = TypeVar("R")
 
 
 class StoredTables:
     """The tables below `root`, and Kafka's id of a topic, by which the journal has its positions."""
 
-    def __init__(self, root: str, kafka_bootstrap: str) -> None:
+    def __init__(self, root: str, kafka_bootstrap: str, read_timeout_seconds: float = READ_TIMEOUT_SECONDS) -> None:
         self._root, self._kafka_bootstrap = root, kafka_bootstrap
         self._topics: dict[str, Topic] = {}
         self._opened: dict[Table, tuple[DeltaTable, float]] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tables")
-        self.explaining = asyncio.Semaphore(1)
-        """Held while a request is explained: that reads files for a while, with one of the few database sessions."""
+        self._read_timeout_seconds = read_timeout_seconds
 
     def open(self, table: Table) -> DeltaTable | None:
         """The newest version of a table; None before it was made."""
         return open_table(self._root, table)
 
     async def read(self, question: Callable[[StoredTables], R]) -> R:
-        """What `question` answers, in the thread of the tables. Raises Problem (503) where they or Kafka are away."""
+        """What `question` answers, in the thread of the tables.
+
+        Raises Problem (503) where they or Kafka are unavailable, or take too long.
+        """
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, question, self)
+            async with asyncio.timeout(self._read_timeout_seconds):
+                return await asyncio.get_running_loop().run_in_executor(self._thread, question, self)
+        except TimeoutError:
+            seconds = f"{self._read_timeout_seconds:.0f} s"
+            raise unavailable(f"The tables could not be read within {seconds}: ask again later.") from None
         except (DeltaError, OSError, CannotRun) as error:
             log.warning("the tables cannot be read", reason=str(error).partition("\n")[0])
             raise unavailable("What is billed cannot be read now: ask again later. The API's log says why.") from None

@@ -60,7 +60,7 @@ def _keys() -> None:
 def create(
     *,
     scope: Annotated[
-        list[Scope], typer.Option("--scope", help="What it may be used for: ingest, read. May be repeated.")
+        list[Scope], typer.Option("--scope", help="What it may be used for: ingest, read, portal. May be repeated.")
     ],
     account: Annotated[
         list[str] | None,

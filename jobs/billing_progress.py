@@ -12,9 +12,11 @@ from metering.meters import OfMeter
 Row = dict[str, Any]
 Database = psycopg.Connection[Row] | psycopg.Cursor[Row]
 """What reads one snapshot of Postgres, in UTC, and gives rows by name."""
+Progress = tuple[datetime | None, OfMeter[datetime | None]]
+"""F of billing, and until when each meter is closed."""
 
 
-def billing_progress(database: Database) -> tuple[datetime | None, OfMeter[datetime | None]]:
+def billing_progress(database: Database) -> Progress:
     """F of billing, and until when each meter is closed; None before billing ever ran."""
     meters = {row["meter"]: row["closed_until"] for row in database.execute("SELECT * FROM closed_meters").fetchall()}
     progress = database.execute("SELECT frontier, closed_until FROM closed_usage").fetchone()

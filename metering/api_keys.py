@@ -24,6 +24,8 @@ class Scope(StrEnum):
     """Send events."""
     READ = "read"
     """Ask for usage and bills."""
+    PORTAL = "portal"
+    """Make tokens with which customers read their own usage."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,10 @@ class ApiKey:
     sources: tuple[str, ...] = ()
     expires_at: datetime | None = None
     limits: RateLimits = DEFAULT_LIMITS
+    made_by: str | None = None
+    """Of a portal token: the key that made it."""
+    meters: frozenset[str] = frozenset()
+    """Of a portal token: the only meters that it may read; empty: all, and bills."""
 
     def proves(self, key: str) -> bool:
         """Whether `key` is this one, in constant time."""

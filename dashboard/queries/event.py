@@ -10,7 +10,7 @@ import polars as pl
 from deltalake.exceptions import DeltaError
 
 from dashboard.backend import Backend, Unavailable
-from jobs.explain.of_id import explain_id
+from jobs.explain.of_id import Look, explain_id
 from jobs.explain.records import DEFAULT_PERIOD
 
 MAX_ROWS = 20
@@ -37,8 +37,7 @@ def read_event(backend: Backend, text: str, days: int) -> Event:
     whose = None if backend.scope.is_all else backend.scope.holds()
     with backend.snapshot() as cursor:
         try:
-            within = timedelta(days=days)
-            document = explain_id(cursor, backend.table, text, whose=whose, within=within, limit=MAX_ROWS)
+            document = explain_id(cursor, backend.table, text, Look(whose, timedelta(days=days), MAX_ROWS))
             if document is None:
                 return Event(None)
         except (DeltaError, OSError, pl.exceptions.PolarsError) as error:

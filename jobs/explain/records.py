@@ -91,6 +91,14 @@ class Tables:
         events = self._records_of("id", text, period)
         if events.is_empty() or text in events["request_id"]:
             events = pl.concat([events, self._records_of("request_id", text, period)])
+        return self._of_records(events)
+
+    def of_event(self, source: str, id_: str, period: Period) -> Found:
+        """The records of an event that were received in the period, their repeats, and the usage that names them."""
+        return self._of_records(self._records_where((pl.col("id") == id_) & (pl.col("source") == source), period))
+
+    def _of_records(self, events: pl.DataFrame) -> Found:
+        """Of records (lsn): these, their repeats, and the usage that names them."""
         lsns = self._mine_of(self._with_repeats(events["lsn"]))
         records = self.journal.by_lsn(lsns[: self._most_records], ("lsn", "received_at"))
         naming = sorted(self._with_parted(self._usage_naming(records)))
@@ -172,8 +180,12 @@ class Tables:
 
     def _records_of(self, column: str, text: str, period: Period) -> pl.DataFrame:
         """Records of the period with this text (lsn, account, request_id, received_at)."""
+        return self._records_where(pl.col(column) == text, period)
+
+    def _records_where(self, where: pl.Expr, period: Period) -> pl.DataFrame:
+        """Records of the period that match (lsn, account, request_id, received_at)."""
         columns = ("lsn", "account", "request_id", "received_at")
-        return self._mine(period.files(self.journal).rows(pl.col(column) == text, columns)).filter(period.holds())
+        return self._mine(period.files(self.journal).rows(where, columns)).filter(period.holds())
 
     def _with_repeats(self, lsns: Iterable[int]) -> set[int]:
         """The lsns of records, of what they repeat, and of what repeats that.

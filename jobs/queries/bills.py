@@ -15,6 +15,8 @@ from metering.parents import ParentStretch, parents_of_month
 
 LINE_KEY = ("account", "model", "meter", "currency", "first_window", "price_version")
 """What lines are ordered by."""
+PAGE_KEY = ("account", "model", "meter", "currency", "price_version")
+"""What pages of lines are ordered by: usage that comes between two pages moves no line to another place."""
 
 # An account that was deleted has its months still.
 _ACCOUNTS = """
@@ -77,7 +79,7 @@ def read_month(
     parents = _parents(month, rows, database.execute(PARENTS).fetchall())
     known = [_period(month, **row, parent=parents.get(row["account"])) for row in rows]
     periods, general = {period.account: period for period in known}, _period(month, "", [], [])
-    statement, more = paged(_LINES, LINE_KEY, page)
+    statement, more = paged(_LINES, PAGE_KEY, page)
     lines = database.execute(statement, {"month": month, "accounts": accounts and list(accounts), **more}).fetchall()
     used: dict[str, Period] = {}
     for line in lines:

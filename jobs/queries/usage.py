@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from jobs.billing_progress import Row, billing_progress
+from jobs.billing_progress import Progress, Row, billing_progress
 from jobs.queries.account_periods import period_parameters
 from jobs.queries.pages import Page, paged
 from jobs.queries.periods import UTC_ZONE, Window, bounds, first_start_from
@@ -97,14 +97,14 @@ class UsageQuery:
         return (*window, *(row[key] for key in self.keys))
 
 
-def usage_rows(database: Database, query: UsageQuery) -> Iterator[Row]:
+def usage_rows(database: Database, query: UsageQuery, progress: Progress | None = None) -> Iterator[Row]:
     """Rows with the keys `query.columns`, ordered by window, then by key; the money is summed by the database.
 
     A window longer than a minute closes by its own end, which is that of its least advanced minute: a day that
     still runs is open, whether or not its last minutes have usage yet. A row of no single meter is closed when
-    every meter is.
+    every meter is. `progress`: what `billing_progress` says in this snapshot, where it is known already.
     """
-    frontier, closed = billing_progress(database)
+    frontier, closed = progress or billing_progress(database)
     for start, end, row in _sums(database, query):
         # What is closed the views say, whatever graces there were: here no grace is asked for.
         closed_until = closed.of(row.get("meter", ""))

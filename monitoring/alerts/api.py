@@ -1,14 +1,16 @@
-"""Whether the API takes the events that are posted to it."""
+"""Whether the API takes the events that are posted to it, and answers what is read from it."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from monitoring.metrics import EVENT_ROUTES, KEY_LIMITS
+from monitoring.metrics import EVENT_ROUTES, KEY_LIMITS, ApiRoute
 from monitoring.rule_file import Alert, Part, Severity
 
 FAILED_SHARE = 0.05
+FAILED_READS_SHARE = 0.05
 _POSTS = f'route=~"{"|".join(EVENT_ROUTES)}"'
+_READS = f'route!~"{"|".join((*EVENT_ROUTES, ApiRoute.OTHER))}"'
 
 API = (
     Alert(
@@ -51,6 +53,17 @@ API = (
         "The API refuses events that it has no room for",
         "For ten minutes requests have been answered 429, about {{ $value | humanize }} within two minutes. Clients"
         " send them again; if this goes on, some give up.",
+        timedelta(minutes=10),
+    ),
+    Alert(
+        "ApiReadsFailing",
+        Severity.TICKET,
+        # Posts do not count: many events that are taken must not hide that nobody can read a bill.
+        f'sum(rate(weir_api_requests_total{{{_READS},status="5xx"}}[5m]))'
+        f" / sum(rate(weir_api_requests_total{{{_READS}}}[5m])) > {FAILED_READS_SHARE}",
+        "The API fails to answer reads",
+        "For ten minutes {{ $value | humanizePercentage }} of the reads of usage and bills have been answered 5xx."
+        " Nothing is lost, but portals and clients see no numbers. The log of the API says why.",
         timedelta(minutes=10),
     ),
 )

@@ -24,8 +24,12 @@ class ApiRoute(StrEnum):
     CORRECTIONS = "/v1/corrections"
     STRAGGLERS = "/v1/stragglers"
     REQUEST = "/v1/requests/{id}"
+    EVENT = "/v1/events/{source}/{id}"
+    WINDOW_STREAM = "/v1/windows/stream"
     METERS = "/api/v1/meters"
     METER_QUERY = "/api/v1/meters/{slug}/query"
+    PORTAL_TOKENS = "/api/v1/portal/tokens"
+    PORTAL_QUERY = "/api/v1/portal/meters/{slug}/query"
     METER_QUERY_V3 = "/api/v3/openmeter/meters/{slug}/query"
     OTHER = "other"
     """Any other path, or any other method: strangers choose both."""
@@ -57,11 +61,13 @@ class Refusal(StrEnum):
     LAG = "ingestion_lag"
     KAFKA = "kafka"
     """Too many records wait for the brokers."""
+    STREAMS = "streams"
+    """Its key has as many streams as it may."""
     BODIES = "bodies"
     """Bodies of requests fill the memory that they may have."""
 
 
-KEY_LIMITS = (Refusal.REQUEST_RATE, Refusal.EVENT_RATE)
+KEY_LIMITS = (Refusal.REQUEST_RATE, Refusal.EVENT_RATE, Refusal.STREAMS)
 """What a key is allowed; the other refusals are for want of room."""
 
 
@@ -76,7 +82,7 @@ API_REQUEST_DURATION = HistogramMetric(
     "weir_api_request_duration_seconds",
     "seconds",
     "Time from a request's headers to the end of its answer: to read the body, to validate, and for Kafka; or"
-    " to ask the database.",
+    " to ask the database. Streams, which do not end, are not in it.",
     {"route": tuple(ApiRoute)},
     IN_API,
     buckets=(0.01, 0.05, 0.1, 0.25, 1, 5, 15),
@@ -92,7 +98,8 @@ API_EVENTS = CounterMetric(
 API_REFUSED = CounterMetric(
     "weir_api_refused_requests_total",
     "requests",
-    "Requests that were answered 429: because their key is over its limit (`requests_per_second`, `events_per_minute`),"
+    "Requests that were answered 429: because their key is over its limit (`requests_per_second`, `events_per_minute`,"
+    " `streams`),"
     " or for want of room.",
     {"reason": tuple(Refusal)},
     IN_API,

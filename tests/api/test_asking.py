@@ -506,7 +506,8 @@ GIVEN: dict[str, dict[str, Any]] = {
     "/v1/bills": {"month": "2026-11"},
     QUERY.replace("requests", "{slug}"): {"windowSize": "DAY", "groupBy": "model"},
 }
-GETS = [path for path, methods in DOCUMENT["paths"].items() if "get" in methods]
+STREAM = ApiRoute.WINDOW_STREAM.value
+GETS = [path for path, methods in DOCUMENT["paths"].items() if "get" in methods and path != STREAM]
 WRONG = [
     "",
     "0",
@@ -552,7 +553,7 @@ def test_no_value_of_a_parameter_is_an_error_of_the_server_and_none_shows_others
     chance = random.Random(path)
     for _ in range(40):
         given = {name: chance.choice(WRONG) for name in chance.sample(names, min(len(names), chance.randint(1, 3)))}
-        answer = get(reading, path.format(slug="requests", id="r-globex"), acme, **given)
+        answer = get(reading, path.format(slug="requests", id="r-globex", source="gw"), acme, **given)
         assert answer.status in (200, 400, 403, 404, 501), (given, answer.body)
         assert answer.status != 200 or b"globex" not in answer.body
 

@@ -113,7 +113,24 @@ def test_an_api_that_reads_no_tables_says_what_to_set(bootstrap: str, database: 
         given: dict[str, Any] = {"after": "events/0/1"}
         refused(get(server, "/v1/usage", key, **given), 501, "WEIR_TABLES")
         refused(get(server, "/v1/requests/r-1", key), 501, "WEIR_TABLES")
+        refused(get(server, "/v1/events/gw/e-1", key), 501, "WEIR_TABLES")
 
 
 def test_a_request_that_nobody_sent_is_not_found(reading: Server, key: str) -> None:
     refused(get(reading, "/v1/requests/a%2Fb", key), 404, "a/b", "days")
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("gw/e%2F1", ["'e/1'", "'gw'", "days"]),
+        ("https:%2F%2Fgw%2Fa/e%201", ["'e 1'", "'https://gw/a'"]),
+        ("%2Fgw/e", ["'e'", "'/gw'"]),
+        ("/gw/e", ["'/gw'"]),
+        ("gw", ["SOURCE/ID"]),
+        ("gw/%ff", ["SOURCE/ID"]),
+        ("gw/", ["SOURCE/ID"]),
+    ],
+)
+def test_an_event_is_named_by_its_source_and_id(reading: Server, key: str, path: str, words: list[str]) -> None:
+    refused(get(reading, f"/v1/events/{path}", key), 404, *words)

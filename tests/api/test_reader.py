@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from starlette.requests import Request
 
 from api.problems import Problem
+from api.read_request import ReadRequest
 from api.reader import MAX_WAITING, SESSIONS, STATEMENT_TIMEOUT_SECONDS, AccountReader
+from api.tables import StoredTables
+from jobs.billing_progress import Progress, billing_progress
 from jobs.queries.reading import Database
 from metering.api_keys import ApiKey
+from tests.database_rows import progress
 
+T0 = datetime(2026, 11, 1, 10, tzinfo=UTC)
 KEY = ApiKey("1", b"", frozenset())
 
 
@@ -70,6 +79,66 @@ def test_a_question_that_nobody_waits_for_any_more_is_not_asked(database: str) -
     found = asyncio.run(given_up())
     assert [answer.status for answer in found] == [503] * (3 * SESSIONS)
     assert len(begun) == SESSIONS
+
+
+def test_never_do_more_reads_run_than_there_are_sessions_also_when_their_clients_were_answered(database: str) -> None:
+    running: list[int] = []
+    most: list[int] = []
+
+    def slow(connection: Database) -> None:
+        running.append(1)
+        most.append(len(running))
+        connection.execute("SELECT pg_sleep(1)")
+        running.pop()
+
+    async def one_after_another() -> list[Any]:
+        reader = AccountReader(database, answer_timeout_seconds=0.4, sessions=1, max_waiting=1)
+        try:
+            return [(await asyncio.gather(reader.ask(KEY, slow), return_exceptions=True))[0] for _ in range(4)]
+        finally:
+            reader.close()
+
+    found = asyncio.run(one_after_another())
+    assert [answer.status for answer in found] == [503] * 4
+    assert max(most) == 1
+
+
+def test_tables_that_do_not_answer_are_not_waited_for(tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    async def read() -> None:
+        tables = StoredTables(str(tmp_path), "localhost:1", read_timeout_seconds=0.3)
+        try:
+            await tables.read(lambda _: ended.wait(30))
+        finally:
+            ended.set()
+            tables.close()
+
+    started = time.monotonic()
+    with pytest.raises(Problem) as caught:
+        asyncio.run(read())
+    assert caught.value.status == 503
+    assert time.monotonic() - started < 10
+
+
+def test_an_answer_and_its_frontier_are_of_one_snapshot(database: str) -> None:
+    progress(database, "billing", T0)
+
+    def read(connection: Database, before: Progress) -> tuple[Any, Any]:
+        with psycopg.connect(database) as other:
+            other.execute("UPDATE positions SET frontier = %s", [T0 + timedelta(hours=1)])
+        return before, billing_progress(connection)
+
+    async def answer() -> Any:
+        reader = AccountReader(database)
+        try:
+            return await ReadRequest(Request({"type": "http"}), KEY, reader).with_progress(read)
+        finally:
+            reader.close()
+
+    (before, after), frontier = asyncio.run(answer())
+    assert frontier == T0
+    assert before == after
 
 
 @pytest.mark.parametrize("statement", ["DELETE FROM usage_windows", "RESET ROLE; DELETE FROM usage_windows"])

@@ -66,6 +66,11 @@ def test_what_was_posted_is_in_the_next_answer_and_is_shown_to_its_account_alone
     assert [record["id"] for record in explained["data"]["records"]] == [mine]
     assert explained["data"]["adds_up"] is True
     assert ask(stack, other, f"/v1/requests/r-{mine}")[0] == 404
+    status, answer = ask(stack, key, f"/v1/events/gw/{mine}")
+    assert status == 200, answer
+    became = answer["data"]["event"]
+    assert (became["disposition"], became["request_ids"]) == ("accepted", [f"r-{mine}"])
+    assert ask(stack, other, f"/v1/events/gw/{mine}")[0] == 404
     assert ask(stack, other, "/v1/usage")[1]["data"] == []
     assert ask(stack, other, "/v1/usage", account=mine)[0] == 403
     status, metered = ask(stack, key, "/api/v1/meters/input_tokens/query", {"groupBy": ["model"]})

@@ -345,6 +345,12 @@ CASES = [
         21,
         until_minute=31,
     ),
+    # On one of ten routes that read, each with a hundred requests a minute, half fail: of all that is more than 5 %.
+    Case(
+        "ApiReadsFailing",
+        {of("weir_api_requests_total", route=ApiRoute.USAGE, status="5xx"): "0+2x20 40+50x60"},
+        34,
+    ),
     counted("SourceFlood", "weir_unlisted_source_events_total{}"),
     counted("UnknownTypes", "weir_unknown_type_events_total{}"),
     counted("UncorrectedClocks", "weir_uncorrected_clock_events_total{}"),
@@ -467,10 +473,13 @@ def test_requests_that_fail_or_are_refused_now_and_then_fire_nothing(tmp_path: P
     counted_seldom = "0x4 1x4 2x4 3x60"
     seldom = {
         of("weir_api_requests_total", route=ApiRoute.OWN, status="5xx"): counted_seldom,
+        of("weir_api_requests_total", route=ApiRoute.USAGE, status="5xx"): counted_seldom,
         of("weir_api_refused_requests_total", reason=Refusal.KAFKA): counted_seldom,
     }
     never = [
-        Firing(name, minute, ()) for name in ("ApiUnavailable", "ApiRefusesTraffic") for minute in range(MINUTES + 1)
+        Firing(name, minute, ())
+        for name in ("ApiUnavailable", "ApiRefusesTraffic", "ApiReadsFailing")
+        for minute in range(MINUTES + 1)
     ]
     others = dict.fromkeys(name for name in healthy() if name.startswith("weir_api_requests_total"))
     check(tmp_path, with_changes({**others, **seldom}), never, SEVERITIES)

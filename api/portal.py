@@ -1,0 +1,86 @@
+"""Portal tokens over HTTP: a customer's browser reads its own usage with one, and never sees a key.
+
+`POST /api/v1/portal/tokens` makes one, as OpenMeter's does; `GET /api/v1/portal/meters/{slug}/query` is read with it.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.answers import JSON, to_json
+from api.events import Services, authorized
+from api.meter_query import meter_query
+from api.meter_question import body_of
+from api.problems import Problem
+from api.questions import allowed_accounts, bad_request, instant_of
+from api.read_request import ReadRequest
+from metering.api_keys import Scope
+from metering.portal_tokens import PortalToken
+
+MEMBERS = ("subject", "allowedMeterSlugs", "expiresAt")
+DEFAULT_LIFETIME, MAX_LIFETIME = timedelta(hours=1), timedelta(days=1)
+MAX_METERS = 50
+MAX_NAME_CHARACTERS = 200
+
+
+async def make_token(request: Request, services: Services) -> Response:
+    """OpenMeter's answer: `subject, expiresAt, expired, createdAt, allowedMeterSlugs` and `token`, which is shown once.
+
+    Raises Problem: 403 for an account that the key does not name.
+    """
+    key = authorized(request, services, Scope.PORTAL)
+    given = await body_of(request, MEMBERS)
+    account = _name(given.get("subject"), "subject")
+    allowed_accounts(key, (account,), "subject")
+    now = services.clock.now()
+    token = PortalToken(key.id, account, _expiry(given.get("expiresAt"), now), _meters(given.get("allowedMeterSlugs")))
+    shown = {
+        "subject": token.account,
+        "createdAt": now,
+        "expiresAt": token.expires_at,
+        "expired": False,
+        **({"allowedMeterSlugs": token.meters} if token.meters else {}),
+        "token": token.text(key),
+    }
+    return Response(to_json(shown), headers={"Cache-Control": "no-store"}, media_type=JSON)
+
+
+async def portal_query(read_request: ReadRequest) -> Response:
+    """As a meter's query, of a meter that the token may read. Raises Problem: 403 for another one."""
+    key, slug = read_request.key, read_request.request.path_params["slug"]
+    if key.meters and slug not in key.meters:
+        raise Problem(HTTPStatus.FORBIDDEN, f"This token may not read the meter {slug!r}.")
+    return await meter_query(read_request)
+
+
+def _expiry(given: Any, now: datetime) -> datetime:
+    """A whole second after now, at most MAX_LIFETIME."""
+    if given is None:
+        expires_at = now + DEFAULT_LIFETIME
+    elif isinstance(given, str):
+        expires_at = instant_of("expiresAt", given)
+    else:
+        raise bad_request("expiresAt", "It must be a text.", "body")
+    expires_at = expires_at.astimezone(UTC).replace(microsecond=0)
+    if not now < expires_at <= now + MAX_LIFETIME:
+        raise bad_request("expiresAt", "It must be within the next 24 hours.", "body")
+    return expires_at
+
+
+def _meters(given: Any) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    if not isinstance(given, list) or not 0 < len(given) <= MAX_METERS:
+        raise bad_request("allowedMeterSlugs", f"It must be a list of 1 to {MAX_METERS} meters.", "body")
+    return tuple(dict.fromkeys(_name(each, "allowedMeterSlugs") for each in given))
+
+
+def _name(given: Any, field: str) -> str:
+    if not isinstance(given, str) or not 0 < len(given) <= MAX_NAME_CHARACTERS or "\0" in given:
+        raise bad_request(field, f"It must be a text of 1 to {MAX_NAME_CHARACTERS} characters.", "body")
+    return given

@@ -1,0 +1,159 @@
+"""The end of the topic `windows` in memory: one thread reads it for all clients of this server, from the first one on.
+
+A client that lacks more than what is in memory reads the topic itself until it has that (`window_catch_up`). So memory
+is bounded whatever clients do, and a slow one keeps no other waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+import structlog
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from api.problems import unavailable
+from api.window_changes import Change, Progress, change_of
+from jobs.runtime.errors import NotYet
+from jobs.runtime.kafka.access import KafkaSettings
+from jobs.runtime.kafka.topic import COMMITTED, LATEST, Topic, list_partitions, offsets
+from metering.vocabulary import Published
+
+log = structlog.get_logger()
+
+TOPIC = Published.WINDOWS.value
+MAX_BYTES = 16 << 20
+"""Of the newest changes that are in memory."""
+READ_RECORDS = 500
+READ_SECONDS = 0.2
+RETRY_SECONDS = 2.0
+START_SECONDS = 10.0
+"""How long the first client may wait until the topic is read."""
+TRANSIENT = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT)
+"""Errors that librdkafka only reports: it goes on by itself."""
+
+
+class WindowFeed:
+    """The newest changes, in the order in which they were read. Its methods are for the event loop's thread alone."""
+
+    def __init__(self, kafka: KafkaSettings, max_bytes: int = MAX_BYTES) -> None:
+        self._kafka: KafkaSettings = {**kafka, "log_level": 4}
+        self._max_bytes = max_bytes
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._reset("", {})
+        self._grown = asyncio.Event()
+
+    def _reset(self, topic_id: str, ends: dict[int, int]) -> None:
+        self.topic_id = topic_id
+        """Of the topic that is read; empty before it was found."""
+        self._starts, self._ends = dict(ends), dict(ends)
+        self._changes: dict[int, Change] = {}
+        self._first, self._next, self._bytes = 0, 0, 0
+
+    @property
+    def starts(self) -> dict[int, int]:
+        """By partition: everything from this offset on is in memory."""
+        return self._starts
+
+    @property
+    def end(self) -> Progress:
+        """What a client has that has everything up to now."""
+        return Progress(self.topic_id, dict(self._ends))
+
+    async def start(self) -> None:
+        """Read the topic from its end on, if that is not done yet. Raises Problem (503) where it cannot be read."""
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._run, args=[asyncio.get_running_loop()], name="windows", daemon=True
+            )
+            self._thread.start()
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                while not self.topic_id:
+                    await self._grown.wait()
+        except TimeoutError:
+            raise unavailable(
+                f"The topic {TOPIC} cannot be read: billing does not publish it, or Kafka does not answer."
+            ) from None
+
+    async def wait(self, seconds: float) -> None:
+        """Return when there is something new, or after this time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._grown.wait()
+        except TimeoutError:
+            pass
+
+    def read(self, place: int, limit: int) -> tuple[Sequence[Change], int]:
+        """At most `limit` changes from a place on, in their order, and the next place; 0 is the first in memory."""
+        first = max(place, self._first)
+        last = min(first + limit, self._next)
+        return [self._changes[number] for number in range(first, last)], last
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._stopping.set()
+
+    def _found(self, topic: Topic, ends: dict[int, int]) -> None:
+        if topic.topic_id != self.topic_id:
+            place = self._next
+            self._reset(topic.topic_id, ends)
+            self._first = self._next = place
+        self._wake()
+
+    def _append(self, changes: Sequence[Change], ends: dict[int, int]) -> None:
+        for change in changes:
+            self._changes[self._next] = change
+            self._next += 1
+            self._bytes += len(change.event)
+        self._ends |= ends
+        while self._bytes > self._max_bytes:
+            oldest = self._changes.pop(self._first)
+            self._first += 1
+            self._bytes -= len(oldest.event)
+            self._starts[oldest.partition] = max(oldest.offset + 1, self._starts.get(oldest.partition, 0))
+        self._wake()
+
+    def _wake(self) -> None:
+        self._grown.set()
+        self._grown = asyncio.Event()
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._follow(loop)
+            except (KafkaException, NotYet) as error:
+                log.warning("changes of windows cannot be read", reason=str(error).partition("\n")[0])
+                self._stopping.wait(RETRY_SECONDS)
+            except RuntimeError:
+                return  # the event loop has ended
+
+    def _follow(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Read until stopped. After an error it goes on where it was, unless the topic was made again."""
+        admin = AdminClient(self._kafka)
+        (topic,) = list_partitions(admin, [TOPIC])
+        if topic.topic_id == self.topic_id:
+            positions = dict(self._ends)
+        else:
+            positions = offsets(admin, topic, LATEST, IsolationLevel.READ_COMMITTED)
+        loop.call_soon_threadsafe(self._found, topic, positions)
+        consumer = Consumer({**self._kafka, **COMMITTED})
+        try:
+            consumer.assign([TopicPartition(TOPIC, p, positions.get(p, 0)) for p in topic.partitions])
+            while not self._stopping.is_set():
+                changes, ends = [], {}
+                for message in consumer.consume(READ_RECORDS, READ_SECONDS):
+                    if (error := message.error()) is not None:
+                        if error.code() in TRANSIENT:
+                            continue
+                        raise KafkaException(error)
+                    ends[message.partition() or 0] = (message.offset() or 0) + 1
+                    if (change := change_of(message)) is not None:
+                        changes.append(change)
+                if ends:
+                    loop.call_soon_threadsafe(self._append, changes, ends)
+        finally:
+            consumer.close()

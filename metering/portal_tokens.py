@@ -1,0 +1,92 @@
+"""Portal tokens: `weir_portal_<payload>.<signature>`, which read one account's usage for a while.
+
+The payload says what a token may read and which key made it; the signature is HMAC-SHA256 by the digest of that key. So
+whoever knows the keys knows its tokens, none is stored, and all end with their key.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import json
+import re
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any
+
+from metering.api_keys import ApiKey, Scope
+
+PREFIX = "weir_portal_"
+_CONTEXT = b"weir portal token 1."
+"""Before what is signed: a signature of anything else is none of a token."""
+_FORM = re.compile(r"weir_portal_([A-Za-z0-9_-]{1,6000})\.([0-9a-f]{64})")
+_MEMBERS = {"key": str, "account": str, "expires": int, "meters": list}
+_END_OF_TIME = 253_402_300_799
+
+
+@dataclass(frozen=True)
+class PortalToken:
+    """What a token says. `meters`: those that it may read; empty: all, and bills. `expires_at` is a whole second."""
+
+    key_id: str
+    account: str
+    expires_at: datetime
+    meters: tuple[str, ...] = ()
+
+    def text(self, key: ApiKey) -> str:
+        """The token as the key with this id makes it."""
+        said = {"key": self.key_id, "account": self.account, "expires": int(self.expires_at.timestamp())}
+        document = json.dumps({**said, "meters": self.meters}, separators=(",", ":"))
+        payload = base64.urlsafe_b64encode(document.encode()).decode().rstrip("=")
+        return f"{PREFIX}{payload}.{_signature(key, payload)}"
+
+    def reading(self, maker: ApiKey) -> ApiKey:
+        """The key that the token stands for: of no scope, of one account, with the maker's rate limits for each."""
+        return replace(
+            maker,
+            id=f"{maker.id}/{self.account}",
+            digest=b"",
+            scopes=frozenset(),
+            accounts=frozenset((self.account,)),
+            expires_at=self.expires_at,
+            made_by=maker.id,
+            meters=frozenset(self.meters),
+        )
+
+
+def token_of(text: str) -> PortalToken | None:
+    """What a text says that has the form of a token; whether it is one, `is_signed` knows."""
+    found = _FORM.fullmatch(text)
+    said = None if found is None else _document(found[1])
+    if said is None:
+        return None
+    is_known = said.keys() == _MEMBERS.keys() and all(isinstance(said[name], kind) for name, kind in _MEMBERS.items())
+    if not is_known or not 0 <= said["expires"] <= _END_OF_TIME or not all(isinstance(m, str) for m in said["meters"]):
+        return None
+    expires_at = datetime.fromtimestamp(said["expires"], UTC)
+    return PortalToken(said["key"], said["account"], expires_at, tuple(said["meters"]))
+
+
+def is_signed(text: str, maker: ApiKey) -> bool:
+    """Whether this key has made a token, in constant time."""
+    payload, _, signature = text.removeprefix(PREFIX).rpartition(".")
+    return hmac.compare_digest(_signature(maker, payload), signature)
+
+
+def may_make(key: ApiKey, account: str) -> bool:
+    """Whether a key may make tokens for an account."""
+    return Scope.PORTAL in key.scopes and (not key.accounts or account in key.accounts)
+
+
+def _signature(key: ApiKey, payload: str) -> str:
+    return hmac.new(key.digest, _CONTEXT + payload.encode(), sha256).hexdigest()
+
+
+def _document(payload: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    except (binascii.Error, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

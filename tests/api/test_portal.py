@@ -1,0 +1,142 @@
+"""A customer reads its own usage and bills with a portal token, for a while, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from api import key_store
+from api.openapi import document
+from metering.api_keys import Scope
+from metering.instants import rfc3339
+from tests.api.following import PATH as STREAM
+from tests.api.following import following
+from tests.api.serving import Answer, Server, serving, start_ingestion
+from tests.api.test_asking import QUERY, fill, get
+from tests.api.test_events_in import OWN, encoded, event, refused
+from tests.conftest import fresh_database
+from tests.waiting import wait_until
+
+TOKENS = "/api/v1/portal/tokens"
+PORTAL_QUERY = QUERY.replace("/meters/", "/portal/meters/")
+BILLS = {"month": "2026-11"}
+
+
+@pytest.fixture(scope="module")
+def reading(bootstrap: str, postgres_url: str) -> Iterator[Server]:
+    with fresh_database(postgres_url) as database:
+        fill(database)
+        start_ingestion(database)
+        with serving(bootstrap, database) as running:
+            yield running
+
+
+def maker(server: Server, *accounts: str) -> key_store.NewKey:
+    """A key that makes tokens, once the server knows it."""
+    made = key_store.create(server.database, (Scope.PORTAL,), "test", accounts=accounts)
+    wait_until(lambda: made_with(server, made.key, "acme").status != 401, "the key", 60, every_seconds=0.1)
+    return made
+
+
+def made_with(server: Server, key: str, subject: Any, **members: Any) -> Answer:
+    return server.post(TOKENS, json.dumps({"subject": subject, **members}).encode(), key)
+
+
+def token(server: Server, key: str, **members: Any) -> str:
+    answer = made_with(server, key, "acme", **members)
+    assert answer.status == 200, answer.body
+    text: str = answer.json["token"]
+    return text
+
+
+@pytest.fixture(scope="module")
+def backend(reading: Server) -> str:
+    return maker(reading, "acme", "nobody").key
+
+
+def test_a_token_reads_usage_and_bills_of_its_account(reading: Server, backend: str) -> None:
+    answer = made_with(reading, backend, "acme")
+    assert answer.headers["cache-control"] == "no-store"
+    assert (answer.json["subject"], answer.json["expired"]) == ("acme", False)
+    theirs = answer.json["token"]
+    assert {row["account"] for row in get(reading, "/v1/usage", theirs).json["data"]} == {"acme"}
+    assert {row["account"] for row in get(reading, "/v1/bills", theirs, **BILLS).json["totals"]} == {"acme"}
+    assert [row["value"] for row in get(reading, PORTAL_QUERY, theirs).json["data"]] == [18]
+    refused(get(reading, "/v1/usage", theirs, account="globex"), 403, "globex")
+    with following(reading, theirs) as follower:
+        assert follower.answer.status == 200
+
+
+def test_a_token_does_nothing_else(reading: Server, backend: str) -> None:
+    theirs = token(reading, backend)
+    allowed = {"/v1/usage", "/v1/bills", STREAM, PORTAL_QUERY.replace("requests", "{slug}")}
+    others = {(path, method) for path, methods in document()["paths"].items() for method in methods}
+    for path, method in sorted(others):
+        if path in allowed:
+            continue
+        target = path.format(slug="requests", source="gw", id="r-acme")
+        headers = {"Authorization": f"Bearer {theirs}", "Content-Type": "application/json"}
+        answer = reading.request(method.upper(), target, b"{}" if method == "post" else None, headers)
+        assert answer.status == 403, (path, method, answer.body)
+    assert reading.post(OWN, encoded([event(subject="acme")]), theirs).status == 403
+
+
+def test_a_token_of_some_meters_reads_these_alone(reading: Server, backend: str) -> None:
+    theirs = token(reading, backend, allowedMeterSlugs=["requests"])
+    assert [row["value"] for row in get(reading, PORTAL_QUERY, theirs).json["data"]] == [18]
+    refused(get(reading, PORTAL_QUERY.replace("requests", "input_tokens"), theirs), 403, "input_tokens")
+    refused(get(reading, "/v1/usage", theirs), 403, "meters")
+    refused(get(reading, "/v1/bills", theirs, **BILLS), 403, "meters")
+
+
+def test_a_token_ends_in_its_time(reading: Server, backend: str) -> None:
+    soon = datetime.now(UTC) + timedelta(seconds=4)
+    theirs = token(reading, backend, expiresAt=rfc3339(soon))
+    assert get(reading, "/v1/usage", theirs).status == 200
+    wait_until(lambda: get(reading, "/v1/usage", theirs).status == 401, "its end", 10, every_seconds=0.1)
+    assert datetime.now(UTC) < soon + timedelta(seconds=2)
+
+
+def test_tokens_and_their_streams_end_with_their_key(reading: Server) -> None:
+    made = maker(reading, "acme")
+    theirs = token(reading, made.key)
+    with following(reading, theirs) as follower:
+        key_store.revoke(reading.database, made.id, "test")
+        assert follower.ended.wait(5)
+    assert get(reading, "/v1/usage", theirs).status == 401
+
+
+def test_a_token_is_made_for_accounts_of_a_key_with_the_scope_alone(reading: Server, backend: str) -> None:
+    refused(made_with(reading, backend, "globex"), 403, "globex")
+    refused(made_with(reading, token(reading, backend), "acme"), 403, "token")
+    reader = key_store.create(reading.database, (Scope.READ,), "test")
+    wait_until(lambda: get(reading, "/v1/usage", reader.key).status == 200, "the key", 60, every_seconds=0.1)
+    refused(made_with(reading, reader.key, "acme"), 403, "portal")
+    refused(get(reading, "/v1/usage", backend), 403, "read")
+    assert get(reading, "/v1/usage", f"{token(reading, backend)[:-1]}x").status == 401
+
+
+@pytest.mark.parametrize(
+    ("members", "word"),
+    [
+        ({"subject": ""}, "subject"),
+        ({"subject": 1}, "subject"),
+        ({"subject": None}, "subject"),
+        ({"subject": "a\0"}, "subject"),
+        ({"expiresAt": "2020-01-01T00:00:00Z"}, "expiresAt"),
+        ({"expiresAt": "2090-01-01T00:00:00Z"}, "expiresAt"),
+        ({"expiresAt": 7}, "expiresAt"),
+        ({"allowedMeterSlugs": []}, "allowedMeterSlugs"),
+        ({"allowedMeterSlugs": "requests"}, "allowedMeterSlugs"),
+        ({"allowedMeterSlugs": [1]}, "allowedMeterSlugs"),
+        ({"subjects": "acme"}, "subjects"),
+    ],
+)
+def test_what_no_token_can_be_made_of_is_refused(
+    reading: Server, backend: str, members: dict[str, Any], word: str
+) -> None:
+    refused(made_with(reading, backend, **{"subject": "acme", **members}), 400, word)

@@ -1,0 +1,45 @@
+"""How far a client has come stands in each event's id, and what is no such id is taken for none."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.window_changes import Change, Progress, may_see, progress_of
+
+PARTITIONS = st.integers(0, 999)
+POSITIONS = st.dictionaries(PARTITIONS, st.integers(0, 10**18 - 1), max_size=40)
+TOPIC_IDS = st.from_regex(r"[A-Za-z0-9_-]{1,30}", fullmatch=True)
+
+
+@given(topic_id=TOPIC_IDS, positions=POSITIONS)
+def test_an_id_that_comes_back_is_what_it_was(topic_id: str, positions: dict[int, int]) -> None:
+    progress = Progress(topic_id, positions)
+    assert progress_of(progress.event_id) == progress
+
+
+@given(st.text() | st.from_regex(r"[a-z]/[0-9:,]*"))
+def test_any_text_is_an_id_or_none(text: str) -> None:
+    found = progress_of(text)
+    assert found is None or all(position >= 0 for position in found.positions.values())
+
+
+@given(positions=POSITIONS, offsets=st.lists(st.tuples(PARTITIONS, st.integers(0, 10**18)), max_size=20))
+def test_each_change_is_news_once_whatever_comes_again(
+    positions: dict[int, int], offsets: list[tuple[int, int]]
+) -> None:
+    progress = Progress("t", dict(positions))
+    for partition, offset in [*offsets, *offsets]:
+        change = Change(partition, offset, "a", b"{}")
+        is_below = offset < progress.positions.get(partition, 0)
+        assert progress.lacks(change) is not is_below
+        progress.reach(partition, offset + 1)
+        assert not progress.lacks(change)
+    assert progress.has_reached(positions)
+
+
+def test_no_accounts_are_all_and_some_are_those() -> None:
+    change = Change(0, 0, "acme", b"{}")
+    assert may_see(change, frozenset())
+    assert may_see(change, {"acme", "b"})
+    assert not may_see(change, {"b"})
