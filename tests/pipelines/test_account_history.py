@@ -86,7 +86,7 @@ def catalog(database: str) -> Iterator[psycopg.Connection[Any]]:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(edits, max_size=15))
-def test_differential_an_account_is_what_the_versions_of_joins_say_at_any_instant(
+def test_differential_the_view_of_accounts_equals_the_versions_of_joins(
     catalog: psycopg.Connection[Any], changes: list[Edit]
 ) -> None:
     catalog.rollback()
@@ -109,7 +109,7 @@ def test_differential_an_account_is_what_the_versions_of_joins_say_at_any_instan
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(edits, max_size=12), st.sampled_from([*MOMENTS, LATER]))
-def test_differential_the_view_stands_accounts_as_their_parents_of_then_say(
+def test_differential_the_view_has_the_parents_of_each_instant(
     catalog: psycopg.Connection[Any], changes: list[Edit], at: datetime
 ) -> None:
     catalog.rollback()

@@ -470,7 +470,7 @@ CHANGES = re.compile(r"(?:UPDATE|FROM) (usage_windows|usage_days|stragglers|corr
 
 @pytest.mark.few_in_ci(8)
 @pytest.mark.parametrize("fault", IN_DATABASE)
-def test_a_fault_in_what_was_made_is_found_and_named(metered: Metered, fault: str) -> None:
+def test_the_audit_finds_and_names_each_planted_fault(metered: Metered, fault: str) -> None:
     statements, check, says = IN_DATABASE[fault]
     which = {
         "one": "true",

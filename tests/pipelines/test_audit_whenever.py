@@ -121,7 +121,7 @@ def redriven(world: HandMade) -> None:
 @pytest.mark.parametrize(
     "history", [asked_twice, accepted_again, both_again, asked_within_a_repeat, completed_within_a_repeat, redriven]
 )
-def test_the_audits_of_days_change_nothing_of_what_the_one_of_everything_says(
+def test_daily_audits_agree_with_one_of_everything(
     history: Callable[[HandMade], None], spark: SparkSession, tmp_path: Path
 ) -> None:
     at = 10 * DAY + 3 * HOUR
@@ -153,7 +153,7 @@ def test_the_audit_of_a_day_sees_a_partner_that_came_after_it_on_either_side(
     assert audited(world, 7 * DAY) == 0
 
 
-def test_what_a_period_cannot_say_hides_nothing_of_what_it_can(spark: SparkSession, tmp_path: Path) -> None:
+def test_keys_that_a_period_cannot_correct_do_not_hide_others(spark: SparkSession, tmp_path: Path) -> None:
     """The first rows that would correct are of keys with a row from before: those behind them are put, too."""
     world = HandMade(tmp_path)
     world.price(timedelta(), "0.01", begins=timedelta())
@@ -210,7 +210,7 @@ class AuditedEachTime(HandMade):
 @pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("history", [asked_within_a_repeat, completed_within_a_repeat])
 @pytest.mark.parametrize("kind", [HandMade, AuditedEachTime])
-def test_what_only_a_repeat_superseded_is_one_pair_with_what_it_belongs_to(
+def test_a_request_superseded_only_by_a_repeat_is_rejoined(
     kind: type[HandMade], history: Callable[[HandMade], None], tmp_path: Path
 ) -> None:
     """It was billed to nobody, so nothing of it goes; the repeat that stood in its place does."""
@@ -275,7 +275,7 @@ def test_what_waits_is_left_alone_until_it_is_decided(tmp_path: Path) -> None:
     assert worlds[0].billed() == worlds[1].billed() == {(3, "m", "0.01"): 100}
 
 
-def test_what_is_one_pair_stays_one_when_more_would_have_been_joined(tmp_path: Path) -> None:
+def test_a_pair_stays_joined_when_more_could_be(tmp_path: Path) -> None:
     """Within 3 days the completion answers the request after it, within 35 the one before it."""
     world = HandMade(tmp_path, rejoin_seconds=3 * 86_400)
     world.request(HOUR)
@@ -415,7 +415,7 @@ def test_what_an_earlier_joins_withdrew_stays_as_it_was(tmp_path: Path) -> None:
     assert amounts(world) == before
 
 
-def test_a_price_that_was_deleted_and_is_there_again_bills_what_had_none_meanwhile(tmp_path: Path) -> None:
+def test_a_recreated_price_bills_usage_of_the_gap(tmp_path: Path) -> None:
     world = HandMade(tmp_path)
     world.price(timedelta(), "0.01", begins=timedelta())
     world.deleted(30 * MINUTE, begins=timedelta(), ends=30 * MINUTE)

@@ -80,7 +80,7 @@ def folded(database: str, config: BillingConfig, entries: list[dict[str, Any]]) 
         ([entry(1_500, None, None)], 1),
     ],
 )
-def test_a_straggler_is_counted_once_whatever_part_of_it_another_meter_bills(
+def test_a_straggler_counts_units_once_when_another_meter_bills_part_of_them(
     database: str, entries: list[dict[str, Any]], unpriced: int
 ) -> None:
     counts = folded(database, BillingConfig(), entries)

@@ -110,7 +110,7 @@ class History:
 
 @pytest.mark.parametrize("config", [CONFIG, DROP_OUTPUT, DROP_ALL], ids=["correct", "drop", "drop all"])
 @pytest.mark.parametrize("seed", range(3))
-def test_oracle_what_corrects_inherits_and_any_cut_bills_the_same_to_the_last_digit(
+def test_oracle_corrections_inherit_decisions_and_any_cut_bills_the_same(
     database: str, connection: psycopg.Connection[Any], seed: int, config: BillingConfig
 ) -> None:
     closed_until = NOON + MINUTE
@@ -154,7 +154,7 @@ def explains_every_window(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_oracle_corrections_of_a_closed_window_follow_each_other_up_to_what_it_is(
+def test_oracle_corrections_of_a_window_chain_up_to_its_value(
     database: str, connection: psycopg.Connection[Any], seed: int
 ) -> None:
     close_until(database, NOON + 2 * MINUTE)
@@ -186,7 +186,7 @@ def _by_window(connection: psycopg.Connection[Any]) -> dict[tuple[Any, ...], Row
     return {tuple(row[name] for name in WINDOW): row for row in found}
 
 
-def test_a_straggler_says_what_its_window_was_and_what_it_is(connection: psycopg.Connection[Any]) -> None:
+def test_a_straggler_records_its_window_before_and_after(connection: psycopg.Connection[Any]) -> None:
     on_time = usage_row(1, outcome=Outcome.ABANDONED)
     late = usage_row(2, NOON, LATE, price=Price(9, Decimal("0.5")), outcome=Outcome.ABANDONED)
     bill(connection, [on_time])
@@ -284,7 +284,9 @@ def test_a_refund_for_what_was_dropped_is_dropped_and_no_other(
 
 
 @pytest.mark.parametrize("cut", [1, 2], ids=["later", "in one batch"])
-def test_of_what_was_not_reported_no_decision_is_inherited(connection: psycopg.Connection[Any], cut: int) -> None:
+def test_no_decision_is_inherited_for_quantities_that_were_not_reported(
+    connection: psycopg.Connection[Any], cut: int
+) -> None:
     """A straggler without a quantity leaves no row, so what comes in its place cannot depend on how usage is cut."""
     unreported = {Meter.REQUESTS: 1, Meter.OUTPUT_TOKENS: None}
     replaces: Row = {"cause": "contracted", "corrects_lsns": [1]}
@@ -329,7 +331,7 @@ def test_a_better_report_that_came_late_is_billed_in_the_place_of_one_that_came_
     }
 
 
-def test_what_stands_for_one_that_was_dropped_and_one_that_was_not_is_billed(
+def test_a_row_that_replaces_a_dropped_and_a_billed_one_is_billed(
     connection: psycopg.Connection[Any],
 ) -> None:
     late = [usage_row(lsn, NOON, LATE, outcome=Outcome.ABANDONED) for lsn in (1, 2)]
@@ -391,9 +393,7 @@ def test_a_pair_that_was_billed_apart_inherits_of_each_meter_from_the_part_that_
     assert {key[3]: cell["quantity"] for key, cell in found.windows.items() if cell["quantity"]} == {"requests": 1}
 
 
-def test_what_a_price_changes_is_one_correction_of_both_its_rows(
-    database: str, connection: psycopg.Connection[Any]
-) -> None:
+def test_a_late_price_corrects_both_of_its_rows_at_once(database: str, connection: psycopg.Connection[Any]) -> None:
     close_until(database, NOON + MINUTE)
     bill(connection, [usage_row(1, outcome=Outcome.ABANDONED)])
     dearer = usage_row(3, price=Price(9, Decimal(2)), outcome=Outcome.ABANDONED, cause="repriced", corrects_lsns=[1])

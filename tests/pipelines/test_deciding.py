@@ -139,9 +139,7 @@ def test_what_ingestion_would_reject_is_refused_before_it_is_stored(database: st
     assert kept(database) == []
 
 
-def test_all_are_those_that_wait_and_are_not_past_their_deadline(
-    database: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_means_pending_stragglers_within_their_deadline(database: str, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [straggler(1), straggler(2, account="b"), straggler(3, meter="input_tokens"), straggler(4, "correct")]
     write(database, "stragglers", *rows, straggler(5, cause="duplicate", corrects_lsns=[1]))
     assert found(database, ANY) == ([1, 2, 3], [])
@@ -153,7 +151,7 @@ def test_all_are_those_that_wait_and_are_not_past_their_deadline(
     assert "1 that wait are past their deadline: `hold.expires` decides them." in capsys.readouterr().err
 
 
-def test_of_a_row_of_usage_the_meters_that_wait_are_meant(database: str) -> None:
+def test_a_row_of_usage_means_its_pending_meters(database: str) -> None:
     write(database, "stragglers", straggler(1), straggler(1, "correct", meter="input_tokens"))
     assert found(database, of(1)) == ([1], [])
     with pytest.raises(CannotRun, match="Usage 1, input_tokens, does not wait: it is `correct`"):
@@ -230,7 +228,7 @@ def test_a_straggler_decided_by_its_deadline_is_listed_without_a_name_despite_la
     [lambda: asked_of(None, None, None, everything=False), lambda: asked_of([1], None, None, everything=True)],
     ids=["none", "both"],
 )
-def test_stragglers_are_named_or_all_are_meant(asked: Callable[[], Selection]) -> None:
+def test_a_decision_names_stragglers_or_all(asked: Callable[[], Selection]) -> None:
     with pytest.raises(typer.BadParameter, match="name stragglers by their USAGE_LSN, or say --all"):
         asked()
 

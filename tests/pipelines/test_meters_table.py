@@ -120,7 +120,7 @@ def test_each_is_explained_also_before_joins_was_ever_started(connection: psycop
     assert left_out not in explanations(connection)["input_tokens"], "what is declared no more bills nothing"
 
 
-def test_what_joins_was_started_with_says_what_is_expected(connection: psycopg.Connection[Any]) -> None:
+def test_expected_meters_are_those_that_joins_was_started_with(connection: psycopg.Connection[Any]) -> None:
     gpu = {"unit": "second", "sum": "gpu_seconds", "expected": True}
     output = {"unit": "token", "sum": "output_tokens", "expected": False, "where": {"status": ["completed"]}}
     config = JoinsConfig.model_validate({"meters": {"gpu_seconds": gpu, "output_tokens": output}})

@@ -58,7 +58,7 @@ def test_a_name_has_the_prices_of_the_model_that_it_is_an_alias_of_when_the_even
 
 
 @pytest.mark.parametrize("own", ["latest", "late*"])
-def test_a_price_of_the_name_itself_goes_before_and_so_does_one_of_how_it_begins(tmp_path: Path, own: str) -> None:
+def test_a_price_of_the_name_or_its_prefix_wins_over_an_alias(tmp_path: Path, own: str) -> None:
     world = HandMade(tmp_path)
     world.price(NOW, "0.01", begins=NOW, model="may")
     world.alias(NOW, "latest", "may", begins=NOW)
@@ -115,7 +115,7 @@ def test_whichever_of_event_alias_and_price_comes_last_the_audit_bills_the_same(
     assert prices.filter(lsn=last["price_version"])["model"].to_list() == ["may"]
 
 
-def test_an_alias_that_comes_late_moves_only_what_occurred_since_it_began(tmp_path: Path) -> None:
+def test_a_late_alias_reprices_only_events_since_its_beginning(tmp_path: Path) -> None:
     world = HandMade(tmp_path)
     world.price(NOW, "0.01", begins=NOW, model="may")
     world.price(NOW, "0.02", begins=NOW, model="august")
@@ -201,7 +201,7 @@ def test_sql_that_stores_an_unusable_alias_is_refused_with_a_sentence(
         connection.execute(insert.encode(), [meter, currency, begins, unit_price])
 
 
-def test_sql_stores_what_a_file_does(billed: str) -> None:
+def test_sql_and_a_file_store_the_same_alias(billed: str) -> None:
     assert START.tzinfo is UTC
     alias = "'pro', catalog.model_alias('é\"m', 'n'), 'requests', 'XXX'"
     insert = f"INSERT INTO catalog.prices VALUES ({alias}, %s, 0) RETURNING model".encode()

@@ -57,7 +57,7 @@ def test_all_of_a_request_above_the_bound_costs_the_higher_price_and_one_at_the_
     assert found["output_tokens"] == (30, Decimal(1) + Decimal(2) + Decimal(1), 0)
 
 
-def test_of_providers_that_count_the_cache_beside_the_input_the_sum_is_what_counts(database: str) -> None:
+def test_bands_use_input_plus_cache_where_a_provider_counts_them_apart(database: str) -> None:
     both = context("200000", "input_tokens", "cached_tokens")
     stack = Stack(METERS, price_attributes=(both,), conventions=({"source": "gateway/*", "includes": {}},))
     events = [

@@ -172,7 +172,7 @@ def test_what_costs_nothing_is_listed_as_free_and_requests_without_a_count_as_un
     }
 
 
-def test_usage_of_a_key_that_several_people_share_is_each_persons_own_and_nobodys_is_nobodys(database: str) -> None:
+def test_usage_of_a_shared_key_is_split_by_user(database: str) -> None:
     stack = Stack(METERS, dimensions=("api_key_id", "user_id"))
     users: list[Mapping[str, str]] = [{"user_id": "alice"}, {"user_id": "bob"}, {}]
     events = [

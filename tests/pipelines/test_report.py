@@ -76,7 +76,9 @@ def row(database: str) -> dict[str, Any]:
     return dict(found[0])
 
 
-def test_the_age_of_what_waits_is_that_of_the_frontier(reporter: Reporter, position: Position, database: str) -> None:
+def test_the_age_of_pending_rows_is_measured_at_the_frontier(
+    reporter: Reporter, position: Position, database: str
+) -> None:
     position.behind, position.at = 7, NOW - timedelta(seconds=90)
     reporter.report(Phase.CATCHING_UP)
     assert shown("weir_lag_records") == row(database)["records_behind"] == 7

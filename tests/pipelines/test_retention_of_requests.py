@@ -169,14 +169,14 @@ HISTORIES: dict[str, Sequence[Event]] = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("is_retained_first", [True, False], ids=["before the audit", "after it"])
-def test_nights_of_retention_change_nothing_of_what_requests_bill(tmp_path: Path, *, is_retained_first: bool) -> None:
+def test_nightly_retention_changes_no_bill(tmp_path: Path, *, is_retained_first: bool) -> None:
     requests = [(begins(hours), events) for hours in (0, 1.5, 12, 23.9) for events in HISTORIES.values()]
     found = Nights(tmp_path).bill(requests, [is_retained_first] * LAST_DAY)
     assert found == {f"{number}": billed(events) for number, (_, events) in enumerate(requests)}
 
 
 @pytest.mark.long
-def test_where_the_first_report_bills_retention_leaves_what_was_taken_back(tmp_path: Path) -> None:
+def test_where_the_first_report_bills_retention_keeps_reversals(tmp_path: Path) -> None:
     present = JoinsConfig(best_report_bills=False, rejoin_seconds=REACH_SECONDS)
     events: list[Sequence[Event]] = [[PARTIAL, Reversal(after, 40)] for after in (-REACH, HOUR, REACH)]
     requests = [(begins(hours), of_request) for hours in (0, 12, 23.9) for of_request in events]
@@ -208,7 +208,7 @@ def drawn_requests(draw: st.DrawFn) -> Request:
     st.lists(drawn_requests(), min_size=1, max_size=12),
     st.lists(st.booleans(), min_size=LAST_DAY, max_size=LAST_DAY),
 )
-def test_whatever_came_and_whenever_days_were_removed_the_bill_is_what_the_rule_says(
+def test_removing_old_days_never_changes_a_bill(
     tmp_path_factory: pytest.TempPathFactory, requests: list[Request], retained_first: list[bool]
 ) -> None:
     found = Nights(tmp_path_factory.mktemp("nights")).bill(requests, retained_first)

@@ -24,7 +24,7 @@ def told(world: HandMade) -> list[dict[str, Any]]:
     return reversals_of(tables, usage, records)
 
 
-def test_explain_says_what_a_reversal_takes_back_and_whether_an_audit_has_done_so(tmp_path: Path) -> None:
+def test_explain_shows_a_reversal_and_whether_an_audit_applied_it(tmp_path: Path) -> None:
     world = HandMade(tmp_path, best_report_bills=True)
     world.event(HOUR, "both", "e", occurred=HOUR, model="m", status="completed", output_tokens=100)
     world.reversal(2 * HOUR, meter="output_tokens", quantity=Decimal("30.50"))

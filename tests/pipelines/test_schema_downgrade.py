@@ -125,12 +125,12 @@ PLANTED = {
 }
 
 
-def test_each_use_that_stands_in_the_way_is_planted_below() -> None:
+def test_each_use_that_blocks_a_downgrade_is_planted_below() -> None:
     assert all(any(sentence in use.sentence for sentence in PLANTED) for use in USES)
 
 
 @pytest.mark.parametrize("sentence", PLANTED)
-def test_what_an_earlier_version_would_read_wrongly_stands_in_the_way(database: str, sentence: str) -> None:
+def test_rows_that_an_earlier_version_would_misread_block_a_downgrade(database: str, sentence: str) -> None:
     PLANTED[sentence](database)
     with pytest.raises(Refused, match=re.escape(sentence)):
         downgrade(database, OLDEST)

@@ -116,7 +116,7 @@ def test_a_row_that_came_again_under_the_same_key_is_another(looking: Looking) -
     assert looking.looks(1) == 1, "of the price that joins was told anew the deletion may be on its way"
 
 
-def test_a_database_that_is_away_or_locked_holds_nothing_up(looking: Looking) -> None:
+def test_an_unavailable_or_locked_database_delays_nothing(looking: Looking) -> None:
     looking.delete()
     looking.looks(1)
     looking.captured()

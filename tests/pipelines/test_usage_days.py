@@ -92,7 +92,7 @@ def test_any_cut_gives_the_same_days_and_the_same_first_combinations(
         assert shown(connection) == whole, width
 
 
-def test_each_day_and_account_has_room_of_its_own(
+def test_each_day_and_account_has_its_own_cap_on_dimension_values(
     connection: psycopg.Connection[Any], three_combinations: None
 ) -> None:
     tomorrow = NOON.date() + timedelta(days=1)
@@ -112,7 +112,7 @@ def test_what_a_late_policy_drops_takes_no_place(connection: psycopg.Connection[
     assert keys(connection) == {"a": 1, "b": 1, "c": 1}
 
 
-def test_a_row_of_nothing_takes_no_place_before_one_of_something(
+def test_a_row_with_quantity_zero_does_not_use_up_the_cap(
     connection: psycopg.Connection[Any], three_combinations: None
 ) -> None:
     def send(lsn: int, key: str, quantity: int) -> dict[str, Any]:

@@ -149,7 +149,7 @@ def text_of(amount: Decimal) -> str:
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.title)
-def test_each_case_bills_what_the_page_says_digit_by_digit(database: str, case: Case) -> None:
+def test_each_case_bills_the_amounts_of_its_page(database: str, case: Case) -> None:
     rows = bill(database, case)
     found = {
         (row["model"], row["meter"]): (row["quantity"], row["billed_quantity"], text_of(row["amount"])) for row in rows

@@ -176,7 +176,7 @@ def replay(live: Live, schema: str, supposed: Assumptions, **more: Any) -> Repla
     return Replay(live.tables, live.database, BEGIN, END, schema, supposed, **more)
 
 
-def test_its_bills_equal_those_of_a_live_stack_with_that_configuration_and_those_prices(live: Live) -> None:
+def test_its_bills_equal_those_of_a_live_stack_under_the_same_rules(live: Live) -> None:
     before = all_rows(live.database)
     found = replay(live, "what_if", live.supposed).run()
     assert windows(live.database, "what_if") == live.supposed_windows

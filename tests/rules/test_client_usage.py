@@ -89,7 +89,7 @@ def test_openais_responses_and_embeddings_are_read_too() -> None:
     assert first["id"] != second["id"]
 
 
-def test_anthropics_input_has_what_the_cache_gave_and_took_within_as_the_contract_has_it() -> None:
+def test_anthropic_input_includes_cache_reads_and_writes() -> None:
     found = anthropic_usage(Response(MESSAGE), account="a", source="s", time=datetime(2026, 1, 2, tzinfo=UTC))
     assert found["time"] == "2026-01-02T00:00:00Z"
     assert found["data"] == {

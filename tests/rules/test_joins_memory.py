@@ -46,7 +46,7 @@ def test_a_waiting_row_is_read_again_only_with_its_key_or_when_it_is_overdue() -
     assert memory.involved(rows(), at(120)).is_empty()
 
 
-def test_decided_winners_are_remembered_for_the_timeout_and_superseded_ones_are_not() -> None:
+def test_only_winners_are_retained_for_the_timeout() -> None:
     memory = Memory.empty(CARRIED)
     first = rows((1, "r1", 0), (2, "r1", 1), (3, "r1", 2))
     memory = memory.after(first, outcomes(("matched", 1, 2), ("superseded", None, 3)), at(2))

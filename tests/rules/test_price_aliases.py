@@ -49,7 +49,7 @@ def test_a_client_that_names_its_model_as_an_alias_is_written_gets_no_price_by_t
 ALIAS = {"plan": "pro", "alias": "latest", "model": "gpt-4o", "effective_from": "2026-01-01T00:00:00Z"}
 
 
-def test_a_file_says_an_alias_by_its_name_and_its_model() -> None:
+def test_a_file_declares_an_alias_by_name_and_model() -> None:
     catalog = parse_catalog(json.dumps({"aliases": [ALIAS]}))
     [row] = catalog.rows("prices")
     assert row.model_dump(mode="json") == {

@@ -39,7 +39,7 @@ def attributes(draw: st.DrawFn) -> PriceAttribute:
 
 
 @given(attribute=attributes(), data=st.data())
-def test_oracle_a_quantity_is_in_the_lowest_band_that_goes_so_far(
+def test_oracle_a_quantity_is_in_the_lowest_band_that_includes_it(
     attribute: PriceAttribute, data: st.DataObject
 ) -> None:
     """At the bound, a hair above it, of several columns, of none; a number below 0 is none."""
@@ -121,7 +121,7 @@ def test_bands_that_no_event_could_be_in_are_refused_at_the_start(config: dict[s
         IngestionConfig.model_validate(config)
 
 
-def test_bands_of_what_an_upgraded_installation_does_not_read_are_refused() -> None:
+def test_bands_of_columns_that_are_not_read_are_refused() -> None:
     """joins would wait for a column that the journal never gets."""
     config = IngestionConfig.model_validate(banded(of=["input_tokens", "cache_write_tokens"]))
     assert config.settled((), is_new=True).price_attributes == config.price_attributes

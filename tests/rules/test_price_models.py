@@ -50,7 +50,7 @@ def test_oracle_the_model_itself_then_the_longest_prefix_and_within_it_most_cond
 
 
 @given(every=st.lists(priced, max_size=12), model=st.sampled_from(MODELS), said=attributes)
-def test_what_an_event_is_priced_by_is_among_what_may_be_for_its_model(
+def test_the_price_of_an_event_is_among_the_candidates_of_its_model(
     every: list[PricedModel], model: str, said: dict[str, str | None]
 ) -> None:
     known = PricedModels.among(one.text for one in every)
@@ -116,7 +116,7 @@ def with_price(**says: Any) -> str:
     return json.dumps({**CATALOG, "prices": [{**price, **says}]})
 
 
-def test_a_file_says_the_conditions_of_a_price_in_any_order() -> None:
+def test_a_file_lists_the_conditions_of_a_price_in_any_order() -> None:
     (row,) = parse_catalog(json.dumps(CATALOG)).prices
     assert row.model == 'gpt-4o{"cached":"true","operation":"batch"}'
     assert "conditions" not in row.model_dump()

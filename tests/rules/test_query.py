@@ -110,7 +110,7 @@ class Numbers:
         pass
 
 
-def test_a_query_whose_batch_is_left_to_the_next_one_gets_no_other_whatever_the_source_says_then() -> None:
+def test_an_ended_query_gets_no_further_batch() -> None:
     # At the loop's look, at the first batch, and at all that follow.
     numbers = Numbers(False, True, False)
     numbers.drive()
@@ -171,7 +171,7 @@ def test_after_a_failed_batch_its_sink_gets_no_other_even_before_spark_reports_i
     assert numbers.queries == 1
 
 
-def test_a_batch_that_waited_behind_a_failed_one_is_not_taken() -> None:
+def test_a_batch_behind_a_failed_one_is_not_processed() -> None:
     sink: Any = Failing(restart_requested=False)
     driver = Driver(NOTHING, sink, sink, REPORTER, sink.stopping)
     batch: Any = 0
@@ -189,7 +189,7 @@ def failing(error: Exception) -> Any:
     return take
 
 
-def test_what_a_batch_raises_is_known_and_what_one_of_an_ended_query_raises_is_not() -> None:
+def test_errors_of_the_running_query_are_reported_and_of_an_ended_one_ignored() -> None:
     error = ValueError("no such thing")
     query = Query(failing(error))
     with pytest.raises(RuntimeError, match="ValueError: no such thing"):

@@ -113,7 +113,7 @@ def test_a_meter_of_a_part_that_no_contract_reads_is_refused_with_the_setting_th
         (own(USAGE, USAGE, created=count("cache_write_tokens", "number")), "cache_write_tokens", "/data/created"),
     ],
 )
-def test_a_contract_that_fills_such_a_column_is_one_still_and_reads_it_where_it_says(
+def test_a_contract_with_its_own_pointer_for_a_token_column_stays_valid(
     document: dict[str, Any], column: str, pointer: str
 ) -> None:
     found = read([document])
@@ -132,7 +132,7 @@ def test_a_contract_that_fills_such_a_column_is_one_still_and_reads_it_where_it_
         own("acme.v1", None, audio_input_tokens={"type": "object", "properties": {"count": count("audio")}}),
     ],
 )
-def test_no_contract_of_another_type_is_refused_for_what_shipped_ones_read_since(document: dict[str, Any]) -> None:
+def test_new_columns_of_shipped_contracts_break_no_other_contract(document: dict[str, Any]) -> None:
     IngestionConfig.model_validate({"contracts": [document]})
     found = read([document])
     assert not any("audio_input_tokens" in found[name] for name in (V1, USAGE))

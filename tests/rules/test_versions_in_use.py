@@ -59,7 +59,7 @@ SCHEMA = {**dict.fromkeys((*PRICE_KEY, "account"), pl.String), "event_us": pl.In
     st.sampled_from([0, 1, 50_000]),
     st.sampled_from([None, 12]),
 )
-def test_keys_at_hand_say_what_all_versions_say(
+def test_reading_only_the_needed_keys_gives_the_same_versions(
     steps: list[tuple[list[tuple[str, int, bool]], list[tuple[str | None, int, int]]]],
     most_idle: int,
     seen_from: int | None,

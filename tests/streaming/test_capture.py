@@ -432,7 +432,7 @@ def test_a_lost_slot_is_followed_by_a_snapshot_that_changes_only_what_changed(ed
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_a_price_that_one_transaction_put_there_and_deleted_again_was_never_there(edited: tuple[Chain, Edits]) -> None:
+def test_a_price_inserted_and_deleted_in_one_transaction_never_existed(edited: tuple[Chain, Edits]) -> None:
     """The log of changes tells both, as of one moment."""
     chain, edits = edited
     name = uuid4().hex

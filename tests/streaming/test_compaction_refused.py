@@ -147,7 +147,7 @@ def test_a_journal_that_was_recreated_in_its_folder_is_left_alone(
     assert lsns(tmp_path) == [1, 2, 3, 4, 5, 6]
 
 
-def test_tables_that_were_rolled_back_together_are_both_left_alone_by_what_the_database_knows(
+def test_tables_that_were_rolled_back_together_are_not_compacted(
     run: Callable[[], None], tmp_path: Path, database: str
 ) -> None:
     """Sessionization may be switched off: then only billing's position in usage says what became of the journal."""
@@ -164,7 +164,7 @@ def test_tables_that_were_rolled_back_together_are_both_left_alone_by_what_the_d
     assert lsns(tmp_path) == [1, 2, 3, 4, 5, 6]
 
 
-def test_nothing_is_compacted_while_the_database_cannot_say_how_far_it_was_read(
+def test_nothing_is_compacted_while_the_database_is_unavailable(
     run: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal_of(tmp_path)

@@ -144,7 +144,7 @@ def running_query(spark: SparkSession) -> str | None:
     return next((str(query.runId) for query in spark.streams.active if query.lastProgress), None)
 
 
-def test_while_few_rows_come_spark_reads_only_what_concerns_the_job(
+def test_small_batches_run_no_spark_job(
     spark: SparkSession, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TableSource, "rest_after_seconds", 0.0)
@@ -314,7 +314,7 @@ def test_commits_that_are_not_in_the_log_or_changed_the_table_are_for_spark(jour
     assert DriverRows(f"{journal.tables}/{Table.JOURNAL}", columns).added(range(after, after + 1)) is None
 
 
-def test_only_changes_of_the_catalog_are_read_with_what_they_say_and_few_bytes_of_it(journal: Journal) -> None:
+def test_small_batches_read_the_value_of_catalog_changes_only(journal: Journal) -> None:
     before = version(journal)
     said = change(CatalogTopic.ACCOUNTS, 2, account="a")
     journal.commit([event(EventType.REQUEST, f"r{n}", 2, value=b"0" * 100_000) for n in range(40)] + [said])

@@ -461,7 +461,7 @@ def wait_past(instant: datetime) -> None:
     wait_until(lambda: datetime.now(UTC) > instant, f"{instant} being over")
 
 
-def test_oracle_what_the_journal_says_of_its_rules_disposes_the_whole_topic_the_same_again(
+def test_oracle_the_rules_in_the_journal_reproduce_every_disposition(
     spark: SparkSession, broker: str, database: str, tmp_path: Path
 ) -> None:
     """A change holds from the first row of the first batch that it decided, and nothing before is decided again."""

@@ -51,7 +51,7 @@ def test_every_table_has_one_job_that_writes_it() -> None:
 
 
 @pytest.mark.parametrize(("job", "table"), WRITTEN)
-def test_an_older_driver_takes_nothing_from_the_one_that_writes_it(
+def test_an_older_version_does_not_fence_the_newer_driver(
     database: str, tmp_path: Path, job: TopicJob[Any] | TableJob[Any], table: Table
 ) -> None:
     newer = Ownership.take(job.name, database, {})
@@ -94,7 +94,7 @@ def test_an_older_retention_removes_nothing_from_a_database_of_a_newer_version(d
 
 
 @pytest.mark.parametrize("days", [{}, {"journal_days": 36, "usage_days": 36}], ids=["rows", "rows and days"])
-def test_retention_says_what_to_do_where_joins_was_started_by_another_version_and_removes_nothing(
+def test_retention_removes_nothing_where_joins_has_another_version(
     database: str, tmp_path: Path, days: dict[str, int]
 ) -> None:
     write(database, "exits", OLD_EXIT)

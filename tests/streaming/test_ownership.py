@@ -36,7 +36,7 @@ def test_a_driver_frozen_inside_a_transaction_does_not_hold_up_its_successor(dat
     assert positions == [(9,)]
 
 
-def test_a_driver_that_was_fenced_once_is_fenced_whenever_it_asks_again(database: str) -> None:
+def test_a_fenced_driver_stays_fenced(database: str) -> None:
     old = Ownership.take("job", database, {})
     Ownership.take("job", database, {}).close()
     with pytest.raises(Fenced, match="epoch 1"), old.transaction():
@@ -79,7 +79,7 @@ def test_jobs_do_not_fence_each_other(database: str) -> None:
             cursor.execute("SELECT 1")
 
 
-def test_an_epoch_is_never_below_what_the_sink_has_seen(database: str) -> None:
+def test_a_new_epoch_is_above_the_last_one_in_the_sink(database: str) -> None:
     assert Ownership.take("joins", database, {}, at_least=7).epoch == 7
     assert Ownership.take("joins", database, {}, at_least=3).epoch == 8
 
@@ -143,7 +143,7 @@ def test_locks_of_a_lost_session_are_released_when_its_driver_goes_on(database: 
     assert psycopg.connect(database).execute("SELECT next_position FROM positions").fetchall() == [(9,)]
 
 
-def test_a_driver_whose_last_session_does_not_end_goes_on_only_when_it_has_ended(database: str) -> None:
+def test_a_driver_waits_until_its_previous_session_has_ended(database: str) -> None:
     """Whatever that session still has under way could commit beside what the driver does next."""
     owner = Ownership.take("billing", database, {})
     last = owner.connection

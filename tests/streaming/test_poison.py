@@ -218,7 +218,7 @@ def isolated(database: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.long
-def test_a_raw_scan_sees_what_a_client_library_reads(bootstrap: str, topic: str) -> None:
+def test_a_raw_scan_reads_the_records_that_a_client_library_reads(bootstrap: str, topic: str) -> None:
     for number, codec in enumerate(["none", "gzip", "snappy", "lz4", "zstd"]):
         values = [(at % PARTITIONS, event(10 * number + at) * 20) for at in range(10)]
         produce(bootstrap, topic, values, **{"compression.type": codec})
@@ -491,7 +491,7 @@ def test_what_a_disk_got_wrong_is_on_no_bill(
 
 
 @pytest.mark.long
-def test_a_stamp_of_a_producer_that_no_instant_can_hold_ends_one_driver_at_most(
+def test_a_timestamp_out_of_range_ends_one_driver_at_most(
     spark: SparkSession, environment: Environment, tmp_path: Path, topic: str
 ) -> None:
     admin = AdminClient({"bootstrap.servers": environment.kafka.bootstrap})

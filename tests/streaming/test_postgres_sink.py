@@ -85,7 +85,7 @@ def test_a_batch_and_its_position_arrive_together(stage: Stage) -> None:
     assert stage.rows("SELECT first_position, next_position, epoch, records FROM batches") == [(1, 4, 1, 3)]
 
 
-def test_a_batch_that_comes_again_changes_nothing_and_one_that_overlaps_adds_what_is_new(stage: Stage) -> None:
+def test_a_repeated_batch_changes_nothing_and_an_overlapping_one_adds_its_new_rows(stage: Stage) -> None:
     stage.append(0, 10, 20)
     driver = stage.driver()
     driver.process(stage.batch(1, 3))
@@ -103,7 +103,7 @@ def test_a_batch_that_would_leave_a_gap_is_refused(stage: Stage) -> None:
     assert stage.rows("SELECT count(*) FROM sessions") == [(0,)]
 
 
-def test_a_driver_that_was_replaced_does_not_write_and_its_successor_goes_on(stage: Stage) -> None:
+def test_a_replaced_driver_cannot_write_and_its_successor_continues(stage: Stage) -> None:
     stage.append(0, 10)
     old = stage.driver()
     new = stage.driver()

@@ -123,7 +123,7 @@ def test_what_is_sent_again_after_the_whole_horizon_is_new(driver: Driver) -> No
     assert driver.take(late, *again()[1:]) == []
 
 
-def test_a_device_reads_only_what_may_have_occurred_on_its_day(driver: Driver) -> None:
+def test_looking_for_a_repeat_reads_only_the_identities_of_its_days(driver: Driver) -> None:
     later = driver.next(START + 2 * DAY)
     now = START + 2 * DAY
     later.take(now, event("new", now, source="device/2"))

@@ -156,7 +156,7 @@ def _killed(*_: object) -> None:
     raise RuntimeError("killed")
 
 
-def test_a_mark_of_what_is_no_dead_letter_does_not_count(
+def test_a_replay_mark_on_a_record_that_is_not_a_dead_letter_is_ignored(
     spark: SparkSession, database: str, broker: str, tmp_path: Path
 ) -> None:
     topic = Topic.make(broker, partitions=2)
@@ -192,7 +192,7 @@ def test_a_mark_of_what_is_no_dead_letter_does_not_count(
     assert {name: said[name] for name in marks} == {**marks, "no mark": None}
 
 
-def test_a_dead_letter_of_the_same_batch_counts_as_one_of_an_earlier_one(
+def test_a_replay_mark_may_name_a_dead_letter_of_its_own_batch(
     spark: SparkSession, database: str, broker: str, tmp_path: Path
 ) -> None:
     """How the input is cut decides nothing: here both are read at once."""

@@ -110,7 +110,7 @@ def test_a_trace_of_twelve_calls_is_twelve_rows_and_counts_as_one_record(
     assert [(row["accepted"], row["residual"]) for row in mine] == [(6, 0)]
 
 
-def test_a_trace_that_is_sent_again_is_a_repeat_as_a_whole_whatever_of_it_differs(
+def test_a_trace_that_is_sent_again_is_a_repeat_as_a_whole(
     spark: SparkSession, broker: str, database: str, tmp_path: Path
 ) -> None:
     topic = Topic.make(broker)
@@ -193,7 +193,7 @@ def _killed(*_: object) -> None:
     raise RuntimeError("killed")
 
 
-def test_a_trace_with_one_bad_call_is_a_dead_letter_that_comes_back_whole(
+def test_a_trace_with_one_bad_call_is_a_dead_letter_and_is_redriven_whole(
     spark: SparkSession, broker: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = Topic.make(broker)

@@ -53,7 +53,7 @@ def roll_back(tables: Path, commits: int) -> None:
         log.unlink()
 
 
-def test_a_position_is_one_of_the_table_that_was_read_also_after_more_commits_compaction_and_growth(
+def test_a_position_stays_valid_after_commits_and_compaction(
     tmp_path: Path,
 ) -> None:
     journal = journal_of(tmp_path, 4)
@@ -79,14 +79,14 @@ def test_the_first_position_needs_no_row_before_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("commits", [2, 4, 8])
-def test_a_new_table_is_not_the_old_one_however_far_it_has_grown(tmp_path: Path, commits: int) -> None:
+def test_a_position_in_another_table_is_refused_however_long_the_table_is(tmp_path: Path, commits: int) -> None:
     journal_of(tmp_path / "old", 4)
     journal_of(tmp_path / "new", commits)
     with pytest.raises(Refused, match=r"of another table than .*; put back the journal that was read, or begin anew"):
         upstream(tmp_path / "new").verified("job", position(tmp_path / "old", 5))
 
 
-def test_a_table_that_was_rolled_back_is_older_than_what_was_made_of_it(tmp_path: Path) -> None:
+def test_a_rolled_back_table_is_refused(tmp_path: Path) -> None:
     journal_of(tmp_path, 4)
     held = position(tmp_path, 5)
     roll_back(tmp_path, 2)
@@ -140,7 +140,7 @@ def test_a_table_that_is_deleted_or_recreated_while_it_is_read_is_noticed(tmp_pa
         reader.refresh()
 
 
-def test_a_commit_that_was_cleaned_away_behind_a_reader_is_no_other_log(tmp_path: Path) -> None:
+def test_a_cleaned_commit_does_not_make_it_another_table(tmp_path: Path) -> None:
     journal = journal_of(tmp_path, 4)
     reader = upstream(tmp_path)
     journal.commit([heartbeat(9)])
@@ -158,7 +158,7 @@ def test_a_driver_whose_table_is_rolled_back_below_it_does_not_write_beyond_the_
         journal.commit([heartbeat(9)])
 
 
-def test_rows_of_usage_are_known_again_by_what_they_were_made_from(tmp_path: Path) -> None:
+def test_rows_of_usage_are_identified_by_their_sources(tmp_path: Path) -> None:
     writer = DeltaWriter(str(tmp_path), Table.USAGE, "joins", 1)
     who = {"account": "a", "request_id": "r", "outcome": "matched", "sign": 1, "cause": "stream"}
     when = {"log_date": START.date(), "logged_at": START, "event_time": START, "received_at": START}
