@@ -29,7 +29,7 @@ def metrics(page: AppTest) -> dict[str, str]:
     return {metric.label: metric.value for metric in page.metric}
 
 
-def test_before_the_first_audit_the_page_says_how_to_make_one(open_page: Pages, connected: str) -> None:
+def test_before_the_first_audit_the_page_explains_how_to_run_one(open_page: Pages, connected: str) -> None:
     page = open_page("audit")
     assert "no data yet]" in page.markdown[0].value
     assert "No audit was made yet. Run `weir audit`" in texts(page)
@@ -95,7 +95,7 @@ def test_audits_that_found_failed_or_did_not_end_are_distinguished(
     assert "not among those above" in texts(open_page("audit", audit="999"))
 
 
-def test_a_proof_of_days_ago_is_stale_and_says_what_to_do(open_page: Pages, connected: str, database: str) -> None:
+def test_an_old_proof_is_stale_and_has_advice(open_page: Pages, connected: str, database: str) -> None:
     write(database, "audits", audited(27))
     page = open_page("audit")
     assert "stale]" in page.markdown[0].value
@@ -116,7 +116,7 @@ def test_a_view_of_some_accounts_shows_that_audits_cover_all(
     assert not page.metric
 
 
-def test_an_outage_keeps_what_was_read_last(
+def test_an_outage_keeps_the_last_read_values(
     open_page: Pages, connected: str, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(database, "audits", audited())

@@ -403,7 +403,7 @@ def test_an_idle_stack_whose_frontiers_come_by_the_minute_fires_nothing(tmp_path
     check(tmp_path, series, never, SEVERITIES)
 
 
-def test_the_first_event_after_idleness_fires_nothing_however_old_the_frontier_is_then(tmp_path: Path) -> None:
+def test_the_first_event_after_idleness_fires_nothing(tmp_path: Path) -> None:
     is_idle = [minute % 4 < 2 for minute in range(MINUTES + 1)]
     # When the event comes its frontier is still old; with the next sample it is not.
     is_old = [idle or before for before, idle in pairwise([False, *is_idle])]

@@ -193,9 +193,7 @@ def test_the_metrics_server_respects_the_accept_headers(serving: Serve, driver: 
     assert b"weir_batch" not in only
 
 
-def test_a_thread_that_the_system_refuses_is_none_less_for_later(
-    serving: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_thread_does_not_reduce_the_limit(serving: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     server = serving(page(b"m"), max_connections=2)
     start = threading.Thread.start
 

@@ -39,9 +39,7 @@ OF_PRICES_WITH_CONDITIONS = "tests/pipelines/test_prices_with_conditions.py"
 OF_AUDIT_RULES = "tests/rules/test_audit_rules.py"
 OF_CALENDAR = "tests/pipelines/test_one_calendar.py"
 OF_REJOINING = "tests/rules/test_rejoining.py"
-OF_AUDIT_PAIRS = (
-    "tests/pipelines/test_audit_pairs.py::test_what_was_given_up_is_billed_once_to_the_request_that_was_answered"
-)
+OF_AUDIT_PAIRS = "tests/pipelines/test_audit_pairs.py::test_an_abandoned_request_is_billed_once_to_the_answered_one"
 BY_THE_RULE = "test_differential_abandoned_requests_are_rejoined_by_rule_and_first_receipt"
 OF_SESSIONS = "tests/pipelines/test_sessionization.py"
 OF_ROLLED_UP = "tests/pipelines/test_rolled_up.py"
@@ -91,7 +89,7 @@ MUTANTS = (
         "jobs/billing/fold.py",
         "bool_and(coalesce(price_version <= {BILLED_AS_PART}, false))",
         "bool_and(price_version <= {BILLED_AS_PART})",
-        (f"{OF_CONTAINED_STRAGGLERS}::test_a_straggler_whose_rest_has_no_price_has_none_and_waits_for_one",),
+        (f"{OF_CONTAINED_STRAGGLERS}::test_a_straggler_with_an_unpriced_rest_waits_for_a_price",),
     ),
     Mutant(
         "a meter looks at all outcomes, whatever its conditions are",
@@ -105,7 +103,7 @@ MUTANTS = (
         OWNERSHIP,
         "if row is None or row[0] != self.epoch:",
         "if row is None:",
-        (f"{OF_OWNERSHIP}::test_an_epoch_taken_elsewhere_fences_a_driver_whose_session_lives",),
+        (f"{OF_OWNERSHIP}::test_a_newer_epoch_fences_a_driver_with_a_live_session",),
     ),
     Mutant(
         "epoch not checked, in Delta",
@@ -163,8 +161,8 @@ MUTANTS = (
         "is_held = pl.lit(ends_table) |",
         "is_held = pl.lit(True) |",
         (
-            "tests/rules/test_joins_frontier.py::test_f_of_a_cut_is_never_that_of_a_commit_which_goes_on_behind_it",
-            f"{OF_USAGE}::test_a_backlog_cut_inside_a_commit_gives_up_no_row_whose_partner_is_behind_the_cut",
+            "tests/rules/test_joins_frontier.py::test_the_frontier_of_a_cut_is_that_of_a_whole_commit",
+            f"{OF_USAGE}::test_a_cut_inside_a_commit_abandons_no_row_with_a_partner_behind_it",
         ),
     ),
     Mutant(
@@ -186,7 +184,7 @@ MUTANTS = (
         "jobs/ingestion/identity_index.py",
         "it is read when needed.\n            segment.drop()",
         "it is read when needed.\n            del self._segments[segment.number]",
-        (f"{OF_IDENTITIES}::test_what_left_the_exact_hour_with_its_segment_is_found_again_until_the_horizon_ends",),
+        (f"{OF_IDENTITIES}::test_identities_after_the_exact_hour_are_found_until_the_horizon",),
     ),
     Mutant(
         "what a dead letter may repeat forgotten beyond the horizon",
@@ -214,7 +212,7 @@ MUTANTS = (
         "jobs/billing/sums.py",
         'pl.when(pl.col("is_due") & (rule != LatePolicy.HOLD.value)).then(rule)',
         "pl.when(rule != LatePolicy.HOLD.value).then(rule)",
-        (f"{OF_BILLING}::test_a_dead_letter_that_came_back_is_dropped_and_late_only_by_when_it_was_received_first",),
+        (f"{OF_BILLING}::test_a_redriven_dead_letter_is_late_by_its_first_receipt",),
     ),
     Mutant(
         "superseded counted",
@@ -228,7 +226,7 @@ MUTANTS = (
         "jobs/billing/fold.py",
         "FROM staged\nWHERE {IS_BILLED}\nGROUP BY",
         "FROM staged\nGROUP BY",
-        ("tests/pipelines/test_billing.py::test_nothing_of_a_window_that_only_dropped_stragglers_reached_is_stored",),
+        ("tests/pipelines/test_billing.py::test_a_window_with_only_dropped_stragglers_is_not_stored",),
     ),
     Mutant(
         "a decision counts however late it comes",
@@ -263,7 +261,7 @@ MUTANTS = (
         POSTGRES_SINK,
         "                counts = self._fold_time(cursor, frontier)\n",
         "                counts: Counts = {}\n",
-        (f"{OF_SINK}::test_what_time_alone_changes_is_folded_with_f_and_counted_with_the_next_batch",),
+        (f"{OF_SINK}::test_changes_by_time_alone_are_folded_with_the_frontier",),
     ),
     Mutant(
         "sign ignored",
@@ -293,14 +291,14 @@ MUTANTS = (
         "jobs/billing/corrections.py",
         '        cursor.execute(_INHERIT, {**causes, "restated": UsageCause.RESTATED.value, "minute": MINUTE})\n',
         "",
-        (f"{OF_CORRECTIONS}::test_a_refund_for_what_was_dropped_is_dropped_and_no_other",),
+        (f"{OF_CORRECTIONS}::test_only_the_refund_of_dropped_usage_is_dropped",),
     ),
     Mutant(
         "a correction of a window that nobody has seen closed",
         "jobs/billing/corrections.py",
         "staged.window_start + %(minute)s <= coalesce(closed_meters.closed_until, closed_usage.closed_until), false",
         "true, false",
-        (f"{OF_CORRECTIONS}::test_what_takes_usage_back_is_a_correction_only_where_the_window_was_shown_closed",),
+        (f"{OF_CORRECTIONS}::test_a_reversal_is_a_correction_only_in_a_closed_window",),
     ),
     Mutant(
         "what a driver publishes is not fenced by its successor",
@@ -488,30 +486,28 @@ MUTANTS = (
         "metering/ranking.py",
         "return *worth, is_report and self.has_quantities, self.occurred_us, self.identity, self.side",
         "return self.occurred_us, is_report and self.has_quantities, *worth, self.identity, self.side",
-        ("tests/rules/test_ranking.py::test_oracle_what_bills_is_what_a_scan_of_all_rows_gives",),
+        ("tests/rules/test_ranking.py::test_oracle_the_billed_report_is_that_of_a_full_scan",),
     ),
     Mutant(
         "the border between two requests of one id parts one from its answer",
         "metering/ranking.py",
         "answered = [group.pop()] if len(group) > 1 and _is_answer(row, group[-1], reach_us) else []",
         "answered = []",
-        (
-            f"{OF_RESTATED}::test_a_job_that_uses_its_id_each_week_is_billed_each_week_however_near_the_answer_is_to_the_border",
-        ),
+        (f"{OF_RESTATED}::test_an_id_reused_each_week_is_billed_each_week",),
     ),
     Mutant(
         "what replaces usage that came on time is dropped with a straggler beside it",
         "jobs/billing/corrections.py",
         "SELECT corrected_lsn, meter FROM undecided JOIN named",
         "SELECT 0 AS corrected_lsn, meter FROM undecided JOIN named",
-        (f"{OF_CORRECTIONS}::test_a_better_report_that_came_late_is_billed_in_the_place_of_one_that_came_on_time",),
+        (f"{OF_CORRECTIONS}::test_a_late_better_report_replaces_a_timely_one",),
     ),
     Mutant(
         "what was taken back of usage that came on time is forgotten where a batch ends",
         "jobs/billing/corrections.py",
         '        cursor.execute(_REMEMBER, {**causes, "repriced": UsageCause.REPRICED.value})\n',
         "",
-        (f"{OF_CORRECTIONS}::test_a_better_report_that_came_late_is_billed_in_the_place_of_one_that_came_on_time",),
+        (f"{OF_CORRECTIONS}::test_a_late_better_report_replaces_a_timely_one",),
     ),
     Mutant(
         "a late report takes the one that came on time off the bill",
@@ -619,7 +615,7 @@ MUTANTS = (
         ACCOUNT_HISTORY,
         "PERFORM catalog.end_account_history(OLD.account, coalesce(OLD.deleted_at, now()));",
         "PERFORM catalog.end_account_history(OLD.account, now());",
-        (f"{OF_ACCOUNTS}::test_what_is_deleted_as_of_later_is_paid_until_then_and_its_plan_stays[account]",),
+        (f"{OF_ACCOUNTS}::test_an_account_with_a_planned_deletion_pays_until_then[account]",),
     ),
     Mutant(
         "a change that is announced holds at once",
@@ -627,7 +623,7 @@ MUTANTS = (
         "begins := coalesce(NEW.effective_from, NEW.changed_at);",
         "begins := NEW.changed_at;",
         (
-            f"{OF_ACCOUNTS}::test_what_is_announced_leaves_the_account_as_it_is_until_then",
+            f"{OF_ACCOUNTS}::test_a_planned_change_does_not_change_the_account_before_it_begins",
             f"{OF_ACCOUNTS}::test_differential_the_view_of_accounts_equals_the_versions_of_joins",
         ),
     ),

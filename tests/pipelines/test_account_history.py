@@ -153,7 +153,7 @@ def test_a_renamed_account_ended_under_its_former_name(catalog: psycopg.Connecti
     assert history(catalog, LATER) == {"b": ("p1", None)}
 
 
-def test_what_is_announced_leaves_the_account_as_it_is_until_then(database: str) -> None:
+def test_a_planned_change_does_not_change_the_account_before_it_begins(database: str) -> None:
     write(database, "catalog.plans", {"plan": "p1", "name": ""}, {"plan": "p2", "name": ""})
     price = {"model": "m", "meter": "requests", "currency": "EUR", "effective_from": START}
     write(database, "catalog.prices", *({**price, "plan": plan, "unit_price": n} for n, plan in enumerate(PLANS)))
@@ -166,7 +166,7 @@ def test_what_is_announced_leaves_the_account_as_it_is_until_then(database: str)
 
 
 @pytest.mark.parametrize("way", ["account", "price"])
-def test_what_is_deleted_as_of_later_is_paid_until_then_and_its_plan_stays(database: str, way: str) -> None:
+def test_an_account_with_a_planned_deletion_pays_until_then(database: str, way: str) -> None:
     write(database, "catalog.plans", {"plan": "p1", "name": "P"})
     key = {"plan": "p1", "model": "m", "meter": "requests", "currency": "EUR", "effective_from": START}
     write(database, "catalog.prices", {**key, "unit_price": 1})

@@ -134,7 +134,7 @@ def test_what_the_applications_made_is_proved(spark: SparkSession, metered: Mete
     assert found["I10"].examined == causes.count("stream") < len(causes)
 
 
-def test_of_usage_that_is_not_billed_yet_nothing_is_called_proved(spark: SparkSession, metered: Metered) -> None:
+def test_unbilled_usage_is_not_reported_as_proved(spark: SparkSession, metered: Metered) -> None:
     """As in a database that was lost: windows of nothing are the sum of nothing."""
     usage = DeltaTable(str(metered.tables / Table.USAGE)).to_pyarrow_table(columns=["lsn"])
     with a_copy_of(metered.database) as database:

@@ -183,7 +183,7 @@ def test_joins_and_the_audit_append_after_each_other(tables: str) -> None:
     assert [row["lsn"] for row in rows_of(tables)[last:]] == [last + 1, last + 2, last + 3, last + 4]
 
 
-def test_no_audit_appends_behind_meters_that_it_did_not_know(tables: str) -> None:
+def test_an_audit_does_not_append_after_meters_changed(tables: str) -> None:
     """What a contract gives counts by the meters where its row stands: they came between the look and the commit."""
     usage = open_table(tables, Table.USAGE)
     assert usage is not None
@@ -196,7 +196,7 @@ def test_no_audit_appends_behind_meters_that_it_did_not_know(tables: str) -> Non
     assert rows_of(tables) == before
 
 
-def test_joins_that_was_taken_over_is_fenced_although_an_audit_has_appended(tables: str) -> None:
+def test_a_replaced_joins_is_fenced_after_an_audit_has_appended(tables: str) -> None:
     usage = open_table(tables, Table.USAGE)
     assert usage is not None
     epoch = usage.transaction_version("joins.epoch") or 0

@@ -93,7 +93,7 @@ def test_oracle_the_audit_proves_every_bill_that_billing_made(
     assert {wrong.examined > 0 for wrong in proved(str(tmp_path), database).values()} == {True}
 
 
-def test_where_more_dimensions_came_than_have_room_days_are_proved_too(
+def test_days_beyond_the_cap_on_dimensions_are_proved(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fold, "add_days", lambda cursor: days.add_days(cursor, most_combinations=1))
@@ -107,7 +107,7 @@ def test_where_more_dimensions_came_than_have_room_days_are_proved_too(
     assert found(tmp_path, database) == {}
 
 
-def test_dimensions_that_had_room_are_missed_where_they_are_among_all_others(
+def test_dimensions_wrongly_folded_into_other_are_found(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fold, "add_days", lambda cursor: days.add_days(cursor, most_combinations=0))

@@ -389,7 +389,7 @@ def test_any_text_of_an_outcome_can_be_the_content(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_what_was_decided_before_a_meter_counted_each_content_once_stays_and_is_no_first(tmp_path: Path) -> None:
+def test_earlier_outcomes_stay_billed_and_do_not_use_up_a_content(tmp_path: Path) -> None:
     each = {name: {key: said for key, said in meter.items() if key != "once_per"} for name, meter in METERS.items()}
     world = world_of(tmp_path, meters=each)
     for one in (FIRST, NEXT):
@@ -430,7 +430,7 @@ def test_a_late_contract_gives_earlier_events_their_content(tmp_path: Path, *, i
     assert replays(world) == stands(world)
 
 
-def test_a_request_that_waits_brings_nothing_back_that_was_reversed(tmp_path: Path) -> None:
+def test_a_pending_request_restores_no_reversed_usage(tmp_path: Path) -> None:
     rules: Row = {"completion_timeout_seconds": 86_400}
     world, config = world_of(tmp_path, **rules), present(**rules)
     for one in (FIRST, NEXT):
@@ -518,7 +518,7 @@ CONVENTION = '{"input_tokens": ["cached_tokens"]}'
 
 
 @pytest.mark.parametrize("is_audited_first", [False, True])
-def test_units_that_a_part_bills_stay_with_the_part_whichever_counts(tmp_path: Path, *, is_audited_first: bool) -> None:
+def test_units_billed_by_a_part_stay_with_the_part(tmp_path: Path, *, is_audited_first: bool) -> None:
     """The first has no input of its own to bill as soon as its cached tokens have a price: then the next one counts."""
     config = present(meters=PARTS)
     world = world_of(tmp_path, meters=PARTS)
@@ -783,7 +783,7 @@ def world_has_lost_days(world: HandMade) -> bool:
     return bool(pc.min(rows["log_date"]).as_py() > START.date() + 5 * DAY)
 
 
-def test_in_a_window_before_the_requested_days_new_contents_count_and_nothing_replaces_removed_ones(
+def test_in_windows_before_the_period_only_new_contents_count(
     tmp_path: Path,
 ) -> None:
     """The limit: another outcome of the content may have been removed."""
@@ -808,7 +808,7 @@ def test_in_a_window_before_the_requested_days_new_contents_count_and_nothing_re
 
 @pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("at_border", ["x", "y"])
-def test_a_content_of_the_days_that_are_left_alone_is_decided_in_later_windows(tmp_path: Path, at_border: str) -> None:
+def test_contents_of_skipped_days_are_decided_in_later_windows(tmp_path: Path, at_border: str) -> None:
     config = present(**SHORT)
     world = world_of(tmp_path, **SHORT)
     Report("old", DAY, "z").received(world, DAY)
@@ -826,7 +826,7 @@ def test_a_content_of_the_days_that_are_left_alone_is_decided_in_later_windows(t
 
 @pytest.mark.long
 @pytest.mark.parametrize(("content", "is_by_spark"), [("x", False), ("y", False), ("x", True)])
-def test_beside_an_outcome_whose_content_is_removed_nothing_is_decided_in_its_window(
+def test_a_window_with_a_removed_content_is_not_decided(
     request: pytest.FixtureRequest, tmp_path: Path, content: str, *, is_by_spark: bool
 ) -> None:
     """A request came days before its answer, and was removed: the answer may be the first of any content."""

@@ -150,12 +150,12 @@ def test_a_better_report_names_the_report_that_it_replaces(tmp_path: Path) -> No
     assert billed <= set(best["corrects_lsns"])
 
 
-def test_what_came_before_the_best_report_was_to_bill_stays_as_it_was(tmp_path: Path) -> None:
+def test_earlier_usage_is_not_rebilled_by_the_best_report(tmp_path: Path) -> None:
     world = happened(HandMade(tmp_path), [ERROR, DONE], is_audited_each_time=True)
     assert stands(world) == {("m", 1, "requests"): 1, ("m", 3, "requests"): 1, ("m", 3, "output_tokens"): 100}
 
 
-def test_what_the_stream_waited_for_the_audit_leaves_as_it_is(tmp_path: Path) -> None:
+def test_the_audit_does_not_change_pairs_of_the_stream(tmp_path: Path) -> None:
     """A call that fails and succeeds on retry, and a partial count before the provider's."""
     partial = [usage(minute * MINUTE, "completed", minute, usage_source="partial") for minute in (1, 2)]
     for number, lesser in enumerate(([ERROR, usage(2 * MINUTE, "error")], partial)):
@@ -176,7 +176,7 @@ def test_a_pair_within_its_timeout_stays_one_request(rejoin_seconds: int, tmp_pa
         assert stands(world) == {("m", 3, "requests"): 1, ("m", 3, "output_tokens"): 100}
 
 
-def test_a_job_that_uses_its_id_each_week_is_billed_each_week_however_near_the_answer_is_to_the_border(
+def test_an_id_reused_each_week_is_billed_each_week(
     tmp_path: Path,
 ) -> None:
     """The second request comes a moment before a week is over, and its answer a moment after."""
@@ -208,7 +208,7 @@ LONG_AGO = -800 * DAY
 @pytest.mark.parametrize("is_audited_each_time", [False, True], ids=["once", "each time"])
 @pytest.mark.parametrize("apart", [DAY / 10, MINUTE], ids=["they did not meet", "they met"])
 @pytest.mark.parametrize("is_answer_first", [False, True])
-def test_what_was_first_received_years_apart_is_two_requests_even_if_it_is_backfilled_at_once(
+def test_records_first_received_years_apart_are_two_requests(
     tmp_path: Path, apart: timedelta, *, is_answer_first: bool, is_audited_each_time: bool
 ) -> None:
     events = [first_received(request(MINUTE), MINUTE), first_received(completion(LONG_AGO, "completed", 9), LONG_AGO)]

@@ -186,7 +186,7 @@ def test_a_reversal_reaches_as_far_as_reports_of_one_request_in_either_direction
 
 
 @pytest.mark.long
-def test_of_an_id_that_is_used_again_only_the_requests_in_reach_are_taken_back(tmp_path: Path) -> None:
+def test_a_reversal_ignores_a_reused_id_out_of_reach(tmp_path: Path) -> None:
     """And a credit is of one of them: the one before it, else the one after it."""
     taken_back = {
         "between, of both": (3, None, set()),
@@ -216,7 +216,7 @@ def test_of_an_id_that_is_used_again_only_the_requests_in_reach_are_taken_back(t
 
 
 @pytest.mark.long
-def test_where_the_first_report_counts_all_that_a_key_bills_within_reach_is_taken_back(tmp_path: Path) -> None:
+def test_where_the_first_report_bills_a_reversal_takes_back_all_in_reach(tmp_path: Path) -> None:
     """It is billed twice there: the timeout was over."""
     events = [usage(MINUTE, "completed", 7), usage(3 * MINUTE, "completed", 100)]
     assert by_meter(happened(HandMade(tmp_path / "not"), events)) == {"requests": 2, TOKENS: 107}
@@ -235,7 +235,7 @@ def test_a_reversal_that_was_accepted_twice_counts_once(tmp_path: Path) -> None:
     assert by_meter(world) == {"requests": 1, TOKENS: 80}
 
 
-def test_a_dead_letter_reaches_from_where_it_was_received_first(tmp_path: Path) -> None:
+def test_a_redriven_reversal_reaches_from_its_first_receipt(tmp_path: Path) -> None:
     """It was rejected, since nobody had listed its source, and comes back much later."""
     world = HandMade(tmp_path, best_report_bills=True, rejoin_seconds=7_200)
     world.event(HOUR, "both", "e", occurred=HOUR, model="m", status="completed", output_tokens=100)

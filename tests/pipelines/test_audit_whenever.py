@@ -175,7 +175,7 @@ def test_keys_that_a_period_cannot_correct_do_not_hide_others(spark: SparkSessio
     assert by_spark(spark, world, at + 2 * MINUTE, asked).changes == 0
 
 
-def test_an_event_that_came_twice_before_its_contract_is_billed_by_none_of_its_copies_in_a_period_of_the_later(
+def test_a_repeat_before_its_contract_is_not_billed_by_an_audit_of_its_period(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """The earlier copy is not read, and is the one that counts: an audit without a period bills it."""
@@ -339,7 +339,7 @@ def test_a_completion_with_the_identity_of_its_request_is_no_repeat_of_it(tmp_pa
     assert list(world.billed().values()) == [100]
 
 
-def test_a_replay_has_all_that_an_audit_puts_right_in_parts(tmp_path: Path) -> None:
+def test_a_what_if_replay_has_all_corrections_of_partial_audits(tmp_path: Path) -> None:
     world = HandMade(tmp_path)
     for number in range(9):
         world.request(HOUR, name=f"r{number}")

@@ -156,7 +156,7 @@ def test_an_author_that_cannot_be_stored_is_refused(database: str) -> None:
     assert authors(database) == before
 
 
-def test_what_is_applied_is_its_authors_and_the_same_by_another_changes_nothing(database: str) -> None:
+def test_an_unchanged_row_keeps_its_author(database: str) -> None:
     store(database, file(), changed_by="ann@finance")
     first = authors(database)
     assert {name for name, _ in first.values()} == {"ann@finance"}
@@ -214,7 +214,7 @@ def test_a_downgrade_and_upgrade_leave_the_catalog_unchanged_without_an_author(d
     assert authors(database) == found
 
 
-def test_all_that_a_transaction_changes_it_changes_at_once_as_time_zones_begin(database: str) -> None:
+def test_changes_of_a_transaction_have_one_time(database: str) -> None:
     store(database, file())
     edit(database, "UPDATE catalog.accounts SET timezone = 'Asia/Tokyo'; UPDATE catalog.prices SET unit_price = 0.2")
     with psycopg.connect(database) as connection:
@@ -256,6 +256,6 @@ def test_by_default_it_is_the_user_who_runs_the_command() -> None:
     ("wrong", "said"),
     [(" ", "empty"), ("a" * (MAX_NAME_BYTES + 1), "512 bytes"), ("a\0b", "control"), ("\ud800", "control")],
 )
-def test_a_name_that_nothing_can_be_kept_under_is_a_wrong_option(wrong: str, said: str) -> None:
+def test_an_author_that_cannot_be_stored_is_a_usage_error(wrong: str, said: str) -> None:
     with pytest.raises(typer.BadParameter, match=said):
         author(wrong)

@@ -79,7 +79,7 @@ def test_a_planned_change_takes_effect_now_if_a_file_omits_its_instant(database:
     assert account_stored(database, file("pro")) == ("r", "pro", None)
 
 
-def test_what_has_begun_is_so_already_for_a_file_without_an_instant(database: str) -> None:
+def test_a_file_without_an_instant_keeps_a_change_that_has_begun(database: str) -> None:
     begun = rfc3339(datetime.now(UTC).replace(microsecond=0) - timedelta(days=1))
     assert account_stored(database, file(effective_from=begun)) == ("c", "team", begun)
     assert account_stored(database, file()) == ("r", "team", begun)
@@ -159,7 +159,7 @@ def test_an_account_of_an_older_release_begins_when_it_was_published(database: s
         assert changed_at(database) >= before - timedelta(seconds=1)
 
 
-def test_until_when_changes_are_captured_is_not_known_before_there_is_a_slot(database: str) -> None:
+def test_capture_progress_is_unknown_before_the_slot_exists(database: str) -> None:
     assert read_capture(database) == Capture()
     assert read_capture(database).lacks_seconds(datetime.now(UTC)) == 1
     with psycopg.connect(database) as connection:

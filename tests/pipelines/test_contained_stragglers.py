@@ -39,7 +39,7 @@ def straggler(database: str, meter: str) -> dict[str, Any]:
     return found
 
 
-def test_a_straggler_whose_rest_has_no_price_has_none_and_waits_for_one(database: str) -> None:
+def test_a_straggler_with_an_unpriced_rest_waits_for_a_price(database: str) -> None:
     of_plan = prices("large", cached_tokens="0.001", requests="0")
     billed(database, Stack(METERS), [event("r1", "large", USED, LATE)], **TERMS, unit_prices=of_plan)
     unpriced = {"unit_price": None, "price_version": None, "amount": None}

@@ -77,7 +77,7 @@ def test_a_report_of_0_is_not_superseded_by_itself(tmp_path: Path) -> None:
     assert told(world) == []
 
 
-def test_where_nothing_counts_a_content_once_nothing_is_read_for_it(tmp_path: Path) -> None:
+def test_contents_are_not_read_unless_a_meter_counts_them_once(tmp_path: Path) -> None:
     each = {name: {key: said for key, said in meter.items() if key != "once_per"} for name, meter in METERS.items()}
     world = world_of(tmp_path, meters=each)
     Report("a", timedelta(), "x").received(world, DAY)

@@ -243,7 +243,7 @@ def test_what_is_dropped_corrects_nothing(connection: psycopg.Connection[Any]) -
 
 
 @pytest.mark.parametrize("is_closed", [False, True], ids=["open", "closed"])
-def test_what_takes_usage_back_is_a_correction_only_where_the_window_was_shown_closed(
+def test_a_reversal_is_a_correction_only_in_a_closed_window(
     database: str, connection: psycopg.Connection[Any], *, is_closed: bool
 ) -> None:
     close_until(database, NOON + MINUTE if is_closed else NOON + MINUTE - MICROSECOND)
@@ -256,9 +256,7 @@ def test_what_takes_usage_back_is_a_correction_only_where_the_window_was_shown_c
 
 
 @pytest.mark.parametrize("cut", [[1, 2], [3]], ids=["later", "in one batch"])
-def test_a_refund_for_what_was_dropped_is_dropped_and_no_other(
-    connection: psycopg.Connection[Any], cut: list[int]
-) -> None:
+def test_only_the_refund_of_dropped_usage_is_dropped(connection: psycopg.Connection[Any], cut: list[int]) -> None:
     """I6: signed usage is windows and what was dropped, whatever takes back what."""
     quantities = {Meter.REQUESTS: 1, Meter.OUTPUT_TOKENS: 5}
     straggler = usage_row(1, NOON, LATE, quantities=quantities)
@@ -303,7 +301,7 @@ def test_no_decision_is_inherited_for_quantities_that_were_not_reported(
 
 @pytest.mark.parametrize("policy", [LatePolicy.DROP, LatePolicy.HOLD])
 @pytest.mark.parametrize("cut", [2, 3, 4, 5], ids=["before", "in between", "before the new row", "in one batch"])
-def test_a_better_report_that_came_late_is_billed_in_the_place_of_one_that_came_on_time(
+def test_a_late_better_report_replaces_a_timely_one(
     connection: psycopg.Connection[Any], cut: int, policy: LatePolicy
 ) -> None:
     """With all that it reports, and not only with what the first did: a gateway may estimate the output alone."""
@@ -367,7 +365,7 @@ def test_a_pair_that_was_billed_apart_is_one_correction_of_each_window(
     assert found == {"requests": ([3, 5], 1, 1), "output_tokens": ([4, 5], 5, 5)}
 
 
-def test_a_pair_that_was_billed_apart_inherits_of_each_meter_from_the_part_that_had_it(
+def test_a_rejoined_pair_inherits_decisions_per_meter(
     connection: psycopg.Connection[Any],
 ) -> None:
     """`requests` from the abandoned request, tokens from the orphaned completion."""

@@ -270,7 +270,7 @@ def found(**unexpected: int) -> dict[str, Any]:
 DAY = {"received_from": F - timedelta(hours=24), "occurred_to": F}
 
 
-def test_what_was_proved_last_is_known_from_the_first_billed_usage_on(database: str) -> None:
+def test_the_last_proof_is_reported_from_the_first_billed_usage_on(database: str) -> None:
     proved = "weir_audit_proved_timestamp_seconds"
     with shown("billing", database) as gauges:
         assert gauges.value(proved, audited="everything") is None

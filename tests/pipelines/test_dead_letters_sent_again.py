@@ -69,7 +69,7 @@ def said(
     return {int(str(row["offset"])): (str(row["fate"]), row["says"]) for row in rows}  # type: ignore[misc]
 
 
-def test_each_dead_letter_that_did_not_come_back_is_sent_in_the_name_of_the_first_as_it_was_sent_last(
+def test_each_unreplayed_dead_letter_is_sent_with_its_first_mark_and_last_content(
     tmp_path: Path,
 ) -> None:
     commit(tmp_path, record(1, "rejected", "malformed"), record(2, "rejected", "malformed"), record(3, "accepted"))

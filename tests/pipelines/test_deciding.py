@@ -133,7 +133,7 @@ def test_billing_is_read_first_for_waiting_stragglers_with_a_decision(database: 
 
 
 @pytest.mark.parametrize(("reason", "by"), [("x" * 513, "ann"), ("why", "n\0l"), ("why", "\ud800")])
-def test_what_ingestion_would_reject_is_refused_before_it_is_stored(database: str, reason: str, by: str) -> None:
+def test_a_decision_that_ingestion_would_reject_is_not_stored(database: str, reason: str, by: str) -> None:
     with pytest.raises(CannotRun, match="This cannot be kept"):
         decide(database, [Waiting(7, "requests", "a", "r7")], DecisionText(Decision.REJECT, reason, by))
     assert kept(database) == []
@@ -164,7 +164,7 @@ def test_the_same_decision_again_is_no_error_and_decides_nothing(database: str) 
 
 
 @pytest.mark.parametrize("decision", [Decision.APPROVE, Decision.REJECT])
-def test_what_still_waits_when_billing_has_passed_a_decision_can_be_decided(
+def test_a_straggler_held_after_an_ineffective_decision_can_be_decided(
     database: str, connection: psycopg.Connection[Any], decision: Decision
 ) -> None:
     """It was stamped behind the deadline, which F has not reached; or it was lost, or written by hand."""
@@ -203,7 +203,7 @@ def test_nothing_is_decided_when_one_of_them_cannot_be(database: str, lsn: int, 
         found(database, of(lsn, 8, accounts=accounts), Decision.REJECT)
 
 
-def test_what_was_decided_is_listed_with_its_name_before_it_is_billed(database: str) -> None:
+def test_a_decision_is_listed_with_its_author_before_it_is_billed(database: str) -> None:
     write(database, "stragglers", straggler(1), straggler(2))
     decide(database, [Waiting(1, "requests", "a", "r1")], APPROVED)
     with read_only(database) as connection:

@@ -129,7 +129,7 @@ def test_a_renamed_price_ended_at_the_commit_of_the_renaming(priced: str) -> Non
         assert sorted(kept(connection)) == [("ended", 1), ("there", 2)]
 
 
-def test_what_was_there_and_had_ended_is_there_after_the_upgrade(priced: str) -> None:
+def test_current_and_ended_prices_survive_the_upgrade(priced: str) -> None:
     """The release before left it so, and its deletion was refused."""
     with migrator(priced) as config:
         command.downgrade(config, "0033")
@@ -147,9 +147,7 @@ def test_what_was_there_and_had_ended_is_there_after_the_upgrade(priced: str) ->
 
 
 @pytest.mark.parametrize(("named", "seen"), [(None, []), ("[]", []), ('["acme"]', ["p"]), ("*", ["other", "p"])])
-def test_what_has_ended_is_seen_by_who_sees_the_prices_of_its_plan(
-    priced: str, named: str | None, seen: list[str]
-) -> None:
+def test_ended_prices_have_the_visibility_of_their_plan(priced: str, named: str | None, seen: list[str]) -> None:
     """And nobody but the owner writes there."""
     with psycopg.connect(priced) as connection:
         connection.execute("INSERT INTO catalog.plans VALUES ('other', '')")

@@ -345,7 +345,7 @@ def told_in_part(told: Told) -> Told:
     return told
 
 
-def test_what_is_unknown_because_its_usage_was_removed_is_reported_as_unknown(told_in_part: Told) -> None:
+def test_usage_removed_by_retention_is_reported_as_unknown(told_in_part: Told) -> None:
     window = told_in_part.explain(window=NOON, accounts=("acme",))
     for found in (window, *(told_in_part.explain(**{asked: 1}) for asked in ("straggler", "correction"))):
         assert (found["adds_up"], found["differences"], found["usage"]) == (None, [], [])
@@ -535,7 +535,7 @@ def test_an_id_of_very_many_records_is_explained_in_part_and_marked_as_cut(told:
     assert ([row["lsn"] for row in of_events["usage"]], of_events["cut"]) == ([3], None)
 
 
-def test_an_event_that_came_very_often_is_read_and_explained_in_part(told: Told) -> None:
+def test_an_event_with_very_many_repeats_is_explained_in_part(told: Told) -> None:
     several = range(10, 40)
     told.journal(*(event(lsn, id="same", request_id=f"r{lsn}") for lsn in several))
     told.usage(*(of_r(lsn - 9, MINUTE, request_id=f"r{lsn}", request_lsn=lsn, completion_lsn=None) for lsn in several))
@@ -650,7 +650,7 @@ def test_a_long_window_is_summed_whole_and_listed_in_part(told: Told) -> None:
     assert told.explain(window=NOON, accounts=("acme",), limit=20)["cut"] is None
 
 
-def test_a_request_that_came_again_and_again_is_listed_in_part(told: Told) -> None:
+def test_a_request_with_very_many_repeats_is_listed_in_part(told: Told) -> None:
     told.journal(event(4), *(event(lsn, disposition="duplicate", first_lsn=4) for lsn in range(5, 20)))
     found = told.explain("r", limit=2)
     assert ([row["lsn"] for row in found["records"]], found["cut"]) == ([4, 5, 6, 7, 8, 9, 10, 11], {"records": 16})

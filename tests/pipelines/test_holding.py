@@ -441,7 +441,7 @@ def test_a_held_row_keeps_its_sign(connection: psycopg.Connection[Any], sign: in
     assert found == [[{"quantity": sign * Decimal("-2.5"), "usage_rows": sign}]] * 2
 
 
-def test_of_a_release_that_kept_no_sign_a_quantity_has_it(connection: psycopg.Connection[Any]) -> None:
+def test_rows_of_releases_without_a_sign_have_it_in_the_quantity(connection: psycopg.Connection[Any]) -> None:
     bill(connection, [straggler(1, sign=-1)], ALL)
     connection.execute("UPDATE stragglers SET sign = NULL")
     connection.commit()
@@ -470,7 +470,7 @@ def test_which_dimensions_have_a_row_of_their_own_does_not_depend_on_when_time_p
         assert found == [{"dimensions": {"team": "c"}}]
 
 
-def test_what_takes_back_a_straggler_is_a_correction_as_that_was_whatever_billing_knew_of_f(
+def test_a_reversal_of_a_straggler_is_a_correction_as_the_straggler_was(
     database: str, connection: psycopg.Connection[Any]
 ) -> None:
     """Who adds corrections up would else have one half of the pair; and the audit misses it for good."""

@@ -109,7 +109,7 @@ def explanations(connection: psycopg.Connection[Any]) -> dict[str, str]:
         return {str(row["meter"]): str(row["explanation"]) for row in meter_rows(database)}
 
 
-def test_each_is_explained_also_before_joins_was_ever_started(connection: psycopg.Connection[Any]) -> None:
+def test_meters_are_explained_before_the_first_start_of_joins(connection: psycopg.Connection[Any]) -> None:
     found = explanations(connection)
     assert set(found) == {meter.name for meter in DEFAULT}
     assert found["requests"] == "requests counts each outcome as 1 request, priced per request by plan and model."

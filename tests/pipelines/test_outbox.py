@@ -253,7 +253,7 @@ def test_a_version_never_goes_back_even_where_the_position_does(connection: psyc
     assert rows_of(connection, "SELECT version FROM usage_windows") == [{"version": 102}]
 
 
-def test_what_waits_takes_no_more_room_than_its_minutes_and_accounts_and_keeps_its_age(
+def test_unsent_windows_take_bounded_room_and_keep_their_age(
     connection: psycopg.Connection[Any],
 ) -> None:
     announced(connection, *Published)

@@ -434,9 +434,7 @@ def test_a_schema_without_the_right_to_create_tables_is_refused_with_the_grant(s
         assert not shared.names("weir")
 
 
-def test_a_table_that_does_not_become_free_leaves_everything_where_it_was(
-    earlier: Shared, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_locked_table_stops_the_move_and_nothing_is_moved(earlier: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_schema, "move", partial(move.move, lock_timeout="50ms", deadline_seconds=0.3))
     with psycopg.connect(earlier.url) as somebody, psycopg.connect(earlier.url, autocommit=True) as driver:
         somebody.execute("SELECT count(*) FROM audits")
@@ -510,7 +508,7 @@ def test_sql_in_the_path_of_a_role_does_not_run_with_the_rights_of_the_migrating
             session.execute(f"ALTER ROLE {READER} NOCREATEDB")
 
 
-def test_a_path_that_a_role_has_already_stays_and_weirs_schema_takes_the_place_of_public(earlier: Shared) -> None:
+def test_a_search_path_of_a_role_keeps_its_other_schemas(earlier: Shared) -> None:
     database = urlsplit(earlier.admin).path.removeprefix("/")
     with psycopg.connect(earlier.admin) as session:
         session.execute(

@@ -37,7 +37,7 @@ def answer(
     world.event(at or occurred, "both", name, occurred=occurred, name=name, model=model, output_tokens=100, **says)
 
 
-def test_a_name_has_the_prices_of_the_model_that_it_is_an_alias_of_when_the_event_occurs(tmp_path: Path) -> None:
+def test_an_alias_has_the_prices_of_its_model_at_the_time_of_the_event(tmp_path: Path) -> None:
     """It moves on to the next model, and ends; the model that was reported stays on the bill."""
     world = HandMade(tmp_path)
     world.price(NOW, "0.01", begins=NOW, model="may")
@@ -70,7 +70,7 @@ def test_a_price_of_the_name_or_its_prefix_wins_over_an_alias(tmp_path: Path, ow
     assert world.billed() == {(0, "latest", "0.01"): 100, (0, "latest", "0.05"): 100}
 
 
-def test_what_an_alias_names_is_looked_up_as_if_it_was_reported_but_no_alias_of_it(tmp_path: Path) -> None:
+def test_aliases_are_not_followed_twice(tmp_path: Path) -> None:
     """By how it begins, too, and by what the event says."""
     world = HandMade(tmp_path, price_attributes=["operation"])
     world.price(NOW, "0.01", begins=NOW, model="gpt-4o-*")
@@ -91,9 +91,7 @@ def test_what_an_alias_names_is_looked_up_as_if_it_was_reported_but_no_alias_of_
 
 @pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("order", list(permutations(("event", "alias", "price"))))
-def test_whichever_of_event_alias_and_price_comes_last_the_audit_bills_the_same(
-    tmp_path: Path, order: tuple[str, ...]
-) -> None:
+def test_the_audit_bills_the_same_in_any_order_of_event_alias_and_price(tmp_path: Path, order: tuple[str, ...]) -> None:
     world = HandMade(tmp_path)
     for day, comes in enumerate(order):
         at = day * DAY + 2 * HOUR

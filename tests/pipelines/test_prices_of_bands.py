@@ -100,7 +100,7 @@ def test_a_late_price_of_a_band_rebills_its_usage_and_nothing_else(tmp_path: Pat
     assert world.billed() == {(0, "m", "0.04"): 200, (0, "m", "0.08"): 100}
 
 
-def test_what_came_before_a_bound_was_changed_keeps_its_band_however_late_its_price_comes(tmp_path: Path) -> None:
+def test_earlier_usage_keeps_its_band_when_a_bound_changes(tmp_path: Path) -> None:
     world = long_and_short(tmp_path)
     answer(world, HOUR, "r0", 500)
     world.joined(DAY)
@@ -149,7 +149,7 @@ def replay(world: HandMade, supposed: Assumptions) -> dict[str | None, Decimal]:
     return {price: quantity for price, quantity in found.items() if quantity}
 
 
-def test_a_replay_bills_by_the_same_bands_and_by_others_where_these_are_supposed(tmp_path: Path) -> None:
+def test_a_what_if_replay_uses_live_bands_unless_others_are_assumed(tmp_path: Path) -> None:
     world = long_and_short(tmp_path)
     for minute, reported in enumerate((1_000, 1_001, 500)):
         answer(world, HOUR + minute * MINUTE, f"r{minute}", reported)
@@ -177,7 +177,7 @@ def insert(connection: psycopg.Connection[Any], model: str) -> None:
     )
 
 
-def test_sql_takes_conditions_on_bands_that_there_are_and_names_those(priced: str) -> None:
+def test_sql_accepts_conditions_on_declared_bands_only(priced: str) -> None:
     with psycopg.connect(priced) as connection:
         for model in (of("m", **LONG), of("m", context="short"), of("n", context="long", region="eu")):
             insert(connection, model)

@@ -116,7 +116,7 @@ def test_a_late_price_with_conditions_rebills_only_matching_usage(tmp_path: Path
     assert world.billed() == {(0, "m", None): 100, (0, "m", "0.03"): 100, (0, "m", "0.02"): 100}
 
 
-def test_what_was_decided_before_a_column_was_a_price_attribute_is_not_priced_by_it(tmp_path: Path) -> None:
+def test_earlier_decisions_ignore_a_new_price_attribute(tmp_path: Path) -> None:
     world = happened(tmp_path)
     world.price(2 * DAY, "0.02", begins=timedelta(), model=of("m", **BATCH))
     world.joined(3 * DAY)
@@ -257,7 +257,7 @@ def test_a_file_with_ambiguous_prices_stores_nothing(priced: str, other: str, wh
     assert {change.after["model"] for change in changes[1:]} == {of("m", **BATCH), of("m", operation="chat")}
 
 
-def test_a_price_that_is_to_end_still_needs_that_of_both_until_then(priced: str) -> None:
+def test_an_ending_price_needs_a_price_for_its_overlap_until_its_end(priced: str) -> None:
     one, other, both = of("m", **BATCH), of("m", **EU), of("m", **BATCH, **EU)
     later = datetime(2099, 1, 1, tzinfo=UTC)
     with psycopg.connect(priced) as connection:

@@ -231,9 +231,7 @@ def test_without_known_rules_a_configuration_is_required(world: World, tmp_path:
 
 
 @pytest.mark.parametrize("job", PLANS)
-def test_what_a_given_configuration_has_decided_is_kept_and_the_next_rebuild_decides_it_so_again(
-    world: World, tmp_path: Path, job: Job
-) -> None:
+def test_a_rebuild_keeps_decisions_of_a_given_configuration(world: World, tmp_path: Path, job: Job) -> None:
     lose(world.database)
     kept = world.tables / "_decided"
     away = kept.rename(tmp_path / "away")
@@ -262,7 +260,7 @@ def test_what_a_given_configuration_has_decided_is_kept_and_the_next_rebuild_dec
     rebuild(world)
 
 
-def test_of_a_table_that_has_lost_days_nothing_is_made_again(world: World) -> None:
+def test_a_table_with_removed_days_is_not_rebuilt(world: World) -> None:
     usage = DeltaTable(str(world.tables / Table.USAGE))
     before = stored(world.database)
     (first,) = usage.to_pyarrow_table(columns=["lsn", "log_date"]).sort_by("lsn").slice(0, 1).to_pylist()

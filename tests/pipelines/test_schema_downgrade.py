@@ -161,7 +161,7 @@ def test_while_an_application_runs_the_schema_stays(database: str) -> None:
 
 
 @pytest.mark.parametrize("revision", ["0036", "9999", "head", "-1", ""])
-def test_another_schema_than_those_since_the_oldest_is_refused(database: str, revision: str) -> None:
+def test_an_unsupported_schema_version_is_refused(database: str, revision: str) -> None:
     with pytest.raises(Refused, match=f"{OLDEST} to {REACHED[-1]}"):
         downgrade(database, revision)
     assert schema_is_current(database)

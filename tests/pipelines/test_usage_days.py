@@ -52,7 +52,7 @@ def three_combinations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fold, "add_days", lambda cursor: days.add_days(cursor, most_combinations=3))
 
 
-def test_days_sum_up_to_windows_and_leave_out_what_is_dropped(connection: psycopg.Connection[Any]) -> None:
+def test_days_sum_up_to_windows_without_dropped_usage(connection: psycopg.Connection[Any]) -> None:
     chance = random.Random(7)
     config = BillingConfig(late_policy={Meter.INPUT_TOKENS: LatePolicy.DROP})
     rows = [

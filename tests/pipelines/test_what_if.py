@@ -215,7 +215,7 @@ def test_without_anything_supposed_nothing_differs(live: Live) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [OF_CONTRACTS, OF_METERS_SINCE])
-def test_what_an_audit_billed_by_a_contract_that_came_later_is_billed_again(tmp_path: Path, seed: int) -> None:
+def test_usage_billed_by_a_late_contract_is_replayed(tmp_path: Path, seed: int) -> None:
     with left_by(seed, tmp_path, is_audited=True) as world:
         causes = DeltaTable(str(world.tables / Table.USAGE)).to_pyarrow_table(columns=["cause"])["cause"]
         assert "contracted" in causes.to_pylist()

@@ -39,7 +39,7 @@ amounts = st.dictionaries(
 
 @settings(deadline=None)
 @given(amounts, st.lists(st.integers(0, 9), min_size=6, max_size=6))
-def test_oracle_an_accounts_sum_is_that_of_all_that_stand_below_it(
+def test_oracle_the_sum_of_an_account_includes_its_descendants(
     owed: dict[tuple[str, str], Decimal | None], choices: list[int]
 ) -> None:
     parents = {name: [None, *NAMES[:n]][choices[n] % (n + 1)] for n, name in enumerate(NAMES)}

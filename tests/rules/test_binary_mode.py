@@ -113,9 +113,7 @@ def test_any_event_has_one_fate_in_all_forms(
         ([("content-type", b"application/json")], FRAME + b"\x02avro", "data is no JSON"),
     ],
 )
-def test_headers_of_which_no_event_can_be_made_are_a_dead_letter_that_says_why(
-    headers: Headers, value: bytes | None, problem: str
-) -> None:
+def test_unusable_headers_are_a_dead_letter_with_a_reason(headers: Headers, value: bytes | None, problem: str) -> None:
     own: Headers = [("ce_specversion", b"1.0"), *headers]
     for strictly in (False, True):
         found = rows([(own, value), ([], encoded(request()))], strictly=strictly).to_dicts()

@@ -46,7 +46,7 @@ def taken(batches: list[list[Said]]) -> list[Said]:
 
 @settings(deadline=None)
 @given(batches=st.lists(changes, max_size=4))
-def test_oracle_an_accounts_last_values_again_are_no_new_version(batches: list[list[Said]]) -> None:
+def test_oracle_unchanged_values_make_no_new_version(batches: list[list[Said]]) -> None:
     expected: list[Said] = []
     newest: dict[str, Said] = {}
     for change in (change for batch in batches for change in batch):
@@ -56,7 +56,7 @@ def test_oracle_an_accounts_last_values_again_are_no_new_version(batches: list[l
     assert taken(batches) == expected
 
 
-def test_what_is_published_again_after_a_crash_is_no_version() -> None:
+def test_a_change_published_again_after_a_crash_makes_no_version() -> None:
     said: list[Said] = [("a", "p", 0), ("b", "p", 0)]
     assert taken([said, said]) == said
     assert taken([[*said, *said]]) == said

@@ -53,14 +53,14 @@ def test_events_are_taken_or_refused_as_the_answer_lists() -> None:
         "welcome to the hotel",
     ],
 )
-def test_a_200_that_does_not_speak_of_every_event_is_no_answer(body: Any) -> None:
+def test_a_200_that_omits_events_is_not_an_acknowledgement(body: Any) -> None:
     found = answer(200, body)
     assert isinstance(found, Later)
     assert not found.is_unwritten
 
 
 @given(st.integers(100, 599), st.binary(max_size=200), st.sampled_from(["", "text/html", PROBLEM["content-type"]]))
-def test_nothing_but_weirs_own_answer_takes_an_event_from_the_outbox(status: int, body: bytes, kind: str) -> None:
+def test_only_an_answer_of_weir_removes_an_event_from_the_outbox(status: int, body: bytes, kind: str) -> None:
     found = meaning(status, {"content-type": kind}, body, 3, NOW)
     assert isinstance(found, Later) or (isinstance(found, TooMuch) and status in (400, 413))
 

@@ -103,7 +103,7 @@ def test_anthropic_input_includes_cache_reads_and_writes() -> None:
     }
 
 
-def test_what_litellm_calls_back_with_is_sent_for_the_account_of_the_call() -> None:
+def test_the_litellm_callback_sends_usage_for_the_account_of_the_call() -> None:
     class Sender:
         sent: list[Any]
 

@@ -235,7 +235,7 @@ def test_a_repeat_is_found_within_the_dedupe_horizon_and_accepted_after_it(
 
 
 @pytest.mark.parametrize("wait", [EXACT + SECOND, timedelta(days=3), WHOLE])
-def test_what_left_the_exact_hour_with_its_segment_is_found_again_until_the_horizon_ends(wait: timedelta) -> None:
+def test_identities_after_the_exact_hour_are_found_until_the_horizon(wait: timedelta) -> None:
     journal = Journal()
     index = journal.index()
     sent = event(0, START, occurred_at=START)

@@ -41,7 +41,7 @@ def test_an_ingestion_that_catches_up_is_not_behind() -> None:
 
 
 @pytest.mark.parametrize("state", [Phase.STOPPED, Phase.STARTING, Phase.WAITING])
-def test_what_an_ingestion_that_does_not_read_had_left_to_read_is_not_believed(state: Phase) -> None:
+def test_the_backlog_of_a_stopped_ingestion_is_not_trusted(state: Phase) -> None:
     assert lag_seconds([report(state=state, records_behind=0)]) == LAG
 
 

@@ -45,7 +45,7 @@ def test_of_two_decisions_the_one_that_changes_a_window_wins() -> None:
     assert found == {(5, "t"): "correct", (6, "t"): "correct"}
 
 
-def test_what_is_stored_of_a_row_that_corrects_is_nothing_to_begin_with() -> None:
+def test_a_correcting_row_begins_without_a_decision() -> None:
     assert decisions({(5, "t"): [1]}, {(1, "t"): "drop", (5, "t"): "correct"}) == {(5, "t"): "drop"}
 
 

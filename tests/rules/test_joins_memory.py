@@ -59,7 +59,7 @@ def test_only_winners_are_retained_for_the_timeout() -> None:
 
 
 @pytest.mark.long
-def test_what_is_decided_and_over_is_forgotten_after_some_batches() -> None:
+def test_expired_decisions_are_forgotten_after_some_batches() -> None:
     memory = Memory.empty(CARRIED)
     for number in range(5 * MAX_PARTS):
         new = rows((2 * number, f"r{number}", number), (2 * number + 1, f"r{number}", number))
@@ -96,7 +96,7 @@ def test_expired_rows_are_freed_at_once_when_memory_is_short() -> None:
         assert set(still) <= set(known["lsn"].to_list())
 
 
-def test_what_is_not_over_is_kept_however_little_room_there_is() -> None:
+def test_unexpired_rows_are_kept_even_when_memory_is_short() -> None:
     memory = Memory.empty(CARRIED).after(
         rows((1, "r1", 0), (2, "r2", 0), (3, "r2", 1)), outcomes(("matched", 2, 3)), at(1)
     )

@@ -110,7 +110,7 @@ def test_a_meter_names_the_meters_that_bill_its_parts(parts: list[str], clause: 
     assert "left out" not in gone
 
 
-def test_what_may_be_left_out_adds_nothing_and_raises_no_alert() -> None:
+def test_an_optional_quantity_raises_no_alert_when_missing() -> None:
     said = explained(Declaration("gpu_seconds", "second", "gpu_seconds"))
     assert said.endswith("priced per second by plan and model; a request without it adds nothing.")
 

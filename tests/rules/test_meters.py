@@ -85,7 +85,7 @@ def test_a_total_counts_no_unit_twice() -> None:
     assert totals_of(declared) == {"answer": ("answers",), "second": ("gpu_seconds",)}
 
 
-def test_what_decides_an_outcomes_quantities_is_read_back_as_it_was_stored() -> None:
+def test_rules_of_quantities_are_read_back_as_stored() -> None:
     kept = json.loads(json.dumps(stored(JoinsConfig().declared)))
     assert stored(restored(kept)) == stored(JoinsConfig().declared)
     assert restored(None) == DEFAULT, "an earlier release kept none"

@@ -298,7 +298,7 @@ def test_names_from_before_there_were_conventions_are_read(column: str, name: st
     assert data(CALL | {f"gen_ai.usage.{name}": 100})[column] == 100
 
 
-def test_what_is_empty_hides_nothing_and_numbers_may_be_texts() -> None:
+def test_empty_attributes_are_ignored_and_numbers_may_be_texts() -> None:
     found = data(
         CALL
         | {"gen_ai.response.model": "", "gen_ai.usage.input_tokens": "1200", "gen_ai.usage.output_tokens": 350.0}

@@ -38,7 +38,7 @@ def test_an_alias_is_followed_once(named: list[tuple[str, str]], model: str) -> 
     assert models == {model, *(target for name, target in named if name == model)}
 
 
-def test_a_client_that_names_its_model_as_an_alias_is_written_gets_no_price_by_that() -> None:
+def test_a_model_named_in_alias_syntax_is_not_priced_as_an_alias() -> None:
     alias = PricedModel.alias("gpt-4o-latest", "gpt-4o")
     known = PricedModels.among([alias.text])
     assert known.candidates(alias.text, {}) == []

@@ -82,7 +82,7 @@ def test_bands_written_in_any_order_are_the_same_rules(order: list[str], bound: 
     assert kept == [{"context": {"of": ["input_tokens"], "bands": bands}}]
 
 
-def test_what_joins_stores_of_its_configuration_is_read_back_as_it_was() -> None:
+def test_the_stored_configuration_of_joins_is_read_back_unchanged() -> None:
     config = JoinsConfig.model_validate({"price_attributes": ["region", CONTEXT]})
     dumped = json.loads(config.model_dump_json())["price_attributes"]
     assert dumped == ["region", CONTEXT]

@@ -87,7 +87,7 @@ def test_conditions_in_another_notation_are_no_price(text: str) -> None:
     assert not PricedModels.among([text])
 
 
-def test_a_client_that_names_its_model_as_a_price_is_written_gets_no_price_by_that() -> None:
+def test_a_model_named_in_price_syntax_is_not_priced_by_its_conditions() -> None:
     """Who sends events may choose what `model` says: not which conditions hold."""
     batch = PricedModel.of("gpt-4o", {"operation": "batch"})
     known = PricedModels.among([batch.text, "gpt-4o", "*"])

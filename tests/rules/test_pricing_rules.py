@@ -147,7 +147,7 @@ def test_a_deletion_also_ends_a_version_that_was_yet_to_come() -> None:
 
 
 @pytest.mark.parametrize("since", [0, 2], ids=["as it was before", "from now on"])
-def test_a_change_that_was_announced_and_taken_back_never_holds(since: int) -> None:
+def test_a_planned_change_that_is_withdrawn_never_applies(since: int) -> None:
     """The catalog has one row for an account: what no longer stands there must be on no bill."""
     versions = history((0, 1), (5, 2), (since, 1))
     assert lsn_of(account_as_of(versions, day(6), 99)) == 30
@@ -195,7 +195,7 @@ def test_a_price_deleted_before_it_begins_never_applies_and_its_predecessor_cont
     assert [lsn_of(price_as_of(versions, day(number), 99)) for number in range(3)] == [10, 10, 10]
 
 
-def test_deleting_a_price_that_another_had_followed_changes_nothing() -> None:
+def test_deleting_a_superseded_price_changes_nothing() -> None:
     versions = history((0, 1), (1, 2), (0, None, 3))
     assert [lsn_of(price_as_of(versions, day(number), 99)) for number in range(4)] == [10, 20, 20, 20]
 

@@ -95,7 +95,7 @@ def test_nothing_is_received_before_a_frontier_that_was_reached(before: list[Rec
 
 
 @given(logs(), st.sampled_from(PARTITIONS))
-def test_what_a_producer_stamped_never_moves_the_frontier(log: list[Record], partition: int) -> None:
+def test_a_producer_timestamp_never_moves_the_frontier(log: list[Record], partition: int) -> None:
     _, reception = read(log, set())
     reached, latest = reception.frontier, dict(reception.latest)
     stamp = datetime(2099, 1, 1, tzinfo=UTC)

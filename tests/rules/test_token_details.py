@@ -72,7 +72,7 @@ def test_meters_that_are_declared_are_all_that_there_are(config: IngestionConfig
     assert given.settled((), is_new=True).meters.keys() == {"requests"}
 
 
-def test_without_them_the_shipped_contracts_are_the_earlier_ones() -> None:
+def test_without_token_details_the_shipped_contracts_are_unchanged() -> None:
     before = without_details(shipped())
     assert not any(has_details(document) for document in before.values())
     assert {name for name, document in shipped().items() if has_details(document)} == {V1, V2, USAGE}
@@ -146,7 +146,7 @@ def test_a_number_that_may_be_a_text_is_the_part_still() -> None:
     assert fields["reasoning_tokens"].kind is Kind.INTEGER
 
 
-def test_what_ingestion_keeps_of_contracts_that_yield_is_read_back() -> None:
+def test_contracts_that_yield_are_stored_and_read_back() -> None:
     from jobs.ingestion.stored_contracts import stored_contracts
 
     config = IngestionConfig.model_validate({"contracts": [own(USAGE, USAGE, thoughts=count("reasoning_tokens"))]})

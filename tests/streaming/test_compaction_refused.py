@@ -108,7 +108,7 @@ def refuses(run: Callable[[], None], tables: Path, why: str) -> None:
 
 
 @pytest.mark.parametrize("reads", READERS)
-def test_what_only_the_lost_commits_name_is_there_when_the_log_is_put_back(
+def test_files_of_lost_commits_exist_when_the_log_is_restored(
     run: Callable[[], None], tmp_path: Path, database: str, reads: Reads
 ) -> None:
     journal_of(tmp_path)
@@ -183,7 +183,7 @@ def test_an_unread_journal_is_compacted(run: Callable[[], None], tmp_path: Path)
 
 @pytest.mark.parametrize("next_lsn", [1, 3, 7])
 @pytest.mark.parametrize("identity", ["known", "of an older version"])
-def test_a_journal_that_its_readers_have_read_is_compacted_and_then_still_that_one(
+def test_a_compacted_journal_keeps_its_identity(
     run: Callable[[], None], tmp_path: Path, database: str, identity: str, next_lsn: int
 ) -> None:
     journal_of(tmp_path)

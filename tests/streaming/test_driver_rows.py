@@ -95,7 +95,7 @@ def left_by_joins(spark: SparkSession, database: str, tables: Path, read: Read) 
 
 @pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize(("left", "job"), [(left_by_sessionization, SESSIONIZATION), (left_by_joins, JOINS)])
-def test_differential_a_driver_and_spark_that_read_the_same_leave_the_same(
+def test_differential_reading_by_driver_or_spark_gives_the_same_rows(
     spark: SparkSession, postgres_url: str, tmp_path: Path, left: Callable[..., list[Any]], job: Any
 ) -> None:
     with fresh_database(postgres_url) as one, fresh_database(postgres_url) as other:
@@ -242,7 +242,7 @@ def test_many_rows_or_bytes_or_commits_are_for_spark(journal: Journal) -> None:
     assert found["lsn"].to_pylist() == list(range(2, 8))
 
 
-def test_of_many_commits_the_first_that_can_be_read_at_once_come_first(journal: Journal) -> None:
+def test_many_commits_are_read_oldest_first_as_far_as_a_batch_goes(journal: Journal) -> None:
     before = version(journal)
     for second in range(2, 6):
         journal.commit([heartbeat(second), heartbeat(second)])
@@ -299,7 +299,7 @@ def test_a_driver_takes_a_whole_backlog_of_commits_part_by_part_without_spark(
     assert not table.must_restart()
 
 
-def test_commits_that_are_not_in_the_log_or_changed_the_table_are_for_spark(journal: Journal) -> None:
+def test_commits_that_left_the_log_or_changed_the_table_are_read_by_spark(journal: Journal) -> None:
     before = version(journal)
     journal.commit([heartbeat(2)])
     columns = SESSIONIZATION.columns(SESSIONIZATION.config())
@@ -335,7 +335,7 @@ def test_what_was_merged_or_removed_is_no_new_row(journal: Journal) -> None:
     assert found["lsn"].to_pylist() == [2]
 
 
-def test_a_source_gives_all_that_is_new_however_much_of_it_a_batch_held(
+def test_a_source_gives_all_new_rows_whatever_part_a_batch_had(
     spark: SparkSession, database: str, journal: Journal, tmp_path: Path
 ) -> None:
     sink = sessionization(spark, database, tmp_path)
@@ -354,7 +354,7 @@ def test_a_source_gives_all_that_is_new_however_much_of_it_a_batch_held(
     assert found["lsn"].to_pylist() == [2, 3]
 
 
-def test_a_commit_that_is_seen_while_a_backlog_is_read_keeps_no_query_from_resting(
+def test_a_commit_seen_during_a_backlog_does_not_prevent_idling(
     spark: SparkSession, database: str, tmp_path: Path
 ) -> None:
     journal = Journal(tmp_path)

@@ -49,7 +49,7 @@ class Driver:
         return bool(said)
 
 
-def test_rules_are_kept_with_the_first_row_that_they_decide_and_again_on_each_day(tmp_path: Path) -> None:
+def test_rules_are_recorded_with_their_first_row_and_once_a_day(tmp_path: Path) -> None:
     def found() -> tuple[list[tuple[int, int]], date | None]:
         history, day = read_history(DeltaTable(f"{tmp_path}/{Table.JOURNAL}"))
         return [(held.first, held.rules["accept_past_seconds"]) for held in history], day

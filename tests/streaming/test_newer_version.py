@@ -72,9 +72,7 @@ def test_an_older_compaction_leaves_it_as_it_is(tmp_path: Path, table: Table) ->
 
 
 @pytest.mark.parametrize("table", [Table.JOURNAL, Table.USAGE])
-def test_an_older_retention_removes_nothing_of_it_nor_of_the_database(
-    database: str, tmp_path: Path, table: Table
-) -> None:
+def test_an_older_retention_removes_nothing_of_a_newer_version(database: str, tmp_path: Path, table: Table) -> None:
     version = written_by_a_newer_version(tmp_path, table, "job")
     write(database, "exits", OLD_EXIT)
     stack = Deployment(postgres_url=database, tables=str(tmp_path))

@@ -45,7 +45,7 @@ def test_a_fenced_driver_stays_fenced(database: str) -> None:
         old.fence_if_followed()
 
 
-def test_a_driver_that_fails_is_fenced_if_it_was_followed_and_else_has_just_failed(database: str) -> None:
+def test_a_failed_driver_is_fenced_only_if_it_has_a_successor(database: str) -> None:
     old = Ownership.take("billing", database, {})
     old.fence_if_followed()
     end_sessions_of(database, "billing")
@@ -55,7 +55,7 @@ def test_a_driver_that_fails_is_fenced_if_it_was_followed_and_else_has_just_fail
         old.fence_if_followed()
 
 
-def test_an_epoch_taken_elsewhere_fences_a_driver_whose_session_lives(database: str) -> None:
+def test_a_newer_epoch_fences_a_driver_with_a_live_session(database: str) -> None:
     old = Ownership.take("billing", database, {})
     with psycopg.connect(database, autocommit=True) as other:
         other.execute("UPDATE jobs SET epoch = epoch + 1")
@@ -117,7 +117,7 @@ def test_a_successor_ends_a_recreated_session(database: str) -> None:
         owner.connection.execute("SELECT 1")
 
 
-def test_a_driver_that_was_replaced_while_it_was_cut_off_does_not_take_its_job_back(database: str) -> None:
+def test_a_driver_replaced_during_an_outage_stays_replaced(database: str) -> None:
     old = Ownership.take("billing", database, {})
     end_sessions_of(database, "billing")
     new = Ownership.take("billing", database, {})

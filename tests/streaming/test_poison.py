@@ -336,7 +336,7 @@ def test_an_unstored_verdict_does_not_count_and_a_record_that_ends_every_driver_
     assert isolated(database) == [(0, offset, "skipped", True)]
 
 
-def test_a_gibibyte_that_a_producer_packed_small_is_passed_over_and_its_neighbours_count(
+def test_a_decompression_bomb_is_passed_over_and_its_neighbours_count(
     spark: SparkSession, database: str, tmp_path: Path, bootstrap: str, topic: str
 ) -> None:
     """Nothing that unpacks it whole could live in a driver's container; here nothing does.
@@ -388,7 +388,7 @@ class FailingConfig(IngestionConfig):
         return validator
 
 
-def test_a_record_that_the_validator_fails_on_or_that_cannot_be_stored_costs_no_start(
+def test_a_record_that_fails_validation_or_storage_costs_no_restart(
     spark: SparkSession, environment: Environment, tmp_path: Path, topic: str
 ) -> None:
     bootstrap = environment.kafka.bootstrap
@@ -453,7 +453,7 @@ def test_a_failure_at_the_catalog_does_not_advise_to_skip_an_event(
 
 
 @pytest.mark.long
-def test_a_record_that_java_never_delivers_is_given_up_by_the_driver_that_waits_for_it(
+def test_a_record_that_java_never_delivers_is_quarantined_by_its_driver(
     spark: SparkSession, environment: Environment, tmp_path: Path, topic: str
 ) -> None:
     bootstrap = environment.kafka.bootstrap

@@ -137,7 +137,7 @@ def test_the_frontier_is_stored_once_all_rows_before_it_are_folded_and_moves_wit
     assert stage.rows("SELECT frontier FROM positions") == [(START + timedelta(minutes=50),)]
 
 
-def test_what_time_alone_changes_is_folded_with_f_and_counted_with_the_next_batch(stage: Stage) -> None:
+def test_changes_by_time_alone_are_folded_with_the_frontier(stage: Stage) -> None:
     """Killed in between, it is due again: F has not moved."""
     passed: list[datetime | None] = []
 

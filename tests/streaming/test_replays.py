@@ -70,7 +70,7 @@ def came(folder: Path) -> list[tuple[Any, ...]]:
     return journal(folder).select("id", "disposition", "reason").rows()
 
 
-def test_a_mended_dead_letter_is_accepted_as_of_when_it_was_received_first(
+def test_a_corrected_dead_letter_is_accepted_as_of_its_first_receipt(
     spark: SparkSession, database: str, broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = Topic.make(broker, partitions=2)
@@ -105,7 +105,7 @@ def test_a_mended_dead_letter_is_accepted_as_of_when_it_was_received_first(
 @pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("also", ["pass", "event['id'] = str(uuid.uuid4())"])
 @pytest.mark.parametrize("together", [True, False])
-def test_running_it_twice_changes_nothing_whichever_process_dies_in_between(
+def test_redriving_twice_under_kills_changes_nothing(
     spark: SparkSession,
     database: str,
     broker: str,

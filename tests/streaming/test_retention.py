@@ -76,7 +76,7 @@ def retained(journal: Journal, connection: psycopg.Connection[Any], days: int | 
     return retain_days(journal.tables, Table.JOURNAL, connection, days, TODAY)
 
 
-def test_whole_days_go_from_the_old_end_and_the_job_writes_on(
+def test_whole_days_are_removed_oldest_first_while_the_job_writes(
     tmp_path: Path, database: str, connection: psycopg.Connection[Any]
 ) -> None:
     journal = read_journal(tmp_path, database)
@@ -195,7 +195,7 @@ CONTENTS: dict[str, Any] = {
     ],
     ids=["the first report bills", "the best report bills", "it comes within a day", "contents", "contents and both"],
 )
-def test_the_days_before_are_kept_in_which_an_audit_may_find_why(
+def test_days_in_which_an_audit_may_find_causes_are_retained(
     tmp_path: Path, database: str, connection: psycopg.Connection[Any], config: dict[str, Any], horizon_days: int
 ) -> None:
     """What came up to a horizon before a request decides about it, and the months that are open are corrected."""

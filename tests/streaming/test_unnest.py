@@ -149,7 +149,7 @@ def test_a_trace_that_is_sent_again_is_a_repeat_as_a_whole(
 
 
 @pytest.mark.long
-def test_what_was_accepted_whole_is_not_accepted_once_more_in_elements(
+def test_an_event_accepted_whole_is_not_accepted_again_as_elements(
     spark: SparkSession, broker: str, database: str, tmp_path: Path
 ) -> None:
     """A contract that begins to unnest bills no event again; nor does one that ceases to."""
@@ -229,7 +229,7 @@ def test_a_trace_with_one_bad_call_is_a_dead_letter_and_is_redriven_whole(
     assert {row["residual"] for row in summary} == {0}
 
 
-def test_a_mark_that_makes_a_record_several_rows_moves_the_numbers_behind_it(
+def test_a_record_that_becomes_several_rows_shifts_later_row_numbers(
     spark: SparkSession, broker: str, database: str, tmp_path: Path
 ) -> None:
     """A dead letter and what replays it in one batch, behind a trace: the mark names the lsn that its row gets."""

@@ -107,7 +107,7 @@ def test_a_table_that_was_rolled_back_and_has_grown_past_the_position_is_refused
     assert upstream(tmp_path).verified("job", before) == before
 
 
-def test_a_position_outlives_the_row_before_it_when_retention_takes_that(tmp_path: Path) -> None:
+def test_a_position_survives_retention_of_the_row_before_it(tmp_path: Path) -> None:
     journal_of(tmp_path, 6)
     held = position(tmp_path, 4)
     # Rows that say what decides stay where all others of their day go.
@@ -151,7 +151,7 @@ def test_a_cleaned_commit_does_not_make_it_another_table(tmp_path: Path) -> None
     assert reader.next_lsn == 6
 
 
-def test_a_driver_whose_table_is_rolled_back_below_it_does_not_write_beyond_the_hole(tmp_path: Path) -> None:
+def test_a_driver_does_not_write_to_a_table_that_was_rolled_back(tmp_path: Path) -> None:
     journal = journal_of(tmp_path, 4)
     roll_back(tmp_path, 2)
     with pytest.raises(Fenced, match="rolled back below this driver"):
@@ -169,9 +169,7 @@ def test_rows_of_usage_are_identified_by_their_sources(tmp_path: Path) -> None:
     assert usage.verified("billing", Position(2)).row != usage.verified("billing", Position(3)).row
 
 
-def test_two_concurrent_threads_take_no_growing_table_for_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_threads_recognize_a_growing_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver looks in its batches and in its reports; where a store is far away the looks overlap."""
     journal = journal_of(tmp_path, 1)
     look, head = upstream(tmp_path), obstore.head

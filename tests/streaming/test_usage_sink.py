@@ -178,7 +178,7 @@ def test_differential_any_cut_and_any_restart_gives_the_usage_of_one_batch(
 
 @pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("chunk", [1, 5, 12])
-def test_a_backlog_cut_inside_a_commit_gives_up_no_row_whose_partner_is_behind_the_cut(
+def test_a_cut_inside_a_commit_abandons_no_row_with_a_partner_behind_it(
     spark: SparkSession, database: str, journal: Journal, chunk: int
 ) -> None:
     parts = [
@@ -239,7 +239,7 @@ def test_usage_has_the_day_of_its_account_and_utc_before_the_account_is_known(
     assert days == {"before": date(2026, 1, 1), "after": date(2026, 1, 2)}
 
 
-def test_what_would_not_fit_is_waited_for_and_nothing_is_lost(
+def test_rows_beyond_the_memory_limit_wait_and_none_is_lost(
     spark: SparkSession, database: str, journal: Journal
 ) -> None:
     small = JoinsConfig(waiting_memory_mib=1)
