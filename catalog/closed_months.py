@@ -180,14 +180,14 @@ class ClosedMonth:
 class ClosedMonthsTouched(NeedsAgreement):
     """Nothing is changed; the message says what would be billed again, and how to agree."""
 
-    question = "Bill them anew?"
+    question = "Bill them again?"
 
     def __init__(self, months: Sequence[ClosedMonth]) -> None:
         self.months = tuple(months)
         named = "; ".join(_named(month) for month in months[:MAX_NAMED])
         more = f"; and {len(months) - MAX_NAMED} more" if len(months) > MAX_NAMED else ""
         super().__init__(
-            f"This bills {len(months)} ended months anew, with the next audit: {named}{more}. Nothing is stored. "
+            f"This bills {len(months)} ended months again, with the next audit: {named}{more}. Nothing is stored. "
             "If that is what you mean, add --backdate; else let the change begin (effective_from, --at) now or later."
         )
 

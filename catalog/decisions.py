@@ -80,7 +80,7 @@ class DecisionText:
 
 
 @contextmanager
-def deciding_alone(postgres_url: str, limit_seconds: float, tell: Callable[[str], None]) -> Iterator[None]:
+def exclusive_decisions(postgres_url: str, limit_seconds: float, tell: Callable[[str], None]) -> Iterator[None]:
     """Lock out other decisions about stragglers: each decision must know the earlier ones.
 
     Waits for another process that decides, and says so. Raises CannotRun on timeout, or when the database does not
@@ -115,7 +115,7 @@ def _locked(database: psycopg.Connection[Any], limit_seconds: float) -> bool:
 def decide(postgres_url: str, stragglers: Sequence[Waiting], text: DecisionText) -> list[Waiting]:
     """Store one decision each, all in one transaction, from which they are captured.
 
-    Nobody may have decided about them with effect, or be doing so (`deciding_alone`). A different decision, or one
+    Nobody may have decided about them with effect, or be doing so (`exclusive_decisions`). A different decision, or one
     about something else at this lsn, is replaced; an equal one is published again unchanged, which has no effect if it
     was published before. Returns the stragglers without an equal decision before. Raises CannotRun for a reason or a
     name that no record can hold, and when the database refuses.

@@ -305,7 +305,7 @@ def _doubles(catalog: CatalogFile) -> list[str]:
         "aliases": [f"{row.plan}, {row.alias}, {row.effective_from}" for row in catalog.aliases],
     }
     return [
-        f"{name} has {key} {count} times; it must stand there once"
+        f"{name} has {key} {count} times; it must occur once"
         for name, keys in lists.items()
         for key, count in Counter(keys).items()
         if count > 1

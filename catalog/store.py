@@ -165,7 +165,7 @@ def store(
     Rows that change keep `changed_by` (None: the database's role). Raises CannotRun for an account or price of an
     unknown plan, for a parent that is no account, for a price of a meter that is not declared or with a condition on
     what is no price attribute, and when the database refuses; PricesJump, unless `confirms`, where a price is 100 times
-    above or below another; and, unless `backdates`, ClosedMonthsTouched where ended months would be billed anew.
+    above or below another; and, unless `backdates`, ClosedMonthsTouched where ended months would be billed again.
     """
     try:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
@@ -199,8 +199,8 @@ def store(
                 refuse_closed(postgres_url, database, changes)
         return changes
     except psycopg.Error as problem:
-        if (away := database_sentence(problem, postgres_url)) is not None:
-            raise CannotRun(away) from None
+        if (message := database_sentence(problem, postgres_url)) is not None:
+            raise CannotRun(message) from None
         raise CannotRun(f"The database refused the catalog: {str(problem).splitlines()[0]}") from problem
 
 

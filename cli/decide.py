@@ -46,13 +46,13 @@ _FOUND = f"""
     ORDER BY usage_lsn, meter
 """
 # Of former usage another may have stood at the lsn.
-_IS_SAID = f"""
+_HAS_DECISION = f"""
     SELECT EXISTS (
         SELECT FROM stragglers
         WHERE {_ASKED} AND decision = 'hold' AND (usage_lsn, meter, account, request_id) IN (
             SELECT usage_lsn, meter, account, request_id FROM catalog.decisions
         )
-    ) AS is_said
+    ) AS has_decision
 """
 _DECIDED = f"""
     SELECT {", ".join(COLUMNS)} FROM stragglers
@@ -96,7 +96,7 @@ def approve(
     one was decided otherwise or no longer waits (nothing is decided then), or is not billed in time (it will be).
     --all leaves out those past their deadline.
     """
-    selection = asked_of(usage_lsn, meter, account, everything=everything)
+    selection = selected(usage_lsn, meter, account, everything=everything)
     _decide(selection, decision_text(Decision.APPROVE, reason, by), timeout, form, data_dir)
 
 
@@ -116,11 +116,11 @@ def reject(
 
     All else is as with `approve`.
     """
-    selection = asked_of(usage_lsn, meter, account, everything=everything)
+    selection = selected(usage_lsn, meter, account, everything=everything)
     _decide(selection, decision_text(Decision.REJECT, reason, by), timeout, form, data_dir)
 
 
-def asked_of(
+def selected(
     lsns: Sequence[int] | None, meters: Sequence[str] | None, accounts: Sequence[str] | None, *, everything: bool
 ) -> Selection:
     """What options ask for. Raises `typer.BadParameter` unless they name stragglers, or say that all are meant."""
@@ -131,8 +131,8 @@ def asked_of(
 
 def is_decided(database: Database, selection: Selection) -> bool:
     """Whether some that wait were decided about: billing may not have heard it yet, or it did not count."""
-    found = database.execute(_IS_SAID, _parameters(selection)).fetchone()
-    return bool(found and found["is_said"])
+    found = database.execute(_HAS_DECISION, _parameters(selection)).fetchone()
+    return bool(found and found["has_decision"])
 
 
 def to_decide(database: Database, selection: Selection, decision: Decision) -> tuple[list[Waiting], list[Waiting]]:
@@ -223,14 +223,14 @@ def decided_by(
 
     Raises CannotRun when one is refused, and then nothing is decided; and when billing does not have them in time.
     """
-    from catalog.decisions import decide, deciding_alone
+    from catalog.decisions import decide, exclusive_decisions
     from deployment.draining import Waiter
 
     waiter = Waiter(stack, timeout, tell)
-    with deciding_alone(stack.postgres_url, timeout, say):
+    with exclusive_decisions(stack.postgres_url, timeout, say):
         with read_only(stack.postgres_url) as database:
-            has_said = is_decided(database, selection)
-        if has_said:
+            had_decisions = is_decided(database, selection)
+        if had_decisions:
             unsure = "Some were decided about before, and whether it counts is not known yet: nothing was decided now."
             _wait_for_billing(waiter, unsure)
         with read_only(stack.postgres_url) as database:

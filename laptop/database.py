@@ -19,7 +19,7 @@ import psycopg
 from psycopg import sql
 
 from deployment.errors import CannotRun
-from laptop.ports import LOOPBACK, kept_port
+from laptop.ports import LOOPBACK, reuse_port
 
 ROLE = "weir"
 STOP_SIGNAL = signal.SIGINT
@@ -125,7 +125,7 @@ def ensure_database(folder: Path, port: int) -> bool:
 def embedded_database(folder: Path, *, timeout_seconds: float = 30.0) -> Iterator[str]:
     """Run a server for as long as the block lasts and give its address. Raises `DatabaseUnavailable`."""
     prepare(folder)
-    port = kept_port(folder / "port")
+    port = reuse_port(folder / "port")
     with (folder / "server.log").open("ab") as log:
         server = subprocess.Popen(server_command(folder, port), stdout=log, stderr=log, start_new_session=True)
     try:

@@ -46,7 +46,7 @@ def is_free(port: int) -> bool:
     return True
 
 
-def kept_port(file: Path, among: range = SERVER_PORTS) -> int:
+def reuse_port(file: Path, among: range = SERVER_PORTS) -> int:
     """The port noted in `file` while it is free, else a new one, which is noted there.
 
     Files in one folder never note the same port: their servers are started only after all have been chosen.

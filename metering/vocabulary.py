@@ -99,7 +99,7 @@ class Reason(StrEnum):
     TOO_OLD = "too_old"
     FUTURE = "future"
     INVALID_CATALOG_CHANGE = "invalid_catalog_change"
-    """Nobody could apply it, or one could read it in two ways: a member stands twice, it is nested beyond 64 levels."""
+    """Nobody could apply it, or one could read it in two ways: a member occurs twice, it is nested beyond 64 levels."""
     TOO_LARGE = "too_large"
     """Key and value have more bytes, unpacked, than `max_record_bytes`; given before any other."""
     UNREADABLE = "unreadable"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cli.backfilling.sending import Backfill, IsClosed
 
 COLUMNS = ("file", "line", "fate", "says", "value")
-NOBODY_IS_LISTED = (
+NO_SOURCE_LISTED = (
     "Ingestion accepts the past of no source: list the sources in jobs.ingestion.backfill.sources and how far back in "
     'accept_past_seconds (`jobs: {ingestion: {backfill: {sources: ["history/*"], accept_past_seconds: 94608000}}}` in '
     "the file of `weir up --config FILE`; on a cluster jobs.ingestion.config.backfill), and start ingestion with it."
@@ -63,7 +63,7 @@ def backfill(
     stack = running_deployment(data_dir)
     config = ingestion_of(stack.postgres_url)
     if not config.backfill.sources:
-        raise CannotRun(NOBODY_IS_LISTED)
+        raise CannotRun(NO_SOURCE_LISTED)
     sending = None
     if not dry_run:
         sending = Sending(Sender(kafka_client(stack.kafka_bootstrap)), config.topic, per_second)

@@ -81,7 +81,7 @@ class BillingConfig(JobConfig):
 
     @field_validator("publish")
     @classmethod
-    def _told_once(cls, topics: tuple[Published, ...]) -> tuple[Published, ...]:
+    def _each_topic_once(cls, topics: tuple[Published, ...]) -> tuple[Published, ...]:
         if len(set(topics)) < len(topics):
             raise ValueError(f"publish names a topic twice: {', '.join(topics)}")
         return topics

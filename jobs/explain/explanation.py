@@ -61,7 +61,7 @@ class Sources:
 
 
 @dataclass(frozen=True)
-class WindowAsked:
+class WindowSelection:
     """A minute of an account; of one model or meter, or of any (None)."""
 
     account: str
@@ -143,7 +143,7 @@ def explain_found(sources: Sources, found: Found, named: Named = Named()) -> Doc
     return document_of(sources, found, entries, billed, Problems(sure, whole, since))
 
 
-def explain_window(sources: Sources, query: WindowAsked) -> Document:
+def explain_window(sources: Sources, query: WindowSelection) -> Document:
     """The document of a whole window: all its usage is summed, and `limit` rows of it are listed."""
     stored, tables = sources.stored, sources.tables
     usage = tables.usage_of_window(query.account, query.window)

@@ -92,7 +92,7 @@ class Tables:
         if events.is_empty() or text in events["request_id"]:
             events = pl.concat([events, self._records_of("request_id", text, period)])
         lsns = self._mine_of(self._with_repeats(events["lsn"]))
-        records = self.journal.by_lsn(lsns[: self._most_records], ("lsn", "received_at"))
+        records = self.journal.by_lsn(lsns[: self._max_records], ("lsn", "received_at"))
         naming = sorted(self._with_parted(self._usage_naming(records)))
         found = self._found(naming[: self.limit], lsns if len(naming) <= self.limit else records["lsn"])
         usage, records_found = max(found.usage_found, len(naming)), max(found.records_found, len(lsns))
@@ -102,7 +102,7 @@ class Tables:
         """Rows of usage with these lsns, the records that they name, and their repeats."""
         return self._found(lsns, ())
 
-    def of_usage_alone(self, lsns: Iterable[int]) -> pl.DataFrame:
+    def of_usage_only(self, lsns: Iterable[int]) -> pl.DataFrame:
         """Rows of usage (USAGE_READ) with these lsns, without any record."""
         return self._mine(self.usage.by_lsn(lsns, USAGE_READ))
 
@@ -128,11 +128,11 @@ class Tables:
 
     def _found(self, usage: Iterable[int], records: Iterable[int]) -> Found:
         """Rows of usage with the records that they name and their repeats, and further `records`."""
-        rows = self.of_usage_alone(usage)
+        rows = self.of_usage_only(usage)
         named = {*rows["request_lsn"].drop_nulls(), *rows["completion_lsn"].drop_nulls()}
         lsns = self._mine_of({*self._with_repeats(named), *records})
-        visible = self._mine(self._records(lsns[: self._most_records]))
-        return Found(rows, visible, len(rows), len(visible) if len(lsns) <= self._most_records else len(lsns))
+        visible = self._mine(self._records(lsns[: self._max_records]))
+        return Found(rows, visible, len(rows), len(visible) if len(lsns) <= self._max_records else len(lsns))
 
     def _records(self, lsns: Iterable[int]) -> pl.DataFrame:
         """Records (RECORD) with these lsns. Of an event with elements the first has what was received."""
@@ -204,7 +204,7 @@ class Tables:
         )
 
     @property
-    def _most_records(self) -> int:
+    def _max_records(self) -> int:
         return RECORDS_OF_A_ROW * self.limit
 
     def _mine_of(self, lsns: Iterable[int]) -> list[int]:

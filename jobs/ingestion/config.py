@@ -331,7 +331,7 @@ class IngestionConfig(JobConfig):
         if self.token_details is None:
             settled["token_details"] = is_new or any(has_token_details(document) for document in of_shipped)
         if self.reversal.sources is None and (is_new or any(map(is_reversal, of_shipped))):
-            settled["reversal"] = self._reversal_of_nobody()
+            settled["reversal"] = self._reversal_without_sources()
         config = self.model_copy(update=settled)
         try:
             refuse_unknown_attributes(config.attributes, config.contracts_in_force())
@@ -340,7 +340,7 @@ class IngestionConfig(JobConfig):
             raise Refused(f"{error}{hint}") from None
         return config
 
-    def _reversal_of_nobody(self) -> Reversal:
+    def _reversal_without_sources(self) -> Reversal:
         """No source may take anything back; where its own contracts leave no room for reversals, there are none."""
         try:
             contracts_of(self.contracts, shipped())

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from jobs.ingestion.gaps import gaps_in
 from jobs.ingestion.received import Reception, Restamp
 from jobs.runtime.delta.table import FRONTIER, DeltaWriter, instant_of, microseconds_of
-from jobs.runtime.errors import BEGIN_ANEW, NotYet, Refused
+from jobs.runtime.errors import START_OVER, NotYet, Refused
 from jobs.runtime.kafka.absent_offsets import Gap
 from jobs.runtime.kafka.topic import EARLIEST, Topic, offsets, refuse_lost_records
 from metering.vocabulary import Cause
@@ -167,5 +167,5 @@ class OffsetLedger:
 def _made_again(topic: str) -> str:
     return (
         f"topic {topic} was deleted and made again since the journal read it, so offsets mean other records now; "
-        f"restore the topic, {BEGIN_ANEW}"
+        f"restore the topic, {START_OVER}"
     )

@@ -63,7 +63,7 @@ class _Pairs(list[tuple[str, Any]]):
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         if (twice := member_twice(pairs)) is not None:
-            raise NotStrict(f"the key {twice[:100]} stands twice")
+            raise NotStrict(f"the key {twice[:100]} occurs twice")
         super().__init__(pairs)
 
 

@@ -114,12 +114,12 @@ def request_id_of(contract: Contract) -> Field | None:
 def rules_of(contract: Contract) -> Iterator[Rule]:
     """A request id that gets the number of an element has room for it: of elements (`Paths.schema`, OF_ELEMENTS)."""
     field = request_id_of(contract)
-    if field is None or field.most_bytes is None:
+    if field is None or field.max_bytes is None:
         return
     value, number = pl.col(field.pointer), pl.col(COLUMN).cast(pl.String)
     size = (value + SEPARATOR + number).str.len_bytes()
-    is_long = ~pl.col("has_own_request_id") & (size > field.most_bytes).fill_null(value=False)
-    text = f"at most {field.most_bytes} bytes with the number of an element"
+    is_long = ~pl.col("has_own_request_id") & (size > field.max_bytes).fill_null(value=False)
+    text = f"at most {field.max_bytes} bytes with the number of an element"
     yield Rule(is_long, field.reason, f"{contract.type} {field.pointer}", text, field.pointer, value, field.kind)
 
 

@@ -78,18 +78,18 @@ class EventValidator:
         self,
         contracts: Mapping[str, Contract],
         devices: Iterable[str] = (),
-        most_bytes: int = MAX_BLOCK_BYTES,
+        max_bytes: int = MAX_BLOCK_BYTES,
         of_sources: Sequence[Convention] = (),
         reversing: Sequence[str] | None = None,
     ) -> None:
-        """`devices`: patterns of the sources whose clocks are corrected. A value above `most_bytes` is not read.
+        """`devices`: patterns of the sources whose clocks are corrected. A value above `max_bytes` is not read.
 
         Conventions `of_sources` override those of contracts. `reversing`: patterns of the sources whose reversals
         count; None: any source's.
         """
         self._contracts = dict(contracts)
         self._conventions = Conventions(of_sources)
-        self._most_bytes = most_bytes
+        self._most_bytes = max_bytes
         self._devices = tuple(devices)
         self._has_quantities = any(contract.family is Family.QUANTITY for contract in contracts.values())
         self._has_elements = any(contract.unnest is not None for contract in contracts.values())

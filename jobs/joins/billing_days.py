@@ -71,7 +71,7 @@ def zone_versions(accounts: pa.Table) -> pl.DataFrame:
 
 
 class BillingDays:
-    """The days of all accounts, made anew when one of them changed. Nearly all have had one zone for ever."""
+    """The days of all accounts, computed again when one of them changes. Nearly all have had one zone for ever."""
 
     def __init__(self, accounts: pa.Table) -> None:
         """`accounts`: all versions (streams.ACCOUNTS)."""

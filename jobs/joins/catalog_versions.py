@@ -19,7 +19,7 @@ from jobs.joins.memory import text_of
 from jobs.runtime.dimensions import TAG, of_accounts
 from metering.price_attributes import ACCOUNT
 from metering.price_models import ANY, BEGINS, PricedModels
-from metering.pricing import SUPPOSED_VERSIONS_FROM
+from metering.pricing import ASSUMED_VERSIONS_FROM
 
 BEGINNING_OF_TIME_US = -(2**63)
 CONTRACT = ("plan", "currency")
@@ -46,7 +46,7 @@ class Versions:
     before `concerns_us` it changes nothing of."""
     withdraws: bool
     """Whether a deleted version withdraws the one that it deletes; otherwise it applies, with no value."""
-    most_compared: int = 2_000_000
+    max_compared: int = 2_000_000
     """Pairs of a row and a version that are looked at together."""
 
     def as_of(self, rows: pl.DataFrame, seen_from: int | None = None) -> pl.DataFrame:
@@ -124,7 +124,7 @@ class Versions:
     def _portions(self, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
         counts = self._holding.group_by(self.key).len("versions")
         compared = rows.join(counts, on=list(self.key), how="left", maintain_order="left")["versions"].fill_null(0)
-        yield from rows.with_columns(_portion=compared.cum_sum() // self.most_compared).partition_by(
+        yield from rows.with_columns(_portion=compared.cum_sum() // self.max_compared).partition_by(
             "_portion", include_key=False
         )
 
@@ -228,8 +228,8 @@ def price_versions(prices: pa.Table) -> Versions:
     """All versions (streams.PRICES) → what one unit costs.
 
     A deletion ends the price of its `effective_from`: it is that price once more, with its end. Where there was none,
-    or it had not begun, nothing is left; nor of one that is withdrawn (without `ends_at`). A price that is supposed has
-    an lsn below 1, and a version of its own (`SUPPOSED_VERSIONS_FROM`).
+    or it had not begun, nothing is left; nor of one that is withdrawn (without `ends_at`). A price that is assumed has
+    an lsn below 1, and a version of its own (`ASSUMED_VERSIONS_FROM`).
     """
     lsn = pl.col("lsn")
     of_instant = [*PRICE_KEY, "effective_us"]
@@ -243,7 +243,7 @@ def price_versions(prices: pa.Table) -> Versions:
             superseded_lsn=pl.col("lsn").shift(-1).over(of_instant),
             concerns_us=pl.max_horizontal("effective_us", "ends_us"),
             withdrawn=pl.col("deleted") & pl.col("ends_us").is_null(),
-            version_lsn=was.then(pl.when(lsn > 0).then(lsn).otherwise(SUPPOSED_VERSIONS_FROM - lsn))
+            version_lsn=was.then(pl.when(lsn > 0).then(lsn).otherwise(ASSUMED_VERSIONS_FROM - lsn))
             .forward_fill()
             .over(of_instant),
             unit_price=was.then("unit_price").forward_fill().over(of_instant),

@@ -119,7 +119,7 @@ class JoinsConfig(JobConfig):
         return min(super().rows_at_once, outcomes_at_once(len(self.meters)))
 
     @property
-    def most_rows_at_once(self) -> int:
+    def max_batch_rows(self) -> int:
         """Where it is known how much they say. An empty column has its size, too."""
         meters = len(self.meters)
         return min(super().rows_at_once, outcomes_at_once(min(meters, len(DEFAULT))), BATCH_CELLS // meters)

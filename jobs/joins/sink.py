@@ -97,7 +97,7 @@ class UsageSink:
         """
         new, rows = self._new(batch)
         counts: Counter[tuple[CounterMetric, *tuple[str, ...]]] = Counter()
-        for part in in_parts(new, self._config.most_rows_at_once, columns_of(self._config.declared), BATCH_VALUES):
+        for part in in_parts(new, self._config.max_batch_rows, columns_of(self._config.declared), BATCH_VALUES):
             counts.update(self._take(part))
         return Progress(rows.records, counts)
 
@@ -213,7 +213,7 @@ class UsageSink:
             metrics.WAITING_MEMORY: self._known.memory.size_bytes(),
             metrics.WAITING_MEMORY_LIMIT: self._limit_bytes,
             metrics.TIMEOUT: self._config.completion_timeout_seconds,
-            metrics.UNTOLD_DELETIONS: self._deletions.rows,
+            metrics.UNPROPAGATED_DELETIONS: self._deletions.rows,
         }
 
     def close(self) -> None:

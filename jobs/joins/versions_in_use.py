@@ -27,12 +27,12 @@ class VersionsInUse:
         every: pa.Table,
         key: Iterable[str],
         versions: Callable[[pa.Table], Versions],
-        most_idle: int = MAX_IDLE_KEYS,
+        max_idle: int = MAX_IDLE_KEYS,
     ) -> None:
         """`versions` makes those of some rows of `every` ready; `key` is what they are versions of."""
         self._key = list(key)
         self._versions = versions
-        self._most_idle = most_idle
+        self._most_idle = max_idle
         self._every = every
         self._hashes = self._hashed(pl.DataFrame(every.select(self._key)))
         self._held = self._hashes.clear()

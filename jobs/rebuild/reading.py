@@ -43,7 +43,7 @@ class Whole:
         return self.table.to_pyarrow_dataset()
 
     def chunks(
-        self, job: str, columns: Sequence[str], most_rows: int, borders: Sequence[int]
+        self, job: str, columns: Sequence[str], max_rows: int, borders: Sequence[int]
     ) -> Iterator[tuple[pa.Table, Position]]:
         """Rows by lsn, at most so many at once and never across one of `borders`, with the position after them.
 
@@ -53,7 +53,7 @@ class Whole:
         read = [name for name in columns if name in stored]
         at, ends = Position(1, table_hash(self.table)), sorted({*borders, self.next_lsn})
         while at.next_lsn < self.next_lsn:
-            end = min(at.next_lsn + most_rows, next(border for border in ends if border > at.next_lsn))
+            end = min(at.next_lsn + max_rows, next(border for border in ends if border > at.next_lsn))
             wanted = (pc.field("lsn") >= at.next_lsn) & (pc.field("lsn") < end)
             rows, found = driver_new_rows(
                 self._rows.to_table(columns=read, filter=wanted), at.next_lsn, job, FINGERPRINT[self.name]

@@ -114,7 +114,7 @@ class _Changed(_Part):
     changed_at: Annotated[datetime | None, BeforeValidator(_when_changed)] = None
 
 
-class _Gone(_Changed):
+class _Deleted(_Changed):
     """A deleted row, as it last was. If it sets `deleted_at` its author deleted it; else an earlier one changed it."""
 
     deleted_at: Instant | None = None
@@ -124,7 +124,7 @@ class _AccountKey(_Part):
     account: Text
 
 
-class _GoneAccount(_AccountKey, _Gone):
+class _DeletedAccount(_AccountKey, _Deleted):
     pass
 
 
@@ -150,7 +150,7 @@ class _PriceKey(_Part):
     effective_from: Instant | None = None
 
 
-class _GonePrice(_PriceKey, _Gone):
+class _DeletedPrice(_PriceKey, _Deleted):
     pass
 
 
@@ -207,9 +207,9 @@ class _Envelope(_Part):
 
 
 _STATES: dict[str, tuple[type[_Part], type[_Part]]] = {
-    CatalogTopic.ACCOUNTS: (_Account, _GoneAccount),
+    CatalogTopic.ACCOUNTS: (_Account, _DeletedAccount),
     CatalogTopic.PLANS: (_Plan, _Plan),
-    CatalogTopic.PRICES: (_Price, _GonePrice),
+    CatalogTopic.PRICES: (_Price, _DeletedPrice),
     CatalogTopic.DECISIONS: (_Decision, _DecisionKey),
 }
 """Per topic: what `after` must hold, and what `before` of a deletion must."""
@@ -262,7 +262,7 @@ def parse_change(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | 
     if topic == CatalogTopic.DECISIONS:
         return row
     source = (envelope.source or _Source()).columns()
-    if isinstance(state, _Gone):
+    if isinstance(state, _Deleted):
         given_at = row.pop("deleted_at")
         if given_at is None:
             row |= dict.fromkeys(AUTHOR)
@@ -341,7 +341,7 @@ def _strict_object(document: bytes, what: str) -> dict[str, Any]:
 
 def _each_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
     if (twice := member_twice(members)) is not None:
-        raise InvalidChangeError(f"{twice} stands there twice")
+        raise InvalidChangeError(f"{twice} occurs twice")
     return dict(members)
 
 

@@ -26,7 +26,7 @@ _MEANINGS = {
     ExitStatus.STOPPED: "it was asked to stop",
     ExitStatus.CRASHED: "it crashed",
     ExitStatus.BAD_CONFIGURATION: "its configuration or environment is refused",
-    ExitStatus.REFUSED: "going on could lose or double money",
+    ExitStatus.REFUSED: "continuing could lose or double money",
     ExitStatus.FENCED: "another driver has taken over",
 }
 
@@ -46,7 +46,7 @@ class Outrun(Fenced):
     """
 
 
-BEGIN_ANEW = "or begin anew with no tables and an empty database, never with one of the two alone"
+START_OVER = "or start over with no tables and an empty database, never with one of the two alone"
 """The end of a remedy. What was made of a table and the table belong together, wherever each of them is kept."""
 
 

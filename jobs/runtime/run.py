@@ -58,7 +58,7 @@ def run(job: AnyJob, config: JobConfig, environment: Environment, clock: Clock) 
     """Run `job` until SIGTERM or SIGINT. Raises Refused, Fenced, or whatever broke."""
     stopping = threading.Event()
     stop_on_signals(stopping)
-    LOOP.comes_round_within(START_SECONDS)
+    LOOP.expect_round_within(START_SECONDS)
     waiting = Waiting(job.name, clock)
     spark = spark_session(
         f"weir-{job.name}",
@@ -100,7 +100,7 @@ def _own(job: AnyJob, config: JobConfig, environment: Environment, clock: Clock)
     Raises Refused when database or table has another schema, or the database another time.
     An attempt is no report: a driver that is refused at each start must be seen to be down.
     """
-    LOOP.comes_round_within(ROUND_SECONDS)
+    LOOP.expect_round_within(ROUND_SECONDS)
     refuse_other_schema(environment.postgres_url)
     refuse_clock_skew(environment.postgres_url, clock)
     at_least = 1 + max(_known_epochs(job, environment.tables), default=0)
@@ -131,7 +131,7 @@ def _drive(
     if not java_runs(context.spark):
         raise RuntimeError("this driver's Java has ended, and only a new driver starts another")
     context.ownership.resume()
-    LOOP.comes_round_within(START_SECONDS)
+    LOOP.expect_round_within(START_SECONDS)
     with ExitStack() as held:
         start: Any = PostgresSink if isinstance(job, PostgresJob) else job.start
         sink = start(job, context)
@@ -213,7 +213,7 @@ class Driver:
         for batch in self._source.backlog(self._spark):
             if self._stopping.is_set():
                 return
-            self._come_round_later()
+            self._allow_longer_round()
             self._process(batch)
             self._reporter.report_if_due(Phase.CATCHING_UP)
 
@@ -240,12 +240,12 @@ class Driver:
         self._reporter.batch(progress, time.monotonic() - started)
 
     @staticmethod
-    def _come_round_later() -> None:
+    def _allow_longer_round() -> None:
         """Announce how long a batch in the loop's own thread may take: it may be large, or wait for a lock."""
-        LOOP.comes_round_within(START_SECONDS)
+        LOOP.expect_round_within(START_SECONDS)
 
     def _on_batch(self, batch: DataFrame, query: Query) -> None:
-        # A query that is to be built anew gets no further batch, or one whose batches follow at once would never end.
+        # A query that is to be rebuilt gets no further batch, or one whose batches follow at once would never end.
         if query.restart_requested or self._stopping.is_set() or self._source.must_restart():
             query.leave()
         # A commit without rows, which only moves a frontier, is a batch too: it costs no Spark job here.
@@ -303,7 +303,7 @@ class Driver:
         if self._turn.acquire(blocking=False):
             try:
                 if (found := self._source.found()) is not None:
-                    self._come_round_later()
+                    self._allow_longer_round()
                     self._commit(found)
                 self._source.advance()
             finally:

@@ -40,10 +40,10 @@ class Source(Protocol):
         """What is to be processed of a batch that has come: itself, or all that is new, where a driver reads it."""
 
     def must_restart(self) -> bool:
-        """Whether the query must be built anew."""
+        """Whether the query must be rebuilt."""
 
     def can_go_on(self) -> bool:
-        """Whether a query that failed is to be built anew, because its input is not as it was when it was built."""
+        """Whether a query that failed is to be rebuilt, because its input is not as it was when it was built."""
 
     def close(self) -> None:
         """Give back what it holds."""

@@ -38,7 +38,7 @@ class Field:
     is_required: bool = False
     values: tuple[str, ...] | None = None
     """The texts it may hold; None: any."""
-    most_bytes: int | None = None
+    max_bytes: int | None = None
     """Of a text, in UTF-8."""
     minimum: Decimal | None = None
     maximum: Decimal | None = None

@@ -191,7 +191,7 @@ def _section(contract: Contract) -> str:
 
 def _row(field: Field) -> tuple[str, ...]:
     # Each text may have as many bytes unless it says otherwise.
-    rule = "" if field.kind is Kind.TEXT and field.most_bytes == MAX_NAME_BYTES and not field.values else rule_of(field)
+    rule = "" if field.kind is Kind.TEXT and field.max_bytes == MAX_NAME_BYTES and not field.values else rule_of(field)
     required = "yes" if field.is_required else ""
     return f"`{field.pointer}`", holds(field), rule, required, f"`{field.column}`", f"`{field.reason}`"
 

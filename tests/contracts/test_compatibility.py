@@ -52,7 +52,7 @@ def fields(draw: st.DrawFn, name: str) -> Field:
         column=f"of_{name}",
         is_required=draw(st.booleans()),
         values=values if kind is Kind.TEXT else None,
-        most_bytes=draw(st.integers(2, 6)) if kind is Kind.TEXT else None,
+        max_bytes=draw(st.integers(2, 6)) if kind is Kind.TEXT else None,
         minimum=Decimal(least) if kind in NUMBERS and has[0] else None,
         maximum=Decimal(most) if kind in NUMBERS and has[1] else None,
         takes_text=kind in NUMBERS and draw(st.booleans()),
@@ -75,7 +75,7 @@ NARROWINGS: dict[str, tuple[Callable[[Field], bool], Change]] = {
     "values at all": (lambda f: f.kind is Kind.TEXT and f.values is None, lambda f: less(f, values=("a",))),
     "fewer bytes": (
         lambda f: f.kind is Kind.TEXT and f.values is None,
-        lambda f: less(f, most_bytes=(f.most_bytes or 0) - 1),
+        lambda f: less(f, max_bytes=(f.max_bytes or 0) - 1),
     ),
     "a higher minimum": (
         lambda f: f.kind in NUMBERS,
@@ -97,8 +97,8 @@ NARROWINGS: dict[str, tuple[Callable[[Field], bool], Change]] = {
 WIDENINGS: dict[str, tuple[Callable[[Field], bool], Change]] = {
     "may be left out": (lambda _: True, lambda f: less(f, is_required=False)),
     "a value more": (lambda f: f.values is not None, lambda f: less(f, values=("new", *(f.values or ())))),
-    "any value": (lambda f: f.values is not None, lambda f: less(f, values=None, most_bytes=6)),
-    "more bytes": (lambda f: f.kind is Kind.TEXT, lambda f: less(f, most_bytes=(f.most_bytes or 0) + 1)),
+    "any value": (lambda f: f.values is not None, lambda f: less(f, values=None, max_bytes=6)),
+    "more bytes": (lambda f: f.kind is Kind.TEXT, lambda f: less(f, max_bytes=(f.max_bytes or 0) + 1)),
     "a lower minimum": (lambda f: f.minimum is not None, lambda f: less(f, minimum=(f.minimum or 0) - 1)),
     "no minimum": (lambda f: f.minimum is not None, lambda f: less(f, minimum=None)),
     "a higher maximum": (lambda f: f.maximum is not None, lambda f: less(f, maximum=(f.maximum or 0) + 1)),
@@ -171,10 +171,10 @@ def test_a_contract_of_another_type_is_found() -> None:
 
 
 def test_an_enum_may_widen_to_texts_of_its_length() -> None:
-    field = Field(("data", "p"), Kind.TEXT, "p", values=("long", "a"), most_bytes=2)
+    field = Field(("data", "p"), Kind.TEXT, "p", values=("long", "a"), max_bytes=2)
     old = Contract("t.v1", Family.REQUEST, (field,))
     for most, is_enough in ((3, False), (4, True)):
-        new = replace(old, fields=(replace(field, values=None, most_bytes=most),))
+        new = replace(old, fields=(replace(field, values=None, max_bytes=most),))
         assert (narrowed(old, new) == []) is is_enough
 
 

@@ -628,7 +628,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "ended months are billed anew without a word",
+        "ended months are billed again without a word",
         "catalog/closed_months.py",
         "if tuple(row.values()) not in before and _is_other(row)",
         "if tuple(row.values()) not in before and not _is_other(row)",

@@ -110,7 +110,7 @@ def test_corrections_in_parts_end_as_corrections_at_once(tables: str, tmp_path: 
     whole = str(copytree(tables, tmp_path / "whole"))
     audit(whole, NOW)
     many = 0
-    while (said := audit(tables, NOW, most_rows=1)) is not None and said.appended:
+    while (said := audit(tables, NOW, max_rows=1)) is not None and said.appended:
         assert said.faults == []
         many += 1
     assert many > 1

@@ -40,7 +40,7 @@ from jobs.joins.config import JoinsConfig
 from jobs.joins.correction_horizon import content_margin, correction_horizon
 from jobs.replay.assumptions import Assumptions
 from jobs.replay.usage import Tables, replayed
-from jobs.retention import first_kept
+from jobs.retention import first_retained
 from jobs.runtime.delta.table import committing, open_table
 from jobs.runtime.effective_rules import EffectiveRules
 from jobs.streams import Table
@@ -191,13 +191,13 @@ def _sums(rows: pl.DataFrame) -> Billed:
     return {(name, meter): net for name, meter, net in counted.iter_rows() if net}
 
 
-def replays(world: HandMade, config: JoinsConfig | None = None, supposed: JoinsConfig | None = None) -> Billed:
-    """What a replay of all bills, by the rules that held or by those that are supposed."""
+def replays(world: HandMade, config: JoinsConfig | None = None, assumed: JoinsConfig | None = None) -> Billed:
+    """What a replay of all bills, by the rules that held or by those that are assumed."""
     usage, journal = open_table(world.tables, Table.USAGE), open_table(world.tables, Table.JOURNAL)
     assert usage is not None
     assert journal is not None
     live = pin(usage, [], world.tables, config or present())
-    rules = Assumptions(joins=supposed).pinned(live)
+    rules = Assumptions(joins=assumed).pinned(live)
     made = [pl.DataFrame(rows) for rows in replayed(Tables(journal, usage, START.date()), live, rules, rows_at_once=3)]
     return _sums(pl.concat([rows.select("request_id", "sign", "meters") for rows in made]))
 
@@ -647,7 +647,7 @@ def test_outcomes_of_a_content_meet_across_partitions(spark: SparkSession, tmp_p
             world.joined(DAY + number * 20 * MINUTE + 15 * MINUTE)
     world.joined(3 * DAY)
     rounds = 0
-    while by_spark(spark, world, 3 * DAY, Scope(most_rows=30), rows_per_bucket=5).changes:
+    while by_spark(spark, world, 3 * DAY, Scope(max_rows=30), rows_per_bucket=5).changes:
         rounds += 1
     assert rounds > 1
     assert stands(world) == billed(EVERYTHING)
@@ -883,7 +883,7 @@ def test_contents_of_open_months_are_decided_after_retention(
         history = (EffectiveRules(1, config.deciding),)
         horizon = correction_horizon(history, config, None)
         today = (START + 90 * DAY).date()
-        world.removed((first_kept(today, 36, horizon, content_margin(history)) - START.date()).days * DAY)
+        world.removed((first_retained(today, 36, horizon, content_margin(history)) - START.date()).days * DAY)
     change.received(world, 90 * DAY + HOUR)
     world.joined(91 * DAY)
     audited(world, 91 * DAY, config)

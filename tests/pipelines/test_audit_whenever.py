@@ -166,7 +166,7 @@ def test_keys_that_a_period_cannot_correct_do_not_hide_others(spark: SparkSessio
         world.completion(10 * DAY + HOUR, name=name)
     at = 10 * DAY + 3 * HOUR
     world.joined(at)
-    asked = Scope(since=START + at - DAY, most_rows=1)
+    asked = Scope(since=START + at - DAY, max_rows=1)
     first = by_spark(spark, world, at, asked)
     assert {row["request_id"] for row in first.corrections.to_pylist()} == {"y"}
     assert not first.is_all
@@ -232,11 +232,11 @@ def test_the_driver_never_has_more_rows_than_are_corrected_at_once(spark: SparkS
     world.joined(2 * HOUR)
     world.price(3 * HOUR, "0.01", begins=timedelta())
     world.joined(3 * HOUR)
-    asked, parts = Scope(most_rows=20), list[int]()
+    asked, parts = Scope(max_rows=20), list[int]()
     while (found := by_spark(spark, world, 3 * HOUR, asked, rows_per_bucket=20)).changes:
         parts.append(len(found.corrections))
     assert sum(parts) == 80
-    assert max(parts) <= asked.most_rows
+    assert max(parts) <= asked.max_rows
     assert world.billed() == {(0, "m", "0.01"): 4_000}
 
 
@@ -351,7 +351,7 @@ def test_a_what_if_replay_has_all_corrections_of_partial_audits(tmp_path: Path) 
     usage, journal = open_table(world.tables, Table.USAGE), open_table(world.tables, Table.JOURNAL)
     assert usage is not None
     assert journal is not None
-    live = pin(usage, [], world.tables, DEFAULT, Scope(most_rows=1))
+    live = pin(usage, [], world.tables, DEFAULT, Scope(max_rows=1))
     rows = pl.concat([pl.DataFrame(part) for part in replayed(Tables(journal, usage, START.date()), live, live)])
     assert rows.filter(cause="repriced").height == 18
 

@@ -185,7 +185,7 @@ def test_a_failed_audit_records_its_error_period_and_corrections_so_far(history:
     assert (row["received_from"], row["occurred_to"]) == (asked.since, asked.until)
     assert row["finished_at"] is not None
     assert row["is_proved"] is False
-    assert "audit again when billing goes on" in row["failure"]
+    assert "audit again when billing makes progress" in row["failure"]
     assert [each["check"] for each in row["checks"] if each["examined"]] == ["I2"]
     assert sum(row["corrected"].values()) == len(history.added()) > 0
 

@@ -1,4 +1,4 @@
-"""A change of the catalog that bills ended months anew says so and asks; any other is made without a question."""
+"""A change of the catalog that bills ended months again says so and asks; any other is made without a question."""
 
 from __future__ import annotations
 

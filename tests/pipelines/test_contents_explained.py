@@ -20,7 +20,7 @@ from tests.pipelines.test_audit_once_per import METERS, REQUESTS, TOKENS, Report
 def told(world: HandMade) -> list[dict[str, Any]]:
     journal, of_usage = (DeltaTable(f"{world.tables}/{name}") for name in (Table.JOURNAL, Table.USAGE))
     tables = Tables(Files.of(journal, Table.JOURNAL), Files.of(of_usage, Table.USAGE), None, 100)
-    usage = tables.of_usage_alone(range(1, 1 + len(of_usage.to_pyarrow_table())))
+    usage = tables.of_usage_only(range(1, 1 + len(of_usage.to_pyarrow_table())))
     return contents_of(tables, of_usage, usage)
 
 

@@ -13,8 +13,8 @@ import typer
 from typer.testing import CliRunner
 
 from catalog.change import compact_json, envelope
-from catalog.decisions import DecisionText, Waiting, change_of, decide, deciding_alone
-from cli.decide import Selection, asked_of, decision_text, is_decided, to_decide
+from catalog.decisions import DecisionText, Waiting, change_of, decide, exclusive_decisions
+from cli.decide import Selection, decision_text, is_decided, selected, to_decide
 from cli.main import app
 from cli.reading import read_only
 from deployment.errors import CannotRun
@@ -84,15 +84,15 @@ def transactions(database: str) -> dict[int, int]:
 
 def test_waiting_for_another_decision_is_reported_with_its_limit(database: str) -> None:
     said: list[str] = []
-    with deciding_alone(database, 60.0, said.append):
+    with exclusive_decisions(database, 60.0, said.append):
         assert said == []
         with (
             pytest.raises(CannotRun, match=r"was at work on this database for 1\.2 s: nothing was decided"),
-            deciding_alone(database, 1.2, said.append),
+            exclusive_decisions(database, 1.2, said.append),
         ):
             pass
     assert said == ["Waiting, 1.2 s at most, for another who decides about stragglers here."]
-    with deciding_alone(database, 60.0, said.append):
+    with exclusive_decisions(database, 60.0, said.append):
         assert len(said) == 1
 
 
@@ -225,7 +225,7 @@ def test_a_straggler_decided_by_its_deadline_is_listed_without_a_name_despite_la
 
 @pytest.mark.parametrize(
     "asked",
-    [lambda: asked_of(None, None, None, everything=False), lambda: asked_of([1], None, None, everything=True)],
+    [lambda: selected(None, None, None, everything=False), lambda: selected([1], None, None, everything=True)],
     ids=["none", "both"],
 )
 def test_a_decision_names_stragglers_or_all(asked: Callable[[], Selection]) -> None:

@@ -132,7 +132,7 @@ def test_the_band_is_that_of_the_report_that_bills(tmp_path: Path, comes_first: 
     assert world.billed() == {(0, "m", "0.08"): 100}
 
 
-def replay(world: HandMade, supposed: Assumptions) -> dict[str | None, Decimal]:
+def replay(world: HandMade, assumed: Assumptions) -> dict[str | None, Decimal]:
     """Output tokens by unit price, as a replay would bill them."""
     usage, journal = open_table(world.tables, Table.USAGE), open_table(world.tables, Table.JOURNAL)
     assert usage is not None
@@ -140,7 +140,7 @@ def replay(world: HandMade, supposed: Assumptions) -> dict[str | None, Decimal]:
     live = pin(usage, [], world.tables, JoinsConfig(), Scope())
     tables = Tables(journal, usage, START.date())
     found: defaultdict[str | None, Decimal] = defaultdict(Decimal)
-    for part in replayed(tables, live, supposed.pinned(live)):
+    for part in replayed(tables, live, assumed.pinned(live)):
         for row in part.to_pylist():
             for entry in (one for one in row["meters"] if one["meter"] == "output_tokens"):
                 unit_price = entry["unit_price"]

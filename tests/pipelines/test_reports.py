@@ -67,7 +67,7 @@ def reports(world: HandMade) -> list[dict[str, Any]]:
     journal, of_usage = (DeltaTable(f"{world.tables}/{name}") for name in (Table.JOURNAL, Table.USAGE))
     tables = Tables(Files.of(journal, Table.JOURNAL), Files.of(of_usage, Table.USAGE), None, 100)
     lsns = range(1, 1 + len(of_usage.to_pyarrow_table()))
-    return reports_of(tables, of_usage, tables.of_usage_alone(lsns).select(USAGE))
+    return reports_of(tables, of_usage, tables.of_usage_only(lsns).select(USAGE))
 
 
 def told(world: HandMade) -> list[tuple[str, bool, str]]:

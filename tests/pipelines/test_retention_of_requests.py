@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from jobs.joins.config import JoinsConfig
 from jobs.joins.correction_horizon import correction_horizon
-from jobs.retention import first_kept
+from jobs.retention import first_retained
 from jobs.runtime.effective_rules import EffectiveRules
 from tests.pipelines.hand_made import DAY, HOUR, MINUTE, START, HandMade
 from tests.pipelines.test_audit_restated import audited
@@ -217,8 +217,8 @@ def test_removing_old_days_never_changes_a_bill(
 
 def test_days_are_retained_for_the_audit_beyond_the_requested_and_open_ones() -> None:
     today, most = (START + 200 * DAY).date(), 2 * DAY
-    assert first_kept(today, 36) - first_kept(today, 36, most) == 2 * DAY
-    assert today - first_kept(today, 36, 100 * DAY) == 200 * DAY
+    assert first_retained(today, 36) - first_retained(today, 36, most) == 2 * DAY
+    assert today - first_retained(today, 36, 100 * DAY) == 200 * DAY
 
 
 @pytest.mark.few_in_ci(1)
@@ -244,7 +244,7 @@ def test_a_late_price_reaches_all_of_an_open_month_where_days_were_removed_by_a_
         world.joined(day * DAY + HOUR)
     audited(world, 88 * DAY + 2 * HOUR, present)
     assert world.billed()[40, "m", "0.01"] == 130
-    world.removed((first_kept((START + 89 * DAY).date(), 36) - START.date()).days * DAY)
+    world.removed((first_retained((START + 89 * DAY).date(), 36) - START.date()).days * DAY)
     world.price(89 * DAY, "0.02", begins=35 * DAY)
     world.event(89 * DAY, "both", "x", occurred=89 * DAY, name="x", output_tokens=1, **reported)
     world.joined(89 * DAY + HOUR)
@@ -269,7 +269,7 @@ def test_a_late_price_reaches_the_first_hours_of_an_open_month_wherever_it_begin
         world.event(at, "both", name, occurred=occurred, name=name, model="m", status="completed", output_tokens=100)
     world.joined(88 * DAY + HOUR)
     audited(world, 88 * DAY + 2 * HOUR, present)
-    world.removed((first_kept((START + 88 * DAY).date(), 36) - START.date()).days * DAY)
+    world.removed((first_retained((START + 88 * DAY).date(), 36) - START.date()).days * DAY)
     world.price(88 * DAY + 3 * HOUR, "0.02", begins=20 * DAY)
     world.joined(88 * DAY + 4 * HOUR)
     audited(world, 88 * DAY + 5 * HOUR, present)

@@ -20,7 +20,7 @@ def told(world: HandMade) -> list[dict[str, Any]]:
     journal, of_usage = (DeltaTable(f"{world.tables}/{name}") for name in (Table.JOURNAL, Table.USAGE))
     tables = Tables(Files.of(journal, Table.JOURNAL), Files.of(of_usage, Table.USAGE), None, 100)
     records = tables._records(range(1, 1 + len(journal.to_pyarrow_table())))
-    usage = tables.of_usage_alone(range(1, 1 + len(of_usage.to_pyarrow_table()))).select(USAGE)
+    usage = tables.of_usage_only(range(1, 1 + len(of_usage.to_pyarrow_table()))).select(USAGE)
     return reversals_of(tables, usage, records)
 
 

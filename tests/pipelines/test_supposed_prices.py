@@ -1,4 +1,4 @@
-"""Promise: what is supposed of prices and rules means what the same means live."""
+"""Promise: what is assumed of prices and rules means what the same means live."""
 
 from __future__ import annotations
 
@@ -55,5 +55,5 @@ def test_a_what_if_configuration_inherits_live_settings_that_it_omits(live: Join
     pinned = Pinned(
         1, None, (EffectiveRules(1, settled.deciding),), (), ACCOUNTS.empty_table(), PRICES_TOLD.empty_table()
     )
-    (supposed,) = Assumptions(joins=live).pinned(pinned).history
-    assert supposed.rules == settled.deciding
+    (assumed,) = Assumptions(joins=live).pinned(pinned).history
+    assert assumed.rules == settled.deciding

@@ -49,7 +49,7 @@ def keys(connection: psycopg.Connection[Any]) -> dict[str, Decimal]:
 
 @pytest.fixture
 def three_combinations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fold, "add_days", lambda cursor: days.add_days(cursor, most_combinations=3))
+    monkeypatch.setattr(fold, "add_days", lambda cursor: days.add_days(cursor, max_combinations=3))
 
 
 def test_days_sum_up_to_windows_without_dropped_usage(connection: psycopg.Connection[Any]) -> None:

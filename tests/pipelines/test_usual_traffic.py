@@ -110,7 +110,7 @@ def lines(bill: str) -> dict[tuple[str, str], tuple[Decimal, Decimal, str]]:
             amount = quantity * number(product["price"]) / number(product["per"] or "1")
             assert f"{amount.normalize():f}" == row["amount"], row[0]
         found[row["model"], row["meter"]] = (number(row["reported"]), quantity, row["amount"])
-    assert len(found) == bill.count("| `"), "no row is left out, and none stands twice"
+    assert len(found) == bill.count("| `"), "no row is left out, and none occurs twice"
     return found
 
 

@@ -149,7 +149,7 @@ def test_an_unknown_account_column_is_refused_with_the_allowed_values(name: str)
 def test_columns_of_the_account_count_toward_the_limit_and_stand_there_once() -> None:
     with pytest.raises(ValidationError, match="at most 4"):
         JoinsConfig.model_validate({"dimensions": [*NAMED, "account.name"]})
-    with pytest.raises(ValidationError, match=r"account\.plan stands there twice"):
+    with pytest.raises(ValidationError, match=r"account\.plan occurs twice"):
         JoinsConfig.model_validate({"dimensions": ["account.plan", "account.plan"]})
     assert IngestionConfig.model_validate({"dimensions": NAMED}).dimensions == NAMED
 

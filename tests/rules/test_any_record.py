@@ -208,7 +208,7 @@ def test_a_key_that_no_text_can_hold_is_named_by_its_escape(key: str) -> None:
     value = f"{{{json.dumps(key)}:1,{json.dumps(key)}:2}}".encode()
     (row,) = IngestionConfig().validator().validate(as_records([(value, None, None, None)])).to_pylist()
     shown = key[:100].encode(errors="backslashreplace").decode()
-    assert (row["reason"], row["violation"]) == ("malformed", f"JSON (RFC 8259): the key {shown} stands twice")
+    assert (row["reason"], row["violation"]) == ("malformed", f"JSON (RFC 8259): the key {shown} occurs twice")
     assert len(row["violation"]) < MAX_DETAIL
 
 

@@ -139,12 +139,12 @@ def test_a_file_of_another_format_is_refused_in_a_sentence(tmp_path: Path) -> No
 
 
 @given(st.lists(st.integers(0, 50), max_size=20), st.integers(1, 5), st.integers(1, 60))
-def test_a_batch_is_limited_in_events_and_bytes_or_has_one_event(sizes: list[int], most: int, most_bytes: int) -> None:
+def test_a_batch_is_limited_in_events_and_bytes_or_has_one_event(sizes: list[int], most: int, max_bytes: int) -> None:
     events = [PastEvent(0, number, b"x" * size, None) for number, size in enumerate(sizes)]
-    parts = list(several(iter(events), most, most_bytes))
+    parts = list(several(iter(events), most, max_bytes))
     assert [one for part in parts for one in part] == events
     assert all(len(part) <= most for part in parts)
-    assert all(len(part) == 1 or sum(len(one.document) for one in part) <= most_bytes for part in parts)
+    assert all(len(part) == 1 or sum(len(one.document) for one in part) <= max_bytes for part in parts)
 
 
 def test_a_minute_has_closed_by_its_end_unless_it_was_billed_elsewhere() -> None:

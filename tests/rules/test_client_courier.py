@@ -114,7 +114,7 @@ def test_the_client_waits_as_long_as_the_api_asks(jitter: float, retry_after: in
         outbox.close()
 
 
-def test_delays_grow_and_begin_anew_after_a_success(tmp_path: Path) -> None:
+def test_delays_grow_and_restart_sequences_after_a_success(tmp_path: Path) -> None:
     found, outbox = courier(tmp_path, jitter=1.0)
     outbox.append([b"{}"])
     batch = batch_of(found)

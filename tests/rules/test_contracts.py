@@ -119,11 +119,11 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "an unknown family": ({**document(), "x-weir-family": "usage"}, "heartbeat, reversal; it is 'usage'"),
     "an unknown keyword of the document": (
         document(additionalProperties=False),
-        "contract t.v1: Weir does not check additionalProperties, so it may not stand here; allowed are $id, $schema, ",
+        "contract t.v1: Weir does not check additionalProperties, so it is not allowed; allowed are $id, $schema, ",
     ),
     "an unknown keyword of a field": (
         with_field(type="string", pattern="^a"),
-        "contract t.v1 at /data/g: Weir does not check pattern, so it may not stand here; allowed are $schema, ",
+        "contract t.v1 at /data/g: Weir does not check pattern, so it is not allowed; allowed are $schema, ",
     ),
     "an unknown annotation": (
         with_field(**{"type": "string", "x-weir-max-byte": 3}),
@@ -151,7 +151,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "unknown keywords of two kinds": (
         document({"g": {**text("g"), "pattern": "a", 1: 2}}),
-        "at /data/g: Weir does not check 1, so it may not stand here",
+        "at /data/g: Weir does not check 1, so it is not allowed",
     ),
     "a description that is a date": (
         with_field(type="string", description=date(2026, 1, 1)),
@@ -416,7 +416,7 @@ def test_an_extended_contract_may_require_more_than_its_base() -> None:
 )
 def test_a_quantity_is_bounded_by_what_can_be_billed(schema: Any, kind: Kind, bounds: tuple[str | None, ...]) -> None:
     *_, field = loaded(with_field(**schema))["t.v1"].fields
-    assert (field.kind, field.is_required, field.most_bytes) == (kind, False, None)
+    assert (field.kind, field.is_required, field.max_bytes) == (kind, False, None)
     assert (field.minimum, field.maximum) == tuple(None if bound is None else Decimal(bound) for bound in bounds)
 
 
@@ -427,7 +427,7 @@ def test_a_text_has_at_most_as_many_bytes_as_a_name_unless_it_says_fewer() -> No
         ({"enum": ["a"]}, 512),
     ):
         *_, field = loaded(with_field(**schema))["t.v1"].fields
-        assert (field.kind, field.most_bytes, field.reason) == (Kind.TEXT, most, Reason.INVALID_DATA)
+        assert (field.kind, field.max_bytes, field.reason) == (Kind.TEXT, most, Reason.INVALID_DATA)
 
 
 def test_a_text_that_may_be_neither_empty_nor_null_is_required() -> None:

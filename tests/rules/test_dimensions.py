@@ -36,7 +36,7 @@ def test_without_dimensions_usage_has_none() -> None:
     ("names", "says"),
     [
         (["a", "b", "c", "d", "e"], "at most 4"),
-        (["region", "region"], "region stands there twice"),
+        (["region", "region"], "region occurs twice"),
         (["request_id"], "request_id is no dimension"),
         (["model"], "model is no dimension"),
         (["plan"], "plan is no dimension"),

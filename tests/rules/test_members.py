@@ -1,4 +1,4 @@
-"""A member that stands twice in a JSON object is found, however many members there are."""
+"""A member that occurs twice in a JSON object is found, however many members there are."""
 
 from __future__ import annotations
 

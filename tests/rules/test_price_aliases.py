@@ -83,5 +83,5 @@ def test_an_alias_that_could_not_be_followed_is_refused(says: dict[str, Any], se
 
 
 def test_a_name_has_one_alias_that_begins_at_an_instant() -> None:
-    with pytest.raises(CatalogFileError, match=r"aliases has pro, latest, .* 2 times; it must stand there once"):
+    with pytest.raises(CatalogFileError, match=r"aliases has pro, latest, .* 2 times; it must occur once"):
         parse_catalog(json.dumps({"aliases": [ALIAS, {**ALIAS, "model": "gpt-4"}]}))

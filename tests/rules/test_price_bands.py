@@ -110,7 +110,7 @@ def banded(**says: Any) -> dict[str, Any]:
         (banded(bands={"low": "-1", "above": None}), "greater than or equal to 0"),
         (banded(bands={"low": "1.0000001", "above": None}), "no more than 6 decimal places"),
         (banded(bands={"low": "much", "above": None}), "valid decimal"),
-        ({"price_attributes": ["context", CONTEXT]}, "context stands there twice"),
+        ({"price_attributes": ["context", CONTEXT]}, "context occurs twice"),
         ({"price_attributes": [{"model": CONTEXT["context"]}]}, "model is no attribute"),
         ({"price_attributes": [{"plan": CONTEXT["context"]}]}, "an outcome has a plan of its own"),
         ({"price_attributes": [{**CONTEXT, "other": CONTEXT["context"]}]}, "at most 1 item"),

@@ -161,7 +161,7 @@ def test_a_condition_on_a_column_that_is_no_price_attribute_is_named() -> None:
         ),
         (["input_tokens"], "names input_tokens, which is no text or boolean column"),
         (["model"], "model is no attribute"),
-        (["region", "region"], "region stands there twice"),
+        (["region", "region"], "region occurs twice"),
         (["plan"], "an outcome has a plan of its own"),
         ([f"c{number}" for number in range(MAX_ATTRIBUTES + 1)], "at most 8 items"),
     ],

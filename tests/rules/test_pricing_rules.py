@@ -55,13 +55,11 @@ MOMENTS = [(event_time, decided) for event_time in (day(-1), *map(day, range(5))
 LOOKS_BACK_FROM = 55
 
 
-def found(
-    versions: Versions, key: dict[str, str], most_compared: int, seen_from: int | None = None
-) -> list[int | None]:
+def found(versions: Versions, key: dict[str, str], max_compared: int, seen_from: int | None = None) -> list[int | None]:
     """The lsn of the version that holds for a key at each of MOMENTS; one without a plan holds nothing."""
     events_us = [(event_time - EPOCH) // timedelta(microseconds=1) for event_time, _ in MOMENTS]
     asked = pl.DataFrame({"event_us": events_us, "decided_lsn": [decided for _, decided in MOMENTS]})
-    rows = replace(versions, most_compared=most_compared).as_of(
+    rows = replace(versions, max_compared=max_compared).as_of(
         asked.with_columns(pl.lit(v).alias(n) for n, v in key.items()), seen_from
     )
     assert rows.select(asked.columns).equals(asked), "the rows stay in their order"

@@ -20,7 +20,7 @@ from jobs.runtime.run import Driver
 from monitoring.liveness import LOOP, ROUND_SECONDS
 
 LAST = 5
-REPORTER: Any = SimpleNamespace(report_if_due=lambda _: LOOP.comes_round_within(ROUND_SECONDS), batch=lambda *_: None)
+REPORTER: Any = SimpleNamespace(report_if_due=lambda _: LOOP.expect_round_within(ROUND_SECONDS), batch=lambda *_: None)
 NOTHING: Any = None
 
 
@@ -28,7 +28,7 @@ NOTHING: Any = None
 def promise() -> Iterator[None]:
     """One that this process has given is no other test's."""
     yield
-    LOOP.comes_round_within(float("inf"))
+    LOOP.expect_round_within(float("inf"))
 
 
 class Streaming:
@@ -118,7 +118,7 @@ def test_an_ended_query_gets_no_further_batch() -> None:
 
 
 def test_a_loop_that_takes_a_batch_itself_may_need_longer_for_it_than_for_a_round() -> None:
-    LOOP.comes_round_within(ROUND_SECONDS)
+    LOOP.expect_round_within(ROUND_SECONDS)
     numbers = Numbers(backlog=2, found=LAST)
     numbers.drive()
     assert numbers.taken == list(range(LAST))
@@ -135,7 +135,7 @@ class Unanswered(Streaming):
 
 
 class Failing(Numbers):
-    """Its first batch moves what it remembers, and then fails. By then it must be built anew, or there is more."""
+    """Its first batch moves what it remembers, and then fails. By then it must be rebuilt, or there is more."""
 
     def __init__(self, *, restart_requested: bool, found: int = 0) -> None:
         super().__init__(found=found)

@@ -66,7 +66,7 @@ REFUSED: dict[str, tuple[Any, str | None, str]] = {
     "documents": ({"contracts": [GPU]}, None, "contracts: this is a list of JSON Schema files, relative to this one"),
     "no file": ({"contracts": ["gpu.json"]}, None, "gpu.json cannot be read: No such file or directory"),
     "no JSON": ({"contracts": ["gpu.json"]}, "{", "gpu.json is no JSON: Expecting property name"),
-    "a key twice": ({"contracts": ["gpu.json"]}, '{"$id": "a", "$id": "b"}', "is no JSON: the key $id stands twice"),
+    "a key twice": ({"contracts": ["gpu.json"]}, '{"$id": "a", "$id": "b"}', "is no JSON: the key $id occurs twice"),
     "no number": ({"contracts": ["gpu.json"]}, '{"maximum": NaN}', "is no JSON: NaN is no number"),
     "no UTF-8": ({"contracts": ["gpu.json"]}, "\udcff", "gpu.json is no JSON: 'utf-8' codec can't decode"),
     "no object": ({"contracts": ["gpu.json"]}, "[]", "gpu.json holds list; a contract is one JSON object"),

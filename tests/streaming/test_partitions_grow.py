@@ -205,7 +205,7 @@ def assert_exact(tables: Path, topic: Topic, gateway: Gateway) -> None:
     wait_until(lambda: reaches(tables, log, topic), "the journal reaching the topic's end", LIMIT_SECONDS)
     rows = every_row(tables).filter(pl.col("topic") == topic.name)
     places = rows.select("partition", "offset")
-    assert places.is_duplicated().sum() == 0, "a record stands twice"
+    assert places.is_duplicated().sum() == 0, "a record occurs twice"
     assert log.join(places, on=["partition", "offset"], how="anti").is_empty(), "a record is missing"
     assert set(rows["partition"]) == set(range(AFTER))
     assert rows.group_by("partition").agg(pl.col("offset").min())["offset"].to_list() == [0] * AFTER

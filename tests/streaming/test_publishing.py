@@ -104,7 +104,7 @@ class Started:
         return self._log.read_text().count("runs\n") == self._starts
 
     def again(self) -> None:
-        """Kill it, and start it anew."""
+        """Kill it, and restart it."""
         self.process.kill()
         self.process.wait()
         self.process = self._start()

@@ -142,7 +142,7 @@ def test_an_event_with_elements_counts_as_one_removed_record(
 
 @pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize(
-    ("reached", "first_kept"),
+    ("reached", "first_retained"),
     [((201, 0, 11), 9), ((7, 0, 201), 5), ((201, 8, 201), 7), ((201, 0, None), 1), ((10, 0, 201), 9)],
     ids=["sessionization", "joins", "what waits in joins", "a reader that has not begun", "the row before a position"],
 )
@@ -151,7 +151,7 @@ def test_no_day_is_removed_that_a_reader_needs(
     database: str,
     connection: psycopg.Connection[Any],
     reached: tuple[int, int, int | None],
-    first_kept: int,
+    first_retained: int,
 ) -> None:
     joins, waiting, sessions = reached
     journal = journal_until(tmp_path, TODAY, 100)
@@ -159,7 +159,7 @@ def test_no_day_is_removed_that_a_reader_needs(
     if sessions is not None:
         sessionization_at(database, sessions)
     retained(journal, connection)
-    assert lsns(journal)[0] == first_kept
+    assert lsns(journal)[0] == first_retained
 
 
 def test_nothing_is_removed_that_a_longer_horizon_needs(

@@ -82,7 +82,7 @@ def test_the_first_position_needs_no_row_before_it(tmp_path: Path) -> None:
 def test_a_position_in_another_table_is_refused_however_long_the_table_is(tmp_path: Path, commits: int) -> None:
     journal_of(tmp_path / "old", 4)
     journal_of(tmp_path / "new", commits)
-    with pytest.raises(Refused, match=r"of another table than .*; put back the journal that was read, or begin anew"):
+    with pytest.raises(Refused, match=r"of another table than .*; put back the journal that was read, or start over"):
         upstream(tmp_path / "new").verified("job", position(tmp_path / "old", 5))
 
 
@@ -125,7 +125,7 @@ def test_a_log_that_is_rolled_back_while_it_is_read_is_noticed(tmp_path: Path, r
     roll_back(tmp_path, 2)
     for number in range(regrown):
         DeltaWriter(str(tmp_path), Table.JOURNAL, "ingestion", 2 + number)
-    with pytest.raises(Refused, match="was deleted, made anew or rolled back while it was read"):
+    with pytest.raises(Refused, match="was deleted, recreated or rolled back while it was read"):
         reader.refresh()
 
 
@@ -133,10 +133,10 @@ def test_a_table_that_is_deleted_or_recreated_while_it_is_read_is_noticed(tmp_pa
     journal_of(tmp_path, 4)
     reader = upstream(tmp_path)
     shutil.rmtree(tmp_path / Table.JOURNAL)
-    with pytest.raises(Refused, match="made anew"):
+    with pytest.raises(Refused, match="recreated"):
         reader.refresh()
     journal_of(tmp_path, 9)
-    with pytest.raises(Refused, match="made anew"):
+    with pytest.raises(Refused, match="recreated"):
         reader.refresh()
 
 
@@ -173,19 +173,19 @@ def test_two_threads_recognize_a_growing_table(tmp_path: Path, monkeypatch: pyte
     """A driver looks in its batches and in its reports; where a store is far away the looks overlap."""
     journal = journal_of(tmp_path, 1)
     look, head = upstream(tmp_path), obstore.head
-    is_asked, other_has_looked = threading.Event(), threading.Event()
+    is_selected, other_has_looked = threading.Event(), threading.Event()
 
     def from_far_away(*args: Any) -> Any:
         answer = head(*args)
-        if not is_asked.is_set():
-            is_asked.set()
+        if not is_selected.is_set():
+            is_selected.set()
             other_has_looked.wait(1)
         return answer
 
     monkeypatch.setattr(obstore, "head", from_far_away)
     with ThreadPoolExecutor(1) as thread:
         slow = thread.submit(look.refresh)
-        assert is_asked.wait(10)
+        assert is_selected.wait(10)
         journal.commit([{**heartbeat(1), "offset": 1}])
         look.refresh()
         other_has_looked.set()

@@ -83,7 +83,7 @@ def examine(
             "rows": [read.decided_rows],
             "outcomes": [len(read.known.stream)],
             "changes": [len(rows)],
-            "corrections": [_as_stream(as_rows(_first(rows, pinned.most_rows)))],
+            "corrections": [_as_stream(as_rows(_first(rows, pinned.max_rows)))],
         }
     )
     differing = [read.wrong, pl.concat([read.broken, faults]).with_columns(of=pl.lit(STANDING))]
@@ -136,8 +136,8 @@ class _Read:
 def _read(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned, first: pl.DataFrame | None) -> _Read:
     kinds = {column_of(name): kind for name, kind in pinned.schema.items()}
     kinds |= {"identity": pl.Binary(), "usage_source": pl.String(), **REVERSAL}
-    unsaid = {IS_CONTRACTED, IS_SENT_AGAIN}.difference(journal.columns)
-    journal = journal.with_columns(pl.lit(value=False).alias(name) for name in unsaid)
+    missing = {IS_CONTRACTED, IS_SENT_AGAIN}.difference(journal.columns)
+    journal = journal.with_columns(pl.lit(value=False).alias(name) for name in missing)
     absent = [pl.lit(None, kinds.get(name)).alias(name) for name in journal_read(pinned) if name not in journal.columns]
     every = journal.with_columns(absent).with_columns(family())
     # A decision about a straggler is no outcome.

@@ -82,7 +82,7 @@ class Pinned:
     """So far apart an abandoned request and an orphaned completion may be first received and be one pair."""
     until: datetime | None = None
     """Keys of which all that occurred, occurred from here on, are left out; None: none are."""
-    most_rows: int = MAX_ROWS
+    max_rows: int = MAX_ROWS
     """About how many rows are corrected at once, or those of a key in each part of the keys."""
     decides_contents: bool = True
     """Whether it is decided which outcome of a content counts: not where only a period is read."""

@@ -161,7 +161,7 @@ class TopicSource(IdleTrigger):
         return batch if records is None else self._validate(records)
 
     def found(self) -> pa.Table | None:
-        """The same while the query is idle, as often as is configured; where they are many it is built anew."""
+        """The same while the query is idle, as often as is configured; where they are many it is rebuilt."""
         if not self._is_idle:
             return None
         is_due = self._looks % self._looks_per_trigger == 0
@@ -189,7 +189,7 @@ class TopicSource(IdleTrigger):
         they need to be.
         """
         rests_wrongly = self._may_idle() != self._is_idle or self._was_idle()
-        return rests_wrongly or self._has_grown() or self._fitting() < self._limit // 2 or self._is_held_up()
+        return rests_wrongly or self._has_grown() or self._fitting() < self._limit // 2 or self._is_stalled()
 
     def _was_idle(self) -> bool:
         """Whether Spark would look by now: one batch may not reach as far as the driver has read, a new query begins
@@ -197,7 +197,7 @@ class TopicSource(IdleTrigger):
         """
         return self._looks * self.look_seconds >= self.seldom_seconds
 
-    def _is_held_up(self) -> bool:
+    def _is_stalled(self) -> bool:
         """Whether as many were taken as a batch may hold, more are waiting, and by now more would fit.
 
         Else a few large records would slow down all that ever come.

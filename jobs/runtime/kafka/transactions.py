@@ -9,9 +9,9 @@ from confluent_kafka import Producer
 from jobs.runtime.kafka.access import KafkaSettings
 
 TIMEOUT_SECONDS = 15.0
-"""What the brokers do not take within this is begun anew."""
+"""A transaction that the brokers do not commit within this is started again."""
 TRANSACTION_TIMEOUT_MS = 30_000
-"""Readers of what is committed wait so long for one who froze within a transaction."""
+"""Readers of committed records wait so long for a producer that froze within a transaction."""
 QUEUE_POLL_SECONDS = 0.1
 
 

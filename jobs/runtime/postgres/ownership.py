@@ -59,7 +59,7 @@ WHERE locktype = 'advisory' AND mode = 'ShareLock' AND pid <> pg_backend_pid()
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
   AND classid = %(family)s AND objid = (hashtext(%(job)s)::bigint & 4294967295)::oid
 """
-_BE_ALONE = "SELECT pg_try_advisory_lock(%(family)s, hashtext(%(job)s))"
+_LOCK_EXCLUSIVELY = "SELECT pg_try_advisory_lock(%(family)s, hashtext(%(job)s))"
 _SHARE = "SELECT pg_try_advisory_lock_shared(%(family)s, hashtext(%(job)s))"
 
 
@@ -99,7 +99,7 @@ class Ownership:
         ).fetchone()
         assert row is not None
         if is_alone:
-            _be_alone(connection, job)
+            _lock_exclusively(connection, job)
         log.info("took the epoch", job=job, epoch=row[0])
         return cls(job, postgres_url, connection, row[0], is_alone=is_alone)
 
@@ -191,11 +191,11 @@ def _refuse_while_rebuilt(connection: psycopg.Connection[Any], job: str) -> None
         raise NotYet(Cause.DATABASE, f"the tables of {job} are made again (`weir rebuild {job}`)")
 
 
-def _be_alone(connection: psycopg.Connection[Any], job: str) -> None:
+def _lock_exclusively(connection: psycopg.Connection[Any], job: str) -> None:
     """Let no other driver of `job` have a session as long as this one lasts. Raises Refused where one comes between."""
     parameters = {"family": REBUILD_LOCK, "job": job, "limit_ms": round(SESSION_ENDS_WITHIN_SECONDS * 1_000)}
     connection.execute(_END_OTHERS, parameters)
-    if connection.execute(_BE_ALONE, parameters).fetchone() != (True,):
+    if connection.execute(_LOCK_EXCLUSIVELY, parameters).fetchone() != (True,):
         connection.close()
         raise Refused(f"another `weir rebuild {job}` is under way, or a driver of {job} began just now; try again")
 
