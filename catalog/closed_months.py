@@ -46,7 +46,7 @@ PRICE_AT: LiteralString = """
 """
 """The price of one unit for `used` (account, model, meter, at): as `catalog.contracts_at`, of a single one."""
 
-# Of a day that a change begins in, the minutes are asked for: each has the price of its start, or that of the change.
+# The day in which a change begins is read by the minute: each has the price of its start, or that of the change.
 _BILLED: LiteralString = f"""
     WITH touched AS (
         SELECT account, NULL AS model, NULL AS meter, starts

@@ -66,7 +66,7 @@ _CONFIRM = f"""
 
 @dataclass(frozen=True)
 class PriceJump:
-    """A price of one `unit` (token, request), and the one that it was compared with; it was written of `per` units."""
+    """A price of one `unit` (token, request), and the price it was compared with; it was written per `per` units."""
 
     plan: str
     model: str

@@ -37,7 +37,7 @@ class CatalogTable:
     """When a row `t` differs from the file's row `f`."""
 
     filled: Mapping[str, str] = field(default_factory=dict)
-    """By column what a row has of which the file's row `r` may say nothing; `t` is the one that there is, if any."""
+    """Per column, the value where the file's row `r` may leave it out; `t` is the existing row, if any."""
 
     @property
     def returned(self) -> tuple[str, ...]:
@@ -141,7 +141,7 @@ TABLES = (
     ),
 )
 """In the order in which they are stored, and so captured: an account's usage has a price as soon as it has a contract.
-(Whoever deletes must do it the other way round, accounts first.)"""
+(Deletions must go the other way round, accounts first.)"""
 
 
 def table_of(topic: CatalogTopic) -> CatalogTable:

@@ -110,7 +110,7 @@ def connector(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
 def reconcile(*, timeout: TimeoutOption = 60.0, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
     """Send joins the catalog again where the two differ: after a replication slot was lost, or changes were rejected.
 
-    A row that was deleted meanwhile is in no snapshot: it is deleted again and ends now, because nobody knows when it
+    A row that was deleted meanwhile is in no snapshot: it is deleted again and ends now, because it is unknown when it
     was deleted, and usage was priced by it until now. Exit status 1 if joins does not have in time what was committed
     before (nothing is done then).
     """

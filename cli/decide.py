@@ -45,7 +45,7 @@ _FOUND = f"""
     WHERE {_ASKED} AND (%(lsns)s::bigint[] IS NOT NULL OR (decision = 'hold' AND cause = 'stream'))
     ORDER BY usage_lsn, meter
 """
-# Of former usage another may have stood at the lsn.
+# Before a rebuild of usage another row may have had this lsn.
 _HAS_DECISION = f"""
     SELECT EXISTS (
         SELECT FROM stragglers
@@ -130,7 +130,7 @@ def selected(
 
 
 def is_decided(database: Database, selection: Selection) -> bool:
-    """Whether some that wait were decided about: billing may not have heard it yet, or it did not count."""
+    """Whether some held stragglers have decisions: billing may not have read them yet, or they did not count."""
     found = database.execute(_HAS_DECISION, _parameters(selection)).fetchone()
     return bool(found and found["has_decision"])
 
@@ -219,7 +219,7 @@ def _decide(selection: Selection, text: DecisionText, timeout: float, form: Form
 def decided_by(
     stack: Deployment, selection: Selection, text: DecisionText, timeout: float, tell: Tell
 ) -> list[Waiting]:
-    """Store decisions, and wait until billing has them; all that are as `asked` now or were before.
+    """Store decisions, and wait until billing has them; returns all selected stragglers as they are then.
 
     Raises CannotRun when one is refused, and then nothing is decided; and when billing does not have them in time.
     """
@@ -242,7 +242,7 @@ def decided_by(
 
 
 def _wait_for_billing(waiter: Waiter, otherwise: str) -> None:
-    """Until billing has heard all that was decided. Raises CannotRun with `otherwise` when the time is over."""
+    """Wait until billing has read all decisions. Raises CannotRun with `otherwise` on timeout."""
     from deployment.draining import Stuck
     from jobs.streams import Table
 

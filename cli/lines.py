@@ -41,7 +41,7 @@ def numbered(lines: BinaryIO, max_bytes: int | None = None) -> Iterator[tuple[in
 
 
 def _beginning(lines: BinaryIO, max_bytes: int) -> bytes:
-    """A line, with its end only if it has no more bytes than that; the next one is read behind it."""
+    """A line, with its end if it fits; the next one is read behind it."""
     line = rest = lines.readline(max_bytes + 1)
     while len(rest) > 0 and not rest.endswith(b"\n"):
         rest = lines.readline(SKIPPED_BYTES)

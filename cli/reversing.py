@@ -1,4 +1,4 @@
-"""`weir usage reverse`: send an event that takes back all or part of what a request bills."""
+"""`weir usage reverse`: send an event that reverses all or part of what a request bills."""
 
 from __future__ import annotations
 

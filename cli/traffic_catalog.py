@@ -60,7 +60,7 @@ def change_late(stack: Deployment, late: Late, tell: Tell) -> None:
 def _delete(
     stack: Deployment, deletions: Sequence[Deletion], committed_at: datetime, *, dry_run: bool = False
 ) -> list[Change]:
-    """Accounts first, plans last: nobody may see an account without its prices. `dry_run`: only say what would go."""
+    """Accounts first, plans last, so that no reader sees an account without its prices. `dry_run`: only list."""
     with psycopg.connect(stack.postgres_url, row_factory=dict_row, connect_timeout=10) as database:
         database.execute("SET LOCAL TimeZone = 'UTC'")
         gone = [

@@ -20,7 +20,7 @@ COLUMNS = ("file", "line", "type", "disposition", "reason", "contract", "path", 
 VALID, INVALID = "valid", "invalid"
 UNKNOWN = "unknown type: kept and counted, on no bill"
 BATCH_EVENTS = 2_000
-"""And no more than MAX_BLOCK_BYTES, or one. Of a larger one nothing is read, so no more of it is kept than says so."""
+"""And at most MAX_BLOCK_BYTES, or one line. A larger line is not read beyond the byte that shows it."""
 
 
 class ValidatedLines:

@@ -62,9 +62,7 @@ def fates(document: Row, text: str) -> tuple[Fate, ...]:
     if len(usage) > MAX_REQUESTS:
         of_requests.append(Fate(f"So many requests have this id that only {MAX_REQUESTS} are shown here."))
     of_requests += [Fate(f"Reversal: {reversal['explanation']}.") for reversal in document["reversals"][:MAX_REQUESTS]]
-    of_requests += [
-        Fate(f"Counted once: {content['explanation']}.") for content in document["contents"][:MAX_REQUESTS]
-    ]
+    of_requests += [Fate(f"Counted once: {content['explanation']}.") for content in document["contents"][:MAX_REQUESTS]]
     reversals = {reversal["lsn"] for reversal in document["reversals"]}
     records = [row for row in document["records"] if row["lsn"] not in reversals]
     received = tuple(_of_records(records, text, in_usage=bool(usage)))
@@ -104,8 +102,8 @@ def _refused(record: Row) -> str:
             return f"Lsn {record['lsn']} is a duplicate of lsn {record['first_lsn']}: only that one counts."
         case Disposition.CONFLICT:
             return (
-                f"Lsn {record['lsn']} is in conflict with lsn {record['first_lsn']}: the same identity says something "
-                "else. The first counts, this one does not."
+                f"Lsn {record['lsn']} is in conflict with lsn {record['first_lsn']}: the same identity has other "
+                "content. The first counts, this one does not."
             )
         case _:
             why = f" ({record['violation']})" if record["violation"] else ""
@@ -190,7 +188,7 @@ def _decided(row: Row, decision: str, meters: Sequence[Row], document: Row) -> s
     match decision:
         case Decision.HOLD:
             until = f", at most to {instant(straggler['hold_until'])} UTC" if straggler["hold_until"] else ""
-            return f"Held: {names}, received after grace, until somebody decides{until}; billed to nobody."
+            return f"Held: {names}, received after grace, waits for a decision{until}; not billed."
         case Decision.DROP:
             return f"Dropped: {names}, received after grace; on no bill."
         case _:

@@ -40,9 +40,9 @@ def asking_database(url: str) -> Iterator[None]:
 
 @contextmanager
 def asking_kafka(bootstrap: str) -> Iterator[AdminClient]:
-    """A client that asks. Raises CannotRun for brokers that do not answer, or lack a topic."""
+    """An admin client for queries. Raises CannotRun for brokers that do not answer, or lack a topic."""
     errors: list[KafkaError] = []
-    # What it writes by itself is the same line twenty times a second.
+    # Its own log repeats one line twenty times a second.
     admin = AdminClient({**kafka_client(bootstrap), "log_level": 0, "error_cb": errors.append})  # type: ignore[dict-item]
     try:
         yield admin

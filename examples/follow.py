@@ -1,6 +1,6 @@
 """Follow Weir: every correction, and the newest state of every window, each applied once, in SQLite.
 
-python examples/follow.py KAFKA FILE        Killed anywhere and started again it goes on where it was: Kafka may hand
+python examples/follow.py KAFKA FILE        Killed anywhere and started again it continues where it was: Kafka may hand
 over a message twice, but it has an id and a version, and FILE knows both. Only what is committed is read (the default).
 """
 

@@ -16,7 +16,7 @@ SERVER_PORTS = range(20_000, 32_000)
 
 
 def free_port(besides: Collection[int] = (), among: range = SERVER_PORTS) -> int:
-    """A port on the loopback address that nobody listens on now, and none of `besides`, where somebody soon will.
+    """A free port on the loopback address, other than `besides`, which are about to be used.
 
     Raises `CannotRun` when there is none.
     """

@@ -34,7 +34,7 @@ from monitoring.metrics import API, PROGRAMS
 class Program:
     """One process of a stack. `command` prepares each start and gives its command line; it may raise `CannotRun`.
 
-    `is_ready` is asked while the process starts and must answer within seconds.
+    `is_ready` is called while the process starts and must return within seconds.
     """
 
     name: str

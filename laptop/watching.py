@@ -27,7 +27,7 @@ MODEST = {"GOMAXPROCS": "1", "GOMEMLIMIT": "160MiB"}
 """A laptop's few hundred series need neither a second core nor much memory."""
 
 NO_RECEIVER = {"route": {"receiver": "nobody", "group_by": ["alertname", "job"]}, "receivers": [{"name": "nobody"}]}
-"""Alerts are shown on the dashboard and sent to nobody, until a configuration says to whom."""
+"""Alerts are shown on the dashboard and sent nowhere, until a configuration has receivers."""
 
 
 def find(names: tuple[str, ...]) -> str | None:

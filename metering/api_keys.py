@@ -60,7 +60,7 @@ class ApiKey:
     limits: RateLimits = DEFAULT_LIMITS
 
     def proves(self, key: str) -> bool:
-        """Whether `key` is this one, in constant time."""
+        """Whether `key` equals this one, compared in constant time."""
         return hmac.compare_digest(self.digest, digest_of(key))
 
     def is_expired(self, now: datetime) -> bool:

@@ -42,7 +42,7 @@ def backfill(
 
     Lateness and the accept window go by when an event was first received: its extension `receivedtime`, else its
     `time`; in Parquet, with the event in the column `value`, the column `first_received_at` or `received_at`. Only
-    sources in jobs.ingestion.backfill are trusted to say so. Several files are merged in the order of these instants,
+    sources in jobs.ingestion.backfill are trusted with this. Several files are merged in the order of these instants,
     because a request and its completion must arrive within the completion timeout. Events that ingestion would reject
     by its present configuration are listed, not sent. Only ingestion knows whether an event is a duplicate.
 

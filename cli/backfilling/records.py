@@ -25,7 +25,7 @@ from metering.texts import encodable
 ATTRIBUTE = "receivedtime"
 """The extension attribute of a CloudEvent that says when it was received first; without it that is its `time`."""
 VALUE, RECEIVED = "value", ("first_received_at", "received_at")
-"""The columns of Parquet: the CloudEvent, and when it was received first (the first of them that says so)."""
+"""The columns of Parquet: the CloudEvent, and its first receipt (the first of these columns that has a value)."""
 GZIP, PARQUET = b"\x1f\x8b", b"PAR1"
 BATCH_ROWS = 2_000
 PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
@@ -58,7 +58,7 @@ def past_events(files: list[str], max_bytes: int) -> Iterator[Iterator[PastEvent
 
 
 def _placed(number: int, file: BinaryIO, max_bytes: int) -> Iterator[tuple[datetime, int, PastEvent]]:
-    """What has no instant, or one before, stays where it stands."""
+    """Records without an instant, or with an earlier one, keep their place."""
     at = _EARLIEST
     for line, document, mark in _read(file, max_bytes):
         at = max(at, _instant(mark) or at)

@@ -195,7 +195,7 @@ def _lines(stored: Stored, entries: Iterable[Entry]) -> list[Row]:
 def document_of(
     sources: Sources, found: Found, entries: Sequence[Entry], billed: Billed, problems: Problems
 ) -> Document:
-    """The document of rows that were found, of what they add, and of what the database has of their windows."""
+    """The document of the rows found, of what they add up to, and of their windows in the database."""
     stored, limit = sources.stored, sources.limit
     prices = price_versions(sources.prices, sources.tables.journal, entries)
     lines = _lines(stored, entries)

@@ -76,9 +76,9 @@ class Bookkeeping:
             if found is not None and next_lsn - self._limits.missed_rows <= found[0] <= next_lsn:
                 return int(found[0]), found[1]
             # An older version kept no position, but took up all. Of another journal, one that was rolled back, or after
-            # a database was, it goes on with what comes next.
+            # a database was, it continues with the next rows.
             if found is not None:
-                log.warning("bookkeeping goes on at the journal's end", position=found[0], next_lsn=next_lsn)
+                log.warning("bookkeeping continues at the journal's end", position=found[0], next_lsn=next_lsn)
             cursor.execute(_MOVE, [self._ownership.job, self._journal, next_lsn, frontier])
         return next_lsn, frontier
 

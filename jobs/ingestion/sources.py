@@ -102,7 +102,7 @@ def seen_sources(rows: pl.DataFrame) -> pl.DataFrame:
 def within_limits(cursor: psycopg.Cursor[Any], seen: pl.DataFrame, limits: Limits = LIMITS) -> pl.DataFrame:
     """The rows of `seen_sources` that have a row in the table, or may get one: a limited number of new ones an hour.
 
-    A flood of names would fill the table, its page and its alerts for a day. A source that is turned away may be added
+    A flood of names would fill the table, its page and its alerts for a day. An unlisted source may be added
     in the next hour; its events are metered all the same.
     """
     listed = pl.DataFrame(

@@ -1,4 +1,4 @@
-"""An event with an array → one event for each element, as if each had been sent by itself with the surrounding members.
+"""An event with an array → one event for each element, as if each had been sent alone with the surrounding members.
 
 A member of an element is placed in `data`, and replaces a surrounding one of the same name. Null means absent, as
 everywhere.
@@ -85,7 +85,7 @@ def _text_bytes(members: Any) -> int:
 
 
 def without(members: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """An object without what stands at a path in it."""
+    """An object without the member at a path."""
     name, *below = path
     rest = {key: member for key, member in members.items() if key != name}
     if below and isinstance(within := members.get(name), dict):

@@ -62,7 +62,7 @@ def contiguous(position: int, seen: Seen, job: str) -> LsnRange:
         raise Refused(
             f"{job} is at lsn {position}, but the batch holds {seen.rows} rows from {seen.lowest} to {seen.highest}"
             f"{twice}, and using it would lose rows; start {job} again: it continues from its own position. If this "
-            "comes back, restore the table that it reads"
+            "happens again, restore the table that it reads"
         )
     return LsnRange(position, position if seen.highest is None else seen.highest + 1)
 

@@ -67,7 +67,7 @@ class JobConfig(BaseModel):
     price_attributes: PriceAttributes = Field(
         default=(),
         description="What conditions of prices can name: text and boolean columns of contracts, such as operation, "
-        "columns of the account (account.parent, account.tags.KEY), and bands of what an event reports "
+        "columns of the account (account.parent, account.tags.KEY), and bands of reported quantities "
         "(`context: {of: input_tokens, bands: {up_to_200k: 200000, above_200k: null}}`), at most "
         f"{MAX_ATTRIBUTES}; the same for all applications. Given as `price_attributes` beside `jobs`.",
     )
@@ -125,7 +125,7 @@ class JobConfig(BaseModel):
 
 
 class Environment(BaseModel):
-    """Where a job runs, read from `WEIR_*` variables; addresses and secrets never stand in a job's configuration."""
+    """Where a job runs, read from `WEIR_*` variables; addresses and secrets are never in a job's configuration."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -18,7 +18,7 @@ class ExitStatus(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """What it means, for whoever looks at an ended driver."""
+        """Its meaning, for a person who looks at an ended driver."""
         return _MEANINGS[self]
 
 
@@ -40,9 +40,9 @@ class Fenced(RuntimeError):
 
 
 class Outrun(Fenced):
-    """Another application has appended to the table meanwhile: what this driver knows stands, its numbers do not.
+    """Another application has appended to the table: this driver's decisions still hold, but not its row numbers.
 
-    Who is alone to append to a table has been taken over, as with any Fenced.
+    For the only writer of a table it means, as any Fenced, that another driver has taken over.
     """
 
 

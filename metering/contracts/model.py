@@ -10,7 +10,7 @@ from metering.contracts.includes import Includes
 from metering.vocabulary import Family, Reason
 
 Path = tuple[str, ...]
-"""Where a value stands in an event: ("data", "usage", "input")."""
+"""The path of a value in an event: ("data", "usage", "input")."""
 
 
 class Kind(StrEnum):

@@ -57,7 +57,7 @@ class AbsentOffsets:
                 raise Refused(
                     f"{self._topic}[{lost[0]}]: offset {lost[1]} holds a record that the batch does not have: it was "
                     "lost on its way to ingestion, and continuing would never bill it; start ingestion again: it reads "
-                    "the offset again. If this comes back, report it to Weir's developers with this offset"
+                    "the offset again. If this happens again, report it to Weir's developers with this offset"
                 )
         except (Refused, NotYet, KafkaException):
             metrics.UNPROVED.set(sum(gap.end - gap.first for gap in gaps))

@@ -74,7 +74,7 @@ class TopicSource(IdleTrigger):
         return True
 
     def backlog(self, spark: SparkSession) -> Iterator[DataFrame]:
-        """None, as long as no start has failed: the topic is one stream from its first record on."""
+        """None as long as no start has failed: the topic is one stream from its first record on."""
         topic = describe_topic(self._admin, self._config.topic, self._denials, self._clock)
         careful = QuarantineStart(
             topic.name,
@@ -154,14 +154,14 @@ class TopicSource(IdleTrigger):
         """The records from the sink's positions on, validated here, where they are few; else what Spark's workers
         validated.
 
-        The topic's end is asked for now, so they are no less than the batch.
+        The topic's end is read now, so they are no less than the batch.
         """
         self._has_come = True
         records = self._read_here()
         return batch if records is None else self._validate(records)
 
     def found(self) -> pa.Table | None:
-        """The same while the query is idle, as often as is configured; where they are many it is rebuilt."""
+        """The same while the query is idle, as often as is configured; if there are many, the query is rebuilt."""
         if not self._is_idle:
             return None
         is_due = self._looks % self._looks_per_trigger == 0
