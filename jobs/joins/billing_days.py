@@ -58,7 +58,7 @@ def _offset(zone: str, instant: datetime) -> timedelta:
 def zone_versions(accounts: pa.Table) -> pl.DataFrame:
     """All versions of accounts (streams.ACCOUNTS) → (account, lsn, holds_from, zone) of those that have a zone, by lsn.
 
-    A zone never applies to the past, whatever a version says: borders that somebody has seen stay. A deletion has no
+    A zone never applies to the past, even if it is backdated: borders that somebody has seen stay. A deletion has no
     zone, so the calendar continues when the account is created again.
     """
     holds_from = pl.max_horizontal("effective_from", "committed_at")

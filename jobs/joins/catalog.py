@@ -30,7 +30,7 @@ KEY_OF = {Table.ACCOUNTS: ["account"], Table.PRICES: ["plan", "model", "meter", 
 CIRCUMSTANCES = ("committed_at", *AUTHOR, *SOURCE)
 """Time, author and place of a change: a difference in these alone is no change."""
 NO_NEWS = (*CIRCUMSTANCES, "ends_at")
-"""Nor is a second deletion a change, whatever moment it has."""
+"""A second deletion is not a change, whatever its time."""
 
 
 class Catalog:
@@ -131,9 +131,9 @@ def without_repeats(table: Table, versions: pa.Table, changes: pa.Table) -> pa.T
 
     A change that is published again, by a connector that does not know that it was, is no new version: it would split a
     line of a bill in two. So the first publisher is the author of a version. A killed connector publishes again, in
-    order, whatever it is not sure of. Such a change is recognised by its place in the database's log and its commit
+    order, where it is not sure. Such a change is recognised by its place in the database's log and its commit
     time. (Both, because in a restored database the log starts over, and a clock may go back. There the changes of one
-    transaction, which have one time, are told apart by their places.)
+    transaction, which have one time, are distinguished by their places.)
     """
     if changes.num_rows == 0:
         return changes

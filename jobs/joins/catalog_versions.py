@@ -28,7 +28,7 @@ PRICE_KEY = ("plan", "model", "meter", "currency")
 BEGINS_US = "begins_us"
 """Of the price that began last: when. It may have ended."""
 AT = ("decided_lsn", "event_us")
-"""Seen from which lsn, and of what time."""
+"""The lsn from which a version is known, and the time of the event."""
 _HAS_ENDED = (pl.col("ends_us") <= pl.col("event_us")).fill_null(value=False)
 
 
@@ -45,7 +45,7 @@ class Versions:
     `version_lsn` is the version whose values these are, and holds before `ends_us` (null: for ever); what occurred
     before `concerns_us` it changes nothing of."""
     withdraws: bool
-    """Whether a deleted version withdraws the one that it deletes; otherwise it applies, with no value."""
+    """Whether a deletion withdraws the version that it deletes; otherwise it applies, with no value."""
     max_compared: int = 2_000_000
     """Pairs of a row and a version that are looked at together."""
 
@@ -98,7 +98,7 @@ class Versions:
 
     @property
     def _unless_ended(self) -> list[pl.Expr]:
-        """The values of what has not ended; of what has, only when it began."""
+        """The values of versions that have not ended; of ended ones only their beginning."""
         names = [name for name in ("version_lsn", *self.values) if name != BEGINS_US]
         return [pl.when(~_HAS_ENDED).then(name).alias(name) for name in names]
 
@@ -180,7 +180,7 @@ def priced_models(models: pa.Array | pa.ChunkedArray) -> PricedModels:
 
 
 def by_reported_model(prices: pl.DataFrame, reported: pl.Series, known: PricedModels | None = None) -> pl.DataFrame:
-    """Rows of prices (model, …) → the same by each of the reported models that a price may be for, whatever else an
+    """Rows of prices (model, …) → the same per reported model that a price may be for, regardless of what else an
     event says; prices for none of them are left out where any is for more than one model. `known`: those of these rows.
     """
     known = priced_models(prices["model"].to_arrow()) if known is None else known

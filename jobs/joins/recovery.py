@@ -73,7 +73,7 @@ class RecoverySource:
 def recovered_rows(past: RecoverySource, history: History) -> Memory:
     """All rows that no usage row names, however long they wait; and those that were decided within their timeout of F.
 
-    Which rows still wait is never asked of a timeout: one that was changed would lose them.
+    Which rows are pending never depends on a timeout: a changed one would lose them.
     """
     timeouts = Timeouts(history)
     rows = pl.concat(_candidates(past, timeouts)).unique("lsn").sort("lsn")

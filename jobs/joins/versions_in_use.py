@@ -20,7 +20,7 @@ MAX_PARTS = 64
 
 
 class VersionsInUse:
-    """Every version of one kind, by key; prices like `Versions` for the keys that were asked for."""
+    """Every version of one kind, by key; prices like `Versions` for the keys in use."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class VersionsInUse:
         return self._priced_models
 
     def as_of(self, rows: pl.DataFrame, seen_from: int | None = None) -> pl.DataFrame:
-        """As `Versions.as_of`, which it asks."""
+        """As `Versions.as_of`, which it calls."""
         self._hold(self._hashed(rows).unique())
         return self._in_use.as_of(rows, seen_from)
 
@@ -82,7 +82,7 @@ class VersionsInUse:
         if hashes.is_in(self._held.implode()).all():
             return
         together = pl.concat([self._held, hashes]).unique()
-        # What is at hand costs each batch a little: what was asked for long ago must not be all there is.
+        # Cached versions cost each batch a little, so keys that were used long ago are dropped.
         self._held = together if len(together) <= max(self._most_idle, 4 * len(hashes)) else hashes
         self._in_use = self._versions(self._found(self._held))
 
@@ -90,7 +90,7 @@ class VersionsInUse:
         return self._every.filter(self._hashes.is_in(hashes.implode()).to_arrow())
 
     def _hashed(self, rows: pl.DataFrame) -> pl.Series:
-        """Of a key always the same; two keys may share it, which only puts one more at hand."""
+        """The same for a key every time; two keys may share it, which only caches one more."""
         parts = [pl.col(name).cast(pl.String).hash(number) for number, name in enumerate(self._key, start=1)]
         hashed = parts[0]
         for part in parts[1:]:

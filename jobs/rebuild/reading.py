@@ -45,7 +45,7 @@ class Whole:
     def chunks(
         self, job: str, columns: Sequence[str], max_rows: int, borders: Sequence[int]
     ) -> Iterator[tuple[pa.Table, Position]]:
-        """Rows by lsn, at most so many at once and never across one of `borders`, with the position after them.
+        """Rows by lsn, at most that many at once and never across one of `borders`, with the position after them.
 
         A column that the table does not have yet is left out. Raises Refused where rows are missing or duplicated.
         """
@@ -64,9 +64,7 @@ class Whole:
 
     def _refuse_short(self, found: LsnRange, end: int) -> None:
         if found.next != end:
-            raise Refused(
-                f"{self.table.table_uri} has no row {found.next}, though it goes on: restore it, and try again"
-            )
+            raise Refused(f"{self.table.table_uri} has no row {found.next}, but later ones: restore it, and try again")
 
 
 def whole(tables: str, name: Table) -> Whole:

@@ -120,7 +120,7 @@ class Replay:
                 if time.monotonic() >= deadline:
                     raise NotBilledError(
                         f"after {self.wait_seconds:g} s billing has not folded all usage of the period yet; look at "
-                        "`weir status`, and try again when it goes on"
+                        "`weir status`, and try again when it makes progress"
                     )
                 self.tell("billing has usage of the period to fold")
                 time.sleep(LOOK_SECONDS)

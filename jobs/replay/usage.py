@@ -46,7 +46,7 @@ from metering.vocabulary import UsageCause
 
 BATCH_ROWS = 1_000_000
 MAX_PER_ROW = 4
-"""Rows that correct what a row of the journal makes: taken back and put by itself, and once more in a pair."""
+"""Corrections per row of the journal: one negation, one replacement alone, and one in a pair."""
 _NULLABLE = pa.schema([field.with_nullable(True) for field in USAGE])
 FOLDED = pa.schema([_NULLABLE.field(name) for name in COLUMNS if name in _NULLABLE.names])
 
@@ -61,12 +61,12 @@ class Tables:
 
     @property
     def is_audited(self) -> bool:
-        """Whether an audit has ever corrected anything: then what it would correct here is corrected, too."""
+        """Whether an audit has ever corrected anything: then its corrections are applied here, too."""
         return self.usage.transaction_version(AUDIT) is not None
 
 
 def replayed(tables: Tables, live: Pinned, assumed: Pinned, rows_at_once: int = BATCH_ROWS) -> Iterator[pa.Table]:
-    """FOLDED, first of all outcomes and then of what puts them right; last what people decided."""
+    """FOLDED, first of all outcomes, then of corrections, last of people's decisions."""
     journal, usage = (table.to_pyarrow_dataset() for table in (tables.journal, tables.usage))
     concerns = (pc.field("lsn") < live.position) & (pc.field("log_date") >= tables.since)
     stored = [name for name in (*journal_read(assumed), "disposition") if name in journal.schema.names]
@@ -127,14 +127,14 @@ def _part(parts: int) -> pl.Expr:
 
 
 def _lsns(usage: ds.Dataset, parts: int, part: int) -> pl.DataFrame:
-    """(OUTCOME, usage_lsn) of what the stream has made."""
+    """(OUTCOME, usage_lsn) of the rows of the stream."""
     is_stream = pc.field("cause") == UsageCause.STREAM.value
     found = pl.DataFrame(usage.to_table(columns=["lsn", *OUTCOME], filter=is_stream)).filter(_part(parts) == part)
     return found.unique(OUTCOME).rename({"lsn": "usage_lsn"})
 
 
 def _first(usage: ds.Dataset, parts: int, part: int) -> pl.DataFrame:
-    """(OUTCOME, usage_lsn) of what audits have put: by the meters of then."""
+    """(OUTCOME, usage_lsn) of the rows that audits added, by the meters of their time."""
     is_put = pc.field("cause") != UsageCause.STREAM.value
     found = pl.DataFrame(usage.to_table(columns=["lsn", "sign", *OUTCOME], filter=is_put))
     return first_rows(found.filter(_part(parts) == part))

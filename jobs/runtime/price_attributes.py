@@ -40,7 +40,7 @@ Columns = Annotated[list[PlainName], Field(min_length=1, max_length=MAX_COLUMNS)
 
 
 class BandsConfig(BaseModel):
-    """An attribute that is a band of what an event reports."""
+    """An attribute that is a band of a reported quantity."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -31,7 +31,7 @@ class Source(Protocol):
         """Batches to fold before the streaming query, in order."""
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """The streaming frame that goes on from the sink's position."""
+        """The streaming frame from the sink's position on."""
 
     def has_news(self) -> bool:
         """Whether a batch that comes now may hold records that are not committed."""
@@ -49,7 +49,7 @@ class Source(Protocol):
         """Give back what it holds."""
 
     def stopped(self) -> None:
-        """Called when the driver stops reading because it was asked to."""
+        """Called when the driver is asked to stop reading."""
 
     def failed(self, error: Exception) -> None:
         """Called when reading has ended with `error`, to which it may add a note with the place."""

@@ -1,6 +1,6 @@
 """The role `weir_api_reader`, as which the API reads: it cannot log in, and row-level security applies to it.
 
-The login of the API must be a member of it: whoever migrates is made one here, as the API uses the same login by
+The login of the API must be a member of it: the migrating login becomes one here, as the API uses the same login by
 default. As for the dashboard's role, an administrator may have to make it.
 """
 
