@@ -102,7 +102,7 @@ class Memory:
     decided: tuple[pl.DataFrame, ...] = ()
     """Parts with the columns DECIDED."""
     compact_bytes: int = 0
-    """What this took when it was last freed of what is over."""
+    """Its size when expired rows were last dropped."""
 
     @classmethod
     def empty(cls, schema: Schema) -> Memory:

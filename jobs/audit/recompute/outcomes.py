@@ -62,11 +62,11 @@ class Outcomes:
     rows: int
     outcomes: int
     wrong: pl.DataFrame
-    """DIFFERENCES of what the stream made."""
+    """DIFFERENCES of the stream's rows."""
     faults: pl.DataFrame
-    """DIFFERENCES of what stands by now, without a known cause."""
+    """DIFFERENCES of effective usage, without a known cause."""
     corrections: pa.Table
-    """CORRECTIONS of what has one; the first of them, where there are more `changes`."""
+    """CORRECTIONS of differences with a known cause; only the first of them, where there are more `changes`."""
     changes: int
 
     @property
@@ -139,7 +139,7 @@ def outcomes(
         unresolved = _not_of_a_period(versions, later, corrections, faults)
         remaining = pl.DataFrame(corrections).join(unresolved, on=KEY, how="anti", maintain_order="left")
         if len(remaining) < len(corrections) < changes:
-            # Those behind them have not been asked for, and would wait for ever.
+            # Rows behind them have not been read, and would wait for ever.
             known = unresolved if without is None else pl.concat([without, unresolved])
             return outcomes(versions, pinned, rows_per_bucket, known)
         changes -= len(corrections) - len(remaining)
