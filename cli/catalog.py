@@ -144,7 +144,7 @@ def apply_catalog(
 ) -> str:
     """Store a catalog, and wait until joins has its rows unless `timeout` is None; says what changed.
 
-    `changed_by` None: whoever runs the command. Raises CannotRun when it is refused, or when joins does not have it in
+    `changed_by` None: the user who runs the command. Raises CannotRun when it is refused, or joins does not have it in
     time; unless `confirms`, PricesJump; and, unless `backdates`, ClosedMonthsTouched.
     """
     from catalog.earlier_keys import forget_earlier_keys

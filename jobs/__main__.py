@@ -138,7 +138,7 @@ def audit(
 ) -> None:
     """Recompute everything from the journal, append corrections where the cause is known, and prove the rest.
 
-    It ends by itself: 0 when whatever differed had a known cause and all holds.
+    Exit status 0 when every difference had a known cause and all checks hold.
     """
     from jobs.audit.application import run
     from jobs.audit.config import AuditConfig

@@ -1,4 +1,4 @@
-"""Which of several reports of a request bills: the best one, in whatever order they were received.
+"""Which of several reports of a request bills: the best one, in any order of receipt.
 
 Rows of one key (account, request id) are one request while they were first received within reach of the earliest of
 them; then the next request begins. So what a key bills is a function of the set of its rows, and does not depend on

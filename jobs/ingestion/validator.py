@@ -89,7 +89,7 @@ class EventValidator:
         """
         self._contracts = dict(contracts)
         self._conventions = Conventions(of_sources)
-        self._most_bytes = max_bytes
+        self._max_bytes = max_bytes
         self._devices = tuple(devices)
         self._has_quantities = any(contract.family is Family.QUANTITY for contract in contracts.values())
         self._has_elements = any(contract.unnest is not None for contract in contracts.values())
@@ -215,7 +215,7 @@ class EventValidator:
     def _received(self, records: pl.DataFrame) -> pl.Series:
         """The records that are read; `quarantine` makes larger ones dead letters."""
         value = pl.col("value").cast(pl.Binary)
-        return records.select(pl.when(value.bin.size() <= self._most_bytes).then(value)).to_series()
+        return records.select(pl.when(value.bin.size() <= self._max_bytes).then(value)).to_series()
 
     def _values(self, records: pl.DataFrame) -> pl.Series:
         """The documents of events; null where their form is broken."""

@@ -30,7 +30,7 @@ KEY_OF = {Table.ACCOUNTS: ["account"], Table.PRICES: ["plan", "model", "meter", 
 CIRCUMSTANCES = ("committed_at", *AUTHOR, *SOURCE)
 """Time, author and place of a change: a difference in these alone is no change."""
 NO_NEWS = (*CIRCUMSTANCES, "ends_at")
-"""A second deletion is not a change, whatever its time."""
+"""A second deletion is not a change, at any time."""
 
 
 class Catalog:

@@ -32,7 +32,7 @@ class VersionsInUse:
         """`versions` makes those of some rows of `every` ready; `key` is what they are versions of."""
         self._key = list(key)
         self._versions = versions
-        self._most_idle = max_idle
+        self._max_idle = max_idle
         self._every = every
         self._hashes = self._hashed(pl.DataFrame(every.select(self._key)))
         self._held = self._hashes.clear()
@@ -83,7 +83,7 @@ class VersionsInUse:
             return
         together = pl.concat([self._held, hashes]).unique()
         # Cached versions cost each batch a little, so keys that were used long ago are dropped.
-        self._held = together if len(together) <= max(self._most_idle, 4 * len(hashes)) else hashes
+        self._held = together if len(together) <= max(self._max_idle, 4 * len(hashes)) else hashes
         self._in_use = self._versions(self._found(self._held))
 
     def _found(self, hashes: pl.Series) -> pa.Table:

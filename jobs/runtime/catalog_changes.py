@@ -222,19 +222,19 @@ CAPTURED_COLUMNS: dict[str, tuple[str, ...]] = {
     CatalogTopic.PRICES: ("plan", "model", "meter", "currency", "effective_from", "unit_price", *_CHANGED),
     CatalogTopic.DECISIONS: ("usage_lsn", "meter", "account", "request_id", "decision", "reason", "decided_by"),
 }
-"""What a row has that was captured, of any release that captures: without one of them it would say something else."""
+"""Columns of every captured row, of any release that captures: a row without one of them would be misread."""
 GROWN_COLUMNS: dict[str, tuple[str, ...]] = {
     CatalogTopic.ACCOUNTS: ("deleted_at", "tags", "parent"),
     CatalogTopic.PRICES: ("deleted_at",),
 }
-"""What a row has since migration 0031, all of it or (told before) nothing."""
+"""Columns of a row since migration 0031: all of them or (published before) none."""
 KEY_COLUMNS: dict[str, tuple[str, ...]] = {
     CatalogTopic.ACCOUNTS: ("account",),
     CatalogTopic.PLANS: ("plan",),
     CatalogTopic.PRICES: ("plan", "model", "meter", "currency", "effective_from"),
     CatalogTopic.DECISIONS: ("usage_lsn", "meter"),
 }
-"""What a row that is deleted has, whatever the table's replica identity."""
+"""Columns of a deleted row, under any replica identity of the table."""
 
 
 def parse_change(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | None:
@@ -318,7 +318,7 @@ def _check_columns(topic: str, change: dict[str, Any]) -> None:
 
 
 def _check_growth(account: dict[str, Any]) -> None:
-    """What releases of before did not read: they took an account whatever stood there."""
+    """Members that earlier releases did not read: they accepted an account with any value there."""
     try:
         _text(account.get("parent"))
         if (tags := account.get("tags")) is not None:

@@ -216,8 +216,8 @@ class PostgresJob(Generic[C]):
     `concerns` is a condition, in the SQL of both Spark and Polars: of rows for none of which it holds `build` makes
     nothing, so Spark is not needed.
 
-    `following`: what decides where rules come after others. `closes_after`: how long after its end a result is closed
-    under some rules; `summarize` is told with those that hold what was shown closed under earlier ones, up to and with
+    `following`: the effective rules if rules follow others. `closes_after`: how long after its end a result is closed
+    under some rules; `summarize` gets with the rules what was shown closed under earlier ones, up to and with
     which end. Without it nothing counts as closed.
 
     `is_due`: whether the passing of time alone, up to this F, changes what is stored: then `fold` is called without any

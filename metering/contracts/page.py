@@ -53,7 +53,7 @@ FAMILIES: Mapping[Family, str] = {
 }
 """What an event of each says."""
 
-SAID: Mapping[Reason, str] = {
+REASON_MEANINGS: Mapping[Reason, str] = {
     Reason.INVALID_SPECVERSION: "`specversion`: 1.0",
     Reason.INVALID_ID: "`id`: a name",
     Reason.INVALID_SOURCE: "`source`: a name",
@@ -142,7 +142,7 @@ An event is rejected for the first rule that it breaks: of CloudEvents; then of 
 
 | reason | what is missing, or breaks its rules |
 |---|---|
-{_rows((f"`{reason}`", meaning) for reason, meaning in SAID.items())}
+{_rows((f"`{reason}`", meaning) for reason, meaning in REASON_MEANINGS.items())}
 ## Names
 
 - A name in an event (`type`, `source`, `id`, `subject`) has 1 to {MAX_NAME_BYTES} bytes without control

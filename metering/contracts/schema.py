@@ -393,7 +393,7 @@ def _refuse_another_family(reading: _Reading, name: str, family: str, shipped: M
 
 
 def _with_what_is_needed(reading: _Reading, family: Family, fields: tuple[Field, ...]) -> tuple[Field, ...]:
-    """The fields, with those required that fill what is `NEEDED`: in every event, whatever is declared."""
+    """The fields, with those of `NEEDED` columns required in every event, declared so or not."""
     columns = {field.column: field for field in fields}
     if family is Family.QUANTITY and "request_id" in columns:
         raise reading.refused(

@@ -49,7 +49,7 @@ def test_an_audit_shows_its_period_what_it_examined_and_what_it_changed_to_the_l
     shown, audits, checks, causes = texts(page), *(table.value for table in page.dataframe)
     assert ":green-badge[:material/play_arrow: live]" in page.markdown[0].value
     assert metrics(page)["Everything proved"] == "3 h ago"
-    assert (metrics(page)["Put right"], metrics(page)["Put right, EUR"]) == ("11 rows", "≈ 2.50 EUR")
+    assert (metrics(page)["Corrected"], metrics(page)["Corrected, EUR"]) == ("11 rows", "≈ 2.50 EUR")
     assert audits["of"].tolist() == ["everything", "everything"]
     assert audits["result"].tolist() == ["✓ proved", "✓ proved"]
     assert audits["took"].tolist() == ["1 min 15 s", "1 min 15 s"]

@@ -339,8 +339,8 @@ def _with_causes(both: pl.DataFrame, known: Mapping[str, pl.DataFrame], taken: T
 
     Only outcomes that are otherwise with what is contracted, without what is repeated, or when parts are joined
     (`known`: OUTCOME of each) may come, go or become something else; and those of a key of which the best report bills.
-    What stays the same outcome of the same parts says the same for ever, but for its price, what is `taken` back, and
-    what counts of a content (`is_content`); so whatever else it says was never right. Only what the stream has said by
+    An outcome of the same parts never changes, except for its price, what is `taken` back, and
+    what counts of a content (`is_content`); any other difference was never right. Only what the stream decided by
     another part (`is_by_another`) is restated once.
     """
     both = taken.marked(both)

@@ -98,7 +98,7 @@ class TableSource(IdleTrigger):
             self._upstream.refresh()
 
     def _chunks(self, spark: SparkSession) -> Iterator[DataFrame]:
-        # Whoever reports looks at the table meanwhile, and may see it go on: what is taken is known by this look.
+        # The reporter looks at the table meanwhile and may see it grow: this look decides what is taken.
         self._offered = self._upstream.reached or (0, 1)
         (self._version, end), opened = self._offered, time.monotonic()
         self._columns = self._upstream.columns

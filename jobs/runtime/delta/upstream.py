@@ -40,7 +40,7 @@ class Upstream:
         self.next_lsn = 1
         self.frontier: datetime | None = None
         self.reached: tuple[int, int] | None = None
-        """A version and the lsn after it, which belong together whoever looks meanwhile; None without a table."""
+        """A version and the lsn after it, consistent also under concurrent looks; None without a table."""
 
     @property
     def version(self) -> int | None:

@@ -223,7 +223,7 @@ class TopicSource(IdleTrigger):
             Attempts(self._ownership).blame_nothing()
 
     def failed(self, error: Exception) -> None:
-        """The same for what is only waited for; any other error is told which record was read alone, if one was.
+        """The same for an error that is waited out; any other error names the record that was read alone, if any.
 
         What Java's client does not deliver is looked at first when reading begins again, which waits for the brokers:
         a record that it never delivers would be waited for for ever.

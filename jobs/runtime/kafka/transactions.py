@@ -31,7 +31,7 @@ class Transactions:
                 "compression.type": "lz4",
                 # In few, large requests: a commit sends what is left at once.
                 "linger.ms": 100,
-                # As Kafka's own clients do: one key reaches one partition whoever sends it.
+                # As Kafka's own clients do: one key reaches one partition from every sender.
                 "partitioner": "murmur2_random",
             }
         )

@@ -108,7 +108,7 @@ class Ownership:
 
         When this returns, the old session's transaction has ended: it is committed or never will be. Raises Fenced when
         another driver owns the job, NotYet when the database does not answer, or has not ended the old session
-        `ends_within_seconds` after it was told to.
+        within `ends_within_seconds`.
         """
         try:
             if self._is_alive():
