@@ -558,7 +558,7 @@ def test_unpriced_usage_is_one_alert_that_lists_its_meters(tmp_path: Path) -> No
         "UnpricedUsage",
         40,
         "About 300 usage rows within 15 minutes match no price, so they have no amount: input_tokens (150) requests"
-        " (150). Add the prices with `weir catalog apply`; the next audit bills what is there already.",
+        " (150). Add the prices with `weir catalog apply`; the next audit bills earlier usage.",
     )
 
 

@@ -302,7 +302,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         with_field(type="number", minimum=1e30),
         "no value is at least 1000000000000000000000000000000 and at most 99999999999.999999",
     ),
-    "fields that are too deep": (document({"o": nested(8)}), "fields stand at most 8 levels deep"),
+    "fields that are too deep": (document({"o": nested(8)}), "fields are at most 8 levels deep"),
     "too many fields": (
         document({f"g{number}": text(f"g{number}") for number in range(MAX_FIELDS - 1)}),
         "contract t.v1: it has 211 fields; at most 210",
