@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 from sqlalchemy.exc import DBAPIError
 
 from jobs.audit.period import Last, OccurredTo, OneDay, ReceivedFrom, period
-from jobs.runtime.config import Environment, variable_of
+from jobs.runtime.environment import Environment, variable_of
 from jobs.runtime.errors import ExitStatus, Fenced, Refused
 from jobs.runtime.postgres.address import SCHEMA_VARIABLE, in_schema
 from jobs.runtime.postgres.downgrade import downgrade

@@ -18,8 +18,8 @@ from jobs.audit.config import AuditConfig
 from jobs.audit.recompute.basis import Scope
 from jobs.audit.run import Audit, NotBilledError
 from jobs.audit.tables.audit_record import record_audit
-from jobs.runtime.config import Environment
 from jobs.runtime.delta.object_store import spark_settings
+from jobs.runtime.environment import Environment
 from jobs.runtime.errors import ExitStatus, Refused
 from jobs.runtime.postgres.unavailable import remedy
 from jobs.runtime.spark import SHUFFLE_PARTITIONS, spark_session

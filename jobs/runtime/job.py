@@ -13,8 +13,9 @@ import psycopg
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.runtime.config import Environment, JobConfig
+from jobs.runtime.config import JobConfig
 from jobs.runtime.effective_rules import EffectiveRules, Rules
+from jobs.runtime.environment import Environment
 from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.postgres.totals import Totals
 from jobs.streams import Table

@@ -21,11 +21,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.runtime.clock_skew import refuse_clock_skew
-from jobs.runtime.config import Environment, JobConfig
+from jobs.runtime.config import JobConfig
 from jobs.runtime.delta.log_cleanup import LogCleanup
 from jobs.runtime.delta.object_store import spark_settings
 from jobs.runtime.delta.source import TableSource
 from jobs.runtime.delta.table import committed_epoch
+from jobs.runtime.environment import Environment
 from jobs.runtime.errors import ExitStatus
 from jobs.runtime.job import AnyJob, Context, PostgresJob, Sink, TopicJob
 from jobs.runtime.kafka.source import TopicSource

@@ -174,7 +174,7 @@ def test_kafka_and_postgres_are_reached_by_secrets_only() -> None:
 
 
 def test_the_variables_of_a_driver_are_read_by_the_applications() -> None:
-    from jobs.runtime.config import Environment
+    from jobs.runtime.environment import Environment
 
     found = {
         name: value if isinstance(value, str) else "postgresql://weir@db/weir"

@@ -38,7 +38,7 @@ from jobs.audit.config import AuditConfig
 from jobs.audit.recompute.basis import EVERYTHING, Scope
 from jobs.audit.run import Audit, NotBilledError
 from jobs.audit.tables.audit_record import record_audit
-from jobs.runtime.config import Environment
+from jobs.runtime.environment import Environment
 from jobs.runtime.errors import ExitStatus, Refused
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.streams import EVENTS_TOPIC, Table

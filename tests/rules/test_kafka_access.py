@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from jobs.runtime.config import Environment, variable_of
+from jobs.runtime.environment import Environment, variable_of
 from jobs.runtime.kafka.access import LIBRDKAFKA_LIMITS, SPARK_LIMITS, KafkaAccess
 
 SECRET = 'a"b\\c'

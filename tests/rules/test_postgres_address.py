@@ -13,7 +13,7 @@ from dashboard.settings import Settings
 from deployment.errors import CannotRun
 from deployment.stack import deployment_of
 from jobs.__main__ import migrate
-from jobs.runtime.config import Environment
+from jobs.runtime.environment import Environment
 from jobs.runtime.errors import ExitStatus
 from jobs.runtime.postgres.address import in_schema, schema_of
 

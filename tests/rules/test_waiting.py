@@ -18,7 +18,7 @@ from pyspark.errors import StreamingQueryException
 
 from jobs.billing import pipeline as billing
 from jobs.runtime import run
-from jobs.runtime.config import Environment
+from jobs.runtime.environment import Environment
 from jobs.runtime.errors import Fenced, NotYet, Refused
 from jobs.runtime.postgres import schema
 from jobs.runtime.transient_errors import transient_error_of

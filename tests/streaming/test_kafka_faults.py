@@ -33,8 +33,8 @@ from jobs.audit.compare.conservation import conservation
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.pipeline import JOB
 from jobs.runtime.clock import MachineClock
-from jobs.runtime.config import Environment
 from jobs.runtime.effective_rules import read_history
+from jobs.runtime.environment import Environment
 from jobs.runtime.errors import NotYet, Refused
 from jobs.runtime.kafka.absent_offsets import AbsentOffsets, Gap
 from jobs.runtime.kafka.access import KafkaAccess

@@ -19,10 +19,10 @@ from jobs.joins.pipeline import JOB as JOINS
 from jobs.retention import Retention
 from jobs.runtime import run
 from jobs.runtime.clock import MachineClock
-from jobs.runtime.config import Environment
 from jobs.runtime.delta.compaction import compact
 from jobs.runtime.delta.growth import SCHEMA_VERSION
 from jobs.runtime.delta.table import DeltaWriter, committing
+from jobs.runtime.environment import Environment
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import TableJob, TopicJob
 from jobs.runtime.postgres.ownership import Ownership

@@ -37,7 +37,7 @@ from jobs.ingestion.pipeline import JOB, build
 from jobs.ingestion.sink import JournalSink
 from jobs.ingestion.validator import EventValidator
 from jobs.runtime.clock import MachineClock
-from jobs.runtime.config import Environment
+from jobs.runtime.environment import Environment
 from jobs.runtime.job import Context, TopicJob
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.kafka.attempts import ALONE_LIMIT

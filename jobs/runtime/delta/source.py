@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.runtime.config import Environment, JobConfig
+from jobs.runtime.config import JobConfig
 from jobs.runtime.delta.driver_rows import DriverRows, TableLimits
 from jobs.runtime.delta.object_store import readable_by_spark
 from jobs.runtime.delta.upstream import Upstream, no_table
+from jobs.runtime.environment import Environment
 from jobs.runtime.errors import Refused
 from jobs.runtime.idle_trigger import IdleTrigger
 from jobs.runtime.job import PostgresJob, TableJob, TableSink
