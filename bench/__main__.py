@@ -16,6 +16,7 @@ from bench.audited import AuditMeasured, measure_audit
 from bench.declared import DeclaredMeasured, measure_declared
 from bench.idle import IdleMeasured, measure_idle
 from bench.parts import running_parts
+from bench.posted import PostedMeasured, measure_posted
 from bench.prices import PricesMeasured, measure_prices
 from bench.report import Run, lines, table, write
 from bench.stack import StackMeasured, measure_stack
@@ -26,14 +27,15 @@ WARM_UP_EVENTS = 1_800_000
 """After 600,000 Java still compiled: the next 600,000 took a third more than the 2,400,000 after them."""
 NEEDS = {"sessionization": ["ingestion"], "joins": ["ingestion"], "billing": ["ingestion", "joins"]}
 """Whose output each application is measured on."""
-OTHERS = ("declared", "prices", "stack", "idle", "audit")
+OTHERS = ("declared", "prices", "stack", "posted", "idle", "audit")
 STACK_RATE = 50
 
 
 def main(
     events: Annotated[int, typer.Option(help="Events that are measured, after the warm-up.", min=1_000)] = 1_200_000,
     jobs: Annotated[
-        str, typer.Option(help="Which applications, by commas, and `declared`, `prices`, `stack`, `idle`, `audit`.")
+        str,
+        typer.Option(help=f"Which applications, by commas, and {', '.join(OTHERS)}."),
     ] = ",".join([*Job, *OTHERS]),
     quick: Annotated[
         bool, typer.Option("--quick", help="Little warm-up and short phases: to see that it works.")
@@ -55,9 +57,10 @@ def main(
         declared = _declared(folder / "declared", events, console) if "declared" in chosen else None
         prices = _prices(folder / "prices", events, console) if "prices" in chosen else None
         stack = _stack(folder / "stack", 30.0 if quick else 150.0, console) if "stack" in chosen else None
+        posted = _posted(folder / "posted", 10.0 if quick else 60.0, console) if "posted" in chosen else None
         idle = _idle(folder / "idle", 60.0 if quick else 600.0, console) if "idle" in chosen else None
         audit = _audit(folder / "audit", plan, 30.0 if quick else 120.0, console) if "audit" in chosen else None
-    run = Run(measured, declared, prices, stack, idle, audit)
+    run = Run(measured, declared, prices, stack, posted, idle, audit)
     Console().print(table(lines(run)))
     console.print(f"Written to {write(run, plan, datetime.now(UTC))}")
 
@@ -97,6 +100,10 @@ def _prices(folder: Path, events: int, console: Console) -> PricesMeasured:
 
 def _stack(folder: Path, seconds: float, console: Console) -> StackMeasured:
     return measure_stack(folder, seconds, STACK_RATE, _teller("stack", console))
+
+
+def _posted(folder: Path, seconds: float, console: Console) -> PostedMeasured:
+    return measure_posted(folder, seconds, _teller("posted", console))
 
 
 def _idle(folder: Path, seconds: float, console: Console) -> IdleMeasured:

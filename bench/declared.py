@@ -1,4 +1,6 @@
-"""What declarations cost: the same traffic with 4 meters, with 20 of which 4 or 20 are reported, with a dimension."""
+"""What declarations cost: the same traffic with 4 meters, with 20 of which 4 or 20 are reported, with a dimension, and
+with rules of what is billed.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +22,25 @@ CONCERNED = (Job.INGESTION, Job.JOINS, Job.BILLING)
 """Sessions count no meters."""
 
 
+CONFIG_OF_RULES: Mapping[str, Any] = {
+    "price_attributes": ["operation", {"context": {"of": "input_tokens", "bands": {"short": "1500", "long": None}}}],
+    "meters": {
+        "requests": {"unit": "request", "count": "outcomes", "where": {"status": ["completed"], "region": ["eu-1"]}},
+        "answers": {"unit": "answer", "count": "outcomes", "once_per": {"column": "content_hash", "within": "PT1H"}},
+        "users": {"unit": "user", "unique": "user_id", "period": "month"},
+        **{name: {"unit": "token", "sum": name} for name in ("input_tokens", "output_tokens")},
+        "cached_tokens": {"unit": "token", "sum": "cached_tokens", "within": "input_tokens"},
+    },
+    "jobs": {"ingestion": {"reversal": {"sources": ["desk"]}}},
+}
+"""A file of `weir up --config`."""
+CONDITIONS = (
+    {"operation": "chat"},
+    {"context": "long"},
+    {"operation": "chat", "context": "long"},
+)
+
+
 class Case(StrEnum):
     """How many meters are declared and how many a completion reports, or which dimension goes with an outcome."""
 
@@ -28,6 +49,8 @@ class Case(StrEnum):
     REPORTED = "20 meters declared and reported"
     DIMENSION = "one dimension"
     """`api_key_id`: a hundred keys an account."""
+    RULES = "conditions of prices, once_per, unique and reversals"
+    """What `CONFIG_OF_RULES` declares, and prices of input under each of `CONDITIONS`."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +101,9 @@ def _setting(folder: Path, case: Case) -> Setting:
         return Setting()
     if case is Case.DIMENSION:
         return Setting(load_stack_config(_write(folder, {"dimensions": ["api_key_id"]})))
+    if case is Case.RULES:
+        config = load_stack_config(_write(folder, CONFIG_OF_RULES))
+        return Setting(config, priced=("answers", "users"), conditions=CONDITIONS)
     return Setting(load_stack_config(_declare(folder)), FURTHER, FURTHER if case is Case.REPORTED else ())
 
 
@@ -96,7 +122,7 @@ def _declare(folder: Path) -> Path:
     return _write(folder, {"contracts": ["units.json"], "meters": meters})
 
 
-def _write(folder: Path, config: dict[str, Any]) -> Path:
+def _write(folder: Path, config: Mapping[str, Any]) -> Path:
     file = folder / "weir.json"
     file.write_text(json.dumps(config))
     return file

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 ACCOUNTS = 50
 MODELS = 12
@@ -98,8 +99,13 @@ def _pair(
     return Unsent(gateway, key, request), Unsent(gateway, key, completion)
 
 
-def catalog(further: Sequence[str] = ()) -> dict[str, list[dict[str, str]]]:
-    """A catalog file (as `weir catalog apply` takes it) that prices all that `records` makes, and `further` meters."""
+def catalog(
+    further: Sequence[str] = (), conditions: Sequence[Mapping[str, str]] = ()
+) -> dict[str, list[dict[str, Any]]]:
+    """A catalog file (as `weir catalog apply` takes it) that prices all that `records` makes, and `further` meters.
+
+    Input has a price under each of these conditions, too.
+    """
     since = datetime(2026, 1, 1, tzinfo=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     plans = [{"plan": "bench", "name": "bench"}]
     accounts = [
@@ -113,10 +119,12 @@ def catalog(further: Sequence[str] = ()) -> dict[str, list[dict[str, str]]]:
         "cached_tokens": "0.00000007",
         **dict.fromkeys(further, "0.000123"),
     }
+    priced: list[tuple[str, str, dict[str, Any]]] = [(meter, unit, {}) for meter, unit in units.items()]
+    priced += [("input_tokens", f"0.0000001{place}", {"conditions": of}) for place, of in enumerate(conditions)]
     prices = [
-        {"plan": "bench", "model": f"model-{n:02d}", "meter": meter, "unit_price": unit, "currency": "EUR"}
+        {"plan": "bench", "model": f"model-{n:02d}", **of, "meter": meter, "unit_price": unit, "currency": "EUR"}
         | {"effective_from": since}
         for n in range(MODELS)
-        for meter, unit in units.items()
+        for meter, unit, of in priced
     ]
     return {"plans": plans, "accounts": accounts, "prices": prices}

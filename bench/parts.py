@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from catalog.publishing import publish
 from catalog.store import store
 from deployment import topics
 from jobs.runtime.postgres.meters_table import declare
+from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.schema import migrate
 from jobs.stack import StackConfig
 from laptop import broker
@@ -27,17 +28,21 @@ from laptop.broker import BrokerPorts
 from laptop.database import embedded_database
 from laptop.jars import broker_jars
 from laptop.ports import free_ports
+from metering.vocabulary import Job
 
 START_LIMIT_SECONDS = 90.0
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What the applications are told, and meters beside the default four: which are priced, and which reported."""
+    """The applications' configuration, meters beside the default four (which are priced, and which reported), and
+    under which conditions input has prices of its own.
+    """
 
     config: StackConfig = field(default_factory=StackConfig)
     priced: tuple[str, ...] = ()
     reports: tuple[str, ...] = ()
+    conditions: tuple[Mapping[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,8 +62,9 @@ def running_parts(folder: Path, setting: Setting | None = None) -> Iterator[Part
         migrate(url)
         setting = setting or Setting()
         with psycopg.connect(url, autocommit=True) as connection:
-            # As applications do at their start: a catalog prices what is declared.
+            # As applications do at their start: a catalog prices what is declared, under conditions that are listed.
             declare(connection, setting.config.jobs.billing.declared)
+        Ownership.take(Job.JOINS.value, url, setting.config.jobs.joins.model_dump(mode="json")).close()
         pid = int((folder / "postgres" / "data" / "postmaster.pid").read_text().splitlines()[0])
         yield Parts(bootstrap, url, pid, setting)
 
@@ -95,7 +101,8 @@ def wait_for(what: str, holds: Callable[[], bool], limit_seconds: float, poll_se
 
 def publish_catalog(parts: Parts) -> None:
     """Put the catalog that prices the traffic where ingestion reads it."""
-    publish(parts.kafka_bootstrap, store(parts.postgres_url, parse_catalog(json.dumps(catalog(parts.setting.priced)))))
+    file = json.dumps(catalog(parts.setting.priced, parts.setting.conditions))
+    publish(parts.kafka_bootstrap, store(parts.postgres_url, parse_catalog(file)))
 
 
 def send(bootstrap: str, records: Iterator[Record], topic: str = "events") -> None:

@@ -18,6 +18,7 @@ from rich.table import Table
 from bench.audited import AuditMeasured
 from bench.declared import Case, DeclaredMeasured
 from bench.idle import IdleMeasured
+from bench.posted import BATCHES, SINGLES, PostedMeasured
 from bench.prices import VERSIONS, PricesMeasured
 from bench.stack import StackMeasured
 from bench.work import Measured, Plan
@@ -30,7 +31,7 @@ RESULTS = Path(__file__).with_name("results")
 PACKAGES = ("weir", "pyspark", "deltalake", "polars", "pyarrow", "psycopg", "confluent-kafka")
 AIMS = {"ingestion": 20.0, "sessionization": 6.0, "joins": 12.0, "billing": 6.0}
 """CPU-seconds per million events."""
-METERS_AIMS = {Case.DECLARED: 1.3, Case.REPORTED: 3.0}
+METERS_AIMS = {Case.DECLARED: 1.3, Case.REPORTED: 3.0, Case.RULES: 1.3}
 """Times the cost of four meters."""
 VERSIONS_AIM = 1.5
 """Times the cost of the fewest versions of prices."""
@@ -47,6 +48,7 @@ class Run:
     declared: DeclaredMeasured | None
     prices: PricesMeasured | None
     stack: StackMeasured | None
+    posted: PostedMeasured | None
     idle: IdleMeasured | None
     audit: AuditMeasured | None
 
@@ -98,6 +100,8 @@ def lines(run: Run) -> list[Line]:
             Line("appended to usage_windows, p95", stack.latency_p95_seconds, None, "s"),
             Line("memory of the whole stack", stack.resident_mib, 6 * 1024.0, "MiB"),
         ]
+    if (posted := run.posted) is not None:
+        found += _of_posts(posted)
     if (idle := run.idle) is not None:
         found += [
             *[Line(f"{job}, idle", idle.percent_of_a_core(job), None, "% of a core") for job in idle.cpu_seconds],
@@ -108,6 +112,19 @@ def lines(run: Run) -> list[Line]:
         found += [
             Line("audit of all, Spark's start with it", audit.cpu_seconds_per_million, 20.0, "CPU-s per million rows"),
             Line("the stack's p95 beside an audit, later by", audit.moved_seconds, 1.0, "s"),
+        ]
+    return found
+
+
+def _of_posts(posted: PostedMeasured) -> list[Line]:
+    found = []
+    for load, answered, aim_ms in ((BATCHES, posted.batches, 250.0), (SINGLES, posted.singles, None)):
+        what = f"POSTs of {load.events_per_request}, {load.requests_per_second}/s"
+        found += [
+            Line(f"{what}: p50", answered.p50_ms, None, "ms"),
+            Line(f"{what}: p99", answered.p99_ms, aim_ms, "ms"),
+            Line(f"{what}: not taken", answered.failed, 0.0, "requests"),
+            Line(f"{what}: the API", answered.cpu_seconds_per_million, None, "CPU-s per million events"),
         ]
     return found
 
@@ -163,6 +180,7 @@ def write(run: Run, plan: Plan, now: datetime) -> Path:
         "declared": None if run.declared is None else _by_case(run.declared),
         "prices": None if run.prices is None else _by_versions(run.prices),
         "stack": None if run.stack is None else asdict(run.stack),
+        "posted": None if run.posted is None else asdict(run.posted),
         "idle": None if run.idle is None else asdict(run.idle),
         "audit": None if run.audit is None else asdict(run.audit),
     }

@@ -64,6 +64,12 @@ class Versions:
             found = pl.concat([found, self._by_search(between).select(found.columns)]).sort("_row")
         return found.drop("_row", "settled_lsn")
 
+    def have(self, keys: pl.DataFrame) -> pl.Series:
+        """Of which of these keys (`key`) there is any version, whether it applies or not."""
+        there_is = self._settled.select(*self.key, there_is=True)
+        found = keys.join(there_is, on=list(self.key), how="left", maintain_order="left")
+        return found["there_is"].fill_null(value=False)
+
     @cached_property
     def priced_models(self) -> PricedModels:
         """Of prices: those for more than one model, or for only some of its events."""

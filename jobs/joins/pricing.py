@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from jobs.joins.aliases import aliased
 from jobs.joins.attribute_values import value_of
-from jobs.joins.catalog_versions import AT, CONTRACT, Versions
+from jobs.joins.catalog_versions import AT, CONTRACT, PRICE_KEY, Versions
 from jobs.joins.containment import LISTED, billed_once
 from jobs.joins.credits import CREDITS, UNCOUNTED, counted, credited
 from jobs.joins.dimensions import dimensions
@@ -23,6 +23,7 @@ from jobs.joins.versions_in_use import VersionsInUse
 from jobs.streams import METERED, QUANTITY, UNIT_PRICE
 from metering.meters import Declaration
 from metering.price_attributes import PriceAttribute
+from metering.price_models import PricedModels
 from metering.vocabulary import UsageCause
 
 
@@ -95,25 +96,38 @@ def prices_of(
     )
     of_rows = of_rows.join(aliased(metered, prices, seen_from), on="row", how="left", maintain_order="left")
     attributed = metered.join(of_rows, on="row", how="left", maintain_order="left")
-    by = ["model", "aliased", *(f"attribute:{name}" for name in priced_by)]
-    found = [
+    wanted = _candidates(attributed, prices, known, list(priced_by))
+    found = (
+        attributed.join(wanted, on=[name for name in wanted.columns if name in attributed.columns], nulls_equal=True)
+        .drop("model")
+        .rename({"candidate": "model"})
+    )
+    applying = prices.as_of(found, seen_from).filter(pl.col("version_lsn").is_not_null())
+    one, several = pl.col("candidates") == 1, pl.col("candidates") > 1
+    first = applying.filter(several).sort("row", "meter", "rank").unique(["row", "meter"], keep="first")
+    holding = pl.concat([applying.filter(one), first]).select("row", "meter", "version_lsn", "unit_price")
+    return metered.join(holding, on=["row", "meter"], how="left", maintain_order="left").select(LISTED)
+
+
+def _candidates(
+    attributed: pl.DataFrame, prices: Versions | VersionsInUse, known: PricedModels, conditions: Sequence[str]
+) -> pl.DataFrame:
+    """What events say that decides on their price, each combination once, with the models of the prices that there are
+    for it: (model, aliased, `attribute:…` of `conditions`, plan, meter, currency, `candidate`, `rank`, `candidates`).
+
+    `candidates` is how many. A price that exists need not apply yet, so the one of the lowest `rank` may not.
+    """
+    by = ["model", "aliased", *(f"attribute:{name}" for name in conditions)]
+    of_events = attributed.select(*by, *(name for name in PRICE_KEY if name != "model")).unique()
+    tried = [
         (model, other, *values, candidate, rank)
-        for model, other, *values in attributed.select(by).unique().iter_rows()
-        for rank, candidate in enumerate(known.candidates(model, dict(zip(priced_by, values, strict=True)), other))
+        for model, other, *values in of_events.select(by).unique().iter_rows()
+        for rank, candidate in enumerate(known.candidates(model, dict(zip(conditions, values, strict=True)), other))
     ]
     schema = {**dict.fromkeys((*by, "candidate"), pl.String()), "rank": pl.Int64()}
-    candidates = pl.DataFrame(found, schema=schema, orient="row")
-    several = (
-        attributed.join(candidates, on=by, how="inner", nulls_equal=True).drop("model").rename({"candidate": "model"})
-    )
-    holding = (
-        prices.as_of(several, seen_from)
-        .filter(pl.col("version_lsn").is_not_null())
-        .sort("row", "meter", "rank")
-        .unique(["row", "meter"], keep="first", maintain_order=True)
-        .select("row", "meter", "version_lsn", "unit_price")
-    )
-    return metered.join(holding, on=["row", "meter"], how="left", maintain_order="left").select(LISTED)
+    candidates = of_events.join(pl.DataFrame(tried, schema=schema, orient="row"), on=by, nulls_equal=True)
+    exists = prices.have(candidates.select(pl.col("candidate").alias("model"), *PRICE_KEY[:1], *PRICE_KEY[2:]))
+    return candidates.filter(exists).with_columns(candidates=pl.len().over(of_events.columns))
 
 
 def meter_lists(listed: pl.DataFrame, rows: int) -> pa.Array:

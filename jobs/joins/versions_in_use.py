@@ -61,6 +61,11 @@ class VersionsInUse:
         self._hold(self._hashed(rows).unique())
         return self._in_use.as_of(rows, seen_from)
 
+    def have(self, keys: pl.DataFrame) -> pl.Series:
+        """As `Versions.have`."""
+        self._hold(self._hashed(keys).unique())
+        return self._in_use.have(keys)
+
     def of(self, rows: pa.Table) -> pa.Table:
         """All versions of the keys of `rows`, and perhaps of some others."""
         return self._found(self._hashed(pl.DataFrame(rows.select(self._key))))
