@@ -89,7 +89,7 @@ def commit(writer: DeltaWriter) -> None:
 
 
 def commit_and_clean(writer: DeltaWriter) -> None:
-    """As delta-rs commits when it is told nothing."""
+    """As delta-rs commits by default."""
     lsn = writer.next_lsn
     properties = committing({LSN: lsn + 1})
     write_deltalake(writer.table, rows(lsn), mode="append", commit_properties=properties)

@@ -61,7 +61,7 @@ class Measured:
 
     @property
     def cpu_seconds_per_million(self) -> float:
-        """Per million events sent to Kafka, whatever share of them this application reads."""
+        """Per million events sent to Kafka, of which this application may read only a part."""
         return self.full.cpu_seconds / self.events * 1e6
 
     @property

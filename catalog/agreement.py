@@ -1,4 +1,4 @@
-"""Changes that are refused until somebody agrees: beforehand, by an option, or at the terminal."""
+"""Changes that need confirmation: beforehand, by an option, or at the terminal."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ PASSWORD_VARIABLE = "WEIR_CAPTURE_PASSWORD"
 """Of the worker's environment: what the connector is configured with is kept in a topic, in the clear."""
 
 BEAT_MS = 2_000
-"""How often it says until when whatever was committed is captured, also while nothing changes."""
+"""How often capture reports up to which commit it has everything, also while nothing changes."""
 
 RETRY_MS = 1_000
 
@@ -68,7 +68,7 @@ def connector(postgres_url: str, environment: Mapping[str, str]) -> dict[str, st
 
 
 def password(postgres_url: str) -> str:
-    """What stands for PASSWORD_VARIABLE; empty where the address has none."""
+    """The value of PASSWORD_VARIABLE; empty where the address has no password."""
     return str(_place(postgres_url).get("password", ""))
 
 

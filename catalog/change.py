@@ -38,5 +38,5 @@ def envelope(change: Change) -> dict[str, Any]:
 
 
 def compact_json(value: Any) -> str:
-    """JSON as it stands in a record: one text for one value, its fields in their own order."""
+    """JSON as written in a record: one text for one value, its fields in their own order."""
     return json.dumps(dict(value) if isinstance(value, Mapping) else value, separators=(",", ":"), ensure_ascii=False)

@@ -46,7 +46,7 @@ PRICE_AT: LiteralString = """
 """
 """The price of one unit for `used` (account, model, meter, at): as `catalog.contracts_at`, of a single one."""
 
-# Of a day that a change begins in, the minutes are asked for: each has the price of its start, or that of the change.
+# The day in which a change begins is read by the minute: each has the price of its start, or that of the change.
 _BILLED: LiteralString = f"""
     WITH touched AS (
         SELECT account, NULL AS model, NULL AS meter, starts
@@ -180,14 +180,14 @@ class ClosedMonth:
 class ClosedMonthsTouched(NeedsAgreement):
     """Nothing is changed; the message says what would be billed again, and how to agree."""
 
-    question = "Bill them anew?"
+    question = "Bill them again?"
 
     def __init__(self, months: Sequence[ClosedMonth]) -> None:
         self.months = tuple(months)
         named = "; ".join(_named(month) for month in months[:MAX_NAMED])
         more = f"; and {len(months) - MAX_NAMED} more" if len(months) > MAX_NAMED else ""
         super().__init__(
-            f"This bills {len(months)} ended months anew, with the next audit: {named}{more}. Nothing is stored. "
+            f"This bills {len(months)} ended months again, with the next audit: {named}{more}. Nothing is stored. "
             "If that is what you mean, add --backdate; else let the change begin (effective_from, --at) now or later."
         )
 

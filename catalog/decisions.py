@@ -62,7 +62,7 @@ NAMES = ("usage_lsn", "meter", "account", "request_id")
 
 @dataclass(frozen=True)
 class Waiting:
-    """A straggler by all its names: a decision must be about exactly what somebody saw."""
+    """A straggler by all its keys: a decision must be about exactly the row that somebody saw."""
 
     usage_lsn: int
     meter: str
@@ -80,10 +80,10 @@ class DecisionText:
 
 
 @contextmanager
-def deciding_alone(postgres_url: str, limit_seconds: float, tell: Callable[[str], None]) -> Iterator[None]:
+def exclusive_decisions(postgres_url: str, limit_seconds: float, tell: Callable[[str], None]) -> Iterator[None]:
     """Lock out other decisions about stragglers: each decision must know the earlier ones.
 
-    Waits for another process that decides, and says so. Raises CannotRun on timeout, or when the database does not
+    Waits for another process that decides, and reports that. Raises CannotRun on timeout, or when the database does not
     answer.
     """
     with (
@@ -115,7 +115,7 @@ def _locked(database: psycopg.Connection[Any], limit_seconds: float) -> bool:
 def decide(postgres_url: str, stragglers: Sequence[Waiting], text: DecisionText) -> list[Waiting]:
     """Store one decision each, all in one transaction, from which they are captured.
 
-    Nobody may have decided about them with effect, or be doing so (`deciding_alone`). A different decision, or one
+    They must be undecided, with the lock of `exclusive_decisions` held. A different decision, or one
     about something else at this lsn, is replaced; an equal one is published again unchanged, which has no effect if it
     was published before. Returns the stragglers without an equal decision before. Raises CannotRun for a reason or a
     name that no record can hold, and when the database refuses.

@@ -23,7 +23,7 @@ from jobs.streams import CatalogTopic
 from metering.instants import rfc3339
 
 MAX_NAMED = 5
-_SAID = {
+_MARK = {
     CatalogTopic.PRICES: """
         UPDATE catalog.prices SET deleted_at = coalesce(%(at)s, now())
         WHERE (plan, model, meter, currency, effective_from)
@@ -83,11 +83,11 @@ def delete_row(
     table = table_of(topic)
     with _confirmed(postgres_url) as database:
         if topic is CatalogTopic.ACCOUNTS and (below := database.execute(_BELOW, key).fetchall()):
-            raise CannotRun(_stands_above(key["account"], [row["account"] for row in below]))
+            raise CannotRun(_has_descendants(key["account"], [row["account"] for row in below]))
         database.execute("SELECT set_config('weir.changed_by', %s, true)", [by])
-        row = database.execute(_SAID[topic], {**key, "at": at}).fetchone()
+        row = database.execute(_MARK[topic], {**key, "at": at}).fetchone()
         if row is None:
-            raise CannotRun(_no_such(database, topic, key))
+            raise CannotRun(_missing_row(database, topic, key))
         database.execute(_DELETED[topic], key)
         ends_at = row["deleted_at"]
         change = change_of(table, {**row, "op": "d"}, ends_at)
@@ -115,12 +115,12 @@ def _confirmed(postgres_url: str) -> Iterator[psycopg.Connection[dict[str, Any]]
             database.execute("SET LOCAL TimeZone = 'UTC'")
             yield database
     except psycopg.Error as problem:
-        if (away := database_sentence(problem, postgres_url)) is not None:
-            raise CannotRun(away) from None
+        if (message := database_sentence(problem, postgres_url)) is not None:
+            raise CannotRun(message) from None
         raise CannotRun(f"The database refused the deletion: {str(problem).splitlines()[0]}") from problem
 
 
-def _no_such(database: psycopg.Connection[dict[str, Any]], topic: CatalogTopic, key: Key) -> str:
+def _missing_row(database: psycopg.Connection[dict[str, Any]], topic: CatalogTopic, key: Key) -> str:
     if topic is CatalogTopic.ACCOUNTS:
         return f"The catalog has no account {key['account']!r}."
     others = [rfc3339(row["effective_from"]) for row in database.execute(_OTHERS, key)]
@@ -133,7 +133,7 @@ def _named(accounts: Sequence[str]) -> str:
     return ", ".join([*accounts[:MAX_NAMED], *(["…"] if len(accounts) > MAX_NAMED else [])])
 
 
-def _stands_above(account: str, below: Sequence[str]) -> str:
+def _has_descendants(account: str, below: Sequence[str]) -> str:
     return (
         f"Account {account!r} is the parent of {len(below)} others ({_named(below)}): give them another first, or none."
     )

@@ -14,7 +14,7 @@ from catalog.publishing import forget
 from deployment.capture import read_capture
 from jobs.streams import CatalogTopic
 
-_TOLD = "SELECT DISTINCT key FROM catalog_outbox WHERE topic = %s"
+_PUBLISHED_KEYS = "SELECT DISTINCT key FROM catalog_outbox WHERE topic = %s"
 
 
 def forget_earlier_keys(bootstrap: str, postgres_url: str) -> int:
@@ -24,7 +24,7 @@ def forget_earlier_keys(bootstrap: str, postgres_url: str) -> int:
     broker refuses one, and `psycopg.Error` when the database does.
     """
     with psycopg.connect(postgres_url, connect_timeout=10) as database:
-        keys = [key for (key,) in database.execute(_TOLD, [CatalogTopic.PRICES])]
+        keys = [key for (key,) in database.execute(_PUBLISHED_KEYS, [CatalogTopic.PRICES])]
     capture = read_capture(postgres_url) if keys else None
     if capture is None or not capture.is_active or capture.captured_until is None:
         return 0

@@ -34,7 +34,7 @@ def _once_each(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 class _TextLoader(yaml.BaseLoader):
-    """Reads every scalar as the text that stands there, and no key twice."""
+    """Reads every scalar as its source text, and refuses repeated keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         _once_each([(key.value, None) for key, _ in node.value if isinstance(key, yaml.ScalarNode)])

@@ -157,7 +157,7 @@ class Account(Row):
 class Price(Row):
     """The cost of one unit from `effective_from` until the next price of the same plan, model, meter and currency.
 
-    A model that ends with `*` matches every model that begins so, and `conditions` are values that columns of an event
+    A model that ends with `*` matches every model with that prefix; `conditions` are values that columns of an event
     must have; both are part of `model` (`metering.price_models`). A file may give the price of `per` units;
     `unit_price` is always of one.
     """
@@ -173,7 +173,7 @@ class Price(Row):
 
     @property
     def key(self) -> tuple[str, str, str, str, datetime]:
-        """What there is one price of."""
+        """The key of a price."""
         return self.plan, self.model, self.meter, self.currency, self.effective_from
 
 
@@ -215,7 +215,7 @@ class CatalogFile(Row):
     aliases: tuple[Alias, ...] = ()
 
     def rows(self, name: str) -> tuple[Row, ...]:
-        """What it has for a table of the catalog: aliases stand among the prices."""
+        """Its rows for a table of the catalog: aliases are among the prices."""
         aliases = tuple(alias.row for alias in self.aliases) if name == "prices" else ()
         return (*getattr(self, name), *aliases)
 
@@ -305,7 +305,7 @@ def _doubles(catalog: CatalogFile) -> list[str]:
         "aliases": [f"{row.plan}, {row.alias}, {row.effective_from}" for row in catalog.aliases],
     }
     return [
-        f"{name} has {key} {count} times; it must stand there once"
+        f"{name} has {key} {count} times; it must occur once"
         for name, keys in lists.items()
         for key, count in Counter(keys).items()
         if count > 1

@@ -44,7 +44,7 @@ class NotJoined:
         return len(self._changes)
 
 
-class StillJoined:
+class PendingDeletions:
     """The deleted rows that joins still has, checked repeatedly until there are none."""
 
     def __init__(self, tables: str, postgres_url: str, deleted: Sequence[Change]) -> None:

@@ -66,7 +66,7 @@ _CONFIRM = f"""
 
 @dataclass(frozen=True)
 class PriceJump:
-    """A price of one `unit` (token, request), and the one that it was compared with; it was written of `per` units."""
+    """A price of one `unit` (token, request), and the price it was compared with; it was written per `per` units."""
 
     plan: str
     model: str
@@ -171,8 +171,8 @@ def confirm(postgres_url: str, key: PriceKey, by: str) -> str:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
             row = database.execute(_CONFIRM, dict(zip(KEY, key, strict=True)) | {"by": by}).fetchone()
     except psycopg.Error as problem:
-        if (away := database_sentence(problem, postgres_url)) is not None:
-            raise CannotRun(away) from None
+        if (message := database_sentence(problem, postgres_url)) is not None:
+            raise CannotRun(message) from None
         raise CannotRun(f"The database refused to confirm it: {str(problem).splitlines()[0]}") from problem
     if row is None:
         raise CannotRun("No such price is 100 times above or below another: `weir catalog jumps --all` lists those.")

@@ -81,7 +81,7 @@ def delete_missing(tables: str, postgres_url: str, before: Gone) -> int:
 def publish_differences(tables: str, postgres_url: str) -> int:
     """Have each account and price published again that joins has otherwise, or not at all; how many rows.
 
-    An update of nothing: it stands in the log of changes with the row, and changes neither it nor who changed it.
+    An update of nothing: it puts the row into the log of changes, and changes neither the row nor its author.
     Raises `psycopg.Error` when the database refuses.
     """
     with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:

@@ -37,7 +37,7 @@ class CatalogTable:
     """When a row `t` differs from the file's row `f`."""
 
     filled: Mapping[str, str] = field(default_factory=dict)
-    """By column what a row has of which the file's row `r` may say nothing; `t` is the one that there is, if any."""
+    """Per column, the value where the file's row `r` may leave it out; `t` is the existing row, if any."""
 
     @property
     def returned(self) -> tuple[str, ...]:
@@ -141,7 +141,7 @@ TABLES = (
     ),
 )
 """In the order in which they are stored, and so captured: an account's usage has a price as soon as it has a contract.
-(Whoever deletes must do it the other way round, accounts first.)"""
+(Deletions must go the other way round, accounts first.)"""
 
 
 def table_of(topic: CatalogTopic) -> CatalogTable:
@@ -165,7 +165,7 @@ def store(
     Rows that change keep `changed_by` (None: the database's role). Raises CannotRun for an account or price of an
     unknown plan, for a parent that is no account, for a price of a meter that is not declared or with a condition on
     what is no price attribute, and when the database refuses; PricesJump, unless `confirms`, where a price is 100 times
-    above or below another; and, unless `backdates`, ClosedMonthsTouched where ended months would be billed anew.
+    above or below another; and, unless `backdates`, ClosedMonthsTouched where ended months would be billed again.
     """
     try:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
@@ -199,8 +199,8 @@ def store(
                 refuse_closed(postgres_url, database, changes)
         return changes
     except psycopg.Error as problem:
-        if (away := database_sentence(problem, postgres_url)) is not None:
-            raise CannotRun(away) from None
+        if (message := database_sentence(problem, postgres_url)) is not None:
+            raise CannotRun(message) from None
         raise CannotRun(f"The database refused the catalog: {str(problem).splitlines()[0]}") from problem
 
 

@@ -18,7 +18,7 @@ from metering.digits import plain
 DECIMALS = 12
 LARGEST_PRICE = Decimal(10) ** 8
 STEPS = 10**DECIMALS
-"""Of one unit of the currency: a price of one unit of what is metered is a whole number of them."""
+"""Fraction of a unit of the currency: a price per metered unit is a whole number of these."""
 
 
 def _per(value: Any) -> int:

@@ -1,4 +1,4 @@
-"""Values of what Weir connects to: brokers, database, storage; and of the servers that quickstart runs instead."""
+"""Values for connections (brokers, database, storage), and for the servers that quickstart runs instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of what runs: the applications, batch jobs, the setup, the dashboard and the API."""
+"""Values for workloads: the applications, batch jobs, the setup, the dashboard and the API."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Application(Part):
 
 
 class JobSettings(Application):
-    """`jobDefaults`, and whatever of it `jobs.<name>` says otherwise."""
+    """`jobDefaults`, overridden by `jobs.<name>`."""
 
     restart: Restart
 

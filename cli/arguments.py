@@ -29,7 +29,7 @@ class Arguments(TyperGroup):
 
 
 def renamed(arguments: list[str], names: Mapping[str, str], group: str) -> list[str]:
-    """The arguments of a group with the name that its command has now; `names`: by the one that it had before."""
+    """The arguments of a group with the current name of its command; `names`: current names by former ones."""
     if not arguments or (name := names.get(arguments[0])) is None:
         return arguments
     earlier, now = f"{group} {arguments[0]}", f"{group} {name}"

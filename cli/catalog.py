@@ -96,13 +96,13 @@ def connector(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
     environment variable WEIR_CAPTURE_PASSWORD, by Kafka's EnvVarConfigProvider named `env`.
     """
     from catalog.capture import CONNECTOR
-    from catalog.capture import connector as told
+    from catalog.capture import connector as connector_config
     from deployment.capture import refuse_without_log
     from deployment.stack import running_deployment
 
     url = running_deployment(data_dir).postgres_url
     refuse_without_log(url)
-    config = told(url, os.environ)
+    config = connector_config(url, os.environ)
     typer.echo(json.dumps({"name": CONNECTOR, "config": config}, indent=2))
 
 
@@ -110,7 +110,7 @@ def connector(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
 def reconcile(*, timeout: TimeoutOption = 60.0, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
     """Send joins the catalog again where the two differ: after a replication slot was lost, or changes were rejected.
 
-    A row that was deleted meanwhile is in no snapshot: it is deleted again and ends now, because nobody knows when it
+    A row that was deleted meanwhile is in no snapshot: it is deleted again and ends now, because it is unknown when it
     was deleted, and usage was priced by it until now. Exit status 1 if joins does not have in time what was committed
     before (nothing is done then).
     """
@@ -144,7 +144,7 @@ def apply_catalog(
 ) -> str:
     """Store a catalog, and wait until joins has its rows unless `timeout` is None; says what changed.
 
-    `changed_by` None: whoever runs the command. Raises CannotRun when it is refused, or when joins does not have it in
+    `changed_by` None: the user who runs the command. Raises CannotRun when it is refused, or joins does not have it in
     time; unless `confirms`, PricesJump; and, unless `backdates`, ClosedMonthsTouched.
     """
     from catalog.earlier_keys import forget_earlier_keys
@@ -175,16 +175,16 @@ def wait_for_joins(stack: Deployment, changes: Sequence[Change], timeout: float,
         raise CannotRun(f"{done}, but joins does not have it yet. {stuck}. Of the capture: {captured}.") from stuck
 
 
-def wait_until_gone(stack: Deployment, deleted: Sequence[Change], timeout: float, tell: Tell, done: str) -> None:
+def wait_until_deleted(stack: Deployment, deleted: Sequence[Change], timeout: float, tell: Tell, done: str) -> None:
     """Wait until joins applies these deletions. Raises CannotRun on timeout."""
-    from catalog.joined_versions import StillJoined
+    from catalog.joined_versions import PendingDeletions
     from deployment.draining import CAPTURE, Stuck, Waiter, condition
 
     waiter = Waiter(stack, timeout, tell)
     try:
         # What was stored just before may not be there yet: then it would not seem to be held.
         waiter.until_catalog_joined()
-        waiter.until_known(StillJoined(stack.tables, stack.postgres_url, deleted))
+        waiter.until_known(PendingDeletions(stack.tables, stack.postgres_url, deleted))
     except Stuck as stuck:
         captured = condition(stack, CAPTURE)
         raise CannotRun(f"{done}, but joins does not have it yet. {stuck}. Of the capture: {captured}.") from stuck

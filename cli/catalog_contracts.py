@@ -21,7 +21,7 @@ _RIGHT_UNTIL = """
 
 
 def right_until(database: Database, query: ContractQuery) -> str:
-    """As of when the list is, and when it ends to be so if nobody changes a row."""
+    """The instant of the list, and how long it stays right if no row changes."""
     found = database.execute(_RIGHT_UNTIL, {"at": query.at}).fetchone()
     assert found is not None
     ends = found["right_until"]

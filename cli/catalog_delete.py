@@ -140,7 +140,7 @@ class _Asked:
 def _delete_row(topic: CatalogTopic, key: dict[str, Any], deletion: _Asked) -> None:
     from catalog.closed_months import ClosedMonthsTouched
     from catalog.deletion import delete_row
-    from cli.catalog import wait_until_gone
+    from cli.catalog import wait_until_deleted
     from cli.progress import telling
     from deployment.stack import running_deployment
 
@@ -155,7 +155,7 @@ def _delete_row(topic: CatalogTopic, key: dict[str, Any], deletion: _Asked) -> N
         typer.echo(f"{sentence}; joins will have it.")
         return
     with telling("Deleting …") as tell:
-        wait_until_gone(stack, [deleted.change], deletion.timeout, tell, sentence)
+        wait_until_deleted(stack, [deleted.change], deletion.timeout, tell, sentence)
     typer.echo(f"{sentence}; joins has it.")
 
 

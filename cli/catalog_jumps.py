@@ -43,7 +43,7 @@ def jumps(
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """List prices 100 times above or below another that nobody has confirmed: what they bill, and who stored them.
+    """List unconfirmed prices 100 times above or below another: what they bill, and who stored them.
 
     `compared_with` says what `other_price` is: the price that it replaced, the one before it, that of its model
     without conditions, or the median of its meter and currency. `weir catalog confirm-price` confirms a price;

@@ -1,4 +1,4 @@
-"""The catalog in `weir status`: rows that joins has otherwise, and that somebody must publish again."""
+"""The catalog in `weir status`: rows that differ in joins and must be published again."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def compare(
     *,
     audited: Annotated[
         bool,
-        typer.Option("--audited", help="`weir audit` has been since: compare with what stands by then."),
+        typer.Option("--audited", help="`weir audit` has run since: compare with the audited result."),
     ] = False,
     timeout: Annotated[
         float,
@@ -49,7 +49,7 @@ def compare(
     except ValueError as problem:
         raise CannotRun(str(problem)) from problem
     if audited and "audited" not in truth:
-        raise CannotRun(f"{file} does not say what stands after an audit: a release before this one has written it.")
+        raise CannotRun(f"{file} has no audited result: an earlier release wrote it.")
     with telling("Comparing …") as tell:
         comparison = settle(running_deployment(data_dir), truth, timeout, tell, audited=audited)
     print_comparison(comparison)

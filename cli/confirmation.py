@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 BackdateOption = Annotated[
-    bool, typer.Option("--backdate", help="Bill ended months anew where the change touches what they have billed.")
+    bool, typer.Option("--backdate", help="Bill ended months again where the change touches what they have billed.")
 ]
 YesOption = Annotated[
     bool, typer.Option("--yes", help="Store and confirm prices that are 100 times above or below another.")

@@ -66,7 +66,7 @@ def conflict_rows(journal: DeltaTable, query: ConflictQuery) -> Iterator[Row]:
 
 
 def differences(first: bytes | None, second: bytes | None) -> str | None:
-    """JSON pointers of what two events say differently, the first MAX_DIFFERENCES; None where one cannot be read."""
+    """JSON pointers where two events differ, the first MAX_DIFFERENCES; None where one cannot be read."""
     try:
         found = list(_differences(_document(first or b""), _document(second or b""), ""))
     except (ValueError, RecursionError):

@@ -45,14 +45,14 @@ _FOUND = f"""
     WHERE {_ASKED} AND (%(lsns)s::bigint[] IS NOT NULL OR (decision = 'hold' AND cause = 'stream'))
     ORDER BY usage_lsn, meter
 """
-# Of former usage another may have stood at the lsn.
-_IS_SAID = f"""
+# Before a rebuild of usage another row may have had this lsn.
+_HAS_DECISION = f"""
     SELECT EXISTS (
         SELECT FROM stragglers
         WHERE {_ASKED} AND decision = 'hold' AND (usage_lsn, meter, account, request_id) IN (
             SELECT usage_lsn, meter, account, request_id FROM catalog.decisions
         )
-    ) AS is_said
+    ) AS has_decision
 """
 _DECIDED = f"""
     SELECT {", ".join(COLUMNS)} FROM stragglers
@@ -96,7 +96,7 @@ def approve(
     one was decided otherwise or no longer waits (nothing is decided then), or is not billed in time (it will be).
     --all leaves out those past their deadline.
     """
-    selection = asked_of(usage_lsn, meter, account, everything=everything)
+    selection = selected(usage_lsn, meter, account, everything=everything)
     _decide(selection, decision_text(Decision.APPROVE, reason, by), timeout, form, data_dir)
 
 
@@ -116,11 +116,11 @@ def reject(
 
     All else is as with `approve`.
     """
-    selection = asked_of(usage_lsn, meter, account, everything=everything)
+    selection = selected(usage_lsn, meter, account, everything=everything)
     _decide(selection, decision_text(Decision.REJECT, reason, by), timeout, form, data_dir)
 
 
-def asked_of(
+def selected(
     lsns: Sequence[int] | None, meters: Sequence[str] | None, accounts: Sequence[str] | None, *, everything: bool
 ) -> Selection:
     """What options ask for. Raises `typer.BadParameter` unless they name stragglers, or say that all are meant."""
@@ -130,9 +130,9 @@ def asked_of(
 
 
 def is_decided(database: Database, selection: Selection) -> bool:
-    """Whether some that wait were decided about: billing may not have heard it yet, or it did not count."""
-    found = database.execute(_IS_SAID, _parameters(selection)).fetchone()
-    return bool(found and found["is_said"])
+    """Whether some held stragglers have decisions: billing may not have read them yet, or they did not count."""
+    found = database.execute(_HAS_DECISION, _parameters(selection)).fetchone()
+    return bool(found and found["has_decision"])
 
 
 def to_decide(database: Database, selection: Selection, decision: Decision) -> tuple[list[Waiting], list[Waiting]]:
@@ -219,18 +219,18 @@ def _decide(selection: Selection, text: DecisionText, timeout: float, form: Form
 def decided_by(
     stack: Deployment, selection: Selection, text: DecisionText, timeout: float, tell: Tell
 ) -> list[Waiting]:
-    """Store decisions, and wait until billing has them; all that are as `asked` now or were before.
+    """Store decisions, and wait until billing has them; returns all selected stragglers as they are then.
 
     Raises CannotRun when one is refused, and then nothing is decided; and when billing does not have them in time.
     """
-    from catalog.decisions import decide, deciding_alone
+    from catalog.decisions import decide, exclusive_decisions
     from deployment.draining import Waiter
 
     waiter = Waiter(stack, timeout, tell)
-    with deciding_alone(stack.postgres_url, timeout, say):
+    with exclusive_decisions(stack.postgres_url, timeout, say):
         with read_only(stack.postgres_url) as database:
-            has_said = is_decided(database, selection)
-        if has_said:
+            had_decisions = is_decided(database, selection)
+        if had_decisions:
             unsure = "Some were decided about before, and whether it counts is not known yet: nothing was decided now."
             _wait_for_billing(waiter, unsure)
         with read_only(stack.postgres_url) as database:
@@ -242,7 +242,7 @@ def decided_by(
 
 
 def _wait_for_billing(waiter: Waiter, otherwise: str) -> None:
-    """Until billing has heard all that was decided. Raises CannotRun with `otherwise` when the time is over."""
+    """Wait until billing has read all decisions. Raises CannotRun with `otherwise` on timeout."""
     from deployment.draining import Stuck
     from jobs.streams import Table
 

@@ -48,7 +48,7 @@ def demo(
 ) -> None:
     """Start a stack, send traffic with every kind of trouble, and compare what was billed with the truth.
 
-    Then an audit takes back what was reversed and corrects what is known better by now, and what stands is compared
+    Then an audit applies reversals and late corrections, and the result is compared
     once more. Exit status 0 only if every account, model, meter and window is equal to the last digit, every record is
     where it belongs, and the audit finds no difference without a known cause.
     """

@@ -1,4 +1,4 @@
-"""Likely mistakes in valid events: fields that nobody reads, no quantity at all, a misspelt type."""
+"""Likely mistakes in valid events: unread fields, no quantity at all, a misspelt type."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from metering.vocabulary import REPORTING, Status
 
 MAX_LISTED = 20
 MIN_LIKENESS = 0.85
-"""Of a type and the one that was meant: difflib's ratio, 1 of the same."""
+"""Least similarity of a misspelt type to the intended one: difflib's ratio, 1 for equal texts."""
 
 
 def unread_fields(document: bytes, contract: Contract) -> str | None:
-    """Pointers of what stands in a valid event and the contract does not read; None where it reads all."""
+    """Pointers of members of a valid event that its contract does not read; None where it reads all."""
     fields = [field.path for field in contract.fields]
     read = [*((name,) for name in (*ENVELOPE, *ENVELOPE_OTHER, TIME_SOURCE)), *fields]
     event = _event(document)
     if contract.unnest is None:
         found = list(_unread(event, tree_of(read), ()))
     else:
-        # The objects that the array stands in are read on the way to it.
+        # The objects around the array are read on the way to it.
         around = _unread(without(event, contract.unnest), tree_of([*read, contract.unnest]), ())
         of_data, elements = tree_of(fields).get("data") or {}, _value(event, contract.unnest) or ()
         of_elements = (_unread(members, of_data, (*contract.unnest, str(at))) for at, members in enumerate(elements))

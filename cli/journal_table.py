@@ -19,7 +19,7 @@ from metering.vocabulary import Disposition
 
 
 def open_journal(tables: str) -> DeltaTable | None:
-    """The newest version of the journal below the root `tables`; None, and a line that says so, where there is none."""
+    """The newest version of the journal below the root `tables`; None, with a line on standard error, without one."""
     found = open_table(tables, Table.JOURNAL)
     if found is None:
         typer.echo(f"There is no journal below {tables}: ingestion has not made it yet, or it is elsewhere.", err=True)

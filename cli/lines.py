@@ -28,21 +28,21 @@ def opened(file: str) -> Iterator[BinaryIO]:
         raise CannotRun(f"{file} cannot be read: {problem.strerror}.") from problem
 
 
-def numbered(lines: BinaryIO, most_bytes: int | None = None) -> Iterator[tuple[int, bytes]]:
-    """The documents, each with its line number, from 1 on; a longer one is cut to its first `most_bytes`.
+def numbered(lines: BinaryIO, max_bytes: int | None = None) -> Iterator[tuple[int, bytes]]:
+    """The documents, each with its line number, from 1 on; a longer one is cut to its first `max_bytes`.
 
     A line of only white space is no document, unless it had to be cut: its rest is unknown.
     """
-    read = lines.readline if most_bytes is None else partial(_beginning, lines, most_bytes)
+    read = lines.readline if max_bytes is None else partial(_beginning, lines, max_bytes)
     for number, line in enumerate(iter(read, b""), start=1):
         document = line.removesuffix(b"\n")
-        if document.strip() or (most_bytes is not None and len(document) >= most_bytes):
+        if document.strip() or (max_bytes is not None and len(document) >= max_bytes):
             yield number, document
 
 
-def _beginning(lines: BinaryIO, most_bytes: int) -> bytes:
-    """A line, with its end only if it has no more bytes than that; the next one is read behind it."""
-    line = rest = lines.readline(most_bytes + 1)
+def _beginning(lines: BinaryIO, max_bytes: int) -> bytes:
+    """A line, with its end if it fits; the next one is read behind it."""
+    line = rest = lines.readline(max_bytes + 1)
     while len(rest) > 0 and not rest.endswith(b"\n"):
         rest = lines.readline(SKIPPED_BYTES)
-    return line if line.endswith(b"\n") else line[:most_bytes]
+    return line if line.endswith(b"\n") else line[:max_bytes]

@@ -20,12 +20,12 @@ def telling(title: str) -> Iterator[Callable[[str], None]]:
         with console.status(title) as status:
             yield lambda text: status.update(f"{title} {text}")
         return
-    said_at = time.monotonic()
+    printed_at = time.monotonic()
 
     def tell(text: str) -> None:
-        nonlocal said_at
-        if time.monotonic() - said_at >= SECONDS_BETWEEN_LINES:
-            said_at = time.monotonic()
+        nonlocal printed_at
+        if time.monotonic() - printed_at >= SECONDS_BETWEEN_LINES:
+            printed_at = time.monotonic()
             print(f"{title} {text}", file=sys.stderr, flush=True)
 
     yield tell

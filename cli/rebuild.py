@@ -39,7 +39,7 @@ def rebuild(
 
     It applies the rules that were in force at each row, and all manual decisions, so the windows, days, stragglers,
     corrections and sessions are the same to the last digit. It is one transaction: readers see the old rows until it
-    ends, and if it fails nothing has changed. The running driver goes on with the new tables. Consumers of `windows`
+    ends, and if it fails nothing has changed. The running driver continues with the new tables. Consumers of `windows`
     and `corrections` get all of them again, windows with higher versions.
 
     Exit status 3 if that is impossible: days of the table are gone, or the rules that decided are unknown.
@@ -60,7 +60,7 @@ def rebuild(
     stack = running_deployment(data_dir)
     tables = ", ".join(PLANS[job].emptied)
     with asking_database(stack.postgres_url):
-        # Before anybody is asked whether to go on.
+        # Before asking for confirmation.
         refuse_other_schema(stack.postgres_url)
         if not yes:
             typer.confirm(f"All rows of {tables} are replaced by what {PLANS[job].job.reads} says. Go on?", abort=True)

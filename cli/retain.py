@@ -22,7 +22,7 @@ COLUMNS = ("table", "before", "rows")
 CONNECT_TIMEOUT_SECONDS = 10
 
 
-def Days(what: str) -> OptionInfo:  # noqa: N802  # it stands where a class does
+def Days(what: str) -> OptionInfo:  # noqa: N802  # it is used like a class
     """How many days of something to keep."""
     option: OptionInfo = typer.Option(min=0, metavar="DAYS", help=f"Days to keep {what}; 0: for ever.")
     return option
@@ -32,7 +32,7 @@ def retain(
     *,
     batches_days: Annotated[int, Days("a row per batch")] = 14,
     exits_days: Annotated[int, Days("why drivers ended")] = 90,
-    retired_sources_days: Annotated[int, Days("sources that nobody waits for")] = 90,
+    retired_sources_days: Annotated[int, Days("retired sources")] = 90,
     isolated_records_days: Annotated[int, Days("why records became dead letters without validation")] = 400,
     retracted_sessions_days: Annotated[int, Days("sessions that a later version replaced")] = 400,
     journal_days: Annotated[int, Days("the journal with its dead letters")] = 0,

@@ -1,4 +1,4 @@
-"""`weir usage reverse`: send an event that takes back all or part of what a request bills."""
+"""`weir usage reverse`: send an event that reverses all or part of what a request bills."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def reverse(
     }
     now = MachineClock().now()
     event = event_of(reversal, now)
-    _refuse_what_is_rejected(config, event, now)
+    _refuse_rejected(config, event, now)
     sender = Sender(kafka_client(stack.kafka_bootstrap))
     sender.send(config.topic, str(reversal["account"]).encode(), event)
     sender.flush()
@@ -170,7 +170,7 @@ def _refuse_unfit_meter(stack: Deployment, meter: str, *, has_quantity: bool) ->
         )
 
 
-def _refuse_what_is_rejected(config: IngestionConfig, event: bytes, now: datetime) -> None:
+def _refuse_rejected(config: IngestionConfig, event: bytes, now: datetime) -> None:
     from cli.redrive.offline import Offline
 
     [verdict] = Offline(config, lambda: now).verdicts([event], [None], [None])

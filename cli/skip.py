@@ -146,7 +146,7 @@ def _what_else(tables: str, topic: str, place: Place) -> str | None:
         return None
     reason = f" ({row['reason']})" if row["reason"] else ""
     return (
-        f"ingestion was already working on offset {place[1]} when you asked: the journal has it as "
+        f"ingestion was already working on offset {place[1]}: the journal has it as "
         f"{row['disposition']}{reason}, which never changes. It was not skipped."
     )
 

@@ -79,7 +79,7 @@ def down(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
     if stack is not None and stack.supervisor.is_running:
         stop_stack(stack.supervisor, Console(stderr=True, highlight=False))
     with locked(folders, patience_seconds=20.0):
-        # Whatever a killed supervisor has left; after a clean stop there is nothing.
+        # Leftovers of a killed supervisor; after a clean stop there is nothing.
         recover(folders.data)
     typer.echo(f"Stopped what ran on {data_dir}." if stack else f"Nothing runs on {data_dir}.")
 

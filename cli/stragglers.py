@@ -33,7 +33,7 @@ def _stragglers(
     """List stragglers: usage received after the end of its window and the grace.
 
     `correct` and `approve`: this quantity and amount were added to the window; `drop` and `reject`: they were left
-    out; `hold`: nobody is billed until `approve`, `reject` or `hold_until`. Without `decided_by` the policy decided,
+    out; `hold`: not billed until `approve`, `reject` or `hold_until`. Without `decided_by` the policy decided,
     or the deadline (`decided_at`). `late_seconds` counts from the window's end. Rows with another cause than `stream`
     take such a row back or replace it, and are decided with it. --from and --to select by window start.
     """

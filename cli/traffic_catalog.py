@@ -48,7 +48,7 @@ def change_late(stack: Deployment, late: Late, tell: Tell) -> None:
 
     No database records that something was deleted hours ago: it is published as if, before the rows are deleted.
     """
-    gone = _delete(stack, late.deletions, instant_of(late.gone_ms), is_told=True)
+    gone = _delete(stack, late.deletions, instant_of(late.gone_ms), dry_run=True)
     for table in reversed(TABLES):
         offsets = publish(stack.kafka_bootstrap, [change for change in gone if change.topic is table.topic])
         wait_until_journalled(stack, offsets, tell)
@@ -58,9 +58,9 @@ def change_late(stack: Deployment, late: Late, tell: Tell) -> None:
 
 
 def _delete(
-    stack: Deployment, deletions: Sequence[Deletion], committed_at: datetime, *, is_told: bool = False
+    stack: Deployment, deletions: Sequence[Deletion], committed_at: datetime, *, dry_run: bool = False
 ) -> list[Change]:
-    """Accounts first, plans last: nobody may see an account without its prices. `is_told`: only say what would go."""
+    """Accounts first, plans last, so that no reader sees an account without its prices. `dry_run`: only list."""
     with psycopg.connect(stack.postgres_url, row_factory=dict_row, connect_timeout=10) as database:
         database.execute("SET LOCAL TimeZone = 'UTC'")
         gone = [
@@ -70,7 +70,7 @@ def _delete(
             if deletion.table == table.name
             for row in _deleted(database, table, deletion.key)
         ]
-        if is_told:
+        if dry_run:
             database.rollback()
     return gone
 

@@ -87,7 +87,7 @@ def _usage(
     if roll_up and Key.ACCOUNT not in keys_of(words):
         raise typer.BadParameter("--roll-up sums into accounts: add account to --group-by.")
     if dimensions:
-        _refuse_what_days_lack(dimensions, window, timezone)
+        _refuse_keys_without_days(dimensions, window, timezone)
     with read_only(running_deployment(data_dir).postgres_url) as database:
         refuse_unknown(database, dimensions)
         accounts = tuple(account or ())
@@ -95,7 +95,7 @@ def _usage(
         print_rows(usage_rows(database, query), query.columns, form)
 
 
-def _refuse_what_days_lack(dimensions: tuple[str, ...], window: Window, timezone: ZoneInfo | None) -> None:
+def _refuse_keys_without_days(dimensions: tuple[str, ...], window: Window, timezone: ZoneInfo | None) -> None:
     named = ", ".join(dimensions)
     if window not in (Window.DAY, Window.MONTH):
         raise typer.BadParameter(

@@ -20,7 +20,7 @@ COLUMNS = ("file", "line", "type", "disposition", "reason", "contract", "path", 
 VALID, INVALID = "valid", "invalid"
 UNKNOWN = "unknown type: kept and counted, on no bill"
 BATCH_EVENTS = 2_000
-"""And no more than MAX_BLOCK_BYTES, or one. Of a larger one nothing is read, so no more of it is kept than says so."""
+"""And at most MAX_BLOCK_BYTES, or one line. A larger line is not read beyond the byte that shows it."""
 
 
 class ValidatedLines:
@@ -44,12 +44,12 @@ class ValidatedLines:
         """Rows with the keys COLUMNS, one for each line; `-` is standard input. Raises CannotRun for no file."""
         with opened(file) as lines:
             for several in _several(numbered(lines, MAX_BLOCK_BYTES + 1)):
-                events = self._said([document for _, document in several])
+                events = self._verdicts([document for _, document in several])
                 for (line, document), event in zip(several, events, strict=True):
                     row = {"file": encodable(file), "line": line, **self._row(event)}
                     yield row | self._hints(document, event)
 
-    def _said(self, documents: Sequence[bytes]) -> Iterable[Mapping[str, Any]]:
+    def _verdicts(self, documents: Sequence[bytes]) -> Iterable[Mapping[str, Any]]:
         rows = validated(documents, self._validator, self._largest_bytes)
         return rows.select("type", "reason", "violation").iter_rows(named=True)
 

@@ -83,8 +83,8 @@ def what_if(
         raise typer.Exit(2) from None
     stack = running_deployment(data_dir)
     with asking_database(stack.postgres_url), telling("Replaying:") as tell:
-        supposed = _supposed(catalog, rules, stack.postgres_url)
-        replay = Replay(stack.tables, stack.postgres_url, start, end, into, supposed, replace, tell=tell)
+        assumed = _assumptions(catalog, rules, stack.postgres_url)
+        replay = Replay(stack.tables, stack.postgres_url, start, end, into, assumed, replace, tell=tell)
         try:
             found = replay.run()
         except NotBilledError as obstacle:
@@ -98,7 +98,7 @@ def _rules(config: Path | None) -> Jobs | None:
     return None if config is None else load_stack_config(config).jobs
 
 
-def _supposed(catalog: Path | None, rules: Jobs | None, postgres_url: str) -> Assumptions:
+def _assumptions(catalog: Path | None, rules: Jobs | None, postgres_url: str) -> Assumptions:
     from jobs.replay.assumptions import Assumptions
 
     accounts, prices = ({}, {}) if catalog is None else _versions(catalog, rules, postgres_url)
@@ -118,8 +118,8 @@ def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dic
         file = load_catalog_file(catalog)
     except CatalogFileError as problem:
         raise CannotRun(str(problem)) from None
-    supposed = rules.joins if rules else joins_config(postgres_url)
-    problems = file.undeclared_meters(set(supposed.meters)) + file.unknown_attributes(supposed.attributes)
+    assumed = rules.joins if rules else joins_config(postgres_url)
+    problems = file.undeclared_meters(set(assumed.meters)) + file.unknown_attributes(assumed.attributes)
     problems += [
         f"accounts.{number}.effective_from: leave it out: in a replay the file's account applies to all times"
         for number, row in enumerate(file.accounts)

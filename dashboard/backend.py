@@ -104,11 +104,11 @@ class Backend:
             raise Unavailable(f"The table {name} below {root} cannot be read: {type(error).__name__}.") from error
 
     def read(self, table: DeltaTable, name: str) -> pl.DataFrame:
-        """All of its rows; whoever asks keeps them to the scope."""
+        """All of its rows; the caller filters them by the scope."""
         return pl.concat(self.parts(table, name))
 
     def parts(self, table: DeltaTable, name: str, where: pc.Expression | None = None) -> Iterator[pl.DataFrame]:
-        """The rows that match, some PART_ROWS at a time; whoever asks keeps them to the scope.
+        """The rows that match, about PART_ROWS at a time; the caller filters them by the scope.
 
         Only files that may hold some are opened. There is a part also where nothing matches.
         """
@@ -126,7 +126,7 @@ class Backend:
 
 
 def place(url: str) -> str:
-    """Where a database is, without the user or the password that stand in its address.
+    """Where a database is, without the user and password of its address.
 
     A password whose @, / or : is not written as %40, %2F or %3A reaches into the other parts: then none is shown.
     """

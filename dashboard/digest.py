@@ -84,7 +84,7 @@ class _Digest:
         return self._result(recipe, files)
 
     def _forget(self, files: dict[date, list[str]]) -> None:
-        """Days that are out of sight, and days whose files were rewritten: these are read anew."""
+        """Days that are out of sight, and days whose files were rewritten: these are read again."""
         for day in list(self._days):
             if day not in files or not self._days[day].paths.issubset(files[day]):
                 del self._days[day]

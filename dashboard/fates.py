@@ -34,7 +34,7 @@ _OUTCOMES: Mapping[str, str] = {
     Outcome.ORPHANED: "a completion that was orphaned: no request came in time",
     Outcome.SUPERSEDED: "superseded: another event of its request counts, so it bills nothing",
 }
-_MAX_TOLD = 5
+MAX_REQUESTS = 5
 Row = Mapping[str, Any]
 
 
@@ -48,21 +48,21 @@ class Fate:
 
 
 def fates(document: Row, text: str) -> tuple[Fate, ...]:
-    """What became of an id; of many requests of the same id, of the first _MAX_TOLD."""
+    """What became of an id; of many requests of the same id, of the first MAX_REQUESTS."""
     usage: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in document["usage"]:
         if row["cause"] != UsageCause.DECIDED:
             usage[row["account"], row["request_id"]].append(row)
-    of_requests = [_of_usage(rows, document) for rows in usage.values()][:_MAX_TOLD]
+    of_requests = [_of_usage(rows, document) for rows in usage.values()][:MAX_REQUESTS]
     if len(usage) > 1:
         names = [f"{account}, request {request_id}: " for account, request_id in usage]
         of_requests = [
             replace(fate, sentence=name + fate.sentence) for name, fate in zip(names, of_requests, strict=False)
         ]
-    if len(usage) > _MAX_TOLD:
-        of_requests.append(Fate(f"So many requests have this id that only {_MAX_TOLD} are shown here."))
-    of_requests += [Fate(f"Reversal: {reversal['explanation']}.") for reversal in document["reversals"][:_MAX_TOLD]]
-    of_requests += [Fate(f"Counted once: {content['explanation']}.") for content in document["contents"][:_MAX_TOLD]]
+    if len(usage) > MAX_REQUESTS:
+        of_requests.append(Fate(f"So many requests have this id that only {MAX_REQUESTS} are shown here."))
+    of_requests += [Fate(f"Reversal: {reversal['explanation']}.") for reversal in document["reversals"][:MAX_REQUESTS]]
+    of_requests += [Fate(f"Counted once: {content['explanation']}.") for content in document["contents"][:MAX_REQUESTS]]
     reversals = {reversal["lsn"] for reversal in document["reversals"]}
     records = [row for row in document["records"] if row["lsn"] not in reversals]
     received = tuple(_of_records(records, text, in_usage=bool(usage)))
@@ -102,8 +102,8 @@ def _refused(record: Row) -> str:
             return f"Lsn {record['lsn']} is a duplicate of lsn {record['first_lsn']}: only that one counts."
         case Disposition.CONFLICT:
             return (
-                f"Lsn {record['lsn']} is in conflict with lsn {record['first_lsn']}: the same identity says something "
-                "else. The first counts, this one does not."
+                f"Lsn {record['lsn']} is in conflict with lsn {record['first_lsn']}: the same identity has other "
+                "content. The first counts, this one does not."
             )
         case _:
             why = f" ({record['violation']})" if record["violation"] else ""
@@ -188,7 +188,7 @@ def _decided(row: Row, decision: str, meters: Sequence[Row], document: Row) -> s
     match decision:
         case Decision.HOLD:
             until = f", at most to {instant(straggler['hold_until'])} UTC" if straggler["hold_until"] else ""
-            return f"Held: {names}, received after grace, until somebody decides{until}; billed to nobody."
+            return f"Held: {names}, received after grace, waits for a decision{until}; not billed."
         case Decision.DROP:
             return f"Dropped: {names}, received after grace; on no bill."
         case _:

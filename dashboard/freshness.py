@@ -59,7 +59,7 @@ _STATES: dict[str, Health] = {
 
 
 def health(application: Application | None, now: datetime) -> Health:
-    """What `application` is doing at `now`; None is one that never ran."""
+    """The state of `application` at `now`; None is one that never ran."""
     if application is None:
         return Health.NEVER_RAN
     if is_stale(application.state, (now - application.reported_at).total_seconds()):

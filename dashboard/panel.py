@@ -64,7 +64,7 @@ class Memory:
             return self._readings.get(key, Reading(None, None, None))
 
     def keep(self, key: Any, reading: Reading[Any]) -> None:
-        """Remember a reading, and forget the one that was kept longest ago."""
+        """Cache a reading, and drop the oldest one."""
         with self._lock:
             self._readings[key] = reading
             self._readings.move_to_end(key)

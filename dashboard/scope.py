@@ -35,7 +35,7 @@ class Scope:
         return "*" if self.accounts is None else json.dumps(sorted(self.accounts))
 
     def holds(self, column: str = "account") -> pl.Expr:
-        """The same rule for a Delta table's rows: null accounts are nobody's."""
+        """The same rule for a Delta table's rows: null accounts belong to no scope."""
         if self.accounts is None:
             return pl.lit(True)
         return pl.col(column).is_in(sorted(self.accounts)).fill_null(False)

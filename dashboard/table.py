@@ -59,7 +59,7 @@ def show_table(rows: Sequence[Row], key: str, *, height: int = MAX_HEIGHT) -> No
 
 
 def shown_columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """Label → what stands in its cells. Amounts of one column have the same number of places, so that they align."""
+    """Label → the texts of its cells. Amounts of one column have the same number of places, so that they align."""
     labels = list(rows[0]) if rows else []
     columns: dict[str, list[Any]] = {}
     for label in labels:

@@ -32,7 +32,7 @@ def spaced(word: str) -> str:
 
 
 ELSEWHERE = {
-    BILLED_AS_PART: "A meter within this one bills these units at a price of its own: here they cost nothing.",
+    BILLED_AS_PART: "A meter within this one bills these units at its own price, so they cost nothing here.",
     BILLED_IN_WHOLE: "These units have no price of their own: the meter that they are within bills them.",
 }
 """Of a line whose units another meter bills, why."""

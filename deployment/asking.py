@@ -40,15 +40,15 @@ def asking_database(url: str) -> Iterator[None]:
 
 @contextmanager
 def asking_kafka(bootstrap: str) -> Iterator[AdminClient]:
-    """A client that asks. Raises CannotRun for brokers that do not answer, or lack a topic."""
-    heard: list[KafkaError] = []
-    # What it writes by itself is the same line twenty times a second.
-    admin = AdminClient({**kafka_client(bootstrap), "log_level": 0, "error_cb": heard.append})  # type: ignore[dict-item]
+    """An admin client for queries. Raises CannotRun for brokers that do not answer, or lack a topic."""
+    errors: list[KafkaError] = []
+    # Its own log repeats one line twenty times a second.
+    admin = AdminClient({**kafka_client(bootstrap), "log_level": 0, "error_cb": errors.append})  # type: ignore[dict-item]
     try:
         yield admin
     except KafkaException as error:
         admin.poll(0)
-        raise CannotRun(kafka_sentence(error, bootstrap, heard[0].str() if heard else "")) from None
+        raise CannotRun(kafka_sentence(error, bootstrap, errors[0].str() if errors else "")) from None
 
 
 def _first_line(error: psycopg.Error) -> str:

@@ -26,7 +26,7 @@ FROM catalog.capture
 class Capture:
     """`is_active`: the connector reads the log of changes, behind its snapshot.
 
-    Whatever was committed before `captured_until` is in Kafka; None: not known, of a slot that has not said it yet.
+    Everything committed before `captured_until` is in Kafka; None: not reported by the slot yet.
     `behind_seconds` is since then, or at least since (the hour that beats are kept); None: there never was a beat.
     """
 
@@ -57,7 +57,7 @@ class Capture:
         )
 
     def lacks_seconds(self, moment: datetime) -> int:
-        """How much it lacks of what was committed before `moment`, at least 1; 0: nothing."""
+        """How far it is behind the commits before `moment`, at least 1; 0: not at all."""
         if not self.is_active or self.captured_until is None:
             return 1
         return max(0, ceil((moment - self.captured_until).total_seconds()))

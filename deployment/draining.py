@@ -66,7 +66,7 @@ class Waiter:
         self._until(Job.JOINS, "changes of the catalog", missing)
 
     def until_captured(self, moment: datetime) -> None:
-        """Wait until Kafka has whatever was committed in the catalog before `moment`, by the database's clock."""
+        """Wait until Kafka has everything committed in the catalog before `moment`, by the database's clock."""
 
         def uncaptured_seconds() -> int:
             return read_capture(self._stack.postgres_url).lacks_seconds(moment)
@@ -74,7 +74,7 @@ class Waiter:
         self._until(CAPTURE, "seconds of the catalog's changes", uncaptured_seconds)
 
     def until_catalog_joined(self) -> None:
-        """Wait until usage was made with whatever is committed in the catalog now."""
+        """Wait until usage is decided with everything that is committed in the catalog now."""
         with (
             asking_database(self._stack.postgres_url),
             psycopg.connect(self._stack.postgres_url, connect_timeout=10) as database,
@@ -156,7 +156,7 @@ def condition(stack: Deployment, job: str) -> str:
         if row is None:
             clauses.append("it has never started on this database")
         else:
-            clauses.append(f"it said {row.report_age_seconds:.0f} s ago that it is {row.state}")
+            clauses.append(f"it reported {row.report_age_seconds:.0f} s ago that it is {row.state}")
     return ", ".join(clauses) + f"; see {_log(stack, job)}"
 
 

@@ -55,7 +55,7 @@ _UNPUBLISHED = {
 
 
 def read_unpublished(postgres_url: str) -> dict[Job, Unpublished]:
-    """What waits in the outbox of billing, which publishes by itself. Raises `psycopg.Error`."""
+    """Unsent rows in the outbox of billing. Raises `psycopg.Error`."""
     with psycopg.connect(postgres_url, connect_timeout=5, autocommit=True) as database:
         found = {job: database.execute(statement).fetchone() for job, statement in _UNPUBLISHED.items()}
     return {job: Unpublished(*row) for job, row in found.items() if row is not None}

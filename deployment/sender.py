@@ -44,7 +44,7 @@ class Sender:
                 "queue.buffering.max.kbytes": 4 * LARGEST_RECORD_BYTES >> 10,
                 "linger.ms": 20,
                 "delivery.timeout.ms": 60_000,
-                # As Kafka's own clients do: one key reaches one partition whoever sends it.
+                # As Kafka's own clients do: one key reaches one partition from every sender.
                 "partitioner": "murmur2_random",
             }
         )
@@ -98,7 +98,7 @@ class Sender:
         assert offset is not None
         self.next_offsets[topic, partition] = max(offset + 1, self.next_offsets.get((topic, partition), 0))
         if planned_ms is not None:
-            # The topic is stamped by the broker, and the broker tells its stamp in the acknowledgement.
+            # The broker stamps records of this topic, and returns the stamp in the acknowledgement.
             self.longest_delay_ms = max(self.longest_delay_ms, message.timestamp()[1] - planned_ms)
 
 

@@ -46,11 +46,11 @@ def ensure_topics(bootstrap: str) -> None:
         settings = _settings_when_known(admin, [topic.topic for topic in _topics()])
     except KafkaException as error:
         if error.args[0].code() < 0:
-            # The client's own codes: nobody answered it.
+            # The client's own codes: no broker answered.
             raise TopicsUnusable(kafka_sentence(error, bootstrap)) from error
         raise TopicsUnusable(
             f"Kafka at {bootstrap} refuses to list, create or describe Weir's topics ({error.args[0].str()}): the user "
-            "of WEIR_KAFKA_USERNAME must be allowed to, or somebody who is makes the topics."
+            "of WEIR_KAFKA_USERNAME needs these rights, or another user has to create the topics."
         ) from error
     if problems := topic_problems(settings):
         raise TopicsUnusable("\n".join(problems))
@@ -96,7 +96,7 @@ def topic_doubts(bootstrap: str) -> list[str]:
 
 
 def _topics() -> list[NewTopic]:
-    # Replication is the broker's own default: 1 on the laptop, whatever a real cluster wants.
+    # Replication is the broker's own default: 1 on the laptop, and configured on a real cluster.
     return [
         NewTopic(topic.name, num_partitions=topic.partitions, replication_factor=-1, config=dict(topic.settings))
         for topic in TOPICS

@@ -1,6 +1,6 @@
 """Follow Weir: every correction, and the newest state of every window, each applied once, in SQLite.
 
-python examples/follow.py KAFKA FILE        Killed anywhere and started again it goes on where it was: Kafka may hand
+python examples/follow.py KAFKA FILE        Killed anywhere and started again it continues where it was: Kafka may hand
 over a message twice, but it has an id and a version, and FILE knows both. Only what is committed is read (the default).
 """
 
@@ -29,10 +29,10 @@ while True:
         for message in messages:
             if message.error():
                 raise KafkaException(message.error())
-            said = json.loads(message.value())["data"]
-            told = {"topic": message.topic(), "id": said["id"], "version": said["version"], "data": json.dumps(said)}
-            if database.execute(APPLY.format(message.topic()), told).rowcount:
+            data = json.loads(message.value())["data"]
+            row = {"topic": message.topic(), "id": data["id"], "version": data["version"], "data": json.dumps(data)}
+            if database.execute(APPLY.format(message.topic()), row).rowcount:
                 # It is news: here belongs what you do with it, in this transaction.
-                database.execute("INSERT INTO done VALUES (:topic, :id, :version)", told)
+                database.execute("INSERT INTO done VALUES (:topic, :id, :version)", row)
     if messages:
         consumer.commit(asynchronous=False)

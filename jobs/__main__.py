@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 from sqlalchemy.exc import DBAPIError
 
 from jobs.audit.period import Last, OccurredTo, OneDay, ReceivedFrom, period
-from jobs.runtime.config import Environment, variable_of
+from jobs.runtime.environment import Environment, variable_of
 from jobs.runtime.errors import ExitStatus, Fenced, Refused
 from jobs.runtime.postgres.address import SCHEMA_VARIABLE, in_schema
 from jobs.runtime.postgres.downgrade import downgrade
@@ -138,7 +138,7 @@ def audit(
 ) -> None:
     """Recompute everything from the journal, append corrections where the cause is known, and prove the rest.
 
-    It ends by itself: 0 when whatever differed had a known cause and all holds.
+    Exit status 0 when every difference had a known cause and all checks hold.
     """
     from jobs.audit.application import run
     from jobs.audit.config import AuditConfig

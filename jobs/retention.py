@@ -88,7 +88,7 @@ def oldest_open_day(today: date) -> date:
     return last_of_previous.replace(day=1) - ZONES - MAX_FUTURE
 
 
-def first_kept(today: date, days: int, horizon: timedelta = timedelta(), margin: timedelta = timedelta()) -> date:
+def first_retained(today: date, days: int, horizon: timedelta = timedelta(), margin: timedelta = timedelta()) -> date:
     """The first day that is kept: `days` whole days before today, at least the horizon, and all that is open.
 
     What was received in these days is corrected by what was received up to the horizon (`correction_horizon`) before,
@@ -133,7 +133,7 @@ def retain_rows(connection: psycopg.Connection[Any], retention: Retention, today
         (
             "sessions",
             _SESSIONS,
-            None if (kept := retention.retracted_sessions_days) is None else first_kept(today, kept),
+            None if (kept := retention.retracted_sessions_days) is None else first_retained(today, kept),
         ),
     )
     for table, statement, before in steps:
@@ -173,7 +173,7 @@ def retain_days(
         return None
     frontier = instant_of(found.transaction_version(FRONTIER))
     reached = today if frontier is None else min(today, frontier.date())
-    before = first_kept(reached, max(days, remembered_days(connection)), *_horizons(tables, connection))
+    before = first_retained(reached, max(days, remembered_days(connection)), *_horizons(tables, connection))
     read = _first_lsn_needed(tables, table, connection)
     rows = 0
     for day, (records, highest) in sorted(_log_dates(found).items()):

@@ -86,7 +86,7 @@ BESIDE_JOBS: Mapping[str, tuple[str, ...]] = {
     "dimensions": tuple(Jobs.model_fields),
     "price_attributes": tuple(Jobs.model_fields),
 }
-"""What stands beside `jobs` in the file, and for which of them."""
+"""The settings beside `jobs` in the file, and the jobs that they are for."""
 
 
 class StackConfig(BaseModel):
@@ -104,7 +104,7 @@ class StackConfig(BaseModel):
 def load_stack_config(path: Path | None) -> StackConfig:
     """The configuration in a YAML or JSON file, or the defaults. Raises ValueError: field, value, what is allowed.
 
-    `contracts` lists JSON Schema files, relative to that file; `jobs.ingestion.contracts` has what stands in them.
+    `contracts` lists JSON Schema files, relative to that file; `jobs.ingestion.contracts` has their content.
     `meters` and `dimensions` are the same for all jobs.
     """
     return StackConfig() if path is None else _model(StackConfig, _spread(_content(path), path), path)
@@ -137,7 +137,7 @@ def _model(model: type[M], content: Any, path: Path) -> M:
 
 
 def _spread(content: Any, path: Path) -> Any:
-    """The content with what stands beside `jobs` in each job that it is for."""
+    """The content, with the settings beside `jobs` copied into each job that they are for."""
     if not isinstance(content, Mapping):
         return content
     given = {name: content[name] for name in BESIDE_JOBS if name in content}

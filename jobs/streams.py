@@ -174,14 +174,14 @@ always null where no meter of a period is declared, so that the release before, 
 
 A row of cause and outcome `decided` bills nothing. Somebody decided about the straggler that `corrects_lsns` names: of
 the meter of its one entry, whose quantity is null; `dimensions` has the decision, the reason and who gave it;
-`request_lsn` is the lsn of the record that says so. It was received when that was, but not before the F that usage
+`request_lsn` is the lsn of the decision's record. Its time of receipt is that record's, but not before the F that usage
 had."""
 
 AUTHOR = ("changed_by", "changed_at")
 """Who made a row of the catalog what it says, and when: in Postgres and in its versions. Null: of a release that did
 not keep it, or of a deletion with SQL."""
 SOURCE = ("source_lsn", "source_at")
-"""Where a change stands in the log of the database that it was captured from, and when it was committed there. Null: it
+"""The place of a change in the log of the database that it was captured from, and its commit time. Null: it
 was not captured."""
 _CIRCUMSTANCES = (
     *map(pa.field, AUTHOR, (pa.string(), INSTANT)),
@@ -223,7 +223,7 @@ PRICES = pa.schema(
 )
 """Every version of every price; `lsn` is that of its change in the journal. `ends_at` is of a deletion: the price of
 its `effective_from` is none from then on, and never was one if that had not begun. Null in a deletion that a release
-took which knew no end: that price is withdrawn, and the one before it goes on."""
+took which knew no end: that price is withdrawn, and its predecessor continues."""
 
 SCHEMAS = {Table.JOURNAL: JOURNAL, Table.USAGE: USAGE, Table.ACCOUNTS: ACCOUNTS, Table.PRICES: PRICES}
 

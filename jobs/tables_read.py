@@ -1,6 +1,6 @@
 """Whether the tables are the ones that their readers have read, before anything is deleted that only their logs name.
 
-A table that was rolled back or made anew may yet be put back by a person: its readers refuse it until then. What its
+A table that was rolled back or recreated may yet be restored by a person: its readers refuse it until then. What its
 log has forgotten looks like files that nobody needs.
 """
 

@@ -1,4 +1,4 @@
-"""Rows of `usage` → one row for each meter of theirs, whichever release wrote them: nobody else reads those columns."""
+"""Rows of `usage` of any release → one row per meter; these columns are read only here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from metering.vocabulary import Outcome
 METERS = "meters"
 EARLIER = tuple(name for meter in Meter for name in earlier_columns(meter))
 METERED_COLUMNS = (METERS, *EARLIER)
-"""What of `usage` says how much of what: null in rows of the other form, and absent from a table that has only one."""
+"""The columns of quantities in `usage`: null in rows of the other form, and absent from tables with only one form."""
 ENTRY = {
     "meter": pl.String(),
     "quantity": pl.Decimal(QUANTITY.precision, QUANTITY.scale),
@@ -23,7 +23,7 @@ ENTRY = {
 
 
 def metered(usage: pl.LazyFrame) -> pl.LazyFrame:
-    """Rows of `usage` (outcome and what is asked for beside METERED_COLUMNS) → the same columns and ENTRY.
+    """Rows of `usage` (outcome, METERED_COLUMNS and any others) → the same columns and ENTRY.
 
     A row without a meter gives none. Quantities and amounts are not signed.
     """
@@ -39,7 +39,7 @@ def metered(usage: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _earlier(usage: pl.LazyFrame, kept: list[str], meter: Meter) -> pl.LazyFrame:
-    """What an earlier release said of one meter: null of a match was not reported, 0 is as good as nothing."""
+    """The columns of an earlier release for one meter: null of a match was not reported, 0 counts as missing."""
     columns = earlier_columns(meter)
     is_reported = pl.col(meter.value).is_not_null() | (pl.col("outcome") == Outcome.MATCHED.value)
     names = zip(("quantity", "price_version", "unit_price", "amount"), columns, strict=True)

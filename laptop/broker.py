@@ -1,4 +1,4 @@
-"""The Kafka broker: Apache Kafka itself, one KRaft node in a data folder, on the loopback address unless told."""
+"""The Kafka broker: Apache Kafka itself, one KRaft node in a data folder, on the loopback address by default."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def archive_file() -> Path:
 
 
 def submit_arguments() -> dict[str, str]:
-    """Environment variables with which pyspark starts a Java that uses the archive, if there is one."""
+    """Environment variables that make pyspark's Java use the archive, if there is one."""
     archive = archive_file()
     sharing = f"-XX:SharedArchiveFile={archive} -Xshare:auto {QUIET}" if archive.exists() else ""
     return _submit(sharing)

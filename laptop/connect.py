@@ -16,14 +16,14 @@ from laptop.ports import LOOPBACK
 
 HEAP_MIB = 192
 FLUSH_MS = 1_000
-"""How soon Postgres hears that Kafka has a change, and whoever waits for that."""
+"""How soon Postgres learns that Kafka has a change, and so does every command that waits for that."""
 
 SESSION_MS = 6_000
 """The least that brokers allow: as long a worker that was killed keeps its work from its successor."""
 
 GROUP = "weir-connect"
 TOPICS = {"config": f"{GROUP}-configs", "offset": f"{GROUP}-offsets", "status": f"{GROUP}-status"}
-"""What its workers have done, and shall do."""
+"""What its workers have done, and will do."""
 TOPICS_HOLD = {
     "config": "the connector's configuration",
     "offset": "how far the connector has read Postgres' log",
@@ -35,7 +35,7 @@ _JSON = "org.apache.kafka.connect.json.JsonConverter"
 
 @dataclass(frozen=True)
 class Worker:
-    """How a worker reaches Kafka, and the port on the loopback address that it is asked at."""
+    """How a worker reaches Kafka, and the port of its REST interface on the loopback address."""
 
     kafka: KafkaAccess
     port: int
@@ -47,7 +47,7 @@ class Worker:
 
 
 def prepare(folder: Path, worker: Worker, name: str, connector: Mapping[str, str]) -> None:
-    """Write the worker's configuration, for its owner's eyes, and that of the connector it shall run."""
+    """Write the worker's configuration, readable by its owner only, and that of its connector."""
     folder.mkdir(parents=True, exist_ok=True)
     with os.fdopen(os.open(_properties(folder), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.writelines(f"{key}={value}\n" for key, value in _settings(worker).items())
@@ -95,11 +95,11 @@ def _settings(worker: Worker) -> dict[str, str | int]:
 
 
 def settings_of_any() -> dict[str, str | int]:
-    """The settings of every worker that captures the catalog, whoever runs it."""
+    """The settings of every worker that captures the catalog, on a laptop or a cluster."""
     return {
         "session.timeout.ms": SESSION_MS,
         "heartbeat.interval.ms": SESSION_MS // 3,
-        # A worker that comes back is given its work at once.
+        # A worker that returns gets its tasks at once.
         "scheduled.rebalance.max.delay.ms": 0,
         **{f"{what}.storage.replication.factor": -1 for what in TOPICS},
         "offset.storage.partitions": 1,

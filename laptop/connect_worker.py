@@ -1,6 +1,6 @@
 """`python -m laptop.connect_worker URL CONNECTOR JAVA…`: a Connect worker, and its connector kept running.
 
-A worker forgets no connector, but leaves one alone that has failed: somebody must start it again, as an operator does
+A worker forgets no connector, but does not restart one that has failed: something else must, as an operator does
 on a cluster. Only the standard library, because this process stays for as long as the worker.
 """
 

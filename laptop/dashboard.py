@@ -33,7 +33,7 @@ def reader_url(folders: Folders, postgres_url: str, *, is_embedded: bool) -> str
 
 
 def dashboard_command(port: int) -> list[str]:
-    """The command line; what looks the same everywhere stands in dashboard/.streamlit/config.toml."""
+    """The command line; settings that are the same everywhere are in dashboard/.streamlit/config.toml."""
     settings = {"server.address": LOOPBACK, "server.port": str(port)}
     options = [word for name, value in settings.items() for word in (f"--{name}", value)]
     return [sys.executable, "-m", "dashboard", *options]

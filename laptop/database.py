@@ -19,7 +19,7 @@ import psycopg
 from psycopg import sql
 
 from deployment.errors import CannotRun
-from laptop.ports import LOOPBACK, kept_port
+from laptop.ports import LOOPBACK, reuse_port
 
 ROLE = "weir"
 STOP_SIGNAL = signal.SIGINT
@@ -29,7 +29,7 @@ SERVER_SETTINGS = {
     "listen_addresses": LOOPBACK,
     "unix_socket_directories": "",
     "wal_level": "logical",
-    # Else a slot that nobody reads fills the disk; one that is lost is followed by a snapshot.
+    # Otherwise a slot without a reader fills the disk; after a lost slot there is a snapshot.
     "max_slot_wal_keep_size": "4GB",
     "max_connections": "60",
     "shared_buffers": "128MB",
@@ -75,7 +75,7 @@ def prepare(folder: Path) -> None:
 
 
 def server_command(folder: Path, port: int, changed: Mapping[str, str] | None = None) -> list[str]:
-    """The server's command line; it runs in the foreground. `folder` is one that `prepare` has seen.
+    """The server's command line; it runs in the foreground. `prepare` has to have made `folder`.
 
     `changed` replaces some of `SERVER_SETTINGS`.
     """
@@ -125,7 +125,7 @@ def ensure_database(folder: Path, port: int) -> bool:
 def embedded_database(folder: Path, *, timeout_seconds: float = 30.0) -> Iterator[str]:
     """Run a server for as long as the block lasts and give its address. Raises `DatabaseUnavailable`."""
     prepare(folder)
-    port = kept_port(folder / "port")
+    port = reuse_port(folder / "port")
     with (folder / "server.log").open("ab") as log:
         server = subprocess.Popen(server_command(folder, port), stdout=log, stderr=log, start_new_session=True)
     try:
@@ -155,7 +155,7 @@ def program(name: str) -> Path:
 
 
 def server_program(name: str) -> list[str]:
-    """How one of them is run by whoever owns a cluster's files. Raises `DatabaseUnavailable`."""
+    """Arguments to run a program as the owner of a cluster's files. Raises `DatabaseUnavailable`."""
     return [*_as_server_user(), str(program(name))]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from laptop.ports import kept_port
+from laptop.ports import reuse_port
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,6 @@ class Folders:
         """The configuration that a job was started with."""
         return self.data / "config" / f"{job}.yaml"
 
-    def kept_port(self, name: str) -> int:
+    def reuse_port(self, name: str) -> int:
         """The port of a server: the one of last time while it is free."""
-        return kept_port(self.data / "ports" / name)
+        return reuse_port(self.data / "ports" / name)

@@ -29,7 +29,7 @@ from laptop.watching import keep_alertmanager_config
 
 START_LIMIT_SECONDS = 180.0
 REFUSALS = 2
-"""Who refuses to start that often in a row waits for somebody to change something: there is nothing to wait for."""
+"""A program that refuses to start this often in a row needs a change by a person: waiting does not help."""
 STOP_LIMIT_SECONDS = 150.0
 LAST_LINES = 15
 
@@ -40,7 +40,7 @@ class AlreadyRunning(CannotRun):
 
 @contextmanager
 def locked(folders: Folders, patience_seconds: float = 2.0) -> Iterator[int]:
-    """Hold the data folder's lock; gives the descriptor, which keeps it for whoever inherits it.
+    """Take the data folder's lock; returns the descriptor, which keeps it in every process that inherits it.
 
     A supervisor that has just ended may hold it for a moment more, until the last of its threads is gone. Raises
     `AlreadyRunning` when another process still holds it after `patience_seconds`.
@@ -88,7 +88,7 @@ class Launch:
 
         Raises `CannotRun` when it does not within the limit, or sooner where an application refuses to start.
 
-        A signal that asks this process to end ends the block first, and thereby the stack.
+        A signal to end this process ends the block first, and so the stack.
         """
         with _signals_interrupt():
             launch = cls(_start_supervisor(folders, config, alertmanager_config), folders, console)
@@ -102,7 +102,7 @@ class Launch:
     @property
     def stack(self) -> Stack:
         """The running stack."""
-        assert self._stack is not None, "only asked for inside the context"
+        assert self._stack is not None, "only used inside the context"
         return self._stack
 
     def leave_running(self) -> None:
@@ -110,7 +110,7 @@ class Launch:
         self._stays = True
 
     def wait(self) -> None:
-        """Until the stack is stopped by somebody else. Raises `CannotRun` when its supervisor crashed."""
+        """Wait until another process stops the stack. Raises `CannotRun` when its supervisor crashed."""
         if self._supervisor.wait() != 0:
             raise CannotRun(
                 f"The supervisor ended with {self._supervisor.returncode}; `weir down` stops what it has left running."

@@ -16,7 +16,7 @@ SERVER_PORTS = range(20_000, 32_000)
 
 
 def free_port(besides: Collection[int] = (), among: range = SERVER_PORTS) -> int:
-    """A port on the loopback address that nobody listens on now, and none of `besides`, where somebody soon will.
+    """A free port on the loopback address, other than `besides`, which are about to be used.
 
     Raises `CannotRun` when there is none.
     """
@@ -46,7 +46,7 @@ def is_free(port: int) -> bool:
     return True
 
 
-def kept_port(file: Path, among: range = SERVER_PORTS) -> int:
+def reuse_port(file: Path, among: range = SERVER_PORTS) -> int:
     """The port noted in `file` while it is free, else a new one, which is noted there.
 
     Files in one folder never note the same port: their servers are started only after all have been chosen.

@@ -34,7 +34,7 @@ from monitoring.metrics import API, PROGRAMS
 class Program:
     """One process of a stack. `command` prepares each start and gives its command line; it may raise `CannotRun`.
 
-    `is_ready` is asked while the process starts and must answer within seconds.
+    `is_ready` is called while the process starts and must return within seconds.
     """
 
     name: str
@@ -86,17 +86,17 @@ class Addresses:
 def choose_addresses(folders: Folders) -> Addresses:
     """Free ports, the same as last time where they still are; an outside Kafka or Postgres by its variable."""
     outside_kafka = os.environ.get(KAFKA_VARIABLE)
-    ports = None if outside_kafka else BrokerPorts(folders.kept_port("broker"), folders.kept_port("controller"))
+    ports = None if outside_kafka else BrokerPorts(folders.reuse_port("broker"), folders.reuse_port("controller"))
     return Addresses(
         broker=ports,
         kafka_bootstrap=outside_kafka or (ports.bootstrap if ports else ""),
-        database_port=None if os.environ.get(POSTGRES_VARIABLE) else folders.kept_port("database"),
-        connect_port=folders.kept_port("connect"),
-        dashboard_port=folders.kept_port("dashboard"),
-        api_port=folders.kept_port("api"),
-        metrics={program: folders.kept_port(f"{program}-metrics") for program in PROGRAMS},
-        prometheus_port=folders.kept_port("prometheus") if find(PROMETHEUS) else None,
-        alertmanager_port=folders.kept_port("alertmanager") if find(ALERTMANAGER) else None,
+        database_port=None if os.environ.get(POSTGRES_VARIABLE) else folders.reuse_port("database"),
+        connect_port=folders.reuse_port("connect"),
+        dashboard_port=folders.reuse_port("dashboard"),
+        api_port=folders.reuse_port("api"),
+        metrics={program: folders.reuse_port(f"{program}-metrics") for program in PROGRAMS},
+        prometheus_port=folders.reuse_port("prometheus") if find(PROMETHEUS) else None,
+        alertmanager_port=folders.reuse_port("alertmanager") if find(ALERTMANAGER) else None,
     )
 
 

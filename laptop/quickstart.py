@@ -65,7 +65,7 @@ def run_database(environment: Mapping[str, str]) -> int:
 
 
 def run_connect(environment: Mapping[str, str]) -> NoReturn:
-    """Capture the catalog, once there is one: of a slot older than the schema nothing could be read. Raises
+    """Capture the catalog, once it exists: a slot older than the schema cannot be read. Raises
     `CannotRun`.
     """
     url = _needed(environment, "WEIR_POSTGRES_URL")

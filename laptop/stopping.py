@@ -18,7 +18,7 @@ FIRST_TO_LAST = (
     ("database",),
     ("broker",),
 )
-"""Those of one group are asked together: none of them needs another to end well."""
+"""Programs of one group are stopped together: none of them needs another to end well."""
 
 SIGNALS = {"database": signal.SIGINT}
 """SIGTERM, except Postgres, which would wait for its clients on SIGTERM and ends their sessions on SIGINT."""
@@ -41,7 +41,7 @@ def stop_processes(stack: Stack, report: Report) -> None:
 
 
 def stop_supervisor(supervisor: ProcessId, timeout_seconds: float) -> bool:
-    """Ask the supervisor to stop all; kill it when it does not end in time. Returns whether it ended by itself."""
+    """Tell the supervisor to stop everything; kill it when it does not end in time. Returns whether it ended itself."""
     supervisor.signal(signal.SIGTERM)
     if not wait_until_ended([supervisor], timeout_seconds):
         return True

@@ -73,8 +73,8 @@ class Supervised:
         self.record = replace(self.record, state=State.STARTING, process=identity)
 
     def _turn_log_over(self) -> None:
-        """A program may run for months. It only appends, so it goes on at the beginning of a log that was emptied."""
-        with suppress(OSError):  # somebody took the file away, or the disk has no room for the copy
+        """A program may run for months. It only appends, so after a log was emptied it writes from the beginning."""
+        with suppress(OSError):  # the file was removed, or the disk has no room for the copy
             if self._log.stat().st_size > MAX_LOG_BYTES:
                 try:
                     shutil.copyfile(self._log, self._log.with_suffix(".log.1"))
@@ -102,7 +102,7 @@ class Supervised:
 
 
 def last_log_line(log: Path) -> str | None:
-    """The last line of a log that says something, without colours; of a JSON line its reason or event."""
+    """The last line of a log that is not empty, without colours; of a JSON line its reason or event."""
     lines = last_lines(log, 1)
     if not lines:
         return None

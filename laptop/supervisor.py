@@ -1,4 +1,4 @@
-"""The supervisor's process: starts a stack in order, keeps it running, and stops it when it is asked to."""
+"""The supervisor's process: starts a stack in order, keeps it running, and stops it on request."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Supervisor:
         ]
 
     def _until_running(self) -> bool:
-        """Step until every process runs. False when asked to stop before."""
+        """Step until every process runs. False when asked to stop before that."""
         while not self._stopping.is_set():
             self._step()
             if all(process.record.state is State.RUNNING for process in self._supervised):
@@ -90,14 +90,14 @@ class Supervisor:
         for process in self._supervised:
             if process.step(time.monotonic()):
                 log.info("%s", _described(process.record))
-                # At once: a process that is not written down could not be found again after a crash of this one.
+                # At once: an unrecorded process could not be found after a crash of this one.
                 self._stack = replace(self._stack, processes=tuple(process.record for process in self._supervised))
                 write_stack(self._stack)
         self._stopping.wait(STEP_SECONDS)
 
     def _migrate(self, url: str, *, is_embedded: bool) -> None:
         log.info("migrating the database")
-        # An outside server's roles get their passwords from whoever runs it.
+        # The operator of an outside server sets the passwords of its roles.
         reader = {"WEIR_DASHBOARD_PASSWORD": reader_password(self._folders)} if is_embedded else {}
         output = self._folders.log("migrations")
         with output.open("ab") as file:

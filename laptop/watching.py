@@ -26,8 +26,8 @@ DISABLED = (Part.AUDIT, Part.FULL_AUDIT, Part.DATABASE_DISK)
 MODEST = {"GOMAXPROCS": "1", "GOMEMLIMIT": "160MiB"}
 """A laptop's few hundred series need neither a second core nor much memory."""
 
-TELLS_NOBODY = {"route": {"receiver": "nobody", "group_by": ["alertname", "job"]}, "receivers": [{"name": "nobody"}]}
-"""Alerts are shown on the dashboard and sent to nobody, until a configuration says to whom."""
+NO_RECEIVER = {"route": {"receiver": "nobody", "group_by": ["alertname", "job"]}, "receivers": [{"name": "nobody"}]}
+"""Alerts are shown on the dashboard and sent nowhere, until a configuration has receivers."""
 
 
 def find(names: tuple[str, ...]) -> str | None:
@@ -44,7 +44,7 @@ def keep_alertmanager_config(folders: Folders, given: Path | None) -> None:
     file = folders.alertmanager_config
     file.parent.mkdir(parents=True, exist_ok=True)
     if given is None:
-        file.write_text(yaml.safe_dump(TELLS_NOBODY, sort_keys=False), encoding="utf-8")
+        file.write_text(yaml.safe_dump(NO_RECEIVER, sort_keys=False), encoding="utf-8")
         return
     if find(ALERTMANAGER) is None:
         raise CannotRun(f"--alertmanager-config {given} needs Alertmanager: {HOW_TO_GET}.")

@@ -66,7 +66,7 @@ class ApiKey:
     """Of a portal token: the only meters that it may read; empty: all, and bills."""
 
     def proves(self, key: str) -> bool:
-        """Whether `key` is this one, in constant time."""
+        """Whether `key` equals this one, compared in constant time."""
         return hmac.compare_digest(self.digest, digest_of(key))
 
     def is_expired(self, now: datetime) -> bool:

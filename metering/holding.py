@@ -17,7 +17,7 @@ class Hold:
     expires: Decision
     """The decision at the deadline: `correct` or `drop`."""
     above_amount: Decimal | None = None
-    """In whatever currency the usage has. What has no price may be worth anything, so it is above."""
+    """In the currency of the usage. Unpriced usage may be worth anything, so it is above."""
     above_age: timedelta | None = None
     """Counted from the end of the window."""
 

@@ -13,7 +13,7 @@ class Clock(Protocol):
     """What time it is. Only the top of a program reads the machine's; what stamps or compares times is given one."""
 
     def now(self) -> datetime:
-        """The instant, in UTC. Whoever sets the clock moves it, back too."""
+        """The instant, in UTC. Setting the machine's clock moves it, also back."""
 
     def monotonic(self) -> float:
         """Seconds since some moment, for what is to happen after a while: they only grow."""

@@ -265,7 +265,7 @@ def _winner(row: Row, side: Side, timeout_us: int, answers_lsn: int | None = Non
 
 
 def _removed(winners: Winners, reports: Iterable[Winner]) -> list[Decision]:
-    """A better report has come; an event of both sides that asks itself goes on asking."""
+    """A better report has come; an event that is both sides remains a request."""
     gone = list(reports)
     for report in gone:
         winners.remove(report)

@@ -69,7 +69,7 @@ class Declaration:
 
     @property
     def counts_outcomes(self) -> bool:
-        """Whether it counts outcomes, whatever they report."""
+        """Whether it counts outcomes, regardless of what they report."""
         return self.column is None
 
     @property

@@ -22,8 +22,8 @@ FIRST_WALKED, LAST_WALKED = datetime(1971, 1, 1, tzinfo=UTC), datetime(9000, 1, 
 """No event is older or younger; a zone that takes effect outside cannot move a month with usage."""
 
 IN_MONTH_SQL = "day >= %(month)s::date AND day < (%(month)s::date + interval '1 month')::date"
-"""Which rows of `usage_days` are of the month that begins on `month`: usage is of the month that its day is called by,
-whatever the account's calendar is now. All who add up money by month say it so."""
+"""Which rows of `usage_days` belong to the month that begins on `month`: usage belongs to the month of its day,
+not of the account's present calendar. Everything that sums money by month uses this."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 DURATION = r"P([0-9]{1,2}D)?(T([0-9]{1,4}H)?([0-9]{1,5}M)?([0-9]{1,6}S)?)?"
-"""An ISO 8601 duration of days, hours, minutes and whole seconds; behind P, and behind T, stands at least one."""
+"""An ISO 8601 duration of days, hours, minutes and whole seconds; P and T are each followed by at least one."""
 MIN_WITHIN_SECONDS, MAX_WITHIN_SECONDS = 1, 86_400
 _PARTS = re.compile(r"([0-9]+)([DHMS])")
 _SECONDS = {"D": 86_400, "H": 3_600, "M": 60, "S": 1}

@@ -90,7 +90,7 @@ def quantity_of(aggregation: Aggregation, counts: Mapping[Member, int]) -> Decim
 class Members:
     """The members of a period, changed row by row, with its quantity after each.
 
-    `others` stands for the members that do not change meanwhile: their number, or the one that would be billed (None:
+    `others` represents the members that do not change: their number, or the one that would be billed (None:
     there are none).
     """
 

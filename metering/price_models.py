@@ -17,7 +17,7 @@ from functools import cached_property
 
 MAX_CONDITIONS = 4
 ANY = "*"
-"""At the end of a model: whatever follows."""
+"""At the end of a model: any suffix."""
 BEGINS = '{"'
 """How conditions begin. A model that an event reports and that holds this has no price of its own."""
 ALIAS = "="
@@ -84,7 +84,7 @@ class PricedModel:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is for the events of one model, whatever else they say."""
+        """Whether it is for all events of one model."""
         return not self.conditions and not self.model.endswith(ANY)
 
     def names(self, model: str) -> bool:
@@ -158,7 +158,7 @@ class PricedModels:
             yield from (priced for priced in self._by_model.get(name, ()) if priced.names(model))
 
     def of_model(self, model: str | None) -> list[str]:
-        """The texts of all prices that may be for a model, whatever its events say; its own among them.
+        """The texts of all prices that may be for any event of a model; its own among them.
 
         Also its aliases, and the prices of what these name.
         """

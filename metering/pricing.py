@@ -12,8 +12,8 @@ Value = TypeVar("Value")
 BILLED_AS_PART, BILLED_IN_WHOLE = 0, -1
 """In place of a price's version, with a unit price of 0: units that another meter bills. One within this meter bills
 them, as it has a price of its own; or this meter has none, and the one that it is within bills them."""
-SUPPOSED_VERSIONS_FROM = 2**62
-"""Versions of supposed prices (`weir what-if`) are counted from here: no catalog has so many, 0 and -1 are taken."""
+ASSUMED_VERSIONS_FROM = 2**62
+"""Versions of assumed prices (`weir what-if`) are counted from here: no catalog has so many, 0 and -1 are taken."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Which of several reports of a request bills: the best one, in whatever order they were received.
+"""Which of several reports of a request bills: the best one, in any order of receipt.
 
 Rows of one key (account, request id) are one request while they were first received within reach of the earliest of
 them; then the next request begins. So what a key bills is a function of the set of its rows, and does not depend on
@@ -139,7 +139,7 @@ def _request(group: Sequence[Received]) -> Ranked:
 def _answered(report: Received, group: Sequence[Received]) -> Received | None:
     """The request that a report answers: the latest received before it, else the earliest after it.
 
-    A report that is both sides answers itself if there is no request; otherwise it also stands for a request.
+    A report that is both sides answers itself if there is no request; otherwise it also counts as a request.
     """
     requests = [row for row in group if row.side is Side.REQUEST]
     if not requests:

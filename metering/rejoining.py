@@ -32,7 +32,7 @@ def rejoin(rows: Iterable[Decided], reach_us: int) -> Iterator[tuple[int, int]]:
     apart, and no match lies between them. A completion before its request must have no match of the key within reach
     either: otherwise it is another report of that match.
 
-    Rows are taken in lsn order, late ones last, so a pair stays a pair whatever becomes known later.
+    Rows are taken in lsn order, late ones last, so a pair stays a pair when more becomes known.
     """
     matched_us: list[int] = []
     waiting: dict[Side, list[tuple[int, int]]] = {Side.REQUEST: [], Side.COMPLETION: []}

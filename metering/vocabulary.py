@@ -99,7 +99,7 @@ class Reason(StrEnum):
     TOO_OLD = "too_old"
     FUTURE = "future"
     INVALID_CATALOG_CHANGE = "invalid_catalog_change"
-    """Nobody could apply it, or one could read it in two ways: a member stands twice, it is nested beyond 64 levels."""
+    """It cannot be applied, or is ambiguous: a member occurs twice, or it is nested beyond 64 levels."""
     TOO_LARGE = "too_large"
     """Key and value have more bytes, unpacked, than `max_record_bytes`; given before any other."""
     UNREADABLE = "unreadable"
@@ -186,7 +186,7 @@ class LatePolicy(StrEnum):
 
 
 class Decision(StrEnum):
-    """The decision about a straggler. Where a row stands for several, the first here applies to it."""
+    """The decision about a straggler. Of a row that replaces several, the first of these applies."""
 
     CORRECT = "correct"
     """It has changed its window, by its policy or its expired deadline."""

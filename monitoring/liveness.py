@@ -25,7 +25,7 @@ class Loop:
     def __init__(self) -> None:
         self._due = float("inf")
 
-    def comes_round_within(self, seconds: float, now: float | None = None) -> None:
+    def expect_round_within(self, seconds: float, now: float | None = None) -> None:
         """A promise that replaces the last one."""
         self._due = (time.monotonic() if now is None else now) + seconds
 

@@ -73,14 +73,14 @@ PANELS: dict[str, tuple[Panel, ...]] = {
             "percentunit",
         ),
         Panel(
-            "Log that replication slots hold back",
+            "Log that replication slots retain",
             (
                 ("max by (slot) (weir_slot_retained_bytes)", "{{slot}}"),
-                ("min by (slot) (weir_slot_safe_bytes)", "{{slot}} may hold back more"),
+                ("min by (slot) (weir_slot_safe_bytes)", "{{slot}} may retain more"),
                 ("max(weir_database_used_bytes)", "with Weir's database"),
             ),
             "bytes",
-            description="It fills the disk of Postgres where nobody reads a slot.",
+            description="It fills the disk of Postgres if nothing reads a slot.",
         ),
         Panel("Gauges can be read", (("min by (job) (weir_database_readable)", "{{job}}"),)),
         Panel("Versions", (("count by (job, version) (weir_build_info)", "{{job}} {{version}}"),)),
@@ -181,7 +181,7 @@ PANELS: dict[str, tuple[Panel, ...]] = {
             description="Corrections, or minutes of an account in which windows changed, that Kafka does not have yet.",
         ),
         Panel(
-            "Age of what is not published",
+            "Age of the oldest unpublished change",
             (("max by (topic) (weir_unsent_seconds)", "{{topic}}"),),
             "s",
             limit=UNSENT_SECONDS,

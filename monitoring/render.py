@@ -13,7 +13,7 @@ RELEASE_RUNBOOK = "RELEASE_RUNBOOK"
 """What the chart replaces in its copy of the rules; it leaves out those that need a part that is disabled."""
 
 NOT_EVERYWHERE = (Part.DATABASE_DISK, Part.API)
-"""Parts that whoever loads the rule file themselves may not have."""
+"""Components that may be missing where the rule file is loaded by hand."""
 
 FOLDER = Path(__file__).parent
 CHART_FILES = FOLDER.parent / "charts" / "weir" / "files"

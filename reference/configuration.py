@@ -11,7 +11,8 @@ from pydantic import BaseModel, SecretStr
 from dashboard.settings import Settings
 from jobs.audit.config import AuditConfig
 from jobs.ingestion.config import Backfill, Clocks, Reversal, SourceConvention
-from jobs.runtime.config import Environment, JobConfig, variable_of
+from jobs.runtime.config import JobConfig
+from jobs.runtime.environment import Environment, variable_of
 from jobs.runtime.holding import HoldConfig
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.meters import MeterConfig, OncePerConfig

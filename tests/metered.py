@@ -23,7 +23,7 @@ def flat(row: Mapping[str, Any], meters: Iterable[str] = tuple(Meter)) -> dict[s
         return {name: value for name, value in row.items() if name != "meters"}
     found = {name: value for name, value in row.items() if name not in EARLIER and name != "meters"}
     entries = {entry["meter"]: entry for entry in row["meters"]}
-    assert len(entries) == len(row["meters"]), "a meter stands there twice"
+    assert len(entries) == len(row["meters"]), "a meter occurs twice"
     for meter in meters:
         entry = entries.get(meter, dict.fromkeys(_ENTRY))
         found |= dict(zip(_columns(meter), (entry[name] for name in _ENTRY), strict=True))

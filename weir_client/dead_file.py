@@ -25,7 +25,7 @@ class DeadEvent:
 class DeadFile:
     """Appends rejected events; they are on disk when `append` returns.
 
-    Part of a line, which a kill or a full disk has left, is ended first: whoever reads the file loses that line alone.
+    Part of a line, which a kill or a full disk has left, is ended first: a reader of the file loses only that line.
     """
 
     def __init__(self, path: Path) -> None:

@@ -40,7 +40,7 @@ def usage_event(
 
 
 def openai_usage(response: Any, *, account: str, source: str, time: datetime | None = None, **data: Any) -> Event:
-    """Of a response of OpenAI's chat completions, responses or embeddings, or of whoever answers as they do."""
+    """Of a response of OpenAI's chat completions, responses or embeddings, or of a compatible API."""
     given = _plain(response)
     usage = given.get("usage") or {}
     read = usage.get("prompt_tokens_details") or usage.get("input_tokens_details") or {}

@@ -2,7 +2,7 @@
 
 All read the same events from the same broker, one after another, and must give the same sums: requests joined with
 their completions, each event once, by minute, account and model. What counts is CPU time for the events after a
-warm-up; of a rival it is what it used for all of them less what it used, started anew, for the warm-up alone.
+warm-up; of a rival it is what it used for all of them less what it used, restarted, for the warm-up alone.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cli.backfilling.sending import Backfill, IsClosed
 
 COLUMNS = ("file", "line", "fate", "says", "value")
-NOBODY_IS_LISTED = (
+NO_SOURCE_LISTED = (
     "Ingestion accepts the past of no source: list the sources in jobs.ingestion.backfill.sources and how far back in "
     'accept_past_seconds (`jobs: {ingestion: {backfill: {sources: ["history/*"], accept_past_seconds: 94608000}}}` in '
     "the file of `weir up --config FILE`; on a cluster jobs.ingestion.config.backfill), and start ingestion with it."
@@ -42,7 +42,7 @@ def backfill(
 
     Lateness and the accept window go by when an event was first received: its extension `receivedtime`, else its
     `time`; in Parquet, with the event in the column `value`, the column `first_received_at` or `received_at`. Only
-    sources in jobs.ingestion.backfill are trusted to say so. Several files are merged in the order of these instants,
+    sources in jobs.ingestion.backfill are trusted with this. Several files are merged in the order of these instants,
     because a request and its completion must arrive within the completion timeout. Events that ingestion would reject
     by its present configuration are listed, not sent. Only ingestion knows whether an event is a duplicate.
 
@@ -63,7 +63,7 @@ def backfill(
     stack = running_deployment(data_dir)
     config = ingestion_of(stack.postgres_url)
     if not config.backfill.sources:
-        raise CannotRun(NOBODY_IS_LISTED)
+        raise CannotRun(NO_SOURCE_LISTED)
     sending = None
     if not dry_run:
         sending = Sending(Sender(kafka_client(stack.kafka_bootstrap)), config.topic, per_second)

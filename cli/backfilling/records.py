@@ -25,7 +25,7 @@ from metering.texts import encodable
 ATTRIBUTE = "receivedtime"
 """The extension attribute of a CloudEvent that says when it was received first; without it that is its `time`."""
 VALUE, RECEIVED = "value", ("first_received_at", "received_at")
-"""The columns of Parquet: the CloudEvent, and when it was received first (the first of them that says so)."""
+"""The columns of Parquet: the CloudEvent, and its first receipt (the first of these columns that has a value)."""
 GZIP, PARQUET = b"\x1f\x8b", b"PAR1"
 BATCH_ROWS = 2_000
 PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
@@ -43,32 +43,32 @@ class PastEvent:
 
 
 @contextmanager
-def past_events(files: list[str], most_bytes: int) -> Iterator[Iterator[PastEvent]]:
+def past_events(files: list[str], max_bytes: int) -> Iterator[Iterator[PastEvent]]:
     """All documents, merged in the order of their marks, as far as each file is in that order.
 
     So requests in one file meet completions in another. `-` is standard input; a pipe has lines. A longer line is cut
-    to its first `most_bytes`. Raises CannotRun for a file that cannot be opened, `typer.BadParameter` for an unknown
+    to its first `max_bytes`. Raises CannotRun for a file that cannot be opened, `typer.BadParameter` for an unknown
     format.
     """
     if files.count("-") > 1:
         raise typer.BadParameter("Standard input (-) can be read once.")
     with ExitStack() as held:
-        parts = [_placed(number, held.enter_context(opened(file)), most_bytes) for number, file in enumerate(files)]
+        parts = [_placed(number, held.enter_context(opened(file)), max_bytes) for number, file in enumerate(files)]
         yield (event for _, _, event in heapq.merge(*parts, key=lambda item: item[:2]))
 
 
-def _placed(number: int, file: BinaryIO, most_bytes: int) -> Iterator[tuple[datetime, int, PastEvent]]:
-    """What has no instant, or one before, stays where it stands."""
+def _placed(number: int, file: BinaryIO, max_bytes: int) -> Iterator[tuple[datetime, int, PastEvent]]:
+    """Records without an instant, or with an earlier one, keep their place."""
     at = _EARLIEST
-    for line, document, mark in _read(file, most_bytes):
+    for line, document, mark in _read(file, max_bytes):
         at = max(at, _instant(mark) or at)
         yield at, number, PastEvent(number, line, document, mark)
 
 
-def _read(file: BinaryIO, most_bytes: int) -> Iterator[tuple[int, bytes, str | None]]:
+def _read(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes, str | None]]:
     if not file.seekable():
         # A pipe: what it is cannot be looked at before it is read.
-        yield from _lines(file, most_bytes)
+        yield from _lines(file, max_bytes)
         return
     begins = file.read(4)
     file.seek(0)
@@ -77,15 +77,15 @@ def _read(file: BinaryIO, most_bytes: int) -> Iterator[tuple[int, bytes, str | N
     elif begins.startswith(GZIP):
         try:
             with gzip.GzipFile(fileobj=file) as unpacked:
-                yield from _lines(unpacked, most_bytes)  # type: ignore[arg-type]  # it reads as one
+                yield from _lines(unpacked, max_bytes)  # type: ignore[arg-type]  # it reads as one
         except (EOFError, gzip.BadGzipFile, zlib.error) as problem:
             raise typer.BadParameter(f"{_name(file)} cannot be unpacked: {problem}.") from None
     else:
-        yield from _lines(file, most_bytes)
+        yield from _lines(file, max_bytes)
 
 
-def _lines(file: BinaryIO, most_bytes: int) -> Iterator[tuple[int, bytes, str | None]]:
-    for line, document in numbered(file, most_bytes):
+def _lines(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes, str | None]]:
+    for line, document in numbered(file, max_bytes):
         yield line, document, mark_of(document)
 
 
@@ -164,12 +164,12 @@ def _instant(mark: str | None) -> datetime | None:
     return found if found.tzinfo is not None else None
 
 
-def several(events: Iterable[PastEvent], most: int, most_bytes: int) -> Iterator[list[PastEvent]]:
+def several(events: Iterable[PastEvent], most: int, max_bytes: int) -> Iterator[list[PastEvent]]:
     """As many together as are validated at once."""
     found: list[PastEvent] = []
     size_bytes = 0
     for event in events:
-        if found and (len(found) == most or size_bytes + len(event.document) > most_bytes):
+        if found and (len(found) == most or size_bytes + len(event.document) > max_bytes):
             yield found
             found, size_bytes = [], 0
         found.append(event)

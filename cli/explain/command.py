@@ -22,7 +22,7 @@ def month(text: str | date) -> date:
         found = datetime.strptime(str(text), "%Y-%m").replace(tzinfo=UTC).date()
     except ValueError:
         found = None
-    # The calendar ends, and a day before and after the month are asked for.
+    # The calendar is finite, and a day before and after the month are read.
     if found is None or not EPOCH.year <= found.year < MAXYEAR:
         raise typer.BadParameter(f"{text!r} is no month such as 2026-03.")
     return found
@@ -62,8 +62,8 @@ def explain(
         typer.Option(
             min=1,
             max=MOST,
-            help="Show N rows of usage with their records; of a session, N requests. A window's sums are "
-            "of all its usage, those of an ID of what is shown; of a line, N minutes and rows of usage.",
+            help="Show N rows of usage with their records; of a session, N requests. The sums of a window "
+            "are of all its usage, those of an ID of the rows shown; of a line, N minutes and rows of usage.",
         ),
     ] = DEFAULT_LIMIT,
     form: Annotated[Form, typer.Option("--format", help="What to print: lines to read, or JSON.")] = Form.TABLE,

@@ -70,7 +70,7 @@ def _verdict(document: Document) -> tuple[str, str]:
 
 
 def _session(row: Document) -> Iterator[str]:
-    times = f"{_said(row['session_start'])} to {_said(row['session_end'])}"
+    times = f"{_text(row['session_start'])} to {_text(row['session_end'])}"
     replaced = ", replaced by a later version" if row["retracted_at"] else ""
     yield f"{row['account']} {row['user_id']}, {times}: {row['events']} events, version {row['version']}{replaced}"
 
@@ -81,29 +81,29 @@ def _line(row: Document) -> Iterator[str]:
 
 def _price(row: Document) -> Iterator[str]:
     record = row["record"]
-    price = "withdrawn" if row["deleted"] else f"{_said(row['unit_price'])} {row['currency']}"
-    yield f"version {row['price_version']}, {row['model']} {row['meter']}, plan {row['plan']}: {price} from " + _said(
+    price = "withdrawn" if row["deleted"] else f"{_text(row['unit_price'])} {row['currency']}"
+    yield f"version {row['price_version']}, {row['model']} {row['meter']}, plan {row['plan']}: {price} from " + _text(
         row["effective_from"]
     )
     yield f"  {_changed(row)}"
     if record is None:
         yield "  the journal no longer has its record"
     else:
-        yield f"  committed {_said(row['committed_at'])}, reported by {_said(row['reported_by'])} in {_place(record)}"
+        yield f"  committed {_text(row['committed_at'])}, reported by {_text(row['reported_by'])} in {_place(record)}"
 
 
 def _changed(row: Document) -> str:
     """Who made it the price."""
     if row["changed_by"] is not None:
-        return f"changed by {row['changed_by']}, {_said(row['changed_at'])}"
+        return f"changed by {row['changed_by']}, {_text(row['changed_at'])}"
     why = "a deleted row no longer has it" if row["deleted"] else "of a release that did not keep it"
     return f"changed by unknown ({why})"
 
 
 def _window(row: Document) -> Iterator[str]:
-    unpriced = f", of which {_said(row['unpriced_quantity'])} without a price" if row["unpriced_quantity"] else ""
+    unpriced = f", of which {_text(row['unpriced_quantity'])} without a price" if row["unpriced_quantity"] else ""
     yield (
-        f"{row['account']} {_said(row['window_start'])}, {_what(row)}, {row['state']}: {_sum(row, row)}{unpriced}; "
+        f"{row['account']} {_text(row['window_start'])}, {_what(row)}, {row['state']}: {_sum(row, row)}{unpriced}; "
         f"of it {_sum(row['contribution'], row)}"
     )
     for version in row["price_versions"]:
@@ -115,20 +115,20 @@ def _correction(row: Document) -> Iterator[str]:
         _sum({"quantity": row[f"{side}_quantity"], "amount": row[f"{side}_amount"]}, row) for side in ("old", "new")
     )
     rows = ", ".join(map(str, row["usage_lsns"]))
-    yield f"{_said(row['window_start'])}, {_what(row)}, {row['cause']}: {old} became {new}, by usage {rows}"
+    yield f"{_text(row['window_start'])}, {_what(row)}, {row['cause']}: {old} became {new}, by usage {rows}"
 
 
 def _straggler(row: Document) -> Iterator[str]:
     yield (
-        f"usage {row['usage_lsn']}, {_what(row)}: {_said(row['late_seconds'])} s after the end of the minute "
-        f"{_said(row['window_start'])}, {row['decision']}{_by(row)}: {_sum(row, row)}"
+        f"usage {row['usage_lsn']}, {_what(row)}: {_text(row['late_seconds'])} s after the end of the minute "
+        f"{_text(row['window_start'])}, {row['decision']}{_by(row)}: {_sum(row, row)}"
     )
 
 
 def _by(row: Document) -> str:
     """Who decided about a straggler and why; or the deadline of one that waits."""
     if row["decision"] == Decision.HOLD:
-        return f" until {_said(row['hold_until'])}" if row["hold_until"] else ""
+        return f" until {_text(row['hold_until'])}" if row["hold_until"] else ""
     return f" by {row['decided_by']} ({row['reason']})" if row["decided_by"] else ""
 
 
@@ -137,7 +137,7 @@ def _usage(row: Document) -> Iterator[str]:
     unbilled = "" if row["is_billed"] else ", not billed yet"
     yield (
         f"lsn {row['lsn']}, {row['account']} {row['request_id']}: {row['outcome']}, sign {row['sign']}, "
-        f"{row['cause']}{corrected}, occurred {_said(row['event_time'])}{unbilled}"
+        f"{row['cause']}{corrected}, occurred {_text(row['event_time'])}{unbilled}"
     )
     for meter in row["meters"]:
         if row["cause"] == UsageCause.DECIDED:
@@ -158,22 +158,22 @@ def _outcome(row: Document) -> Iterator[str]:
     parts = ", ".join(
         f"{name} lsn {row[f'{name}_lsn']}" for name in ("request", "completion") if row[f"{name}_lsn"] is not None
     )
-    yield f"{row['request_id']}: {row['outcome']} of {parts}, a fact since {_said(row['received_at'])}"
+    yield f"{row['request_id']}: {row['outcome']} of {parts}, a fact since {_text(row['received_at'])}"
 
 
 def _report(row: Document) -> Iterator[str]:
     does = "bills" if row["bills"] else "bills nothing"
-    reported = ", ".join(f"{_said(quantity)} {column}" for column, quantity in row["quantities"].items())
+    reported = ", ".join(f"{_text(quantity)} {column}" for column, quantity in row["quantities"].items())
     words = ", ".join(row[name] for name in ("status", "usage_source") if row[name])
     yield (
         f"{row['request_id']}: event {row['id']}, lsn {row['lsn']}{f', {words}' if words else ''}, occurred "
-        f"{_said(row['event_time'])}, {does}: it reports {reported or 'no quantity'}"
+        f"{_text(row['event_time'])}, {does}: it reports {reported or 'no quantity'}"
     )
     yield f"  {row['explanation']}"
 
 
 def _reversal(row: Document) -> Iterator[str]:
-    yield f"{row['explanation']} ({row['source']}, lsn {row['lsn']}, received {_said(row['received_at'])})"
+    yield f"{row['explanation']} ({row['source']}, lsn {row['lsn']}, received {_text(row['received_at'])})"
 
 
 def _content(row: Document) -> Iterator[str]:
@@ -183,7 +183,7 @@ def _content(row: Document) -> Iterator[str]:
 def _record(row: Document) -> Iterator[str]:
     why = "".join(f", {row[name]}" for name in ("reason", "violation") if row[name])
     first = f" of lsn {row['first_lsn']}" if row["first_lsn"] else ""
-    yield f"{_place(row)}, received {_said(row['received_at'])}: {row['disposition']}{first}{why}"
+    yield f"{_place(row)}, received {_text(row['received_at'])}: {row['disposition']}{first}{why}"
     value = row.get("value_base64") or row["value"] or ""
     more = len(value) - SHOWN_CHARACTERS
     yield f"  {value[:SHOWN_CHARACTERS]}" + (f"… ({more} more characters)" if more > 0 else "")
@@ -200,19 +200,19 @@ def _what(row: Document) -> str:
 
 def _product(row: Document) -> str:
     if row["price_version"] is None:
-        return f"{_said(row['quantity'])} without a price"
+        return f"{_text(row['quantity'])} without a price"
     if row["price_version"] == BILLED_AS_PART:
-        return f"{_said(row['quantity'])} billed by a meter within it, which has a price of its own"
+        return f"{_text(row['quantity'])} billed by a meter within it, which has a price of its own"
     if row["price_version"] == BILLED_IN_WHOLE:
-        return f"{_said(row['quantity'])} billed by the meter that it is within; it has no price of its own"
-    product = f"{_said(row['quantity'])} x {_said(row['unit_price'])} = {_sum(row, row, amount_only=True)}"
+        return f"{_text(row['quantity'])} billed by the meter that it is within; it has no price of its own"
+    product = f"{_text(row['quantity'])} x {_text(row['unit_price'])} = {_sum(row, row, amount_only=True)}"
     return f"{product} (price version {row['price_version']})"
 
 
 def _sum(of: Document, row: Document, *, amount_only: bool = False) -> str:
-    amount = f"{_said(of['amount'])} {row['currency'] or ''}".strip()
-    return amount if amount_only else f"{_said(of['quantity'])} for {amount}"
+    amount = f"{_text(of['amount'])} {row['currency'] or ''}".strip()
+    return amount if amount_only else f"{_text(of['quantity'])} for {amount}"
 
 
-def _said(value: Any) -> str:
+def _text(value: Any) -> str:
     return "unknown" if value is None else text_of(value)

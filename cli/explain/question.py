@@ -10,7 +10,7 @@ import polars as pl
 
 from deployment.errors import CannotRun
 from jobs.explain.database import Stored
-from jobs.explain.explanation import Named, Sources, WindowAsked, explain_found, explain_window
+from jobs.explain.explanation import Named, Sources, WindowSelection, explain_found, explain_window
 from jobs.explain.files import Files
 from jobs.explain.line import LineAsked, explain_line
 from jobs.explain.records import DEFAULT_PERIOD, Period, Tables
@@ -80,8 +80,8 @@ def _sources(database: Database, tables: str, question: Question) -> Sources:
         for name in (Table.USAGE, Table.PRICES)
     )
     # A record without an account is everybody's.
-    is_asked = pl.col("account").is_in(list(question.accounts)) | pl.col("account").is_null()
-    whose = is_asked if question.accounts else None
+    is_selected = pl.col("account").is_in(list(question.accounts)) | pl.col("account").is_null()
+    whose = is_selected if question.accounts else None
     read = Tables(Files.of(journal, Table.JOURNAL), usage, whose, question.limit)
     return Sources(stored, read, prices, opened[Table.USAGE])
 
@@ -119,7 +119,7 @@ def _of_window(sources: Sources, question: Question) -> dict[str, Any]:
     assert question.window is not None
     (account,) = question.accounts
     window = tumbling(question.window)
-    document = explain_window(sources, WindowAsked(account, window, question.model, question.meter))
+    document = explain_window(sources, WindowSelection(account, window, question.model, question.meter))
     if not document["windows"] and not document["stragglers"]:
         raise CannotRun(
             f"Account {account} has no such usage in the minute from {rfc3339(window.start)} on. `weir usage` lists "

@@ -206,7 +206,7 @@ def _row(letter: Letter, fate: Fate, text: str | None = None, event: bytes | Non
 
 
 def _counted(rows: Iterator[Row], fates: Counter[Fate]) -> Iterator[Row]:
-    """The rows but for those of what was sent, which are only counted."""
+    """The rows except those that were sent, which are only counted."""
     for row in rows:
         fate = Fate(str(row["fate"]))
         fates[fate] += 1

@@ -41,7 +41,7 @@ def edited(letters: Iterable[Letter], script: Path) -> Iterator[Iterator[bytes]]
 
 
 def _write(letters: Iterable[Letter], file: IO[bytes]) -> list[str]:
-    """A line for each; where they stand, in their order."""
+    """A line of JSON for each record, and the places of the records in the same order."""
     places = []
     for letter in letters:
         file.write(line_of(letter) + b"\n")

@@ -13,7 +13,7 @@ from dashboard.queries.prometheus import alertmanager, prometheus, query_range
 from monitoring.alerts import ALERTS
 
 STEP = timedelta(seconds=30)
-"""How finely history is asked for: about the rules' own interval."""
+"""Resolution of the history: about the rules' own interval."""
 NAMES = frozenset(alert.name for alert in ALERTS)
 
 

@@ -64,7 +64,7 @@ class Audit:
 
 @dataclass(frozen=True)
 class Audits:
-    """The latest first. When the last began that proved, whichever the time that was asked for: None where none did."""
+    """The latest first, and when the last proving audit began, regardless of the period: None where none did."""
 
     read_at: datetime
     audits: tuple[Audit, ...]

@@ -15,7 +15,7 @@ from dashboard.backend import Backend
 from dashboard.exact import Quantity, with_plain
 from dashboard.queries.feed import Feed, feed_of
 from dashboard.queries.meters import Meters, meters_of
-from jobs.queries.bills import Period as Period  # noqa: PLC0414  # whoever shows bills finds it here
+from jobs.queries.bills import Period as Period  # noqa: PLC0414  # pages that show bills import it from here
 from jobs.queries.bills import read_month
 from metering.vocabulary import Job
 

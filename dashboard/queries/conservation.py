@@ -29,7 +29,7 @@ def _merge(parts: pl.LazyFrame) -> pl.LazyFrame:
 
 def _reduce(rows: pl.LazyFrame) -> pl.LazyFrame:
     schema = rows.collect_schema()
-    # A journal of an earlier release has no column for it, and nothing that came back.
+    # A journal of an earlier release has no column for it, and no redriven records.
     replays = pl.count("replays_lsn") if "replays_lsn" in schema else pl.lit(0)
     # An event that is several rows counts once.
     has_elements = schema.get(ELEMENT) == pl.Int32

@@ -27,7 +27,7 @@ class Contract:
 
 @dataclass(frozen=True)
 class Contracts:
-    """At most MAX_ROWS, by account, model and meter; right until `right_until` if nobody changes a row of them."""
+    """At most MAX_ROWS, by account, model and meter; right until `right_until` if no row changes."""
 
     rows: tuple[Contract, ...]
     is_cut: bool

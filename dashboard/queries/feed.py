@@ -16,9 +16,9 @@ _FEED = """
            coalesce(positions.frontier, (jobs.progress ->> 'frontier')::timestamptz) AS frontier,
            make_interval(secs => (jobs.config ->> 'grace_seconds')::float8) AS grace,
            make_interval(secs => (jobs.config ->> 'session_gap_seconds')::float8) AS session_gap,
-           (SELECT coalesce(jsonb_object_agg(meter, said -> 'grace_seconds' ORDER BY meter), '{}')
-            FROM jsonb_each(jobs.config -> 'meters') AS declared (meter, said)
-            WHERE said -> 'grace_seconds' NOT IN ('null', jobs.config -> 'grace_seconds')) AS meter_graces
+           (SELECT coalesce(jsonb_object_agg(meter, declaration -> 'grace_seconds' ORDER BY meter), '{}')
+            FROM jsonb_each(jobs.config -> 'meters') AS declared (meter, declaration)
+            WHERE declaration -> 'grace_seconds' NOT IN ('null', jobs.config -> 'grace_seconds')) AS meter_graces
     FROM (VALUES (%(job)s)) AS wanted (job)
     LEFT JOIN jobs USING (job)
     LEFT JOIN positions USING (job)

@@ -22,7 +22,7 @@ MINUTE_SECONDS = 60
 SUM = pl.Decimal(38, QUANTITY_DECIMALS)
 
 _KEYS = ["account", "currency", "late_seconds", "unit_price"]
-"""Quantities of one price are added up, whatever they count, and multiplied once, by Python: Polars may lose digits."""
+"""Quantities of one price are added up across meters and multiplied once, by Python: Polars may lose digits."""
 _SUMS = [pl.sum("usage_rows"), pl.sum("quantity"), pl.max("received_at")]
 
 # Whole seconds, rounded down: "late by x or more" is then exact for every whole x. On time is -1.

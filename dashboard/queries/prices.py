@@ -1,4 +1,4 @@
-"""Price versions: those in force now, the next ones, and the one that a bill's line names."""
+"""Price versions: effective now, next, and the version of a bill's line."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def _merge(parts: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _recipe(meters: Sequence[str]) -> Recipe:
-    """One summary per set of meters: when others are declared, files are read anew."""
+    """One summary per set of meters: when others are declared, files are read again."""
     quantity = pl.when(pl.col("sign") < 0).then(-pl.col("quantity")).otherwise(pl.col("quantity"))
 
     def reduce(rows: pl.LazyFrame) -> pl.LazyFrame:

@@ -1,4 +1,4 @@
-"""Sources: when each was last heard, and which of its sequence numbers are missing."""
+"""Sources: when each was last seen, and which of its sequence numbers are missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_ROWS = 1_000
 MAX_RANGES = 20
 """Of one source; a source with more holes has a fault that a list does not explain."""
 ONCE = timedelta(minutes=1)
-"""A source that was not heard for longer than this was seen once."""
+"""A source that was active for no longer than this was seen once."""
 NO_LIMITS = {"silent_after": None, "retired_after": None, "once_retired_after": None, "unlisted": 0}
 
 
@@ -44,7 +44,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Sources:
-    """The longest silent last; `newest` is when any source was last heard.
+    """The longest silent last; `newest` is when any source was last seen.
 
     Silence is measured at ingestion's frontier, as its alert does: while nothing can be read, no source is known to be
     silent. A source that was silent for `retired_after` is retired.
@@ -101,7 +101,7 @@ _LIMITS = """
 
 
 def read_sources(backend: Backend) -> Sources:
-    """Every source that ingestion has heard."""
+    """Every source that ingestion has seen."""
     with backend.snapshot() as cursor:
         feed = feed_of(cursor, Job.INGESTION)
         rows = cursor.execute(_SOURCES, {"ranges": MAX_RANGES, "limit": MAX_ROWS + 1}).fetchall()

@@ -29,7 +29,7 @@ class StragglerFilter:
 @dataclass(frozen=True)
 class Straggler:
     """One meter of one usage row that came too late. `amount` is None where no price matched; `decided_by` and
-    `reason` where nobody was asked, or has answered yet.
+    `reason` where no decision was needed, or none is made yet.
     """
 
     usage_lsn: int

@@ -18,7 +18,7 @@ from metering.lateness import WINDOW_STATE_SQL
 from metering.vocabulary import Job
 
 MAX_ROWS = 1_000
-"""A page with more rows helps nobody and would slow down every viewer's browser."""
+"""A page with more rows is useless and slows down every browser."""
 
 
 class By(StrEnum):
@@ -59,7 +59,7 @@ class UsageWindow:
 class UsageWindows:
     """Newest first. `newest` is the end of the newest window with usage there ever was; None: there never was any.
 
-    Windows that end at `closed_until` or before are closed; None as long as nobody knows.
+    Windows that end at `closed_until` or before are closed; None while that is unknown.
     """
 
     feed: Feed

@@ -63,10 +63,10 @@ def _figures(found: Audits) -> None:
     columns = st.columns(max(4, 3 + len(currencies)))
     columns[0].metric("Everything proved", _ago(found.everything_proved_at, found))
     columns[1].metric("Anything proved", _ago(found.anything_proved_at, found))
-    columns[2].metric("Put right", several(sum(sum(audit.corrected.values()) for audit in found.audits), "row"))
+    columns[2].metric("Corrected", several(sum(sum(audit.corrected.values()) for audit in found.audits), "row"))
     for column, currency in zip(columns[3:], currencies, strict=False):
         amount = total(audit.money.get(currency, 0) for audit in found.audits)
-        column.metric(f"Put right, {currency}", rounded(amount, currency))
+        column.metric(f"Corrected, {currency}", rounded(amount, currency))
 
 
 def _currencies(audits: Iterable[Audit]) -> list[str]:

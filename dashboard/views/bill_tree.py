@@ -39,9 +39,9 @@ class Branch:
 
 
 def branches(totals: Sequence[Billed], periods: Mapping[str, Period], account: str | None = None) -> list[Branch]:
-    """Accounts as they stand above each other, by name, of each currency those with usage in it and all above them.
+    """The tree of accounts by name; per currency, those with usage in it and all their ancestors.
 
-    With `account` that one and what stands below it. Two currencies are never added.
+    With `account` that one and its descendants. Two currencies are never added.
     """
     below: dict[str | None, list[str]] = {}
     for name, period in sorted(periods.items()):

@@ -120,7 +120,7 @@ def _total(period: Period, currency: str | None, lines: Sequence[Line], meters: 
 
 
 def _forecast(lines: Sequence[Line], known_until: datetime, end: datetime) -> Decimal | None:
-    """Usage by the minute or day goes on at its pace. A month that is billed as a whole has no pace: it stays."""
+    """Usage by the minute or day is extrapolated. A month that is billed as a whole is not: it stays."""
     paced = [line for line in lines if line.whole_period != MONTH]
     amounts = [line.amount for line in paced if line.amount is not None]
     whole = [line.amount for line in lines if line.whole_period == MONTH and line.amount is not None]
@@ -151,7 +151,7 @@ def _headlines(totals: Sequence[Total]) -> None:
 
 
 def _row(branch: Branch, period: Period, totals: Sequence[Total]) -> dict[str, Value]:
-    """What an account owes by itself, and with all below it. One that has used nothing stands there for these."""
+    """What an account owes alone and with its descendants. An account without usage is listed for these."""
     key = branch.account, branch.currency
     own = next((total for total in totals if (total.period.account, total.currency) == key), None)
     return {

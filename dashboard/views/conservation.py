@@ -29,7 +29,7 @@ COLORS = ["#12906b", "#d98200", "#5a6b7b", "#b8548c"]
 
 @st.fragment(run_every=REFRESH_SECONDS)
 def show_conservation() -> None:
-    """Draw the bar; drawn again by itself."""
+    """Draw the bar; it refreshes itself."""
     equation = head("Every record accounted for", ask_every(REFRESH_SECONDS / 2, read_conservation), _freshness)
     if equation is None or equation.by_disposition is None:
         return
@@ -61,7 +61,7 @@ def _explain(equation: Conservation) -> None:
         more = f" and {len(reasons) - MAX_REASONS} more reasons" if len(reasons) > MAX_REASONS else ""
         st.caption(f"Rejected for: {listed}{more}. `weir dead-letters` lists them as they were received.")
     if equation.came_back:
-        st.caption(f"{count(equation.came_back)} of the accepted are dead letters that came back.")
+        st.caption(f"{count(equation.came_back)} of the accepted are redriven dead letters.")
     if equation.residual == 0:
         st.markdown(":green-badge[:material/check: residual 0] :small[Every record ever read has exactly one row.]")
     elif equation.residual is not None:

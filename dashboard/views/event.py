@@ -246,7 +246,7 @@ def _report(report: Document) -> Row:
 
 
 def _number(number: int | None) -> str | None:
-    """A number that is a name: nobody adds it up, or parts it at the thousands."""
+    """A number that identifies something: no sum, no separator of thousands."""
     return None if number is None else str(number)
 
 
@@ -261,7 +261,7 @@ def _records(records: Sequence[Document]) -> None:
         return
     by_name = {f"lsn {record['lsn']}, {record['disposition']}": record for record in records}
     chosen = by_name[st.selectbox("Value of", list(by_name), width=260)]
-    # Without a language it is neither Markdown nor HTML, whatever a stranger sent.
+    # Without a language it is shown as text, so a stranger's Markdown or HTML has no effect.
     st.code(escaped(chosen["value"]) or "(no value)", language=None, wrap_lines=True)
     if chosen["more_characters"]:
         st.caption(

@@ -28,7 +28,7 @@ _STATES = {
 
 @st.fragment(run_every=REFRESH_SECONDS)
 def show_firing() -> None:
-    """Draw what fires; drawn again by itself."""
+    """Draw the firing alerts; the list refreshes itself."""
     alerts = head("Firing alerts", ask_every(REFRESH_SECONDS / 2, read_firing), _freshness)
     if alerts is None:
         return

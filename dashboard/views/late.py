@@ -62,7 +62,7 @@ def _stragglers(chosen: StragglerFilter) -> None:
         st.caption(f"Only the latest {MAX_ROWS:,} are shown; `weir stragglers` lists all.")
     if any(straggler.decision == Decision.HOLD for straggler in found.stragglers):
         st.caption(
-            "Waiting usage is billed to nobody, and is shown however long it waits. `weir stragglers approve` bills "
+            "Held usage is not billed, and is shown as long as it is held. `weir stragglers approve` bills "
             "it, `weir stragglers reject` does not; without a decision its deadline decides."
         )
 

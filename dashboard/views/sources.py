@@ -1,4 +1,4 @@
-"""Sources: last heard, silent for how long, missing numbers; and event types without a contract."""
+"""Sources: last seen, silent for how long, missing numbers; and event types without a contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""journal, usage and Postgres → signed rows of usage and a row of `audits`: one batch application that ends by itself.
+"""journal, usage and Postgres → signed rows of usage and a row of `audits`: a batch application that ends.
 
 It may run beside all other applications and beside another audit. If it is killed, the next one does what is left.
 """
@@ -18,8 +18,8 @@ from jobs.audit.config import AuditConfig
 from jobs.audit.recompute.basis import Scope
 from jobs.audit.run import Audit, NotBilledError
 from jobs.audit.tables.audit_record import record_audit
-from jobs.runtime.config import Environment
 from jobs.runtime.delta.object_store import spark_settings
+from jobs.runtime.environment import Environment
 from jobs.runtime.errors import ExitStatus, Refused
 from jobs.runtime.postgres.unavailable import remedy
 from jobs.runtime.spark import SHUFFLE_PARTITIONS, spark_session
@@ -30,7 +30,7 @@ NAME = "audit"
 
 
 def run(config: AuditConfig, where: Environment, scope: Scope, clock: Clock, *, appends: bool) -> ExitStatus:
-    """Audit once and log each check; STOPPED where whatever differed had a known cause and all holds."""
+    """Audit once and log each check; STOPPED where every difference had a known cause and all checks hold."""
     try:
         found = list(_checks(config, where, scope, clock, appends=appends))
     except Refused as error:

@@ -22,10 +22,10 @@ class Check:
 
     @property
     def holds(self) -> bool:
-        """Whether whatever differs has a known cause."""
+        """Whether every difference has a known cause."""
         return self.found == self.expected
 
 
 def first_sentence(check: str, examined: int, broken: Sequence[str], sound: str) -> Check:
-    """The first sentence of what is broken, or what is `sound`."""
+    """The first sentence about a fault, or `sound`."""
     return Check(check, examined, len(broken), broken[0] if broken else sound)

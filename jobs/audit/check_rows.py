@@ -9,7 +9,7 @@ from jobs.audit.check import Check
 
 COLUMNS = ("check", "holds", "examined", "found", "corrected", "says")
 NOT_EXAMINED = {
-    "I3": "what was produced is known to producers alone; `weir compare` asks generated traffic's truth",
+    "I3": "only producers know what they produced; `weir compare` compares generated traffic with its truth",
     "I7": "there are no invoices yet",
     "I9": "there are no invoices yet",
 }

@@ -20,7 +20,7 @@ from jobs.streams import Table
 
 
 def numbers(retained: Mapping[Table, RetainedRows], made: Stored, doubled: Collection[Table]) -> Check:
-    """I1: each lsn of journal and usage is there, and nobody has read further than they reach.
+    """I1: each lsn of journal and usage is there, and no reader is beyond their ends.
 
     `doubled`: tables that have as many rows as they must, and not those.
     """

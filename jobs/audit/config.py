@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class AuditConfig(BaseModel):
-    """`audit.config` of the chart. By which rules it recomputes stands in the tables, and in joins' configuration."""
+    """`audit.config` of the chart. The rules of recomputation are in the tables, and in joins' configuration."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -57,7 +57,7 @@ class Audit:
         Raises Refused for tables that this version must not write, NotBilledError where billing does not get on.
         """
         present = joins_config(self.postgres_url)
-        found, pinned, corrected = self._put_right(present)
+        found, pinned, corrected = self._append_corrections(present)
         if found is None or pinned is None:
             yield from checks.no_usage(stored(self.postgres_url))
             return
@@ -85,7 +85,7 @@ class Audit:
         yield checks.corrections(found, proof, corrected)
         yield checks.months(made, pinned)
 
-    def _put_right(self, present: JoinsConfig) -> tuple[Outcomes | None, Pinned | None, Counter[str]]:
+    def _append_corrections(self, present: JoinsConfig) -> tuple[Outcomes | None, Pinned | None, Counter[str]]:
         """What was found first, the state that it was compared with, and how many rows were appended, by cause."""
         first: tuple[Outcomes, Pinned] | None = None
         corrected: Counter[str] = Counter()
@@ -102,7 +102,7 @@ class Audit:
             try:
                 after = append(versions.usage, found.corrections, self.clock.now())
             except AuditedMeanwhile as error:
-                self.tell(f"{error}; this audit begins anew")
+                self.tell(f"{error}; this audit starts over")
                 first = None
                 continue
             self.appended(found.corrections)
@@ -129,6 +129,6 @@ class Audit:
             if self.clock.monotonic() >= deadline:
                 raise NotBilledError(
                     f"what was found is corrected in usage, but after {self.wait_seconds:g} s billing still has {rest} "
-                    "rows of it to fold; look at `weir status`, and audit again when billing goes on"
+                    "rows of it to fold; look at `weir status`, and audit again when billing makes progress"
                 )
             time.sleep(LOOK_SECONDS)

@@ -16,7 +16,7 @@ _PROVED = """
         WHERE is_proved AND received_from IS NULL AND occurred_to IS NULL
     ) AS last (audited, proved)
 """
-# Whoever takes the same or more, and comes to its end, answers for it.
+# A later audit of at least the same period that ends replaces it.
 _FOUND = """
     SELECT key, max(value::bigint)
     FROM audits AS finding CROSS JOIN LATERAL jsonb_each_text(unexpected)

@@ -66,7 +66,7 @@ class BillingConfig(JobConfig):
     @field_validator("history_until", mode="before")
     @classmethod
     def _is_an_instant(cls, value: object) -> object:
-        """An instant of RFC 3339, which YAML may have read: no number, whatever it may mean."""
+        """An instant of RFC 3339, which YAML may have parsed already; a number is refused."""
         until = datetime.fromisoformat(value) if isinstance(value, str) else value
         if until is None or isinstance(until, datetime):
             return until
@@ -81,7 +81,7 @@ class BillingConfig(JobConfig):
 
     @field_validator("publish")
     @classmethod
-    def _told_once(cls, topics: tuple[Published, ...]) -> tuple[Published, ...]:
+    def _each_topic_once(cls, topics: tuple[Published, ...]) -> tuple[Published, ...]:
         if len(set(topics)) < len(topics):
             raise ValueError(f"publish names a topic twice: {', '.join(topics)}")
         return topics

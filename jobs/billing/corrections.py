@@ -24,11 +24,11 @@ _ANALYZE = "ANALYZE staged"
 # A corrected row may be in the same batch, and correct others itself. A row that replaces two (a request and its
 # completion that were billed apart) inherits, meter by meter, the decision of the one that had a quantity; if both had
 # one, it corrects the window if either did, and waits if either still may. But on-time usage was billed: a row that
-# replaces it is billed at once, whatever is decided about a straggler that it also replaces. So a better report is
+# replaces it is billed at once, regardless of a straggler that it also replaces. So a better report is
 # billed with all that it reports, even where the on-time report lacked it; in a pair that was billed apart each meter
-# is decided by itself. For rows that were no stragglers, only the rows that take them back record that they were
+# is decided separately. For rows that were no stragglers, only the rows that take them back record that they were
 # billed. That is remembered, because a batch may end before the rows that replace them.
-# What had waited until now is in `staged` again. A row takes effect where it stands, and not before the first that
+# What had waited until now is in `staged` again. A row takes effect at its own lsn, and not before the first that
 # bills it does. A straggler is always a correction, so a row that takes it back or replaces it is one, too: whether
 # its window had closed is not stored meanwhile.
 _INHERIT = f"""

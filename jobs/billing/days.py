@@ -62,7 +62,7 @@ ON CONFLICT ON CONSTRAINT usage_days_key DO UPDATE SET
 """
 
 
-def add_days(cursor: psycopg.Cursor[Any], most_combinations: int = MAX_COMBINATIONS) -> None:
+def add_days(cursor: psycopg.Cursor[Any], max_combinations: int = MAX_COMBINATIONS) -> None:
     """Add `staged` to `usage_days`, but only what is in windows: not what is dropped, rejected or held."""
-    cursor.execute(ADMIT, {"most": most_combinations})
+    cursor.execute(ADMIT, {"most": max_combinations})
     cursor.execute(ADD, {"minute": MINUTE})

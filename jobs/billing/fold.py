@@ -108,7 +108,7 @@ ON CONFLICT (usage_lsn, meter) DO UPDATE SET
     settled = CASE WHEN excluded.decision <> 'hold' THEN nextval('settled_stragglers') ELSE 0 END
 """
 
-# Of what arrived: what corrects it was counted when that did. Without a model no price can match: of a completion whose
+# Only arrivals: corrected usage was counted when it arrived. Without a model no price can match: a completion whose
 # request never came. Units that another meter bills are counted with that meter; a straggler is counted once.
 COUNT = f"""
 SELECT meter, decision, late, price_version IS NULL AND model IS NOT NULL,

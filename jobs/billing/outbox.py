@@ -50,7 +50,7 @@ SELECT max(number) AS up_to, count(*) AS rows
 FROM (SELECT number FROM unsent_windows ORDER BY number LIMIT %(step)s) AS step
 """
 
-# Each pair is looked up by the windows' key, whatever the planner knows of a table that is empty most of the time.
+# Each pair is looked up by the windows' key, although the planner has no statistics of this mostly empty table.
 _WINDOWS = """
 SELECT changed.*
 FROM (
@@ -136,7 +136,7 @@ class Outbox:
         connection.execute(_WINDOWS_SENT if topic is Published.WINDOWS else _CORRECTIONS_SENT, {"up_to": up_to})
 
     def coalesce(self, connection: psycopg.Connection[Any]) -> None:
-        """Let what waits take no more than twice the room of one row for each minute and account.
+        """Merge unsent rows, to at most two for each minute and account.
 
         Looks at the whole of it only when so much has come since it last did.
         """

@@ -2,7 +2,7 @@
 
 A change leaves the outbox only after Kafka has committed it. Kafka fences a driver from the moment its successor begins
 a transaction, and a publisher reads only after it has begun. So no older state of a window follows a newer one, and a
-compacted topic ends with the newest. A publisher that cannot send waits and reports it, while billing goes on.
+compacted topic ends with the newest. A publisher that cannot send waits and reports it, while billing continues.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Publisher:
         return step.is_full
 
     def coalesce(self) -> None:
-        """Let what waits for Kafka take no more room than it must."""
+        """Merge unsent rows while Kafka is unavailable."""
         self._outbox.coalesce(self._session())
 
     def _session(self) -> psycopg.Connection[Any]:
@@ -122,7 +122,7 @@ class Publisher:
             self._refuse_if_followed()
             self._transactions = Transactions(self._kafka, NAME)
         if topic not in self._found:
-            # Asked so, no broker makes it by itself, with settings of its own.
+            # This request does not make the broker create the topic with its default settings.
             list_partitions(AdminClient(self._kafka), [topic])
             self._found.add(topic)
         return self._transactions
@@ -139,7 +139,7 @@ class Publisher:
 
 
 class PublishingThread:
-    """Publishes every `every_seconds`, from now on until closed, whatever fails."""
+    """Publishes every `every_seconds` until closed, also after failures."""
 
     def __init__(self, publisher: Publisher, every_seconds: float) -> None:
         self._publisher = publisher
@@ -164,7 +164,7 @@ class PublishingThread:
                 pass
         except Fenced:
             raise
-        except Exception as error:  # noqa: BLE001 -- whatever it is, bills must not wait for it; it is reported
+        except Exception as error:  # noqa: BLE001 -- bills must not wait for any failure; it is reported
             self._waits(topic, f"{type(error).__name__}: {in_a_line(str(error))}")
         else:
             self._waits(topic, "")

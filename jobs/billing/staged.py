@@ -49,7 +49,7 @@ STAGED = pa.schema(
     ]
 )
 """Quantities are signed. `dimensions` is JSON; `first_lsn` is the lowest of usage, or where what had waited takes
-effect. A straggler, which has a `decision`, is a row by itself (`usage_lsn`, `request_id`), and so is what corrects
+effect. A straggler, which has a `decision`, is a row of its own (`usage_lsn`, `request_id`), and so is what corrects
 others: `corrects_lsns`, as Postgres writes an array of bigint. Of the latter the database says which decision they
 inherit; whether its window `was_closed` says the F of its row of usage (null: an older release's, of which the database
 says it). One that is held has a deadline and what is decided then; `hold_above`: only if its amount is above that. A

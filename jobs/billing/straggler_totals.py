@@ -54,7 +54,7 @@ class StragglerTotals:
         self._amounts: defaultdict[tuple[str, str, str], Decimal] = defaultdict(Decimal)
 
     def read(self, cursor: psycopg.Cursor[Any]) -> Iterator[tuple[GaugeMetric, tuple[str, ...], float]]:
-        """The samples of the gauges. After a statement that fails, the next read goes on where it was."""
+        """The samples of the gauges. After a statement that fails, the next read continues where it was."""
         for place in _ADD_OF:
             while self._step(cursor, place):
                 pass

@@ -62,7 +62,7 @@ def _sums(usage: pa.Table, effective: EffectiveRules) -> pa.Table:
             pl.min("unit_price").alias("lowest_unit_price"),
             pl.max("event_time"),
             pl.max("received_at"),
-            # The first row that changes the day: a row of quantity 0 does not, whatever is beside it.
+            # The first row that changes the day: a row of quantity 0 does not.
             pl.coalesce(pl.col("lsn").filter(quantity != 0).min(), pl.col("lsn").min()).alias("first_lsn"),
             quantity.sum(),
             metered_rows=(quantity != 0).sum().cast(pl.Int64),

@@ -84,7 +84,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Total:
-    """Of one window or line: `amount` of what has a price, and the quantity of what has none."""
+    """Of one window or line: `amount` of priced usage, and the quantity of unpriced usage."""
 
     quantity: Decimal = Decimal(0)
     amount: Decimal = Decimal(0)

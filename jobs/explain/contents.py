@@ -24,13 +24,13 @@ from metering.vocabulary import UsageCause
 from metering.windows import Window, tumbling
 
 MAX_EXPLAINED = 20
-"""Of so many entries: of each one all usage of its window is read."""
+"""At most this many entries: for each, all usage of its window is read."""
 _PARTS = ("completion_lsn", "request_lsn")
 Row = Mapping[str, Any]
 
 
 def contents_of(tables: Tables, usage_table: DeltaTable | None, usage: pl.DataFrame) -> list[dict[str, Any]]:
-    """Rows of usage (USAGE_READ) → the meters of which they stand with 0, as another outcome of the content counts.
+    """Rows of usage (USAGE_READ) → the meters with quantity 0, because another outcome of the content counts.
 
     Each has `account, request_id, lsn` (of usage), `meter, column, window_start, window_end`, and an
     `explanation` that names the one which counts. At most MAX_EXPLAINED.
@@ -74,7 +74,7 @@ def standing(usage: pl.DataFrame) -> pl.DataFrame:
 
 
 def _zeros(usage: pl.DataFrame, history: History) -> Iterator[tuple[Row, Declaration, OncePer]]:
-    """The rows that an audit put and that stand, each with a meter that counts a content once and counts 0 there."""
+    """The effective rows of audits, each with a meter that counts a content once and has quantity 0 there."""
     put = pl.col("cause").ne(UsageCause.STREAM.value) & pl.col("cause").ne(UsageCause.DECIDED.value)
     for row in standing(usage).filter(put).iter_rows(named=True):
         decided = max(lsn for lsn in (row["request_lsn"], row["completion_lsn"]) if lsn is not None)
@@ -112,7 +112,7 @@ def _contents(tables: Tables, row: Row, column: str) -> list[str]:
 
 
 def _first(tables: Tables, usage: pl.DataFrame, query: _Asked) -> dict[str, Any] | None:
-    """The outcome of such a content, in usage that stands in a window, of which the meter counts something."""
+    """The outcome of this content, among effective usage of a window, that the meter counts."""
     entries = usage.select("account", "request_id", "event_time", *_PARTS, METERS).explode(METERS).unnest(METERS)
     counted = entries.filter((pl.col("meter") == query.meter) & (pl.col("quantity") > 0)).sort("event_time")
     lsns = pl.concat([counted[part] for part in _PARTS]).drop_nulls()

@@ -61,7 +61,7 @@ _SESSION = f"""
     SELECT session_id, account, user_id, session_start, session_end, events, version, retracted_at
     FROM sessions WHERE session_id = %(number)s AND {_NAMED}
 """
-# A minute lies between the first and the last of its day, whatever zone named it, and UTC's date is near.
+# A minute lies between the first and the last of its day in every zone, and UTC's date is near.
 _DAYS_HOLDING = f"""
     SELECT window_start, account, model, meter, currency, price_version, day
     FROM usage_days JOIN {_REQUESTED} USING (account)
@@ -109,7 +109,7 @@ _LINES = f"""
 
 @dataclass(frozen=True)
 class Stored:
-    """One snapshot of the database, asked about windows. `window_start` and account name some."""
+    """One snapshot of the database, queried for windows. `window_start` and account select some."""
 
     database: Database
 
@@ -144,11 +144,11 @@ class Stored:
         return list(self.database.execute(_CORRECTIONS, _parameters(minutes, lsns)).fetchall())
 
     def straggler(self, lsn: int, accounts: Collection[str]) -> Row | None:
-        """Its `window_start` and account, if this row of usage is one of these accounts, or of any (empty)."""
+        """Its `window_start` and account, if this row of usage belongs to one of these accounts (empty: any)."""
         return self.database.execute(_STRAGGLER, _numbered(lsn, accounts)).fetchone()
 
     def decided_by(self, lsn: int) -> list[int]:
-        """The rows of usage that say what was decided of this one, which waited."""
+        """The rows of usage with decisions about this row, which was held."""
         return [row["decided_lsn"] for row in self.database.execute(_DECIDED_BY, [lsn]).fetchall()]
 
     def correction(self, lsn: int, accounts: Collection[str]) -> list[Row]:

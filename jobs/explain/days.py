@@ -14,7 +14,7 @@ from metering.digits import plain
 from metering.vocabulary import UsageCause
 
 NEAR = timedelta(days=3)
-"""Days further apart do not overlap, whatever the zone."""
+"""Days further apart do not overlap in any zone."""
 
 
 def placed(stored: Stored, entries: Iterable[Entry]) -> tuple[Entry, ...]:
@@ -81,7 +81,7 @@ def wrong_days(stored: Stored, entries: Iterable[Entry]) -> list[str]:
 
 
 def _spans(rows: Iterable[Row]) -> list[Span]:
-    """Days (`day, starts, ends`) in the order of their starts: those that overlap cannot be told apart."""
+    """Days (`day, starts, ends`) in the order of their starts: overlapping ones are one span."""
     spans: list[Span] = []
     for row in rows:
         if spans and row["starts"] < spans[-1].ends:

@@ -22,7 +22,7 @@ _LINE = ("model", "meter", "currency", "price_version")
 
 
 def record_objects(records: pl.DataFrame) -> list[Document]:
-    """Rows of the journal (RECORD). A value that is no UTF-8 is null, and stands in `value_base64`."""
+    """Rows of the journal (RECORD). A value that is not UTF-8 is null, and is in `value_base64`."""
     return [_record(row) for row in records.select(RECORD).iter_rows(named=True)]
 
 

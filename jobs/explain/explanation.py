@@ -61,7 +61,7 @@ class Sources:
 
 
 @dataclass(frozen=True)
-class WindowAsked:
+class WindowSelection:
     """A minute of an account; of one model or meter, or of any (None)."""
 
     account: str
@@ -143,7 +143,7 @@ def explain_found(sources: Sources, found: Found, named: Named = Named()) -> Doc
     return document_of(sources, found, entries, billed, Problems(sure, whole, since))
 
 
-def explain_window(sources: Sources, query: WindowAsked) -> Document:
+def explain_window(sources: Sources, query: WindowSelection) -> Document:
     """The document of a whole window: all its usage is summed, and `limit` rows of it are listed."""
     stored, tables = sources.stored, sources.tables
     usage = tables.usage_of_window(query.account, query.window)
@@ -195,7 +195,7 @@ def _lines(stored: Stored, entries: Iterable[Entry]) -> list[Row]:
 def document_of(
     sources: Sources, found: Found, entries: Sequence[Entry], billed: Billed, problems: Problems
 ) -> Document:
-    """The document of rows that were found, of what they add, and of what the database has of their windows."""
+    """The document of the rows found, of what they add up to, and of their windows in the database."""
     stored, limit = sources.stored, sources.limit
     prices = price_versions(sources.prices, sources.tables.journal, entries)
     lines = _lines(stored, entries)

@@ -64,7 +64,7 @@ class Files:
     def rows(self, where: pl.Expr, columns: Sequence[str]) -> pl.DataFrame:
         """The rows that match, with `columns`, in no order. A file that is older than a column has no value of it.
 
-        Raises OSError where the store is away.
+        Raises OSError where the store is unavailable.
         """
         if self.listed.is_empty():
             return pl.DataFrame(schema={name: self.schema[name] for name in columns})

@@ -94,7 +94,7 @@ def _usage(sources: Sources, query: LineAsked, keys: Collection[WindowKey]) -> t
     held: list[Entry] = []
     looked_at = 0
     while looked_at < min(len(lsns), MAX_LOOKS * limit) and len({entry.usage_lsn for entry in held}) < limit:
-        rows = tables.of_usage_alone(lsns[looked_at : looked_at + limit])
+        rows = tables.of_usage_only(lsns[looked_at : looked_at + limit])
         held += [entry for entry in sources.entries(rows) if entry.window in wanted and entry.month == query.month]
         looked_at += limit
     mine = sorted({entry.usage_lsn for entry in held})

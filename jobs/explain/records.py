@@ -64,7 +64,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables that an explanation reads. `whose`: of rows with `account`, which may be told; None: all.
+    """The tables that an explanation reads. `whose`: which rows with `account` may be shown; None: all.
 
     Of an id `limit` rows of usage are read, and of anything RECORDS_OF_A_ROW times as many records.
     """
@@ -80,7 +80,7 @@ class Tables:
         Of a request: all usage of it, the records that name it or that its usage names, and their repeats. Of anything
         else (an event, or a request that is in no usage): its records, their repeats, and the usage that names them.
         Both are looked for in the period; what they name, wherever it is. Where there is more usage than the limit, the
-        records are those of what is read.
+        records are those of the rows read.
         """
         if lsns := self._usage_of(text, period):
             is_whole = len(lsns) <= self.limit
@@ -100,7 +100,7 @@ class Tables:
     def _of_records(self, events: pl.DataFrame) -> Found:
         """Of records (lsn): these, their repeats, and the usage that names them."""
         lsns = self._mine_of(self._with_repeats(events["lsn"]))
-        records = self.journal.by_lsn(lsns[: self._most_records], ("lsn", "received_at"))
+        records = self.journal.by_lsn(lsns[: self._max_records], ("lsn", "received_at"))
         naming = sorted(self._with_parted(self._usage_naming(records)))
         found = self._found(naming[: self.limit], lsns if len(naming) <= self.limit else records["lsn"])
         usage, records_found = max(found.usage_found, len(naming)), max(found.records_found, len(lsns))
@@ -110,7 +110,7 @@ class Tables:
         """Rows of usage with these lsns, the records that they name, and their repeats."""
         return self._found(lsns, ())
 
-    def of_usage_alone(self, lsns: Iterable[int]) -> pl.DataFrame:
+    def of_usage_only(self, lsns: Iterable[int]) -> pl.DataFrame:
         """Rows of usage (USAGE_READ) with these lsns, without any record."""
         return self._mine(self.usage.by_lsn(lsns, USAGE_READ))
 
@@ -136,11 +136,11 @@ class Tables:
 
     def _found(self, usage: Iterable[int], records: Iterable[int]) -> Found:
         """Rows of usage with the records that they name and their repeats, and further `records`."""
-        rows = self.of_usage_alone(usage)
+        rows = self.of_usage_only(usage)
         named = {*rows["request_lsn"].drop_nulls(), *rows["completion_lsn"].drop_nulls()}
         lsns = self._mine_of({*self._with_repeats(named), *records})
-        visible = self._mine(self._records(lsns[: self._most_records]))
-        return Found(rows, visible, len(rows), len(visible) if len(lsns) <= self._most_records else len(lsns))
+        visible = self._mine(self._records(lsns[: self._max_records]))
+        return Found(rows, visible, len(rows), len(visible) if len(lsns) <= self._max_records else len(lsns))
 
     def _records(self, lsns: Iterable[int]) -> pl.DataFrame:
         """Records (RECORD) with these lsns. Of an event with elements the first has what was received."""
@@ -172,7 +172,7 @@ class Tables:
         return {lsn for part in parts for lsn in part["lsn"]}
 
     def _with_parted(self, lsns: set[int]) -> set[int]:
-        """The lsns of usage, and those of what was billed of the other part of a pair before it was put together."""
+        """The lsns of usage, and those of the other part of a pair that was billed before it was joined."""
         rows = self.usage.by_lsn(lsns, ("lsn", "cause", "request_lsn", "completion_lsn"))
         pairs = rows.filter(pl.col("cause").is_in([UsageCause.REJOINED.value, UsageCause.RESTATED.value]))
         parts = {*pairs["request_lsn"].drop_nulls(), *pairs["completion_lsn"].drop_nulls()}
@@ -188,7 +188,7 @@ class Tables:
         return self._mine(period.files(self.journal).rows(where, columns)).filter(period.holds())
 
     def _with_repeats(self, lsns: Iterable[int]) -> set[int]:
-        """The lsns of records, of what they repeat, and of what repeats that.
+        """The lsns of records, of the records they repeat, and of other repeats of those.
 
         A repeat names the lsn of its first, which comes before; each of its elements the lsn of the first's first
         element. An element repeats that with its number, and an event that was taken whole.
@@ -216,11 +216,11 @@ class Tables:
         )
 
     @property
-    def _most_records(self) -> int:
+    def _max_records(self) -> int:
         return RECORDS_OF_A_ROW * self.limit
 
     def _mine_of(self, lsns: Iterable[int]) -> list[int]:
-        """Those of records that may be told, in order."""
+        """The records that may be shown, in order."""
         if self.whose is None:
             return sorted(lsns)
         return self._mine(self.journal.by_lsn(lsns, ("lsn", "account")))["lsn"].to_list()

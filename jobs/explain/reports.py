@@ -42,7 +42,7 @@ class _Key:
 
 
 def reports_of(tables: Tables, usage_table: DeltaTable | None, usage: pl.DataFrame) -> list[dict[str, Any]]:
-    """Rows of usage (USAGE) → the reports of those of their requests that have several.
+    """Rows of usage (USAGE) → the reports of requests that have several.
 
     Each has `account, request_id, lsn, id, status, usage_source, event_time, first_received_at`, its `quantities` by
     column, `bills`, and an `explanation`: why it bills, or why another one does.
@@ -139,7 +139,7 @@ def _by_rank(key: _Key, history: History) -> Iterator[tuple[int, str]]:
 
 
 def _reports(request: Ranked, by_lsn: Mapping[int, Received]) -> list[Received]:
-    """The reports of a request, the best one first. One that only asks here is a report, too."""
+    """The reports of a request, the best one first. A request without a completion counts as a report."""
     lsns = {request.request, request.completion, *(row.lsn for row in request.superseded)}
     reports = [by_lsn[lsn] for lsn in lsns if lsn is not None and by_lsn[lsn].side is not Side.REQUEST]
     return sorted(reports, key=lambda row: (row.lsn == request.completion, row.rank), reverse=True)

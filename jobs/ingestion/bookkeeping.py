@@ -16,10 +16,10 @@ from jobs.ingestion.limits import LIMITS, Limits
 from jobs.ingestion.receptions import is_of_the_past
 from jobs.ingestion.sequences import MAX_NUMBERS, RUNS, instant_of_minute, minute_of, runs_of
 from jobs.ingestion.sources import (
-    begin_anew,
     events_of_sources,
     fold_sequences,
     fold_sources,
+    restart_sequences,
     seen_sources,
     within_limits,
 )
@@ -76,20 +76,20 @@ class Bookkeeping:
             if found is not None and next_lsn - self._limits.missed_rows <= found[0] <= next_lsn:
                 return int(found[0]), found[1]
             # An older version kept no position, but took up all. Of another journal, one that was rolled back, or after
-            # a database was, it goes on with what comes next.
+            # a database was, it continues with the next rows.
             if found is not None:
-                log.warning("bookkeeping goes on at the journal's end", position=found[0], next_lsn=next_lsn)
+                log.warning("bookkeeping continues at the journal's end", position=found[0], next_lsn=next_lsn)
             cursor.execute(_MOVE, [self._ownership.job, self._journal, next_lsn, frontier])
         return next_lsn, frontier
 
     def take(self, rows: pl.DataFrame, next_lsn: int, frontier: datetime | None) -> Counts:
         """Take up rows of the journal (COLUMNS) that were committed, one for each record, all below `next_lsn`."""
-        # Backfilled events are not the source being heard, and bring no current sequence numbers.
-        heard = rows.filter(~is_of_the_past())
+        # Backfilled events are no activity of their source, and bring no current sequence numbers.
+        current = rows.filter(~is_of_the_past())
         # Nor are redriven dead letters.
-        seen = seen_sources(heard.with_columns(received_at=pl.coalesce("first_received_at", "received_at")))
+        seen = seen_sources(current.with_columns(received_at=pl.coalesce("first_received_at", "received_at")))
         unknown = of_unknown_type(events_of_sources(rows))
-        pending = pl.concat([self._pending, runs_of(events_of_sources(heard))])
+        pending = pl.concat([self._pending, runs_of(events_of_sources(current))])
         until = minute_of(frontier) if frontier is not None else 0
         if seen.is_empty() and unknown.is_empty() and until == self._written:
             return {}
@@ -108,7 +108,7 @@ class Bookkeeping:
                     "too many sequence numbers wait for the frontier: they are forgotten, and sources count from here",
                     runs=len(pending),
                 )
-                begin_anew(cursor, pending)
+                restart_sequences(cursor, pending)
                 pending = pending.clear()
             cursor.execute(_MOVE, [self._ownership.job, self._journal, next_lsn, frontier])
         self._pending, self._written = pending, until

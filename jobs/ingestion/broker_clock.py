@@ -15,7 +15,7 @@ import polars as pl
 import psycopg
 
 from jobs.ingestion.received import Restamp, believed
-from jobs.runtime.errors import BEGIN_ANEW, NotYet
+from jobs.runtime.errors import START_OVER, NotYet
 from metering.vocabulary import Cause
 
 _LOOK = """
@@ -62,7 +62,7 @@ def wait_for_stamps(records: pl.DataFrame, topic: str, seen: Look, limit: timede
         Cause.BROKER_CLOCK,
         f"a broker has stamped records of {topic} up to {latest.isoformat(timespec='seconds')}, "
         f"{(latest - seen.now).total_seconds():.0f} s ahead of the database's clock (at most "
-        f"{limit.total_seconds():.0f} s): set the brokers' clocks by NTP; then ingestion goes on when that time has "
+        f"{limit.total_seconds():.0f} s): set the brokers' clocks by NTP; then ingestion continues when that time has "
         f"come, or at once if you run: {'; '.join(commands)}",
     )
 
@@ -73,7 +73,7 @@ def wait_for_frontier(frontier: datetime | None, now: datetime, limit: timedelta
         raise NotYet(
             Cause.BROKER_CLOCK,
             f"the journal's frontier is {frontier.isoformat(timespec='seconds')}, which is in the future: every event "
-            f"read before then would be late; wait, and ingestion goes on when that time has come, {BEGIN_ANEW}",
+            f"read before then would be late; wait, and ingestion continues when that time has come, {START_OVER}",
         )
 
 

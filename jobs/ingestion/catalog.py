@@ -38,7 +38,7 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 }
 NO_ROWS = pl.DataFrame(schema={**SCHEMA, "received_at": INSTANT})
 MAX_VIOLATION_CHARACTERS = 500
-"""Of what is wrong with a change: it may name as many fields as a record can have."""
+"""Of the error of a change: it may name as many fields as a record can have."""
 GOOD_CHANGE = b'{"op":"c","after":{"plan":"standard"},"ts_ms":1}'
 """Of a plan. A parser that fails on it, too, is at fault itself, and no record is blamed."""
 NONE_ISOLATED: Mapping[str, Isolated] = {}
@@ -53,7 +53,7 @@ def change_verdict(topic: str, key: bytes | None, value: bytes | None) -> tuple[
         problem = change_problem(topic, key, value)
     except MemoryError:
         raise
-    except Exception as error:  # noqa: BLE001 -- whatever it is, it ends no driver; it is in the dead letter
+    except Exception as error:  # noqa: BLE001 -- no error here ends a driver; it is in the dead letter
         change_problem(CatalogTopic.PLANS, None, GOOD_CHANGE)
         return Reason.UNREADABLE.value, "Weir: " + error_text(error, MAX_VIOLATION_CHARACTERS)
     if problem is None:
@@ -68,7 +68,7 @@ class CatalogReader:
         self._ledgers = {ledger.topic.name: ledger for ledger in ledgers}
         accounts = [ledger for ledger in ledgers if ledger.topic.name == CatalogTopic.ACCOUNTS]
         others = [ledger for ledger in ledgers if ledger not in accounts]
-        # A reader each, because one may read on beyond the ends that it asked for.
+        # One reader each, because a reader may read beyond the requested ends.
         self._readers = [_reader(kafka, admin, group) for group in (accounts, others)]
 
     def add(self, topic: str, positions: Mapping[int, int]) -> None:

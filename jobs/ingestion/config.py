@@ -43,7 +43,7 @@ _TYPE = {"type": "string", "minLength": 1, "maxLength": MAX_NAME_BYTES, "pattern
 ContractDocument = Annotated[
     dict[str, Any], Field(json_schema_extra={"required": ["$id"], "properties": {"$id": dict(_TYPE)}})
 ]
-"""A JSON Schema. What of it a schema can say stands here, for the chart; all else is `contracts_of`'s to refuse."""
+"""A JSON Schema, as far as the chart's schema can check it; `contracts_of` refuses all else."""
 
 
 class Clocks(BaseModel):
@@ -61,7 +61,7 @@ class Clocks(BaseModel):
         default=2,
         ge=0,
         le=3_600,
-        description="A device's clock that is wrong by no more than this is left alone; in seconds, at most an hour.",
+        description="A device's clock that is off by no more than this is not corrected; in seconds, at most an hour.",
     )
 
     @property
@@ -214,7 +214,7 @@ class IngestionConfig(JobConfig):
         default=None,
         description="Whether the contracts that Weir ships read parts of the tokens (cache_write_tokens, "
         "reasoning_tokens, and those of audio and images), where no contract of your own does. Left out: they do in a "
-        "new installation; one that an earlier release has begun goes on without, until it is turned on here.",
+        "new installation; off in an upgraded one until it is turned on here.",
     )
     clocks: Clocks = Field(default_factory=Clocks, description="Whose clock is corrected, and from what error on.")
     backfill: Backfill = Field(
@@ -239,7 +239,7 @@ class IngestionConfig(JobConfig):
         default=3_600,
         ge=1,
         le=366 * DAY_SECONDS,
-        description="The same for a source that was heard for a minute at most, so that a flood of names ends soon.",
+        description="The same for a source that was active for a minute at most, so that a flood of names ends soon.",
     )
     topic: str = Field(
         default=EVENTS_TOPIC,
@@ -281,13 +281,13 @@ class IngestionConfig(JobConfig):
         try:
             contracts_of(documents, shipped())
         except ContractRefused:
-            # One that gives a field of reversals another type goes before, as long as these are not asked for.
+            # A contract with another type for a field of reversals wins while no source of reversals is listed.
             contracts_of(documents, without_reversals(shipped()))
         return documents
 
     @property
     def documents(self) -> Mapping[str, Document]:
-        """The documents of the contracts that hold, by type; one of Weir's that is replaced stands as `weir:<type>`."""
+        """The documents of the effective contracts by type; a replaced one of Weir's is under `weir:<type>`."""
         own = {document["$id"]: document for document in self.contracts}
         given = self._shipped
         return {**given, **own, **{f"{SHIPPED_REF}{name}": given[name] for name in own if name in given}}
@@ -331,7 +331,7 @@ class IngestionConfig(JobConfig):
         if self.token_details is None:
             settled["token_details"] = is_new or any(has_token_details(document) for document in of_shipped)
         if self.reversal.sources is None and (is_new or any(map(is_reversal, of_shipped))):
-            settled["reversal"] = self._reversal_of_nobody()
+            settled["reversal"] = self._reversal_without_sources()
         config = self.model_copy(update=settled)
         try:
             refuse_unknown_attributes(config.attributes, config.contracts_in_force())
@@ -340,7 +340,7 @@ class IngestionConfig(JobConfig):
             raise Refused(f"{error}{hint}") from None
         return config
 
-    def _reversal_of_nobody(self) -> Reversal:
+    def _reversal_without_sources(self) -> Reversal:
         """No source may take anything back; where its own contracts leave no room for reversals, there are none."""
         try:
             contracts_of(self.contracts, shipped())

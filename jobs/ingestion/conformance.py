@@ -50,11 +50,11 @@ def fields_of(contract: Contract) -> list[pl.Expr]:
     columns: dict[str, pl.Expr] = {}
     for field in contract.fields:
         value = pl.col(field.pointer)
-        if field.most_bytes is not None:
-            value = pl.when(value.str.len_bytes().is_between(1, field.most_bytes)).then(value)
+        if field.max_bytes is not None:
+            value = pl.when(value.str.len_bytes().is_between(1, field.max_bytes)).then(value)
         columns[field.column] = value
-    says_status = any(field.column == STATUS and field.is_required for field in contract.fields)
-    if contract.family is Family.BOTH and not says_status:
+    requires_status = any(field.column == STATUS and field.is_required for field in contract.fields)
+    if contract.family is Family.BOTH and not requires_status:
         columns[STATUS] = pl.coalesce(columns.get(STATUS, pl.lit(None, pl.String)), pl.lit(Status.COMPLETED.value))
     return [value.alias(column) for column, value in columns.items()]
 
@@ -104,9 +104,9 @@ def _of_field(contract: Contract, field: Field, *, any_misread: bool) -> Iterato
         yield rule(is_missing.fill_null(value=True), "required")
     if field.values is not None:
         yield rule(value.is_in(list(field.values)).not_().fill_null(value=False), f"one of {', '.join(field.values)}")
-    elif field.most_bytes is not None:
-        is_long = (value.str.len_bytes() > field.most_bytes).fill_null(value=False)
-        yield rule(is_long, f"at most {field.most_bytes} bytes")
+    elif field.max_bytes is not None:
+        is_long = (value.str.len_bytes() > field.max_bytes).fill_null(value=False)
+        yield rule(is_long, f"at most {field.max_bytes} bytes")
     for bound, text in ((field.minimum, "at least"), (field.maximum, "at most")):
         if bound is not None:
             limit = float(bound) if field.kind is Kind.DOUBLE else int(bound) if bound == int(bound) else bound

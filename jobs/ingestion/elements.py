@@ -1,6 +1,6 @@
 """Events that became several rows, on the driver: the first element decides for the record, the others follow.
 
-Whatever concerns a record is decided for one of its rows: reception, repeats, and the offsets of a commit. So all
+Decisions about a record (reception, repeats, offsets of a commit) are made for one of its rows. So all
 elements of an event are accepted or none, and a commit never has only some of them.
 """
 

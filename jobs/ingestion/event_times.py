@@ -23,7 +23,7 @@ def validated_by_reception(records: pl.DataFrame, config: IngestionConfig) -> pl
 
     `first_received_at` replaces `received_at` where a record has one, or gets it by its mark (`receptions`): its device
     sent it then, and its later way is not lateness of its own. A record that a producer stamped is `unstamped`,
-    whatever else is wrong with it, unless it is isolated: then it was not validated, and the reason stays. Adds
+    before any other reason, unless it is isolated: then it was not validated, and the reason stays. Adds
     `event_time` and `clock_offset_ms` (rounded down); `reason` may become too_old or future, and a rejected row has no
     `content_digest`.
     """

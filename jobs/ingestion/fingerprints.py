@@ -61,7 +61,7 @@ def contents(events: pl.DataFrame, contract: Contract | None) -> pl.Series:
 
 
 def _written(field: Field) -> pl.Expr:
-    """A value as the digest has it; null where nothing stands."""
+    """A value as the digest has it; null where there is none."""
     value = pl.col(field.pointer)
     if field.kind is Kind.TEXT:
         return pl.when(value != "").then(value)

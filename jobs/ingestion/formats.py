@@ -155,7 +155,7 @@ def structured(headers: Headers, value: bytes | None) -> bytes:
 def _check_one_json_text(text: str) -> None:
     """Raise ValueError where a text is not exactly one JSON text, so that it could add members to what it is put into.
 
-    The event's reader decides all else, such as a key that stands twice.
+    The event's reader decides all else, such as a key that occurs twice.
     """
     try:
         _DECODER.decode(text)
@@ -177,7 +177,7 @@ def _attributes(headers: Headers) -> dict[str, str]:
             raise NoEventError(f"the header {json_of(name)} is not UTF-8") from None
         attribute = name.removeprefix(_PREFIX)
         if (content_type is not None) if is_type else (attribute in members):
-            raise NoEventError(f"the header {json_of(name)} stands twice")
+            raise NoEventError(f"the header {json_of(name)} occurs twice")
         if is_type:
             content_type = text
         elif not _ATTRIBUTE.fullmatch(attribute) or attribute == DATA:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jobs.runtime.postgres.totals import Statement, Totals, configured_seconds
 from monitoring import metrics
 
-# Silence is measured at the frontier: while nothing can be read, nobody is known to be silent.
+# Silence is measured at the frontier: while nothing can be read, no source counts as silent.
 _SOURCES_KNOWN = f"""
     SELECT frontier - {configured_seconds("source_silent_after_seconds")} AS silent_before,
            frontier - {configured_seconds("source_seen_once_retired_after_seconds")} AS once_retired_before,
@@ -35,7 +35,7 @@ _UNKNOWN_TYPES = """
 _ISOLATED = "SELECT reason, count(*) FROM isolated_records WHERE journalled_at IS NOT NULL GROUP BY reason"
 # A standby replays what another server wrote.
 _POSITION = "CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END"
-# Of all slots of the server, whoever made them: each fills the disk of this database.
+# All slots of the server, of any application: each fills the disk of this database.
 _SLOT_RETAINED = f"""
     SELECT slot_name, pg_wal_lsn_diff({_POSITION}, restart_lsn) FROM pg_replication_slots WHERE restart_lsn IS NOT NULL
 """

@@ -55,5 +55,5 @@ class IdentityFilter:
 
 
 def _place(high: Words, low: Words, number: int) -> Words:
-    # Sizes are powers of two and a place keeps its low bits, whatever the size: that is why halving is an OR.
+    # Sizes are powers of two and a place keeps its low bits in every size: that is why halving is an OR.
     return high + np.uint64(number) * (low | np.uint64(1))

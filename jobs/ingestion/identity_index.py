@@ -143,7 +143,7 @@ class IdentityIndex:
             self._open.add(part)
 
     def forget(self, frontier: datetime | None) -> None:
-        """Let go of what no record received at or after `frontier` can repeat, and of what has no room."""
+        """Drop identities that no record received at or after `frontier` can repeat, and those without room."""
         if frontier is None:
             self._fit()
             return
@@ -171,7 +171,7 @@ class IdentityIndex:
         if self._looked_back:
             segment.make_filters_by_day()
             segment.release()
-        else:  # Nothing older was ever looked up: it is read when needed.
+        else:  # Nothing older has been looked up: it is read when needed.
             segment.drop()
 
     def status(self) -> dict[str, Any]:

@@ -72,7 +72,7 @@ class JournalIdentities:
         is_held = (pl.col("lsn") >= first_lsn) & (pl.col("lsn") < end_lsn)
         is_accepted = (pl.col("disposition") == Disposition.ACCEPTED) & pl.col("identity").is_not_null()
         files = self._files().filter(pl.col("last_lsn") >= first_lsn, pl.col("first_lsn") < end_lsn)
-        # A repeat of what had no contract then is compared as what it is now.
+        # A repeat of a record without a contract is compared by the present contract.
         rows = self._rows(files, is_held & is_accepted & family().is_not_null() & is_record(self._schema), READ)
         return entries(rows).sort("lsn")
 
@@ -84,7 +84,7 @@ class JournalIdentities:
     def rejected(self, places: pl.DataFrame) -> pl.DataFrame:
         """Those of the events at these places (replays.PLACE) that marks can name (replays.REJECTED)."""
         statistics = self._files().with_columns(
-            # Of a file that does not say where its records stood: anywhere.
+            # A file without statistics may have records of any place.
             pl.col("min.offset").cast(pl.Int64).fill_null(0),
             pl.col("max.offset").cast(pl.Int64).fill_null(ALWAYS),
         )

@@ -1,4 +1,4 @@
-"""Catalog changes that are dead letters whatever their content: skipped, or the parser failed on them."""
+"""Catalog changes that are dead letters regardless of content: skipped, or the parser failed on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where in a JSON text its members stand, and an invalid constant."""
+"""Where in a JSON text its members are, and an invalid constant."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SPACES = re.compile(r"[ \t\r\n]*")
 
 
 def after_space(text: str, at: int) -> int:
-    """Where something else than white space stands, from `at` on."""
+    """The next place, from `at` on, that is not white space."""
     found = _SPACES.match(text, at)
     assert found is not None, "it matches nothing, too"
     return found.end()

@@ -16,14 +16,14 @@ from confluent_kafka.admin import AdminClient
 from jobs.ingestion.gaps import gaps_in
 from jobs.ingestion.received import Reception, Restamp
 from jobs.runtime.delta.table import FRONTIER, DeltaWriter, instant_of, microseconds_of
-from jobs.runtime.errors import BEGIN_ANEW, NotYet, Refused
+from jobs.runtime.errors import START_OVER, NotYet, Refused
 from jobs.runtime.kafka.absent_offsets import Gap
 from jobs.runtime.kafka.topic import EARLIEST, Topic, offsets, refuse_lost_records
 from metering.vocabulary import Cause
 
 
 class OffsetLedger:
-    """The journal's account of one topic. Raises Refused when the topic is not the one that was read before."""
+    """The journal's account of one topic. Raises Refused for another topic than the one read before."""
 
     def __init__(
         self, writer: DeltaWriter, admin: AdminClient, topic: Topic, *, decides_frontier: bool = False
@@ -81,7 +81,7 @@ class OffsetLedger:
         return f"received:{self.topic.topic_id}:{partition}"
 
     def positions(self) -> Mapping[int, int]:
-        """The next offset per partition that was ever read."""
+        """The next offset of each partition that has been read."""
         return self._positions
 
     def next_offsets(self) -> dict[int, int]:
@@ -89,7 +89,7 @@ class OffsetLedger:
         return {**self._earliest, **self._positions}
 
     def records(self) -> int:
-        """How many records the topic's committed positions stand for: every offset since the first that held one."""
+        """How many records the topic's committed positions cover: every offset since the first record."""
         known = self._writer.known
         return sum(
             (known.get(self.topic.position(partition)) or 0)
@@ -117,7 +117,7 @@ class OffsetLedger:
     def take(
         self, rows: pl.DataFrame, ends: Mapping[int, int] | None = None, proved: Mapping[int, int] | None = None
     ) -> dict[str, int]:
-        """Account for new rows (partition, offset, received_at), and return the transactions that say so.
+        """Account for new rows (partition, offset, received_at), and return the transactions that record it.
 
         `ends` are positions beyond the last row, where offsets at the end hold no record. Absent are `proved` offsets,
         so many per partition, and no others: what is passed without is missing in the conservation equation. Without
@@ -167,5 +167,5 @@ class OffsetLedger:
 def _made_again(topic: str) -> str:
     return (
         f"topic {topic} was deleted and made again since the journal read it, so offsets mean other records now; "
-        f"restore the topic, {BEGIN_ANEW}"
+        f"restore the topic, {START_OVER}"
     )

@@ -96,7 +96,7 @@ def refuse_unknown_conditions(meters: Iterable[Declaration], contracts: Mapping[
             for value in values:
                 if value not in possible and (isinstance(value, bool) or possible):
                     offered = ", ".join(texts_of(sorted(possible))) or "any text, in quotes"
-                    condition = f"meters.{meter.name}.where asks for {column} {value!r}"
+                    condition = f"meters.{meter.name}.where requires {column} {value!r}"
                     raise ValueError(f"{condition}, which no event has; it can be {offered}")
 
 
@@ -145,7 +145,7 @@ def refuse_unknown_members(meters: Iterable[Declaration], contracts: Mapping[str
 def refuse_unknown_attributes(attributes: Iterable[PriceAttribute], contracts: Mapping[str, Contract]) -> None:
     """Raises ValueError for an attribute of prices that no contract of an outcome gives as a text or boolean.
 
-    And for one with bands of what is no number that a contract of a completion gives.
+    And for an attribute with bands of a column that no contract of a completion fills with a number.
     """
     offered = sorted(_conditional(contracts, BILLABLE).keys() - {"model"})
     numbers = sorted(name for name, kind in _reported(contracts).items() if kind in SUMMED)

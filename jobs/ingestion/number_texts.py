@@ -37,7 +37,7 @@ class NumberTexts:
         """What these contracts take."""
         fields = [(contract.type, field) for contract in contracts for field in contract.fields]
         paths = frozenset(field.path for _, field in fields if field.takes_text)
-        # An attribute of that name is a text, whatever it holds.
+        # An attribute of that name is always a text.
         taken = {path[-1] for path in paths} - {*ENVELOPE, *ENVELOPE_OTHER}
         names = frozenset(name for name in taken if PLAIN.fullmatch(name))
         refusing = {

@@ -36,7 +36,7 @@ SEQUENCE, EPOCH = ("sequence",), ("sourceepoch",)
 """Attributes that are texts or whole numbers; of the two columns of each at most one has a value."""
 NUMBER = " number"
 EITHER: dict[str, pl.DataType] = {"": pl.String(), NUMBER: pl.Int64()}
-"""Behind the pointer of such an attribute: the column of what was written as a text, and as a number."""
+"""Suffixes of such an attribute's pointer: the columns of its value as a text, and as a number."""
 DATA = ("data",)
 ATTRIBUTES: tuple[Path, ...] = tuple((name,) for name in (*ENVELOPE, "senttime", "data_base64", TIME_SOURCE))
 """What Weir itself reads of an event."""
@@ -63,7 +63,7 @@ class Paths:
     def schema(self) -> dict[str, pl.DataType]:
         """The columns of what was read.
 
-        By pointer each field, null where nothing stood; `/data`: whether it is an object; `unreadable`: the `Reason`
+        By pointer each field, null where it is missing; `/data`: whether it is an object; `unreadable`: the `Reason`
         for which nothing could be read; `problem`: what was wrong with the JSON; `misread`: the values of another kind
         than the contracts have there, texts that are taken for numbers among them (`violations.misread_text`).
         """
@@ -82,13 +82,13 @@ class Paths:
     @staticmethod
     def tree_of_elements(contract: Contract) -> strict_json.Tree:
         """The keys that are read of an event with an array: what only other contracts read is in no element."""
-        assert contract.unnest is not None, "only asked for then"
+        assert contract.unnest is not None, "only used then"
         fields = [field.path for field in contract.fields]
         return strict_json.tree_of((*ATTRIBUTES, *fields, SEQUENCE, EPOCH, DATA, contract.unnest))
 
     @cached_property
     def typed(self) -> list[tuple[Path, Callable[[Any], Any]]]:
-        """What makes a field's value out of what a strict reader found."""
+        """Converts what a strict reader found to a field's value."""
         typed = strict_json.TYPED
         return [
             (path, strict_json.or_text(typed[kind]) if path in self.number_texts.paths else typed[kind])
@@ -108,7 +108,7 @@ class Paths:
     def decimals_as_text(self) -> str | None:
         """Finds records in which a decimal may be written as a text, which the block's reader would take."""
         names = [path[-1] for path, kind in self.fields.items() if kind is Kind.DECIMAL]
-        # A key may also be written with escapes; nobody escapes a letter, a digit or an underscore.
+        # A key may also be written with escapes, but in practice not of letters, digits or underscores.
         is_plain = all(re.fullmatch(r"[A-Za-z0-9_]+", name) for name in names)
         escaped = r"\\u00[0-7]" if is_plain else r"\\"
         return rf'"(?:{"|".join(map(re.escape, names))})"\s*:\s*"|{escaped}' if names else None

@@ -24,9 +24,9 @@ from metering.vocabulary import Job
 
 
 def build(records: DataFrame, config: IngestionConfig, folder: Path | None = None) -> DataFrame:
-    """Kafka records, validated each by itself in Spark's Python workers; the columns of `EventValidator.schema`.
+    """Kafka records, each validated alone in Spark's Python workers; the columns of `EventValidator.schema`.
 
-    When they were received is the driver's. Workers on the driver's machine leave them in `folder`, if there is one,
+    The driver adds the time of receipt. Workers on the driver's machine leave them in `folder`, if there is one,
     and Spark gets `FILES`.
     """
     validator, context = config.validator(), records.sparkSession.sparkContext
@@ -47,7 +47,7 @@ def build(records: DataFrame, config: IngestionConfig, folder: Path | None = Non
     read = records.select(*RECORD).coalesce(context.defaultParallelism)
     if folder is not None and str(context.master).startswith("local"):
         return read.mapInArrow(left, from_arrow_schema(FILES))
-    # Arrow's schema says which instants have a zone, which Spark asks for.
+    # Arrow's schema says which instants have a zone, which Spark requires.
     return read.mapInArrow(validated, from_arrow_schema(validator.schema, prefer_timestamp_ntz=False))
 
 

@@ -1,4 +1,4 @@
-"""Records that are dead letters whatever their content: too large, unreadable, or skipped by an operator."""
+"""Records that are dead letters regardless of content: too large, unreadable, or skipped by an operator."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ SPLIT = 16
 MIN_RECORDS = 32
 """A block that is refused is split; one with no more records than this is read record by record."""
 MAX_HINTED_RECORDS, MAX_LEFT_OUT = 1_000, 8
-"""Of so many records so many may be left out, one by one; where more are bad, all are read record by record."""
+"""Of this many records, this many may be read one by one; if more are bad, all are read record by record."""
 MIN_DEEP_BYTES = 2 * strict_json.MAX_LEVELS
 """A shorter record cannot be nested too deep."""
 MAX_IN_VAIN = 4
@@ -137,7 +137,7 @@ class Reader:
         `request_id`: where the contract has that. The second: by number what is wrong with an array; such a record has
         no rows. At least one part comes, and all of a record are in one.
         """
-        assert contract.unnest is not None, "only asked for then"
+        assert contract.unnest is not None, "only used then"
         tree = self._paths.tree_of_elements(contract)
         of_data = tree["data"]
         assert of_data is not None, "an array is in data"
@@ -174,7 +174,7 @@ class Reader:
             return self._row(value)
         except MemoryError:
             raise
-        except Exception as error:  # noqa: BLE001 -- whatever it is, it ends no driver; it is in the dead letter
+        except Exception as error:  # noqa: BLE001 -- no error here ends a driver; it is in the dead letter
             self._row(b"{}")
             return self._typed(_NOTHING, Reason.UNREADABLE.value, error_text(error, MAX_ERROR_CHARACTERS))
 
@@ -211,7 +211,7 @@ class Reader:
         if self._paths.decimals_as_text is not None:
             found |= texts.str.contains(self._paths.decimals_as_text)
         if self._paths.arrays:
-            # They are read one by one anyway: a block stops at keys that stand in several objects.
+            # They are read one by one anyway: a block stops at keys that occur in several objects.
             found |= texts.str.contains_any([f'"{name}"' for name in self._paths.arrays])
         is_escaped = texts.str.contains(ESCAPED_SURROGATE)
         if is_escaped.any():
@@ -263,7 +263,7 @@ class Reader:
         return frames, pl.Series(refused, dtype=pl.UInt32)
 
     def _read_block(self, values: list[bytes]) -> pl.DataFrame | int | None:
-        """One row per record, with `is_doubtful`: whether it must be read by itself.
+        """One row per record, with `is_doubtful`: whether it must be read alone.
 
         Or the number of a record that is probably bad; or None if it is unknown which.
         """
@@ -329,9 +329,9 @@ def _parsed(block: bytes, schema: pa.Schema, unknown: str) -> pa.Table:
 
 
 def _may_repeat_a_key(values: list[bytes]) -> pl.Series:
-    """Whether a key may stand twice in an object: the reader does not look at keys that it ignores.
+    """Whether a key may occur twice in an object: the reader does not look at keys that it ignores.
 
-    In: records that are JSON, so that what stands between two texts has no quote. A key that stands in two objects, or
+    In: records that are JSON, so that between two texts there is no quote. A key that occurs in two objects, or
     is written with escapes, is in doubt, too.
     """
     tokens = pl.Series(values, dtype=pl.Binary).cast(pl.String).str.extract_all(TEXT_TOKEN)
@@ -363,9 +363,9 @@ def _text(value: bytes | None) -> str | None:
 
 
 def _member(event: Mapping[str, Any], path: Path, typed: Callable[[Any], Any], misread: dict[str, str]) -> Any:
-    """What stands at a path, typed; a value of another kind is none, and goes into `misread` by its pointer.
+    """The value at a path, typed; a value of another kind is null, and goes into `misread` by its pointer.
 
-    So does a text that is taken for a number, which is one.
+    So does a text that is accepted as a number.
     """
     value: Any = event
     for level, name in enumerate(path):

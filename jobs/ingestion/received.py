@@ -38,7 +38,7 @@ def believed(restamps: Iterable[Restamp] = ()) -> pl.Expr:
 
 
 class Reception:
-    """How far time has come in each partition of a topic, and so the frontier F of what was read of it."""
+    """The latest time of receipt in each partition of a topic, and so the frontier F of what was read."""
 
     def __init__(
         self, partitions: Iterable[int], latest: Mapping[int, datetime], frontier: datetime | None = None
@@ -63,7 +63,7 @@ class Reception:
     def disbelieve(self, after: datetime) -> None:
         """Forget later receptions, which an earlier release took from any stamp.
 
-        What comes in such a partition was not received before F, and F promises no more.
+        Records that arrive in such a partition were not received before F, which is all that F promises.
         """
         later = [partition for partition, at in self._latest.items() if at > after]
         self._latest |= dict.fromkeys(later, self._frontier or EPOCH)

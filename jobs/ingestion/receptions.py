@@ -25,7 +25,7 @@ NOT_LISTED = f"; its {FIRST_RECEIVED} counts for nothing, as backfill.sources do
 
 
 def mark_texts(marks: pl.Series) -> pl.Series:
-    """Marks (binary) as the journal keeps them, whatever their content; null if too long (`marks`)."""
+    """Marks (binary) as the journal stores them, valid or not; null if too long (`marks`)."""
     if marks.null_count() == len(marks):
         return pl.Series(marks.name, [None], pl.String).new_from_index(0, len(marks))
     kept = [None if mark is None or len(mark) > MAX_BYTES else mark[:MAX_CHARACTERS] for mark in marks]

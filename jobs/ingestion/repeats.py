@@ -5,7 +5,7 @@ source is trusted, that one was received after it occurred; a device's clock say
 received within the whole horizon counts. In both cases the two occurred on the same day (UTC).
 
 A record of the past, as a dead letter that was sent again, repeats what it would have repeated when it was first
-received, and all of its identity that came since. And of one dead letter only one record is accepted, whatever was
+received, and all of its identity since. And only one record per dead letter is accepted, however it was
 made of the others.
 """
 

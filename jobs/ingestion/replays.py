@@ -1,6 +1,6 @@
 """Which marks of redriven dead letters count: a rule about rows of the journal, and about nothing else.
 
-A mark counts if a row of a lower lsn stands at the place that it names, was rejected, and had no mark itself: a record
+A mark counts if a row of a lower lsn is at the place that it names, was rejected, and had no mark itself: a record
 that is redriven and rejected again is redriven with the first one's place. Then the event's time is measured from the
 first one's reception. All other records are ordinary records.
 """
@@ -23,7 +23,7 @@ PLACE: dict[str, pl.DataType | type[pl.DataType]] = {
     "offset": pl.Int64,
 }
 REJECTED = {**PLACE, "lsn": pl.Int64, "received_at": INSTANT}
-"""A rejected record without such a mark: where it stands, its lsn, when it was received first; null where no broker
+"""A rejected record without such a mark: its place, its lsn, when it was received first; null where no broker
 said so."""
 COUNTED: dict[str, pl.DataType | type[pl.DataType]] = {
     "lsn": pl.Int64,
@@ -51,7 +51,7 @@ def places(marked: pl.DataFrame) -> pl.DataFrame:
 
 
 def rejected(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows of REJECTED among validated rows (reason); only of events: nobody redrives a change of the catalog."""
+    """Rows of REJECTED among validated rows (reason); only of events: a change of the catalog is not redriven."""
     is_event = ~pl.col("topic").is_in([topic.value for topic in CatalogTopic])
     kept = rows.filter(pl.col("reason").is_not_null() & pl.col("replay_mark").is_null() & is_event)
     is_stamped = pl.col("reason") != Reason.UNSTAMPED
@@ -68,7 +68,7 @@ def counted(marked: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
 
 
 def repeating(valid: pl.DataFrame) -> pl.DataFrame:
-    """Those of valid rows that may repeat others: events with a contract, and whatever was sent again.
+    """The valid rows that may repeat others: events with a contract, and redriven or backfilled records.
 
     An event without one repeats no identity and is repeated by none, so it gets one that nothing else has.
     """

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 SPECVERSION = "1.0"
 TIME_SOURCE, RECEIPT = "timesource", "receipt"
-"""The extension that says where `time` is from, and its value where whoever took the event filled that in."""
+"""The extension that records where `time` is from, and its value where the receiver filled it in."""
 
 MAX_SEQUENCE_DIGITS = 18
 MAX_SEQUENCE = 10**MAX_SEQUENCE_DIGITS - 1
-"""However it is written. Any number of so many digits fits 64 bits, and so does the end of a range that it closes."""
+"""In any notation. A number of this many digits fits 64 bits, and so does the end of a range that it closes."""
 
 RFC3339 = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"
 """A date and time with its offset; whether the day exists is the calendar's matter. Leap seconds are refused."""

@@ -1,8 +1,8 @@
 """Sequence numbers of sources: which arrived, and when there are too many holes for a sequence.
 
 Time runs in whole minutes of `received_at`. A minute is complete when the frontier has passed it: then every number
-that was received in it is known, whatever batches it came in. A hole counts from the next minute in which the source
-was heard after a higher number came: until then the missing number may still be on its way. So the state of a source
+that was received in it is known, in whichever batches. A hole counts from the next minute in which the source
+was seen after a higher number came: until then the missing number may still be on its way. So the state of a source
 follows from its events and the frontier alone.
 """
 
@@ -16,7 +16,7 @@ from jobs.ingestion.limits import LIMITS, Limits
 from metering.instants import EPOCH
 
 MAX_NUMBERS = 500_000
-"""Numbers added at once, to bound memory after the frontier has stood still."""
+"""Numbers added at once, to bound memory after the frontier was stuck."""
 LAST_SEQUENCE = 10**18 - 1
 """The largest number that is accepted in an event; what was accepted by an older version is not counted."""
 

@@ -64,7 +64,7 @@ FROM unnest(%s::text[], %s::text[], %s::text[], %s::boolean[]) AS batch (source,
 WHERE (old.source, old.source_epoch) = (batch.source, batch.source_epoch) AND NOT old.unsequenced
 """
 
-BEGIN_ANEW = """
+START_OVER = """
 UPDATE sources AS old SET sequences = '{}', counted_until = NULL
 FROM unnest(%s::text[], %s::text[]) AS batch (source, source_epoch)
 WHERE (old.source, old.source_epoch) = (batch.source, batch.source_epoch) AND NOT old.unsequenced
@@ -102,7 +102,7 @@ def seen_sources(rows: pl.DataFrame) -> pl.DataFrame:
 def within_limits(cursor: psycopg.Cursor[Any], seen: pl.DataFrame, limits: Limits = LIMITS) -> pl.DataFrame:
     """The rows of `seen_sources` that have a row in the table, or may get one: a limited number of new ones an hour.
 
-    A flood of names would fill the table, its page and its alerts for a day. A source that is turned away may be added
+    A flood of names would fill the table, its page and its alerts for a day. An unlisted source may be added
     in the next hour; its events are metered all the same.
     """
     listed = pl.DataFrame(
@@ -145,7 +145,7 @@ def fold_sequences(cursor: psycopg.Cursor[Any], runs: pl.DataFrame, until: int, 
     cursor.execute(COUNT, [instant_of_minute(until), *(new[name].to_list() for name in new.columns)])
 
 
-def begin_anew(cursor: psycopg.Cursor[Any], runs: pl.DataFrame) -> None:
+def restart_sequences(cursor: psycopg.Cursor[Any], runs: pl.DataFrame) -> None:
     """Forget the numbers of these sources (`sequences.RUNS`): what comes next is their first."""
     keys = runs.select(KEY).unique().sort(KEY)
-    cursor.execute(BEGIN_ANEW, [keys[name].to_list() for name in KEY])
+    cursor.execute(START_OVER, [keys[name].to_list() for name in KEY])

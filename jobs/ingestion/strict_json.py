@@ -63,7 +63,7 @@ class _Pairs(list[tuple[str, Any]]):
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         if (twice := member_twice(pairs)) is not None:
-            raise NotStrict(f"the key {twice[:100]} stands twice")
+            raise NotStrict(f"the key {twice[:100]} occurs twice")
         super().__init__(pairs)
 
 
@@ -100,7 +100,7 @@ def document(value: bytes | None, read: Tree) -> Mapping[str, Any]:
 
 
 def value_of(text: str) -> Any:
-    """The value that a text is, whatever it is. Raises NotStrict (ValueError)."""
+    """The value of any JSON text. Raises NotStrict (ValueError)."""
     levels = levels_of(text)
     if levels > MAX_LEVELS:
         raise NotStrict(f"nested deeper than {MAX_LEVELS} levels")
@@ -180,7 +180,7 @@ TYPED: Mapping[Kind, Callable[[Any], Any]] = {
 
 
 def or_text(typed: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The same, where a text may stand for the number that it would be without its quotes."""
+    """The same, where a text may be used for the number that it would be without its quotes."""
 
     def typed_number(value: Any) -> Any:
         is_number = value.__class__ is str and NUMBER.fullmatch(value) is not None

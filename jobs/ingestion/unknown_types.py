@@ -1,6 +1,6 @@
 """Events of a type without a contract: kept, not billed, and counted by type, exactly.
 
-A new version of a type, or a typo, looks like any other event until somebody misses it on a bill.
+A new version of a type, or a typo, looks like any other event until it is missing on a bill.
 """
 
 from __future__ import annotations

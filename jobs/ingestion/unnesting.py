@@ -1,4 +1,4 @@
-"""An event with an array → one event for each element, as if each had been sent by itself with the surrounding members.
+"""An event with an array → one event for each element, as if each had been sent alone with the surrounding members.
 
 A member of an element is placed in `data`, and replaces a surrounding one of the same name. Null means absent, as
 everywhere.
@@ -85,7 +85,7 @@ def _text_bytes(members: Any) -> int:
 
 
 def without(members: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """An object without what stands at a path in it."""
+    """An object without the member at a path."""
     name, *below = path
     rest = {key: member for key, member in members.items() if key != name}
     if below and isinstance(within := members.get(name), dict):
@@ -114,12 +114,12 @@ def request_id_of(contract: Contract) -> Field | None:
 def rules_of(contract: Contract) -> Iterator[Rule]:
     """A request id that gets the number of an element has room for it: of elements (`Paths.schema`, OF_ELEMENTS)."""
     field = request_id_of(contract)
-    if field is None or field.most_bytes is None:
+    if field is None or field.max_bytes is None:
         return
     value, number = pl.col(field.pointer), pl.col(COLUMN).cast(pl.String)
     size = (value + SEPARATOR + number).str.len_bytes()
-    is_long = ~pl.col("has_own_request_id") & (size > field.most_bytes).fill_null(value=False)
-    text = f"at most {field.most_bytes} bytes with the number of an element"
+    is_long = ~pl.col("has_own_request_id") & (size > field.max_bytes).fill_null(value=False)
+    text = f"at most {field.max_bytes} bytes with the number of an element"
     yield Rule(is_long, field.reason, f"{contract.type} {field.pointer}", text, field.pointer, value, field.kind)
 
 

@@ -68,28 +68,28 @@ FOR_THE_DRIVER = {
     DOCUMENT: pa.binary(),
     headers.COLUMN: pa.string(),
 }
-"""Columns that the journal does not have, or only of what is rejected."""
+"""Columns that the journal does not have, or only for rejected records."""
 
 
 class EventValidator:
-    """Validates each record by itself: malformed, then invalid. (`event_times` decides too old and future.)"""
+    """Validates each record alone: malformed, then invalid. (`event_times` decides too old and future.)"""
 
     def __init__(
         self,
         contracts: Mapping[str, Contract],
         devices: Iterable[str] = (),
-        most_bytes: int = MAX_BLOCK_BYTES,
+        max_bytes: int = MAX_BLOCK_BYTES,
         of_sources: Sequence[Convention] = (),
         reversing: Sequence[str] | None = None,
     ) -> None:
-        """`devices`: patterns of the sources whose clocks are corrected. A value above `most_bytes` is not read.
+        """`devices`: patterns of the sources whose clocks are corrected. A value above `max_bytes` is not read.
 
         Conventions `of_sources` override those of contracts. `reversing`: patterns of the sources whose reversals
         count; None: any source's.
         """
         self._contracts = dict(contracts)
         self._conventions = Conventions(of_sources)
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._devices = tuple(devices)
         self._has_quantities = any(contract.family is Family.QUANTITY for contract in contracts.values())
         self._has_elements = any(contract.unnest is not None for contract in contracts.values())
@@ -98,7 +98,7 @@ class EventValidator:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of a validated record: those of the journal from `topic` on that a record gives by itself.
+        """The columns of a validated record: those of the journal from `topic` on that follow from the record alone.
 
         A record is one row, or one row per element of its event if its contract has elements and accepts all of them.
         Then `element` is the number, and only the first row has key and value. (Without such a contract there is no
@@ -201,7 +201,7 @@ class EventValidator:
         return self._in_schema(row)
 
     def validate_strictly(self, records: pa.RecordBatch | pa.Table) -> pa.Table:
-        """The same, each record read by itself: what `validate` gives, at ten times the cost."""
+        """The same result as `validate`, with each record read alone, at ten times the cost."""
         frame = self._with_documents(pl.DataFrame(records))
         return self._validated(frame, self._reader.read_strictly(self._values(frame).to_list()))
 
@@ -213,9 +213,9 @@ class EventValidator:
         return records.with_columns(made.alias(DOCUMENT), problems.alias(FORM_PROBLEM), kept.alias(headers.COLUMN))
 
     def _received(self, records: pl.DataFrame) -> pl.Series:
-        """What is read; of what is larger than a record may be, `quarantine` makes a dead letter."""
+        """The records that are read; `quarantine` makes larger ones dead letters."""
         value = pl.col("value").cast(pl.Binary)
-        return records.select(pl.when(value.bin.size() <= self._most_bytes).then(value)).to_series()
+        return records.select(pl.when(value.bin.size() <= self._max_bytes).then(value)).to_series()
 
     def _values(self, records: pl.DataFrame) -> pl.Series:
         """The documents of events; null where their form is broken."""
@@ -252,7 +252,7 @@ class EventValidator:
             return self._columns(records, pl.concat(validated, how="diagonal").sort("number"))
         validated.append(pl.DataFrame(schema={COLUMN: KIND}))
         found = pl.concat(validated, how="diagonal").with_columns(pl.col(COLUMN).fill_null(0)).sort("number", COLUMN)
-        # By Arrow: behind each null that Polars gathers stands a value, which is copied with it.
+        # By Arrow: behind each null that Polars gathers is a value, which is copied with it.
         first = pl.select(pl.when(found[COLUMN] <= 1).then(found["number"])).to_series().to_arrow()
         once = [pl.Series(name, records[name].to_arrow().take(first), records.schema[name]) for name in OF_RECORD]
         return self._columns(records.drop(OF_RECORD)[found["number"]].with_columns(once), found)
@@ -281,7 +281,7 @@ class EventValidator:
         self, elements: pl.DataFrame, contract: Contract
     ) -> tuple[pl.DataFrame, dict[int, tuple[str, str]]]:
         """All elements of some events → those of events that are taken, and by number the verdict of the others."""
-        assert contract.unnest is not None, "only asked for then"
+        assert contract.unnest is not None, "only used then"
         any_misread = elements["misread"].null_count() < len(elements)
         validated = self._of_contract(elements, contract, any_misread=any_misread)
         digests = whole_digests(elements.select("record", "has_own_request_id", validated["content_digest"]))
@@ -300,7 +300,7 @@ class EventValidator:
 
         The second: by number the reason and the violation of those whose array cannot be read.
         """
-        assert contract.unnest is not None, "only asked for then"
+        assert contract.unnest is not None, "only used then"
         readable = events.filter(pl.col("unreadable").is_null() & pl.col("/data"))["number"]
         request_id = unnesting.request_id_of(contract)
         path = None if request_id is None else request_id.path

@@ -41,7 +41,7 @@ class Rule:
     """That value, where it is of the right type (of a struct its member that is not null); None: the rule is about its
     type only."""
     kind: Kind | None = None
-    """What stands there, if what was meant can be said."""
+    """The value found there, if it can be shown."""
     wrong_type: str = "type is string"
     missing: str = "required"
 
@@ -64,13 +64,13 @@ def violations(events: pl.DataFrame, rules: Sequence[Rule], broken: pl.Series) -
 def misread_text(found: dict[str, str]) -> str | None:
     """The column `misread`: pointers, each with the JSON of a value that is not of its field's type; null of none.
 
-    A text that some contract takes for a number stands there too, beside its number: another contract may not take it.
+    A text that some contract accepts as a number is there too, beside its number: another contract may not accept it.
     """
     return "".join(f"\0{at}\0{value}\0" for at, value in found.items()) or None
 
 
 def is_misread(at: str) -> pl.Expr:
-    """Whether what stood at a pointer was of another type. (No JSON text is a pointer.)"""
+    """Whether the value at a pointer had another type. (No JSON text is a pointer.)"""
     return pl.col("misread").str.contains(f"\0{at}\0", literal=True).fill_null(value=False)
 
 

@@ -32,7 +32,7 @@ def value_of(attribute: PriceAttribute) -> pl.Expr:
 
 
 def _reported(columns: Sequence[str]) -> pl.Expr:
-    """The sum of what the completion reports in these columns; null where it reports none of them.
+    """The sum of these columns of the completion; null where it reports none of them.
 
     As for meters, a number below 0 is none (`quantities`).
     """

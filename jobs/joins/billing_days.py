@@ -58,7 +58,7 @@ def _offset(zone: str, instant: datetime) -> timedelta:
 def zone_versions(accounts: pa.Table) -> pl.DataFrame:
     """All versions of accounts (streams.ACCOUNTS) → (account, lsn, holds_from, zone) of those that have a zone, by lsn.
 
-    A zone never applies to the past, whatever a version says: borders that somebody has seen stay. A deletion has no
+    A zone never applies to the past, even if it is backdated: borders that somebody has seen stay. A deletion has no
     zone, so the calendar continues when the account is created again.
     """
     holds_from = pl.max_horizontal("effective_from", "committed_at")
@@ -71,7 +71,7 @@ def zone_versions(accounts: pa.Table) -> pl.DataFrame:
 
 
 class BillingDays:
-    """The days of all accounts, made anew when one of them changed. Nearly all have had one zone for ever."""
+    """The days of all accounts, computed again when one of them changes. Nearly all have had one zone for ever."""
 
     def __init__(self, accounts: pa.Table) -> None:
         """`accounts`: all versions (streams.ACCOUNTS)."""

@@ -18,7 +18,7 @@ from jobs.runtime.catalog_changes import InvalidChangeError, parse_change
 from jobs.runtime.delta.position import Position, recall_position, table_hash, transactions_of
 from jobs.runtime.delta.table import LSN, DeltaWriter
 from jobs.runtime.delta.upstream import Upstream
-from jobs.runtime.errors import BEGIN_ANEW, Refused
+from jobs.runtime.errors import START_OVER, Refused
 from jobs.streams import ACCOUNTS, AUTHOR, PRICES, SCHEMAS, SOURCE, CatalogTopic, Table
 from metering.vocabulary import Job
 
@@ -30,7 +30,7 @@ KEY_OF = {Table.ACCOUNTS: ["account"], Table.PRICES: ["plan", "model", "meter", 
 CIRCUMSTANCES = ("committed_at", *AUTHOR, *SOURCE)
 """Time, author and place of a change: a difference in these alone is no change."""
 NO_NEWS = (*CIRCUMSTANCES, "ends_at")
-"""Nor is a second deletion a change, whatever moment it has."""
+"""A second deletion is not a change, at any time."""
 
 
 class Catalog:
@@ -74,7 +74,7 @@ class Catalog:
             if before not in (None, table_hash(writer.table)) or at > self._taken[table].next_lsn:
                 raise Refused(
                     f"usage was priced with the versions in {table} up to lsn {at - 1} of the journal, but "
-                    f"{writer.path} was made anew or rolled back; restore the {table} that priced it, {BEGIN_ANEW}"
+                    f"{writer.path} was recreated or rolled back; restore the {table} that priced it, {START_OVER}"
                 )
 
     def take(self, changes: pl.DataFrame, position: Position) -> None:
@@ -131,9 +131,9 @@ def without_repeats(table: Table, versions: pa.Table, changes: pa.Table) -> pa.T
 
     A change that is published again, by a connector that does not know that it was, is no new version: it would split a
     line of a bill in two. So the first publisher is the author of a version. A killed connector publishes again, in
-    order, whatever it is not sure of. Such a change is recognised by its place in the database's log and its commit
-    time. (Both, because in a restored database the log begins anew, and a clock may go back. There the changes of one
-    transaction, which have one time, are told apart by their places.)
+    order, where it is not sure. Such a change is recognised by its place in the database's log and its commit
+    time. (Both, because in a restored database the log starts over, and a clock may go back. There the changes of one
+    transaction, which have one time, are distinguished by their places.)
     """
     if changes.num_rows == 0:
         return changes

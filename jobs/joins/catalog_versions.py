@@ -19,7 +19,7 @@ from jobs.joins.memory import text_of
 from jobs.runtime.dimensions import TAG, of_accounts
 from metering.price_attributes import ACCOUNT
 from metering.price_models import ANY, BEGINS, PricedModels
-from metering.pricing import SUPPOSED_VERSIONS_FROM
+from metering.pricing import ASSUMED_VERSIONS_FROM
 
 BEGINNING_OF_TIME_US = -(2**63)
 CONTRACT = ("plan", "currency")
@@ -28,7 +28,7 @@ PRICE_KEY = ("plan", "model", "meter", "currency")
 BEGINS_US = "begins_us"
 """Of the price that began last: when. It may have ended."""
 AT = ("decided_lsn", "event_us")
-"""Seen from which lsn, and of what time."""
+"""The lsn from which a version is known, and the time of the event."""
 _HAS_ENDED = (pl.col("ends_us") <= pl.col("event_us")).fill_null(value=False)
 
 
@@ -45,8 +45,8 @@ class Versions:
     `version_lsn` is the version whose values these are, and holds before `ends_us` (null: for ever); what occurred
     before `concerns_us` it changes nothing of."""
     withdraws: bool
-    """Whether a deleted version withdraws the one that it deletes; otherwise it applies, with no value."""
-    most_compared: int = 2_000_000
+    """Whether a deletion withdraws the version that it deletes; otherwise it applies, with no value."""
+    max_compared: int = 2_000_000
     """Pairs of a row and a version that are looked at together."""
 
     def as_of(self, rows: pl.DataFrame, seen_from: int | None = None) -> pl.DataFrame:
@@ -104,7 +104,7 @@ class Versions:
 
     @property
     def _unless_ended(self) -> list[pl.Expr]:
-        """The values of what has not ended; of what has, only when it began."""
+        """The values of versions that have not ended; of ended ones only their beginning."""
         names = [name for name in ("version_lsn", *self.values) if name != BEGINS_US]
         return [pl.when(~_HAS_ENDED).then(name).alias(name) for name in names]
 
@@ -130,7 +130,7 @@ class Versions:
     def _portions(self, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
         counts = self._holding.group_by(self.key).len("versions")
         compared = rows.join(counts, on=list(self.key), how="left", maintain_order="left")["versions"].fill_null(0)
-        yield from rows.with_columns(_portion=compared.cum_sum() // self.most_compared).partition_by(
+        yield from rows.with_columns(_portion=compared.cum_sum() // self.max_compared).partition_by(
             "_portion", include_key=False
         )
 
@@ -186,7 +186,7 @@ def priced_models(models: pa.Array | pa.ChunkedArray) -> PricedModels:
 
 
 def by_reported_model(prices: pl.DataFrame, reported: pl.Series, known: PricedModels | None = None) -> pl.DataFrame:
-    """Rows of prices (model, …) → the same by each of the reported models that a price may be for, whatever else an
+    """Rows of prices (model, …) → the same per reported model that a price may be for, regardless of what else an
     event says; prices for none of them are left out where any is for more than one model. `known`: those of these rows.
     """
     known = priced_models(prices["model"].to_arrow()) if known is None else known
@@ -234,8 +234,8 @@ def price_versions(prices: pa.Table) -> Versions:
     """All versions (streams.PRICES) → what one unit costs.
 
     A deletion ends the price of its `effective_from`: it is that price once more, with its end. Where there was none,
-    or it had not begun, nothing is left; nor of one that is withdrawn (without `ends_at`). A price that is supposed has
-    an lsn below 1, and a version of its own (`SUPPOSED_VERSIONS_FROM`).
+    or it had not begun, nothing is left; nor of one that is withdrawn (without `ends_at`). A price that is assumed has
+    an lsn below 1, and a version of its own (`ASSUMED_VERSIONS_FROM`).
     """
     lsn = pl.col("lsn")
     of_instant = [*PRICE_KEY, "effective_us"]
@@ -249,7 +249,7 @@ def price_versions(prices: pa.Table) -> Versions:
             superseded_lsn=pl.col("lsn").shift(-1).over(of_instant),
             concerns_us=pl.max_horizontal("effective_us", "ends_us"),
             withdrawn=pl.col("deleted") & pl.col("ends_us").is_null(),
-            version_lsn=was.then(pl.when(lsn > 0).then(lsn).otherwise(SUPPOSED_VERSIONS_FROM - lsn))
+            version_lsn=was.then(pl.when(lsn > 0).then(lsn).otherwise(ASSUMED_VERSIONS_FROM - lsn))
             .forward_fill()
             .over(of_instant),
             unit_price=was.then("unit_price").forward_fill().over(of_instant),

@@ -51,7 +51,7 @@ class JoinsConfig(JobConfig):
         ge=0,
         le=31_622_400,
         description="The audit makes one pair of an abandoned request and an orphaned completion of its id that were "
-        "first received at most this long apart; in seconds, at most 366 days. What is one pair already stays one.",
+        "first received at most this long apart; in seconds, at most 366 days. Existing pairs stay pairs.",
     )
 
     best_report_bills: bool | None = Field(
@@ -119,7 +119,7 @@ class JoinsConfig(JobConfig):
         return min(super().rows_at_once, outcomes_at_once(len(self.meters)))
 
     @property
-    def most_rows_at_once(self) -> int:
+    def max_batch_rows(self) -> int:
         """Where it is known how much they say. An empty column has its size, too."""
         meters = len(self.meters)
         return min(super().rows_at_once, outcomes_at_once(min(meters, len(DEFAULT))), BATCH_CELLS // meters)

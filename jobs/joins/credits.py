@@ -17,7 +17,7 @@ UNCOUNTED = "uncounted"
 def credited(listed: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
     """Entries (row, meter, quantity, version_lsn, …) of outcomes that have these rows' numbers → the same with less.
 
-    A credit is of what the meter bills itself, and no more than that: units that another meter bills, because they are
+    A credit is limited to what the meter bills itself: units that another meter bills, because they are
     part of it or it is part of them (`containment`), stay with that one.
     """
     if CREDITS not in outcomes.columns or outcomes[CREDITS].null_count() == len(outcomes):
@@ -35,7 +35,7 @@ def credited(listed: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
 
 
 def counted(listed: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
-    """The same entries, with quantity 0 of each meter that is UNCOUNTED; other meters count as ever."""
+    """The same entries, with quantity 0 of each meter that is UNCOUNTED; other meters are unchanged."""
     if UNCOUNTED not in outcomes.columns or outcomes[UNCOUNTED].null_count() == len(outcomes):
         return listed
     given = _entries(outcomes, UNCOUNTED).rename({UNCOUNTED: "meter"}).with_columns(is_uncounted=pl.lit(value=True))

@@ -43,7 +43,7 @@ class Known:
         memory = recovered_rows(past, history)
         if not stored and present.first == 1:
             # Not even that two rows are too far from each other was decided: other timeouts may bring them together.
-            memory = memory.anew()
+            memory = memory.reset()
         return cls(memory, past.frontier, preceding_frontier(past.journal, past.position), history)
 
 
@@ -54,7 +54,7 @@ def decide(
 
     `rules` are those of the configuration: they decide from the row after these on, once there is an outcome to be
     stored with them; but METERING from these rows on, for the outcomes alone tell it. Beyond half of `limit_bytes`
-    memory is freed of what is over; it may still be larger.
+    expired rows are dropped from memory; it may still be larger.
     """
     frontier = batch_frontier(journal, ends_table=ends_table, before=known.frontier, preceding=known.preceding_frontier)
     waiting = Timeouts(known.history).of_row()

@@ -87,7 +87,7 @@ def column_of(name: str) -> str:
 
 DECIDED = ("key_hash", "lsn", *KEY, "received_at", "timeout_us", "decided_side")
 MAX_PARTS = 64
-"""Decided rows are kept as the batches left them; so many are put together, and those that are over are dropped."""
+"""Decided rows are kept per batch; this many batches are merged, and expired rows dropped."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Memory:
     decided: tuple[pl.DataFrame, ...] = ()
     """Parts with the columns DECIDED."""
     compact_bytes: int = 0
-    """What this took when it was last freed of what is over."""
+    """Its size when expired rows were last dropped."""
 
     @classmethod
     def empty(cls, schema: Schema) -> Memory:
@@ -150,7 +150,7 @@ class Memory:
         waiting = pl.concat([untouched, waits.select(*self.rows.columns)])
         return Memory(waiting, _without_over([*self.decided, won.select(DECIDED)], frontier), self.compact_bytes)
 
-    def anew(self) -> Memory:
+    def reset(self) -> Memory:
         """The same, where the rows that wait are decided with the next batch as if they were rows of it."""
         return replace(self, rows=self.rows.with_columns(remembered=False))
 

@@ -29,7 +29,7 @@ FOUND = {
 
 
 def split(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Rows of `memory.CARRIED` → (pairs, contested): `paired` rows of the keys that nobody contests, and other rows.
+    """Rows of `memory.CARRIED` → (pairs, contested): `paired` rows of uncontested keys, and other rows.
 
     A key is uncontested when it has one row, or one request and one completion, none decided before: these are a pair
     within the timeout, and else two rows that wait alone. An event of both families is both sides of its pair.
@@ -62,7 +62,7 @@ def split(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def folded(contested: pl.DataFrame, frontier: datetime | None) -> pl.DataFrame:
-    """Rows of contested keys → `paired` rows of what is decided, by `joining.step`; earlier outcomes are not reported
+    """Rows of contested keys → `paired` rows of outcomes, by `joining.step`; earlier outcomes are not reported
     again.
 
     Row by row: contested keys are few, and one of a whole batch costs no more than as many of a few rows.
@@ -99,7 +99,7 @@ def paired(rows: pl.DataFrame, found: pl.DataFrame, *, is_of_report: bool = Fals
     where it has them.
 
     Columns: account, request_id, request_lsn, completion_lsn, request_us and completion_us (when they were received),
-    first_us (when the last of them was received first; null where none is a dead letter that came back), event_time
+    first_us (when the last of them was received first; null where none was redriven), event_time
     (the completion's, else the request's), user_id and model of the request, family (the completion's, else the
     request's), status and quantities of the completion,
     dimensions and conditions (the request's, else the completion's), timeout_us (how long the row waits that is there,

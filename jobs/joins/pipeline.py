@@ -1,6 +1,6 @@
 """Delta `journal` → Delta `usage`, `accounts`, `prices`: requests matched with their completions, and priced.
 
-Every accepted request or completion is in exactly one usage row, whatever the micro-batch cuts; a usage commit holds
+Every accepted request or completion is in exactly one usage row, for all micro-batch cuts; a usage commit holds
 the journal position that it was made from.
 """
 

@@ -1,7 +1,7 @@
 """Outcomes → priced usage rows: the contract and prices in force at `event_time`, as known when it was decided.
 
 `account_as_of` and `price_as_of` in `metering.pricing` are the same rules in Python. Polars finds the version, Arrow
-multiplies: Polars keeps 12 decimals of a product, whatever scale its factors have.
+multiplies: Polars keeps 12 decimals of a product for any scale of its factors.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def price(
 
     Without an account, a model, a price or a quantity, and for what is not billed, price and amount are null. Who looks
     back from lsn `seen_from` knows the versions before it; the stream those before what decided the outcome. Of the
-    account dimensions always say what the stream knew: what was put under one stays there, whatever its price becomes.
+    account dimensions always have what the stream knew: usage under one stays there when its price changes.
     `attributes` are what conditions of prices can name; one on anything else is met by no event. A column of the
-    account counts there as its plan does, by whatever version is known: an audit prices by those that came late.
-    Outcomes with CREDITS have so much less, and 0 of what is UNCOUNTED.
+    account counts there as its plan does, by every known version: an audit also prices by late ones.
+    Outcomes with CREDITS have that much less, and 0 of meters that are UNCOUNTED.
     """
     decided = pl.max_horizontal("request_lsn", "completion_lsn").alias("decided_lsn")
     at = outcomes.with_columns(decided, event_us=pl.col("event_time").dt.epoch("us"))

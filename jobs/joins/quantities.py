@@ -26,8 +26,8 @@ def quantities(outcomes: pl.DataFrame, meters: Iterable[Declaration]) -> pl.Data
 
     A meter of a period has no quantity per outcome (`members`).
 
-    A quantity of its own is no request: what counts outcomes leaves it out, unless its `where` asks for that family,
-    and nobody expects it to report what other events do.
+    A quantity event is no request: meters that count outcomes omit it, unless their `where` selects that family,
+    and it need not report what other events do.
     """
     rows = outcomes.with_row_index("row")
     is_of_request = pl.col("family").ne_missing(Family.QUANTITY.value)

@@ -73,7 +73,7 @@ class RecoverySource:
 def recovered_rows(past: RecoverySource, history: History) -> Memory:
     """All rows that no usage row names, however long they wait; and those that were decided within their timeout of F.
 
-    Which rows still wait is never asked of a timeout: one that was changed would lose them.
+    Which rows are pending never depends on a timeout: a changed one would lose them.
     """
     timeouts = Timeouts(history)
     rows = pl.concat(_candidates(past, timeouts)).unique("lsn").sort("lsn")
@@ -99,9 +99,9 @@ def _candidates(past: RecoverySource, timeouts: Timeouts) -> list[pl.DataFrame]:
     bounds = [0, *(configured.first for configured in timeouts.configured[1:]), past.position]
     # A row may have met one that came before a change, and waited longer: then both are remembered as long.
     longest_us = accumulate((configured.longest_us for configured in timeouts.configured), max)
-    for most_us, (begin, end) in zip(longest_us, pairwise(bounds), strict=True):
+    for max_us, (begin, end) in zip(longest_us, pairwise(bounds), strict=True):
         held = (pl.col("lsn") >= begin) & (pl.col("lsn") < end)
-        parts.append(held & _since(past.frontier, most_us))
+        parts.append(held & _since(past.frontier, max_us))
     stored = past.journal.collect_schema().names()
     # joins may start before ingestion has given an older journal the columns of this version.
     read = columns_read(past.schema)

@@ -93,11 +93,11 @@ class UsageSink:
     def process(self, batch: DataFrame | pa.Table) -> Progress:
         """Decide what the new rows and the passing of time decide, and append it, a part of the rows at a time.
 
-        What the passing of time decides is one commit, however many rows have waited: `waiting_memory_mib` bounds them.
+        All outcomes decided by the passing of time are one commit; `waiting_memory_mib` bounds them.
         """
         new, rows = self._new(batch)
         counts: Counter[tuple[CounterMetric, *tuple[str, ...]]] = Counter()
-        for part in in_parts(new, self._config.most_rows_at_once, columns_of(self._config.declared), BATCH_VALUES):
+        for part in in_parts(new, self._config.max_batch_rows, columns_of(self._config.declared), BATCH_VALUES):
             counts.update(self._take(part))
         return Progress(rows.records, counts)
 
@@ -120,7 +120,7 @@ class UsageSink:
     def _new(self, batch: DataFrame | pa.Table) -> tuple[pa.Table, LsnRange]:
         position, job, fingerprint = self._at.next_lsn, self._job.name, FINGERPRINT[self._job.reads]
         if isinstance(batch, pa.Table):
-            # They are here: `build` would only leave away what is not needed.
+            # They are complete: `build` would only drop unneeded columns.
             return driver_new_rows(batch, position, job, fingerprint)
         return new_rows(
             batch, position, job, lambda rows: self._job.build(rows, self._config), fingerprint, keeps_rows=True
@@ -141,12 +141,12 @@ class UsageSink:
         """
         needed = memory.size_bytes()
         if needed > self._limit_bytes and needed > self._known.memory.size_bytes():
-            # As if all that is unread had to be remembered: with so much it surely goes on.
+            # As if all unread rows had to be remembered: this much is certainly enough.
             enough = needed + max(0, unread) * needed // memory.records()
             raise NotYet(
                 Cause.MEMORY,
                 f"joins.waiting_memory_mib is {self._config.waiting_memory_mib}, too little for what joins must "
-                f"remember while the frontier stands still: the next rows need {(needed >> 20) + 1}, all {unread} that "
+                f"remember while the frontier is stuck: the next rows need {(needed >> 20) + 1}, all {unread} that "
                 f"follow at most {(enough >> 20) + 1}. Set it to that: on a laptop in the file of `weir up --config "
                 "FILE`; on a cluster jobs.joins.config.waiting_memory_mib, and raise "
                 "jobs.joins.driver.memoryOverhead by as much. And find the partition of `events` that is offline or "
@@ -213,7 +213,7 @@ class UsageSink:
             metrics.WAITING_MEMORY: self._known.memory.size_bytes(),
             metrics.WAITING_MEMORY_LIMIT: self._limit_bytes,
             metrics.TIMEOUT: self._config.completion_timeout_seconds,
-            metrics.UNTOLD_DELETIONS: self._deletions.rows,
+            metrics.UNPROPAGATED_DELETIONS: self._deletions.rows,
         }
 
     def close(self) -> None:

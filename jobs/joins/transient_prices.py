@@ -1,4 +1,4 @@
-"""A price that one transaction inserted and deleted never held: nobody but its author has seen it.
+"""A price that one transaction inserted and deleted never applied: only its author has seen it.
 
 The log of changes tells both. As any that is deleted it would end when that was committed, and the price before it not
 go on. Who says since when it is none is believed; and one that was there before the transaction does end.

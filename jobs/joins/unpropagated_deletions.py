@@ -32,7 +32,7 @@ CLOCKS_DIFFER = timedelta(seconds=60)
 """Of brokers and database, at most."""
 BATCH_ROWS = 50_000
 _PATIENCE = "-c statement_timeout=10s -c lock_timeout=2s"
-"""Whoever holds a lock on the catalog shall not hold up what is priced."""
+"""A lock on the catalog must not hold up pricing."""
 _CAPTURE = "SELECT captured_until FROM catalog.capture"
 _NOW = "SELECT clock_timestamp()"
 # An instant as joins has it: one outside its calendar was rejected when it was published.

@@ -20,19 +20,19 @@ MAX_PARTS = 64
 
 
 class VersionsInUse:
-    """Every version of one kind, by key; prices like `Versions` for the keys that were asked for."""
+    """Every version of one kind, by key; prices like `Versions` for the keys in use."""
 
     def __init__(
         self,
         every: pa.Table,
         key: Iterable[str],
         versions: Callable[[pa.Table], Versions],
-        most_idle: int = MAX_IDLE_KEYS,
+        max_idle: int = MAX_IDLE_KEYS,
     ) -> None:
         """`versions` makes those of some rows of `every` ready; `key` is what they are versions of."""
         self._key = list(key)
         self._versions = versions
-        self._most_idle = most_idle
+        self._max_idle = max_idle
         self._every = every
         self._hashes = self._hashed(pl.DataFrame(every.select(self._key)))
         self._held = self._hashes.clear()
@@ -57,7 +57,7 @@ class VersionsInUse:
         return self._priced_models
 
     def as_of(self, rows: pl.DataFrame, seen_from: int | None = None) -> pl.DataFrame:
-        """As `Versions.as_of`, which it asks."""
+        """As `Versions.as_of`, which it calls."""
         self._hold(self._hashed(rows).unique())
         return self._in_use.as_of(rows, seen_from)
 
@@ -87,15 +87,15 @@ class VersionsInUse:
         if hashes.is_in(self._held.implode()).all():
             return
         together = pl.concat([self._held, hashes]).unique()
-        # What is at hand costs each batch a little: what was asked for long ago must not be all there is.
-        self._held = together if len(together) <= max(self._most_idle, 4 * len(hashes)) else hashes
+        # Cached versions cost each batch a little, so keys that were used long ago are dropped.
+        self._held = together if len(together) <= max(self._max_idle, 4 * len(hashes)) else hashes
         self._in_use = self._versions(self._found(self._held))
 
     def _found(self, hashes: pl.Series) -> pa.Table:
         return self._every.filter(self._hashes.is_in(hashes.implode()).to_arrow())
 
     def _hashed(self, rows: pl.DataFrame) -> pl.Series:
-        """Of a key always the same; two keys may share it, which only puts one more at hand."""
+        """The same for a key every time; two keys may share it, which only caches one more."""
         parts = [pl.col(name).cast(pl.String).hash(number) for number, name in enumerate(self._key, start=1)]
         hashed = parts[0]
         for part in parts[1:]:

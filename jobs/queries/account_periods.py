@@ -32,7 +32,7 @@ ALWAYS_UTC: Calendar = ()
 
 @dataclass(frozen=True)
 class Period:
-    """`[start, end)` in UTC of what begins on the local date `first`."""
+    """`[start, end)` in UTC of the period that begins on the local date `first`."""
 
     first: date
     start: datetime
@@ -87,7 +87,7 @@ def _dates(database: Database, parameters: Mapping[str, Any]) -> tuple[date, dat
 
 
 def _days(month: Month, first: date, following: date) -> Iterator[Period]:
-    """Those of a month: its first begins where the month before ended, whatever zone that was of.
+    """Those of a month: its first begins where the month before ended, in whichever zone that was.
 
     A day that has no minute there, after a move to the east, lasts as long as the next: usage that was decided before
     the move was known may be on it.

@@ -94,7 +94,7 @@ def read_month(
 def read_totals(database: Database, month: date, accounts: Sequence[str]) -> list[Row]:
     """What each of these accounts owes for the whole month: `account, currency, amount, unpriced_lines, corrected`.
 
-    Each currency by itself. `amount` is the exact sum of the lines that have a price; None where none has one.
+    Each currency separately. `amount` is the exact sum of the lines that have a price; None where none has one.
     """
     return database.execute(_TOTALS, {"month": month, "accounts": list(accounts)}).fetchall()
 

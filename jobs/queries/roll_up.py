@@ -60,7 +60,7 @@ def parts_of(history: History, calendar: Calendar, accounts: Sequence[str]) -> l
 def read_parts(database: Database, accounts: Sequence[str], zone: str | None) -> list[Part]:
     """`parts_of` what the database has, by the calendar of a time zone; None: by each account's own.
 
-    A parent that whoever reads may not see is none: its name is not theirs either.
+    A parent that the reader may not see counts as none: its name is hidden too.
     """
     zones = {row["account"]: tuple(map(ZoneChange, row["starts"], row["zones"])) for row in database.execute(_ZONES)}
     history = {

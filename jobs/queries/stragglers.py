@@ -20,8 +20,8 @@ COLUMNS = (
 KEY = ("window_start", "account", "usage_lsn", "meter")
 """What rows are ordered by: no two have the same values."""
 
-# What was decided and is not billed yet has the name and the reason already, and still waits. Of what waits no more the
-# deadline may have been first, and at a lsn another may have stood once.
+# A decided but unbilled straggler has name and reason already, and is still held. When it is no longer held, the
+# deadline may have come first, and before a rebuild another row may have had the lsn.
 _STATEMENT = f"""
     SELECT account, model, meter, window_start, event_time, received_at, late_seconds::float8,
            stragglers.decision, quantity, amount, currency, request_id, usage_lsn, cause, hold_until,

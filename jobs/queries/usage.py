@@ -106,7 +106,7 @@ def usage_rows(database: Database, query: UsageQuery, progress: Progress | None 
     """
     frontier, closed = progress or billing_progress(database)
     for start, end, row in _sums(database, query):
-        # What is closed the views say, whatever graces there were: here no grace is asked for.
+        # The views know what is closed under all graces, so no grace is read here.
         closed_until = closed.of(row.get("meter", ""))
         corrected = row["corrected"] if query.has_details else row.pop("corrected")
         state = window_state(
@@ -180,7 +180,7 @@ def _statement(query: UsageQuery, source: str) -> str:
     rolled = ""
     if query.rolls_up:
         month = "month" if query.is_by_days else month_sql(query.window)
-        # What no account asked for stands above is not listed; of all, it is part of itself.
+        # Accounts outside the selected trees are not listed; without a selection each is in its own tree.
         rolled = JOINED.format(join="" if query.accounts else "LEFT", month=month)
     late = "sum(late_quantity) AS late_quantity," if query.has_details else ""
     kept = "".join(

@@ -39,7 +39,7 @@ def dimensions_of(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def unknown_dimensions(database: Database, dimensions: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Those that are neither configured now nor in any day; and all that could be asked for."""
+    """Keys that are neither configured now nor in any day; and all valid ones."""
     if not dimensions:
         return [], list(Key)
     unknown = {row["name"] for row in database.execute(_UNKNOWN, [list(dimensions)]).fetchall()}

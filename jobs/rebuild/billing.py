@@ -1,8 +1,8 @@
 """usage → all that billing stores, rebuilt by the rules that applied, with F as usage recorded it then.
 
 What is billed does not depend on how usage is cut, so most of it is folded in large pieces. What a closed window was
-before a correction may depend on it. So a commit with a row that stands alone (a straggler, a correcting row, a
-decision) is folded by itself, as by a driver that follows each commit at once.
+before a correction may depend on it. So a commit with a row of its own (a straggler, a correcting row, a
+decision) is folded separately, as by a driver that follows each commit at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jobs.runtime.postgres.rules_table import stored_history
 from jobs.streams import Table
 from metering.vocabulary import Published
 
-# Whoever follows knows versions that were lost with the database: each has a higher one now, and is sent again.
+# Subscribers know versions that were lost with the database: each window now gets a higher one, and is sent again.
 _VERSIONS = "UPDATE usage_windows SET version = %(floor)s"
 _UNSENT = """
 INSERT INTO unsent_windows (window_start, account, version)
@@ -49,7 +49,7 @@ def _parts(cursor: psycopg.Cursor[Any], config: BillingConfig) -> Sequence[Part]
 
 
 def _pieces(usage: pa.Table, part: Part, *, ends_table: bool) -> Iterator[Piece]:
-    """Rows of usage by lsn → what is folded at once: commits with a row that stands alone, and what is between."""
+    """Rows of usage by lsn → parts that are folded at once: commits with a row of its own, and the rows between."""
     alone = sums(usage, part.effective)["usage_lsn"].drop_null()
     rows = pl.DataFrame({"lsn": usage["lsn"], "logged_at": usage["logged_at"]})
     commit = pl.col("logged_at").ne_missing(pl.col("logged_at").shift()).cum_sum()
@@ -64,7 +64,7 @@ def _pieces(usage: pa.Table, part: Part, *, ends_table: bool) -> Iterator[Piece]
 
 
 def _held(usage: pa.Table, *, ends_table: bool) -> Sequence[datetime | None]:
-    """F of each row; None where its commit may go on behind these: what is there may be decided before F ends it."""
+    """F of each row; None where its commit may continue behind these rows, with decisions that F must not overtake."""
     if "frontier" not in usage.column_names:
         return [None] * len(usage)
     is_whole = pl.lit(ends_table) | (pl.col("logged_at") != pl.col("logged_at").last())

@@ -33,7 +33,7 @@ class Part:
 
 
 class Pieces(Protocol):
-    """Rows by lsn of a part, after which the table ends or goes on → pieces, in their order."""
+    """Rows by lsn of a part of the table → pieces, in their order."""
 
     def __call__(self, rows: pa.Table, part: Part, /, *, ends_table: bool) -> Iterator[Piece]:
         """Cut and reduce them."""

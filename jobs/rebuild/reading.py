@@ -43,9 +43,9 @@ class Whole:
         return self.table.to_pyarrow_dataset()
 
     def chunks(
-        self, job: str, columns: Sequence[str], most_rows: int, borders: Sequence[int]
+        self, job: str, columns: Sequence[str], max_rows: int, borders: Sequence[int]
     ) -> Iterator[tuple[pa.Table, Position]]:
-        """Rows by lsn, at most so many at once and never across one of `borders`, with the position after them.
+        """Rows by lsn, at most that many at once and never across one of `borders`, with the position after them.
 
         A column that the table does not have yet is left out. Raises Refused where rows are missing or duplicated.
         """
@@ -53,7 +53,7 @@ class Whole:
         read = [name for name in columns if name in stored]
         at, ends = Position(1, table_hash(self.table)), sorted({*borders, self.next_lsn})
         while at.next_lsn < self.next_lsn:
-            end = min(at.next_lsn + most_rows, next(border for border in ends if border > at.next_lsn))
+            end = min(at.next_lsn + max_rows, next(border for border in ends if border > at.next_lsn))
             wanted = (pc.field("lsn") >= at.next_lsn) & (pc.field("lsn") < end)
             rows, found = driver_new_rows(
                 self._rows.to_table(columns=read, filter=wanted), at.next_lsn, job, FINGERPRINT[self.name]
@@ -64,9 +64,7 @@ class Whole:
 
     def _refuse_short(self, found: LsnRange, end: int) -> None:
         if found.next != end:
-            raise Refused(
-                f"{self.table.table_uri} has no row {found.next}, though it goes on: restore it, and try again"
-            )
+            raise Refused(f"{self.table.table_uri} has no row {found.next}, but later ones: restore it, and try again")
 
 
 def whole(tables: str, name: Table) -> Whole:

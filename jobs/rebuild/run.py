@@ -1,7 +1,7 @@
 """Rebuilds the tables of an application in one transaction: readers see the old tables or the new ones.
 
 If it is killed, nothing has changed; run twice, it gives the same. The application may be running: this takes its place
-as its next driver would, and the application goes on when the tables are ready.
+as its next driver would, and the application continues when the tables are ready.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class Known:
 
 @dataclass(frozen=True)
 class Rebuild:
-    """Which tables are made again, of what, and where."""
+    """Which tables are rebuilt, from which source, and where."""
 
     job: Job
     tables: str
     postgres_url: str
     config: JobConfig | None = None
-    """Where nobody remembers another: as a first start's."""
+    """If no other is stored: that of a first start."""
     tell: Callable[[str], None] = field(default=lambda _: None)
 
     @property

@@ -1,7 +1,7 @@
 """journal → sessions, rebuilt with the gaps that applied.
 
 A correct session stays as it is, with its id, its version and what was retracted for it. For sessions that the database
-has lost nobody knows what had been shown closed: they get their first version.
+has lost, it is unknown what had been shown closed: they get their first version.
 """
 
 from __future__ import annotations

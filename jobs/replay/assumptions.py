@@ -30,7 +30,7 @@ class Assumptions:
     billing: BillingConfig | None = None
 
     def pinned(self, live: Pinned) -> Pinned:
-        """What outcomes go by: as they were decided, but for what is supposed."""
+        """What outcomes go by: as they were decided, but for what is assumed."""
         known = replace(
             live,
             accounts=_in_place(live.accounts.cast(ACCOUNTS), self.accounts, ["account"]),
@@ -54,6 +54,6 @@ def _in_place(versions: pa.Table, given: pa.Table, key: Sequence[str]) -> pa.Tab
     """The versions with those that are given, which everybody has known: their lsns are below all others."""
     if not len(given):
         return versions
-    supposed = pl.DataFrame(given).with_columns(lsn=pl.int_range(-len(given), 0, dtype=pl.Int64))
-    others = pl.DataFrame(versions).join(supposed, on=list(key), how="anti")
-    return pl.concat([supposed.select(others.columns), others]).to_arrow().cast(versions.schema)
+    assumed = pl.DataFrame(given).with_columns(lsn=pl.int_range(-len(given), 0, dtype=pl.Int64))
+    others = pl.DataFrame(versions).join(assumed, on=list(key), how="anti")
+    return pl.concat([assumed.select(others.columns), others]).to_arrow().cast(versions.schema)

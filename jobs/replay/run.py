@@ -92,14 +92,14 @@ class Compared:
 
 @dataclass(frozen=True)
 class Replay:
-    """The windows of a period [start, end), billed again as is `supposed`, into `schema`."""
+    """The windows of a period [start, end), billed again under `assumed`, into `schema`."""
 
     tables: str
     postgres_url: str
     start: datetime
     end: datetime
     schema: str
-    supposed: Assumptions
+    assumed: Assumptions
     replaces: bool = False
     wait_seconds: float = 60
     """How long billing may take to fold what usage holds."""
@@ -120,7 +120,7 @@ class Replay:
                 if time.monotonic() >= deadline:
                     raise NotBilledError(
                         f"after {self.wait_seconds:g} s billing has not folded all usage of the period yet; look at "
-                        "`weir status`, and try again when it goes on"
+                        "`weir status`, and try again when it makes progress"
                     )
                 self.tell("billing has usage of the period to fold")
                 time.sleep(LOOK_SECONDS)
@@ -132,23 +132,23 @@ class Replay:
             raise Refused(f"there is no usage in {self.tables}: nothing was metered yet")
         live = pin(usage, (), self.tables, joins_config(self.postgres_url))
         tables = Tables(journal, usage, date.min)
-        since = self._since(live, self.supposed.pinned(live), is_audited=tables.is_audited)
-        self._refuse_gone(retained_rows(journal), since)
+        since = self._since(live, self.assumed.pinned(live), is_audited=tables.is_audited)
+        self._refuse_removed_rows(retained_rows(journal), since)
         return replace(tables, since=since), live
 
-    def _since(self, live: Pinned, supposed: Pinned, *, is_audited: bool) -> date:
+    def _since(self, live: Pinned, assumed: Pinned, *, is_audited: bool) -> date:
         """The log date from which on there is all that may belong to what occurred in the period."""
-        within = timedelta(seconds=max(live.longest_content_seconds, supposed.longest_content_seconds))
-        waits = [timeout.longest_us for pinned in (live, supposed) for timeout in Timeouts(pinned.history).configured]
+        within = timedelta(seconds=max(live.longest_content_seconds, assumed.longest_content_seconds))
+        waits = [timeout.longest_us for pinned in (live, assumed) for timeout in Timeouts(pinned.history).configured]
         belongs = timedelta(microseconds=max(waits))
         if is_audited:
-            belongs = max(belongs, live.rejoin_within, supposed.rejoin_within)
+            belongs = max(belongs, live.rejoin_within, assumed.rejoin_within)
         try:
             return (self.start - MAX_FUTURE - CLOCK_SKEW - belongs - within).date()
         except OverflowError:
             return date.min
 
-    def _refuse_gone(self, rows: RetainedRows, since: date) -> None:
+    def _refuse_removed_rows(self, rows: RetainedRows, since: date) -> None:
         if rows.since is not None and rows.since > since:
             raise Refused(
                 f"the journal has lost the days before {rows.since} (`weir retain`), and this period needs those from "
@@ -167,10 +167,10 @@ class Replay:
     def _billed(self, cursor: psycopg.Cursor[Any], tables: Tables, live: Pinned, frontier: datetime | None) -> Compared:
         """Fold it all, in the schema, and compare."""
         history = stored_history(cursor.connection, Job.BILLING.value)
-        rules = self.supposed.rules(history or (EffectiveRules(1, BillingConfig().deciding),))
+        rules = self.assumed.rules(history or (EffectiveRules(1, BillingConfig().deciding),))
         schema = shadow.make(cursor, self.schema, replaces=self.replaces)
         config, outcomes = BillingConfig(publish=()), 0
-        for rows in replayed(tables, live, self.supposed.pinned(live)):
+        for rows in replayed(tables, live, self.assumed.pinned(live)):
             # The compared period may be a part of a meter's period, whose quantity would differ.
             for piece, effective in _by_rules(rows.drop_columns(MEMBERS), rules):
                 _fold(cursor, config, sums(piece, effective), None)

@@ -28,7 +28,7 @@ _LIKE = "INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING GENERATED INCLUDING 
 _KEYS = """
 SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = %s::regclass AND contype IN ('p', 'u')
 """
-# What had closed stands in the rows themselves.
+# What had closed is recorded in the rows themselves.
 _NOTHING_SHOWN = """
 CREATE VIEW closed_usage AS SELECT NULL::timestamptz AS closed_until WHERE false;
 CREATE VIEW closed_meters AS SELECT NULL::text AS meter, NULL::timestamptz AS closed_until WHERE false;
@@ -48,7 +48,7 @@ def refuse_unfit_name(schema: str) -> None:
 def make(cursor: psycopg.Cursor[Any], schema: str, *, replaces: bool) -> str:
     """Make it and let the transaction see nothing else; gives the name of the live schema.
 
-    Raises Refused where there is one of this name that is not to be replaced, or that no replay has made.
+    Raises Refused for an existing schema of this name that is not to be replaced, or that no replay has made.
     """
     live = cursor.execute("SELECT current_schema()").fetchone()
     assert live is not None

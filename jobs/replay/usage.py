@@ -46,7 +46,7 @@ from metering.vocabulary import UsageCause
 
 BATCH_ROWS = 1_000_000
 MAX_PER_ROW = 4
-"""Rows that correct what a row of the journal makes: taken back and put by itself, and once more in a pair."""
+"""Corrections per row of the journal: one negation, one replacement alone, and one in a pair."""
 _NULLABLE = pa.schema([field.with_nullable(True) for field in USAGE])
 FOLDED = pa.schema([_NULLABLE.field(name) for name in COLUMNS if name in _NULLABLE.names])
 
@@ -61,19 +61,19 @@ class Tables:
 
     @property
     def is_audited(self) -> bool:
-        """Whether an audit has ever corrected anything: then what it would correct here is corrected, too."""
+        """Whether an audit has ever corrected anything: then its corrections are applied here, too."""
         return self.usage.transaction_version(AUDIT) is not None
 
 
-def replayed(tables: Tables, live: Pinned, supposed: Pinned, rows_at_once: int = BATCH_ROWS) -> Iterator[pa.Table]:
-    """FOLDED, first of all outcomes and then of what puts them right; last what people decided."""
+def replayed(tables: Tables, live: Pinned, assumed: Pinned, rows_at_once: int = BATCH_ROWS) -> Iterator[pa.Table]:
+    """FOLDED, first of all outcomes, then of corrections, last of people's decisions."""
     journal, usage = (table.to_pyarrow_dataset() for table in (tables.journal, tables.usage))
     concerns = (pc.field("lsn") < live.position) & (pc.field("log_date") >= tables.since)
-    stored = [name for name in (*journal_read(supposed), "disposition") if name in journal.schema.names]
+    stored = [name for name in (*journal_read(assumed), "disposition") if name in journal.schema.names]
     rows = journal.count_rows(filter=concerns)
     parts, next_lsn, late = 1 + rows // rows_at_once, tables.usage.transaction_version(LSN) or 1, []
-    contracted = _contracted(tables, live, supposed, concerns)
-    is_audited = tables.is_audited or (bool(supposed.contents) and supposed.history != live.history)
+    contracted = _contracted(tables, live, assumed, concerns)
+    is_audited = tables.is_audited or (bool(assumed.contents) and assumed.history != live.history)
 
     def read(part: int) -> pl.DataFrame:
         concerned = pl.DataFrame(journal.to_table(columns=stored, filter=concerns))
@@ -85,20 +85,20 @@ def replayed(tables: Tables, live: Pinned, supposed: Pinned, rows_at_once: int =
 
     def contents_of(part: int) -> tuple[pl.DataFrame, pl.DataFrame]:
         concerned = read(part)
-        made, _ = _stream(concerned, _lsns(usage, parts, part), supposed, next_lsn)
-        return contents(known(concerned, part), _as_read(made), supposed, _first(usage, parts, part))
+        made, _ = _stream(concerned, _lsns(usage, parts, part), assumed, next_lsn)
+        return contents(known(concerned, part), _as_read(made), assumed, _first(usage, parts, part))
 
     uncounted = None
-    if is_audited and supposed.contents:
+    if is_audited and assumed.contents:
         found, blocked = zip(*(contents_of(part) for part in range(parts)), strict=True)
-        uncounted = marked(pl.concat(found), pl.concat(blocked).unique(), supposed)
+        uncounted = marked(pl.concat(found), pl.concat(blocked).unique(), assumed)
     for part in range(parts):
         concerned = read(part)
-        made, next_lsn = _stream(concerned, _lsns(usage, parts, part), supposed, next_lsn)
+        made, next_lsn = _stream(concerned, _lsns(usage, parts, part), assumed, next_lsn)
         yield _folded(made)
         if is_audited:
             first = _first(usage, parts, part)
-            put_right, next_lsn = _audited(known(concerned, part), made, supposed, next_lsn, first, uncounted=uncounted)
+            put_right, next_lsn = _audited(known(concerned, part), made, assumed, next_lsn, first, uncounted=uncounted)
             late.append(_folded(put_right))
     yield from late
     decided = usage.to_table(
@@ -108,10 +108,10 @@ def replayed(tables: Tables, live: Pinned, supposed: Pinned, rows_at_once: int =
     yield _folded(pl.DataFrame(decided))
 
 
-def _contracted(tables: Tables, live: Pinned, supposed: Pinned, concerns: pc.Expression) -> pl.DataFrame:
+def _contracted(tables: Tables, live: Pinned, assumed: Pinned, concerns: pc.Expression) -> pl.DataFrame:
     """Rows of the journal whose contract came after them, as it takes them (`journal_read`); an audit knows them."""
     later, journal = later_contracts(tables.journal, live), tables.journal.to_pyarrow_dataset()
-    names = [name for name in journal_read(supposed) if name in journal.schema.names]
+    names = [name for name in journal_read(assumed) if name in journal.schema.names]
     is_late = concerns & pc.field("type").isin(later.types) if later else pc.scalar(False)
     stored = {*names, *VALIDATED_FROM, *READ_OF_VALIDATED} & set(journal.schema.names)
     rows = pl.DataFrame(journal.to_table(columns=sorted(stored), filter=is_late))
@@ -127,14 +127,14 @@ def _part(parts: int) -> pl.Expr:
 
 
 def _lsns(usage: ds.Dataset, parts: int, part: int) -> pl.DataFrame:
-    """(OUTCOME, usage_lsn) of what the stream has made."""
+    """(OUTCOME, usage_lsn) of the rows of the stream."""
     is_stream = pc.field("cause") == UsageCause.STREAM.value
     found = pl.DataFrame(usage.to_table(columns=["lsn", *OUTCOME], filter=is_stream)).filter(_part(parts) == part)
     return found.unique(OUTCOME).rename({"lsn": "usage_lsn"})
 
 
 def _first(usage: ds.Dataset, parts: int, part: int) -> pl.DataFrame:
-    """(OUTCOME, usage_lsn) of what audits have put: by the meters of then."""
+    """(OUTCOME, usage_lsn) of the rows that audits added, by the meters of their time."""
     is_put = pc.field("cause") != UsageCause.STREAM.value
     found = pl.DataFrame(usage.to_table(columns=["lsn", "sign", *OUTCOME], filter=is_put))
     return first_rows(found.filter(_part(parts) == part))
@@ -175,7 +175,7 @@ def _audited(
     uncounted: pl.DataFrame | None,
 ) -> tuple[pl.DataFrame, int]:
     """What an audit would append to that, and the next number."""
-    known = replace(pinned, most_rows=len(journal) * MAX_PER_ROW)
+    known = replace(pinned, max_rows=len(journal) * MAX_PER_ROW)
     found = examine(journal, _as_read(made), known, first, uncounted=uncounted)
     (stream,) = found.filter(pl.col("kind") == SUM)["corrections"]
     rows = pl.DataFrame(as_table(stream))

@@ -61,8 +61,8 @@ def contiguous(position: int, seen: Seen, job: str) -> LsnRange:
         twice = "" if seen.is_chain else ", of which some are twice in it and others are missing"
         raise Refused(
             f"{job} is at lsn {position}, but the batch holds {seen.rows} rows from {seen.lowest} to {seen.highest}"
-            f"{twice}, and using it would lose rows; start {job} again: it goes on from its own position. If this "
-            "comes back, restore the table that it reads"
+            f"{twice}, and using it would lose rows; start {job} again: it continues from its own position. If this "
+            "happens again, restore the table that it reads"
         )
     return LsnRange(position, position if seen.highest is None else seen.highest + 1)
 

@@ -114,7 +114,7 @@ class _Changed(_Part):
     changed_at: Annotated[datetime | None, BeforeValidator(_when_changed)] = None
 
 
-class _Gone(_Changed):
+class _Deleted(_Changed):
     """A deleted row, as it last was. If it sets `deleted_at` its author deleted it; else an earlier one changed it."""
 
     deleted_at: Instant | None = None
@@ -124,7 +124,7 @@ class _AccountKey(_Part):
     account: Text
 
 
-class _GoneAccount(_AccountKey, _Gone):
+class _DeletedAccount(_AccountKey, _Deleted):
     pass
 
 
@@ -150,7 +150,7 @@ class _PriceKey(_Part):
     effective_from: Instant | None = None
 
 
-class _GonePrice(_PriceKey, _Gone):
+class _DeletedPrice(_PriceKey, _Deleted):
     pass
 
 
@@ -207,9 +207,9 @@ class _Envelope(_Part):
 
 
 _STATES: dict[str, tuple[type[_Part], type[_Part]]] = {
-    CatalogTopic.ACCOUNTS: (_Account, _GoneAccount),
+    CatalogTopic.ACCOUNTS: (_Account, _DeletedAccount),
     CatalogTopic.PLANS: (_Plan, _Plan),
-    CatalogTopic.PRICES: (_Price, _GonePrice),
+    CatalogTopic.PRICES: (_Price, _DeletedPrice),
     CatalogTopic.DECISIONS: (_Decision, _DecisionKey),
 }
 """Per topic: what `after` must hold, and what `before` of a deletion must."""
@@ -222,19 +222,19 @@ CAPTURED_COLUMNS: dict[str, tuple[str, ...]] = {
     CatalogTopic.PRICES: ("plan", "model", "meter", "currency", "effective_from", "unit_price", *_CHANGED),
     CatalogTopic.DECISIONS: ("usage_lsn", "meter", "account", "request_id", "decision", "reason", "decided_by"),
 }
-"""What a row has that was captured, of any release that captures: without one of them it would say something else."""
+"""Columns of every captured row, of any release that captures: a row without one of them would be misread."""
 GROWN_COLUMNS: dict[str, tuple[str, ...]] = {
     CatalogTopic.ACCOUNTS: ("deleted_at", "tags", "parent"),
     CatalogTopic.PRICES: ("deleted_at",),
 }
-"""What a row has since migration 0031, all of it or (told before) nothing."""
+"""Columns of a row since migration 0031: all of them or (published before) none."""
 KEY_COLUMNS: dict[str, tuple[str, ...]] = {
     CatalogTopic.ACCOUNTS: ("account",),
     CatalogTopic.PLANS: ("plan",),
     CatalogTopic.PRICES: ("plan", "model", "meter", "currency", "effective_from"),
     CatalogTopic.DECISIONS: ("usage_lsn", "meter"),
 }
-"""What a row that is deleted has, whatever the table's replica identity."""
+"""Columns of a deleted row, under any replica identity of the table."""
 
 
 def parse_change(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | None:
@@ -262,7 +262,7 @@ def parse_change(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | 
     if topic == CatalogTopic.DECISIONS:
         return row
     source = (envelope.source or _Source()).columns()
-    if isinstance(state, _Gone):
+    if isinstance(state, _Deleted):
         given_at = row.pop("deleted_at")
         if given_at is None:
             row |= dict.fromkeys(AUTHOR)
@@ -318,7 +318,7 @@ def _check_columns(topic: str, change: dict[str, Any]) -> None:
 
 
 def _check_growth(account: dict[str, Any]) -> None:
-    """What releases of before did not read: they took an account whatever stood there."""
+    """Members that earlier releases did not read: they accepted an account with any value there."""
     try:
         _text(account.get("parent"))
         if (tags := account.get("tags")) is not None:
@@ -341,7 +341,7 @@ def _strict_object(document: bytes, what: str) -> dict[str, Any]:
 
 def _each_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
     if (twice := member_twice(members)) is not None:
-        raise InvalidChangeError(f"{twice} stands there twice")
+        raise InvalidChangeError(f"{twice} occurs twice")
     return dict(members)
 
 

@@ -26,7 +26,7 @@ class CatchUp:
         self._batches.append((at, records, seconds))
 
     def seconds(self, at: float, behind: int) -> float | None:
-        """Estimate with `behind` records waiting at `at`: 0 without any, infinity when it falls behind or stands still.
+        """Estimate with `behind` records waiting at `at`: 0 without any, infinity when it falls behind or is stalled.
 
         None as long as there is nothing to measure.
         """

@@ -1,15 +1,12 @@
-"""Configuration of a job: what it does (a frozen model, verbatim in Helm) and where it runs (the environment)."""
+"""Configuration that every job has: a frozen model, verbatim in Helm."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from jobs.runtime.dimensions import MAX_DIMENSIONS, Dimensions, refuse_unfit_dimensions
-from jobs.runtime.kafka.access import KafkaAccess, kafka_fields
 from jobs.runtime.meters import (
     BILLED_STATUSES,
     DEFAULT_METERS,
@@ -19,9 +16,7 @@ from jobs.runtime.meters import (
     declarations,
     refuse_unfit,
 )
-from jobs.runtime.postgres.address import in_schema, refuse_unfit_schema
 from jobs.runtime.price_attributes import MAX_ATTRIBUTES, PriceAttributes, attributes_of, refuse_unfit_attributes
-from jobs.runtime.unreachable import NO_ADDRESS, place
 from metering.meters import MAX_METERS, Declaration, Meter
 from metering.price_attributes import PriceAttribute
 
@@ -67,7 +62,7 @@ class JobConfig(BaseModel):
     price_attributes: PriceAttributes = Field(
         default=(),
         description="What conditions of prices can name: text and boolean columns of contracts, such as operation, "
-        "columns of the account (account.parent, account.tags.KEY), and bands of what an event reports "
+        "columns of the account (account.parent, account.tags.KEY), and bands of reported quantities "
         "(`context: {of: input_tokens, bands: {up_to_200k: 200000, above_200k: null}}`), at most "
         f"{MAX_ATTRIBUTES}; the same for all applications. Given as `price_attributes` beside `jobs`.",
     )
@@ -122,52 +117,3 @@ class JobConfig(BaseModel):
     def declared(self) -> tuple[Declaration, ...]:
         """The meters, by name."""
         return declarations(self.meters)
-
-
-class Environment(BaseModel):
-    """Where a job runs, read from `WEIR_*` variables; addresses and secrets never stand in a job's configuration."""
-
-    model_config = ConfigDict(frozen=True)
-
-    kafka: KafkaAccess
-    postgres_schema: str = Field(default="", description="Weir's own schema, where the address names none: `weir`.")
-    postgres_url: str = Field(repr=False, description="Address of the database, with role and password.")
-    tables: str = Field(description="Root of the Delta tables: a folder, or a URL such as `s3://bucket/weir`.")
-    checkpoints: Path = Field(description="Folder of Spark's checkpoints, which may be lost.")
-    jars: Path = Field(description="Folder of Spark's connectors.")
-    metrics_host: str = Field(default="127.0.0.1", description="Address on which the driver serves `/metrics`.")
-    metrics_port: int = Field(default=0, ge=0, le=65_535, description="Its port; 0: any that is free.")
-    submitted: bool = Field(
-        default=False, description="True in a driver pod: spark-submit has decided master, memory and addresses."
-    )
-
-    @field_validator("postgres_schema")
-    @classmethod
-    def _can_be_weirs_own(cls, schema: str) -> str:
-        if schema:
-            refuse_unfit_schema(schema)
-        return schema
-
-    @field_validator("postgres_url")
-    @classmethod
-    def _names_a_database(cls, url: str, earlier: ValidationInfo) -> str:
-        if place(url) is None:
-            raise ValueError(NO_ADDRESS)
-        try:
-            return in_schema(url, earlier.data.get("postgres_schema"))
-        except ValueError as error:
-            raise ValueError(f"does not fit: {variable_of('postgres_schema')} {error}") from None
-
-    @classmethod
-    def read(cls, environment: Mapping[str, str]) -> Environment:
-        """What the variables say; an empty one counts as absent. Raises `pydantic.ValidationError`."""
-        given = {name: value for name, value in environment.items() if value}
-        fields: dict[str, Any] = {
-            field: given[variable_of(field)] for field in cls.model_fields if variable_of(field) in given
-        }
-        return cls.model_validate({**fields, "kafka": kafka_fields(given)})
-
-
-def variable_of(*location: str | int) -> str:
-    """The environment variable of a field."""
-    return "_".join(("WEIR", *map(str, location))).upper()

@@ -49,7 +49,7 @@ def refuse_unfit_dimensions(names: Sequence[str]) -> None:
     """Raises ValueError where a dimension is invalid or listed twice."""
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"{name} stands there twice")
+            raise ValueError(f"{name} occurs twice")
         if name in RESERVED:
             raise ValueError(f"{name} is no dimension: usage has it already, or every event has another")
 

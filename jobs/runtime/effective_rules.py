@@ -43,7 +43,7 @@ class EffectiveRules:
 
 
 History = tuple[EffectiveRules, ...]
-"""In the order of positions. Empty: nothing was ever decided, or by a version that kept no rules."""
+"""In the order of positions. Empty: nothing is decided yet, or a version that stored no rules decided it."""
 
 
 def effective_at(history: History, position: int) -> EffectiveRules:
@@ -100,7 +100,7 @@ class RulesHistory:
         return self.document_of(extended(self.history, first, self._present), now)
 
     def document_of(self, history: History, now: datetime) -> Mapping[str, Any]:
-        """As `document`, for whom more than one change may come into force at once: `history` goes on where it
+        """As `document`, for a job in which several changes may take effect at once: `history` continues where it
         ended.
         """
         dated = self._dated(history, now)

@@ -1,4 +1,4 @@
-"""Which rows of the journal stand for a record: an event may be several rows, of which only the first counts.
+"""Which rows of the journal represent a record: an event may be several rows, of which only the first counts.
 
 A journal has no column for elements until a contract needs it. A column of that name which a contract of an earlier
 release declared has another type.
@@ -24,7 +24,7 @@ def has_elements(schema: Mapping[str, pl.DataType | type[pl.DataType]]) -> bool:
 
 
 def is_record(schema: Mapping[str, pl.DataType | type[pl.DataType]]) -> pl.Expr:
-    """Whether a row stands for its record, of rows with these columns."""
+    """Whether a row represents its record, for rows with these columns."""
     return (pl.col(COLUMN) <= 1).fill_null(value=True) if has_elements(schema) else pl.lit(value=True)
 
 

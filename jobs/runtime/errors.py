@@ -18,7 +18,7 @@ class ExitStatus(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """What it means, for whoever looks at an ended driver."""
+        """Its meaning, for a person who looks at an ended driver."""
         return _MEANINGS[self]
 
 
@@ -26,7 +26,7 @@ _MEANINGS = {
     ExitStatus.STOPPED: "it was asked to stop",
     ExitStatus.CRASHED: "it crashed",
     ExitStatus.BAD_CONFIGURATION: "its configuration or environment is refused",
-    ExitStatus.REFUSED: "going on could lose or double money",
+    ExitStatus.REFUSED: "continuing could lose or double money",
     ExitStatus.FENCED: "another driver has taken over",
 }
 
@@ -40,13 +40,13 @@ class Fenced(RuntimeError):
 
 
 class Outrun(Fenced):
-    """Another application has appended to the table meanwhile: what this driver knows stands, its numbers do not.
+    """Another application has appended to the table: this driver's decisions still hold, but not its row numbers.
 
-    Who is alone to append to a table has been taken over, as with any Fenced.
+    For the only writer of a table it means, as any Fenced, that another driver has taken over.
     """
 
 
-BEGIN_ANEW = "or begin anew with no tables and an empty database, never with one of the two alone"
+START_OVER = "or start over with no tables and an empty database, never with one of the two alone"
 """The end of a remedy. What was made of a table and the table belong together, wherever each of them is kept."""
 
 

@@ -14,7 +14,7 @@ from metering.instants import Clock
 
 REQUEST_TIMEOUT_SECONDS = 10
 LIMITS_KEPT_SECONDS = 600.0
-"""Somebody may change a topic's retention; nobody needs to know it at once."""
+"""A topic's retention may change; the change need not be noticed at once."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from metering.vocabulary import Decision
 
 MAX_HOLD_SECONDS = 31_622_400
 LARGEST_AMOUNT = Decimal(10**20 - 1)
-"""Of the 38 digits of an amount 18 stand behind the point."""
+"""Of the 38 digits of an amount 18 are decimals."""
 
 
 def _exactly(amount: Any) -> Any:
@@ -37,7 +37,7 @@ class HoldConfig(BaseModel):
     )
     expires: Literal["drop", "correct"] = Field(
         default="drop",
-        description="What happens to it without a decision by then: drop (nobody is billed) or correct.",
+        description="What happens to it without a decision by then: drop (it is not billed) or correct.",
     )
     above_amount: Annotated[Decimal | None, BeforeValidator(_exactly), PlainSerializer(_text)] = Field(
         default=None,

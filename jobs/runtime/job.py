@@ -13,8 +13,9 @@ import psycopg
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.runtime.config import Environment, JobConfig
+from jobs.runtime.config import JobConfig
 from jobs.runtime.effective_rules import EffectiveRules, Rules
+from jobs.runtime.environment import Environment
 from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.postgres.totals import Totals
 from jobs.streams import Table
@@ -100,7 +101,7 @@ class TopicSink(Sink, Protocol):
         """Mean size of a record in the topic."""
 
     def batch_bytes_per_record(self) -> int:
-        """Mean size of what is made of a record, to bound batches by the memory of the driver."""
+        """Mean size of the rows of a record, to bound batches by the memory of the driver."""
 
     def positions(self) -> Mapping[int, int]:
         """The next offset per partition; a partition without one is new and starts at its beginning."""
@@ -144,7 +145,7 @@ def never(_cursor: psycopg.Cursor[Any], _frontier: datetime | None) -> bool:
 
 
 def no_totals(_job: str) -> tuple[Totals, ...]:
-    """For a job whose results stand in no database."""
+    """For a job without results in a database."""
     return ()
 
 
@@ -214,11 +215,11 @@ class PostgresJob(Generic[C]):
     those of the Arrow schema `staged`; `fold` merges them in the transaction that moves the position.
 
     `concerns` is a condition, in the SQL of both Spark and Polars: of rows for none of which it holds `build` makes
-    nothing, so Spark is not asked.
+    nothing, so Spark is not needed.
 
-    `following`: what decides where rules come after others. `closes_after`: how long after its end a result is closed
-    under some rules; `summarize` is told with those that hold what was shown closed under earlier ones, up to and with
-    which end. Without it nothing is said to be.
+    `following`: the effective rules if rules follow others. `closes_after`: how long after its end a result is closed
+    under some rules; `summarize` gets with the rules what was shown closed under earlier ones, up to and with
+    which end. Without it nothing counts as closed.
 
     `is_due`: whether the passing of time alone, up to this F, changes what is stored: then `fold` is called without any
     row.

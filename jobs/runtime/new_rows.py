@@ -74,20 +74,20 @@ def driver_new_rows(
     return new, LsnRange(found.first, found.next, last)
 
 
-def in_parts(rows: pa.Table, most: int, counted: Sequence[str], most_counted: int) -> Iterator[pa.Table]:
+def in_parts(rows: pa.Table, most: int, counted: Sequence[str], max_counted: int) -> Iterator[pa.Table]:
     """The rows of a table by lsn, so few at once that they and what they say in the columns `counted` are not too many.
 
-    At most `most` rows, which with their values that are not null are about `most_counted`; nothing of no rows.
+    At most `most` rows, which with their values that are not null are about `max_counted`; nothing of no rows.
     """
     values = len(rows) + sum(len(rows) - rows[name].null_count for name in counted)
-    if len(rows) <= most and values <= most_counted:
+    if len(rows) <= most and values <= max_counted:
         if len(rows):
             yield rows
         return
     ordered = rows.sort_by("lsn")
     value_counts = pl.DataFrame(ordered.select(["lsn", *counted])).select(pl.sum_horizontal(pl.all().is_not_null()))
     first = 0
-    for length in (value_counts.to_series().cum_sum() // most_counted).rle().struct.field("len"):
+    for length in (value_counts.to_series().cum_sum() // max_counted).rle().struct.field("len"):
         yield from (ordered.slice(at, min(most, first + length - at)) for at in range(first, first + length, most))
         first += length
 

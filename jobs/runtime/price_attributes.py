@@ -40,7 +40,7 @@ Columns = Annotated[list[PlainName], Field(min_length=1, max_length=MAX_COLUMNS)
 
 
 class BandsConfig(BaseModel):
-    """An attribute that is a band of what an event reports."""
+    """An attribute that is a band of a reported quantity."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -94,11 +94,11 @@ def attributes_of(listed: Sequence[str | Mapping[str, BandsConfig]]) -> tuple[Pr
 
 
 def refuse_unfit_attributes(attributes: Sequence[PriceAttribute]) -> None:
-    """Raises ValueError where a name stands twice, or is what an outcome has of its own."""
+    """Raises ValueError where a name occurs twice, or is what an outcome has of its own."""
     names = [attribute.name for attribute in attributes]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"{name} stands there twice")
+            raise ValueError(f"{name} occurs twice")
         if name == "model":
             raise ValueError("model is no attribute: a price names its model, or how that begins (gpt-4o-2024-*)")
         if name in OF_OUTCOMES - set(OUTCOME_TEXTS):

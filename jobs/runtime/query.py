@@ -32,7 +32,7 @@ class Query:
     def restart_requested(self) -> bool:
         """Whether it must end, because the next query is to read what one of its batches held.
 
-        Spark goes on behind that batch, so all that this query would still read has a hole before it.
+        Spark continues behind that batch, so everything that this query would still read has a gap before it.
         """
         return self._left.is_set()
 

@@ -53,7 +53,7 @@ class Reporter:
         self._connection: psycopg.Connection[Any] | None = None
         metrics.EPOCH.set(ownership.epoch, job=job.name)
         metrics.RESTARTS.set(ownership.epoch - 1, job=job.name)
-        # A start counts, or a job that hangs from its start on would never have stood still.
+        # A start counts as progress; otherwise a job that hangs from its start would never be seen as stalled.
         metrics.LAST_PROGRESS.set(clock.now().timestamp(), job=job.name)
         self._gauges = DatabaseGauges(job.name, postgres_url, (exits_of(job.name), *job.totals(job.name)), clock)
         REGISTRY.register(self._gauges)
@@ -71,7 +71,7 @@ class Reporter:
         """Count one committed batch."""
         self._waiting.over()
         if progress.records == 0:
-            # Nothing moved, so it is no progress: a job that reads nothing for ever must be seen to stand still.
+            # Nothing moved, so it is no progress: a job that never reads anything must be seen as stalled.
             return
         now = self._clock.now()
         metrics.LAST_PROGRESS.set(now.timestamp(), job=self._job)
@@ -97,7 +97,7 @@ class Reporter:
             self._due = self._clock.monotonic() + REPORT_SECONDS
 
     def report_waiting(self) -> None:
-        """Say for what the job waits, and that it still does; without the database its metrics alone say so."""
+        """Report what the job waits for; without the database only its metrics show it."""
         went_round(self._job, self._clock.now())
         with suppress(NotYet):
             self._write(Phase.WAITING)
@@ -143,7 +143,7 @@ class Reporter:
         self._write(Phase.WAITING if self._waiting.transient_error is not None else state)
 
     def _write(self, state: Phase) -> None:
-        """The job's row. A session that was lost is made anew once: the database may have been restarted meanwhile."""
+        """The job's row. A lost session is recreated once: the database may have been restarted meanwhile."""
         try:
             updated = self._update(state)
         except psycopg.errors.QueryCanceled:
@@ -181,4 +181,4 @@ class Reporter:
 def went_round(job: str, now: datetime) -> None:
     """Say that the driver's loop still goes round, to who reads its metrics and to who would end it."""
     metrics.LAST_REPORT.set(now.timestamp(), job=job)
-    LOOP.comes_round_within(ROUND_SECONDS)
+    LOOP.expect_round_within(ROUND_SECONDS)

@@ -21,11 +21,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.runtime.clock_skew import refuse_clock_skew
-from jobs.runtime.config import Environment, JobConfig
+from jobs.runtime.config import JobConfig
 from jobs.runtime.delta.log_cleanup import LogCleanup
 from jobs.runtime.delta.object_store import spark_settings
 from jobs.runtime.delta.source import TableSource
 from jobs.runtime.delta.table import committed_epoch
+from jobs.runtime.environment import Environment
 from jobs.runtime.errors import ExitStatus
 from jobs.runtime.job import AnyJob, Context, PostgresJob, Sink, TopicJob
 from jobs.runtime.kafka.source import TopicSource
@@ -49,16 +50,16 @@ log = structlog.get_logger()
 TICK_SECONDS = 1
 """How often a driver looks whether its input is there."""
 TURN_SECONDS = 0.1
-"""How often a batch that waits for its turn asks whether its query is over."""
+"""How often a waiting batch checks whether its query is over."""
 STOP_LIMIT_SECONDS = 20.0
 """How long it may take to end in order: well within what supervisors and Kubernetes wait before they kill."""
 
 
 def run(job: AnyJob, config: JobConfig, environment: Environment, clock: Clock) -> None:
-    """Run `job` until SIGTERM or SIGINT. Raises Refused, Fenced, or whatever broke."""
+    """Run `job` until SIGTERM or SIGINT. Raises Refused, Fenced, or the error that ended it."""
     stopping = threading.Event()
     stop_on_signals(stopping)
-    LOOP.comes_round_within(START_SECONDS)
+    LOOP.expect_round_within(START_SECONDS)
     waiting = Waiting(job.name, clock)
     spark = spark_session(
         f"weir-{job.name}",
@@ -95,12 +96,12 @@ def run(job: AnyJob, config: JobConfig, environment: Environment, clock: Clock) 
 
 
 def _own(job: AnyJob, config: JobConfig, environment: Environment, clock: Clock) -> tuple[Ownership, JobConfig]:
-    """Take the job, and settle what its configuration leaves open: whoever asks the database finds what is in force.
+    """Take the job, and settle what its configuration leaves open, so that the database has the effective settings.
 
     Raises Refused when database or table has another schema, or the database another time.
     An attempt is no report: a driver that is refused at each start must be seen to be down.
     """
-    LOOP.comes_round_within(ROUND_SECONDS)
+    LOOP.expect_round_within(ROUND_SECONDS)
     refuse_other_schema(environment.postgres_url)
     refuse_clock_skew(environment.postgres_url, clock)
     at_least = 1 + max(_known_epochs(job, environment.tables), default=0)
@@ -127,11 +128,11 @@ def _drive(
     stopping: threading.Event,
     checkpoints: Iterator[Path],
 ) -> None:
-    """Make sink and source from what is committed, and run until asked to stop."""
+    """Make sink and source from the committed state, and run until asked to stop."""
     if not java_runs(context.spark):
         raise RuntimeError("this driver's Java has ended, and only a new driver starts another")
     context.ownership.resume()
-    LOOP.comes_round_within(START_SECONDS)
+    LOOP.expect_round_within(START_SECONDS)
     with ExitStack() as held:
         start: Any = PostgresSink if isinstance(job, PostgresJob) else job.start
         sink = start(job, context)
@@ -151,14 +152,14 @@ def _drive(
         except Exception as error:
             source.failed(error)
             if transient_error_of(error) is None:
-                # A successor on the same machine takes away the checkpoint, too: what that breaks is no crash.
+                # A successor on the same machine also removes the checkpoint: an error from that is no crash.
                 context.ownership.fence_if_followed()
             raise
         source.stopped()
 
 
 def stop_on_signals(stopping: threading.Event, limit_seconds: float = STOP_LIMIT_SECONDS) -> None:
-    """Set `stopping` at SIGTERM or SIGINT; a process that has not ended by itself after the limit is ended.
+    """Set `stopping` at SIGTERM or SIGINT; a process that has not ended after the limit is killed.
 
     It may wait for a broker or a database that went before it; what is not committed is done again by its successor.
     """
@@ -198,7 +199,7 @@ class Driver:
         self._stopping = stopping
         self._turn = threading.Lock()
         self._failure: BaseException | None = None
-        """What a batch has raised in the sink, whose memory may be ahead of what it has committed since."""
+        """The error of a batch in the sink, whose memory may be ahead of its last commit."""
 
     def run(self, checkpoints: Iterator[Path]) -> None:
         """Catch up, then stream; between batches let time pass and report. Each query has a checkpoint of its own."""
@@ -213,7 +214,7 @@ class Driver:
         for batch in self._source.backlog(self._spark):
             if self._stopping.is_set():
                 return
-            self._come_round_later()
+            self._allow_longer_round()
             self._process(batch)
             self._reporter.report_if_due(Phase.CATCHING_UP)
 
@@ -240,12 +241,12 @@ class Driver:
         self._reporter.batch(progress, time.monotonic() - started)
 
     @staticmethod
-    def _come_round_later() -> None:
+    def _allow_longer_round() -> None:
         """Announce how long a batch in the loop's own thread may take: it may be large, or wait for a lock."""
-        LOOP.comes_round_within(START_SECONDS)
+        LOOP.expect_round_within(START_SECONDS)
 
     def _on_batch(self, batch: DataFrame, query: Query) -> None:
-        # A query that is to be built anew gets no further batch, or one whose batches follow at once would never end.
+        # A query that is to be rebuilt gets no further batch; otherwise one with back-to-back batches would never end.
         if query.restart_requested or self._stopping.is_set() or self._source.must_restart():
             query.leave()
         # A commit without rows, which only moves a frontier, is a batch too: it costs no Spark job here.
@@ -303,7 +304,7 @@ class Driver:
         if self._turn.acquire(blocking=False):
             try:
                 if (found := self._source.found()) is not None:
-                    self._come_round_later()
+                    self._allow_longer_round()
                     self._commit(found)
                 self._source.advance()
             finally:

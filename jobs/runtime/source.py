@@ -31,7 +31,7 @@ class Source(Protocol):
         """Batches to fold before the streaming query, in order."""
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """The streaming frame that goes on from the sink's position."""
+        """The streaming frame from the sink's position on."""
 
     def has_news(self) -> bool:
         """Whether a batch that comes now may hold records that are not committed."""
@@ -40,16 +40,16 @@ class Source(Protocol):
         """What is to be processed of a batch that has come: itself, or all that is new, where a driver reads it."""
 
     def must_restart(self) -> bool:
-        """Whether the query must be built anew."""
+        """Whether the query must be rebuilt."""
 
     def can_go_on(self) -> bool:
-        """Whether a query that failed is to be built anew, because its input is not as it was when it was built."""
+        """Whether a query that failed is to be rebuilt, because its input is not as it was when it was built."""
 
     def close(self) -> None:
         """Give back what it holds."""
 
     def stopped(self) -> None:
-        """Called when the driver stops reading because it was asked to."""
+        """Called when the driver is asked to stop reading."""
 
     def failed(self, error: Exception) -> None:
         """Called when reading has ended with `error`, to which it may add a note with the place."""

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 LOOPBACK = "127.0.0.1"
 ON_LOOPBACK = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
-"""Where a driver without executors listens: nobody else has anything to ask it."""
+"""Where a driver without executors listens: nothing outside the machine connects to it."""
 ENCRYPTION = {
     "spark.network.crypto.enabled": "true",
     "spark.network.crypto.authEngineVersion": "2",
@@ -59,10 +59,10 @@ def spark_session(
     `jars` is the folder with the pinned connector jars (`make setup` fills it). Without `master`, spark-submit has
     decided master, memory and addresses, and left them where Java finds them.
 
-    Whoever connects must know the session's secret, which Spark makes for each. Without executors the driver listens on
+    A client must know the session's secret, which Spark makes for each. Without executors the driver listens on
     the loopback address; with executors, connections and scratch files are encrypted.
     """
-    # Else a worker is whatever Python comes first on the path.
+    # Otherwise a worker is the first Python on the path.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # An archive of classes holds for one spelling of the class path.
     class_path = ":".join(sorted(str(jar) for jar in jars.resolve().glob("*.jar")))

@@ -13,7 +13,7 @@ Config = TypeVar("Config", bound=JobConfig)
 
 
 def parse_stored_config(job: str, kind: type[Config], document: Any) -> Config:
-    """`jobs.config` of a job. Raises Refused for one that another version of Weir has written, and this one refuses."""
+    """`jobs.config` of a job. Raises Refused for a configuration of another version that this one refuses."""
     try:
         return kind.model_validate(document)
     except ValidationError as refusal:

@@ -31,7 +31,7 @@ KAFKA_UNAVAILABLE = frozenset(
         KafkaError._MSG_TIMED_OUT,
         KafkaError._WAIT_COORD,
         KafkaError._WAIT_CACHE,
-        # "No leaders found": of a topic that has none now, or has gone; who begins anew finds out which.
+        # "No leaders found": of a topic that has none now, or is gone; the next start finds out which.
         KafkaError._NOENT,
         KafkaError.BROKER_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -126,7 +126,7 @@ def _code(error: KafkaException) -> int | None:
 def _in_a_line(error: BaseException) -> str:
     text = str(error)
     if isinstance(error, PySparkException | Py4JError) and (found := _java_reason(text)):
-        # Before it stands which query, job, stage and task it was that failed, which would fill the line.
+        # The prefix names query, job, stage and task, and would fill the line.
         text = text[found.start() :]
     words = in_a_line(text)
     return f"{type(error).__name__}: {words}" if words else type(error).__name__

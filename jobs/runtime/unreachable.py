@@ -41,18 +41,19 @@ def database_sentence(error: BaseException, url: str) -> str | None:
         # libpq quotes what it cannot read, and that may be the password.
         return f"WEIR_POSTGRES_URL {NO_ADDRESS}."
     if isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError) and database_is_unavailable(cause):
-        return f"The database at {where} does not answer ({_reason(cause)}). {_what_to_do('WEIR_POSTGRES_URL')}"
+        return f"The database at {where} does not answer ({_reason(cause)}). {_advice('WEIR_POSTGRES_URL')}"
     if isinstance(cause, psycopg.OperationalError | psycopg.errors.InvalidCatalogName):
         return f"The database at {where} refuses ({_reason(cause)}): {WRONG_HERE_OR_THERE}."
     return None
 
 
-def kafka_sentence(error: KafkaException, bootstrap: str, heard: str = "") -> str:
-    """A sentence for an admin client's error; `bootstrap`: the address; `heard`: the errors of its connections."""
+def kafka_sentence(error: KafkaException, bootstrap: str, connection_errors: str = "") -> str:
+    """A sentence for an admin client's error; `connection_errors`: those of its connections to `bootstrap`."""
     problem: KafkaError = error.args[0]
     if problem.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
         return f"Kafka at {bootstrap} lacks a topic: `weir topics` makes those that Weir needs."
-    return f"Kafka at {bootstrap} does not answer ({heard or problem.str()}). {_what_to_do('WEIR_KAFKA_BOOTSTRAP')}"
+    reason = connection_errors or problem.str()
+    return f"Kafka at {bootstrap} does not answer ({reason}). {_advice('WEIR_KAFKA_BOOTSTRAP')}"
 
 
 def store_sentence(error: Exception) -> str | None:
@@ -75,9 +76,9 @@ def _reason(error: psycopg.Error) -> str:
     return _WHERE.sub("", first) or type(error).__name__
 
 
-def _what_to_do(variable: str) -> str:
+def _advice(variable: str) -> str:
     return (
-        "On a laptop `weir status` shows whether it runs; `weir down`, then `weir up`, start it anew. On a cluster, "
+        "On a laptop `weir status` shows whether it runs; `weir down`, then `weir up`, restart it. On a cluster, "
         f"or with a server of your own, see that it runs, that {variable} names it, that it can be reached from here, "
         "and that the credentials are right."
     )

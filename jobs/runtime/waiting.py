@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 
 def pause_seconds(attempts: int) -> float:
-    """How long to wait after so many failures in a row: 0.5, 1, 2, … up to `MAX_PAUSE_SECONDS`."""
+    """How long to wait after this many failures in a row: 0.5, 1, 2, … up to `MAX_PAUSE_SECONDS`."""
     # The exponent is capped because a job may wait for weeks.
     return min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(attempts - 1, 10)) if attempts > 0 else 0.0
 
@@ -57,7 +57,7 @@ class Waiting:
         transient_error, since = self.transient_error, self._since
         if transient_error is not None and since is not None:
             seconds = round((self._clock.now() - since).total_seconds(), 1)
-            log.info("goes on", job=self._job, waited_for=transient_error.cause.value, waited_seconds=seconds)
+            log.info("continues", job=self._job, waited_for=transient_error.cause.value, waited_seconds=seconds)
             self.transient_error, self._since, self.attempts = None, None, 0
             self._show()
 
@@ -82,7 +82,7 @@ class Waiting:
 def until_done(
     step: Callable[[], T], waiting: Waiting, stopping: threading.Event, tell: Callable[[], None] = lambda: None
 ) -> T | None:
-    """The result of `step`, retried as long as it cannot be done yet; None when asked to stop before.
+    """The result of `step`, retried until it can be done; None when asked to stop before.
 
     `tell` is called after each failure, before the pause. Raises errors that waiting cannot resolve.
     """

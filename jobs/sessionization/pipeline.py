@@ -1,7 +1,7 @@
 """journal → mini-sessions of each micro-batch → Postgres `sessions`.
 
-Sessions of a user are disjoint and more than a gap apart, however late an event comes, however the input was cut and
-whatever gaps applied before.
+Sessions of a user are disjoint and more than a gap apart, for any late events, any cut of the input and
+any earlier gaps.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from metering.contracts.unnest import UNNEST
 def narrowed(old: Contract, new: Contract) -> list[str]:
     """A sentence for each event or value that `old` accepted and `new` does not; none where `new` only accepts more.
 
-    A new optional field is not a narrowing, although it refuses an event with another value in its place: nobody had
-    read that value. Nor is another reason for the same rejection.
+    A new optional field is not a narrowing, although it refuses an event with another value in its place: no contract
+    had read that value. Nor is another reason for the same rejection.
     """
     now = {field.path: field for field in new.fields}
     before = {field.path for field in old.fields}
@@ -71,14 +71,14 @@ def _of_values(old: Field, new: Field) -> Iterator[str]:
     at = old.pointer
     if new.values is not None:
         if old.values is None:
-            yield f"{at}: it is one of {', '.join(new.values)}, and was any text"
+            yield f"{at}: it must be one of {', '.join(new.values)}, and was any text"
         elif gone := [value for value in old.values if value not in new.values]:
             yield f"{at}: it may not be {', '.join(gone)} any more"
-    elif new.most_bytes is not None:
+    elif new.max_bytes is not None:
         # Where values are listed, their bytes are not counted.
-        most = old.most_bytes if old.values is None else max(len(value.encode()) for value in old.values)
-        if most is None or most > new.most_bytes:
-            yield f"{at}: it has at most {new.most_bytes} bytes, and had {'any number' if most is None else most}"
+        most = old.max_bytes if old.values is None else max(len(value.encode()) for value in old.values)
+        if most is None or most > new.max_bytes:
+            yield f"{at}: it has at most {new.max_bytes} bytes, and had {'any number' if most is None else most}"
     if _is_tighter(old.minimum, new.minimum, 1):
         yield f"{at}: it is at least {new.minimum:f}, and was {_bound_text(old.minimum, 'at least')}"
     if _is_tighter(old.maximum, new.maximum, -1):

@@ -14,7 +14,7 @@ from metering.meters import DETAILS, columns_of
 
 COLUMNS = frozenset(columns_of(DETAILS))
 _EARLIER = frozenset({("ai.inference.completion.v2", "reasoning_tokens")})
-"""(Type, column) of what shipped contracts read before the others."""
+"""(Type, column) that shipped contracts read before the others were added."""
 _EARLIER_INCLUDED = frozenset({"cache_write_tokens", "reasoning_tokens"})
 """What their conventions named before: contracts of one's own could fill it."""
 

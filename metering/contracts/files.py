@@ -48,7 +48,7 @@ def _say_which(files: Sequence[Path], documents: Sequence[Document], shipped: Ma
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if (twice := member_twice(pairs)) is not None:
-        raise ValueError(f"the key {twice} stands twice")
+        raise ValueError(f"the key {twice} occurs twice")
     return dict(pairs)
 
 

@@ -27,7 +27,7 @@ Includes = tuple[tuple[str, tuple[str, ...]], ...]
 def includes_of(given: Any) -> Includes:
     """`{whole: [part, …]}` as Includes. Raises ValueError.
 
-    A part is of one whole, so that no unit is taken away twice; a whole may be part of another.
+    A part has one whole, so that no unit is subtracted twice; a whole may be part of another.
     """
     if not isinstance(given, Mapping):
         raise ValueError(f"{INCLUDES} is an object: a column, and the list of the columns within it; it is {given!r}")
@@ -63,7 +63,7 @@ def without_includes(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, Ma
 
 
 def wholes_of(text: str, column: str) -> tuple[str, ...]:
-    """Of what `text_of` wrote the columns that a column is part of, from the inside."""
+    """From the text of `text_of`: the columns that contain a column, innermost first."""
     return tuple(_above(column, {part: whole for whole, parts in json.loads(text).items() for part in parts}))
 
 

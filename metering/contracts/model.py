@@ -10,7 +10,7 @@ from metering.contracts.includes import Includes
 from metering.vocabulary import Family, Reason
 
 Path = tuple[str, ...]
-"""Where a value stands in an event: ("data", "usage", "input")."""
+"""The path of a value in an event: ("data", "usage", "input")."""
 
 
 class Kind(StrEnum):
@@ -38,7 +38,7 @@ class Field:
     is_required: bool = False
     values: tuple[str, ...] | None = None
     """The texts it may hold; None: any."""
-    most_bytes: int | None = None
+    max_bytes: int | None = None
     """Of a text, in UTF-8."""
     minimum: Decimal | None = None
     maximum: Decimal | None = None

@@ -53,7 +53,7 @@ FAMILIES: Mapping[Family, str] = {
 }
 """What an event of each says."""
 
-SAID: Mapping[Reason, str] = {
+REASON_MEANINGS: Mapping[Reason, str] = {
     Reason.INVALID_SPECVERSION: "`specversion`: 1.0",
     Reason.INVALID_ID: "`id`: a name",
     Reason.INVALID_SOURCE: "`source`: a name",
@@ -64,7 +64,7 @@ SAID: Mapping[Reason, str] = {
     Reason.INVALID_SEQUENCE: "`sequence`: a whole number from 0 to 10^18 - 1; `sourceepoch`: a name or a whole number",
     Reason.INVALID_DATA: "`data`: an object; any field without another reason",
     Reason.INVALID_REQUEST_ID: "which request the event speaks of",
-    Reason.INVALID_MODEL: "which model was asked",
+    Reason.INVALID_MODEL: "the requested model",
     Reason.INVALID_STATUS: "how the answer ended",
     Reason.INVALID_USAGE_SOURCE: "who counted the tokens",
     Reason.INVALID_TOKENS: "how many tokens it took",
@@ -89,7 +89,7 @@ MEANINGS: Mapping[str, str] = {
     "x-weir-max-bytes": f"most bytes of a string, in UTF-8: 1 to {MAX_NAME_BYTES} ({MAX_NAME_BYTES} when left out)",
     NUMBER: f"`{TEXT_OR_NUMBER}`, of an `integer` or a `number`: a string that holds one counts as that number",
     "x-weir-reason": f"the reason of an event that breaks the field's rules (`{Reason.INVALID_DATA}` when left out)",
-    "format": "`double`, of a `number`: one that nobody bills, kept as a binary float",
+    "format": "`double`, of a `number`: one that is not billed, kept as a binary float",
 }
 """What a user may say beyond the standard's keywords."""
 
@@ -142,7 +142,7 @@ An event is rejected for the first rule that it breaks: of CloudEvents; then of 
 
 | reason | what is missing, or breaks its rules |
 |---|---|
-{_rows((f"`{reason}`", meaning) for reason, meaning in SAID.items())}
+{_rows((f"`{reason}`", meaning) for reason, meaning in REASON_MEANINGS.items())}
 ## Names
 
 - A name in an event (`type`, `source`, `id`, `subject`) has 1 to {MAX_NAME_BYTES} bytes without control
@@ -161,21 +161,21 @@ Only keywords that Weir keeps are allowed; what it would not check is refused.
 | an object within `data` | {_words(OBJECT_KEYWORDS)} |
 | a field | {_words(VALUE_KEYWORDS | ANNOTATIONS)} |
 
-- `allOf` holds `{{"$ref": "weir:<type>"}}`, a shipped contract, and nothing else; what that says of a field is not said
-  otherwise, but that `{NUMBER}` may be added to a number. `$ref` stands nowhere else.
+- `allOf` holds `{{"$ref": "weir:<type>"}}`, a shipped contract, and nothing else. A field of that contract cannot be
+  redefined; only `{NUMBER}` may be added to a number. `$ref` is allowed nowhere else.
 - A field has one `type` ({_words(TYPES)}), and may be `null`, too. `enum` holds strings.
 - There are at most {MAX_FIELDS} fields, at most {MAX_LEVELS} objects deep; all contracts together have at most
-  {MAX_FIELDS_OF_ALL}. A field that is required stands in objects that are required.
+  {MAX_FIELDS_OF_ALL}. All objects around a required field are required.
 - `minLength` is 0 or 1; a string with 1 that may not be `null` is required.
 - Of the envelope only attributes that are strings can have a column; no attribute holds objects.
 
 Four things differ from JSON Schema:
 
-- `null` is the same as nothing: it is no value of a field that is required, and may stand wherever nothing may. An
-  empty string is nothing, too, where no `enum` forbids it.
+- `null` is the same as a missing value: it does not satisfy a required field, and is allowed wherever a value may
+  be missing. So is an empty string, unless an `enum` forbids it.
 - An `integer` is written without a fraction and without an exponent: `12`, never `12.0`.
 - A `number` is a decimal below 10^11 with at most six decimals, kept exactly, unless its `format` is `double`.
-- With `"{NUMBER}": "{TEXT_OR_NUMBER}"` a string is taken where it would be taken without its quotes: `"123456"` is
+- With `"{NUMBER}": "{TEXT_OR_NUMBER}"` a string is accepted where it would be without its quotes: `"123456"` is
   123456. `"+1"`, `" 1"`, `"01"`, `""` and, of an `integer`, `"12.0"` and `"1e3"` are refused. An event that is sent
   again with the number instead of the string, or as `1.5` instead of `"1.50"`, has the same content: a repeat.
 """
@@ -191,7 +191,7 @@ def _section(contract: Contract) -> str:
 
 def _row(field: Field) -> tuple[str, ...]:
     # Each text may have as many bytes unless it says otherwise.
-    rule = "" if field.kind is Kind.TEXT and field.most_bytes == MAX_NAME_BYTES and not field.values else rule_of(field)
+    rule = "" if field.kind is Kind.TEXT and field.max_bytes == MAX_NAME_BYTES and not field.values else rule_of(field)
     required = "yes" if field.is_required else ""
     return f"`{field.pointer}`", holds(field), rule, required, f"`{field.column}`", f"`{field.reason}`"
 

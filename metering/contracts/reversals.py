@@ -8,11 +8,11 @@ from typing import Any
 from metering.vocabulary import Family
 
 REASON, METER, QUANTITY = "reversal_reason", "reversal_meter", "reversal_quantity"
-"""Why, and what is taken back: of one meter (null: of all) so much (null: whatever it bills)."""
+"""The reason, and what is reversed: a meter (null: all) and a quantity (null: all that it bills)."""
 
 
 def is_reversal(document: Mapping[str, Any]) -> bool:
-    """Whether a contract's document is one of reversals."""
+    """Whether a contract's document declares reversals."""
     return document.get("x-weir-family") == Family.REVERSAL.value
 
 

@@ -59,7 +59,7 @@ NEEDED: Mapping[Family, tuple[str, ...]] = {
     Family.REVERSAL: ("request_id", REVERSAL_REASON),
 }
 """Columns that a contract of each family fills, from fields that are required: what speaks of a request names it, and
-what begins one, or is an outcome by itself, its model."""
+and a row that begins one, or is an outcome by itself, needs its model."""
 RESERVED = frozenset(
     (
         *(
@@ -223,7 +223,7 @@ class _Reading:
         """What an object holds; `path` () is the event itself."""
         self._known_only(schema, path, allowed)
         if len(path) > MAX_LEVELS:
-            raise self.refused(path, f"fields stand at most {MAX_LEVELS} levels deep")
+            raise self.refused(path, f"fields are at most {MAX_LEVELS} levels deep")
         if any(name not in ("object", "null") for name in _types(schema.get("type", "object"))):
             raise self.refused(path, f"this is an object with properties; its type is {schema['type']!r}")
         properties = schema.get("properties", {})
@@ -259,7 +259,7 @@ class _Reading:
         if unknown := sorted(set(schema) - allowed, key=str):
             raise self.refused(
                 path,
-                f"Weir does not check {unknown[0]}, so it may not stand here; allowed are {', '.join(sorted(allowed))}",
+                f"Weir does not check {unknown[0]}, so it is not allowed; allowed are {', '.join(sorted(allowed))}",
             )
         for name in TEXTS & schema.keys():
             if not _is_unicode(schema[name]):
@@ -282,7 +282,7 @@ class _Reading:
             raise self.refused(path, "it is a value in one place and an object in another")
         if family is not Family.HEARTBEAT and all(field.path[0] != "data" for field in fields):
             raise self.refused(("data",), "it describes no field of data")
-        # Not as the document has them: whoever passes it on may order its keys anew, and the first reason counts.
+        # Not in the document's order: tools may reorder its keys, and the first reason counts.
         order = list(COLUMNS)
         ranks = {column: rank for rank, column in enumerate(order)}
         return tuple(sorted(fields, key=lambda field: (ranks.get(field.column, len(order)), field.path)))
@@ -393,7 +393,7 @@ def _refuse_another_family(reading: _Reading, name: str, family: str, shipped: M
 
 
 def _with_what_is_needed(reading: _Reading, family: Family, fields: tuple[Field, ...]) -> tuple[Field, ...]:
-    """The fields, with those required that fill what is `NEEDED`: in every event, whatever is declared."""
+    """The fields, with those of `NEEDED` columns required in every event, declared so or not."""
     columns = {field.column: field for field in fields}
     if family is Family.QUANTITY and "request_id" in columns:
         raise reading.refused(

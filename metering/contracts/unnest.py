@@ -40,7 +40,7 @@ def array_of(given: Any, family: Family, fields: Iterable[Path]) -> Path:
         if field[: len(path)] == path or path[: len(field)] == field:
             raise ValueError(
                 f"{UNNEST} names the array {given}, so nothing describes {pointer(field)}: what an element holds is "
-                "described as if it stood in data itself"
+                "described as if it were in data itself"
             )
     return path
 

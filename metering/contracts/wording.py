@@ -25,8 +25,8 @@ def rule_of(field: Field) -> str:
     """What the field allows: `one of completed, error`, `at most 512 bytes`, `0 to 10000000000`; empty: anything."""
     if field.values is not None:
         return f"one of {', '.join(field.values)}"
-    if field.most_bytes is not None:
-        return f"at most {field.most_bytes} bytes"
+    if field.max_bytes is not None:
+        return f"at most {field.max_bytes} bytes"
     lowest, highest = _plain(field.minimum), _plain(field.maximum)
     if lowest and highest:
         return f"{lowest} to {highest}"

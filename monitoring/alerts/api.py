@@ -21,7 +21,7 @@ API = (
         f" / sum(rate(weir_api_requests_total{{{_POSTS}}}[2m])) > {FAILED_SHARE}",
         "The API fails to take events",
         "For five minutes {{ $value | humanizePercentage }} of the requests with events have been answered 5xx."
-        " Gateways that do not send them again lose their events. The log of the API says why.",
+        " Gateways that do not send them again lose their events. The log of the API shows why.",
         timedelta(minutes=5),
         labels={"cause": "errors"},
     ),
@@ -50,9 +50,9 @@ API = (
         "ApiRefusesTraffic",
         Severity.TICKET,
         f'sum(increase(weir_api_refused_requests_total{{reason!~"{"|".join(KEY_LIMITS)}"}}[2m])) > 0',
-        "The API refuses events that it has no room for",
+        "The API refuses events because it is overloaded",
         "For ten minutes requests have been answered 429, about {{ $value | humanize }} within two minutes. Clients"
-        " send them again; if this goes on, some give up.",
+        " send them again; if this continues, some give up.",
         timedelta(minutes=10),
     ),
     Alert(

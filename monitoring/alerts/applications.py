@@ -20,7 +20,7 @@ def down(job: Job) -> Alert:
         Severity.PAGE,
         f'absent(weir_last_report_timestamp_seconds{{job="{job}"}})',
         "{{ $labels.job }} does not run",
-        "No driver of {{ $labels.job }} answers, or each one ends while it starts. The end of its log says why.",
+        "No driver of {{ $labels.job }} answers, or each one exits while it starts. The end of its log shows why.",
         timedelta(minutes=2),
         (Part(job),),
         {"job": job.value},
@@ -36,7 +36,7 @@ APPLICATIONS = (
         " and on (job) max by (job) (weir_lag_records) > 0"
         " unless on (job) max by (job) (weir_waiting) == 1)"
         f" or time() - max by (job) (weir_last_report_timestamp_seconds) > {STALLED_SECONDS}",
-        "{{ $labels.job }} stands still",
+        "{{ $labels.job }} makes no progress",
         "{{ $labels.job }} runs and has input, but has finished nothing for {{ $value | humanizeDuration }}."
         " Does it wait for a lock in Postgres? If not, end its driver.",
         timedelta(minutes=1),
@@ -45,7 +45,7 @@ APPLICATIONS = (
         "ApplicationRestarting",
         Severity.TICKET,
         f"{risen('weir_restarts', 'job', '15m')} >= {RESTARTS}",
-        "{{ $labels.job }} starts again and again",
+        "{{ $labels.job }} keeps restarting",
         "{{ $labels.job }} was started {{ $value }} times within 15 minutes. `weir status` shows why its driver ended.",
     ),
     Alert(
@@ -62,7 +62,7 @@ APPLICATIONS = (
         Severity.PAGE,
         f"""{risen('weir_driver_exits{how="refused"}', "job, how", "15m")} > 0""",
         "{{ $labels.job }} refuses to go on",
-        "{{ $labels.job }} stopped, because going on could lose or double money. A person must act: `weir status` "
+        "{{ $labels.job }} stopped, because continuing could lose or double money. A person must act: `weir status` "
         "says how.",
     ),
     Alert(
@@ -71,7 +71,7 @@ APPLICATIONS = (
         f"""{risen('weir_driver_exits{how="fenced"}', "job, how", "15m")} > 0""",
         "Two drivers of {{ $labels.job }} ran at once",
         "A driver of {{ $labels.job }} ended, because another had taken over; Weir refused its writes."
-        " If this comes again, stop the second driver.",
+        " If this happens again, stop the second driver.",
     ),
     Alert(
         "DatabaseUnreadable",

@@ -1,4 +1,4 @@
-"""What audits found, and audits that nobody makes."""
+"""What audits found, and audits that are overdue."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ AUDITS = (
         "AuditFound",
         Severity.PAGE,
         "max by (check) (weir_audit_found) > 0",
-        "The audit found what has no known cause: {{ $labels.check }}",
-        "{{ $value }} differences between what was billed and what the journal makes have no known cause."
+        "The audit found differences without a known cause: {{ $labels.check }}",
+        "{{ $value }} differences between the bills and what follows from the journal have no known cause."
         " Issue no invoice, and delete nothing.",
     ),
     overdue(Audited.ANYTHING, ANYTHING_HOURS, Part.AUDIT),

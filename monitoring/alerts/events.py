@@ -42,8 +42,8 @@ EVENTS = (
         "RecordsIsolated",
         Severity.PAGE,
         f"""{risen('weir_isolated_records{reason=~"too_large|unreadable"}', "reason", "15m")} > 0""",
-        "Records were given up: {{ $labels.reason }}",
-        "{{ $value }} Kafka records would have ended ingestion again and again. They are dead letters now, and are not"
+        "Records were isolated: {{ $labels.reason }}",
+        "{{ $value }} Kafka records would have ended ingestion at each start. They are dead letters now, and are not"
         " billed: see the table isolated_records.",
     ),
     Alert(
@@ -59,11 +59,11 @@ EVENTS = (
         "HeartbeatsFailing",
         Severity.TICKET,
         "sum(increase(weir_failed_heartbeats_total[5m])) > 0"
-        # Then all is waited for, and the alert on that says so.
+        # Then every application waits, and the alert on that fires.
         ' unless on () max(max_over_time(weir_waiting{cause="kafka"}[10m])) == 1',
         "Heartbeats are not accepted",
         "For ten minutes heartbeats of ingestion failed. Where a partition gets no other record, the frontier stops, "
-        "and with it all bills. The log of ingestion says why.",
+        "and with it all bills. The log of ingestion shows why.",
         timedelta(minutes=10),
     ),
     Alert(
@@ -143,19 +143,19 @@ EVENTS = (
         ' and on () time() - max(weir_audit_proved_timestamp_seconds{audited="anything"})'
         f" >= {AUDITED_SECONDS}",
         "Reports came after their request was decided, and no audit looked at them",
-        "Within half an hour {{ $value | humanizePercentage }} of the outcomes were superseded: what these reports say"
-        " is on no bill. Run `weir audit`.",
+        "Within half an hour {{ $value | humanizePercentage }} of the outcomes were superseded: their reports are on no"
+        " bill. Run `weir audit`.",
         timedelta(minutes=10),
     ),
     Alert(
         "ReversalsWait",
         Severity.TICKET,
         f"sum(increase(weir_reversals_total[{TAKEN_BACK_SECONDS // 3_600}h])) > 0"
-        # Where billing does not run nobody says when it was audited: that it is away is another alert's matter.
+        # Where billing does not run its last audit is unknown: another alert reports that billing is down.
         ' and on () time() - max(weir_audit_proved_timestamp_seconds{audited="everything"})'
         f" >= {TAKEN_BACK_SECONDS}",
-        "Reversals came, and no audit of everything has taken back what they say",
-        "{{ $value | humanize }} reversals of the last day wait for an audit: until then what they take back is on the"
+        "Reversals arrived, and no audit of everything has applied them",
+        "{{ $value | humanize }} reversals of the last day wait for an audit: until then the reversed usage is on the"
         " bill. Run `weir audit`.",
         timedelta(minutes=10),
     ),

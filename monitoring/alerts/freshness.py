@@ -11,7 +11,7 @@ FRESH_SECONDS = 60
 """The objective: what was received is billed within this, for 99 % of the time."""
 BUDGET = 0.01
 BILLS = (Part.INGESTION, Part.JOINS, Part.BILLING)
-"""Without one of these no bill gets on, and nobody expects it to."""
+"""Without one of these nothing is billed, and no alert is due."""
 
 
 def burning(times: float, long: str, short: str) -> str:
@@ -39,10 +39,10 @@ FRESHNESS = (
     ),
     Recording(
         "weir:freshness:stale",
-        # Without a frontier nobody knows how late bills are: a partition got no record yet, or no driver was there for
+        # Without a frontier it is unknown how late bills are: a partition got no record yet, or no driver was there for
         # a day. That is no health.
         '(max(weir:freshness:seconds{job="billing"}) > bool max(weir:freshness:allowed)) or vector(1)',
-        "1 while bills are older than the objective allows, or nobody knows how old they are.",
+        "1 while bills are older than the objective allows, or their age is unknown.",
         BILLS,
     ),
     Alert(
@@ -59,7 +59,7 @@ FRESHNESS = (
         "FreshnessBurnSlow",
         Severity.TICKET,
         burning(6, "6h", "30m"),
-        "Bills are late again and again",
+        "Bills are late repeatedly",
         f"For {{{{ $value | humanizePercentage }}}} of the last six hours, bills were more than {FRESH_SECONDS} s "
         "behind, or how far is unknown. Look for a fixed hour, more traffic, or restarts.",
         timedelta(minutes=15),

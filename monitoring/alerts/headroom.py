@@ -10,7 +10,7 @@ HEADROOM_TICKET, HEADROOM_PAGE = 0.5, 0.2
 """Of the topic's retention: of a week, three and a half days to act, then one and a half."""
 FREE_TICKET, FREE_PAGE = 0.2, 0.05
 SLOT_BYTES = 1_073_741_824
-"""Capture reads on within seconds, and then holds back some segments of 16 MiB. Postgres by itself keeps as much
+"""Capture reads on within seconds, and then retains some segments of 16 MiB. Postgres by itself keeps as much
 (max_wal_size)."""
 SLOT_SHARE = 0.8
 """Of max_slot_wal_keep_size."""
@@ -20,7 +20,7 @@ DATABASE_SHARE = f"max(weir_database_used_bytes) / ({DATABASE_GIB} * 1073741824)
 
 
 def carried_on(name: str, reported: str, help_text: str) -> Recording:
-    """What ingestion reported last, for as long as Prometheus runs: records expire when nobody reports any more."""
+    """What ingestion reported last, for as long as Prometheus runs: records expire also when reports stop."""
     return Recording(name, f"{reported} or max(last_over_time({name}[1d]))", help_text, (Part.INGESTION,))
 
 
@@ -28,7 +28,7 @@ HEADROOM = (
     carried_on(
         "weir:read_until:timestamp",
         "max(weir_read_until_timestamp_seconds)",
-        "Since when records of `events` may be unread; stands still while ingestion is gone.",
+        "Since when records of `events` may be unread; does not change while ingestion is down.",
     ),
     carried_on(
         "weir:retention:seconds",
@@ -84,7 +84,7 @@ HEADROOM = (
         Severity.TICKET,
         f"max by (slot) (weir_slot_retained_bytes) > {SLOT_BYTES}",
         "A replication slot fills the disk of Postgres: {{ $labels.slot }}",
-        "The slot {{ $labels.slot }} holds back {{ $value | humanize1024 }}B of Postgres' log, because nobody reads it."
+        "The slot {{ $labels.slot }} retains {{ $value | humanize1024 }}B of Postgres' log, because nothing reads it."
         " Start its reader, or drop the slot, before the disk is full.",
         timedelta(minutes=15),
     ),
@@ -94,8 +94,8 @@ HEADROOM = (
         "max by (slot) (weir_slot_retained_bytes) / (max by (slot) (weir_slot_retained_bytes)"
         f" + min by (slot) (weir_slot_safe_bytes)) > {SLOT_SHARE}",
         "A replication slot will soon be lost: {{ $labels.slot }}",
-        "The slot {{ $labels.slot }} holds back {{ $value | humanizePercentage }} of the log that Postgres keeps for a"
-        " slot (max_slot_wal_keep_size); at 100 % Postgres gives it up. Start its reader.",
+        "The slot {{ $labels.slot }} retains {{ $value | humanizePercentage }} of the log that Postgres keeps for a"
+        " slot (max_slot_wal_keep_size); at 100 % Postgres invalidates it. Start its reader.",
         timedelta(minutes=2),
     ),
     Alert(
@@ -103,7 +103,7 @@ HEADROOM = (
         Severity.TICKET,
         f"{DATABASE_SHARE} > {1 - FREE_TICKET:g}",
         "The disk of Postgres fills up",
-        "Weir's database and the log that slots hold back take {{ $value | humanizePercentage }} of the disk of"
+        "Weir's database and the log that slots retain take {{ $value | humanizePercentage }} of the disk of"
         " Postgres. Make it larger.",
         timedelta(minutes=15),
         (Part.DATABASE_DISK,),
@@ -113,7 +113,7 @@ HEADROOM = (
         Severity.PAGE,
         f"{DATABASE_SHARE} > {1 - FREE_PAGE:g}",
         "The disk of Postgres is nearly full",
-        "Weir's database and the log that slots hold back take {{ $value | humanizePercentage }} of the disk of"
+        "Weir's database and the log that slots retain take {{ $value | humanizePercentage }} of the disk of"
         " Postgres. When it is full, all of Weir waits. Make it larger.",
         timedelta(minutes=2),
         (Part.DATABASE_DISK,),

@@ -35,7 +35,7 @@ MONEY = (
         'sum by (meter) (increase(weir_stragglers_total{decision="drop"}[15m])) > 0',
         "Stragglers are dropped from {{ $labels.meter }}",
         "About {{ $value | humanize }} usage rows within 15 minutes came after grace and are on no bill, because "
-        "late_policy is drop, or nobody decided in time. `weir stragglers` lists them.",
+        "late_policy is drop, or no decision was made in time. `weir stragglers` lists them.",
     ),
     Alert(
         "StragglersExpire",
@@ -62,7 +62,7 @@ MONEY = (
         "Usage has no price",
         "About {{ $value | humanize }} usage rows within 15 minutes match no price, so they have no amount:"
         + listed("sum by (meter) (increase(weir_unpriced_usage_rows_total[15m])) > 0", "{{ .Value | humanize }}")
-        + ". Add the prices with `weir catalog apply`; the next audit bills what is there already.",
+        + ". Add the prices with `weir catalog apply`; the next audit bills earlier usage.",
     ),
     Alert(
         "UnmeteredUsage",
@@ -80,7 +80,7 @@ MONEY = (
         Severity.TICKET,
         "max(weir_price_jumps) > 0",
         "Prices are 100 times above or below another",
-        "{{ $value }} prices were stored with SQL, bill as they are, and nobody has confirmed them."
+        "{{ $value }} prices were stored with SQL and are in effect, but not confirmed."
         " `weir catalog jumps` lists them; correct each, or confirm it with `weir catalog confirm-price`.",
     ),
     Alert(
@@ -114,7 +114,7 @@ MONEY = (
         "DeletionsNotTold",
         Severity.TICKET,
         "max(weir_untold_deletions) > 0",
-        "Usage is priced with what was deleted from the catalog",
+        "Usage is priced with rows that were deleted from the catalog",
         "{{ $value }} accounts and prices were deleted while a replication slot was lost, so joins still has them."
         " `weir catalog reconcile` deletes them once more.",
         timedelta(minutes=5),

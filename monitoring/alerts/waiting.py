@@ -17,7 +17,7 @@ def waiting_for(cause: str, name: str, what: str) -> Alert:
         Severity.PAGE,
         f'sum(max by (job) (weir_waiting{{cause="{cause}"}})) > 0',
         f"Applications wait for {what}",
-        f"{{{{ $value }}}} applications have waited for {what} for five minutes. Mend that, and they go on by "
+        f"{{{{ $value }}}} applications have waited for {what} for five minutes. Fix that, and they continue by "
         "themselves.",
         timedelta(minutes=5),
     )
@@ -33,7 +33,7 @@ WAITING = (
         Severity.PAGE,
         'max by (job) (weir_waiting{cause="memory"}) > 0',
         "{{ $labels.job }} waits for memory: raise waiting_memory_mib",
-        "For five minutes {{ $labels.job }} has had no room for what it must remember. Bills stand still until somebody"
+        "For five minutes {{ $labels.job }} has lacked memory for its pending rows. Nothing is billed until somebody"
         " raises waiting_memory_mib.",
         timedelta(minutes=5),
     ),
@@ -41,8 +41,8 @@ WAITING = (
         "JoinsMemoryHigh",
         Severity.TICKET,
         f"max(weir_join_memory_bytes) / max(weir_join_memory_limit_bytes) > {MEMORY_SHARE}",
-        "joins will soon have no room to remember",
-        "joins uses {{ $value | humanizePercentage }} of waiting_memory_mib; at 100 % it waits, and bills stand still."
+        "joins will soon be out of memory for pending rows",
+        "joins uses {{ $value | humanizePercentage }} of waiting_memory_mib; at 100 % it waits, and nothing is billed."
         " See that every partition of events gets heartbeats.",
         timedelta(minutes=5),
     ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from monitoring.instruments import Metric
 from monitoring.metrics import api, audit, billing, drivers, ingestion, joins, sessionization
-from monitoring.metrics.api import *  # noqa: F403  # every metric is found here, whatever its area
+from monitoring.metrics.api import *  # noqa: F403  # every metric of every area is found here
 from monitoring.metrics.audit import *  # noqa: F403
 from monitoring.metrics.billing import *  # noqa: F403
 from monitoring.metrics.drivers import *  # noqa: F403

@@ -12,7 +12,7 @@ IN_API = (API,)
 
 
 class ApiRoute(StrEnum):
-    """Where events and spans are posted, and questions are asked. Probes of its health are not counted."""
+    """Routes that take events and spans, and routes that answer queries. Health probes are not counted."""
 
     OPENMETER = "/api/v1/events"
     OPENMETER_V3 = "/api/v3/openmeter/events"
@@ -47,7 +47,7 @@ class ApiStatus(StrEnum):
     CLIENT_ERROR = "4xx"
     """But for 429."""
     TOO_MANY = "429"
-    """The API is as it should be, and refuses what it has no room for."""
+    """The API works as intended, and refuses requests because it is overloaded."""
     SERVER_ERROR = "5xx"
 
 

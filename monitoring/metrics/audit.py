@@ -1,4 +1,4 @@
-"""What billing's driver says of audits, which end before anybody can read from them."""
+"""Metrics of audits. Billing's driver exposes them, because an audit ends before it could be scraped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What billing says of windows, stragglers and money."""
+"""Billing's metrics: windows, stragglers and money."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STRAGGLERS = CounterMetric(
 STRAGGLER_ROWS = GaugeMetric(
     "weir_straggler_rows",
     "rows",
-    "All stragglers in the database, by what was decided.",
+    "All stragglers in the database, by decision.",
     {"meter": GIVEN_AT_START, "decision": tuple(Decision)},
     BILLING,
     from_database=True,
@@ -99,7 +99,7 @@ UNSENT_SECONDS = GaugeMetric(
 PUBLISHING_WAITS = GaugeMetric(
     "weir_publishing_waits",
     "",
-    "1 while billing cannot publish to this topic, else 0; its log says why. It tries again, and bills go on.",
+    "1 while billing cannot publish to this topic, else 0; its log shows why. It retries; bills are not affected.",
     {"topic": tuple(Published)},
     BILLING,
 )

@@ -1,4 +1,4 @@
-"""What ingestion says of records, events, identities, sources and the room that is left."""
+"""Ingestion's metrics: records, events, identities, sources and the room that is left."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ UNCORRECTED = CounterMetric(
 RECEPTION_MARKS = CounterMetric(
     "weir_reception_marks_total",
     "records",
-    "Records of the past, by whether what they say of their first reception counts: of listed sources alone.",
+    "Backfilled records, by whether their mark of first receipt counts (only of listed sources).",
     {"mark": tuple(ReceptionMark)},
     INGESTION,
 )
@@ -139,7 +139,7 @@ CATALOG_BEHIND = GaugeMetric(
 PRICE_JUMPS = GaugeMetric(
     "weir_price_jumps",
     "prices",
-    "Prices of the catalog 100 times above or below another (table catalog.price_jumps) that nobody has confirmed.",
+    "Prices of the catalog 100 times above or below another (table catalog.price_jumps) that are not confirmed.",
     programs=INGESTION,
     from_database=True,
 )
@@ -163,7 +163,7 @@ SLOT_SAFE = GaugeMetric(
 DATABASE_USED = GaugeMetric(
     "weir_database_used_bytes",
     "bytes",
-    "What Weir's database and the log that replication slots hold back take on the disk of Postgres. Other databases "
+    "Disk space that Weir's database and the log retained by replication slots take in Postgres. Other databases "
     "of the server, and other files there, are not in it.",
     programs=INGESTION,
     from_database=True,

@@ -1,4 +1,4 @@
-"""What joins says of outcomes, and of what waits for one."""
+"""Joins' metrics: outcomes, and rows that wait for one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WAITING_MEMORY_LIMIT = GaugeMetric(
     "Limit of weir_join_memory_bytes (waiting_memory_mib): beyond it joins waits.",
     programs=JOINS,
 )
-UNTOLD_DELETIONS = GaugeMetric(
+UNPROPAGATED_DELETIONS = GaugeMetric(
     "weir_untold_deletions",
     "rows",
     "Accounts and prices that joins has and the database has not, whose deletion was not captured and never will be.",

@@ -1,4 +1,4 @@
-"""What sessionization says of sessions."""
+"""Sessionization's metrics."""
 
 from __future__ import annotations
 

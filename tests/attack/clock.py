@@ -14,7 +14,7 @@ import pytest
 from deployment.topics import answers
 from laptop.broker import BrokerPorts, prepare, server_command
 from laptop.jars import broker_jars
-from laptop.ports import kept_port
+from laptop.ports import reuse_port
 from tests.waiting import wait_until
 
 LIBRARIES = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
@@ -37,7 +37,7 @@ def clocked_broker(folder: Path) -> Iterator[ClockedBroker]:
     """A broker whose clock is right until it is set."""
     if not LIBRARIES:
         pytest.skip("the broker's clock cannot be set: install the package `faketime`")
-    ports = BrokerPorts(kept_port(folder / "clients"), kept_port(folder / "controller"))
+    ports = BrokerPorts(reuse_port(folder / "clients"), reuse_port(folder / "controller"))
     broker = ClockedBroker(ports.bootstrap, folder / "offset")
     broker.set_ahead(0)
     prepare(folder / "kafka", broker_jars(), ports)

@@ -21,9 +21,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.attack
 
 
-def test_a_bill_is_exact_after_ingestion_was_away_and_joins_starts_again_behind_one_large_commit(
-    stack: Stack, tmp_path: Path
-) -> None:
+def test_a_bill_is_exact_after_an_outage_and_one_large_commit(stack: Stack, tmp_path: Path) -> None:
     customer = new_customer(stack, tmp_path)
     positions = Positions(stack.tables, stack.postgres_url)
     with frozen_drivers(stack, ("joins",)) as frozen:

@@ -46,7 +46,7 @@ def epoch_of_ingestion(stack: Stack) -> int:
     return int(row[0])
 
 
-def test_a_day_ahead_is_waited_for_and_passed_by_a_restamp_and_the_bill_is_exact(
+def test_a_timestamp_a_day_ahead_is_passed_by_a_restamp(
     broker: ClockedBroker, clocked_stack: Stack, tmp_path: Path
 ) -> None:
     stack = clocked_stack

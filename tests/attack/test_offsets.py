@@ -60,9 +60,7 @@ def set_policy(stack: Stack, policy: str) -> None:
     admin.incremental_alter_configs([resource])[resource].result()
 
 
-def test_what_transactions_leave_between_records_is_proved_empty_and_the_bill_is_exact(
-    stack: Stack, tmp_path: Path
-) -> None:
+def test_gaps_of_transactions_are_proved_empty_and_the_bill_is_exact(stack: Stack, tmp_path: Path) -> None:
     customer, watch = new_customer(stack, tmp_path), Watch(stack)
     exits = rows_of(stack, "SELECT count(*) FROM exits")
     in_transactions(stack, customer)

@@ -54,7 +54,7 @@ def wait_for_refusals(stack: Stack) -> None:
 
 
 @pytest.mark.parametrize("change", ["rolled back", "replaced"])
-def test_a_bill_stands_still_while_its_tables_are_others_and_goes_on_when_they_are_back(
+def test_a_bill_stops_while_its_tables_are_replaced_and_continues_when_restored(
     stack: Stack, tmp_path: Path, change: str
 ) -> None:
     customer = new_customer(stack, tmp_path)

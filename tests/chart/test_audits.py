@@ -23,7 +23,7 @@ def audits(*files: str, values: dict[str, Any] | None = None, release: str = "we
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_they_are_what_the_operator_takes_and_run_one_at_a_time(example: str) -> None:
+def test_audits_are_valid_for_the_operator_and_run_one_at_a_time(example: str) -> None:
     found = audits(example)
     assert set(found) == {"weir-audit-hourly", "weir-audit-nightly"}
     for each in found.values():

@@ -132,7 +132,7 @@ def test_an_example_renders_to_its_objects(example: str) -> None:
     assert set(names) == EXPECTED[example]
 
 
-def test_every_object_is_in_the_namespace_and_says_whose_it_is() -> None:
+def test_every_object_is_in_the_namespace_and_labelled_with_its_release() -> None:
     for document in render("production.yaml"):
         metadata = document["metadata"]
         assert metadata["namespace"] == "metering"
@@ -174,7 +174,7 @@ def test_kafka_and_postgres_are_reached_by_secrets_only() -> None:
 
 
 def test_the_variables_of_a_driver_are_read_by_the_applications() -> None:
-    from jobs.runtime.config import Environment
+    from jobs.runtime.environment import Environment
 
     found = {
         name: value if isinstance(value, str) else "postgresql://weir@db/weir"
@@ -252,7 +252,7 @@ def test_the_api_is_configured_with_the_attribute_of_a_span_that_names_the_accou
 READS = {"api": {"enabled": True, "readsTables": True}}
 
 
-def test_an_api_that_reads_the_tables_finds_those_of_the_jobs() -> None:
+def test_an_api_with_read_access_mounts_the_tables_of_the_jobs() -> None:
     stored = api("object-store.yaml", values=READS)
     jobs = driver(render("object-store.yaml"))
     assert variables(stored)[TABLES_VARIABLE] == variables(jobs)[TABLES_VARIABLE]
@@ -395,7 +395,7 @@ def test_a_batch_job_of_the_chart_may_be_taken_away() -> None:
     assert of_kind(render("quickstart.yaml", values={"batch": {"compact": None, "retain": None}}), "CronJob") == {}
 
 
-def test_what_watches_carries_the_labels_it_is_selected_by() -> None:
+def test_monitors_carry_the_labels_that_select_them() -> None:
     objects = render("production.yaml")
     for kind in ("PodMonitor", "PrometheusRule"):
         assert of_kind(objects, kind)["weir"]["metadata"]["labels"]["release"] == "kube-prometheus-stack"
@@ -448,7 +448,7 @@ def test_the_disk_of_the_database_is_watched_where_its_size_is_known(
     ],
     ids=str,
 )
-def test_what_is_disabled_has_no_rule_that_would_fire_for_ever(values: dict[str, Any], disabled: list[Part]) -> None:
+def test_disabled_components_have_no_alert_rules(values: dict[str, Any], disabled: list[Part]) -> None:
     assert rules_of(values) == rendered_rules(*disabled)
     assert rules_of(values) != rendered_rules()
 
@@ -512,7 +512,7 @@ def notes(tmp_path: Path, example: str) -> str:
     return said
 
 
-def test_the_notes_say_what_to_do_next(tmp_path: Path) -> None:
+def test_the_notes_list_the_next_steps(tmp_path: Path) -> None:
     said = notes(tmp_path, "quickstart.yaml")
     for step in ("helm -n metering test weir", "get sparkapplications", "port-forward service/weir-dashboard"):
         assert step in said
@@ -525,7 +525,7 @@ def test_the_notes_say_what_to_do_next(tmp_path: Path) -> None:
         ("object-store.yaml", ["http://weir-api.metering:8080"]),
     ],
 )
-def test_the_notes_say_where_events_are_posted(tmp_path: Path, example: str, urls: list[str]) -> None:
+def test_the_notes_show_where_events_are_posted(tmp_path: Path, example: str, urls: list[str]) -> None:
     said = notes(tmp_path, example)
     for word in ("weir keys create --scope ingest", *urls):
         assert word in said

@@ -52,7 +52,7 @@ def fields(draw: st.DrawFn, name: str) -> Field:
         column=f"of_{name}",
         is_required=draw(st.booleans()),
         values=values if kind is Kind.TEXT else None,
-        most_bytes=draw(st.integers(2, 6)) if kind is Kind.TEXT else None,
+        max_bytes=draw(st.integers(2, 6)) if kind is Kind.TEXT else None,
         minimum=Decimal(least) if kind in NUMBERS and has[0] else None,
         maximum=Decimal(most) if kind in NUMBERS and has[1] else None,
         takes_text=kind in NUMBERS and draw(st.booleans()),
@@ -75,7 +75,7 @@ NARROWINGS: dict[str, tuple[Callable[[Field], bool], Change]] = {
     "values at all": (lambda f: f.kind is Kind.TEXT and f.values is None, lambda f: less(f, values=("a",))),
     "fewer bytes": (
         lambda f: f.kind is Kind.TEXT and f.values is None,
-        lambda f: less(f, most_bytes=(f.most_bytes or 0) - 1),
+        lambda f: less(f, max_bytes=(f.max_bytes or 0) - 1),
     ),
     "a higher minimum": (
         lambda f: f.kind in NUMBERS,
@@ -97,8 +97,8 @@ NARROWINGS: dict[str, tuple[Callable[[Field], bool], Change]] = {
 WIDENINGS: dict[str, tuple[Callable[[Field], bool], Change]] = {
     "may be left out": (lambda _: True, lambda f: less(f, is_required=False)),
     "a value more": (lambda f: f.values is not None, lambda f: less(f, values=("new", *(f.values or ())))),
-    "any value": (lambda f: f.values is not None, lambda f: less(f, values=None, most_bytes=6)),
-    "more bytes": (lambda f: f.kind is Kind.TEXT, lambda f: less(f, most_bytes=(f.most_bytes or 0) + 1)),
+    "any value": (lambda f: f.values is not None, lambda f: less(f, values=None, max_bytes=6)),
+    "more bytes": (lambda f: f.kind is Kind.TEXT, lambda f: less(f, max_bytes=(f.max_bytes or 0) + 1)),
     "a lower minimum": (lambda f: f.minimum is not None, lambda f: less(f, minimum=(f.minimum or 0) - 1)),
     "no minimum": (lambda f: f.minimum is not None, lambda f: less(f, minimum=None)),
     "a higher maximum": (lambda f: f.maximum is not None, lambda f: less(f, maximum=(f.maximum or 0) + 1)),
@@ -137,7 +137,7 @@ def test_a_contract_that_only_takes_more_is_compatible(pair: tuple[Contract, Con
 
 
 @given(tightened())
-def test_a_contract_that_takes_less_of_one_field_is_found(pair: tuple[Contract, Contract]) -> None:
+def test_a_narrowed_field_is_found(pair: tuple[Contract, Contract]) -> None:
     assert narrowed(*pair) != []
 
 
@@ -170,11 +170,11 @@ def test_a_contract_of_another_type_is_found() -> None:
     assert narrowed(old, replace(old, type="t.v2")) == ["it is of t.v2, and was of t.v1"]
 
 
-def test_a_list_of_values_gives_way_to_texts_that_are_as_long() -> None:
-    field = Field(("data", "p"), Kind.TEXT, "p", values=("long", "a"), most_bytes=2)
+def test_an_enum_may_widen_to_texts_of_its_length() -> None:
+    field = Field(("data", "p"), Kind.TEXT, "p", values=("long", "a"), max_bytes=2)
     old = Contract("t.v1", Family.REQUEST, (field,))
     for most, is_enough in ((3, False), (4, True)):
-        new = replace(old, fields=(replace(field, values=None, most_bytes=most),))
+        new = replace(old, fields=(replace(field, values=None, max_bytes=most),))
         assert (narrowed(old, new) == []) is is_enough
 
 
@@ -217,7 +217,9 @@ def validated(contract: Contract, values: list[bytes]) -> pl.DataFrame:
 
 @settings(max_examples=40, deadline=None)
 @given(pair=widened(), seed=st.integers(0, 2**32))
-def test_oracle_what_is_compatible_is_taken_and_read_as_before(pair: tuple[Contract, Contract], seed: int) -> None:
+def test_oracle_compatible_contracts_accept_and_read_earlier_events_alike(
+    pair: tuple[Contract, Contract], seed: int
+) -> None:
     old, new = pair
     random = Random(seed)
     values = [json.dumps(event_of(old, random)).encode() for _ in range(60)]
@@ -229,13 +231,13 @@ def test_oracle_what_is_compatible_is_taken_and_read_as_before(pair: tuple[Contr
     assert now.filter(is_taken).select(columns).equals(was.filter(is_taken).select(columns))
 
 
-def test_the_shipped_contracts_accept_what_was_kept() -> None:
+def test_the_shipped_contracts_accept_stored_examples() -> None:
     assert refusals() == []
     assert unkept() == [], "run: python -m tests.contracts"
     assert main(["--check"]) == 0
 
 
-def test_what_is_narrowed_is_not_kept_and_what_is_widened_is(tmp_path: Path) -> None:
+def test_a_narrowed_contract_is_incompatible_and_a_widened_one_compatible(tmp_path: Path) -> None:
     keep(tmp_path)
     name = "litellm_tokens"
     today = json.loads(json.dumps(dict(shipped())))

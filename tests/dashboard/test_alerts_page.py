@@ -70,7 +70,7 @@ def alert(state: str = "active", severity: str = "page") -> dict[str, Any]:
     }
 
 
-def test_without_alerts_it_says_so_and_when(open_page: Pages, answers: Answers) -> None:
+def test_without_alerts_the_page_shows_when_it_was_checked(open_page: Pages, answers: Answers) -> None:
     shown = texts(open_page("alerts"))
     assert "Nothing fires." in shown
     assert "Nothing is about to fire." in shown
@@ -106,7 +106,7 @@ def test_alerts_of_one_name_are_one_card_that_lists_each(open_page: Pages, answe
     assert "instance" not in shown
 
 
-def test_what_alerts_of_one_name_say_each_is_shown_of_each(open_page: Pages, answers: Answers) -> None:
+def test_alerts_of_one_name_show_their_own_texts(open_page: Pages, answers: Answers) -> None:
     for outcome in ("abandoned", "orphaned"):
         said = {**ANNOTATIONS, "summary": f"Many have no partner: {outcome}", "description": f"7 % were {outcome}."}
         labels = {"alertname": "OutcomesUnpaired", "severity": "ticket", "outcome": outcome}
@@ -174,7 +174,7 @@ def test_history_separates_episodes_and_shows_which_one_lasts(open_page: Pages, 
     assert table["labels"].tolist() == ["job=billing"] * 2
 
 
-def test_an_outage_keeps_what_fired_last(open_page: Pages, answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outage_keeps_the_last_alerts(open_page: Pages, answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
     answers.firing.append(alert())
     page = open_page("alerts")
 
@@ -189,7 +189,7 @@ def test_an_outage_keeps_what_fired_last(open_page: Pages, answers: Answers, mon
     assert "Last values, read " in shown
 
 
-def test_without_a_server_it_says_how_to_get_one(open_page: Pages) -> None:
+def test_without_prometheus_the_page_explains_how_to_install_it(open_page: Pages) -> None:
     shown = texts(open_page("alerts"))
     assert shown.count("not connected") == 3
     assert "WEIR_ALERTMANAGER_URL" in shown

@@ -29,7 +29,7 @@ def metrics(page: AppTest) -> dict[str, str]:
     return {metric.label: metric.value for metric in page.metric}
 
 
-def test_before_the_first_audit_the_page_says_how_to_make_one(open_page: Pages, connected: str) -> None:
+def test_before_the_first_audit_the_page_explains_how_to_run_one(open_page: Pages, connected: str) -> None:
     page = open_page("audit")
     assert "no data yet]" in page.markdown[0].value
     assert "No audit was made yet. Run `weir audit`" in texts(page)
@@ -49,7 +49,7 @@ def test_an_audit_shows_its_period_what_it_examined_and_what_it_changed_to_the_l
     shown, audits, checks, causes = texts(page), *(table.value for table in page.dataframe)
     assert ":green-badge[:material/play_arrow: live]" in page.markdown[0].value
     assert metrics(page)["Everything proved"] == "3 h ago"
-    assert (metrics(page)["Put right"], metrics(page)["Put right, EUR"]) == ("11 rows", "≈ 2.50 EUR")
+    assert (metrics(page)["Corrected"], metrics(page)["Corrected, EUR"]) == ("11 rows", "≈ 2.50 EUR")
     assert audits["of"].tolist() == ["everything", "everything"]
     assert audits["result"].tolist() == ["✓ proved", "✓ proved"]
     assert audits["took"].tolist() == ["1 min 15 s", "1 min 15 s"]
@@ -95,7 +95,7 @@ def test_audits_that_found_failed_or_did_not_end_are_distinguished(
     assert "not among those above" in texts(open_page("audit", audit="999"))
 
 
-def test_a_proof_of_days_ago_is_stale_and_says_what_to_do(open_page: Pages, connected: str, database: str) -> None:
+def test_an_old_proof_is_stale_and_has_advice(open_page: Pages, connected: str, database: str) -> None:
     write(database, "audits", audited(27))
     page = open_page("audit")
     assert "stale]" in page.markdown[0].value
@@ -116,7 +116,7 @@ def test_a_view_of_some_accounts_shows_that_audits_cover_all(
     assert not page.metric
 
 
-def test_an_outage_keeps_what_was_read_last(
+def test_an_outage_keeps_the_last_read_values(
     open_page: Pages, connected: str, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(database, "audits", audited())

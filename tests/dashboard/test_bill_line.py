@@ -16,7 +16,7 @@ def unpriced(model: str | None) -> Line:
     return Line("acme", model, "input_tokens", "token", None, None, 5, None, NOON, NOON)
 
 
-def test_a_line_without_a_price_says_that_an_audit_bills_it_once_there_is_one() -> None:
+def test_an_unpriced_line_explains_that_an_audit_bills_it_later() -> None:
     words = _price_freshness(unpriced("sonnet"), ()).sentence
     assert "Once the catalog has a price for it, the next audit bills it." in words
 
@@ -32,7 +32,7 @@ def priced(amount: int, whole_period: str | None = None) -> Line:
     return Line("acme", "m", "users", "user", "EUR", 7, 5, Decimal(amount), start, start, whole_period)
 
 
-def test_a_line_of_a_period_says_that_it_has_no_minutes() -> None:
+def test_a_line_of_a_period_meter_explains_that_it_has_no_minutes() -> None:
     assert "Each month is billed as a whole" in _windows_freshness(priced(1, "month"), ()).sentence
     assert "No window of this line is left" in _windows_freshness(priced(1), ()).sentence
 

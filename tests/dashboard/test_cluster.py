@@ -80,7 +80,7 @@ def test_applications_of_another_release_in_the_namespace_are_not_shown(
     assert "Kubernetes: running, 0 restarts" in shown
 
 
-def test_a_cluster_that_refuses_takes_nothing_else_away(
+def test_a_cluster_that_denies_access_hides_nothing_else(
     open_page: Pages, seeded: str, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEIR_NAMESPACE", "another")

@@ -85,9 +85,7 @@ def test_a_bills_line_of_decimals_is_exact_and_leads_to_its_requests(open_page: 
     }
 
 
-def test_tokens_and_requests_of_a_bill_leave_out_what_is_within_another_and_other_units(
-    open_page: Pages, seeded: str, day: Day
-) -> None:
+def test_totals_of_a_bill_omit_contained_meters_and_other_units(open_page: Pages, seeded: str, day: Day) -> None:
     bills = open_page("bills", month=month_of(day)).dataframe[0].value.set_index("account")
     with psycopg.connect(seeded) as connection:
         found = connection.execute(

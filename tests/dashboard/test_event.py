@@ -141,7 +141,7 @@ def test_each_fate_of_a_record_has_a_sentence(
     assert said in texts(open_page("event", id="e4", days=str(DAYS))).replace("\\", "")
 
 
-def test_a_repeat_is_explained_with_what_became_of_its_first(
+def test_a_repeat_is_explained_with_the_outcome_of_its_first(
     open_page: Pages, connected: str, database: str, tables: Path
 ) -> None:
     again = event(6, disposition="duplicate", first_lsn=4)
@@ -175,9 +175,7 @@ def test_oracle_the_sentence_bills_what_the_request_adds_to_the_windows(
     assert billed > 5
 
 
-def test_a_quantity_of_no_request_is_found_by_its_event_and_called_what_it_is(
-    open_page: Pages, connected: str, database: str, tables: Path
-) -> None:
+def test_a_quantity_event_is_found_by_its_id(open_page: Pages, connected: str, database: str, tables: Path) -> None:
     made: dict[str, Any] = {"request_id": f"quantity:{'0a' * 16}"}
     usage = of_r(**made, day=NOON.date()) | {"request_lsn": 4, "completion_lsn": 4}
     store(database, tables, [event(4, family="quantity", id="call-1/input", **made)], [usage])

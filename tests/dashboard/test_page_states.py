@@ -30,7 +30,7 @@ def test_an_empty_database_is_shown_as_having_no_data_yet(open_page: Pages, conn
 
 @pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("name", FED)
-def test_fresh_data_is_live_and_says_how_old_it_is(open_page: Pages, seeded: str, name: str) -> None:
+def test_fresh_data_is_live_and_shows_its_age(open_page: Pages, seeded: str, name: str) -> None:
     page = open_page(name)
     shown = texts(page)
     assert ":green-badge[:material/play_arrow: live]" in page.markdown[0].value
@@ -65,7 +65,7 @@ def test_a_silent_application_makes_its_data_stale_and_keeps_it(open_page: Pages
 
 @pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("name", FED)
-def test_an_outage_keeps_the_last_values_says_how_old_they_are_and_ends(
+def test_an_outage_keeps_the_last_values_with_their_age(
     open_page: Pages, seeded: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = open_page(name, account="acme") if name == "bills" else open_page(name)
@@ -97,13 +97,13 @@ def test_a_database_that_never_answered_shows_its_address_without_the_password(
 
 
 @pytest.mark.parametrize("name", FED)
-def test_a_missing_address_says_what_to_do(open_page: Pages, name: str) -> None:
+def test_a_missing_address_is_explained(open_page: Pages, name: str) -> None:
     shown = texts(open_page(name))
     assert "not connected" in shown
     assert "WEIR_POSTGRES_URL is not set" in shown
 
 
-def test_missing_tables_say_what_to_do(open_page: Pages, seeded: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_tables_are_explained(open_page: Pages, seeded: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WEIR_TABLES")
     assert "WEIR_TABLES is not set" in texts(open_page("joins"))
 

@@ -103,7 +103,7 @@ def test_a_residual_is_an_error_with_the_command_that_explains_it(open_page: Pag
     assert "weir journal --summary" in page.error[0].value
 
 
-def test_windows_fill_while_one_watches_and_keep_every_digit(open_page: Pages, connected: str, database: str) -> None:
+def test_windows_update_live_and_keep_every_digit(open_page: Pages, connected: str, database: str) -> None:
     minute = this_minute()
     progress(database, "billing", minute + timedelta(seconds=30))
     write(

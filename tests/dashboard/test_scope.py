@@ -115,7 +115,7 @@ def answers(backend: Backend) -> dict[str, Any]:
     return found
 
 
-def test_no_question_answers_with_rows_of_another_account(connected: str, database: str, tables: Path) -> None:
+def test_no_query_returns_rows_of_another_account(connected: str, database: str, tables: Path) -> None:
     settings = Settings(postgres_url=connected, tables=str(tables))
     scoped = Backend(settings.model_copy(update={"scope": Scope(frozenset({MINE}))}))
     everyone = Backend(settings)
@@ -147,7 +147,7 @@ def _differs(name: str, some: dict[str, Any], all_of_them: dict[str, Any]) -> bo
     return any(some[asked] != all_of_them[asked] for asked in some if asked.split(" ")[0] == name)
 
 
-def test_what_speaks_of_all_accounts_is_refused_to_who_may_see_some() -> None:
+def test_views_of_all_accounts_are_refused_in_a_limited_scope() -> None:
     address = "http://127.0.0.1:1"
     scope = Scope(frozenset({MINE}))
     backend = Backend(Settings(prometheus_url=address, alertmanager_url=address, scope=scope))

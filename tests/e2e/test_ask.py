@@ -40,7 +40,7 @@ def key_of(stack: Stack, account: str) -> str:
     return key
 
 
-def test_what_was_posted_is_in_the_next_answer_and_is_shown_to_its_account_alone(stack: Stack) -> None:
+def test_posted_usage_is_in_the_next_answer_for_its_account_only(stack: Stack) -> None:
     mine, others = uuid4().hex, uuid4().hex
     key, other = key_of(stack, mine), key_of(stack, others)
     sent = {

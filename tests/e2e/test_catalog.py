@@ -104,7 +104,7 @@ def test_an_edit_by_sql_prices_what_comes_after_it(stack: Stack, tmp_path: Path,
     assert authors[1][1] == at
 
 
-def test_what_is_applied_while_the_connector_is_dead_holds_from_when_it_was_applied(
+def test_a_change_made_while_the_connector_is_down_applies_from_its_time(
     stack: Stack, tmp_path: Path, name: str
 ) -> None:
     assert apply(stack, tmp_path, catalog(name, "0.1"))[0] == 0
@@ -163,7 +163,7 @@ def test_a_price_that_was_deleted_prices_nothing_from_then_on(stack: Stack, tmp_
     assert f"1 accounts have it ({name})." in refused.stderr
 
 
-def test_tags_and_parents_are_what_joins_has_and_bills_roll_up(stack: Stack, tmp_path: Path, name: str) -> None:
+def test_tags_and_parents_reach_joins_and_bills_roll_up(stack: Stack, tmp_path: Path, name: str) -> None:
     content = catalog(name, "0.25")
     child = {**content["accounts"][0], "account": f"{name}-child", "parent": name, "tags": {"team": "é", "cost": "7"}}
     content["accounts"].insert(0, child)

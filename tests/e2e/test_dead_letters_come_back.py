@@ -44,9 +44,7 @@ def in_the_middle_of_a_minute() -> datetime:
 
 
 @pytest.mark.long
-def test_a_mended_dead_letter_is_billed_once_in_its_own_minute_as_late_as_it_was_at_first(
-    stack: Stack, tmp_path: Path
-) -> None:
+def test_a_corrected_dead_letter_is_billed_once_as_late_as_at_first(stack: Stack, tmp_path: Path) -> None:
     customer = new_customer(stack, tmp_path)
     account = customer.account
     drain(stack)

@@ -241,7 +241,7 @@ def test_a_price_of_a_meter_that_is_not_declared_is_refused(declared: Stack, cal
 
 @pytest.mark.timeout(600)
 @pytest.mark.long
-def test_a_meter_that_is_removed_keeps_its_history_and_one_that_is_added_counts_from_then_on(
+def test_removed_meters_keep_their_history_and_new_ones_count_from_their_start(
     declared: Stack, calls: Calls, tmp_path: Path
 ) -> None:
     before = by(listed(declared, calls), "window_start", "account")
@@ -267,7 +267,7 @@ def test_a_meter_that_is_removed_keeps_its_history_and_one_that_is_added_counts_
 
 @pytest.mark.timeout(600)
 @pytest.mark.long
-def test_what_a_name_means_cannot_be_changed(declared: Stack, calls: Calls) -> None:
+def test_the_meaning_of_a_meter_name_cannot_change(declared: Stack, calls: Calls) -> None:
     assert weir_at(declared.data_dir, "down").returncode == 0
     began = time.monotonic()
     started = start(declared.data_dir, {**METERS, "gpu_seconds": {"unit": "second", "sum": "images"}}, [])

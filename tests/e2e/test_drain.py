@@ -11,7 +11,7 @@ from deployment.stack import Stack
 from tests.e2e.metering import frozen, new_customer, weir
 
 
-def test_what_was_sent_before_is_billed_when_drain_returns(stack: Stack, tmp_path: Path) -> None:
+def test_usage_sent_before_drain_is_billed_when_it_returns(stack: Stack, tmp_path: Path) -> None:
     customer = new_customer(stack, tmp_path)
     customer.send(stack, tmp_path, 25)
     drained = weir(stack, "drain", "--format", "json")

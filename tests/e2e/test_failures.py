@@ -171,9 +171,7 @@ def test_a_driver_whose_java_ends_is_started_again(stack: Stack, customer: Custo
 
 
 @pytest.mark.long
-def test_frozen_drivers_that_wake_up_and_two_live_ones_at_once_change_nothing(
-    stack: Stack, customer: Customer, tmp_path: Path
-) -> None:
+def test_revived_and_duplicate_drivers_change_no_total(stack: Stack, customer: Customer, tmp_path: Path) -> None:
     """Those that write tables; the transaction of those that write to the database is the next test's."""
     jobs = ("ingestion", "joins")
     customer.send(stack, tmp_path, PAIRS)

@@ -119,7 +119,7 @@ class Foreign:
 
 
 @pytest.mark.timeout(600)
-def test_the_bill_of_a_strangers_events_is_what_anybody_would_compute(stack: Stack, tmp_path: Path) -> None:
+def test_foreign_events_are_billed_as_computed_by_hand(stack: Stack, tmp_path: Path) -> None:
     catalog, events = tmp_path / "catalog.yaml", tmp_path / "events.jsonl"
     foreign = Foreign(20_260_921)
     catalog.write_text(foreign.catalog())

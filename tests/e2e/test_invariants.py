@@ -59,9 +59,7 @@ def test_generated_traffic_is_billed_as_its_truth_says(stack: Stack, truth_of_tr
     assert len(compare(wrong, stack.postgres_url, stack.tables).differences) > 2
 
 
-def test_an_audit_leaves_of_generated_traffic_what_its_truth_says(
-    stack: Stack, truth_of_traffic: dict[str, Any]
-) -> None:
+def test_an_audit_bills_generated_traffic_as_its_truth(stack: Stack, truth_of_traffic: dict[str, Any]) -> None:
     audited = weir_at(stack.data_dir, "audit", "--format", "json")
     assert audited.returncode == 0, audited.stdout + audited.stderr
     comparison = compare(truth_of_traffic, stack.postgres_url, stack.tables, audited=True)
@@ -183,12 +181,12 @@ def test_a_subscriber_has_every_window_as_it_is_and_every_correction_once(stack:
 
 
 @pytest.mark.usefixtures("truth_of_traffic")
-def test_what_is_compared_and_replayed_is_a_strangers_records_too(stack: Stack) -> None:
+def test_foreign_records_are_compared_and_replayed_too(stack: Stack) -> None:
     assert len(table(stack, "usage").filter(pl.col("cause") == "stream")) > 30_000
 
 
 @pytest.mark.usefixtures("truth_of_traffic")
-def test_i10_a_batch_and_a_replay_of_all_that_came_make_what_the_stream_made(stack: Stack) -> None:
+def test_i10_a_batch_and_a_replay_equal_the_stream(stack: Stack) -> None:
     """Of generated traffic, of a stranger's 60,000 records, and of what kills left behind.
 
     An older release kept no rules: what began under it is not computed again.

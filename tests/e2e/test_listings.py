@@ -91,7 +91,7 @@ def test_a_corrected_minute_is_listed_as_corrected(stack: Stack, customer: Custo
     assert (first["window_start"], first["state"]) == (straggler["window_start"], "corrected")
 
 
-def test_a_straggler_says_who_how_late_and_how_much(stack: Stack, customer: Customer) -> None:
+def test_a_straggler_is_listed_with_account_delay_and_quantity(stack: Stack, customer: Customer) -> None:
     rows = listed(stack, "stragglers", "--account", customer.account)
     assert [list(row) for row in rows] == [list(stragglers.COLUMNS)] * 3
     by_meter = {row["meter"]: row for row in rows}
@@ -168,7 +168,7 @@ def test_a_wrong_option_is_refused_with_exit_status_2(stack: Stack, arguments: t
     assert answer.stderr
 
 
-def test_without_a_stack_a_listing_says_so(tmp_path: Path, stack: Stack) -> None:
+def test_without_a_stack_a_listing_explains_what_is_missing(tmp_path: Path, stack: Stack) -> None:
     for command in (("usage",), ("sessions",), ("stragglers",), ("dead-letters",), ("journal", "--summary")):
         answer = weir(replace(stack, data_dir=tmp_path), *command)
         assert answer.returncode == 1

@@ -74,7 +74,7 @@ def _upgraded(stack: Stack, then: Metered) -> Upgraded:
     return Upgraded(stack, then, metered(stack.postgres_url, stack.tables))
 
 
-def test_a_closed_window_stays_but_for_the_stragglers_that_correct_it(upgraded: Upgraded) -> None:
+def test_a_closed_window_changes_only_by_stragglers(upgraded: Upgraded) -> None:
     then, now = upgraded.then, upgraded.now
     corrections = now.corrections(then)
     closed = [key for key in now.windows | then.windows if key[-1] + MINUTE <= then.closed_until]
@@ -132,7 +132,7 @@ def test_an_open_session_goes_on(upgraded: Upgraded) -> None:
 
 
 @WITH_CUSTOMER
-def test_what_is_read_now_completes_a_request_that_waited(upgraded: Upgraded) -> None:
+def test_a_pending_request_of_an_older_release_is_completed(upgraded: Upgraded) -> None:
     customer, last = upgraded.customer(), upgraded.then.journal["lsn"].max()
     outcomes = upgraded.now.usage.filter(pl.col("account") == customer.account)
     assert outcomes["outcome"].unique().to_list() == ["matched"]
@@ -142,7 +142,7 @@ def test_what_is_read_now_completes_a_request_that_waited(upgraded: Upgraded) ->
 
 
 @WITH_CUSTOMER
-def test_a_copy_of_what_was_journalled_then_is_a_duplicate(upgraded: Upgraded) -> None:
+def test_a_repeat_of_an_event_of_the_older_release_is_a_duplicate(upgraded: Upgraded) -> None:
     last, waiting = upgraded.then.journal["lsn"].max(), upgraded.content(older.CUSTOMER)["waiting"]
     copies = upgraded.now.journal.filter(pl.col("lsn") > last, pl.col("first_lsn") <= last)
     assert copies["disposition"].to_list() == ["duplicate"] * waiting
@@ -150,7 +150,7 @@ def test_a_copy_of_what_was_journalled_then_is_a_duplicate(upgraded: Upgraded) -
 
 @WITH_CUSTOMER
 @pytest.mark.parametrize("command", ["usage", "sessions", "stragglers"])
-def test_what_was_closed_is_listed_as_that_release_listed_it(upgraded: Upgraded, command: str) -> None:
+def test_closed_windows_are_listed_as_by_the_older_release(upgraded: Upgraded, command: str) -> None:
     changed = {(key[-1], *key[:4]) for key in upgraded.now.corrections(upgraded.then)}
     shown = [row for row in upgraded.content(older.SHOWN)[command] if row.get("state", "closed") in CLOSED]
     stays = [row for row in shown if command != "usage" or _window(row) not in changed]

@@ -76,7 +76,7 @@ def test_every_line_is_acknowledged_and_journalled_as_it_is(stack: Stack, tmp_pa
     assert [row["offset"] for row in mine] == sorted(row["offset"] for row in mine)  # type: ignore[type-var]
 
 
-def test_what_is_too_large_is_refused_by_the_broker_and_named_by_its_line(stack: Stack, tmp_path: Path) -> None:
+def test_a_record_too_large_for_the_broker_is_reported_by_line(stack: Stack, tmp_path: Path) -> None:
     subject = f"subject-{uuid4().hex}"
     small = [event(subject, number) for number in range(400)]
     lines = [*small[:100], event(subject, 1_000, OVERSIZE_BYTES), *small[100:], event(subject, 1_001, OVERSIZE_BYTES)]

@@ -86,9 +86,7 @@ def test_an_answer_is_delayed(proxy: Proxy) -> None:
         assert time.monotonic() - began >= 0.3
 
 
-def test_in_a_black_hole_nothing_arrives_and_nothing_ends_and_then_the_connection_is_forgotten(
-    proxy: Proxy, asked: list[bytes]
-) -> None:
+def test_in_a_black_hole_connections_stall_until_they_are_dropped(proxy: Proxy, asked: list[bytes]) -> None:
     with connect(proxy) as client:
         assert ask(client, b"GET 1") == b"GET 1"
         mend = proxy.hold()

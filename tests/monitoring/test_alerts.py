@@ -379,7 +379,7 @@ def test_an_alert_is_silent_just_before_and_fires_just_after(case: Case, tmp_pat
 
 @pytest.mark.few_in_ci(4)
 @pytest.mark.parametrize("case", {case.alert: case for case in CASES}.values(), ids=lambda case: case.alert)
-def test_of_two_releases_in_one_namespace_only_the_sick_one_is_named(case: Case, tmp_path: Path) -> None:
+def test_an_alert_names_the_failing_one_of_two_releases_in_a_namespace(case: Case, tmp_path: Path) -> None:
     well, sick = ({"namespace": "metering", "release": name} for name in ("well", "sick"))
     both = {
         held_to(name, matchers(stack)): values
@@ -409,7 +409,7 @@ def test_an_idle_stack_whose_frontiers_come_by_the_minute_fires_nothing(tmp_path
     check(tmp_path, series, never, SEVERITIES)
 
 
-def test_the_first_event_after_idleness_fires_nothing_however_old_the_frontier_is_then(tmp_path: Path) -> None:
+def test_the_first_event_after_idleness_fires_nothing(tmp_path: Path) -> None:
     is_idle = [minute % 4 < 2 for minute in range(MINUTES + 1)]
     # When the event comes its frontier is still old; with the next sample it is not.
     is_old = [idle or before for before, idle in pairwise([False, *is_idle])]
@@ -524,7 +524,7 @@ def gone_ingestion() -> Series:
 @pytest.mark.parametrize(
     ("alert", "share", "hold_minutes"), [("UnreadRecordsAge", 0.5, 5), ("UnreadRecordsExpire", 0.8, 2)]
 )
-def test_records_that_expire_are_reported_for_as_long_as_ingestion_is_gone(
+def test_expiring_records_are_reported_while_ingestion_is_stopped(
     alert: str, share: float, hold_minutes: int, tmp_path: Path
 ) -> None:
     """Longer than Prometheus looks back for any series."""
@@ -539,7 +539,7 @@ def test_records_that_no_ingestion_reads_are_not_reported(tmp_path: Path) -> Non
     check(tmp_path, gone_ingestion(), never, SEVERITIES, disabled=(Part.INGESTION,), minutes=FOUR_MINUTES)
 
 
-def test_a_frozen_or_waiting_ingestion_does_not_stop_the_clock_of_what_expires(tmp_path: Path) -> None:
+def test_expiring_records_are_reported_while_ingestion_is_frozen_or_waiting(tmp_path: Path) -> None:
     """It still shows what it saw last: nothing unread."""
     shown = {
         "weir_retention_headroom_ratio{}": f"1x{24 * 15}",
@@ -567,11 +567,11 @@ def test_unpriced_usage_is_one_alert_that_lists_its_meters(tmp_path: Path) -> No
         "UnpricedUsage",
         40,
         "About 300 usage rows within 15 minutes match no price, so they have no amount: input_tokens (150) requests"
-        " (150). Add the prices with `weir catalog apply`; the next audit bills what is there already.",
+        " (150). Add the prices with `weir catalog apply`; the next audit bills earlier usage.",
     )
 
 
-def test_usage_without_quantities_is_one_alert_that_lists_the_meters_that_miss_them(tmp_path: Path) -> None:
+def test_usage_without_quantities_is_one_alert_that_lists_its_meters(tmp_path: Path) -> None:
     stack = matchers({"namespace": "metering", "release": "weir"})
     rows = {"output_tokens": "0+1500x60", "input_tokens": "0+15x60"}
     series = {held_to(of("weir_unmetered_usage_rows_total", meter=meter), stack): n for meter, n in rows.items()}

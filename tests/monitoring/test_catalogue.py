@@ -55,7 +55,7 @@ def test_labels_are_found_in_the_expressions_that_ask_for_them() -> None:
 
 
 @pytest.mark.parametrize(("name", "expression"), EXPRESSIONS.items())
-def test_an_expression_asks_only_for_labels_and_values_that_its_series_have(name: str, expression: str) -> None:
+def test_an_expression_uses_only_labels_and_values_that_exist(name: str, expression: str) -> None:
     by_name = {metric.name: metric for metric in metrics.METRICS}
     for series, matchers in re.findall(MATCHERS, expression):
         metric = by_name.get(series) or by_name[re.sub(r"_(bucket|count|sum)$", "", series)]
@@ -74,7 +74,7 @@ def test_every_metric_is_used_by_an_alert_or_a_panel() -> None:
     assert {metric.name for metric in metrics.METRICS} <= used
 
 
-def test_two_rules_of_one_name_have_other_labels() -> None:
+def test_two_alert_rules_of_one_name_differ_in_labels() -> None:
     rules = {(alert.name, *sorted(alert.labels.items())) for alert in ALERTS}
     assert len(rules) == len(ALERTS)
     assert len({alert.name for alert in ALERTS}) >= 14
@@ -85,7 +85,7 @@ def test_the_runbook_has_a_heading_for_every_alert_and_no_other() -> None:
 
 
 @every_alert
-def test_a_heading_says_what_it_means_how_to_look_and_what_to_do(alert: Alert) -> None:
+def test_each_runbook_entry_has_meaning_check_and_action(alert: Alert) -> None:
     section = SECTIONS[alert.name]
     assert re.findall(r"^\*\*(\w+)\*\*", section, re.MULTILINE) == ["Means", "Look", "Do"]
     assert f"**Means** ({alert.severity})" in section
@@ -101,7 +101,7 @@ def test_the_runbook_names_only_commands_alerts_and_panels_that_exist() -> None:
 
 
 @every_alert
-def test_an_alert_says_in_a_line_what_is_wrong(alert: Alert) -> None:
+def test_an_alert_has_a_one_line_summary(alert: Alert) -> None:
     assert 5 < len(alert.summary) <= 80
     assert alert.description.endswith(".")
     assert set(re.findall(r"\$labels\.(\w+)", alert.summary + alert.description)) <= {
@@ -123,7 +123,7 @@ def test_rendered_files_are_current(file: Path) -> None:
     assert file.read_text(encoding="utf-8") == rendered()[file], "run: python -m monitoring.render"
 
 
-def test_a_scale_shortens_ranges_and_holds_and_nothing_else() -> None:
+def test_scaling_alerts_changes_only_ranges_and_durations() -> None:
     full, scaled = rule_file(GROUPS), rule_file(GROUPS, scale=1 / 60)
     assert "[15m]" in full
     assert "[15s]" in scaled

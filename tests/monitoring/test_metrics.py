@@ -32,7 +32,7 @@ def test_a_name_follows_the_naming_rules_of_prometheus(metric: Metric) -> None:
 
 
 @every_metric
-def test_no_label_can_hold_a_customer_or_a_request(metric: Metric) -> None:
+def test_no_metric_has_a_customer_or_request_as_label(metric: Metric) -> None:
     open_labels = {label for label, values in metric.labels.items() if values is metrics.GIVEN_AT_START}
     # Event types are what senders write, but only 20 of them are ever shown.
     # At most 50 meters are declared, and a server has at most max_replication_slots (10) slots.

@@ -184,7 +184,7 @@ def test_clients_that_do_not_read_their_answers_give_way(serving: Serve) -> None
         assert get(server.port, "/metrics") == more_than_a_socket_takes
 
 
-def test_an_answer_is_what_the_client_accepts(serving: Serve, driver: tuple[int, int]) -> None:
+def test_the_metrics_server_respects_the_accept_headers(serving: Serve, driver: tuple[int, int]) -> None:
     _, port = driver
     assert b"weir_build_info" in gzip.decompress(get(port, "/metrics", **{"Accept-Encoding": "gzip"}))
     assert get(port, "/metrics", Accept="application/openmetrics-text; version=1.0.0").endswith(b"# EOF\n")
@@ -193,9 +193,7 @@ def test_an_answer_is_what_the_client_accepts(serving: Serve, driver: tuple[int,
     assert b"weir_batch" not in only
 
 
-def test_a_thread_that_the_system_refuses_is_none_less_for_later(
-    serving: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_thread_does_not_reduce_the_limit(serving: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     server = serving(page(b"m"), max_connections=2)
     start = threading.Thread.start
 

@@ -39,10 +39,8 @@ OF_PRICES_WITH_CONDITIONS = "tests/pipelines/test_prices_with_conditions.py"
 OF_AUDIT_RULES = "tests/rules/test_audit_rules.py"
 OF_CALENDAR = "tests/pipelines/test_one_calendar.py"
 OF_REJOINING = "tests/rules/test_rejoining.py"
-OF_AUDIT_PAIRS = (
-    "tests/pipelines/test_audit_pairs.py::test_what_was_given_up_is_billed_once_to_the_request_that_was_answered"
-)
-BY_THE_RULE = "test_differential_what_was_given_up_is_joined_by_the_rule_and_by_when_it_was_first_received"
+OF_AUDIT_PAIRS = "tests/pipelines/test_audit_pairs.py::test_an_abandoned_request_is_billed_once_to_the_answered_one"
+BY_THE_RULE = "test_differential_abandoned_requests_are_rejoined_by_rule_and_first_receipt"
 OF_SESSIONS = "tests/pipelines/test_sessionization.py"
 OF_ROLLED_UP = "tests/pipelines/test_rolled_up.py"
 OF_CHECKED_PRICES = "tests/pipelines/test_prices_checked.py"
@@ -91,7 +89,7 @@ MUTANTS = (
         "jobs/billing/fold.py",
         "bool_and(coalesce(price_version <= {BILLED_AS_PART}, false))",
         "bool_and(price_version <= {BILLED_AS_PART})",
-        (f"{OF_CONTAINED_STRAGGLERS}::test_a_straggler_whose_rest_has_no_price_has_none_and_waits_for_one",),
+        (f"{OF_CONTAINED_STRAGGLERS}::test_a_straggler_with_an_unpriced_rest_waits_for_a_price",),
     ),
     Mutant(
         "a meter looks at all outcomes, whatever its conditions are",
@@ -105,7 +103,7 @@ MUTANTS = (
         OWNERSHIP,
         "if row is None or row[0] != self.epoch:",
         "if row is None:",
-        (f"{OF_OWNERSHIP}::test_an_epoch_taken_elsewhere_fences_a_driver_whose_session_lives",),
+        (f"{OF_OWNERSHIP}::test_a_newer_epoch_fences_a_driver_with_a_live_session",),
     ),
     Mutant(
         "epoch not checked, in Delta",
@@ -163,8 +161,8 @@ MUTANTS = (
         "is_held = pl.lit(ends_table) |",
         "is_held = pl.lit(True) |",
         (
-            "tests/rules/test_joins_frontier.py::test_f_of_a_cut_is_never_that_of_a_commit_which_goes_on_behind_it",
-            f"{OF_USAGE}::test_a_backlog_cut_inside_a_commit_gives_up_no_row_whose_partner_is_behind_the_cut",
+            "tests/rules/test_joins_frontier.py::test_the_frontier_of_a_cut_is_that_of_a_whole_commit",
+            f"{OF_USAGE}::test_a_cut_inside_a_commit_abandons_no_row_with_a_partner_behind_it",
         ),
     ),
     Mutant(
@@ -172,49 +170,49 @@ MUTANTS = (
         "jobs/ingestion/received.py",
         'stamp.cum_max().over("partition")',
         "stamp",
-        ("tests/rules/test_received.py::test_oracle_any_cut_gives_each_record_what_a_fold_record_by_record_gives_it",),
+        ("tests/rules/test_received.py::test_oracle_any_batches_equal_a_fold_record_by_record",),
     ),
     Mutant(
         "table's identity not compared",
         "jobs/runtime/delta/upstream.py",
         "if stored.table not in (None, table):",
         "if stored.table is None and not table:",
-        ("tests/streaming/test_upstream.py::test_a_new_table_is_not_the_old_one_however_far_it_has_grown",),
+        ("tests/streaming/test_upstream.py::test_a_position_in_another_table_is_refused_however_long_the_table_is",),
     ),
     Mutant(
         "repeat beyond the exact hour forgotten",
         "jobs/ingestion/identity_index.py",
         "it is read when needed.\n            segment.drop()",
         "it is read when needed.\n            del self._segments[segment.number]",
-        (f"{OF_IDENTITIES}::test_what_left_the_exact_hour_with_its_segment_is_found_again_until_the_horizon_ends",),
+        (f"{OF_IDENTITIES}::test_identities_after_the_exact_hour_are_found_until_the_horizon",),
     ),
     Mutant(
         "what a dead letter may repeat forgotten beyond the horizon",
         "jobs/ingestion/identity_index.py",
         "microseconds_of(frontier):\n                    segment.drop()",
         "microseconds_of(frontier):\n                    del self._segments[segment.number]",
-        (f"{OF_IDENTITIES}::test_a_dead_letter_repeats_what_it_would_have_repeated_at_first_however_long_ago",),
+        (f"{OF_IDENTITIES}::test_a_redriven_dead_letter_is_compared_as_at_its_first_receipt",),
     ),
     Mutant(
         "of one dead letter two records accepted",
         "jobs/ingestion/identity_index.py",
         'rest.join(came_back, on="replays_lsn")',
         'rest.join(came_back.clear(), on="replays_lsn")',
-        (f"{OF_IDENTITIES}::test_of_one_dead_letter_one_record_is_accepted_whatever_was_made_of_it",),
+        (f"{OF_IDENTITIES}::test_a_dead_letter_is_accepted_once_in_any_corrected_form",),
     ),
     Mutant(
         "a mark of what was accepted counts",
         "jobs/ingestion/replays.py",
         'pl.col("reason").is_not_null() & pl.col("replay_mark").is_null() & is_event',
         'pl.col("replay_mark").is_null() & is_event',
-        (f"{OF_REPLAYS}::test_oracle_a_mark_counts_if_a_row_before_it_stands_there_rejected_and_without_a_mark",),
+        (f"{OF_REPLAYS}::test_oracle_a_mark_counts_for_an_earlier_unmarked_dead_letter",),
     ),
     Mutant(
         "a dead letter that came back dropped as late",
         "jobs/billing/sums.py",
         'pl.when(pl.col("is_due") & (rule != LatePolicy.HOLD.value)).then(rule)',
         "pl.when(rule != LatePolicy.HOLD.value).then(rule)",
-        (f"{OF_BILLING}::test_a_dead_letter_that_came_back_is_dropped_and_late_only_by_when_it_was_received_first",),
+        (f"{OF_BILLING}::test_a_redriven_dead_letter_is_late_by_its_first_receipt",),
     ),
     Mutant(
         "superseded counted",
@@ -228,7 +226,7 @@ MUTANTS = (
         "jobs/billing/fold.py",
         "FROM staged\nWHERE {IS_BILLED}\nGROUP BY",
         "FROM staged\nGROUP BY",
-        ("tests/pipelines/test_billing.py::test_nothing_of_a_window_that_only_dropped_stragglers_reached_is_stored",),
+        ("tests/pipelines/test_billing.py::test_a_window_with_only_dropped_stragglers_is_not_stored",),
     ),
     Mutant(
         "a decision counts however late it comes",
@@ -263,7 +261,7 @@ MUTANTS = (
         POSTGRES_SINK,
         "                counts = self._fold_time(cursor, frontier)\n",
         "                counts: Counts = {}\n",
-        (f"{OF_SINK}::test_what_time_alone_changes_is_folded_with_f_and_counted_with_the_next_batch",),
+        (f"{OF_SINK}::test_changes_by_time_alone_are_folded_with_the_frontier",),
     ),
     Mutant(
         "sign ignored",
@@ -293,28 +291,28 @@ MUTANTS = (
         "jobs/billing/corrections.py",
         '        cursor.execute(_INHERIT, {**causes, "restated": UsageCause.RESTATED.value, "minute": MINUTE})\n',
         "",
-        (f"{OF_CORRECTIONS}::test_a_refund_for_what_was_dropped_is_dropped_and_no_other",),
+        (f"{OF_CORRECTIONS}::test_only_the_refund_of_dropped_usage_is_dropped",),
     ),
     Mutant(
         "a correction of a window that nobody has seen closed",
         "jobs/billing/corrections.py",
         "staged.window_start + %(minute)s <= coalesce(closed_meters.closed_until, closed_usage.closed_until), false",
         "true, false",
-        (f"{OF_CORRECTIONS}::test_what_takes_usage_back_is_a_correction_only_where_the_window_was_shown_closed",),
+        (f"{OF_CORRECTIONS}::test_a_reversal_is_a_correction_only_in_a_closed_window",),
     ),
     Mutant(
         "what a driver publishes is not fenced by its successor",
         "jobs/billing/publishing.py",
         "Transactions(self._kafka, NAME)",
         'Transactions(self._kafka, f"{NAME}-{self._epoch}")',
-        (f"{OF_PUBLISHING}::test_of_each_window_a_newer_state_never_stands_before_an_older_one",),
+        (f"{OF_PUBLISHING}::test_states_of_a_window_are_published_in_order",),
     ),
     Mutant(
         "what waits for Kafka forgets since when",
         "jobs/billing/outbox.py",
         "min(version) AS version, min(changed_at)",
         "max(version) AS version, min(changed_at)",
-        ("tests/pipelines/test_outbox.py::test_a_subscriber_ends_with_the_tables_whatever_two_publishers_do",),
+        ("tests/pipelines/test_outbox.py::test_a_subscriber_ends_with_the_tables_when_two_publishers_compete",),
     ),
     Mutant(
         "a version that may stay as it was",
@@ -394,7 +392,7 @@ MUTANTS = (
         REJOINING,
         "key=lambda row: (row.is_late, row.lsn)",
         "key=lambda row: row.first_received_us",
-        (f"{OF_REJOINING}::test_what_was_one_pair_stays_one_whatever_arrives_later",),
+        (f"{OF_REJOINING}::test_a_rejoined_pair_stays_joined_when_more_arrives",),
     ),
     Mutant(
         "a dead letter that comes back is paired by when it came back",
@@ -425,14 +423,14 @@ MUTANTS = (
         DELTA,
         "if moved == [LSN] and",
         "if moved == [] and",
-        (f"{OF_AUDIT}::test_joins_goes_on_behind_an_audit_and_the_audit_behind_joins",),
+        (f"{OF_AUDIT}::test_joins_and_the_audit_append_after_each_other",),
     ),
     Mutant(
         "another model is taken for another price",
         "jobs/audit/recompute/corrections.py",
         "is_fault=is_untrue\n        | (",
         "is_fault=(",
-        (f"{OF_AUDIT}::test_a_fault_in_what_an_audit_added_is_found_and_not_built_upon[another model-repriced]",),
+        (f"{OF_AUDIT}::test_a_fault_in_rows_of_an_earlier_audit_is_found[another model-repriced]",),
     ),
     Mutant(
         "a withdrawn price un-bills the past",
@@ -446,9 +444,7 @@ MUTANTS = (
         "jobs/audit/recompute/outcomes.py",
         "    if versions.since is not None:\n",
         "    if False:\n",
-        (
-            f"{OF_AUDITS_WHENEVER}::test_the_audits_of_days_change_nothing_of_what_the_one_of_everything_says[accepted_again]",
-        ),
+        (f"{OF_AUDITS_WHENEVER}::test_daily_audits_agree_with_one_of_everything[accepted_again]",),
     ),
     Mutant(
         "what still waits is corrected",
@@ -462,21 +458,21 @@ MUTANTS = (
         "jobs/audit/recompute/corrections.py",
         'billed = expected.filter(pl.col("outcome") != Outcome.SUPERSEDED.value)',
         "billed = expected",
-        (f"{OF_AUDITS_WHENEVER}::test_what_only_a_repeat_superseded_is_one_pair_with_what_it_belongs_to",),
+        (f"{OF_AUDITS_WHENEVER}::test_a_request_superseded_only_by_a_repeat_is_rejoined",),
     ),
     Mutant(
         "a price is for events that do not meet its conditions",
         "metering/price_models.py",
         "priced for priced in self._naming(model) if priced.holds(attributes)",
         "priced for priced in self._naming(model)",
-        (f"{OF_PRICES_WITH_CONDITIONS}::test_a_batch_costs_half_and_what_says_nothing_of_itself_the_whole",),
+        (f"{OF_PRICES_WITH_CONDITIONS}::test_a_batch_operation_costs_half_and_an_unspecified_one_the_full_price",),
     ),
     Mutant(
         "a prefix is asked for a price before the model itself",
         "metering/price_models.py",
         "key=lambda priced: (priced.model != model, *priced.rank[1:])",
         "key=lambda priced: (priced.model == model, *priced.rank[1:])",
-        (f"{OF_PRICES_WITH_CONDITIONS}::test_dated_names_of_a_model_have_its_price_and_one_with_its_own_keeps_that",),
+        (f"{OF_PRICES_WITH_CONDITIONS}::test_a_dated_model_name_has_the_price_of_its_prefix_unless_it_has_its_own",),
     ),
     Mutant(
         "the stream keeps the first of two lesser reports",
@@ -490,58 +486,56 @@ MUTANTS = (
         "metering/ranking.py",
         "return *worth, is_report and self.has_quantities, self.occurred_us, self.identity, self.side",
         "return self.occurred_us, is_report and self.has_quantities, *worth, self.identity, self.side",
-        ("tests/rules/test_ranking.py::test_oracle_what_bills_is_what_a_scan_of_all_rows_gives",),
+        ("tests/rules/test_ranking.py::test_oracle_the_billed_report_is_that_of_a_full_scan",),
     ),
     Mutant(
         "the border between two requests of one id parts one from its answer",
         "metering/ranking.py",
         "answered = [group.pop()] if len(group) > 1 and _is_answer(row, group[-1], reach_us) else []",
         "answered = []",
-        (
-            f"{OF_RESTATED}::test_a_job_that_uses_its_id_each_week_is_billed_each_week_however_near_the_answer_is_to_the_border",
-        ),
+        (f"{OF_RESTATED}::test_an_id_reused_each_week_is_billed_each_week",),
     ),
     Mutant(
         "what replaces usage that came on time is dropped with a straggler beside it",
         "jobs/billing/corrections.py",
         "SELECT corrected_lsn, meter FROM undecided JOIN named",
         "SELECT 0 AS corrected_lsn, meter FROM undecided JOIN named",
-        (f"{OF_CORRECTIONS}::test_a_better_report_that_came_late_is_billed_in_the_place_of_one_that_came_on_time",),
+        (f"{OF_CORRECTIONS}::test_a_late_better_report_replaces_a_timely_one",),
     ),
     Mutant(
         "what was taken back of usage that came on time is forgotten where a batch ends",
         "jobs/billing/corrections.py",
         '        cursor.execute(_REMEMBER, {**causes, "repriced": UsageCause.REPRICED.value})\n',
         "",
-        (f"{OF_CORRECTIONS}::test_a_better_report_that_came_late_is_billed_in_the_place_of_one_that_came_on_time",),
+        (f"{OF_CORRECTIONS}::test_a_late_better_report_replaces_a_timely_one",),
     ),
     Mutant(
         "a late report takes the one that came on time off the bill",
         "jobs/audit/recompute/restatements.py",
         "is_put_again=is_ranked & stays & is_late & ends.any().over(of_group),",
         "is_put_again=is_ranked & stays & is_late & pl.lit(value=False),",
-        (f"{OF_RESTATED}::test_a_late_report_never_takes_the_one_that_came_on_time_off_the_bill",),
+        (f"{OF_RESTATED}::test_a_late_report_never_removes_a_timely_one_from_the_bill",),
     ),
     Mutant(
         "a pair that was given up goes by what is configured when the audit comes",
         "jobs/audit/recompute/corrections.py",
         "found = ((by_rank, longest_us), (earlier, within_us))",
         "found = ((by_rank, within_us), (earlier, within_us))",
-        (f"{OF_RESTATED}::test_a_pair_is_one_request_by_the_rule_that_held_for_it_whenever_the_audit_is",),
+        (f"{OF_RESTATED}::test_a_pair_is_joined_by_the_rules_of_its_time",),
     ),
     Mutant(
         "a better report is billed whatever was decided of the one before",
         "jobs/audit/recompute/corrections.py",
         "pl.concat([shared, of_request.select(shared.columns)])",
         "pl.concat([shared])",
-        ("tests/pipelines/test_audit_restated.py::test_a_better_report_names_what_was_billed_before_it",),
+        ("tests/pipelines/test_audit_restated.py::test_a_better_report_names_the_report_that_it_replaces",),
     ),
     Mutant(
         "a pair that stands is put together anew",
         "jobs/audit/recompute/rejoins.py",
         "stays = [pair for pair in standing if",
         "stays = [pair for pair in () if",
-        (f"{OF_AUDITS_WHENEVER}::test_what_is_one_pair_stays_one_when_more_would_have_been_joined",),
+        (f"{OF_AUDITS_WHENEVER}::test_a_pair_stays_joined_when_more_could_be",),
     ),
     Mutant(
         "a completion repeats its request",
@@ -569,7 +563,7 @@ MUTANTS = (
         "jobs/rebuild/billing.py",
         'pl.lit(ends_table) | (pl.col("logged_at") != pl.col("logged_at").last())',
         "pl.lit(value=True)",
-        (f"{OF_REBUILDS}::test_what_is_made_again_is_what_stood_there_to_the_last_digit_also_where_all_was_lost[103]",),
+        (f"{OF_REBUILDS}::test_a_rebuild_reproduces_the_database_to_the_last_digit[103]",),
     ),
     Mutant(
         "a rebuilt window has a version that it had before",
@@ -583,7 +577,7 @@ MUTANTS = (
         "jobs/runtime/postgres/ownership.py",
         '"job": job}).fetchone() != (True,):\n        connection.close()\n        raise NotYet(',
         '"job": job}).fetchone() is None:\n        connection.close()\n        raise NotYet(',
-        (f"{OF_REBUILDS}::test_a_driver_that_runs_is_followed_and_the_next_one_waits_until_it_is_done[103]",),
+        (f"{OF_REBUILDS}::test_a_rebuild_fences_the_running_driver_and_holds_up_the_next[103]",),
     ),
     Mutant(
         "an account that was deleted has no zone when it is made again",
@@ -597,7 +591,7 @@ MUTANTS = (
         "jobs/queries/bills.py",
         "WHERE {IN_MONTH_SQL}",
         "WHERE date_trunc('month', first_window, 'UTC') = %(month)s::timestamp AT TIME ZONE 'UTC'",
-        (f"{OF_CALENDAR}::test_usage_from_before_its_account_was_known_is_in_one_month_for_every_reader",),
+        (f"{OF_CALENDAR}::test_usage_before_its_account_is_in_the_same_month_for_every_reader",),
     ),
     Mutant(
         "a month is sound if any calendar explains it",
@@ -621,7 +615,7 @@ MUTANTS = (
         ACCOUNT_HISTORY,
         "PERFORM catalog.end_account_history(OLD.account, coalesce(OLD.deleted_at, now()));",
         "PERFORM catalog.end_account_history(OLD.account, now());",
-        (f"{OF_ACCOUNTS}::test_what_is_deleted_as_of_later_is_paid_until_then_and_its_plan_stays[account]",),
+        (f"{OF_ACCOUNTS}::test_an_account_with_a_planned_deletion_pays_until_then[account]",),
     ),
     Mutant(
         "a change that is announced holds at once",
@@ -629,17 +623,17 @@ MUTANTS = (
         "begins := coalesce(NEW.effective_from, NEW.changed_at);",
         "begins := NEW.changed_at;",
         (
-            f"{OF_ACCOUNTS}::test_what_is_announced_leaves_the_account_as_it_is_until_then",
-            f"{OF_ACCOUNTS}::test_differential_an_account_is_what_the_versions_of_joins_say_at_any_instant",
+            f"{OF_ACCOUNTS}::test_a_planned_change_does_not_change_the_account_before_it_begins",
+            f"{OF_ACCOUNTS}::test_differential_the_view_of_accounts_equals_the_versions_of_joins",
         ),
     ),
     Mutant(
-        "ended months are billed anew without a word",
+        "ended months are billed again without a word",
         "catalog/closed_months.py",
         "if tuple(row.values()) not in before and _is_other(row)",
         "if tuple(row.values()) not in before and not _is_other(row)",
         (
-            "tests/pipelines/test_closed_months.py::test_a_deletion_as_of_the_past_asks_where_it_takes_what_was_billed[price]",
+            "tests/pipelines/test_closed_months.py::test_a_backdated_deletion_of_billed_prices_asks_for_confirmation[price]",
         ),
     ),
     Mutant(

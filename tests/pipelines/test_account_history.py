@@ -86,7 +86,7 @@ def catalog(database: str) -> Iterator[psycopg.Connection[Any]]:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(edits, max_size=15))
-def test_differential_an_account_is_what_the_versions_of_joins_say_at_any_instant(
+def test_differential_the_view_of_accounts_equals_the_versions_of_joins(
     catalog: psycopg.Connection[Any], changes: list[Edit]
 ) -> None:
     catalog.rollback()
@@ -109,7 +109,7 @@ def test_differential_an_account_is_what_the_versions_of_joins_say_at_any_instan
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(edits, max_size=12), st.sampled_from([*MOMENTS, LATER]))
-def test_differential_the_view_stands_accounts_as_their_parents_of_then_say(
+def test_differential_the_view_has_the_parents_of_each_instant(
     catalog: psycopg.Connection[Any], changes: list[Edit], at: datetime
 ) -> None:
     catalog.rollback()
@@ -153,7 +153,7 @@ def test_a_renamed_account_ended_under_its_former_name(catalog: psycopg.Connecti
     assert history(catalog, LATER) == {"b": ("p1", None)}
 
 
-def test_what_is_announced_leaves_the_account_as_it_is_until_then(database: str) -> None:
+def test_a_planned_change_does_not_change_the_account_before_it_begins(database: str) -> None:
     write(database, "catalog.plans", {"plan": "p1", "name": ""}, {"plan": "p2", "name": ""})
     price = {"model": "m", "meter": "requests", "currency": "EUR", "effective_from": START}
     write(database, "catalog.prices", *({**price, "plan": plan, "unit_price": n} for n, plan in enumerate(PLANS)))
@@ -166,7 +166,7 @@ def test_what_is_announced_leaves_the_account_as_it_is_until_then(database: str)
 
 
 @pytest.mark.parametrize("way", ["account", "price"])
-def test_what_is_deleted_as_of_later_is_paid_until_then_and_its_plan_stays(database: str, way: str) -> None:
+def test_an_account_with_a_planned_deletion_pays_until_then(database: str, way: str) -> None:
     write(database, "catalog.plans", {"plan": "p1", "name": "P"})
     key = {"plan": "p1", "model": "m", "meter": "requests", "currency": "EUR", "effective_from": START}
     write(database, "catalog.prices", {**key, "unit_price": 1})

@@ -60,7 +60,7 @@ def test_the_first_zone_holds_from_the_beginning_and_a_change_from_when_it_was_m
 
 
 @pytest.mark.usefixtures("account")
-def test_a_change_may_be_planned_but_never_holds_from_the_past(connection: psycopg.Connection[Any]) -> None:
+def test_a_change_of_zone_may_be_planned_but_not_backdated(connection: psycopg.Connection[Any]) -> None:
     now = set_zone(connection, "UTC", datetime.fromisoformat("2026-01-01T00:00Z"))
     planned = now + timedelta(days=40)
     set_zone(connection, "Asia/Tokyo", planned)
@@ -70,7 +70,7 @@ def test_a_change_may_be_planned_but_never_holds_from_the_past(connection: psyco
 
 
 @pytest.mark.usefixtures("account")
-def test_a_change_that_was_planned_and_taken_back_never_holds(connection: psycopg.Connection[Any]) -> None:
+def test_a_planned_zone_that_is_withdrawn_never_applies(connection: psycopg.Connection[Any]) -> None:
     """As the contract, whose newest version that has begun holds: a bill's borders and its prices go by one row."""
     now = set_zone(connection, "UTC")
     planned = now + timedelta(days=40)
@@ -81,7 +81,7 @@ def test_a_change_that_was_planned_and_taken_back_never_holds(connection: psycop
 
 
 @pytest.mark.usefixtures("account")
-def test_what_was_taken_back_before_this_version_is_forgotten_and_what_is_planned_stays(
+def test_the_migration_drops_withdrawn_zones_and_keeps_planned_ones(
     database: str, connection: psycopg.Connection[Any]
 ) -> None:
     with migrator(database) as config:
@@ -107,7 +107,7 @@ def pass_days(connection: psycopg.Connection[Any], days: int) -> None:
 @pytest.mark.usefixtures("account")
 @pytest.mark.parametrize("revision", ["0018", "0019"])
 @pytest.mark.parametrize("taken_back_with", [None, datetime.fromisoformat("2026-01-01T00:00Z")])
-def test_what_was_taken_back_and_began_before_this_version_ends_with_it(
+def test_withdrawn_zones_that_had_begun_end_at_the_migration(
     database: str, connection: psycopg.Connection[Any], taken_back_with: datetime | None, revision: str
 ) -> None:
     """It named days until now, which stay; from now on the row does, as it does for prices."""
@@ -140,9 +140,7 @@ def test_what_was_taken_back_and_began_before_this_version_ends_with_it(
 
 
 @pytest.mark.usefixtures("account")
-def test_what_holds_by_the_row_and_what_is_planned_stay_with_this_version(
-    database: str, connection: psycopg.Connection[Any]
-) -> None:
+def test_the_migration_keeps_effective_and_planned_zones(database: str, connection: psycopg.Connection[Any]) -> None:
     with migrator(database) as config:
         command.downgrade(config, "0019")
     planned = set_zone(connection, "UTC") + timedelta(days=40)

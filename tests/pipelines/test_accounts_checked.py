@@ -104,7 +104,7 @@ def test_tags_at_their_limits_are_taken(accounts: str) -> None:
         assert connection.execute("SELECT tags FROM catalog.accounts WHERE account = 'a'").fetchone() == (tags,)
 
 
-def test_no_account_stands_above_itself(accounts: str) -> None:
+def test_an_account_cannot_be_its_own_ancestor(accounts: str) -> None:
     assert "it stands above itself (a < a)" in refused(accounts, "parent", "a")
     edit(accounts, "parent", "b")
     edit(accounts, "parent", "c", "b")

@@ -150,7 +150,7 @@ def test_after_a_start_all_must_have_passed_its_first_batch(database: str, heart
     ownership.close()
 
 
-def test_it_does_not_rest_before_billing_has_what_joins_gave_up(
+def test_it_is_not_idle_before_billing_has_read_the_abandoned_requests(
     database: str, pace: AdaptiveHeartbeat, heart: Heart
 ) -> None:
     reached(database, "billing", LAST + SECOND)

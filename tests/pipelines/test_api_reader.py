@@ -23,7 +23,7 @@ FROM pg_class WHERE oid = to_regclass(%s)
 
 
 @pytest.mark.parametrize("relation", [*(f"weir.{name}" for name in ASKED), *(f"catalog.{n}" for n in ASKED_OF_CATALOG)])
-def test_whatever_the_role_reads_that_names_an_account_is_guarded(database: str, relation: str) -> None:
+def test_every_table_with_accounts_that_the_role_reads_has_row_level_security(database: str, relation: str) -> None:
     with psycopg.connect(database) as session:
         row = session.execute(GUARDED, [relation]).fetchone()
     assert row is not None

@@ -134,7 +134,7 @@ def test_what_the_applications_made_is_proved(spark: SparkSession, metered: Mete
     assert found["I10"].examined == causes.count("stream") < len(causes)
 
 
-def test_of_usage_that_is_not_billed_yet_nothing_is_called_proved(spark: SparkSession, metered: Metered) -> None:
+def test_unbilled_usage_is_not_reported_as_proved(spark: SparkSession, metered: Metered) -> None:
     """As in a database that was lost: windows of nothing are the sum of nothing."""
     usage = DeltaTable(str(metered.tables / Table.USAGE)).to_pyarrow_table(columns=["lsn"])
     with a_copy_of(metered.database) as database:
@@ -470,7 +470,7 @@ CHANGES = re.compile(r"(?:UPDATE|FROM) (usage_windows|usage_days|stragglers|corr
 
 @pytest.mark.few_in_ci(8)
 @pytest.mark.parametrize("fault", IN_DATABASE)
-def test_a_fault_in_what_was_made_is_found_and_named(metered: Metered, fault: str) -> None:
+def test_the_audit_finds_and_names_each_planted_fault(metered: Metered, fault: str) -> None:
     statements, check, says = IN_DATABASE[fault]
     which = {
         "one": "true",

@@ -110,7 +110,7 @@ def test_corrections_in_parts_end_as_corrections_at_once(tables: str, tmp_path: 
     whole = str(copytree(tables, tmp_path / "whole"))
     audit(whole, NOW)
     many = 0
-    while (said := audit(tables, NOW, most_rows=1)) is not None and said.appended:
+    while (said := audit(tables, NOW, max_rows=1)) is not None and said.appended:
         assert said.faults == []
         many += 1
     assert many > 1
@@ -118,7 +118,7 @@ def test_corrections_in_parts_end_as_corrections_at_once(tables: str, tmp_path: 
     assert sorted(map(str, told[0])) == sorted(map(str, told[1]))
 
 
-def test_rows_are_numbered_on_and_say_whose_they_are(tables: str) -> None:
+def test_rows_of_the_audit_continue_the_numbering_and_name_their_cause(tables: str) -> None:
     before = rows_of(tables)
     audit(tables, NOW)
     rows = rows_of(tables)
@@ -169,7 +169,7 @@ def one_row(usage: DeltaTable) -> pa.Table:
     return usage.to_pyarrow_table().slice(0, 1).drop_columns(["lsn", "log_date", "logged_at", "rules"])
 
 
-def test_joins_goes_on_behind_an_audit_and_the_audit_behind_joins(tables: str) -> None:
+def test_joins_and_the_audit_append_after_each_other(tables: str) -> None:
     usage = open_table(tables, Table.USAGE)
     assert usage is not None
     last = rows_of(tables)[-1]["lsn"]
@@ -183,7 +183,7 @@ def test_joins_goes_on_behind_an_audit_and_the_audit_behind_joins(tables: str) -
     assert [row["lsn"] for row in rows_of(tables)[last:]] == [last + 1, last + 2, last + 3, last + 4]
 
 
-def test_no_audit_appends_behind_meters_that_it_did_not_know(tables: str) -> None:
+def test_an_audit_does_not_append_after_meters_changed(tables: str) -> None:
     """What a contract gives counts by the meters where its row stands: they came between the look and the commit."""
     usage = open_table(tables, Table.USAGE)
     assert usage is not None
@@ -196,7 +196,7 @@ def test_no_audit_appends_behind_meters_that_it_did_not_know(tables: str) -> Non
     assert rows_of(tables) == before
 
 
-def test_joins_that_was_taken_over_is_fenced_although_an_audit_has_appended(tables: str) -> None:
+def test_a_replaced_joins_is_fenced_after_an_audit_has_appended(tables: str) -> None:
     usage = open_table(tables, Table.USAGE)
     assert usage is not None
     epoch = usage.transaction_version("joins.epoch") or 0
@@ -208,9 +208,7 @@ def test_joins_that_was_taken_over_is_fenced_although_an_audit_has_appended(tabl
 
 
 @pytest.mark.long
-def test_a_period_puts_right_what_it_holds_and_an_audit_without_one_the_rest(
-    spark: SparkSession, unaudited: Unaudited, tables: str
-) -> None:
+def test_an_audit_of_a_period_corrects_that_period_only(spark: SparkSession, unaudited: Unaudited, tables: str) -> None:
     received = sorted(row["received_at"] for row in rows_of(tables))
     middle = received[len(received) // 2].replace(second=0, microsecond=0)
     everything = run(spark, tables, unaudited.database, appends=False)
@@ -271,7 +269,7 @@ CAUSES["a replacement lost"] = ("repriced", "rejoined")
 
 @pytest.mark.few_in_ci(4)
 @pytest.mark.parametrize(("fault", "cause"), [(fault, cause) for fault in PLANTED for cause in CAUSES[fault]])
-def test_a_fault_in_what_an_audit_added_is_found_and_not_built_upon(tables: str, fault: str, cause: str) -> None:
+def test_a_fault_in_rows_of_an_earlier_audit_is_found(tables: str, fault: str, cause: str) -> None:
     applies, planted = PLANTED[fault]
     audit(tables, NOW)
     rows = rows_of(tables)

@@ -183,7 +183,7 @@ def test_rules_with_a_meter_that_joins_never_had_end_no_audit(tmp_path: Path) ->
 
 @pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("is_audited_at_once", [True, False])
-def test_a_meter_that_comes_with_a_contract_counts_all_before_it_whenever_the_audit_is(
+def test_a_meter_declared_with_a_late_contract_counts_earlier_events(
     tmp_path: Path, *, is_audited_at_once: bool
 ) -> None:
     """joins tells its meters with an outcome: until there is one, nobody would count what the contract gives."""
@@ -213,9 +213,7 @@ def test_a_meter_that_comes_with_a_contract_counts_all_before_it_whenever_the_au
 
 @pytest.mark.long
 @pytest.mark.parametrize("is_audited_at_once", [True, False])
-def test_conditions_that_come_with_a_contract_hold_for_all_before_it_whenever_the_audit_is(
-    tmp_path: Path, *, is_audited_at_once: bool
-) -> None:
+def test_conditions_of_a_late_contract_apply_to_earlier_events(tmp_path: Path, *, is_audited_at_once: bool) -> None:
     """Until joins has told them, an audit would count what a meter does not look at any more."""
     with quick_database(tmp_path / "postgres") as url:
         world = World(tmp_path, emptied(url), 0, 1)
@@ -316,9 +314,7 @@ def validating_as_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("validating_as_shipped")
 @pytest.mark.parametrize("audited", ["never", "whole", "always"])
 @pytest.mark.parametrize("again", AGAIN)
-def test_an_event_that_is_sent_again_as_other_requests_is_billed_once_whenever_the_audit_is(
-    tmp_path: Path, again: str, audited: str
-) -> None:
+def test_an_event_re_sent_under_other_request_ids_is_billed_once(tmp_path: Path, again: str, audited: str) -> None:
     """Ingestion lets it pass once more, because nobody had been billed for it."""
     with quick_database(tmp_path / "postgres") as url:
         world = World(tmp_path, emptied(url), 0, 1)

@@ -61,7 +61,7 @@ def said_of(
     return list(wrong_decisions(journal, usage, held, position))
 
 
-def test_what_joins_made_is_what_was_decided(tmp_path: Path) -> None:
+def test_the_usage_of_joins_equals_the_decisions_in_the_journal(tmp_path: Path) -> None:
     assert said_of(*tables_of(tmp_path)) == []
 
 
@@ -102,7 +102,7 @@ def test_a_decision_that_differs_from_usage_is_found(
     assert all(part in sentence for part, sentence in zip(says, found, strict=True)), found
 
 
-def test_what_was_decided_on_days_that_usage_has_lost_is_taken_as_it_stands(tmp_path: Path) -> None:
+def test_decisions_on_removed_days_of_usage_are_not_checked(tmp_path: Path) -> None:
     journal, usage = tables_of(tmp_path, lambda rows: rows[2:])
     lost = RetainedRows(3, 1 + MANY, MANY - 2, (NOON + DAY).date())
     assert said_of(journal, usage) != []

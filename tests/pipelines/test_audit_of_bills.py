@@ -84,7 +84,7 @@ def found(tables: Path, database: str) -> dict[str, str]:
 @pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("config", [ALL, CORRECTS_THEN, LARGE, OLD, EITHER, CONFIG, DROP_OUTPUT])
 @pytest.mark.parametrize("seed", range(2))
-def test_oracle_whatever_billing_made_is_proved(
+def test_oracle_the_audit_proves_every_bill_that_billing_made(
     database: str, tmp_path: Path, seed: int, config: BillingConfig
 ) -> None:
     history = Waiting(seed + 10)
@@ -93,11 +93,11 @@ def test_oracle_whatever_billing_made_is_proved(
     assert {wrong.examined > 0 for wrong in proved(str(tmp_path), database).values()} == {True}
 
 
-def test_where_more_dimensions_came_than_have_room_days_are_proved_too(
+def test_days_beyond_the_cap_on_dimensions_are_proved(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fold, "add_days", lambda cursor: days.add_days(cursor, most_combinations=1))
-    monkeypatch.setattr(calendar, "crowded_out", partial(calendar.crowded_out, most_combinations=1))
+    monkeypatch.setattr(fold, "add_days", lambda cursor: days.add_days(cursor, max_combinations=1))
+    monkeypatch.setattr(calendar, "crowded_out", partial(calendar.crowded_out, max_combinations=1))
     history = History(3)
     billed(database, tmp_path, history, CONFIG, [None] * len(history.rows))
     with psycopg.connect(database) as connection:
@@ -107,17 +107,17 @@ def test_where_more_dimensions_came_than_have_room_days_are_proved_too(
     assert found(tmp_path, database) == {}
 
 
-def test_dimensions_that_had_room_are_missed_where_they_are_among_all_others(
+def test_dimensions_wrongly_folded_into_other_are_found(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fold, "add_days", lambda cursor: days.add_days(cursor, most_combinations=0))
-    monkeypatch.setattr(calendar, "crowded_out", partial(calendar.crowded_out, most_combinations=1))
+    monkeypatch.setattr(fold, "add_days", lambda cursor: days.add_days(cursor, max_combinations=0))
+    monkeypatch.setattr(calendar, "crowded_out", partial(calendar.crowded_out, max_combinations=1))
     history = History(3)
     billed(database, tmp_path, history, CONFIG, [None] * len(history.rows))
     assert "there is room" in found(tmp_path, database)["I6"]
 
 
-def test_days_that_a_migration_made_of_minutes_are_compared_as_one_sum(database: str, tmp_path: Path) -> None:
+def test_migrated_days_are_compared_as_one_sum(database: str, tmp_path: Path) -> None:
     history = History(7)
     billed(database, tmp_path, history, CONFIG, [None] * len(history.rows), releases=2)
     with psycopg.connect(database, autocommit=True) as connection:
@@ -161,7 +161,7 @@ UPDATE usage_days SET corrected = corrected AND EXISTS (
 
 
 @pytest.mark.long
-def test_what_an_audit_changed_in_a_closed_window_is_missed_where_no_correction_says_so(tmp_path: Path) -> None:
+def test_a_change_of_a_closed_window_without_a_correction_is_found(tmp_path: Path) -> None:
     with left_by(AUDITED, tmp_path, is_audited=True) as world:
         assert found(world.tables, world.database) == {}
         with psycopg.connect(world.database) as connection:

@@ -40,7 +40,7 @@ from jobs.joins.config import JoinsConfig
 from jobs.joins.correction_horizon import content_margin, correction_horizon
 from jobs.replay.assumptions import Assumptions
 from jobs.replay.usage import Tables, replayed
-from jobs.retention import first_kept
+from jobs.retention import first_retained
 from jobs.runtime.delta.table import committing, open_table
 from jobs.runtime.effective_rules import EffectiveRules
 from jobs.streams import Table
@@ -191,13 +191,13 @@ def _sums(rows: pl.DataFrame) -> Billed:
     return {(name, meter): net for name, meter, net in counted.iter_rows() if net}
 
 
-def replays(world: HandMade, config: JoinsConfig | None = None, supposed: JoinsConfig | None = None) -> Billed:
-    """What a replay of all bills, by the rules that held or by those that are supposed."""
+def replays(world: HandMade, config: JoinsConfig | None = None, assumed: JoinsConfig | None = None) -> Billed:
+    """What a replay of all bills, by the rules that held or by those that are assumed."""
     usage, journal = open_table(world.tables, Table.USAGE), open_table(world.tables, Table.JOURNAL)
     assert usage is not None
     assert journal is not None
     live = pin(usage, [], world.tables, config or present())
-    rules = Assumptions(joins=supposed).pinned(live)
+    rules = Assumptions(joins=assumed).pinned(live)
     made = [pl.DataFrame(rows) for rows in replayed(Tables(journal, usage, START.date()), live, rules, rows_at_once=3)]
     return _sums(pl.concat([rows.select("request_id", "sign", "meters") for rows in made]))
 
@@ -248,7 +248,7 @@ HISTORIES: dict[str, list[Event]] = {
     ids=["beyond the timeout", "within it"],
 )
 @pytest.mark.parametrize("events", HISTORIES.values(), ids=HISTORIES)
-def test_the_first_outcome_of_a_content_in_each_window_counts_whatever_was_received_first(
+def test_the_first_outcome_of_a_content_counts_in_any_order_of_receipt(
     events: list[Event], tmp_path: Path, apart: timedelta, *, is_audited_each_time: bool
 ) -> None:
     orders = list(permutations(events))
@@ -284,7 +284,7 @@ REVERSALS = st.builds(
     st.sampled_from([HOUR, 20 * MINUTE, MINUTE]),
     st.booleans(),
 )
-def test_any_outcomes_of_any_contents_bill_what_the_rule_says(
+def test_any_outcomes_of_any_contents_bill_as_the_rule(
     tmp_path_factory: pytest.TempPathFactory, events: list[Event], apart: timedelta, is_audited_each_time: bool
 ) -> None:
     world = world_of(tmp_path_factory.mktemp("world"))
@@ -294,7 +294,7 @@ def test_any_outcomes_of_any_contents_bill_what_the_rule_says(
     assert replays(world) == billed(events)
 
 
-def test_a_replay_of_what_no_audit_has_seen_bills_each_and_what_is_supposed_to_count_once_once(tmp_path: Path) -> None:
+def test_a_what_if_replay_bills_contents_once_only_where_assumed(tmp_path: Path) -> None:
     each = {name: {key: said for key, said in meter.items() if key != "once_per"} for name, meter in METERS.items()}
     for number, meters in enumerate((each, METERS)):
         world = world_of(tmp_path / str(number), meters=meters)
@@ -307,7 +307,7 @@ def test_a_replay_of_what_no_audit_has_seen_bills_each_and_what_is_supposed_to_c
         assert replays(world, config, present(meters=by_day)) == billed([FIRST, NEXT, THIRD])
 
 
-def test_the_stream_bills_each_and_what_the_audit_takes_back_has_a_cause_of_its_own(tmp_path: Path) -> None:
+def test_the_stream_bills_each_outcome_and_the_audit_takes_repeats_back(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     for minutes, one in ((0, FIRST), (1, NEXT)):
         one.received(world, DAY + minutes * MINUTE)
@@ -389,7 +389,7 @@ def test_any_text_of_an_outcome_can_be_the_content(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_what_was_decided_before_a_meter_counted_each_content_once_stays_and_is_no_first(tmp_path: Path) -> None:
+def test_earlier_outcomes_stay_billed_and_do_not_use_up_a_content(tmp_path: Path) -> None:
     each = {name: {key: said for key, said in meter.items() if key != "once_per"} for name, meter in METERS.items()}
     world = world_of(tmp_path, meters=each)
     for one in (FIRST, NEXT):
@@ -414,9 +414,7 @@ def test_what_was_decided_before_a_meter_counted_each_content_once_stays_and_is_
 
 @pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("is_first_late", [True, False])
-def test_a_contract_that_comes_late_says_the_content_of_what_came_before_it(
-    tmp_path: Path, *, is_first_late: bool
-) -> None:
+def test_a_late_contract_gives_earlier_events_their_content(tmp_path: Path, *, is_first_late: bool) -> None:
     world = world_of(tmp_path)
     world.unknown(DAY + (1 if is_first_late else 30) * MINUTE, name="late", content_hash="x")
     Report("known", DAY + 10 * MINUTE, "x").received(world, DAY + 10 * MINUTE)
@@ -432,7 +430,7 @@ def test_a_contract_that_comes_late_says_the_content_of_what_came_before_it(
     assert replays(world) == stands(world)
 
 
-def test_a_request_that_waits_brings_nothing_back_that_was_reversed(tmp_path: Path) -> None:
+def test_a_pending_request_restores_no_reversed_usage(tmp_path: Path) -> None:
     rules: Row = {"completion_timeout_seconds": 86_400}
     world, config = world_of(tmp_path, **rules), present(**rules)
     for one in (FIRST, NEXT):
@@ -463,7 +461,7 @@ def test_a_request_that_waits_brings_nothing_back_that_was_reversed(tmp_path: Pa
     ],
     ids=str,
 )
-def test_while_a_request_waits_a_content_of_its_id_counts_once_whatever_else_came(
+def test_a_content_counts_once_while_its_request_waits(
     tmp_path: Path, change: Event, last: str, *, is_audited_before: bool
 ) -> None:
     """Nothing of that id is corrected before it is over, so what it bills counts until then."""
@@ -485,7 +483,7 @@ def test_while_a_request_waits_a_content_of_its_id_counts_once_whatever_else_cam
     assert audited(world, 6 * DAY, config) == 0
 
 
-def test_what_stands_with_0_of_an_id_that_waits_leaves_the_content_to_another(tmp_path: Path) -> None:
+def test_a_pending_request_with_quantity_0_does_not_use_up_its_content(tmp_path: Path) -> None:
     rules: Row = {"completion_timeout_seconds": 86_400}
     world, config = world_of(tmp_path, **rules), present(**rules)
     for one in (FIRST, NEXT, THIRD):
@@ -520,7 +518,7 @@ CONVENTION = '{"input_tokens": ["cached_tokens"]}'
 
 
 @pytest.mark.parametrize("is_audited_first", [False, True])
-def test_units_that_a_part_bills_stay_with_the_part_whichever_counts(tmp_path: Path, *, is_audited_first: bool) -> None:
+def test_units_billed_by_a_part_stay_with_the_part(tmp_path: Path, *, is_audited_first: bool) -> None:
     """The first has no input of its own to bill as soon as its cached tokens have a price: then the next one counts."""
     config = present(meters=PARTS)
     world = world_of(tmp_path, meters=PARTS)
@@ -554,7 +552,7 @@ def by_price(world: HandMade) -> dict[tuple[str, str, str | None], Decimal]:
     return {key: quantity for key, quantity in found.items() if quantity}
 
 
-def test_a_late_price_reaches_what_counts_and_leaves_what_does_not(tmp_path: Path) -> None:
+def test_a_late_price_rebills_only_outcomes_that_count(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     for one in (FIRST, NEXT):
         one.received(world, DAY)
@@ -641,7 +639,7 @@ EVERYTHING: list[Event] = [
 
 
 @pytest.mark.long
-def test_outcomes_of_a_content_meet_however_their_keys_are_spread(spark: SparkSession, tmp_path: Path) -> None:
+def test_outcomes_of_a_content_meet_across_partitions(spark: SparkSession, tmp_path: Path) -> None:
     world = world_of(tmp_path)
     for number, one in enumerate(EVERYTHING):
         one.received(world, DAY + number * 20 * MINUTE)
@@ -649,7 +647,7 @@ def test_outcomes_of_a_content_meet_however_their_keys_are_spread(spark: SparkSe
             world.joined(DAY + number * 20 * MINUTE + 15 * MINUTE)
     world.joined(3 * DAY)
     rounds = 0
-    while by_spark(spark, world, 3 * DAY, Scope(most_rows=30), rows_per_bucket=5).changes:
+    while by_spark(spark, world, 3 * DAY, Scope(max_rows=30), rows_per_bucket=5).changes:
         rounds += 1
     assert rounds > 1
     assert stands(world) == billed(EVERYTHING)
@@ -745,7 +743,7 @@ def test_windows_that_are_kept_whole_are_decided_after_retention_and_others_are_
 
 @pytest.mark.long
 @pytest.mark.parametrize("is_retained_first", [True, False], ids=["before the audit", "after it"])
-def test_nights_of_retention_change_nothing_of_which_outcomes_count(tmp_path: Path, *, is_retained_first: bool) -> None:
+def test_nightly_retention_does_not_change_which_outcomes_count(tmp_path: Path, *, is_retained_first: bool) -> None:
     """Contents come back each day; some are reported a day late, and some that counted are taken back."""
     config, world, events = present(**SHORT), world_of(tmp_path, **SHORT), []
     history = (EffectiveRules(1, config.deciding),)
@@ -785,7 +783,7 @@ def world_has_lost_days(world: HandMade) -> bool:
     return bool(pc.min(rows["log_date"]).as_py() > START.date() + 5 * DAY)
 
 
-def test_in_a_window_before_the_requested_days_new_contents_count_and_nothing_replaces_removed_ones(
+def test_in_windows_before_the_period_only_new_contents_count(
     tmp_path: Path,
 ) -> None:
     """The limit: another outcome of the content may have been removed."""
@@ -810,7 +808,7 @@ def test_in_a_window_before_the_requested_days_new_contents_count_and_nothing_re
 
 @pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("at_border", ["x", "y"])
-def test_a_content_of_the_days_that_are_left_alone_is_decided_in_later_windows(tmp_path: Path, at_border: str) -> None:
+def test_contents_of_skipped_days_are_decided_in_later_windows(tmp_path: Path, at_border: str) -> None:
     config = present(**SHORT)
     world = world_of(tmp_path, **SHORT)
     Report("old", DAY, "z").received(world, DAY)
@@ -828,7 +826,7 @@ def test_a_content_of_the_days_that_are_left_alone_is_decided_in_later_windows(t
 
 @pytest.mark.long
 @pytest.mark.parametrize(("content", "is_by_spark"), [("x", False), ("y", False), ("x", True)])
-def test_beside_an_outcome_whose_content_is_removed_nothing_is_decided_in_its_window(
+def test_a_window_with_a_removed_content_is_not_decided(
     request: pytest.FixtureRequest, tmp_path: Path, content: str, *, is_by_spark: bool
 ) -> None:
     """A request came days before its answer, and was removed: the answer may be the first of any content."""
@@ -868,7 +866,7 @@ def test_beside_an_outcome_whose_content_is_removed_nothing_is_decided_in_its_wi
     [(Report("b", 80 * DAY + 10 * MINUTE, "x"), "a"), (Reversal("a"), "b")],
     ids=["a better report", "a reversal"],
 )
-def test_contents_of_the_months_that_are_open_are_decided_after_retention(
+def test_contents_of_open_months_are_decided_after_retention(
     tmp_path: Path, change: Event, counts: str, *, is_retained: bool
 ) -> None:
     """By the reach that Weir ships; on 1 April, March is open."""
@@ -885,7 +883,7 @@ def test_contents_of_the_months_that_are_open_are_decided_after_retention(
         history = (EffectiveRules(1, config.deciding),)
         horizon = correction_horizon(history, config, None)
         today = (START + 90 * DAY).date()
-        world.removed((first_kept(today, 36, horizon, content_margin(history)) - START.date()).days * DAY)
+        world.removed((first_retained(today, 36, horizon, content_margin(history)) - START.date()).days * DAY)
     change.received(world, 90 * DAY + HOUR)
     world.joined(91 * DAY)
     audited(world, 91 * DAY, config)
@@ -893,7 +891,7 @@ def test_contents_of_the_months_that_are_open_are_decided_after_retention(
     assert audited(world, 92 * DAY, config) == 0
 
 
-def test_stragglers_that_count_are_billed_and_those_that_do_not_are_taken_off(
+def test_stragglers_that_repeat_a_content_are_taken_off_the_bill(
     connection: psycopg.Connection[Any], tmp_path: Path
 ) -> None:
     """All come hours after their windows; the audit takes the second off, and bills it when the first is reversed."""

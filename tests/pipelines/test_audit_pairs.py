@@ -134,7 +134,7 @@ HISTORIES: list[tuple[Callable[[HandMade], None], Billed, dict[str, int]]] = [
 @pytest.mark.parametrize(
     ("history", "tokens", "of_requests"), HISTORIES, ids=[history.__name__ for history, *_ in HISTORIES]
 )
-def test_what_was_given_up_is_billed_once_to_the_request_that_was_answered(
+def test_an_abandoned_request_is_billed_once_to_the_answered_one(
     history: Callable[[HandMade], None],
     kind: type[HandMade],
     tokens: Billed,

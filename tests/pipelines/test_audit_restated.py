@@ -121,7 +121,7 @@ HISTORIES: dict[str, tuple[list[Event], tuple[str, int, int | None]]] = {
 @pytest.mark.parametrize("apart", [HOUR, MINUTE], ids=["beyond the timeout", "within it"])
 @pytest.mark.parametrize("is_audited_each_time", [False, True], ids=["once", "each time"])
 @pytest.mark.parametrize(("events", "billed"), HISTORIES.values(), ids=HISTORIES)
-def test_the_best_report_bills_whatever_was_received_first(
+def test_the_best_report_bills_in_any_order_of_receipt(
     events: list[Event],
     billed: tuple[str, int, int | None],
     tmp_path: Path,
@@ -139,7 +139,7 @@ def test_the_best_report_bills_whatever_was_received_first(
         assert audited(world, 3 * DAY) == 0
 
 
-def test_a_better_report_names_what_was_billed_before_it(tmp_path: Path) -> None:
+def test_a_better_report_names_the_report_that_it_replaces(tmp_path: Path) -> None:
     """So it inherits what was decided of that: a straggler that was dropped stays so."""
     events = [usage(MINUTE, "completed", 7), usage(3 * MINUTE, "completed", 100)]
     world = happened(HandMade(tmp_path, best_report_bills=True), events, apart=MINUTE)
@@ -150,12 +150,12 @@ def test_a_better_report_names_what_was_billed_before_it(tmp_path: Path) -> None
     assert billed <= set(best["corrects_lsns"])
 
 
-def test_what_came_before_the_best_report_was_to_bill_stays_as_it_was(tmp_path: Path) -> None:
+def test_earlier_usage_is_not_rebilled_by_the_best_report(tmp_path: Path) -> None:
     world = happened(HandMade(tmp_path), [ERROR, DONE], is_audited_each_time=True)
     assert stands(world) == {("m", 1, "requests"): 1, ("m", 3, "requests"): 1, ("m", 3, "output_tokens"): 100}
 
 
-def test_what_the_stream_waited_for_the_audit_leaves_as_it_is(tmp_path: Path) -> None:
+def test_the_audit_does_not_change_pairs_of_the_stream(tmp_path: Path) -> None:
     """A call that fails and succeeds on retry, and a partial count before the provider's."""
     partial = [usage(minute * MINUTE, "completed", minute, usage_source="partial") for minute in (1, 2)]
     for number, lesser in enumerate(([ERROR, usage(2 * MINUTE, "error")], partial)):
@@ -168,9 +168,7 @@ def test_what_the_stream_waited_for_the_audit_leaves_as_it_is(tmp_path: Path) ->
 
 @pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("rejoin_seconds", [0, 60])
-def test_what_met_within_its_timeout_is_one_request_whatever_else_the_audit_may_join(
-    rejoin_seconds: int, tmp_path: Path
-) -> None:
+def test_a_pair_within_its_timeout_stays_one_request(rejoin_seconds: int, tmp_path: Path) -> None:
     asked = [request(timedelta()), completion(MINUTE, "error"), completion(3 * MINUTE, "completed", 100)]
     for number, events in enumerate(([ERROR, DONE], asked)):
         world = HandMade(tmp_path / str(number), best_report_bills=True, rejoin_seconds=rejoin_seconds)
@@ -178,7 +176,7 @@ def test_what_met_within_its_timeout_is_one_request_whatever_else_the_audit_may_
         assert stands(world) == {("m", 3, "requests"): 1, ("m", 3, "output_tokens"): 100}
 
 
-def test_a_job_that_uses_its_id_each_week_is_billed_each_week_however_near_the_answer_is_to_the_border(
+def test_an_id_reused_each_week_is_billed_each_week(
     tmp_path: Path,
 ) -> None:
     """The second request comes a moment before a week is over, and its answer a moment after."""
@@ -210,7 +208,7 @@ LONG_AGO = -800 * DAY
 @pytest.mark.parametrize("is_audited_each_time", [False, True], ids=["once", "each time"])
 @pytest.mark.parametrize("apart", [DAY / 10, MINUTE], ids=["they did not meet", "they met"])
 @pytest.mark.parametrize("is_answer_first", [False, True])
-def test_what_was_first_received_years_apart_is_two_requests_even_if_it_is_backfilled_at_once(
+def test_records_first_received_years_apart_are_two_requests(
     tmp_path: Path, apart: timedelta, *, is_answer_first: bool, is_audited_each_time: bool
 ) -> None:
     events = [first_received(request(MINUTE), MINUTE), first_received(completion(LONG_AGO, "completed", 9), LONG_AGO)]
@@ -223,7 +221,7 @@ def test_what_was_first_received_years_apart_is_two_requests_even_if_it_is_backf
 @pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("apart", [DAY / 10, MINUTE], ids=["they did not meet", "they met"])
 @pytest.mark.parametrize(("minutes", "is_one"), [(9, True), (11, False)])
-def test_how_far_apart_one_request_may_be_received_says_the_time_out_if_it_is_the_longer(
+def test_the_reach_of_rejoining_is_at_least_the_timeout(
     tmp_path: Path, apart: timedelta, minutes: int, *, is_one: bool
 ) -> None:
     events = [request(timedelta()), completion(minutes * MINUTE, "completed", 9)]
@@ -234,7 +232,7 @@ def test_how_far_apart_one_request_may_be_received_says_the_time_out_if_it_is_th
     assert stands(world) == {("m", asked, "requests"): 1, (model, minutes, "output_tokens"): 9}
 
 
-def test_a_pair_is_one_request_by_the_rule_that_held_for_it_whenever_the_audit_is(tmp_path: Path) -> None:
+def test_a_pair_is_joined_by_the_rules_of_its_time(tmp_path: Path) -> None:
     """Somebody changes `rejoin_seconds` before the audit looks at it."""
     events = [request(timedelta()), completion(DAY, "completed", 9)]
     world = HandMade(tmp_path, best_report_bills=True, rejoin_seconds=2 * DAY // timedelta(seconds=1))
@@ -246,7 +244,7 @@ def test_a_pair_is_one_request_by_the_rule_that_held_for_it_whenever_the_audit_i
     assert stands(world) == {("m", 24 * 60, "requests"): 1, ("m", 24 * 60, "output_tokens"): 9}
 
 
-def test_once_it_is_turned_off_the_first_report_bills_whatever_the_audits_period(tmp_path: Path) -> None:
+def test_when_turned_off_the_first_report_bills_in_any_period(tmp_path: Path) -> None:
     """A request that began before goes on as it did."""
     world = HandMade(tmp_path, best_report_bills=True)
     world.price(timedelta(), "0.01", begins=timedelta())
@@ -299,7 +297,7 @@ def test_a_condition_applies_to_the_report_that_bills(
 @pytest.mark.parametrize("is_audited_each_time", [False, True], ids=["once", "each time"])
 @pytest.mark.parametrize("policy", LatePolicy)
 @pytest.mark.parametrize("between", [100, 0, None])
-def test_a_late_report_never_takes_the_one_that_came_on_time_off_the_bill(
+def test_a_late_report_never_removes_a_timely_one_from_the_bill(
     connection: psycopg.Connection[Any],
     tmp_path: Path,
     policy: LatePolicy,

@@ -113,7 +113,7 @@ HISTORIES: dict[str, list[Event]] = {
     ids=["beyond the timeout", "within it"],
 )
 @pytest.mark.parametrize("events", HISTORIES.values(), ids=HISTORIES)
-def test_a_reversal_takes_back_what_its_request_bills_whatever_was_received_first(
+def test_a_reversal_takes_back_its_request_in_any_order_of_receipt(
     events: list[Event], tmp_path: Path, apart: timedelta, *, is_audited_each_time: bool
 ) -> None:
     orders = list(permutations(events))
@@ -144,7 +144,7 @@ REVERSALS = st.builds(
     st.sampled_from([HOUR, 20 * MINUTE, MINUTE]),
     st.booleans(),
 )
-def test_any_reversals_of_any_reports_leave_what_the_rule_says(
+def test_any_reversals_of_any_reports_bill_as_the_rule(
     tmp_path_factory: pytest.TempPathFactory, events: list[Event], apart: timedelta, is_audited_each_time: bool
 ) -> None:
     world = HandMade(tmp_path_factory.mktemp("world"), best_report_bills=True)
@@ -153,7 +153,7 @@ def test_any_reversals_of_any_reports_leave_what_the_rule_says(
     assert audited(world, 3 * DAY) == 0
 
 
-def test_what_is_taken_back_is_a_row_with_a_cause_of_its_own(tmp_path: Path) -> None:
+def test_a_reversal_is_a_row_with_its_own_cause(tmp_path: Path) -> None:
     part, whole = HISTORIES["a part"], HISTORIES["a report"]
     for name, events, signs in (("part", part, [-1, 1]), ("whole", whole, [-1])):
         world = happened(HandMade(tmp_path / name, best_report_bills=True), events)
@@ -186,7 +186,7 @@ def test_a_reversal_reaches_as_far_as_reports_of_one_request_in_either_direction
 
 
 @pytest.mark.long
-def test_of_an_id_that_is_used_again_only_the_requests_in_reach_are_taken_back(tmp_path: Path) -> None:
+def test_a_reversal_ignores_a_reused_id_out_of_reach(tmp_path: Path) -> None:
     """And a credit is of one of them: the one before it, else the one after it."""
     taken_back = {
         "between, of both": (3, None, set()),
@@ -216,7 +216,7 @@ def test_of_an_id_that_is_used_again_only_the_requests_in_reach_are_taken_back(t
 
 
 @pytest.mark.long
-def test_where_the_first_report_counts_all_that_a_key_bills_within_reach_is_taken_back(tmp_path: Path) -> None:
+def test_where_the_first_report_bills_a_reversal_takes_back_all_in_reach(tmp_path: Path) -> None:
     """It is billed twice there: the timeout was over."""
     events = [usage(MINUTE, "completed", 7), usage(3 * MINUTE, "completed", 100)]
     assert by_meter(happened(HandMade(tmp_path / "not"), events)) == {"requests": 2, TOKENS: 107}
@@ -235,7 +235,7 @@ def test_a_reversal_that_was_accepted_twice_counts_once(tmp_path: Path) -> None:
     assert by_meter(world) == {"requests": 1, TOKENS: 80}
 
 
-def test_a_dead_letter_reaches_from_where_it_was_received_first(tmp_path: Path) -> None:
+def test_a_redriven_reversal_reaches_from_its_first_receipt(tmp_path: Path) -> None:
     """It was rejected, since nobody had listed its source, and comes back much later."""
     world = HandMade(tmp_path, best_report_bills=True, rejoin_seconds=7_200)
     world.event(HOUR, "both", "e", occurred=HOUR, model="m", status="completed", output_tokens=100)
@@ -254,7 +254,7 @@ def test_of_another_request_nothing_is_taken_back(tmp_path: Path) -> None:
     assert by_meter(world) == {"requests": 1, TOKENS: 100}
 
 
-def test_a_price_that_comes_late_is_for_what_is_left(tmp_path: Path) -> None:
+def test_a_late_price_applies_to_the_quantity_after_reversals(tmp_path: Path) -> None:
     world = HandMade(tmp_path, best_report_bills=True)
     world.event(HOUR, "both", "e", occurred=HOUR, model="m", status="completed", output_tokens=100)
     world.reversal(2 * HOUR, meter=TOKENS, quantity=Decimal(40))
@@ -288,7 +288,7 @@ def test_nothing_is_billed_again_once_retention_has_removed_the_reversal(tmp_pat
 @pytest.mark.parametrize("quantity", [None, "40"], ids=["all", "a part"])
 @pytest.mark.parametrize("is_audited_each_time", [False, True], ids=["once", "each time"])
 @pytest.mark.parametrize("policy", LatePolicy)
-def test_no_late_policy_brings_back_what_was_taken_back(
+def test_no_late_policy_restores_reversed_usage(
     connection: psycopg.Connection[Any],
     tmp_path: Path,
     policy: LatePolicy,
@@ -356,7 +356,7 @@ def report(world: HandMade, at: timedelta, tokens: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("history", [reversed_of_the_day, reversed_days_later, reversed_days_before, credited_twice])
-def test_the_audits_of_days_take_nothing_back_that_the_one_of_everything_does_not(
+def test_daily_audits_reverse_the_same_usage_as_one_of_everything(
     history: Callable[[HandMade], None], spark: SparkSession, tmp_path: Path
 ) -> None:
     at = 10 * DAY + 3 * HOUR
@@ -374,7 +374,7 @@ def test_the_audits_of_days_take_nothing_back_that_the_one_of_everything_does_no
         assert audited(world, 12 * DAY) == 0
 
 
-def test_a_replay_takes_back_what_the_audit_has(tmp_path: Path) -> None:
+def test_a_what_if_replay_applies_the_same_reversals_as_the_audit(tmp_path: Path) -> None:
     for name, said in {"all": {}, "a part": {"meter": TOKENS, "quantity": Decimal(30)}}.items():
         world = HandMade(tmp_path / name, best_report_bills=True)
         world.price(timedelta(), "0.01", begins=timedelta())

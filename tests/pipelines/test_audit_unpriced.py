@@ -76,7 +76,7 @@ def known(tables: Path, begins: datetime = NOON - 9 * DAY, **price: Any) -> None
     [{"model": None}, {"account": "nobody"}, {"model": "opus"}],
     ids=["orphaned", "of an unknown account", "of a model without a price"],
 )
-def test_what_no_price_came_for_does_not_have_the_whole_journal_read_for_ever(
+def test_usage_that_stays_unpriced_does_not_force_full_scans(
     database: str, connection: psycopg.Connection[Any], tmp_path: Path, forever: Row
 ) -> None:
     bill(connection, [unpriced(1, NOON - 300 * DAY) | forever, unpriced(2)], DROP)

@@ -121,7 +121,7 @@ def redriven(world: HandMade) -> None:
 @pytest.mark.parametrize(
     "history", [asked_twice, accepted_again, both_again, asked_within_a_repeat, completed_within_a_repeat, redriven]
 )
-def test_the_audits_of_days_change_nothing_of_what_the_one_of_everything_says(
+def test_daily_audits_agree_with_one_of_everything(
     history: Callable[[HandMade], None], spark: SparkSession, tmp_path: Path
 ) -> None:
     at = 10 * DAY + 3 * HOUR
@@ -153,7 +153,7 @@ def test_the_audit_of_a_day_sees_a_partner_that_came_after_it_on_either_side(
     assert audited(world, 7 * DAY) == 0
 
 
-def test_what_a_period_cannot_say_hides_nothing_of_what_it_can(spark: SparkSession, tmp_path: Path) -> None:
+def test_keys_that_a_period_cannot_correct_do_not_hide_others(spark: SparkSession, tmp_path: Path) -> None:
     """The first rows that would correct are of keys with a row from before: those behind them are put, too."""
     world = HandMade(tmp_path)
     world.price(timedelta(), "0.01", begins=timedelta())
@@ -166,7 +166,7 @@ def test_what_a_period_cannot_say_hides_nothing_of_what_it_can(spark: SparkSessi
         world.completion(10 * DAY + HOUR, name=name)
     at = 10 * DAY + 3 * HOUR
     world.joined(at)
-    asked = Scope(since=START + at - DAY, most_rows=1)
+    asked = Scope(since=START + at - DAY, max_rows=1)
     first = by_spark(spark, world, at, asked)
     assert {row["request_id"] for row in first.corrections.to_pylist()} == {"y"}
     assert not first.is_all
@@ -175,7 +175,7 @@ def test_what_a_period_cannot_say_hides_nothing_of_what_it_can(spark: SparkSessi
     assert by_spark(spark, world, at + 2 * MINUTE, asked).changes == 0
 
 
-def test_an_event_that_came_twice_before_its_contract_is_billed_by_none_of_its_copies_in_a_period_of_the_later(
+def test_a_repeat_before_its_contract_is_not_billed_by_an_audit_of_its_period(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """The earlier copy is not read, and is the one that counts: an audit without a period bills it."""
@@ -210,7 +210,7 @@ class AuditedEachTime(HandMade):
 @pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("history", [asked_within_a_repeat, completed_within_a_repeat])
 @pytest.mark.parametrize("kind", [HandMade, AuditedEachTime])
-def test_what_only_a_repeat_superseded_is_one_pair_with_what_it_belongs_to(
+def test_a_request_superseded_only_by_a_repeat_is_rejoined(
     kind: type[HandMade], history: Callable[[HandMade], None], tmp_path: Path
 ) -> None:
     """It was billed to nobody, so nothing of it goes; the repeat that stood in its place does."""
@@ -232,11 +232,11 @@ def test_the_driver_never_has_more_rows_than_are_corrected_at_once(spark: SparkS
     world.joined(2 * HOUR)
     world.price(3 * HOUR, "0.01", begins=timedelta())
     world.joined(3 * HOUR)
-    asked, parts = Scope(most_rows=20), list[int]()
+    asked, parts = Scope(max_rows=20), list[int]()
     while (found := by_spark(spark, world, 3 * HOUR, asked, rows_per_bucket=20)).changes:
         parts.append(len(found.corrections))
     assert sum(parts) == 80
-    assert max(parts) <= asked.most_rows
+    assert max(parts) <= asked.max_rows
     assert world.billed() == {(0, "m", "0.01"): 4_000}
 
 
@@ -275,7 +275,7 @@ def test_what_waits_is_left_alone_until_it_is_decided(tmp_path: Path) -> None:
     assert worlds[0].billed() == worlds[1].billed() == {(3, "m", "0.01"): 100}
 
 
-def test_what_is_one_pair_stays_one_when_more_would_have_been_joined(tmp_path: Path) -> None:
+def test_a_pair_stays_joined_when_more_could_be(tmp_path: Path) -> None:
     """Within 3 days the completion answers the request after it, within 35 the one before it."""
     world = HandMade(tmp_path, rejoin_seconds=3 * 86_400)
     world.request(HOUR)
@@ -339,7 +339,7 @@ def test_a_completion_with_the_identity_of_its_request_is_no_repeat_of_it(tmp_pa
     assert list(world.billed().values()) == [100]
 
 
-def test_a_replay_has_all_that_an_audit_puts_right_in_parts(tmp_path: Path) -> None:
+def test_a_what_if_replay_has_all_corrections_of_partial_audits(tmp_path: Path) -> None:
     world = HandMade(tmp_path)
     for number in range(9):
         world.request(HOUR, name=f"r{number}")
@@ -351,7 +351,7 @@ def test_a_replay_has_all_that_an_audit_puts_right_in_parts(tmp_path: Path) -> N
     usage, journal = open_table(world.tables, Table.USAGE), open_table(world.tables, Table.JOURNAL)
     assert usage is not None
     assert journal is not None
-    live = pin(usage, [], world.tables, DEFAULT, Scope(most_rows=1))
+    live = pin(usage, [], world.tables, DEFAULT, Scope(max_rows=1))
     rows = pl.concat([pl.DataFrame(part) for part in replayed(Tables(journal, usage, START.date()), live, live)])
     assert rows.filter(cause="repriced").height == 18
 
@@ -415,7 +415,7 @@ def test_what_an_earlier_joins_withdrew_stays_as_it_was(tmp_path: Path) -> None:
     assert amounts(world) == before
 
 
-def test_a_price_that_was_deleted_and_is_there_again_bills_what_had_none_meanwhile(tmp_path: Path) -> None:
+def test_a_recreated_price_bills_usage_of_the_gap(tmp_path: Path) -> None:
     world = HandMade(tmp_path)
     world.price(timedelta(), "0.01", begins=timedelta())
     world.deleted(30 * MINUTE, begins=timedelta(), ends=30 * MINUTE)

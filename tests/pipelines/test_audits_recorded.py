@@ -38,7 +38,7 @@ from jobs.audit.config import AuditConfig
 from jobs.audit.recompute.basis import EVERYTHING, Scope
 from jobs.audit.run import Audit, NotBilledError
 from jobs.audit.tables.audit_record import record_audit
-from jobs.runtime.config import Environment
+from jobs.runtime.environment import Environment
 from jobs.runtime.errors import ExitStatus, Refused
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.streams import EVENTS_TOPIC, Table
@@ -133,7 +133,7 @@ def amounts(rows: list[Row]) -> dict[str, dict[str, Decimal]]:
     return changed
 
 
-def test_a_row_has_what_an_audit_came_to_and_what_it_changed_to_the_last_digit(history: Audited) -> None:
+def test_a_row_has_the_result_of_an_audit_and_its_changes_to_the_last_digit(history: Audited) -> None:
     checks = list(record_audit(history.audit(), lambda: [SOUND]))
     assert all(check.holds for check in checks)
     (row,) = history.rows()
@@ -177,7 +177,7 @@ def test_an_audit_that_found_a_fault_has_finished_and_proved_nothing(history: Au
     assert row["unexpected"]["I6"] > 0
 
 
-def test_a_failed_audit_has_its_error_its_period_and_what_it_had_corrected(history: Audited) -> None:
+def test_a_failed_audit_records_its_error_period_and_corrections_so_far(history: Audited) -> None:
     asked = Scope(NOW - timedelta(days=700), NOW)
     with pytest.raises(NotBilledError):
         list(record_audit(history.audit(asked=asked, wait_seconds=0), lambda: [SOUND]))
@@ -185,12 +185,12 @@ def test_a_failed_audit_has_its_error_its_period_and_what_it_had_corrected(histo
     assert (row["received_from"], row["occurred_to"]) == (asked.since, asked.until)
     assert row["finished_at"] is not None
     assert row["is_proved"] is False
-    assert "audit again when billing goes on" in row["failure"]
+    assert "audit again when billing makes progress" in row["failure"]
     assert [each["check"] for each in row["checks"] if each["examined"]] == ["I2"]
     assert sum(row["corrected"].values()) == len(history.added()) > 0
 
 
-def test_an_audit_that_is_killed_leaves_what_it_had_found_and_no_end(history: Audited) -> None:
+def test_a_killed_audit_leaves_its_findings_without_an_end(history: Audited) -> None:
     killed = record_audit(history.audit(), lambda: [BROKEN])
     assert next(killed) == BROKEN
     killed.close()
@@ -265,9 +265,7 @@ def test_an_application_that_is_killed_leaves_its_row_without_an_end(variables: 
 
 
 @pytest.mark.long
-def test_an_application_without_a_broker_ends_with_1_and_says_so_in_its_row(
-    variables: dict[str, str], database: str
-) -> None:
+def test_an_audit_without_a_broker_exits_with_1_and_records_the_error(variables: dict[str, str], database: str) -> None:
     application = started({**variables, "WEIR_SUBMITTED": ""})
     said, _ = application.communicate(timeout=120)
     assert application.returncode == ExitStatus.CRASHED
@@ -279,7 +277,7 @@ def test_an_application_without_a_broker_ends_with_1_and_says_so_in_its_row(
 
 
 @pytest.mark.parametrize("is_broken", [True, False])
-def test_the_exit_status_says_whether_all_was_proved(
+def test_the_exit_status_tells_whether_the_audit_proved_everything(
     database: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, *, is_broken: bool
 ) -> None:
     """With the test's own Spark and what Kafka would say."""

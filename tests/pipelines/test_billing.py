@@ -118,7 +118,7 @@ def test_lateness_is_exact_to_the_microsecond_of_reception(
     ],
     ids=["on time twice", "late twice", "on time at first", "late at first", "a straggler at first"],
 )
-def test_a_dead_letter_that_came_back_is_dropped_and_late_only_by_when_it_was_received_first(
+def test_a_redriven_dead_letter_is_late_by_its_first_receipt(
     connection: psycopg.Connection[Any],
     config: BillingConfig,
     first: timedelta,
@@ -169,7 +169,7 @@ def test_two_stragglers_of_one_window_are_two_rows_and_one_window(connection: ps
     assert (cell["quantity"], cell["corrected"]) == (3, True)
 
 
-def test_nothing_of_a_window_that_only_dropped_stragglers_reached_is_stored(
+def test_a_window_with_only_dropped_stragglers_is_not_stored(
     connection: psycopg.Connection[Any],
 ) -> None:
     config = BillingConfig(late_policy=dict.fromkeys(Meter, LatePolicy.DROP))

@@ -42,7 +42,7 @@ def test_amounts_keep_every_decimal_of_the_largest_and_smallest_quantity(
     assert found == {4: EXACT.multiply(3 * LARGEST, DEAR.unit_price), 5: Decimal("1E-18")}
 
 
-def test_no_quantity_and_no_amount_ends_what_billing_can_add_up(connection: psycopg.Connection[Any]) -> None:
+def test_sums_of_the_largest_quantities_and_amounts_do_not_overflow(connection: psycopg.Connection[Any]) -> None:
     """A window has more than a bigint holds, and its amount more than 38 digits."""
     held = Decimal(2**63)
     with connection.transaction():
@@ -65,7 +65,7 @@ def test_no_quantity_and_no_amount_ends_what_billing_can_add_up(connection: psyc
     assert cells["requests"]["amount"] == EXACT.multiply(2 * LARGEST, DEAR.unit_price)
 
 
-def test_a_window_goes_on_where_the_version_before_left_it_at_zero(connection: psycopg.Connection[Any]) -> None:
+def test_a_window_that_the_previous_release_left_at_zero_is_updated(connection: psycopg.Connection[Any]) -> None:
     """Such a window does not tell its unit price: migration leaves it null where no other row knows it."""
     with connection.transaction():
         connection.execute(
@@ -91,7 +91,7 @@ def test_currencies_models_and_prices_are_never_summed_into_one_another(connecti
     assert [cell["quantity"] for cell in stored(connection).windows.values()] == [1] * 5
 
 
-def test_unpriced_and_unmetered_is_what_no_other_meter_bills(connection: psycopg.Connection[Any]) -> None:
+def test_unpriced_units_are_those_that_no_other_meter_bills(connection: psycopg.Connection[Any]) -> None:
     """Cached tokens are input tokens, too."""
     tokens = (Meter.INPUT_TOKENS, Meter.OUTPUT_TOKENS, Meter.CACHED_TOKENS)
     reported = bill(connection, [usage_row(1, price=None, quantities=dict.fromkeys(tokens, 5))])

@@ -40,7 +40,7 @@ def sums(world: HandMade) -> dict[str, tuple[Decimal, Decimal]]:
     return found
 
 
-def test_the_example_bills_what_the_page_says(tmp_path: Path) -> None:
+def test_the_example_bills_the_amounts_of_its_page(tmp_path: Path) -> None:
     declared, events, catalog = (block.text for block in blocks_in(TEXT, PAGE.name))
     meters = yaml.safe_load(declared)["meters"]
     config = JoinsConfig.model_validate({"meters": meters, "best_report_bills": True})

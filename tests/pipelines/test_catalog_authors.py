@@ -105,7 +105,7 @@ def test_a_role_that_was_set_does_not_hide_who_logged_in(database: str) -> None:
     assert by(database)["prices"] == name
 
 
-def test_a_session_may_say_for_whom_it_edits(database: str) -> None:
+def test_a_session_may_set_the_author_of_its_edits(database: str) -> None:
     store(database, file())
     edit(database, "UPDATE catalog.accounts SET name = 'A'", changed_by=" ann@finance ")
     assert by(database)["accounts"] == "ann@finance"
@@ -148,7 +148,7 @@ def test_an_update_of_nothing_keeps_who_changed_it(database: str) -> None:
     assert authors(database) == before
 
 
-def test_a_name_that_no_record_can_have_changes_nothing_and_says_so(database: str) -> None:
+def test_an_author_that_cannot_be_stored_is_refused(database: str) -> None:
     store(database, file(), changed_by="ß" * (MAX_NAME_BYTES // 2))
     before = authors(database)
     with pytest.raises(psycopg.errors.RaiseException, match=r"weir\.changed_by has 513 bytes"):
@@ -156,7 +156,7 @@ def test_a_name_that_no_record_can_have_changes_nothing_and_says_so(database: st
     assert authors(database) == before
 
 
-def test_what_is_applied_is_its_authors_and_the_same_by_another_changes_nothing(database: str) -> None:
+def test_an_unchanged_row_keeps_its_author(database: str) -> None:
     store(database, file(), changed_by="ann@finance")
     first = authors(database)
     assert {name for name, _ in first.values()} == {"ann@finance"}
@@ -171,7 +171,7 @@ def test_what_is_applied_is_its_authors_and_the_same_by_another_changes_nothing(
     assert (said["changed_by"], said["changed_at"]) == authors(database)["prices"]
 
 
-def test_who_logged_in_applied_what_nobody_is_named_for(database: str) -> None:
+def test_edits_without_an_author_are_attributed_to_the_login(database: str) -> None:
     store(database, file())
     with psycopg.connect(database) as connection:
         assert [(name,) for name in by(database).values()] == connection.execute("SELECT session_user").fetchall() * 3
@@ -184,7 +184,7 @@ def of_before(database: str) -> None:
     write(database, "catalog.accounts", CATALOG["accounts"][0])
 
 
-def test_the_release_before_goes_on_and_what_it_changes_is_its_roles(database: str) -> None:
+def test_the_previous_release_still_works_and_its_edits_are_attributed_to_its_role(database: str) -> None:
     of_before(database)
     with psycopg.connect(database) as connection:
         owner = connection.execute("SELECT session_user").fetchone()
@@ -214,7 +214,7 @@ def test_a_downgrade_and_upgrade_leave_the_catalog_unchanged_without_an_author(d
     assert authors(database) == found
 
 
-def test_all_that_a_transaction_changes_it_changes_at_once_as_time_zones_begin(database: str) -> None:
+def test_changes_of_a_transaction_have_one_time(database: str) -> None:
     store(database, file())
     edit(database, "UPDATE catalog.accounts SET timezone = 'Asia/Tokyo'; UPDATE catalog.prices SET unit_price = 0.2")
     with psycopg.connect(database) as connection:
@@ -256,6 +256,6 @@ def test_by_default_it_is_the_user_who_runs_the_command() -> None:
     ("wrong", "said"),
     [(" ", "empty"), ("a" * (MAX_NAME_BYTES + 1), "512 bytes"), ("a\0b", "control"), ("\ud800", "control")],
 )
-def test_a_name_that_nothing_can_be_kept_under_is_a_wrong_option(wrong: str, said: str) -> None:
+def test_an_author_that_cannot_be_stored_is_a_usage_error(wrong: str, said: str) -> None:
     with pytest.raises(typer.BadParameter, match=said):
         author(wrong)

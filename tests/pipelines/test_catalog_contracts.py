@@ -93,7 +93,7 @@ def test_another_instant_has_the_price_that_begins_with_it(catalog: str) -> None
     assert [row["unit_price"] for query in asked for row in listed(catalog, query)] == ["0.00000015", "2"]
 
 
-def test_the_list_says_as_of_when_it_is_and_until_when(catalog: str) -> None:
+def test_the_listing_shows_its_instant_and_the_next_change(catalog: str) -> None:
     with read_only(catalog) as connection:
         assert right_until(connection, ContractQuery(BEGAN)) == (
             "In force at 2026-01-01T00:00:00Z by the rows that the catalog has now; "

@@ -36,7 +36,7 @@ def rows(database: str, table: str) -> list[tuple[Any, ...]]:
         return connection.execute(f"SELECT * FROM catalog.{table}".encode()).fetchall()
 
 
-def test_a_price_that_is_deleted_is_gone_and_ended_when_it_was(stored_catalog: str) -> None:
+def test_a_deleted_price_ends_at_its_deletion(stored_catalog: str) -> None:
     before = datetime.now(UTC)
     gone = delete_row(stored_catalog, CatalogTopic.PRICES, PRICE, None, "ann")
     assert before - timedelta(seconds=1) < gone.ends_at < datetime.now(UTC) + timedelta(seconds=1)
@@ -79,7 +79,7 @@ def test_a_plan_is_deleted_when_nothing_uses_it_and_otherwise_its_users_are_list
 
 
 @pytest.mark.parametrize("table", ["prices", "accounts"])
-def test_a_row_that_says_when_it_was_deleted_and_is_not_is_refused(stored_catalog: str, table: str) -> None:
+def test_a_row_that_has_a_deletion_time_must_be_deleted_in_its_transaction(stored_catalog: str, table: str) -> None:
     """It would say that moment of a deletion of next year."""
     said = f"UPDATE catalog.{table} SET deleted_at = now()".encode()
     with (
@@ -97,7 +97,7 @@ def test_a_row_that_says_when_it_was_deleted_and_is_not_is_refused(stored_catalo
 
 
 @pytest.mark.parametrize("moment", ["infinity", "-infinity", "9000-01-01 UTC"])
-def test_a_moment_that_no_record_can_hold_is_refused(stored_catalog: str, moment: str) -> None:
+def test_a_deletion_time_out_of_range_is_refused(stored_catalog: str, moment: str) -> None:
     with pytest.raises(psycopg.errors.CheckViolation), psycopg.connect(stored_catalog) as connection:
         connection.execute("UPDATE catalog.prices SET deleted_at = %s", [moment])
 

@@ -54,7 +54,7 @@ def joined(database: str, tmp_path: Path) -> Joined:
 
 
 @pytest.mark.parametrize("ends", [JANUARY + timedelta(days=30), datetime(2999, 1, 1, tzinfo=UTC)])
-def test_what_is_deleted_while_joins_is_waited_for_ends_when_that_says(joined: Joined, ends: datetime) -> None:
+def test_a_deletion_during_the_wait_for_joins_keeps_its_time(joined: Joined, ends: datetime) -> None:
     """It is on its way to joins: deleted once more it would end now, and usage be billed by it until then."""
     before = missing_deletions(joined.tables, joined.url)
     delete_row(joined.url, CatalogTopic.ACCOUNTS, {"account": "a"}, ends, "ann")
@@ -73,7 +73,7 @@ def test_a_deletion_that_was_never_published_is_published_and_ends_now(joined: J
     assert ends_at > asked_at - timedelta(seconds=1)
 
 
-def test_what_an_older_release_published_is_deleted_once_more_before_its_table_has_grown(joined: Joined) -> None:
+def test_deletions_of_an_older_release_are_published_again_before_its_table_grows(joined: Joined) -> None:
     """joins gives the table its columns when it begins, and may be waited for."""
     older = pa.schema([field for field in SCHEMAS[Table.ACCOUNTS] if field.name not in ("tags", "parent")])
     rows = pa.Table.from_pylist([{"lsn": 2, **ACCOUNT, "deleted": False}], schema=older)
@@ -82,7 +82,7 @@ def test_what_an_older_release_published_is_deleted_once_more_before_its_table_h
     assert delete_missing(joined.tables, joined.url, missing_deletions(joined.tables, joined.url)) == 1
 
 
-def test_a_row_that_joins_got_meanwhile_is_not_deleted_once_more(joined: Joined) -> None:
+def test_a_row_that_joins_received_meanwhile_is_not_deleted(joined: Joined) -> None:
     ends = JANUARY + timedelta(days=30)
     delete_row(joined.url, CatalogTopic.ACCOUNTS, {"account": "a"}, ends, "ann")
     delete_row(joined.url, CatalogTopic.PRICES, PRICE, ends, "ann")
@@ -111,7 +111,7 @@ def test_an_account_of_a_formerly_known_zone_can_be_deleted_once_more(joined: Jo
         connection.execute("UPDATE catalog.accounts SET timezone = 'posix/Europe/Berlin'")
 
 
-def test_what_was_rejected_while_a_column_had_another_name_is_counted_until_joins_has_it(joined: Joined) -> None:
+def test_changes_rejected_under_a_renamed_column_are_counted_until_published(joined: Joined) -> None:
     """Called as before, nothing is rejected any more, and nothing is told either."""
     joined.told(Table.ACCOUNTS, 3, **ACCOUNT, timezone="UTC", deleted=False)
     until = datetime.now(UTC) + timedelta(minutes=1)

@@ -67,7 +67,7 @@ def test_an_account_is_written_after_the_prices_of_its_plan(database: str) -> No
     assert told == ["catalog.plans", "catalog.prices", "catalog.accounts"]
 
 
-def test_what_was_announced_holds_from_now_on_once_a_file_says_it_without_an_instant(database: str) -> None:
+def test_a_planned_change_takes_effect_now_if_a_file_omits_its_instant(database: str) -> None:
     """Else the plan before would be billed until then, though the file says that it is over."""
     to_come = rfc3339(datetime.now(UTC).replace(microsecond=0) + timedelta(days=200))
     account_stored(database, file())
@@ -79,7 +79,7 @@ def test_what_was_announced_holds_from_now_on_once_a_file_says_it_without_an_ins
     assert account_stored(database, file("pro")) == ("r", "pro", None)
 
 
-def test_what_has_begun_is_so_already_for_a_file_without_an_instant(database: str) -> None:
+def test_a_file_without_an_instant_keeps_a_change_that_has_begun(database: str) -> None:
     begun = rfc3339(datetime.now(UTC).replace(microsecond=0) - timedelta(days=1))
     assert account_stored(database, file(effective_from=begun)) == ("c", "team", begun)
     assert account_stored(database, file()) == ("r", "team", begun)
@@ -159,7 +159,7 @@ def test_an_account_of_an_older_release_begins_when_it_was_published(database: s
         assert changed_at(database) >= before - timedelta(seconds=1)
 
 
-def test_until_when_changes_are_captured_is_not_known_before_there_is_a_slot(database: str) -> None:
+def test_capture_progress_is_unknown_before_the_slot_exists(database: str) -> None:
     assert read_capture(database) == Capture()
     assert read_capture(database).lacks_seconds(datetime.now(UTC)) == 1
     with psycopg.connect(database) as connection:
@@ -175,7 +175,7 @@ def test_until_when_changes_are_captured_is_not_known_before_there_is_a_slot(dat
 BEAT_AT = "INSERT INTO catalog.beats VALUES (clock_timestamp() + %s, '0/1')"
 
 
-def test_a_clock_that_was_ahead_says_nothing_of_what_is_captured(database: str) -> None:
+def test_a_clock_that_was_ahead_does_not_make_capture_look_current(database: str) -> None:
     """Else who captures nothing would be on time for as long as it was ahead, and nobody would wait for it."""
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(BEAT_AT, [timedelta(days=1)])
@@ -206,7 +206,7 @@ def test_a_truncate_is_refused_because_capture_does_not_report_it(database: str,
 
 @pytest.mark.parametrize("instant", ["infinity", "-infinity", "0044-03-15 BC", "10000-01-01", "0001-01-01"])
 @pytest.mark.parametrize("table", ["prices", "accounts"])
-def test_an_instant_that_no_record_can_say_is_refused(database: str, table: str, instant: str) -> None:
+def test_an_instant_out_of_range_is_refused(database: str, table: str, instant: str) -> None:
     store(database, file())
     with psycopg.connect(database) as connection:
         # Of a price that has begun it may be no other instant either.
@@ -221,7 +221,7 @@ def test_an_instant_that_no_record_can_say_is_refused(database: str, table: str,
             )
 
 
-def test_a_database_that_keeps_no_logical_log_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_a_database_without_logical_replication_is_refused_with_advice(tmp_path: Path) -> None:
     embedded.prepare(tmp_path)
     port = free_port()
     with (tmp_path / "server.log").open("ab") as log:

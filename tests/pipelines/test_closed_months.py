@@ -1,4 +1,4 @@
-"""A change of the catalog that bills ended months anew says so and asks; any other is made without a question."""
+"""A change of the catalog that bills ended months again says so and asks; any other is made without a question."""
 
 from __future__ import annotations
 
@@ -131,9 +131,7 @@ def test_a_price_for_several_models_or_with_conditions_that_may_rebill_ended_mon
 
 
 @pytest.mark.parametrize("model", ["m*", 'm1{"region":"eu"}', '*{"region":"eu"}'])
-def test_an_account_whose_usage_such_a_price_may_be_for_asks_where_its_terms_of_ended_months_change(
-    billed: str, model: str
-) -> None:
+def test_changing_terms_of_ended_months_asks_for_confirmation(billed: str, model: str) -> None:
     Ownership.take("joins", billed, {"price_attributes": ["region"]}).close()
     special = price("0.02", plan="gold").replace("model: m1", f"model: '{model}'")
     # What gold costs by its plain price is what was billed: no bill would change but by the other one.
@@ -172,7 +170,7 @@ def test_a_change_that_leaves_ended_months_as_they_are_billed_is_made(billed: st
     assert_stored(billed, file)
 
 
-def test_filling_in_what_had_no_price_needs_no_word(billed: str) -> None:
+def test_pricing_unpriced_usage_needs_no_confirmation(billed: str) -> None:
     row = {"account": "a", "meter": "input_tokens", "currency": None, "unit_price": None, "price_version": None}
     write_windows(billed, window(LAST_MONTH + timedelta(days=3), 9, **row))
     assert_stored(billed, price("0.5").replace("requests", "input_tokens"))
@@ -196,7 +194,7 @@ def test_a_month_that_ends_after_utcs_is_read_until_it_ends(database: str) -> No
 
 
 @pytest.mark.parametrize("what", ["account", "price"])
-def test_a_deletion_as_of_the_past_asks_where_it_takes_what_was_billed(billed: str, what: str) -> None:
+def test_a_backdated_deletion_of_billed_prices_asks_for_confirmation(billed: str, what: str) -> None:
     topic = CatalogTopic.ACCOUNTS if what == "account" else CatalogTopic.PRICES
     key = {"account": "a"} if what == "account" else PRICE
     before = rows(billed)
@@ -210,7 +208,7 @@ def test_a_deletion_as_of_the_past_asks_where_it_takes_what_was_billed(billed: s
     assert rows(billed) != before
 
 
-def test_a_deletion_as_of_now_asks_nothing_and_one_that_is_agreed_is_made(billed: str) -> None:
+def test_a_deletion_as_of_now_needs_no_confirmation(billed: str) -> None:
     delete_row(billed, CatalogTopic.PRICES, PRICE, LAST_MONTH, "ann", backdates=True)
     delete_row(billed, CatalogTopic.ACCOUNTS, {"account": "a"}, None, "ann")
     assert rows(billed) == [("gold", JANUARY, Decimal("0.10"))]
@@ -227,7 +225,7 @@ def catalog(database: str) -> Iterator[psycopg.Connection[Any]]:
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(edits)
-def test_differential_the_price_of_one_moment_is_that_of_the_contracts_of_it(
+def test_differential_the_price_of_an_instant_is_that_of_the_view(
     catalog: psycopg.Connection[Any], changes: list[Edit]
 ) -> None:
     catalog.rollback()

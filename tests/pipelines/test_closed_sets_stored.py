@@ -59,7 +59,7 @@ CHECKED: Mapping[str, set[str]] = {
 }
 
 
-def test_every_list_of_words_in_a_check_is_that_of_its_home(postgres_url: str) -> None:
+def test_each_check_constraint_has_the_values_of_its_enum(postgres_url: str) -> None:
     lists = "SELECT conrelid::regclass::text, pg_get_constraintdef(oid) FROM pg_constraint WHERE contype = 'c'"
     with psycopg.connect(postgres_url) as connection:
         found = {

@@ -39,7 +39,7 @@ def straggler(database: str, meter: str) -> dict[str, Any]:
     return found
 
 
-def test_a_straggler_whose_rest_has_no_price_has_none_and_waits_for_one(database: str) -> None:
+def test_a_straggler_with_an_unpriced_rest_waits_for_a_price(database: str) -> None:
     of_plan = prices("large", cached_tokens="0.001", requests="0")
     billed(database, Stack(METERS), [event("r1", "large", USED, LATE)], **TERMS, unit_prices=of_plan)
     unpriced = {"unit_price": None, "price_version": None, "amount": None}
@@ -80,7 +80,7 @@ def folded(database: str, config: BillingConfig, entries: list[dict[str, Any]]) 
         ([entry(1_500, None, None)], 1),
     ],
 )
-def test_a_straggler_is_counted_once_whatever_part_of_it_another_meter_bills(
+def test_a_straggler_counts_units_once_when_another_meter_bills_part_of_them(
     database: str, entries: list[dict[str, Any]], unpriced: int
 ) -> None:
     counts = folded(database, BillingConfig(), entries)

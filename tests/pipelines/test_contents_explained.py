@@ -20,7 +20,7 @@ from tests.pipelines.test_audit_once_per import METERS, REQUESTS, TOKENS, Report
 def told(world: HandMade) -> list[dict[str, Any]]:
     journal, of_usage = (DeltaTable(f"{world.tables}/{name}") for name in (Table.JOURNAL, Table.USAGE))
     tables = Tables(Files.of(journal, Table.JOURNAL), Files.of(of_usage, Table.USAGE), None, 100)
-    usage = tables.of_usage_alone(range(1, 1 + len(of_usage.to_pyarrow_table())))
+    usage = tables.of_usage_only(range(1, 1 + len(of_usage.to_pyarrow_table())))
     return contents_of(tables, of_usage, usage)
 
 
@@ -77,7 +77,7 @@ def test_a_report_of_0_is_not_superseded_by_itself(tmp_path: Path) -> None:
     assert told(world) == []
 
 
-def test_where_nothing_counts_a_content_once_nothing_is_read_for_it(tmp_path: Path) -> None:
+def test_contents_are_not_read_unless_a_meter_counts_them_once(tmp_path: Path) -> None:
     each = {name: {key: said for key, said in meter.items() if key != "once_per"} for name, meter in METERS.items()}
     world = world_of(tmp_path, meters=each)
     Report("a", timedelta(), "x").received(world, DAY)

@@ -172,7 +172,7 @@ def catalog(database: str) -> Iterator[psycopg.Connection[Any]]:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edits)
-def test_oracle_contracts_are_what_the_three_tables_say_at_any_moment(
+def test_oracle_the_view_of_effective_prices_equals_its_tables_at_any_instant(
     catalog: psycopg.Connection[Any], changes: list[Edit]
 ) -> None:
     """Whoever inserts, updates or deletes what, and to the microsecond at which something begins."""
@@ -269,7 +269,7 @@ def priced(database: str, *edits: Edit) -> None:
             apply(connection, edit)
 
 
-def test_a_price_comes_into_force_without_anybody_changing_a_row(database: str) -> None:
+def test_a_planned_price_takes_effect_without_a_write(database: str) -> None:
     """The clock is a side of the join: nothing must be run, refreshed or waited for."""
     with psycopg.connect(database, autocommit=True, row_factory=dict_row) as connection:
         soon = connection.execute("SELECT clock_timestamp() + interval '1.5 s' AS at").fetchone()
@@ -322,7 +322,7 @@ def test_what_begins_outside_the_calendar_begins_nothing(database: str) -> None:
         ("-100 years", "1 s", 1),
     ],
 )
-def test_a_price_that_was_deleted_goes_on_until_its_end_and_the_one_before_never_again(
+def test_a_deleted_price_applies_until_its_end_and_its_predecessor_never_again(
     database: str, ends: str | None, at: str, pays: int | None
 ) -> None:
     """As joins has it. One that ended before it began never was, and where the next begins the end is none."""

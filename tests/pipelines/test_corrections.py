@@ -110,7 +110,7 @@ class History:
 
 @pytest.mark.parametrize("config", [CONFIG, DROP_OUTPUT, DROP_ALL], ids=["correct", "drop", "drop all"])
 @pytest.mark.parametrize("seed", range(3))
-def test_oracle_what_corrects_inherits_and_any_cut_bills_the_same_to_the_last_digit(
+def test_oracle_corrections_inherit_decisions_and_any_cut_bills_the_same(
     database: str, connection: psycopg.Connection[Any], seed: int, config: BillingConfig
 ) -> None:
     closed_until = NOON + MINUTE
@@ -154,7 +154,7 @@ def explains_every_window(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_oracle_corrections_of_a_closed_window_follow_each_other_up_to_what_it_is(
+def test_oracle_corrections_of_a_window_chain_up_to_its_value(
     database: str, connection: psycopg.Connection[Any], seed: int
 ) -> None:
     close_until(database, NOON + 2 * MINUTE)
@@ -186,7 +186,7 @@ def _by_window(connection: psycopg.Connection[Any]) -> dict[tuple[Any, ...], Row
     return {tuple(row[name] for name in WINDOW): row for row in found}
 
 
-def test_a_straggler_says_what_its_window_was_and_what_it_is(connection: psycopg.Connection[Any]) -> None:
+def test_a_straggler_records_its_window_before_and_after(connection: psycopg.Connection[Any]) -> None:
     on_time = usage_row(1, outcome=Outcome.ABANDONED)
     late = usage_row(2, NOON, LATE, price=Price(9, Decimal("0.5")), outcome=Outcome.ABANDONED)
     bill(connection, [on_time])
@@ -243,7 +243,7 @@ def test_what_is_dropped_corrects_nothing(connection: psycopg.Connection[Any]) -
 
 
 @pytest.mark.parametrize("is_closed", [False, True], ids=["open", "closed"])
-def test_what_takes_usage_back_is_a_correction_only_where_the_window_was_shown_closed(
+def test_a_reversal_is_a_correction_only_in_a_closed_window(
     database: str, connection: psycopg.Connection[Any], *, is_closed: bool
 ) -> None:
     close_until(database, NOON + MINUTE if is_closed else NOON + MINUTE - MICROSECOND)
@@ -256,9 +256,7 @@ def test_what_takes_usage_back_is_a_correction_only_where_the_window_was_shown_c
 
 
 @pytest.mark.parametrize("cut", [[1, 2], [3]], ids=["later", "in one batch"])
-def test_a_refund_for_what_was_dropped_is_dropped_and_no_other(
-    connection: psycopg.Connection[Any], cut: list[int]
-) -> None:
+def test_only_the_refund_of_dropped_usage_is_dropped(connection: psycopg.Connection[Any], cut: list[int]) -> None:
     """I6: signed usage is windows and what was dropped, whatever takes back what."""
     quantities = {Meter.REQUESTS: 1, Meter.OUTPUT_TOKENS: 5}
     straggler = usage_row(1, NOON, LATE, quantities=quantities)
@@ -284,7 +282,9 @@ def test_a_refund_for_what_was_dropped_is_dropped_and_no_other(
 
 
 @pytest.mark.parametrize("cut", [1, 2], ids=["later", "in one batch"])
-def test_of_what_was_not_reported_no_decision_is_inherited(connection: psycopg.Connection[Any], cut: int) -> None:
+def test_no_decision_is_inherited_for_quantities_that_were_not_reported(
+    connection: psycopg.Connection[Any], cut: int
+) -> None:
     """A straggler without a quantity leaves no row, so what comes in its place cannot depend on how usage is cut."""
     unreported = {Meter.REQUESTS: 1, Meter.OUTPUT_TOKENS: None}
     replaces: Row = {"cause": "contracted", "corrects_lsns": [1]}
@@ -301,7 +301,7 @@ def test_of_what_was_not_reported_no_decision_is_inherited(connection: psycopg.C
 
 @pytest.mark.parametrize("policy", [LatePolicy.DROP, LatePolicy.HOLD])
 @pytest.mark.parametrize("cut", [2, 3, 4, 5], ids=["before", "in between", "before the new row", "in one batch"])
-def test_a_better_report_that_came_late_is_billed_in_the_place_of_one_that_came_on_time(
+def test_a_late_better_report_replaces_a_timely_one(
     connection: psycopg.Connection[Any], cut: int, policy: LatePolicy
 ) -> None:
     """With all that it reports, and not only with what the first did: a gateway may estimate the output alone."""
@@ -329,7 +329,7 @@ def test_a_better_report_that_came_late_is_billed_in_the_place_of_one_that_came_
     }
 
 
-def test_what_stands_for_one_that_was_dropped_and_one_that_was_not_is_billed(
+def test_a_row_that_replaces_a_dropped_and_a_billed_one_is_billed(
     connection: psycopg.Connection[Any],
 ) -> None:
     late = [usage_row(lsn, NOON, LATE, outcome=Outcome.ABANDONED) for lsn in (1, 2)]
@@ -365,7 +365,7 @@ def test_a_pair_that_was_billed_apart_is_one_correction_of_each_window(
     assert found == {"requests": ([3, 5], 1, 1), "output_tokens": ([4, 5], 5, 5)}
 
 
-def test_a_pair_that_was_billed_apart_inherits_of_each_meter_from_the_part_that_had_it(
+def test_a_rejoined_pair_inherits_decisions_per_meter(
     connection: psycopg.Connection[Any],
 ) -> None:
     """`requests` from the abandoned request, tokens from the orphaned completion."""
@@ -391,9 +391,7 @@ def test_a_pair_that_was_billed_apart_inherits_of_each_meter_from_the_part_that_
     assert {key[3]: cell["quantity"] for key, cell in found.windows.items() if cell["quantity"]} == {"requests": 1}
 
 
-def test_what_a_price_changes_is_one_correction_of_both_its_rows(
-    database: str, connection: psycopg.Connection[Any]
-) -> None:
+def test_a_late_price_corrects_both_of_its_rows_at_once(database: str, connection: psycopg.Connection[Any]) -> None:
     close_until(database, NOON + MINUTE)
     bill(connection, [usage_row(1, outcome=Outcome.ABANDONED)])
     dearer = usage_row(3, price=Price(9, Decimal(2)), outcome=Outcome.ABANDONED, cause="repriced", corrects_lsns=[1])

@@ -179,7 +179,7 @@ def ingestion_at(database: str, frontier: str | None) -> None:
         connection.execute("UPDATE jobs SET config = %s WHERE job = 'ingestion'", [Jsonb(config)])
 
 
-def test_silent_sources_and_missing_numbers_are_those_of_sources_that_are_not_retired(database: str) -> None:
+def test_retired_sources_do_not_count_as_silent_or_incomplete(database: str) -> None:
     ingestion_at(database, "2026-11-01T12:00:00Z")
     write(
         database,
@@ -270,7 +270,7 @@ def found(**unexpected: int) -> dict[str, Any]:
 DAY = {"received_from": F - timedelta(hours=24), "occurred_to": F}
 
 
-def test_what_was_proved_last_is_known_from_the_first_billed_usage_on(database: str) -> None:
+def test_the_last_proof_is_reported_from_the_first_billed_usage_on(database: str) -> None:
     proved = "weir_audit_proved_timestamp_seconds"
     with shown("billing", database) as gauges:
         assert gauges.value(proved, audited="everything") is None
@@ -286,7 +286,7 @@ def test_what_was_proved_last_is_known_from_the_first_billed_usage_on(database: 
         assert gauges.value(proved, audited="anything") == (F - timedelta(hours=3)).timestamp()
 
 
-def test_what_an_audit_found_stays_until_one_of_the_same_or_more_finds_it_gone(database: str) -> None:
+def test_a_finding_stays_until_an_audit_of_at_least_its_period_clears_it(database: str) -> None:
     with shown("billing", database) as gauges:
 
         def now() -> dict[str, float | None]:
@@ -324,7 +324,7 @@ def test_what_audits_corrected_is_added_up_by_cause(database: str) -> None:
 SEGMENT_BYTES = 16 << 20
 
 
-def test_what_a_slot_holds_back_is_shown_until_it_is_dropped(database: str) -> None:
+def test_the_log_retained_by_a_slot_is_shown_until_the_slot_is_dropped(database: str) -> None:
     slot = f"weir_test_{uuid4().hex}"
     with psycopg.connect(database, autocommit=True) as connection, shown("ingestion", database) as gauges:
         before = gauges.value("weir_database_used_bytes") or 0

@@ -69,7 +69,7 @@ def said(
     return {int(str(row["offset"])): (str(row["fate"]), row["says"]) for row in rows}  # type: ignore[misc]
 
 
-def test_each_dead_letter_that_did_not_come_back_is_sent_in_the_name_of_the_first_as_it_was_sent_last(
+def test_each_unreplayed_dead_letter_is_sent_with_its_first_mark_and_last_content(
     tmp_path: Path,
 ) -> None:
     commit(tmp_path, record(1, "rejected", "malformed"), record(2, "rejected", "malformed"), record(3, "accepted"))
@@ -83,7 +83,7 @@ def test_each_dead_letter_that_did_not_come_back_is_sent_in_the_name_of_the_firs
     assert [one.place.offset for one in letters(tmp_path, DeadLetterQuery(reasons=("future",)))] == [7]
 
 
-def test_a_listing_says_which_dead_letters_came_back(tmp_path: Path) -> None:
+def test_a_listing_shows_which_dead_letters_were_redriven(tmp_path: Path) -> None:
     commit(tmp_path, record(1, "rejected", "malformed"), record(2, "rejected", "malformed"))
     commit(tmp_path, again(3, 1, "rejected"), again(4, 1, "accepted", partition=2), again(5, 2, "rejected"))
     rows = list(dead_letter_rows(journal(tmp_path), ANY))
@@ -97,7 +97,7 @@ def test_a_listing_says_which_dead_letters_came_back(tmp_path: Path) -> None:
     assert count_redriven(journal(tmp_path)) == {("events", 2): 1}
 
 
-def test_what_cannot_be_sent_again_says_why(tmp_path: Path) -> None:
+def test_a_dead_letter_that_cannot_be_redriven_is_listed_with_the_reason(tmp_path: Path) -> None:
     commit(
         tmp_path,
         record(1, "rejected", "invalid_catalog_change", topic="catalog.prices"),
@@ -153,7 +153,7 @@ def test_a_dead_letter_of_the_past_is_redriven_with_its_mark_of_the_first_recept
     assert fates == {1: "would_be_accepted", 2: "would_be_rejected", 3: "would_be_accepted"}
 
 
-def test_a_program_reads_each_and_prints_what_is_sent_or_leaves_it(tmp_path: Path) -> None:
+def test_a_program_may_correct_or_skip_each_dead_letter(tmp_path: Path) -> None:
     broken = [event(time="never"), b"\xff{", b'{"two": "lines",\n"key": 1}']
     commit(tmp_path, *[record(lsn, "rejected", "malformed", value) for lsn, value in enumerate(broken, start=1)])
     edit = script(
@@ -195,16 +195,14 @@ def test_a_script_gets_the_place_of_a_record_its_reason_and_its_bytes() -> None:
         ("print('\\n' * 9)", r"printed 10 lines for 3 dead letters"),
     ],
 )
-def test_a_program_that_fails_lets_nothing_be_sent_and_says_at_which_record(
-    tmp_path: Path, body: str, why: str
-) -> None:
+def test_a_failing_program_stops_the_redrive_and_names_the_record(tmp_path: Path, body: str, why: str) -> None:
     commit(tmp_path, *[record(lsn, "rejected", "malformed", event()) for lsn in (1, 2, 3)])
     with pytest.raises(CannotRun, match=why):
         said(tmp_path, script(tmp_path, body))
 
 
 @pytest.mark.parametrize("prepare", [lambda file: file.unlink(), lambda file: file.chmod(0o600)])
-def test_what_is_no_program_is_refused_with_what_to_do(tmp_path: Path, prepare: Callable[[Path], None]) -> None:
+def test_a_missing_program_is_refused_with_advice(tmp_path: Path, prepare: Callable[[Path], None]) -> None:
     commit(tmp_path, record(1, "rejected", "malformed", event()))
     file = script(tmp_path, "")
     prepare(file)

@@ -13,8 +13,8 @@ import typer
 from typer.testing import CliRunner
 
 from catalog.change import compact_json, envelope
-from catalog.decisions import DecisionText, Waiting, change_of, decide, deciding_alone
-from cli.decide import Selection, asked_of, decision_text, is_decided, to_decide
+from catalog.decisions import DecisionText, Waiting, change_of, decide, exclusive_decisions
+from cli.decide import Selection, decision_text, is_decided, selected, to_decide
 from cli.main import app
 from cli.reading import read_only
 from deployment.errors import CannotRun
@@ -84,15 +84,15 @@ def transactions(database: str) -> dict[int, int]:
 
 def test_waiting_for_another_decision_is_reported_with_its_limit(database: str) -> None:
     said: list[str] = []
-    with deciding_alone(database, 60.0, said.append):
+    with exclusive_decisions(database, 60.0, said.append):
         assert said == []
         with (
             pytest.raises(CannotRun, match=r"was at work on this database for 1\.2 s: nothing was decided"),
-            deciding_alone(database, 1.2, said.append),
+            exclusive_decisions(database, 1.2, said.append),
         ):
             pass
     assert said == ["Waiting, 1.2 s at most, for another who decides about stragglers here."]
-    with deciding_alone(database, 60.0, said.append):
+    with exclusive_decisions(database, 60.0, said.append):
         assert len(said) == 1
 
 
@@ -133,15 +133,13 @@ def test_billing_is_read_first_for_waiting_stragglers_with_a_decision(database: 
 
 
 @pytest.mark.parametrize(("reason", "by"), [("x" * 513, "ann"), ("why", "n\0l"), ("why", "\ud800")])
-def test_what_ingestion_would_reject_is_refused_before_it_is_stored(database: str, reason: str, by: str) -> None:
+def test_a_decision_that_ingestion_would_reject_is_not_stored(database: str, reason: str, by: str) -> None:
     with pytest.raises(CannotRun, match="This cannot be kept"):
         decide(database, [Waiting(7, "requests", "a", "r7")], DecisionText(Decision.REJECT, reason, by))
     assert kept(database) == []
 
 
-def test_all_are_those_that_wait_and_are_not_past_their_deadline(
-    database: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_means_pending_stragglers_within_their_deadline(database: str, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [straggler(1), straggler(2, account="b"), straggler(3, meter="input_tokens"), straggler(4, "correct")]
     write(database, "stragglers", *rows, straggler(5, cause="duplicate", corrects_lsns=[1]))
     assert found(database, ANY) == ([1, 2, 3], [])
@@ -153,7 +151,7 @@ def test_all_are_those_that_wait_and_are_not_past_their_deadline(
     assert "1 that wait are past their deadline: `hold.expires` decides them." in capsys.readouterr().err
 
 
-def test_of_a_row_of_usage_the_meters_that_wait_are_meant(database: str) -> None:
+def test_a_row_of_usage_means_its_pending_meters(database: str) -> None:
     write(database, "stragglers", straggler(1), straggler(1, "correct", meter="input_tokens"))
     assert found(database, of(1)) == ([1], [])
     with pytest.raises(CannotRun, match="Usage 1, input_tokens, does not wait: it is `correct`"):
@@ -166,7 +164,7 @@ def test_the_same_decision_again_is_no_error_and_decides_nothing(database: str) 
 
 
 @pytest.mark.parametrize("decision", [Decision.APPROVE, Decision.REJECT])
-def test_what_still_waits_when_billing_has_passed_a_decision_can_be_decided(
+def test_a_straggler_held_after_an_ineffective_decision_can_be_decided(
     database: str, connection: psycopg.Connection[Any], decision: Decision
 ) -> None:
     """It was stamped behind the deadline, which F has not reached; or it was lost, or written by hand."""
@@ -205,7 +203,7 @@ def test_nothing_is_decided_when_one_of_them_cannot_be(database: str, lsn: int, 
         found(database, of(lsn, 8, accounts=accounts), Decision.REJECT)
 
 
-def test_what_was_decided_is_listed_with_its_name_before_it_is_billed(database: str) -> None:
+def test_a_decision_is_listed_with_its_author_before_it_is_billed(database: str) -> None:
     write(database, "stragglers", straggler(1), straggler(2))
     decide(database, [Waiting(1, "requests", "a", "r1")], APPROVED)
     with read_only(database) as connection:
@@ -227,10 +225,10 @@ def test_a_straggler_decided_by_its_deadline_is_listed_without_a_name_despite_la
 
 @pytest.mark.parametrize(
     "asked",
-    [lambda: asked_of(None, None, None, everything=False), lambda: asked_of([1], None, None, everything=True)],
+    [lambda: selected(None, None, None, everything=False), lambda: selected([1], None, None, everything=True)],
     ids=["none", "both"],
 )
-def test_stragglers_are_named_or_all_are_meant(asked: Callable[[], Selection]) -> None:
+def test_a_decision_names_stragglers_or_all(asked: Callable[[], Selection]) -> None:
     with pytest.raises(typer.BadParameter, match="name stragglers by their USAGE_LSN, or say --all"):
         asked()
 

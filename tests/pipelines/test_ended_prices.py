@@ -48,7 +48,7 @@ def clock(connection: psycopg.Connection[Any]) -> datetime:
     return now
 
 
-def test_deleted_put_again_and_deleted_in_one_transaction_it_has_one_end(priced: str) -> None:
+def test_a_price_deleted_twice_in_one_transaction_has_one_end(priced: str) -> None:
     with psycopg.connect(priced) as connection:
         connection.execute(_DELETE)
         connection.execute(_PUT, [START, 2])
@@ -92,7 +92,7 @@ def test_a_price_ends_when_its_deletion_is_committed(priced: str) -> None:
         assert before < ends(connection)[0][0] < clock(connection)
 
 
-def test_a_price_that_began_while_its_deletion_was_open_was_in_force_and_the_one_before_it_does_not_go_on(
+def test_a_price_that_began_before_its_deletion_committed_was_effective(
     priced: str,
 ) -> None:
     with psycopg.connect(priced) as connection:
@@ -107,7 +107,7 @@ def test_a_price_that_began_while_its_deletion_was_open_was_in_force_and_the_one
         assert connection.execute("SELECT unit_price FROM catalog.contracts").fetchall() == []
 
 
-def test_an_explicit_end_is_believed_whatever_the_transaction_did_before(priced: str) -> None:
+def test_an_explicit_end_wins_over_the_transaction_time(priced: str) -> None:
     with psycopg.connect(priced) as connection:
         connection.execute(_DELETE)
         connection.execute(_PUT, [START, 2])
@@ -129,7 +129,7 @@ def test_a_renamed_price_ended_at_the_commit_of_the_renaming(priced: str) -> Non
         assert sorted(kept(connection)) == [("ended", 1), ("there", 2)]
 
 
-def test_what_was_there_and_had_ended_is_there_after_the_upgrade(priced: str) -> None:
+def test_current_and_ended_prices_survive_the_upgrade(priced: str) -> None:
     """The release before left it so, and its deletion was refused."""
     with migrator(priced) as config:
         command.downgrade(config, "0033")
@@ -147,9 +147,7 @@ def test_what_was_there_and_had_ended_is_there_after_the_upgrade(priced: str) ->
 
 
 @pytest.mark.parametrize(("named", "seen"), [(None, []), ("[]", []), ('["acme"]', ["p"]), ("*", ["other", "p"])])
-def test_what_has_ended_is_seen_by_who_sees_the_prices_of_its_plan(
-    priced: str, named: str | None, seen: list[str]
-) -> None:
+def test_ended_prices_have_the_visibility_of_their_plan(priced: str, named: str | None, seen: list[str]) -> None:
     """And nobody but the owner writes there."""
     with psycopg.connect(priced) as connection:
         connection.execute("INSERT INTO catalog.plans VALUES ('other', '')")

@@ -65,9 +65,7 @@ def shown(database: str) -> dict[tuple[Any, ...], dict[str, Any]]:
 
 @pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("seed", range(3))
-def test_oracle_what_all_requests_add_is_every_window_to_the_last_digit(
-    database: str, tmp_path: Path, seed: int
-) -> None:
+def test_oracle_requests_sum_up_to_every_window(database: str, tmp_path: Path, seed: int) -> None:
     history = Metered(seed)
     history.store(database, tmp_path)
     made: defaultdict[tuple[Any, ...], list[Decimal]] = defaultdict(lambda: [Decimal(0)] * 3)
@@ -211,7 +209,7 @@ def test_a_value_that_is_no_text_is_given_in_base64(told: Told) -> None:
     assert third["value"] is None
 
 
-def test_an_account_and_a_period_narrow_what_an_id_means(told: Told) -> None:
+def test_an_account_and_a_period_select_among_requests_of_one_id(told: Told) -> None:
     later = NOON + timedelta(days=30)
     told.journal(event(4), event(5, account="bolt"), event(6, received_at=later))
     assert [row["lsn"] for row in told.explain("r", accounts=("bolt",))["records"]] == [5]
@@ -241,7 +239,7 @@ def test_only_files_that_can_hold_an_answer_are_read(told: Told, tmp_path: Path)
     assert [row["lsn"] for row in told.explain("r", start=EVENT_TIME + timedelta(seconds=3))["records"]] == [4, 5]
 
 
-def test_a_file_of_which_the_log_says_nothing_may_hold_anything(tmp_path: Path) -> None:
+def test_a_file_without_statistics_is_always_read(tmp_path: Path) -> None:
     rows = [{name: row.get(name) for name in JOURNAL.names} for row in (event(4), event(5))]
     without = {"delta.dataSkippingNumIndexedCols": "0"}
     write_deltalake(str(tmp_path), pa.Table.from_pylist(rows, JOURNAL), configuration=without)
@@ -329,7 +327,7 @@ def test_a_window_that_is_not_its_usage_does_not_add_up(told: Told, change: str,
     assert problem in "\n".join(found["differences"])
 
 
-def test_a_price_that_says_another_amount_does_not_add_up(told: Told) -> None:
+def test_an_amount_that_differs_from_its_price_does_not_add_up(told: Told) -> None:
     told.journal(event(4), event(5, family="completion"))
     commit(told.tables, Table.PRICES, [price_version(PRICES[1], unit_price=Decimal(5))])
     told.usage(of_r())
@@ -347,7 +345,7 @@ def told_in_part(told: Told) -> Told:
     return told
 
 
-def test_what_is_unknown_because_its_usage_was_removed_is_reported_as_unknown(told_in_part: Told) -> None:
+def test_usage_removed_by_retention_is_reported_as_unknown(told_in_part: Told) -> None:
     window = told_in_part.explain(window=NOON, accounts=("acme",))
     for found in (window, *(told_in_part.explain(**{asked: 1}) for asked in ("straggler", "correction"))):
         assert (found["adds_up"], found["differences"], found["usage"]) == (None, [], [])
@@ -384,7 +382,7 @@ def printed(document: dict[str, Any]) -> str:
     return out.getvalue()
 
 
-def test_a_window_says_what_it_was_before_each_correction(told: Told) -> None:
+def test_a_window_shows_its_value_before_each_correction(told: Told) -> None:
     told.journal(event(4), event(5, family="completion"))
     told.usage(of_r(), of_r(2, LATE, request_id="late", request_lsn=6, completion_lsn=7))
     found = told.explain(window=NOON, accounts=("acme",))
@@ -537,7 +535,7 @@ def test_an_id_of_very_many_records_is_explained_in_part_and_marked_as_cut(told:
     assert ([row["lsn"] for row in of_events["usage"]], of_events["cut"]) == ([3], None)
 
 
-def test_an_event_that_came_very_often_is_read_and_explained_in_part(told: Told) -> None:
+def test_an_event_with_very_many_repeats_is_explained_in_part(told: Told) -> None:
     several = range(10, 40)
     told.journal(*(event(lsn, id="same", request_id=f"r{lsn}") for lsn in several))
     told.usage(*(of_r(lsn - 9, MINUTE, request_id=f"r{lsn}", request_lsn=lsn, completion_lsn=None) for lsn in several))
@@ -652,7 +650,7 @@ def test_a_long_window_is_summed_whole_and_listed_in_part(told: Told) -> None:
     assert told.explain(window=NOON, accounts=("acme",), limit=20)["cut"] is None
 
 
-def test_a_request_that_came_again_and_again_is_listed_in_part(told: Told) -> None:
+def test_a_request_with_very_many_repeats_is_listed_in_part(told: Told) -> None:
     told.journal(event(4), *(event(lsn, disposition="duplicate", first_lsn=4) for lsn in range(5, 20)))
     found = told.explain("r", limit=2)
     assert ([row["lsn"] for row in found["records"]], found["cut"]) == ([4, 5, 6, 7, 8, 9, 10, 11], {"records": 16})
@@ -848,11 +846,11 @@ class TestTheCommand:
             assert part in text
         assert len(json.loads(run(*words, "--format", "json").stdout)["windows"]) == 1
 
-    def test_takes_one_question(self, run: Callable[..., Result]) -> None:
+    def test_explain_takes_exactly_one_subject(self, run: Callable[..., Result]) -> None:
         for words in ((), ("r", "--straggler", "1"), ("--window", "2026-03-01T12:00:30Z")):
             assert run(*words).exit_code == 2
 
-    def test_refuses_what_says_nothing_of_the_question(self, run: Callable[..., Result]) -> None:
+    def test_explain_refuses_options_that_do_not_apply(self, run: Callable[..., Result]) -> None:
         minute = ("--window", "2026-03-01T12:00:30Z", "--account", "acme")
         for words, said in (
             (("r", "--model", "sonnet"), "are of a --line or a --window"),
@@ -879,7 +877,9 @@ class TestTheCommand:
             ("--window", "0001-01-01T00:00:00+23:59", "--account", "acme"),
         ],
     )
-    def test_calls_what_cannot_be_meant_a_usage_error(self, run: Callable[..., Result], words: tuple[str, ...]) -> None:
+    def test_explain_reports_impossible_arguments_as_usage_errors(
+        self, run: Callable[..., Result], words: tuple[str, ...]
+    ) -> None:
         result = run(*words)
         assert (result.exit_code, isinstance(result.exception, SystemExit)) == (2, True), result.output
 

@@ -198,7 +198,7 @@ def straggler(lsn: int, **other: Any) -> Row:
     return usage_row(lsn, NOON, LATE, **{"outcome": Outcome.ABANDONED, **other})
 
 
-def test_a_waiting_straggler_bills_nobody_until_its_approval_corrects_its_window_once(
+def test_a_held_straggler_is_billed_once_when_approved(
     connection: psycopg.Connection[Any],
 ) -> None:
     on_time, late = usage_row(1, outcome=Outcome.ABANDONED), straggler(2, price=Price(9, Decimal("0.5")))
@@ -217,7 +217,7 @@ def test_a_waiting_straggler_bills_nobody_until_its_approval_corrects_its_window
     assert (made["old_amount"], made["new_amount"]) == (old, old + Decimal("0.5"))
 
 
-def test_a_straggler_says_who_decided_why_and_when_and_until_when_it_waits(connection: psycopg.Connection[Any]) -> None:
+def test_a_straggler_records_its_decision_and_its_deadline(connection: psycopg.Connection[Any]) -> None:
     names = ("decision", "hold_until", "decided_at", "decided_by", "reason", "decided_lsn")
     query = f"SELECT {', '.join(names)} FROM stragglers ORDER BY usage_lsn"
     bill(connection, [straggler(1), straggler(2)], ALL)
@@ -230,7 +230,7 @@ def test_a_straggler_says_who_decided_why_and_when_and_until_when_it_waits(conne
 
 
 @pytest.mark.parametrize("first", ["approve", "reject"])
-def test_the_first_decision_holds_whatever_is_decided_later(connection: psycopg.Connection[Any], first: str) -> None:
+def test_the_first_decision_is_final(connection: psycopg.Connection[Any], first: str) -> None:
     second = "reject" if first == "approve" else "approve"
     bill(connection, [straggler(1), straggler(2)], ALL)
     bill(connection, [decided(3, 1, first, RECEIVED), decided(4, 1, second, RECEIVED)], ALL)
@@ -266,9 +266,7 @@ def test_the_deadline_passes_when_f_reaches_it_and_not_before(connection: psycop
 
 
 @pytest.mark.parametrize("wrong", [{"account": "bolt"}, {"request_id": "request-9"}, {"corrects_lsns": [9]}])
-def test_a_decision_about_something_else_than_what_stands_there_changes_nothing(
-    connection: psycopg.Connection[Any], wrong: Row
-) -> None:
+def test_a_decision_about_another_version_changes_nothing(connection: psycopg.Connection[Any], wrong: Row) -> None:
     bill(connection, [straggler(1), decided(2, 1, "approve", RECEIVED, **wrong)], ALL)
     bill(connection, [decided(3, 1, "approve", RECEIVED, **wrong)], ALL)
     bill(connection, [decided(4, 1, "approve", RECEIVED, Meter.OUTPUT_TOKENS)], ALL)
@@ -301,7 +299,7 @@ def test_what_corrects_it_waits_and_is_decided_with_it(
     assert sum(cell["quantity"] for cell in found.windows.values()) == (1 if decision == "approve" else 0)
 
 
-def test_what_stands_for_two_waits_as_long_as_one_that_may_bill_it_does(connection: psycopg.Connection[Any]) -> None:
+def test_a_row_that_replaces_two_waits_while_one_of_them_waits(connection: psycopg.Connection[Any]) -> None:
     bill(connection, [straggler(1), straggler(2), straggler(3)], ALL)
     bill(connection, [straggler(4, cause="rejoined", corrects_lsns=[1, 2]), taken_back(5, 3)], ALL)
     bill(connection, [decided(6, 1, "reject", RECEIVED)], ALL)
@@ -321,7 +319,7 @@ def test_what_stands_for_two_waits_as_long_as_one_that_may_bill_it_does(connecti
     ],
     ids=["all", "above an amount", "above an age", "above either"],
 )
-def test_only_what_is_above_an_amount_or_an_age_waits_and_all_else_corrects_at_once(
+def test_only_stragglers_above_an_amount_or_age_are_held(
     connection: psycopg.Connection[Any], config: BillingConfig, waits: set[int]
 ) -> None:
     """What has no price may be worth anything, and of a negative amount it is its size."""
@@ -354,9 +352,7 @@ def test_a_straggler_that_is_decided_cannot_be_folded_again(connection: psycopg.
         bill(connection, [straggler(1)], DROP_ALL)
 
 
-def test_prices_that_are_taken_back_while_it_waits_are_one_correction_with_the_new_ones(
-    database: str, connection: psycopg.Connection[Any]
-) -> None:
+def test_price_changes_while_held_become_one_correction(database: str, connection: psycopg.Connection[Any]) -> None:
     close_until(database, NOON + MINUTE)
     bill(connection, [straggler(1)], ALL)
     again: Row = {"cause": "repriced", "corrects_lsns": [1]}
@@ -433,7 +429,7 @@ def test_a_straggler_that_waits_takes_effect_where_it_is_decided(connection: psy
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_row_that_waits_keeps_its_sign_whatever_its_quantity(connection: psycopg.Connection[Any], sign: int) -> None:
+def test_a_held_row_keeps_its_sign(connection: psycopg.Connection[Any], sign: int) -> None:
     """A declared meter may report less than nothing; what takes it back has a positive quantity."""
     found = []
     for config, more in ((BillingConfig(), []), (ALL, [decided(2, 1, "approve", RECEIVED, Meter.OUTPUT_TOKENS)])):
@@ -445,7 +441,7 @@ def test_a_row_that_waits_keeps_its_sign_whatever_its_quantity(connection: psyco
     assert found == [[{"quantity": sign * Decimal("-2.5"), "usage_rows": sign}]] * 2
 
 
-def test_of_a_release_that_kept_no_sign_a_quantity_has_it(connection: psycopg.Connection[Any]) -> None:
+def test_rows_of_releases_without_a_sign_have_it_in_the_quantity(connection: psycopg.Connection[Any]) -> None:
     bill(connection, [straggler(1, sign=-1)], ALL)
     connection.execute("UPDATE stragglers SET sign = NULL")
     connection.commit()
@@ -458,7 +454,7 @@ def test_which_dimensions_have_a_row_of_their_own_does_not_depend_on_when_time_p
     connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """What waited, and what takes it back, come behind what was billed before them."""
-    monkeypatch.setattr(fold, "add_days", lambda cursor: days.add_days(cursor, most_combinations=1))
+    monkeypatch.setattr(fold, "add_days", lambda cursor: days.add_days(cursor, max_combinations=1))
     rows = [
         straggler(1, dimensions='{"team": "a"}'),
         taken_back(2, 1, dimensions='{"team": "b"}'),
@@ -474,7 +470,7 @@ def test_which_dimensions_have_a_row_of_their_own_does_not_depend_on_when_time_p
         assert found == [{"dimensions": {"team": "c"}}]
 
 
-def test_what_takes_back_a_straggler_is_a_correction_as_that_was_whatever_billing_knew_of_f(
+def test_a_reversal_of_a_straggler_is_a_correction_as_the_straggler_was(
     database: str, connection: psycopg.Connection[Any]
 ) -> None:
     """Who adds corrections up would else have one half of the pair; and the audit misses it for good."""

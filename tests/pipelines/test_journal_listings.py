@@ -122,7 +122,7 @@ def test_a_value_is_text_whatever_its_bytes(tmp_path: Path, value: bytes | None,
     assert [row["value"] for row in dead_letters(tmp_path)] == [text]
 
 
-def test_a_shortened_value_says_how_much_is_missing() -> None:
+def test_a_shortened_value_shows_how_much_is_missing() -> None:
     assert shortened({"value": "x" * 1000})["value"] == "x" * 200 + "… (800 more characters)"
     assert shortened({"value": "x" * 200})["value"] == "x" * 200
     assert shortened({"value": None})["value"] is None
@@ -169,7 +169,7 @@ def test_the_equation_adds_up_per_partition(tmp_path: Path) -> None:
         assert sum(int(str(row[disposition])) for row in split) == line[disposition]
 
 
-def test_a_missing_record_leaves_a_residual_and_so_does_one_too_many() -> None:
+def test_missing_and_surplus_records_leave_a_residual() -> None:
     rows: dict[RowKey, int] = {("events", 0, "accepted", None): 3}
     assert [
         row["residual"] for row in summary_rows({("events", 0): PartitionRange(0, 4, 0)}, rows, by_reason=False)
@@ -183,14 +183,14 @@ def test_a_missing_record_leaves_a_residual_and_so_does_one_too_many() -> None:
     ] == [0]
 
 
-def test_a_partition_with_no_row_and_one_kafka_forgot_are_both_shown() -> None:
+def test_empty_and_deleted_partitions_are_both_shown() -> None:
     rows: dict[RowKey, int] = {("gone", 3, "accepted", None): 2}
     empty, gone = summary_rows({("events", 1): PartitionRange(0, 2, 2)}, rows, by_reason=False)
     assert (empty["partition"], empty["absent"], empty["accepted"], empty["residual"]) == (1, 2, 0, 0)
     assert (gone["topic"], gone["first_offset"], gone["accepted"], gone["residual"]) == ("gone", None, 2, None)
 
 
-def test_the_audit_adds_up_each_partition_and_says_what_it_could_not_ask() -> None:
+def test_the_audit_adds_up_each_partition_and_reports_what_it_could_not_read() -> None:
     covered = {("events", 0): PartitionRange(0, 9, 2, 4), ("events", 1): PartitionRange(5, 8, 0)}
     rows = {("events", 0): 3, ("events", 1): 3}
     sound = conserved(covered, rows)
@@ -245,12 +245,10 @@ def test_a_conflict_whose_first_event_was_removed_is_listed_without_it(tmp_path:
         (b'{"a":' + b"1" * 5_000 + b',"b":1}', b'{"a":' + b"1" * 5_000 + b',"b":2}', "/b"),
     ],
 )
-def test_what_two_events_say_differently_is_named_by_its_place(
-    first: bytes, second: bytes, pointers: str | None
-) -> None:
+def test_differences_of_two_events_are_named_by_path(first: bytes, second: bytes, pointers: str | None) -> None:
     assert differences(first, second) == pointers
 
 
-def test_the_table_shortens_both_contents_and_says_by_how_much() -> None:
+def test_shortened_contents_show_how_much_is_missing() -> None:
     row = shortened_conflict({"first_value": "x" * 300, "value": None})
     assert row == {"first_value": "x" * 200 + "… (100 more characters)", "value": None}

@@ -82,7 +82,7 @@ def test_a_corrected_minute_is_corrected_in_every_longer_window(database: str) -
 
 
 @pytest.mark.parametrize("corrected", [False, True])
-def test_an_hour_that_still_runs_is_open_whatever_minutes_it_has(database: str, corrected: bool) -> None:
+def test_an_unfinished_hour_is_open_even_if_its_minutes_are_closed(database: str, corrected: bool) -> None:
     write_windows(database, window(T0, corrected=corrected))
     billed_to(database, T0 + timedelta(minutes=30))
     assert [row["state"] for row in listed(database, UsageQuery())] == ["corrected" if corrected else "closed"]
@@ -239,7 +239,7 @@ def test_replaced_sessions_are_listed_on_demand_only(database: str) -> None:
     assert none == []
 
 
-def test_stragglers_show_what_was_changed_or_would_have_been(database: str) -> None:
+def test_stragglers_show_the_change_that_they_made_or_would_have_made(database: str) -> None:
     key = {"account": "a1", "model": "m1", "meter": "requests", "request_id": "r1", "window_start": T0}
     received_at = T0 + timedelta(seconds=400)
     late = {**key, "event_time": T0 + EPSILON, "received_at": received_at, "late_seconds": Decimal("340.25")}
@@ -259,7 +259,7 @@ def test_stragglers_show_what_was_changed_or_would_have_been(database: str) -> N
     assert (drop["decision"], drop["amount"], drop["event_time"]) == ("drop", Decimal("0.5"), T0 + EPSILON)
 
 
-def test_corrections_show_what_a_window_was_and_is_in_the_order_in_which_they_were_made(database: str) -> None:
+def test_corrections_show_old_and_new_values_in_order(database: str) -> None:
     window = {"window_start": T0, "account": "a1", "model": "m1", "meter": "requests", "currency": "EUR"}
     amounts = {"old_amount": None, "new_amount": Decimal("1.50")}
     first = {"usage_lsn": 7, "usage_lsns": [7, 9], "cause": "repriced", "old_quantity": 1, "new_quantity": 1}

@@ -109,7 +109,7 @@ def explanations(connection: psycopg.Connection[Any]) -> dict[str, str]:
         return {str(row["meter"]): str(row["explanation"]) for row in meter_rows(database)}
 
 
-def test_each_is_explained_also_before_joins_was_ever_started(connection: psycopg.Connection[Any]) -> None:
+def test_meters_are_explained_before_the_first_start_of_joins(connection: psycopg.Connection[Any]) -> None:
     found = explanations(connection)
     assert set(found) == {meter.name for meter in DEFAULT}
     assert found["requests"] == "requests counts each outcome as 1 request, priced per request by plan and model."
@@ -120,7 +120,7 @@ def test_each_is_explained_also_before_joins_was_ever_started(connection: psycop
     assert left_out not in explanations(connection)["input_tokens"], "what is declared no more bills nothing"
 
 
-def test_what_joins_was_started_with_says_what_is_expected(connection: psycopg.Connection[Any]) -> None:
+def test_expected_meters_are_those_that_joins_was_started_with(connection: psycopg.Connection[Any]) -> None:
     gpu = {"unit": "second", "sum": "gpu_seconds", "expected": True}
     output = {"unit": "token", "sum": "output_tokens", "expected": False, "where": {"status": ["completed"]}}
     config = JoinsConfig.model_validate({"meters": {"gpu_seconds": gpu, "output_tokens": output}})

@@ -113,9 +113,7 @@ def i12(database: str, world: HandMade) -> Wrong:
     return wrong_months(months(database), DeltaTable(f"{world.tables}/{Table.ACCOUNTS}").to_pyarrow_table())
 
 
-def test_usage_from_before_its_account_was_known_is_in_one_month_for_every_reader(
-    database: str, world: HandMade
-) -> None:
+def test_usage_before_its_account_is_in_the_same_month_for_every_reader(database: str, world: HandMade) -> None:
     """The account is learnt three hours after its usage; the audit prices it, on the day that it has."""
     used(world, LAST_EVENING)
     learnt(world, LAST_EVENING + 2 * HOUR)
@@ -130,9 +128,7 @@ def test_usage_from_before_its_account_was_known_is_in_one_month_for_every_reade
     assert i12(database, world) == Wrong(2, 0)
 
 
-def test_an_account_that_is_made_again_after_a_months_end_goes_on_with_its_calendar(
-    database: str, world: HandMade
-) -> None:
+def test_an_account_recreated_after_a_month_keeps_its_calendar(database: str, world: HandMade) -> None:
     """It was deleted on 31 January, and is there again on 2 February; on 28 February it uses something."""
     learnt(world, timedelta())
     learnt(world, 30 * DAY + 12 * HOUR, deleted=True, plan=None, currency=None, timezone=None)
@@ -182,9 +178,7 @@ def refused(connection: psycopg.Connection[Any], says: str) -> Iterator[None]:
         yield
 
 
-def test_an_account_and_a_plan_keep_their_names_and_the_sentence_says_what_to_do(
-    database: str, connection: psycopg.Connection[Any]
-) -> None:
+def test_an_account_or_plan_cannot_be_renamed(database: str, connection: psycopg.Connection[Any]) -> None:
     in_catalog(database)
     write(database, "catalog.plans", {"plan": "free", "name": "Free"})
     with refused(connection, "^account 'a' keeps its name.* insert 'b' beside it, and delete 'a' when"):

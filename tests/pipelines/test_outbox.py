@@ -136,7 +136,7 @@ def emptied(postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
 
 @settings(max_examples=80)
 @given(steps=st.lists(st.one_of(folds, acts, acts, acts), max_size=40))
-def test_a_subscriber_ends_with_the_tables_whatever_two_publishers_do(
+def test_a_subscriber_ends_with_the_tables_when_two_publishers_compete(
     emptied: psycopg.Connection[Any], steps: list[int | tuple[int, Published, str]]
 ) -> None:
     """One may be a zombie: it sends what it read long ago, and takes away what it sent, at any later time."""
@@ -253,7 +253,7 @@ def test_a_version_never_goes_back_even_where_the_position_does(connection: psyc
     assert rows_of(connection, "SELECT version FROM usage_windows") == [{"version": 102}]
 
 
-def test_what_waits_takes_no_more_room_than_its_minutes_and_accounts_and_keeps_its_age(
+def test_unsent_windows_take_bounded_room_and_keep_their_age(
     connection: psycopg.Connection[Any],
 ) -> None:
     announced(connection, *Published)
@@ -272,7 +272,7 @@ def test_what_waits_takes_no_more_room_than_its_minutes_and_accounts_and_keeps_i
     assert kept[0] == oldest
 
 
-def test_what_was_not_published_before_is_sent_whole_and_what_is_not_any_more_leaves_nothing(
+def test_a_newly_published_topic_starts_with_all_rows_and_a_removed_one_leaves_none(
     connection: psycopg.Connection[Any],
 ) -> None:
     off = BillingConfig(publish=())
@@ -300,7 +300,7 @@ def shown(connection: psycopg.Connection[Any]) -> dict[tuple[str, str], float]:
     return {(metric.name, labels[0]): value for metric, labels, value in samples if metric.name in names}
 
 
-def test_gauges_and_status_say_how_much_is_not_sent_and_for_how_long(
+def test_gauges_and_status_show_how_much_is_unsent_and_for_how_long(
     database: str, connection: psycopg.Connection[Any]
 ) -> None:
     changes, seconds = metrics.UNSENT.name, metrics.UNSENT_SECONDS.name

@@ -160,7 +160,7 @@ SAME_NAMES = tuple(name for name in OWN if name != "settled_stragglers")
 
 
 @pytest.mark.parametrize("whose", ["owner", "other"])
-def test_a_new_installation_stands_beside_foreign_tables_of_the_same_names(
+def test_a_new_installation_ignores_foreign_tables_of_the_same_names(
     shared: Shared, whose: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     shared.make("public", *SAME_NAMES, "crm", owner=getattr(shared, whose))
@@ -327,7 +327,7 @@ def test_tables_named_without_a_schema_are_found_after_the_move(earlier: Shared)
 
 
 @pytest.mark.parametrize("revision", ["0001", "0021"])
-def test_nothing_of_weir_is_left_in_public_whatever_release_made_it(shared: Shared, revision: str) -> None:
+def test_an_upgrade_from_any_release_leaves_nothing_of_weir_in_public(shared: Shared, revision: str) -> None:
     as_the_release_before(shared.url, revision)
     # Names of tables of later revisions are others' until then.
     others = sorted(set(SAME_NAMES) - set(made_by(revision)))
@@ -407,7 +407,7 @@ def test_a_schema_whose_names_are_taken_is_refused(
     assert ("jobs" in shared.names("public")) is is_there_already
 
 
-def test_a_role_that_may_make_no_schema_uses_one_that_was_made_for_it(
+def test_a_role_without_the_right_to_create_schemas_uses_an_existing_one(
     earlier: Shared, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with psycopg.connect(earlier.admin, autocommit=True) as admin:
@@ -425,9 +425,7 @@ def test_a_role_that_may_make_no_schema_uses_one_that_was_made_for_it(
 
 
 @pytest.mark.parametrize("is_new", [True, False], ids=["new", "moved"])
-def test_a_schema_in_which_weirs_role_may_make_no_table_is_refused_with_what_to_ask_for(
-    server: Server, *, is_new: bool
-) -> None:
+def test_a_schema_without_the_right_to_create_tables_is_refused_with_the_grant(server: Server, *, is_new: bool) -> None:
     with server.database("template1" if is_new else server.earlier) as shared:
         with psycopg.connect(shared.admin) as admin:
             admin.execute("CREATE SCHEMA weir")
@@ -436,9 +434,7 @@ def test_a_schema_in_which_weirs_role_may_make_no_table_is_refused_with_what_to_
         assert not shared.names("weir")
 
 
-def test_a_table_that_does_not_become_free_leaves_everything_where_it_was(
-    earlier: Shared, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_locked_table_stops_the_move_and_nothing_is_moved(earlier: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_schema, "move", partial(move.move, lock_timeout="50ms", deadline_seconds=0.3))
     with psycopg.connect(earlier.url) as somebody, psycopg.connect(earlier.url, autocommit=True) as driver:
         somebody.execute("SELECT count(*) FROM audits")
@@ -512,7 +508,7 @@ def test_sql_in_the_path_of_a_role_does_not_run_with_the_rights_of_the_migrating
             session.execute(f"ALTER ROLE {READER} NOCREATEDB")
 
 
-def test_a_path_that_a_role_has_already_stays_and_weirs_schema_takes_the_place_of_public(earlier: Shared) -> None:
+def test_a_search_path_of_a_role_keeps_its_other_schemas(earlier: Shared) -> None:
     database = urlsplit(earlier.admin).path.removeprefix("/")
     with psycopg.connect(earlier.admin) as session:
         session.execute(

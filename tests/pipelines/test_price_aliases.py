@@ -37,7 +37,7 @@ def answer(
     world.event(at or occurred, "both", name, occurred=occurred, name=name, model=model, output_tokens=100, **says)
 
 
-def test_a_name_has_the_prices_of_the_model_that_it_is_an_alias_of_when_the_event_occurs(tmp_path: Path) -> None:
+def test_an_alias_has_the_prices_of_its_model_at_the_time_of_the_event(tmp_path: Path) -> None:
     """It moves on to the next model, and ends; the model that was reported stays on the bill."""
     world = HandMade(tmp_path)
     world.price(NOW, "0.01", begins=NOW, model="may")
@@ -58,7 +58,7 @@ def test_a_name_has_the_prices_of_the_model_that_it_is_an_alias_of_when_the_even
 
 
 @pytest.mark.parametrize("own", ["latest", "late*"])
-def test_a_price_of_the_name_itself_goes_before_and_so_does_one_of_how_it_begins(tmp_path: Path, own: str) -> None:
+def test_a_price_of_the_name_or_its_prefix_wins_over_an_alias(tmp_path: Path, own: str) -> None:
     world = HandMade(tmp_path)
     world.price(NOW, "0.01", begins=NOW, model="may")
     world.alias(NOW, "latest", "may", begins=NOW)
@@ -70,7 +70,7 @@ def test_a_price_of_the_name_itself_goes_before_and_so_does_one_of_how_it_begins
     assert world.billed() == {(0, "latest", "0.01"): 100, (0, "latest", "0.05"): 100}
 
 
-def test_what_an_alias_names_is_looked_up_as_if_it_was_reported_but_no_alias_of_it(tmp_path: Path) -> None:
+def test_aliases_are_not_followed_twice(tmp_path: Path) -> None:
     """By how it begins, too, and by what the event says."""
     world = HandMade(tmp_path, price_attributes=["operation"])
     world.price(NOW, "0.01", begins=NOW, model="gpt-4o-*")
@@ -91,9 +91,7 @@ def test_what_an_alias_names_is_looked_up_as_if_it_was_reported_but_no_alias_of_
 
 @pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("order", list(permutations(("event", "alias", "price"))))
-def test_whichever_of_event_alias_and_price_comes_last_the_audit_bills_the_same(
-    tmp_path: Path, order: tuple[str, ...]
-) -> None:
+def test_the_audit_bills_the_same_in_any_order_of_event_alias_and_price(tmp_path: Path, order: tuple[str, ...]) -> None:
     world = HandMade(tmp_path)
     for day, comes in enumerate(order):
         at = day * DAY + 2 * HOUR
@@ -115,7 +113,7 @@ def test_whichever_of_event_alias_and_price_comes_last_the_audit_bills_the_same(
     assert prices.filter(lsn=last["price_version"])["model"].to_list() == ["may"]
 
 
-def test_an_alias_that_comes_late_moves_only_what_occurred_since_it_began(tmp_path: Path) -> None:
+def test_a_late_alias_reprices_only_events_since_its_beginning(tmp_path: Path) -> None:
     world = HandMade(tmp_path)
     world.price(NOW, "0.01", begins=NOW, model="may")
     world.price(NOW, "0.02", begins=NOW, model="august")
@@ -201,7 +199,7 @@ def test_sql_that_stores_an_unusable_alias_is_refused_with_a_sentence(
         connection.execute(insert.encode(), [meter, currency, begins, unit_price])
 
 
-def test_sql_stores_what_a_file_does(billed: str) -> None:
+def test_sql_and_a_file_store_the_same_alias(billed: str) -> None:
     assert START.tzinfo is UTC
     alias = "'pro', catalog.model_alias('é\"m', 'n'), 'requests', 'XXX'"
     insert = f"INSERT INTO catalog.prices VALUES ({alias}, %s, 0) RETURNING model".encode()

@@ -157,7 +157,7 @@ def test_a_price_after_a_free_month_is_compared_with_that_before_it(database: st
     assert jumps(database, price("0.000003", month=3)) == []
 
 
-def test_mistakes_of_one_file_are_no_median_of_their_own(three: str) -> None:
+def test_wrong_prices_of_one_file_do_not_form_their_own_median(three: str) -> None:
     wrong = [price("2.5", f"n{number}") for number in range(20)]
     assert jumps(three, *wrong) == [(f"n{number}", "median", "0.0000025") for number in sorted(range(20), key=str)]
 
@@ -237,7 +237,7 @@ def _jumps(before: Prices, changed: Prices, stored: Prices, unconfirmed: Jumps) 
     return found
 
 
-def test_the_command_refuses_what_jumps_and_stores_it_with_yes(
+def test_apply_refuses_a_price_jump_unless_confirmed(
     three: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "catalog.json"
@@ -303,7 +303,7 @@ def test_a_price_is_compared_whatever_statement_stores_it(three: str, statement:
     assert waiting(three) == 1
 
 
-def test_a_mistake_by_sql_neither_excuses_the_next_nor_accuses_what_puts_it_right(three: str) -> None:
+def test_a_wrong_price_by_sql_is_not_a_reference_for_the_next(three: str) -> None:
     sql(three, *(WRONG.replace("'c'", f"'{model}'") for model in "abc"))
     assert waiting(three) == 3
     sql(three, "INSERT INTO catalog.prices VALUES ('p', 'c', 'input_tokens', 'USD', '2026-05-01Z', 2.5)")
@@ -325,7 +325,7 @@ def test_prices_are_not_compared_while_a_column_has_another_name(three: str) -> 
     assert waiting(three) == 0
 
 
-def test_the_commands_list_what_waits_and_confirm_it_by_name(three: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unconfirmed_prices_are_listed_and_confirmed_by_name(three: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"KAFKA_BOOTSTRAP": "x:1", "POSTGRES_URL": three, "TABLES": "/nowhere"}.items():
         monkeypatch.setenv(f"WEIR_{name}", value)
     sql(three, "SET LOCAL weir.changed_by = 'bob'", WRONG)

@@ -58,7 +58,7 @@ def test_a_price_that_cannot_be_billed_is_refused_by_the_database(prices: str, w
 
 
 @pytest.mark.parametrize("unit_price", ["NaN", "Infinity", "-1"])
-def test_a_price_cannot_become_one_that_cannot_be_billed(prices: str, unit_price: str) -> None:
+def test_an_update_cannot_make_a_price_unbillable(prices: str, unit_price: str) -> None:
     before = stored(prices)
     with pytest.raises(psycopg.errors.DatabaseError), psycopg.connect(prices) as connection:
         connection.execute("UPDATE catalog.prices SET unit_price = %s::numeric", [unit_price])

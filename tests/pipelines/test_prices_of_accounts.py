@@ -55,7 +55,7 @@ def test_the_tag_that_the_account_had_when_the_event_occurred_decides(tmp_path: 
 @pytest.mark.few_in_ci(4)
 @pytest.mark.parametrize("order", list(permutations(("event", "tag", "price"))))
 @pytest.mark.parametrize("dimensions", [(), (TIER,)], ids=["no dimension", "a dimension, too"])
-def test_whichever_of_event_tag_and_price_comes_last_the_audit_bills_the_same(
+def test_the_audit_bills_the_same_in_any_order_of_event_tag_and_price(
     tmp_path: Path, order: tuple[str, ...], dimensions: tuple[str, ...]
 ) -> None:
     made = HandMade(tmp_path, price_attributes=[TIER], dimensions=dimensions)

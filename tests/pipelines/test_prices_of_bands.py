@@ -57,7 +57,7 @@ def test_all_of_a_request_above_the_bound_costs_the_higher_price_and_one_at_the_
     assert found["output_tokens"] == (30, Decimal(1) + Decimal(2) + Decimal(1), 0)
 
 
-def test_of_providers_that_count_the_cache_beside_the_input_the_sum_is_what_counts(database: str) -> None:
+def test_bands_use_input_plus_cache_where_a_provider_counts_them_apart(database: str) -> None:
     both = context("200000", "input_tokens", "cached_tokens")
     stack = Stack(METERS, price_attributes=(both,), conventions=({"source": "gateway/*", "includes": {}},))
     events = [
@@ -100,7 +100,7 @@ def test_a_late_price_of_a_band_rebills_its_usage_and_nothing_else(tmp_path: Pat
     assert world.billed() == {(0, "m", "0.04"): 200, (0, "m", "0.08"): 100}
 
 
-def test_what_came_before_a_bound_was_changed_keeps_its_band_however_late_its_price_comes(tmp_path: Path) -> None:
+def test_earlier_usage_keeps_its_band_when_a_bound_changes(tmp_path: Path) -> None:
     world = long_and_short(tmp_path)
     answer(world, HOUR, "r0", 500)
     world.joined(DAY)
@@ -132,7 +132,7 @@ def test_the_band_is_that_of_the_report_that_bills(tmp_path: Path, comes_first: 
     assert world.billed() == {(0, "m", "0.08"): 100}
 
 
-def replay(world: HandMade, supposed: Assumptions) -> dict[str | None, Decimal]:
+def replay(world: HandMade, assumed: Assumptions) -> dict[str | None, Decimal]:
     """Output tokens by unit price, as a replay would bill them."""
     usage, journal = open_table(world.tables, Table.USAGE), open_table(world.tables, Table.JOURNAL)
     assert usage is not None
@@ -140,7 +140,7 @@ def replay(world: HandMade, supposed: Assumptions) -> dict[str | None, Decimal]:
     live = pin(usage, [], world.tables, JoinsConfig(), Scope())
     tables = Tables(journal, usage, START.date())
     found: defaultdict[str | None, Decimal] = defaultdict(Decimal)
-    for part in replayed(tables, live, supposed.pinned(live)):
+    for part in replayed(tables, live, assumed.pinned(live)):
         for row in part.to_pylist():
             for entry in (one for one in row["meters"] if one["meter"] == "output_tokens"):
                 unit_price = entry["unit_price"]
@@ -149,7 +149,7 @@ def replay(world: HandMade, supposed: Assumptions) -> dict[str | None, Decimal]:
     return {price: quantity for price, quantity in found.items() if quantity}
 
 
-def test_a_replay_bills_by_the_same_bands_and_by_others_where_these_are_supposed(tmp_path: Path) -> None:
+def test_a_what_if_replay_uses_live_bands_unless_others_are_assumed(tmp_path: Path) -> None:
     world = long_and_short(tmp_path)
     for minute, reported in enumerate((1_000, 1_001, 500)):
         answer(world, HOUR + minute * MINUTE, f"r{minute}", reported)
@@ -177,7 +177,7 @@ def insert(connection: psycopg.Connection[Any], model: str) -> None:
     )
 
 
-def test_sql_takes_conditions_on_bands_that_there_are_and_names_those(priced: str) -> None:
+def test_sql_accepts_conditions_on_declared_bands_only(priced: str) -> None:
     with psycopg.connect(priced) as connection:
         for model in (of("m", **LONG), of("m", context="short"), of("n", context="long", region="eu")):
             insert(connection, model)

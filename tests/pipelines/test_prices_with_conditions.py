@@ -34,7 +34,7 @@ def of(model: str, **conditions: str) -> str:
     return PricedModel.of(model, conditions).text
 
 
-def test_a_batch_costs_half_and_what_says_nothing_of_itself_the_whole(database: str) -> None:
+def test_a_batch_operation_costs_half_and_an_unspecified_one_the_full_price(database: str) -> None:
     """As of providers that price what may take a day apart from what is answered at once."""
     stack = Stack(METERS, price_attributes=("operation",))
     used = {"input_tokens": 800, "output_tokens": 50}
@@ -66,7 +66,7 @@ def test_a_part_is_billed_by_its_own_price_only_where_that_is_for_the_event(data
     assert found["cached_tokens"] == (1_200, Decimal("0.6"), 0)
 
 
-def test_dated_names_of_a_model_have_its_price_and_one_with_its_own_keeps_that(database: str) -> None:
+def test_a_dated_model_name_has_the_price_of_its_prefix_unless_it_has_its_own(database: str) -> None:
     names = ("gpt-4o-2024-05-13", "gpt-4o-2024-08-06", "gpt-4o-mini", "gpt-4")
     events = [event(f"r{number}", name, {"input_tokens": 1}) for number, name in enumerate(names)]
     of_plan = prices("gpt-4o-2024-*", input_tokens="2", requests="0") | prices("gpt-4o-2024-05-13", input_tokens="5")
@@ -101,9 +101,7 @@ def audited(world: HandMade, at: timedelta) -> None:
 
 @pytest.mark.few_in_ci(3)
 @pytest.mark.parametrize("order", list(permutations(range(3))))
-def test_a_late_price_with_conditions_rebills_what_it_applies_to_and_nothing_else(
-    tmp_path: Path, order: tuple[int, ...]
-) -> None:
+def test_a_late_price_with_conditions_rebills_only_matching_usage(tmp_path: Path, order: tuple[int, ...]) -> None:
     world = happened(tmp_path, order, price_attributes=ATTRIBUTES)
     assert world.billed() == {(0, "m", "0.04"): 300}
     world.price(2 * DAY, "0.02", begins=timedelta(), model=of("m", **BATCH))
@@ -118,7 +116,7 @@ def test_a_late_price_with_conditions_rebills_what_it_applies_to_and_nothing_els
     assert world.billed() == {(0, "m", None): 100, (0, "m", "0.03"): 100, (0, "m", "0.02"): 100}
 
 
-def test_what_was_decided_before_a_column_was_a_price_attribute_is_not_priced_by_it(tmp_path: Path) -> None:
+def test_earlier_decisions_ignore_a_new_price_attribute(tmp_path: Path) -> None:
     world = happened(tmp_path)
     world.price(2 * DAY, "0.02", begins=timedelta(), model=of("m", **BATCH))
     world.joined(3 * DAY)
@@ -187,7 +185,7 @@ def test_sql_that_leaves_a_condition_out_gives_no_price_without_it(priced: str, 
         )
 
 
-def test_of_two_that_each_store_one_of_two_such_prices_at_once_the_second_is_refused(priced: str) -> None:
+def test_ambiguous_prices_stored_by_two_concurrent_transactions_are_refused(priced: str) -> None:
     with psycopg.connect(priced) as first, psycopg.connect(priced) as second:
         insert(first, of("m", **BATCH))
         insert(second, of("m", **EU))
@@ -196,7 +194,7 @@ def test_of_two_that_each_store_one_of_two_such_prices_at_once_the_second_is_ref
         assert [type(each.exception()) for each in ended if each.exception()] == [psycopg.errors.CheckViolation]
 
 
-def test_two_prices_that_can_both_hold_need_that_of_both_in_whatever_order_they_come(priced: str) -> None:
+def test_two_overlapping_prices_need_a_price_for_their_overlap(priced: str) -> None:
     one, other, both = of("m", **BATCH), of("m", **EU), of("m", **BATCH, **EU)
     missing = 'a price is missing for both, of \'m{"operation":"batch","region":"eu"}\''
     for order in permutations((one, other, both)):
@@ -223,7 +221,7 @@ def test_two_prices_that_can_both_hold_need_that_of_both_in_whatever_order_they_
             connection.commit()
 
 
-def test_prices_that_cannot_both_hold_or_of_which_one_says_more_need_no_other(priced: str) -> None:
+def test_disjoint_or_nested_conditions_need_no_further_price(priced: str) -> None:
     with psycopg.connect(priced) as connection:
         for model in ("m", of("m", **BATCH), of("m", operation="chat"), of("m", operation="batch", region="eu"), "m*"):
             insert(connection, model)
@@ -259,7 +257,7 @@ def test_a_file_with_ambiguous_prices_stores_nothing(priced: str, other: str, wh
     assert {change.after["model"] for change in changes[1:]} == {of("m", **BATCH), of("m", operation="chat")}
 
 
-def test_a_price_that_is_to_end_still_needs_that_of_both_until_then(priced: str) -> None:
+def test_an_ending_price_needs_a_price_for_its_overlap_until_its_end(priced: str) -> None:
     one, other, both = of("m", **BATCH), of("m", **EU), of("m", **BATCH, **EU)
     later = datetime(2099, 1, 1, tzinfo=UTC)
     with psycopg.connect(priced) as connection:

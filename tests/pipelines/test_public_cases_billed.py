@@ -156,9 +156,7 @@ def test_a_gateway_that_says_no_status_reports_what_was_completed(database: str)
 
 
 @pytest.mark.parametrize("window", [Window.MINUTE, Window.HOUR, Window.DAY, Window.MONTH])
-def test_what_costs_nothing_is_listed_as_free_and_requests_without_a_count_as_unmetered(
-    database: str, window: Window
-) -> None:
+def test_free_and_unmetered_usage_are_listed(database: str, window: Window) -> None:
     """Whoever reports no part of the input has reported the input: no cached tokens are missing."""
     of_plan = prices("mini", requests="0.02", input_tokens="0")
     events = [event("r1", "mini", {"input_tokens": 100}), event("r2", "mini", {})]
@@ -172,7 +170,7 @@ def test_what_costs_nothing_is_listed_as_free_and_requests_without_a_count_as_un
     }
 
 
-def test_usage_of_a_key_that_several_people_share_is_each_persons_own_and_nobodys_is_nobodys(database: str) -> None:
+def test_usage_of_a_shared_key_is_split_by_user(database: str) -> None:
     stack = Stack(METERS, dimensions=("api_key_id", "user_id"))
     users: list[Mapping[str, str]] = [{"user_id": "alice"}, {"user_id": "bob"}, {}]
     events = [

@@ -100,7 +100,7 @@ def versions(database: str) -> dict[str, int]:
     return {row["key"]: row["version"] for row in found}
 
 
-def test_what_is_made_again_is_what_stood_there_to_the_last_digit_also_where_all_was_lost(world: World) -> None:
+def test_a_rebuild_reproduces_the_database_to_the_last_digit(world: World) -> None:
     before = stored(world.database)
     assert all(before[table] for table in COMPARED if table != "usage_day_dimensions")
     rebuild(world)
@@ -135,7 +135,7 @@ def test_corrections_are_published_again_and_keep_when_they_were_made_and_their_
     assert after[0]["number"] > before[-1]["number"], "behind all that was sent, so that it is sent"
 
 
-def test_sessions_that_are_right_keep_id_and_version_and_what_was_retracted_stays(world: World) -> None:
+def test_a_rebuild_keeps_correct_sessions_and_retractions(world: World) -> None:
     query = "SELECT session_id, version, retracted_at, account, session_start FROM sessions ORDER BY session_id"
     before = rows(world.database, query)
     rebuild(world)
@@ -161,7 +161,7 @@ def test_killed_in_its_middle_it_has_changed_nothing(world: World) -> None:
     assert stored(world.database) == before
 
 
-def test_a_driver_that_runs_is_followed_and_the_next_one_waits_until_it_is_done(world: World) -> None:
+def test_a_rebuild_fences_the_running_driver_and_holds_up_the_next(world: World) -> None:
     running = Ownership.take("billing", world.database, {})
     seen = []
 
@@ -180,7 +180,7 @@ def test_a_driver_that_runs_is_followed_and_the_next_one_waits_until_it_is_done(
 
 
 @pytest.mark.parametrize("job", [BILLING, SESSIONIZATION], ids=["billing", "sessionization"])
-def test_an_application_refuses_to_begin_on_an_empty_database_what_another_has_decided(world: World, job: Any) -> None:
+def test_an_application_refuses_an_empty_database_when_tables_have_its_output(world: World, job: Any) -> None:
     lose(world.database)
     ownership = Ownership.take(job.name, world.database, {})
     config: Any = world.configured(job.name)
@@ -207,7 +207,7 @@ def test_on_a_backup_that_was_restored_a_driver_is_newer_than_all_that_wrote_bes
     assert kept.history == [{"rules": "of now"}]
 
 
-def test_the_command_asks_and_then_says_what_there_is(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rebuild_asks_for_confirmation_and_reports_the_result(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"KAFKA_BOOTSTRAP": "x:1", "POSTGRES_URL": world.database, "TABLES": str(world.tables)}.items():
         monkeypatch.setenv(f"WEIR_{name}", value)
     kept = versions(world.database)
@@ -231,9 +231,7 @@ def test_without_known_rules_a_configuration_is_required(world: World, tmp_path:
 
 
 @pytest.mark.parametrize("job", PLANS)
-def test_what_a_given_configuration_has_decided_is_kept_and_the_next_rebuild_decides_it_so_again(
-    world: World, tmp_path: Path, job: Job
-) -> None:
+def test_a_rebuild_keeps_decisions_of_a_given_configuration(world: World, tmp_path: Path, job: Job) -> None:
     lose(world.database)
     kept = world.tables / "_decided"
     away = kept.rename(tmp_path / "away")
@@ -262,7 +260,7 @@ def test_what_a_given_configuration_has_decided_is_kept_and_the_next_rebuild_dec
     rebuild(world)
 
 
-def test_of_a_table_that_has_lost_days_nothing_is_made_again(world: World) -> None:
+def test_a_table_with_removed_days_is_not_rebuilt(world: World) -> None:
     usage = DeltaTable(str(world.tables / Table.USAGE))
     before = stored(world.database)
     (first,) = usage.to_pyarrow_table(columns=["lsn", "log_date"]).sort_by("lsn").slice(0, 1).to_pylist()

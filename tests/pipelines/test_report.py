@@ -76,7 +76,9 @@ def row(database: str) -> dict[str, Any]:
     return dict(found[0])
 
 
-def test_the_age_of_what_waits_is_that_of_the_frontier(reporter: Reporter, position: Position, database: str) -> None:
+def test_the_age_of_pending_rows_is_measured_at_the_frontier(
+    reporter: Reporter, position: Position, database: str
+) -> None:
     position.behind, position.at = 7, NOW - timedelta(seconds=90)
     reporter.report(Phase.CATCHING_UP)
     assert shown("weir_lag_records") == row(database)["records_behind"] == 7
@@ -158,7 +160,7 @@ def test_a_batch_adds_to_the_counters_and_keeps_to_their_labels(reporter: Report
         reporter.batch(Progress(5, {(metrics.STRAGGLERS, "requests", "lost"): 2}), seconds=0.1)
 
 
-def test_a_driver_that_was_followed_learns_it_from_its_report(reporter: Reporter, database: str) -> None:
+def test_a_replaced_driver_learns_it_when_it_reports(reporter: Reporter, database: str) -> None:
     successor = Ownership.take(JOB, database, {})
     with pytest.raises(Fenced, match="billing: epoch 1 is no longer the newest"):
         reporter.report(Phase.RUNNING)

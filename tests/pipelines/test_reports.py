@@ -67,7 +67,7 @@ def reports(world: HandMade) -> list[dict[str, Any]]:
     journal, of_usage = (DeltaTable(f"{world.tables}/{name}") for name in (Table.JOURNAL, Table.USAGE))
     tables = Tables(Files.of(journal, Table.JOURNAL), Files.of(of_usage, Table.USAGE), None, 100)
     lsns = range(1, 1 + len(of_usage.to_pyarrow_table()))
-    return reports_of(tables, of_usage, tables.of_usage_alone(lsns).select(USAGE))
+    return reports_of(tables, of_usage, tables.of_usage_only(lsns).select(USAGE))
 
 
 def told(world: HandMade) -> list[tuple[str, bool, str]]:
@@ -78,7 +78,7 @@ def told(world: HandMade) -> list[tuple[str, bool, str]]:
 @pytest.mark.parametrize("apart", [HOUR, MINUTE], ids=["beyond the timeout", "within it"])
 @pytest.mark.parametrize("is_turned", [False, True], ids=["", "turned"])
 @pytest.mark.parametrize(("events", "best", "why"), CASES.values(), ids=CASES)
-def test_explain_says_by_what_the_report_that_bills_ranks_above_the_other(
+def test_explain_shows_why_one_report_outranks_the_other(
     events: list[Event], best: str, why: str, tmp_path: Path, apart: timedelta, *, is_turned: bool
 ) -> None:
     received = events[::-1] if is_turned else events
@@ -91,7 +91,7 @@ def test_explain_says_by_what_the_report_that_bills_ranks_above_the_other(
     assert reported == said, "superseded reports say what they reported, too"
 
 
-def test_each_of_several_reports_says_why_it_is_beaten_and_the_best_one_why_it_beats_the_next(tmp_path: Path) -> None:
+def test_each_report_shows_why_it_loses_or_wins(tmp_path: Path) -> None:
     events = [
         usage(MINUTE, "error", 3, id="e1"),
         usage(2 * MINUTE, "completed", 4, id="e2", **PARTIAL),
@@ -105,7 +105,7 @@ def test_each_of_several_reports_says_why_it_is_beaten_and_the_best_one_why_it_b
     ]
 
 
-def test_before_the_audit_it_says_which_report_will_bill(tmp_path: Path) -> None:
+def test_before_the_audit_explain_shows_which_report_will_bill(tmp_path: Path) -> None:
     world = HandMade(tmp_path, best_report_bills=True)
     for number, tokens in ((1, 10), (2, 20)):
         at = DAY + number * MINUTE
@@ -120,7 +120,7 @@ def test_before_the_audit_it_says_which_report_will_bill(tmp_path: Path) -> None
     assert told(world) == [("e1", False, after), ("e2", True, after)]
 
 
-def test_where_the_first_report_counts_it_says_so(tmp_path: Path) -> None:
+def test_explain_shows_that_the_first_report_bills(tmp_path: Path) -> None:
     events = [usage(MINUTE, "error", 7, id="e1"), usage(2 * MINUTE, "completed", 100, id="e2")]
     world = happened(HandMade(tmp_path), events, apart=MINUTE)
     why = "event e1 bills: the first report of a request counts, as best_report_bills was off"

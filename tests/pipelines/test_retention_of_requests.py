@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from jobs.joins.config import JoinsConfig
 from jobs.joins.correction_horizon import correction_horizon
-from jobs.retention import first_kept
+from jobs.retention import first_retained
 from jobs.runtime.effective_rules import EffectiveRules
 from tests.pipelines.hand_made import DAY, HOUR, MINUTE, START, HandMade
 from tests.pipelines.test_audit_restated import audited
@@ -169,14 +169,14 @@ HISTORIES: dict[str, Sequence[Event]] = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("is_retained_first", [True, False], ids=["before the audit", "after it"])
-def test_nights_of_retention_change_nothing_of_what_requests_bill(tmp_path: Path, *, is_retained_first: bool) -> None:
+def test_nightly_retention_changes_no_bill(tmp_path: Path, *, is_retained_first: bool) -> None:
     requests = [(begins(hours), events) for hours in (0, 1.5, 12, 23.9) for events in HISTORIES.values()]
     found = Nights(tmp_path).bill(requests, [is_retained_first] * LAST_DAY)
     assert found == {f"{number}": billed(events) for number, (_, events) in enumerate(requests)}
 
 
 @pytest.mark.long
-def test_where_the_first_report_bills_retention_leaves_what_was_taken_back(tmp_path: Path) -> None:
+def test_where_the_first_report_bills_retention_keeps_reversals(tmp_path: Path) -> None:
     present = JoinsConfig(best_report_bills=False, rejoin_seconds=REACH_SECONDS)
     events: list[Sequence[Event]] = [[PARTIAL, Reversal(after, 40)] for after in (-REACH, HOUR, REACH)]
     requests = [(begins(hours), of_request) for hours in (0, 12, 23.9) for of_request in events]
@@ -208,7 +208,7 @@ def drawn_requests(draw: st.DrawFn) -> Request:
     st.lists(drawn_requests(), min_size=1, max_size=12),
     st.lists(st.booleans(), min_size=LAST_DAY, max_size=LAST_DAY),
 )
-def test_whatever_came_and_whenever_days_were_removed_the_bill_is_what_the_rule_says(
+def test_removing_old_days_never_changes_a_bill(
     tmp_path_factory: pytest.TempPathFactory, requests: list[Request], retained_first: list[bool]
 ) -> None:
     found = Nights(tmp_path_factory.mktemp("nights")).bill(requests, retained_first)
@@ -217,8 +217,8 @@ def test_whatever_came_and_whenever_days_were_removed_the_bill_is_what_the_rule_
 
 def test_days_are_retained_for_the_audit_beyond_the_requested_and_open_ones() -> None:
     today, most = (START + 200 * DAY).date(), 2 * DAY
-    assert first_kept(today, 36) - first_kept(today, 36, most) == 2 * DAY
-    assert today - first_kept(today, 36, 100 * DAY) == 200 * DAY
+    assert first_retained(today, 36) - first_retained(today, 36, most) == 2 * DAY
+    assert today - first_retained(today, 36, 100 * DAY) == 200 * DAY
 
 
 @pytest.mark.few_in_ci(1)
@@ -244,7 +244,7 @@ def test_a_late_price_reaches_all_of_an_open_month_where_days_were_removed_by_a_
         world.joined(day * DAY + HOUR)
     audited(world, 88 * DAY + 2 * HOUR, present)
     assert world.billed()[40, "m", "0.01"] == 130
-    world.removed((first_kept((START + 89 * DAY).date(), 36) - START.date()).days * DAY)
+    world.removed((first_retained((START + 89 * DAY).date(), 36) - START.date()).days * DAY)
     world.price(89 * DAY, "0.02", begins=35 * DAY)
     world.event(89 * DAY, "both", "x", occurred=89 * DAY, name="x", output_tokens=1, **reported)
     world.joined(89 * DAY + HOUR)
@@ -269,7 +269,7 @@ def test_a_late_price_reaches_the_first_hours_of_an_open_month_wherever_it_begin
         world.event(at, "both", name, occurred=occurred, name=name, model="m", status="completed", output_tokens=100)
     world.joined(88 * DAY + HOUR)
     audited(world, 88 * DAY + 2 * HOUR, present)
-    world.removed((first_kept((START + 88 * DAY).date(), 36) - START.date()).days * DAY)
+    world.removed((first_retained((START + 88 * DAY).date(), 36) - START.date()).days * DAY)
     world.price(88 * DAY + 3 * HOUR, "0.02", begins=20 * DAY)
     world.joined(88 * DAY + 4 * HOUR)
     audited(world, 88 * DAY + 5 * HOUR, present)

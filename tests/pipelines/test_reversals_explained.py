@@ -20,11 +20,11 @@ def told(world: HandMade) -> list[dict[str, Any]]:
     journal, of_usage = (DeltaTable(f"{world.tables}/{name}") for name in (Table.JOURNAL, Table.USAGE))
     tables = Tables(Files.of(journal, Table.JOURNAL), Files.of(of_usage, Table.USAGE), None, 100)
     records = tables._records(range(1, 1 + len(journal.to_pyarrow_table())))
-    usage = tables.of_usage_alone(range(1, 1 + len(of_usage.to_pyarrow_table()))).select(USAGE)
+    usage = tables.of_usage_only(range(1, 1 + len(of_usage.to_pyarrow_table()))).select(USAGE)
     return reversals_of(tables, usage, records)
 
 
-def test_explain_says_what_a_reversal_takes_back_and_whether_an_audit_has_done_so(tmp_path: Path) -> None:
+def test_explain_shows_a_reversal_and_whether_an_audit_applied_it(tmp_path: Path) -> None:
     world = HandMade(tmp_path, best_report_bills=True)
     world.event(HOUR, "both", "e", occurred=HOUR, model="m", status="completed", output_tokens=100)
     world.reversal(2 * HOUR, meter="output_tokens", quantity=Decimal("30.50"))

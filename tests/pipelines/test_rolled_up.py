@@ -82,7 +82,7 @@ def listed(database: str, **asked: Any) -> dict[Any, list[Decimal]]:
 
 
 @pytest.mark.parametrize("accounts", [(), ("a0",), ("a0", "a1", "a2", "gone", "nobody")])
-def test_oracle_what_is_rolled_up_is_the_sum_of_what_stands_below(
+def test_oracle_a_parent_is_the_sum_of_its_descendants(
     tree: tuple[str, dict[str, str | None]], accounts: tuple[str, ...]
 ) -> None:
     database, parents = tree

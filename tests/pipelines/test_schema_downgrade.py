@@ -125,12 +125,12 @@ PLANTED = {
 }
 
 
-def test_each_use_that_stands_in_the_way_is_planted_below() -> None:
+def test_each_use_that_blocks_a_downgrade_is_planted_below() -> None:
     assert all(any(sentence in use.sentence for sentence in PLANTED) for use in USES)
 
 
 @pytest.mark.parametrize("sentence", PLANTED)
-def test_what_an_earlier_version_would_read_wrongly_stands_in_the_way(database: str, sentence: str) -> None:
+def test_rows_that_an_earlier_version_would_misread_block_a_downgrade(database: str, sentence: str) -> None:
     PLANTED[sentence](database)
     with pytest.raises(Refused, match=re.escape(sentence)):
         downgrade(database, OLDEST)
@@ -161,7 +161,7 @@ def test_while_an_application_runs_the_schema_stays(database: str) -> None:
 
 
 @pytest.mark.parametrize("revision", ["0036", "9999", "head", "-1", ""])
-def test_another_schema_than_those_since_the_oldest_is_refused(database: str, revision: str) -> None:
+def test_an_unsupported_schema_version_is_refused(database: str, revision: str) -> None:
     with pytest.raises(Refused, match=f"{OLDEST} to {REACHED[-1]}"):
         downgrade(database, revision)
     assert schema_is_current(database)

@@ -263,7 +263,7 @@ def test_names_that_would_upset_a_csv_arrive_as_they_are(
     assert sorted(stored_sessions(connection)) == sorted(users)
 
 
-def test_the_configured_gap_is_the_one_that_splits(spark: SparkSession, connection: psycopg.Connection[Any]) -> None:
+def test_sessions_split_at_the_configured_gap(spark: SparkSession, connection: psycopg.Connection[Any]) -> None:
     config = SessionizationConfig(session_gap_seconds=1)
     second = timedelta(seconds=1)
     events = [event(ALICE, at) for at in (NOON, NOON + second, NOON + 2 * second + MICROSECOND)]

@@ -101,7 +101,7 @@ EVENTS = st.builds(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=st.lists(st.lists(EVENTS, max_size=12), max_size=6), data=st.data())
-def test_any_order_and_any_repetition_of_batches_leave_what_sets_would(
+def test_counts_of_sources_ignore_order_and_repetition_of_batches(
     connection: psycopg.Connection[Any], batches: list[list[Event]], data: st.DataObject
 ) -> None:
     connection.execute("TRUNCATE sources")
@@ -112,7 +112,7 @@ def test_any_order_and_any_repetition_of_batches_leave_what_sets_would(
     assert stored(connection) == expected(event for batch in batches for event in batch)
 
 
-def test_our_own_heartbeats_are_no_source_but_those_of_others_are() -> None:
+def test_weirs_own_heartbeats_are_not_a_source() -> None:
     beats = [Event(1, source, type="source.heartbeat.v1", account=None) for source in ("weir", "gateway/9")]
     heard = seen_sources(rows(beats))
     assert heard["source"].to_list() == ["gateway/9"]

@@ -1,4 +1,4 @@
-"""Promise: what is supposed of prices and rules means what the same means live."""
+"""Promise: what is assumed of prices and rules means what the same means live."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AMOUNTS = {
 
 @pytest.mark.parametrize("ago", [timedelta(seconds=20), timedelta(hours=3)], ids=["in time", "late"])
 @pytest.mark.parametrize("last", UNIT_PRICES)
-def test_units_that_another_meter_bills_are_billed_once_whatever_price_of_a_file_comes_last(
+def test_assumed_prices_bill_shared_units_once_in_any_order_of_the_file(
     database: str, last: str, ago: timedelta
 ) -> None:
     of_plan = prices("large", **{meter: UNIT_PRICES[meter] for meter in sorted(UNIT_PRICES, key=last.__eq__)})
@@ -49,11 +49,11 @@ def test_units_that_another_meter_bills_are_billed_once_whatever_price_of_a_file
 @pytest.mark.parametrize(
     "live", [JoinsConfig(), JoinsConfig(best_report_bills=True), JoinsConfig.model_validate({"meters": FEWER})]
 )
-def test_a_configuration_that_leaves_open_what_live_has_settled_supposes_that(live: JoinsConfig) -> None:
+def test_a_what_if_configuration_inherits_live_settings_that_it_omits(live: JoinsConfig) -> None:
     """So `weir what-if --config` with the file of the stack itself changes nothing."""
     settled = live.settled((), is_new=True)
     pinned = Pinned(
         1, None, (EffectiveRules(1, settled.deciding),), (), ACCOUNTS.empty_table(), PRICES_TOLD.empty_table()
     )
-    (supposed,) = Assumptions(joins=live).pinned(pinned).history
-    assert supposed.rules == settled.deciding
+    (assumed,) = Assumptions(joins=live).pinned(pinned).history
+    assert assumed.rules == settled.deciding

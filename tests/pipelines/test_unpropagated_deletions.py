@@ -90,7 +90,7 @@ def test_a_deletion_that_may_still_come_is_not_counted(looking: Looking) -> None
     assert looking.looks(4, frontier=CLOCKS_DIFFER - timedelta(seconds=1)) == 0, "joins may not have read it yet"
 
 
-def test_a_deletion_that_will_never_come_is_counted_until_it_comes_or_the_row_is_there_again(looking: Looking) -> None:
+def test_unpropagated_deletions_are_counted_until_published_or_undone(looking: Looking) -> None:
     looking.delete()
     assert looking.looks(1) == 0
     looking.captured()
@@ -106,7 +106,7 @@ def test_a_deletion_that_will_never_come_is_counted_until_it_comes_or_the_row_is
     assert looking.looks(1) == 1, "reconcile has deleted the account once more, and joins was told"
 
 
-def test_a_row_that_came_again_under_the_same_key_is_another(looking: Looking) -> None:
+def test_a_recreated_row_of_the_same_key_is_another_row(looking: Looking) -> None:
     looking.delete()
     looking.looks(1)
     looking.captured()
@@ -116,7 +116,7 @@ def test_a_row_that_came_again_under_the_same_key_is_another(looking: Looking) -
     assert looking.looks(1) == 1, "of the price that joins was told anew the deletion may be on its way"
 
 
-def test_a_database_that_is_away_or_locked_holds_nothing_up(looking: Looking) -> None:
+def test_an_unavailable_or_locked_database_delays_nothing(looking: Looking) -> None:
     looking.delete()
     looking.looks(1)
     looking.captured()

@@ -231,7 +231,7 @@ def test_oracle_dimensions_are_summed_by_each_accounts_own_days(database: str, u
 
 @pytest.mark.few_in_ci(3)
 @pytest.mark.parametrize("account", ["moved-west", "moved-east"])
-def test_a_day_or_month_by_dimensions_holds_what_came_between_its_ends_also_after_a_move(
+def test_days_and_months_by_dimensions_sum_the_usage_between_their_ends(
     database: str, usage: list[dict[str, Any]], account: str
 ) -> None:
     of_account = [row for row in usage if row["account"] == account]
@@ -306,8 +306,10 @@ def test_a_day_of_an_account_is_that_of_its_zone_and_is_selected_by_its_start(da
     ] == datetime(2026, 3, 1, tzinfo=UTC)
 
 
-def test_what_has_no_room_is_other_and_no_key_of_that_name(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fold, "add_days", lambda cursor: days.add_days(cursor, most_combinations=2))
+def test_values_beyond_the_cap_are_other_and_not_a_key_named_other(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fold, "add_days", lambda cursor: days.add_days(cursor, max_combinations=2))
     keys = ["a", "other", "c", "d", None]
     named = [None if key is None else json.dumps({"api_key_id": key}) for key in keys]
     with psycopg.connect(database) as connection:
@@ -332,7 +334,7 @@ def test_dimensions_are_those_that_are_configured_or_were(database: str) -> None
             refuse_unknown(connection, ("team", "user_id"))
 
 
-def test_columns_of_the_account_are_listed_whatever_their_tags_are_called(database: str) -> None:
+def test_account_columns_are_listed_under_any_tag_name(database: str) -> None:
     """Names longer than a column's that begin alike, and all signs that a name may have; usage of before has none."""
     long = "account.tags." + "t" * 62
     names = (f"{long}.a", f"{long}.b", "account.tags.cost:center/x@y-z", "account.plan")

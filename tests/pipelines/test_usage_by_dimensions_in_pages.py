@@ -80,7 +80,7 @@ def test_pages_by_a_dimension_are_the_list(connection: Database, window: Window,
 
 
 @pytest.mark.parametrize("values", [("x",), ("x", "other"), ("nobody's",)])
-def test_a_filter_by_a_dimension_leaves_out_what_has_none_or_no_row_of_its_own(
+def test_a_filter_by_a_dimension_omits_rows_without_it_and_the_row_other(
     connection: Database, days: list[dict[str, Any]], values: tuple[str, ...]
 ) -> None:
     expected: dict[tuple[Any, ...], int] = defaultdict(int)

@@ -49,10 +49,10 @@ def keys(connection: psycopg.Connection[Any]) -> dict[str, Decimal]:
 
 @pytest.fixture
 def three_combinations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fold, "add_days", lambda cursor: days.add_days(cursor, most_combinations=3))
+    monkeypatch.setattr(fold, "add_days", lambda cursor: days.add_days(cursor, max_combinations=3))
 
 
-def test_days_sum_up_to_windows_and_leave_out_what_is_dropped(connection: psycopg.Connection[Any]) -> None:
+def test_days_sum_up_to_windows_without_dropped_usage(connection: psycopg.Connection[Any]) -> None:
     chance = random.Random(7)
     config = BillingConfig(late_policy={Meter.INPUT_TOKENS: LatePolicy.DROP})
     rows = [
@@ -92,7 +92,7 @@ def test_any_cut_gives_the_same_days_and_the_same_first_combinations(
         assert shown(connection) == whole, width
 
 
-def test_each_day_and_account_has_room_of_its_own(
+def test_each_day_and_account_has_its_own_cap_on_dimension_values(
     connection: psycopg.Connection[Any], three_combinations: None
 ) -> None:
     tomorrow = NOON.date() + timedelta(days=1)
@@ -112,7 +112,7 @@ def test_what_a_late_policy_drops_takes_no_place(connection: psycopg.Connection[
     assert keys(connection) == {"a": 1, "b": 1, "c": 1}
 
 
-def test_a_row_of_nothing_takes_no_place_before_one_of_something(
+def test_a_row_with_quantity_zero_does_not_use_up_the_cap(
     connection: psycopg.Connection[Any], three_combinations: None
 ) -> None:
     def send(lsn: int, key: str, quantity: int) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def lines(bill: str) -> dict[tuple[str, str], tuple[Decimal, Decimal, str]]:
             amount = quantity * number(product["price"]) / number(product["per"] or "1")
             assert f"{amount.normalize():f}" == row["amount"], row[0]
         found[row["model"], row["meter"]] = (number(row["reported"]), quantity, row["amount"])
-    assert len(found) == bill.count("| `"), "no row is left out, and none stands twice"
+    assert len(found) == bill.count("| `"), "no row is left out, and none occurs twice"
     return found
 
 
@@ -149,7 +149,7 @@ def text_of(amount: Decimal) -> str:
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.title)
-def test_each_case_bills_what_the_page_says_digit_by_digit(database: str, case: Case) -> None:
+def test_each_case_bills_the_amounts_of_its_page(database: str, case: Case) -> None:
     rows = bill(database, case)
     found = {
         (row["model"], row["meter"]): (row["quantity"], row["billed_quantity"], text_of(row["amount"])) for row in rows

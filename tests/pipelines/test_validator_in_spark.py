@@ -28,9 +28,7 @@ def test_spark_workers_validate_the_corpus_as_the_validator_does(spark: SparkSes
     assert pl.DataFrame(found).sort("offset").equals(expected.sort("offset"))
 
 
-def test_what_workers_leave_in_files_is_what_spark_would_have_given_and_is_gone_once_taken(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_rows_that_workers_spill_equal_those_of_spark_and_are_removed(spark: SparkSession, tmp_path: Path) -> None:
     records = spark.createDataFrame(records_of([document.value for document in (*BAD_DOCUMENTS, *GOOD_DOCUMENTS)]))
     given = build(records.repartition(3), CONFIG).toArrow()
     left = build(records.repartition(3), CONFIG, tmp_path).toArrow()

@@ -1,5 +1,5 @@
 """`weir what-if` against a second live stack: the same journal, its prices changed in place, through the shipped
-drivers with the supposed configuration and an audit. What the replay says is what that stack shows, to the last digit.
+drivers with the assumed configuration and an audit. What the replay says is what that stack shows, to the last digit.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Live:
-    """Two stacks of one history: one as it was, and one that was started with what is supposed."""
+    """Two stacks of one history: one as it was, and one that was started with what is assumed."""
 
     tables: str
     database: str
-    supposed: Assumptions
+    assumed: Assumptions
     supposed_windows: dict[Any, Row]
     prices_file: str
 
@@ -74,8 +74,8 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
         partitions, drawn_steps = drawn(SEED)
         world = World(folder / "as it was", emptied(url), SEED, partitions)
         left(world, [step for step in drawn_steps if not (isinstance(step, Publish) and step.deleted)])
-        prices = repriced_journal(world, folder / "supposed" / "tables" / Table.JOURNAL)
-        other = Other(folder / "supposed", emptied(other_url))
+        prices = repriced_journal(world, folder / "assumed" / "tables" / Table.JOURNAL)
+        other = Other(folder / "assumed", emptied(other_url))
         settle_supposed(other)
         yield Live(
             str(world.tables),
@@ -172,13 +172,13 @@ def all_rows(database: str) -> dict[str, list[str]]:
         }
 
 
-def replay(live: Live, schema: str, supposed: Assumptions, **more: Any) -> Replay:
-    return Replay(live.tables, live.database, BEGIN, END, schema, supposed, **more)
+def replay(live: Live, schema: str, assumed: Assumptions, **more: Any) -> Replay:
+    return Replay(live.tables, live.database, BEGIN, END, schema, assumed, **more)
 
 
-def test_its_bills_equal_those_of_a_live_stack_with_that_configuration_and_those_prices(live: Live) -> None:
+def test_its_bills_equal_those_of_a_live_stack_under_the_same_rules(live: Live) -> None:
     before = all_rows(live.database)
-    found = replay(live, "what_if", live.supposed).run()
+    found = replay(live, "what_if", live.assumed).run()
     assert windows(live.database, "what_if") == live.supposed_windows
     was = windows(live.database, "weir")
     nothing = {"quantity": Decimal(0), "amount": None}
@@ -215,7 +215,7 @@ def test_without_anything_supposed_nothing_differs(live: Live) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [OF_CONTRACTS, OF_METERS_SINCE])
-def test_what_an_audit_billed_by_a_contract_that_came_later_is_billed_again(tmp_path: Path, seed: int) -> None:
+def test_usage_billed_by_a_late_contract_is_replayed(tmp_path: Path, seed: int) -> None:
     with left_by(seed, tmp_path, is_audited=True) as world:
         causes = DeltaTable(str(world.tables / Table.USAGE)).to_pyarrow_table(columns=["cause"])["cause"]
         assert "contracted" in causes.to_pylist()
@@ -224,11 +224,11 @@ def test_what_an_audit_billed_by_a_contract_that_came_later_is_billed_again(tmp_
 
 
 def test_a_period_has_the_windows_of_the_whole_that_are_in_it(live: Live) -> None:
-    whole = replay(live, "whole", live.supposed).run().windows
+    whole = replay(live, "whole", live.assumed).run().windows
     starts = sorted({row["window_start"] for row in whole})
     middle = starts[len(starts) // 2]
-    parts = [replace(replay(live, "part", live.supposed, replaces=True), end=middle).run()]
-    parts += [replace(replay(live, "part", live.supposed, replaces=True), start=middle).run()]
+    parts = [replace(replay(live, "part", live.assumed, replaces=True), end=middle).run()]
+    parts += [replace(replay(live, "part", live.assumed, replaces=True), start=middle).run()]
     assert [row for part in parts for row in part.windows] == whole
     assert all(part.windows for part in parts)
 

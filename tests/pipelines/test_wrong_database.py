@@ -24,7 +24,7 @@ def listing(deployment: Deployment) -> None:
 
 
 @pytest.mark.parametrize("command", [listing, policy_of])
-def test_a_database_without_weirs_schema_is_named_with_what_makes_it(
+def test_a_database_without_weirs_schema_is_reported_with_the_command_to_migrate(
     postgres_url: str, command: Callable[[Deployment], object]
 ) -> None:
     empty = named(postgres_url, "postgres")
@@ -33,7 +33,7 @@ def test_a_database_without_weirs_schema_is_named_with_what_makes_it(
 
 
 @pytest.mark.parametrize("command", [listing, policy_of])
-def test_a_database_that_does_not_exist_is_refused_not_away(
+def test_a_missing_database_is_a_configuration_error_not_an_outage(
     postgres_url: str, command: Callable[[Deployment], object]
 ) -> None:
     with pytest.raises(CannotRun, match=r'/none refuses \(FATAL:  database "none" does not exist\): see that'):

@@ -183,9 +183,7 @@ def ended(folder: Path, name: str, sent: list[Sent], seed: int, history_until: d
 
 @pytest.mark.long
 @pytest.mark.parametrize(("seed", "is_new"), [(1, True), (2, False)], ids=["new", "old"])
-def test_backfill_before_beside_and_after_live_is_what_live_was_to_the_last_digit(
-    tmp_path: Path, seed: int, *, is_new: bool
-) -> None:
+def test_backfill_at_any_time_bills_as_live_to_the_last_digit(tmp_path: Path, seed: int, *, is_new: bool) -> None:
     until = TODAY if is_new else None
     made = {
         name: ended(tmp_path / name.replace(" ", "-"), name, sent, seed, until) for name, sent in orders(seed).items()

@@ -47,13 +47,13 @@ def result(quarter: Quarter) -> Result:
 
 
 @pytest.mark.long
-def test_a_quarter_ends_as_its_truth_says_to_the_last_digit(result: Result) -> None:
+def test_a_quarter_ends_as_its_truth_to_the_last_digit(result: Result) -> None:
     assert not result.wrong, "\n".join(result.wrong[:20])
     assert all(each.cells for each in result.cells)
     assert result.closed_windows > result.moved_windows > 0
 
 
-def test_whatever_can_come_late_has_come_late(quarter: Quarter, result: Result) -> None:
+def test_the_quarter_has_every_kind_of_late_arrival(quarter: Quarter, result: Result) -> None:
     made = result.made
     # Nor is the best report of a request what bills, where nobody turned that on; nor does traffic take anything back,
     # or a meter count each content once.

@@ -111,7 +111,7 @@ def dimensions_of(frame: pl.DataFrame, accounts: Any, named: tuple[str, ...], **
 
 @settings(max_examples=40)
 @given(changes, st.lists(asked, min_size=1, max_size=12), st.randoms(use_true_random=False))
-def test_oracle_usage_says_what_the_account_was_at_its_time_as_was_known_when_it_was_decided(
+def test_oracle_usage_has_the_account_as_of_its_time_known_at_its_decision(
     told: list[Change], questions: list[Asked], order: Random
 ) -> None:
     """Backdated, announced, deleted, unknown, put there again; whoever looks back, and whatever he knows by then."""
@@ -125,7 +125,7 @@ def test_oracle_usage_says_what_the_account_was_at_its_time_as_was_known_when_it
     assert [one for part in in_parts for one in part] == wanted, "whatever else is asked in the same batch"
 
 
-def test_what_is_no_column_of_the_account_is_not_looked_for_in_events() -> None:
+def test_account_columns_are_not_read_from_events() -> None:
     assert [name for name in CONFIG.carried if name.startswith("text:")] == ["text:api_key_id"]
 
 
@@ -140,7 +140,7 @@ ALLOWED = "can name account.name, account.parent, account.plan, account.timezone
         *("account.tags.%s", "account.tags.-a", "account.tags.ü", "account.tags.a\n", "account.tags." + "x" * 65),
     ],
 )
-def test_what_no_account_has_is_refused_with_what_is_allowed(name: str) -> None:
+def test_an_unknown_account_column_is_refused_with_the_allowed_values(name: str) -> None:
     with pytest.raises(ValidationError, match=ALLOWED) as refused:
         JoinsConfig.model_validate({"dimensions": [name]})
     assert f"{name} is no column of an account" in str(refused.value)
@@ -149,7 +149,7 @@ def test_what_no_account_has_is_refused_with_what_is_allowed(name: str) -> None:
 def test_columns_of_the_account_count_toward_the_limit_and_stand_there_once() -> None:
     with pytest.raises(ValidationError, match="at most 4"):
         JoinsConfig.model_validate({"dimensions": [*NAMED, "account.name"]})
-    with pytest.raises(ValidationError, match=r"account\.plan stands there twice"):
+    with pytest.raises(ValidationError, match=r"account\.plan occurs twice"):
         JoinsConfig.model_validate({"dimensions": ["account.plan", "account.plan"]})
     assert IngestionConfig.model_validate({"dimensions": NAMED}).dimensions == NAMED
 

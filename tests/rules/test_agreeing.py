@@ -1,4 +1,4 @@
-"""Ended months are billed anew, and prices that jump are stored, when somebody agrees: beforehand, or at a terminal."""
+"""Ended months are billed again, and price jumps stored, after confirmation: beforehand, or at a terminal."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_without_a_terminal_it_is_refused_with_a_sentence(asked: Answer) -> None
     with pytest.raises(ClosedMonthsTouched) as refused:
         asked(False, "y")
     assert str(refused.value).startswith(
-        "This bills 7 ended months anew, with the next audit: acme 2026-01 (1.5 EUR becomes 0.03 EUR and 2 USD); "
+        "This bills 7 ended months again, with the next audit: acme 2026-01 (1.5 EUR becomes 0.03 EUR and 2 USD); "
     )
     assert "; and 2 more. Nothing is stored. If that is what you mean, add --backdate;" in str(refused.value)
 

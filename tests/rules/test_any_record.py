@@ -137,7 +137,7 @@ def as_records(rows: list[tuple[bytes | None, bytes | None, bytes | None, bytes 
     )
 
 
-def test_any_record_gets_a_row_that_can_be_stored_and_none_is_of_an_error_of_ours() -> None:
+def test_any_record_gets_a_storable_row_and_causes_no_internal_error() -> None:
     config = IngestionConfig(contracts=(GPU,), backfill=Backfill(sources=("*",)))
     validator, found = config.validator(), generated(records, RECORDS_OF_ALL_KINDS)
     for rows in (found, *([record] for record in found[:ALONE])):
@@ -183,7 +183,7 @@ def changes(draw: st.DrawFn) -> tuple[str, bytes | None, bytes | None]:
         rb'{"op":"c","after":{"plan":"p","a\ud800":2},"ts_ms":1}',
     )
 )
-def test_any_change_of_the_catalog_gets_a_row_that_can_be_stored_and_none_is_of_an_error_of_ours(
+def test_any_catalog_change_gets_a_storable_row_and_causes_no_internal_error(
     change: tuple[str, bytes | None, bytes | None],
 ) -> None:
     reason, violation = change_verdict(*change)
@@ -194,7 +194,7 @@ def test_any_change_of_the_catalog_gets_a_row_that_can_be_stored_and_none_is_of_
 
 
 @given(st.text(st.characters()) | texts)
-def test_any_text_becomes_one_that_can_be_stored_and_no_other_changes(text: str) -> None:
+def test_any_text_is_made_storable_and_storable_ones_stay(text: str) -> None:
     found = encodable(text)
     assert "\0" not in found.encode().decode()
     is_sound = "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
@@ -208,11 +208,11 @@ def test_a_key_that_no_text_can_hold_is_named_by_its_escape(key: str) -> None:
     value = f"{{{json.dumps(key)}:1,{json.dumps(key)}:2}}".encode()
     (row,) = IngestionConfig().validator().validate(as_records([(value, None, None, None)])).to_pylist()
     shown = key[:100].encode(errors="backslashreplace").decode()
-    assert (row["reason"], row["violation"]) == ("malformed", f"JSON (RFC 8259): the key {shown} stands twice")
+    assert (row["reason"], row["violation"]) == ("malformed", f"JSON (RFC 8259): the key {shown} occurs twice")
     assert len(row["violation"]) < MAX_DETAIL
 
 
-def test_a_pair_of_surrogates_beside_a_half_is_read_as_ever() -> None:
+def test_a_surrogate_pair_beside_a_lone_surrogate_is_read() -> None:
     pair = encoded(request(id="\U0001f600", source="g"))
     assert b"\\ud83d\\ude00" in pair
     rows = (

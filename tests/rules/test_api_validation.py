@@ -104,7 +104,7 @@ def test_a_request_that_waits_too_long_for_the_validator_may_be_sent_again(monke
     assert (refused.status, "Retry-After" in refused.headers) == (503, True)
 
 
-def test_a_server_holds_so_much_and_no_more_and_lets_go_of_what_it_has_answered() -> None:
+def test_a_server_limits_pending_bytes_and_frees_answered_ones() -> None:
     budget = BodyBudget(10)
     with budget.request() as one:
         one(6)

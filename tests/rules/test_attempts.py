@@ -107,7 +107,7 @@ def test_after_a_failure_batches_grow_again_until_spark_reads(records: int) -> N
 
 
 @given(st.integers(1, MOST))
-def test_dividing_never_makes_more_batches_than_one_raw_scan_can_read_in_a_start(most: int) -> None:
+def test_dividing_a_batch_makes_no_more_parts_than_a_start_can_scan(most: int) -> None:
     """Of large records there are few in a batch of Spark's, yet as many as it reads ahead are looked at."""
     attempt = Attempt({0: 0}, most)
     for _ in range(3):

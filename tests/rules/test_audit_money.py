@@ -54,7 +54,7 @@ def as_fractions(rows: list[dict[str, Any]]) -> dict[tuple[str, str], Fraction]:
 
 
 @given(ROWS)
-def test_money_is_that_of_the_rows_one_by_one_to_the_last_digit(rows: list[dict[str, Any]]) -> None:
+def test_the_sum_equals_adding_rows_one_by_one(rows: list[dict[str, Any]]) -> None:
     found = {key: Fraction(amount) for key, amount in money_by_cause(as_table(rows)).items()}
     assert found == as_fractions(rows)
     assert rows_by_cause(as_table(rows)) == Counter(row["cause"] for row in rows)
@@ -96,6 +96,6 @@ def test_no_other_time_is_taken(seconds: int) -> None:
         JoinsConfig(rejoin_seconds=seconds)
 
 
-def test_how_long_a_completion_may_be_rejoined_decides_nothing_in_the_stream() -> None:
+def test_the_reach_of_rejoining_is_not_a_rule_of_the_stream() -> None:
     assert JoinsConfig().rejoin_within.days == 35
     assert JoinsConfig(rejoin_seconds=0).deciding == JoinsConfig().deciding

@@ -31,7 +31,7 @@ def test_a_duration_is_a_number_and_its_unit_up_to_the_longest(number: int, unit
 @pytest.mark.parametrize(
     "text", ["", "1", "d", "0d", "-1d", "1.5h", "1w", "1 d", "1D", "1d ", "P1D", "٣d", "9" * 40 + "d"]
 )
-def test_what_is_no_duration_is_refused_with_one_that_is(text: str) -> None:
+def test_an_invalid_duration_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="such as 1d, 6h or 90m"):
         duration(text)
 
@@ -79,7 +79,7 @@ def test_a_period_that_ends_before_it_begins_is_refused() -> None:
 @pytest.mark.parametrize("day", [DAY, None])
 @pytest.mark.parametrize("last", [timedelta(hours=1), None])
 @pytest.mark.parametrize("unpriced", [True, False])
-def test_two_ways_to_say_a_period_are_refused(
+def test_two_options_for_one_period_are_refused(
     start: datetime | None, end: datetime | None, day: datetime | None, last: timedelta | None, *, unpriced: bool
 ) -> None:
     ways = (start is not None or end is not None) + (day is not None) + (last is not None) + unpriced

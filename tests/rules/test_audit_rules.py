@@ -49,7 +49,7 @@ def said(lsn: int, quantity: int, sign: int = 1, corrects: list[int] | None = No
     }
 
 
-def test_what_is_taken_back_as_it_was_stands_no_more() -> None:
+def test_a_row_that_is_taken_back_is_not_effective() -> None:
     stands, faults = standing(usage(said(1, 10), said(2, 10, -1, [1]), said(3, 10, 1, [1])))
     assert (stands["usage_lsn"].to_list(), len(faults)) == ([3], 0)
 
@@ -101,7 +101,7 @@ def pair(lsn: int, day: date) -> list[Row]:
     ],
     ids=["over the month's end", "of the completion", "of the request", "of an earlier release", "and what names it"],
 )
-def test_what_stands_in_the_place_of_others_is_on_their_day(rows: list[Row], moved: list[int]) -> None:
+def test_a_replacing_row_has_the_day_of_the_replaced_ones(rows: list[Row], moved: list[int]) -> None:
     _, faults = standing(usage(*rows))
     assert faults.select("usage_lsn", "column", "kind").rows() == [(lsn, "day", "otherwise") for lsn in moved]
 
@@ -117,7 +117,7 @@ OUTCOMES = ("abandoned", "orphaned", "matched", "superseded")
     ),
     st.sampled_from([0, 1, 20, 40, 60]),
 )
-def test_differential_what_was_given_up_is_joined_by_the_rule_and_by_when_it_was_first_received(
+def test_differential_abandoned_requests_are_rejoined_by_rule_and_first_receipt(
     drawn: list[tuple[str, int, int | None]], within_s: int
 ) -> None:
     at = NOON

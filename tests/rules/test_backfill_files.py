@@ -38,7 +38,9 @@ def read(*files: Path | str) -> list[PastEvent]:
         return list(events)
 
 
-def test_lines_packed_lines_and_parquet_say_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_and_compressed_lines_and_parquet_give_the_same_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     documents = [event(1), event(2, receivedtime="2024-05-02T00:00:00+02:00"), b"{", b"", event(3)]
     marks = [rfc3339(T0 + timedelta(seconds=1)), "2024-05-02T00:00:00+02:00", None, None, None]
     marks[4] = rfc3339(T0 + timedelta(seconds=3))
@@ -61,7 +63,7 @@ def test_lines_packed_lines_and_parquet_say_the_same(tmp_path: Path, monkeypatch
     writer.join()
 
 
-def test_a_column_says_when_it_was_received_first_before_the_event_does(tmp_path: Path) -> None:
+def test_a_column_of_first_receipt_wins_over_the_event(tmp_path: Path) -> None:
     """So the files of another journal are history."""
     columns = {
         "value": [event(1), event(2), event(3)],
@@ -79,9 +81,7 @@ def test_a_column_says_when_it_was_received_first_before_the_event_does(tmp_path
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin", "+02:00", "Mars/Olympus"])
-def test_an_instant_of_a_column_is_what_is_counted_whatever_unit_and_zone_it_has(
-    tmp_path: Path, unit: str, zone: str | None
-) -> None:
+def test_an_instant_of_a_column_is_read_in_any_unit_and_zone(tmp_path: Path, unit: str, zone: str | None) -> None:
     of_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
     counted = pa.array([1_714_521_600 * of_second, None, -of_second], pa.int64()).cast(pa.timestamp(unit, zone))
     pq.write_table(pa.table({"value": [event(1)] * 3, "received_at": counted}), tmp_path / "file")
@@ -139,14 +139,12 @@ def test_a_file_of_another_format_is_refused_in_a_sentence(tmp_path: Path) -> No
 
 
 @given(st.lists(st.integers(0, 50), max_size=20), st.integers(1, 5), st.integers(1, 60))
-def test_a_batch_has_at_most_so_many_events_and_bytes_or_one_event(
-    sizes: list[int], most: int, most_bytes: int
-) -> None:
+def test_a_batch_is_limited_in_events_and_bytes_or_has_one_event(sizes: list[int], most: int, max_bytes: int) -> None:
     events = [PastEvent(0, number, b"x" * size, None) for number, size in enumerate(sizes)]
-    parts = list(several(iter(events), most, most_bytes))
+    parts = list(several(iter(events), most, max_bytes))
     assert [one for part in parts for one in part] == events
     assert all(len(part) <= most for part in parts)
-    assert all(len(part) == 1 or sum(len(one.document) for one in part) <= most_bytes for part in parts)
+    assert all(len(part) == 1 or sum(len(one.document) for one in part) <= max_bytes for part in parts)
 
 
 def test_a_minute_has_closed_by_its_end_unless_it_was_billed_elsewhere() -> None:

@@ -39,7 +39,7 @@ amounts = st.dictionaries(
 
 @settings(deadline=None)
 @given(amounts, st.lists(st.integers(0, 9), min_size=6, max_size=6))
-def test_oracle_an_accounts_sum_is_that_of_all_that_stand_below_it(
+def test_oracle_the_sum_of_an_account_includes_its_descendants(
     owed: dict[tuple[str, str], Decimal | None], choices: list[int]
 ) -> None:
     parents = {name: [None, *NAMES[:n]][choices[n] % (n + 1)] for n, name in enumerate(NAMES)}
@@ -64,7 +64,7 @@ def test_oracle_an_accounts_sum_is_that_of_all_that_stand_below_it(
             assert (above.account, above.currency) == (parents[below.account], below.currency)
 
 
-def test_of_one_account_what_stands_below_it_is_shown_and_nothing_else() -> None:
+def test_a_bill_of_an_account_shows_only_its_descendants() -> None:
     known = periods({"a": None, "b": "a", "c": "b", "d": "a"})
     totals = [Owed(known[name], "EUR", Decimal(1)) for name in "abcd"]
     assert [(one.account, one.amount) for one in branches(totals, known, "b")] == [

@@ -78,7 +78,7 @@ def midnight(day: date, zone: ZoneInfo) -> datetime:
 
 
 @given(histories())
-def test_oracle_a_month_is_what_a_walk_from_month_to_month_says(history: list[ZoneChange]) -> None:
+def test_oracle_a_month_equals_stepping_from_month_to_month(history: list[ZoneChange]) -> None:
     assert months(history) == [walked(history, month) for month in MONTHS]
     assert months([]) == [walked([], month) for month in MONTHS]
 

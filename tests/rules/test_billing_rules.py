@@ -74,7 +74,7 @@ DECLARED = st.dictionaries(
 
 
 @given(st.lists(st.tuples(st.integers(0, 7_200), DECLARED), min_size=1, max_size=5))
-def test_a_meter_that_is_declared_no_more_keeps_its_policy_its_own_grace_and_how_it_holds(
+def test_a_removed_meter_keeps_its_late_policy(
     configured: list[tuple[int, dict[str, tuple[int | None, LatePolicy]]]],
 ) -> None:
     rules: Rules | None = None
@@ -111,7 +111,7 @@ def test_a_meters_own_policy_equals_the_one_in_billings_configuration() -> None:
         )
 
 
-def test_a_meters_own_hold_takes_the_place_of_that_of_all_and_is_refused_where_nothing_waits() -> None:
+def test_a_meters_own_hold_wins_over_the_general_one() -> None:
     call = {"unit": "call", "count": "outcomes"}
     meters = {"a": {**call, "late_policy": "hold", "hold": {"above_amount": 0.1}}, "b": {**call, "late_policy": "hold"}}
     config = BillingConfig.model_validate({"meters": meters, "hold": {"seconds": 60, "expires": "correct"}})
@@ -128,7 +128,7 @@ AGES = st.integers(0, 10).map(lambda seconds: timedelta(seconds=seconds))
 
 
 @given(AMOUNTS, AGES)
-def test_without_a_limit_all_waits_and_with_some_what_is_above_one_of_them(
+def test_without_limits_all_stragglers_are_held_and_otherwise_those_above_one(
     amount: Decimal | None, age: timedelta
 ) -> None:
     def waits(above_amount: int | None = None, above_age: int | None = None) -> bool:

@@ -97,9 +97,9 @@ def test_any_event_has_one_fate_in_all_forms(
     [
         ([("ce_id", b"\xff")], b"{}", '"ce_id" is not UTF-8'),
         ([("content-type", b"\xff")], b"{}", '"content-type" is not UTF-8'),
-        ([("ce_id", b"1"), ("ce_id", b"1")], b"{}", '"ce_id" stands twice'),
-        ([("ce_specversion", b"1.0")], b"{}", '"ce_specversion" stands twice'),
-        ([("content-type", b"application/json"), ("Content-Type", b"text/plain")], b"{}", "stands twice"),
+        ([("ce_id", b"1"), ("ce_id", b"1")], b"{}", '"ce_id" occurs twice'),
+        ([("ce_specversion", b"1.0")], b"{}", '"ce_specversion" occurs twice'),
+        ([("content-type", b"application/json"), ("Content-Type", b"text/plain")], b"{}", "occurs twice"),
         ([("content-type", b"application/json"), ("ce_datacontenttype", b"text/plain")], b"{}", "says otherwise"),
         ([("ce_data", b"{}")], None, '"ce_data" names no attribute'),
         ([("ce_data_base64", b"e30=")], None, '"ce_data_base64" names no attribute'),
@@ -113,9 +113,7 @@ def test_any_event_has_one_fate_in_all_forms(
         ([("content-type", b"application/json")], FRAME + b"\x02avro", "data is no JSON"),
     ],
 )
-def test_headers_of_which_no_event_can_be_made_are_a_dead_letter_that_says_why(
-    headers: Headers, value: bytes | None, problem: str
-) -> None:
+def test_unusable_headers_are_a_dead_letter_with_a_reason(headers: Headers, value: bytes | None, problem: str) -> None:
     own: Headers = [("ce_specversion", b"1.0"), *headers]
     for strictly in (False, True):
         found = rows([(own, value), ([], encoded(request()))], strictly=strictly).to_dicts()

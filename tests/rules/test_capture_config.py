@@ -43,7 +43,7 @@ def test_an_address_without_a_server_or_a_user_is_refused(url: str, lacks: str) 
         connector(url, {})
 
 
-def test_every_topic_of_the_catalog_is_captured_accounts_after_what_they_need() -> None:
+def test_every_catalog_topic_is_captured_in_order_of_dependence() -> None:
     assert set(TABLES) == set(CatalogTopic)
     assert TABLES.index(CatalogTopic.ACCOUNTS) > max(map(TABLES.index, (CatalogTopic.PLANS, CatalogTopic.PRICES)))
     migration = Path(migrations.__path__[0], "versions", "0030_change_capture.py")

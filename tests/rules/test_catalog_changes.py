@@ -30,7 +30,7 @@ def change(after: Any = None, *, before: Any = None, op: str = "c", **fields: An
     return json.dumps({"before": before, "after": after, "op": op, "ts_ms": 5, "source": source, **fields}).encode()
 
 
-def test_an_account_becomes_a_version_that_holds_from_its_commit() -> None:
+def test_an_account_is_a_version_from_its_commit() -> None:
     row = parse_change(CatalogTopic.ACCOUNTS, change(ACCOUNT), 7)
     instants = dict.fromkeys(("effective_from", "committed_at"), datetime(2026, 1, 1, tzinfo=UTC))
     nothing = dict.fromkeys(("changed_by", "changed_at", "tags", "parent"))
@@ -65,7 +65,7 @@ CAPTURED = """
 """As Debezium wrote it."""
 
 
-def test_an_account_that_was_captured_holds_from_when_its_row_changed_and_knows_its_place_in_the_log() -> None:
+def test_a_captured_account_applies_from_its_change() -> None:
     key = b'{"account":"c"}'
     assert change_problem(CatalogTopic.ACCOUNTS, key, CAPTURED.encode()) is None
     row = parse_change(CatalogTopic.ACCOUNTS, CAPTURED.encode(), 3)
@@ -121,7 +121,7 @@ AS_OF = {"deleted_at": "2025-12-31T23:00:00.000001Z", "changed_by": "ann", "chan
         (AS_OF, PLACED, COMMITTED - timedelta(hours=1) + timedelta(microseconds=1)),
     ],
 )
-def test_a_deleted_price_ends_at_the_moment_that_its_row_says_or_else_when_that_was_committed(
+def test_a_deleted_price_ends_at_its_deletion_time_or_else_its_commit(
     before: dict[str, Any], source: dict[str, Any], ends_at: datetime | None
 ) -> None:
     row = parse_change(CatalogTopic.PRICES, change(before=PRICE | before, op="d", source=source), 9)
@@ -139,7 +139,7 @@ def test_a_deleted_account_ends_at_the_moment_that_its_row_says() -> None:
     assert (row["changed_by"], row["deleted"]) == ("ann", True)
 
 
-def test_what_is_not_deleted_ends_never_whatever_its_row_says() -> None:
+def test_a_deletion_time_without_a_deletion_is_ignored() -> None:
     """The moment is told of a row just before it is deleted: until then it is as it was."""
     told = change(PRICE | AS_OF, op="u", source=PLACED)
     [row] = pa.Table.from_pylist([parse_change(CatalogTopic.PRICES, told, 9)], schema=PRICES).to_pylist()
@@ -148,7 +148,7 @@ def test_what_is_not_deleted_ends_never_whatever_its_row_says() -> None:
 
 @pytest.mark.parametrize("moment", ["infinity", "2026-01-01", 7, "292278994-08-16T23:00:00Z"])
 @pytest.mark.parametrize(("topic", "row"), [(CatalogTopic.PRICES, PRICE), (CatalogTopic.ACCOUNTS, ACCOUNT)])
-def test_a_deletion_as_of_what_is_no_moment_is_a_problem(topic: CatalogTopic, row: Any, moment: Any) -> None:
+def test_an_invalid_deletion_time_is_a_problem(topic: CatalogTopic, row: Any, moment: Any) -> None:
     """To end it at another one would cost money that nobody sees."""
     assert change_problem(topic, None, change(before=row | {"deleted_at": moment}, op="d")) is not None
 
@@ -183,7 +183,7 @@ def test_tags_or_a_parent_that_no_database_of_ours_would_take_are_a_problem(grow
     assert (row["tags"], row["parent"]) == (None, None)
 
 
-def test_a_tag_that_stands_twice_is_a_problem() -> None:
+def test_a_repeated_tag_is_a_problem() -> None:
     twice = change(ACCOUNT | {"tags": '{"team": "a", "team": "b"}'})
     assert change_problem(CatalogTopic.ACCOUNTS, None, twice) is not None
 
@@ -248,7 +248,7 @@ def author_of(value: bytes) -> tuple[Any, Any]:
     return row["changed_by"], row["changed_at"]
 
 
-def test_a_version_says_who_made_it_and_when() -> None:
+def test_a_version_has_its_author_and_time() -> None:
     said = {"changed_by": "ann@finance", "changed_at": "2026-02-01T01:00:00.000001+01:00"}
     at = datetime(2026, 2, 1, microsecond=1, tzinfo=UTC)
     assert author_of(change(PRICE | said)) == ("ann@finance", at)
@@ -257,7 +257,7 @@ def test_a_version_says_who_made_it_and_when() -> None:
     assert (account["changed_by"], account["changed_at"]) == ("ann@finance", at)
 
 
-def test_the_author_of_a_row_that_is_gone_did_not_delete_it() -> None:
+def test_the_author_of_a_deleted_row_is_not_the_one_who_deleted_it() -> None:
     gone = PRICE | {"changed_by": "ann@finance", "changed_at": "2026-02-01T00:00:00Z"}
     assert author_of(change(before=gone, op="d")) == (None, None)
 
@@ -361,7 +361,7 @@ TWICE: list[tuple[bytes, bytes]] = [
 
 
 @pytest.mark.parametrize(("once", "twice"), TWICE)
-def test_a_change_in_which_a_member_stands_twice_is_a_problem(once: bytes, twice: bytes) -> None:
+def test_a_change_with_a_repeated_member_is_a_problem(once: bytes, twice: bytes) -> None:
     value = change(PRICE)
     assert value.count(once) == 1
     problem = change_problem(CatalogTopic.PRICES, None, value.replace(once, twice))
@@ -369,7 +369,7 @@ def test_a_change_in_which_a_member_stands_twice_is_a_problem(once: bytes, twice
     assert "twice" in problem
 
 
-def test_a_key_in_which_a_member_stands_twice_is_a_problem() -> None:
+def test_a_key_with_a_repeated_member_is_a_problem() -> None:
     assert change_problem(CatalogTopic.ACCOUNTS, b'{"account": "a2", "account": "a1"}', change(ACCOUNT))
 
 
@@ -379,7 +379,7 @@ def test_one_duplicate_among_a_hundred_thousand_members_is_found_quickly() -> No
     assert change_problem(CatalogTopic.PLANS, None, b'{"after": {%b"m99999": 1}}' % members)
 
 
-def test_what_an_earlier_version_accepted_is_read_as_it_was() -> None:
+def test_changes_accepted_by_earlier_versions_are_read_unchanged() -> None:
     row = parse_change(CatalogTopic.PRICES, change(PRICE).replace(*TWICE[0]), 9)
     assert row is not None
     assert row["unit_price"] == Decimal(3)
@@ -396,7 +396,7 @@ def test_a_change_has_a_limit_of_levels() -> None:
 
 
 @pytest.mark.parametrize("levels", [MAX_LEVELS, 500, 800])
-def test_what_one_application_accepts_another_reads_however_deep_its_own_calls_are(levels: int) -> None:
+def test_nesting_is_limited_alike_in_all_applications(levels: int) -> None:
     def read(calls: int) -> object:
         return read(calls - 1) if calls else parse_change(CatalogTopic.ACCOUNTS, nested(levels), 1)
 

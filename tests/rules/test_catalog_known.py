@@ -52,7 +52,7 @@ def is_known(tables: Path, held: pa.Table, change: Change) -> bool:
         (row(None, changed_at="2027-06-01T00:00:00.001Z"), False),
     ],
 )
-def test_differential_what_says_from_when_on_is_known_where_it_would_be_a_repeat(
+def test_differential_an_explicit_start_is_recognized_as_a_repeat(
     tmp_path: Path, catalog_says: Change, known: bool
 ) -> None:
     held = versions({"plan": "A", "effective_from": JANUARY}, {"effective_from": JUNE})

@@ -46,7 +46,7 @@ def taken(batches: list[list[Said]]) -> list[Said]:
 
 @settings(deadline=None)
 @given(batches=st.lists(changes, max_size=4))
-def test_oracle_an_accounts_last_values_again_are_no_new_version(batches: list[list[Said]]) -> None:
+def test_oracle_unchanged_values_make_no_new_version(batches: list[list[Said]]) -> None:
     expected: list[Said] = []
     newest: dict[str, Said] = {}
     for change in (change for batch in batches for change in batch):
@@ -56,7 +56,7 @@ def test_oracle_an_accounts_last_values_again_are_no_new_version(batches: list[l
     assert taken(batches) == expected
 
 
-def test_what_is_published_again_after_a_crash_is_no_version() -> None:
+def test_a_change_published_again_after_a_crash_makes_no_version() -> None:
     said: list[Said] = [("a", "p", 0), ("b", "p", 0)]
     assert taken([said, said]) == said
     assert taken([[*said, *said]]) == said
@@ -154,7 +154,7 @@ def test_a_price_that_is_there_again_can_be_deleted_again() -> None:
 
 @settings(deadline=None)
 @given(batches=st.lists(st.lists(priced, max_size=8), max_size=4))
-def test_oracle_another_author_of_the_same_is_no_version_and_the_first_stands(
+def test_oracle_a_change_of_author_alone_is_not_a_version(
     batches: list[list[tuple[str, int | None, int, str | None]]],
 ) -> None:
     """A version has a line of a bill: of the same price there is one, whoever said it again."""
@@ -274,7 +274,7 @@ def ends_of(*told: tuple[int | None, datetime | None, int, int]) -> list[datetim
 COMMIT = [START + timedelta(hours=5, seconds=second) for second in range(3)]
 
 
-def test_a_price_that_one_transaction_put_there_and_deleted_again_never_was() -> None:
+def test_a_price_inserted_and_deleted_in_one_transaction_is_ignored() -> None:
     """A slip of who edits: with an end at its commit the price before it would not go on, and nobody be billed."""
     assert ends_of((1, None, 1, 0), (None, COMMIT[0], 2, 0)) == [None, START]
     assert ends_of((1, None, 1, 0), (2, None, 2, 0), (None, COMMIT[0], 3, 0)) == [None, None, START]
@@ -282,12 +282,12 @@ def test_a_price_that_one_transaction_put_there_and_deleted_again_never_was() ->
     assert ends_of((1, None, 1, 0), (None, COMMIT[0], 2, 0), *again)[-1] == START
 
 
-def test_a_price_that_had_ended_and_was_put_there_and_deleted_by_one_transaction_ended_when_it_had() -> None:
+def test_restoring_and_deleting_an_ended_price_keeps_its_first_end() -> None:
     said = START + timedelta(hours=2)
     assert ends_of((1, None, 1, 0), (None, said, 2, 1), (2, None, 3, 2), (None, COMMIT[2], 4, 2))[-1] == said
 
 
-def test_a_price_that_was_there_ends_whatever_its_last_transaction_did_before() -> None:
+def test_an_existing_price_ends_when_its_transaction_deletes_it() -> None:
     there = (1, None, 1, 0)
     assert ends_of(there, (None, COMMIT[1], 2, 1)) == [None, COMMIT[1]]
     assert ends_of(there, (2, None, 2, 1), (None, COMMIT[1], 3, 1)) == [None, None, COMMIT[1]]

@@ -67,7 +67,7 @@ def test_a_backlog_that_grows_through_all_batches_is_never_caught_up() -> None:
     assert estimate == INFINITY
 
 
-def test_a_job_that_stands_still_never_catches_up() -> None:
+def test_a_stalled_job_never_catches_up() -> None:
     catch_up = CatchUp()
     assert [catch_up.seconds(at, 10) for at in (0, 30, 61)] == [None, None, INFINITY]
 

@@ -31,7 +31,7 @@ def answer(status: int, body: Any, headers: dict[str, str] | None = None, events
     return meaning(status, headers or {}, json.dumps(body).encode(), events, NOW)
 
 
-def test_what_was_taken_and_what_was_not_is_as_the_answer_lists_it() -> None:
+def test_events_are_taken_or_refused_as_the_answer_lists() -> None:
     rejected = [{"index": 1, "id": "x", "reason": "invalid_tokens", "path": "/data/input_tokens", "rule": "at least 0"}]
     found = answer(200, {"accepted": 2, "rejected": rejected, "position": "events/0/1"})
     assert found == Taken([Rejection(1, "invalid_tokens", "/data/input_tokens", "at least 0")])
@@ -53,14 +53,14 @@ def test_what_was_taken_and_what_was_not_is_as_the_answer_lists_it() -> None:
         "welcome to the hotel",
     ],
 )
-def test_a_200_that_does_not_speak_of_every_event_is_no_answer(body: Any) -> None:
+def test_a_200_that_omits_events_is_not_an_acknowledgement(body: Any) -> None:
     found = answer(200, body)
     assert isinstance(found, Later)
     assert not found.is_unwritten
 
 
 @given(st.integers(100, 599), st.binary(max_size=200), st.sampled_from(["", "text/html", PROBLEM["content-type"]]))
-def test_nothing_but_weirs_own_answer_takes_an_event_from_the_outbox(status: int, body: bytes, kind: str) -> None:
+def test_only_an_answer_of_weir_removes_an_event_from_the_outbox(status: int, body: bytes, kind: str) -> None:
     found = meaning(status, {"content-type": kind}, body, 3, NOW)
     assert isinstance(found, Later) or (isinstance(found, TooMuch) and status in (400, 413))
 
@@ -101,7 +101,7 @@ def batch_of(found: Courier) -> Batch:
 
 
 @given(st.floats(0, 1), st.integers(0, 3_000), st.integers(0, 12))
-def test_nobody_sends_before_the_time_that_the_api_has_named(jitter: float, retry_after: int, failures: int) -> None:
+def test_the_client_waits_as_long_as_the_api_asks(jitter: float, retry_after: int, failures: int) -> None:
     with TemporaryDirectory() as folder:
         found, outbox = courier(Path(folder), jitter=jitter)
         outbox.append([b"{}"])
@@ -114,7 +114,7 @@ def test_nobody_sends_before_the_time_that_the_api_has_named(jitter: float, retr
         outbox.close()
 
 
-def test_delays_grow_and_begin_anew_after_a_success(tmp_path: Path) -> None:
+def test_delays_grow_and_restart_sequences_after_a_success(tmp_path: Path) -> None:
     found, outbox = courier(tmp_path, jitter=1.0)
     outbox.append([b"{}"])
     batch = batch_of(found)
@@ -183,7 +183,7 @@ def dead_of(numbers: range) -> set[int]:
 
 
 @given(STEPS)
-def test_at_least_once_every_event_is_taken_or_in_the_dead_file_whatever_happens(steps: list[str]) -> None:
+def test_every_event_is_delivered_or_written_to_the_dead_file(steps: list[str]) -> None:
     with TemporaryDirectory() as folder:
         taken, dead, appended = run(Path(folder), Delivery.AT_LEAST_ONCE, steps)
     numbers = range(appended)

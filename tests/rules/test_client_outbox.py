@@ -20,7 +20,7 @@ def bodies(outbox: Outbox) -> list[bytes]:
     return [body for _, body in outbox.oldest(MANY, 1 << 30)]
 
 
-def test_what_was_appended_is_there_in_its_order_for_whoever_opens_the_file(tmp_path: Path) -> None:
+def test_appended_events_are_read_back_in_order(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path / "outbox")
     outbox.append([b"1", b"2"])
     outbox.append([b"3"])
@@ -37,7 +37,7 @@ def test_a_number_is_never_given_twice(tmp_path: Path) -> None:
     assert (outbox.first(), outbox.last()) == (2, 2)
 
 
-def test_the_oldest_are_as_many_as_the_limits_allow_and_one_at_least(tmp_path: Path) -> None:
+def test_the_oldest_events_are_taken_up_to_the_limits_and_at_least_one(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path / "outbox")
     outbox.append([b"x" * 100] * 5)
     assert len(outbox.oldest(3, MANY)) == 3
@@ -118,7 +118,7 @@ def test_an_outbox_of_a_later_release_is_not_touched(tmp_path: Path) -> None:
         Outbox(path)
 
 
-def test_one_of_several_sends_and_another_one_does_when_that_is_gone(tmp_path: Path) -> None:
+def test_one_process_sends_and_another_takes_over(tmp_path: Path) -> None:
     first, second = Outbox(tmp_path / "outbox"), Outbox(tmp_path / "outbox")
     assert (first.become_sender(), first.become_sender(), second.become_sender()) == (True, True, False)
     first.close()

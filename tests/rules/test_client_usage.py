@@ -89,7 +89,7 @@ def test_openais_responses_and_embeddings_are_read_too() -> None:
     assert first["id"] != second["id"]
 
 
-def test_anthropics_input_has_what_the_cache_gave_and_took_within_as_the_contract_has_it() -> None:
+def test_anthropic_input_includes_cache_reads_and_writes() -> None:
     found = anthropic_usage(Response(MESSAGE), account="a", source="s", time=datetime(2026, 1, 2, tzinfo=UTC))
     assert found["time"] == "2026-01-02T00:00:00Z"
     assert found["data"] == {
@@ -103,7 +103,7 @@ def test_anthropics_input_has_what_the_cache_gave_and_took_within_as_the_contrac
     }
 
 
-def test_what_litellm_calls_back_with_is_sent_for_the_account_of_the_call() -> None:
+def test_the_litellm_callback_sends_usage_for_the_account_of_the_call() -> None:
     class Sender:
         sent: list[Any]
 

@@ -14,7 +14,7 @@ durations = st.timedeltas(timedelta(0), timedelta(minutes=5))
 
 
 @given(durations, durations, st.timedeltas(timedelta(minutes=-5), timedelta(minutes=5)))
-def test_the_way_to_the_database_and_back_is_no_skew(there: timedelta, back: timedelta, ahead: timedelta) -> None:
+def test_the_round_trip_to_the_database_is_not_clock_skew(there: timedelta, back: timedelta, ahead: timedelta) -> None:
     found = skew(NOW + ahead, NOW + there, NOW + ahead + there + back)
     assert abs(found) <= abs(ahead)
     if not there and not back:

@@ -160,7 +160,7 @@ def test_a_copy_of_a_closed_set_is_the_set(home: Iterable[Any], copy: Iterable[A
         (windows.COLORS, marks.WINDOWS),
     ],
 )
-def test_each_word_of_a_chart_has_a_colour_of_its_own(colors: Collection[str], marks: Sized) -> None:
+def test_each_category_of_a_chart_has_its_own_colour(colors: Collection[str], marks: Sized) -> None:
     assert len(set(colors)) == len(colors) == len(marks)
 
 
@@ -212,7 +212,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize(("pattern", "words"), WORDS.values(), ids=WORDS)
-def test_a_word_that_is_written_out_is_one_of_its_set(pattern: str, words: Collection[str]) -> None:
+def test_each_value_in_a_text_is_a_member_of_its_enum(pattern: str, words: Collection[str]) -> None:
     found = {(word, str(path.relative_to(ROOT))) for path in TEXTS for word in re.findall(pattern, path.read_text())}
     assert {word for word, _ in found}, "the pattern finds nothing any more"
     assert {(word, path) for word, path in found if word not in words} == set()

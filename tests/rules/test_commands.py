@@ -44,7 +44,7 @@ def test_a_command_of_a_group_is_completed_and_found() -> None:
 @pytest.mark.parametrize(
     ("earlier", "name"), [(["replay"], ["what-if"]), (["dead-letters", "replay"], ["dead-letters", "redrive"])]
 )
-def test_a_command_answers_to_its_earlier_name_and_says_the_new_one(earlier: list[str], name: list[str]) -> None:
+def test_an_old_command_name_works_and_names_the_new_one(earlier: list[str], name: list[str]) -> None:
     old, new = (CliRunner().invoke(app, [*words, "--help"]) for words in (earlier, name))
     said = f"`weir {' '.join(earlier)}` is called `weir {' '.join(name)}` now; the next version knows only that name.\n"
     assert (old.exit_code, old.stderr, old.stdout) == (0, said, new.stdout)

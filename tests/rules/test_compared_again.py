@@ -25,10 +25,10 @@ def test_only_firsts_whose_digest_is_another_and_of_other_contracts_are_read_aga
     assert incomparable(FOUND, 1).is_empty()
 
 
-def test_what_says_the_same_today_is_a_duplicate_and_all_else_stays_what_it_was() -> None:
+def test_only_equal_contents_become_duplicates_when_compared_again() -> None:
     again = compared(FOUND, ROWS, firsts(_1=100, _3=999))
     assert again.rows() == [(10, 1, True), (11, 1, False), (12, 2, True), (13, 3, False), (14, 7, False)]
 
 
-def test_a_first_that_is_gone_or_cannot_be_read_makes_no_duplicate() -> None:
+def test_a_missing_or_unreadable_first_makes_no_duplicate() -> None:
     assert compared(FOUND, ROWS, firsts(_3=None)).rows() == FOUND.rows()

@@ -114,8 +114,8 @@ def test_differential_a_meter_has_the_outcomes_that_plain_python_gives_it(
         is_quantity, is_reporting = families == {Family.QUANTITY}, families != {Family.REQUEST}
         is_billed = families != {Family.COMPLETION} and not is_quantity
         is_some = looked_at(where, events)
-        is_asked = is_quantity and looked_at(of_quantities, events)
-        expected |= {(number, "of_quantities", 1)} if is_asked else set()
+        is_selected = is_quantity and looked_at(of_quantities, events)
+        expected |= {(number, "of_quantities", 1)} if is_selected else set()
         expected |= {(number, "all", 1)} if is_billed else set()
         expected |= {(number, "some", 1)} if is_billed and is_some else set()
         expected |= {(number, "tokens", 7)} if is_reporting and is_some else set()

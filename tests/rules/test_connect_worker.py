@@ -77,7 +77,7 @@ def test_it_is_configured_once_and_again_when_its_configuration_changes(connect:
     assert [asked for asked in known.asked if asked.startswith("PUT")] == ["PUT /connectors/c/config"] * 2
 
 
-def test_what_failed_is_started_again_and_says_why(connect: tuple[Connect, str]) -> None:
+def test_a_failed_connector_is_restarted_with_its_reason_reported(connect: tuple[Connect, str]) -> None:
     known, url = connect
     worker = Worker(url, "c", {"a": "1"})
     worker.keep()

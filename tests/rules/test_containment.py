@@ -80,7 +80,7 @@ def test_a_source_that_counts_beside_has_both_quantities_billed() -> None:
     assert entries(said, {"input": 1, "cached": 2}, None) == both
 
 
-def test_what_was_not_reported_stays_what_it_is() -> None:
+def test_an_unreported_quantity_is_not_changed() -> None:
     said = {"input": None, "cached": 5, "output": 7, "thought": None}
     assert entries(said, {"cached": 2, "output": 3, "thought": 4}) == {
         ("input", None, None),
@@ -105,7 +105,7 @@ def test_no_quantity_below_0_is_billed_where_parts_are_more_than_the_whole() -> 
     }
 
 
-def test_a_part_of_a_part_leaves_the_whole_where_nothing_meters_what_is_between() -> None:
+def test_an_unmetered_level_is_skipped_when_parts_are_subtracted() -> None:
     meters = (
         Declaration("input", "token", "input"),
         Declaration("cached_audio", "token", "cached_audio", within="input"),
@@ -173,7 +173,9 @@ def test_each_unit_is_billed_by_the_innermost_meter_with_a_price_and_by_no_other
 
 
 @given(units(), st.sets(st.sampled_from(sorted(TREE))))
-def test_the_truth_of_the_traffic_says_the_same(innermost: Counter[str], priced: set[str]) -> None:
+def test_the_expected_bills_of_generated_traffic_subtract_the_same_parts(
+    innermost: Counter[str], priced: set[str]
+) -> None:
     columns = {
         "input": "input_tokens",
         "cached": "cached_tokens",

@@ -119,11 +119,11 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "an unknown family": ({**document(), "x-weir-family": "usage"}, "heartbeat, reversal; it is 'usage'"),
     "an unknown keyword of the document": (
         document(additionalProperties=False),
-        "contract t.v1: Weir does not check additionalProperties, so it may not stand here; allowed are $id, $schema, ",
+        "contract t.v1: Weir does not check additionalProperties, so it is not allowed; allowed are $id, $schema, ",
     ),
     "an unknown keyword of a field": (
         with_field(type="string", pattern="^a"),
-        "contract t.v1 at /data/g: Weir does not check pattern, so it may not stand here; allowed are $schema, ",
+        "contract t.v1 at /data/g: Weir does not check pattern, so it is not allowed; allowed are $schema, ",
     ),
     "an unknown annotation": (
         with_field(**{"type": "string", "x-weir-max-byte": 3}),
@@ -151,7 +151,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "unknown keywords of two kinds": (
         document({"g": {**text("g"), "pattern": "a", 1: 2}}),
-        "at /data/g: Weir does not check 1, so it may not stand here",
+        "at /data/g: Weir does not check 1, so it is not allowed",
     ),
     "a description that is a date": (
         with_field(type="string", description=date(2026, 1, 1)),
@@ -302,7 +302,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         with_field(type="number", minimum=1e30),
         "no value is at least 1000000000000000000000000000000 and at most 99999999999.999999",
     ),
-    "fields that are too deep": (document({"o": nested(8)}), "fields stand at most 8 levels deep"),
+    "fields that are too deep": (document({"o": nested(8)}), "fields are at most 8 levels deep"),
     "too many fields": (
         document({f"g{number}": text(f"g{number}") for number in range(MAX_FIELDS - 1)}),
         "contract t.v1: it has 211 fields; at most 210",
@@ -341,7 +341,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("own", "sentence"), REFUSED.values(), ids=REFUSED)
-def test_what_is_no_contract_is_refused_with_its_place_and_what_is_allowed(own: Any, sentence: str) -> None:
+def test_an_invalid_contract_is_refused_with_the_path_and_allowed_values(own: Any, sentence: str) -> None:
     with pytest.raises(ContractRefused) as refused:
         loaded(own)
     assert sentence in str(refused.value)
@@ -362,7 +362,7 @@ def test_one_column_of_two_kinds_is_refused() -> None:
     )
 
 
-def test_a_configuration_refuses_what_is_no_contract_with_the_same_sentence() -> None:
+def test_a_configuration_refuses_an_invalid_contract_with_the_same_message() -> None:
     with pytest.raises(ValueError, match=r"contract t\.v1: Weir does not check additionalProperties"):
         IngestionConfig(contracts=(document(additionalProperties=False),))
 
@@ -382,7 +382,7 @@ def test_a_document_replaces_the_shipped_one_with_its_id() -> None:
     assert [field.column for field in found[COMPLETION].fields] == ["request_id", "model"]
 
 
-def test_what_builds_on_a_shipped_contract_has_its_fields_and_its_family() -> None:
+def test_an_extended_contract_has_the_fields_and_family_of_its_base() -> None:
     own = building_on(name=COMPLETION, properties=of_data(gpu={"type": "number", "minimum": 0, COLUMN: "gpu"}))
     base, found = loaded()[COMPLETION], loaded(own)[COMPLETION]
     assert [field for field in found.fields if field.column != "gpu"] == list(base.fields)
@@ -391,12 +391,12 @@ def test_what_builds_on_a_shipped_contract_has_its_fields_and_its_family() -> No
     assert (gpu.pointer, gpu.kind, gpu.column, gpu.minimum) == ("/data/gpu", Kind.DECIMAL, "gpu", Decimal(0))
 
 
-def test_what_builds_on_a_replaced_contract_has_the_shipped_ones_fields() -> None:
+def test_a_contract_that_extends_a_replaced_one_has_the_shipped_fields() -> None:
     replacing = {**of_type(COMPLETION), "x-weir-family": "completion"}
     assert loaded(replacing, building_on())["t.v1"].fields == loaded()[COMPLETION].fields
 
 
-def test_what_a_base_requires_may_be_required_again_and_more_of_it() -> None:
+def test_an_extended_contract_may_require_more_than_its_base() -> None:
     own = building_on(properties={"data": {"required": ["latency_ms"], "properties": {}}})
     (latency,) = [field for field in loaded(own)["t.v1"].fields if field.column == "latency_ms"]
     assert latency.is_required
@@ -416,7 +416,7 @@ def test_what_a_base_requires_may_be_required_again_and_more_of_it() -> None:
 )
 def test_a_quantity_is_bounded_by_what_can_be_billed(schema: Any, kind: Kind, bounds: tuple[str | None, ...]) -> None:
     *_, field = loaded(with_field(**schema))["t.v1"].fields
-    assert (field.kind, field.is_required, field.most_bytes) == (kind, False, None)
+    assert (field.kind, field.is_required, field.max_bytes) == (kind, False, None)
     assert (field.minimum, field.maximum) == tuple(None if bound is None else Decimal(bound) for bound in bounds)
 
 
@@ -427,7 +427,7 @@ def test_a_text_has_at_most_as_many_bytes_as_a_name_unless_it_says_fewer() -> No
         ({"enum": ["a"]}, 512),
     ):
         *_, field = loaded(with_field(**schema))["t.v1"].fields
-        assert (field.kind, field.most_bytes, field.reason) == (Kind.TEXT, most, Reason.INVALID_DATA)
+        assert (field.kind, field.max_bytes, field.reason) == (Kind.TEXT, most, Reason.INVALID_DATA)
 
 
 def test_a_text_that_may_be_neither_empty_nor_null_is_required() -> None:
@@ -468,7 +468,7 @@ def test_columns_that_a_field_may_fill_have_the_type_of_the_journal() -> None:
     assert {name: JOURNAL.field(name).type for name in COLUMNS} == {name: ARROW[kind] for name, kind in COLUMNS.items()}
 
 
-def test_no_attribute_is_both_a_text_of_every_event_and_one_that_weir_reads_itself() -> None:
+def test_a_common_text_attribute_cannot_be_one_that_weir_reads_itself() -> None:
     assert not set(ENVELOPE) & set(ENVELOPE_OTHER)
 
 
@@ -545,7 +545,7 @@ def test_any_document_is_refused_or_a_contract_of_which_a_validator_can_be_built
     assert validated.num_rows == 1
 
 
-def test_fields_are_validated_in_one_order_whatever_the_order_of_the_document() -> None:
+def test_fields_are_validated_in_the_order_of_the_contract() -> None:
     """Helm orders the keys of a value anew: an event that is wrong in two ways has the same reason everywhere."""
 
     def reordered(value: Any) -> Any:
@@ -558,14 +558,14 @@ def test_fields_are_validated_in_one_order_whatever_the_order_of_the_document() 
     assert columns[:3] == ["request_id", "model", "user_id"]
 
 
-def test_what_an_outcome_is_made_of_is_required_whatever_the_document_says() -> None:
+def test_columns_of_an_outcome_are_always_required() -> None:
     """A request without a name would be in no outcome, or end the driver that makes one of it."""
     optional = {name: {"type": ["string", "null"], COLUMN: name} for name in ("request_id", "model")}
     fields = loaded({**document(), "properties": of_data(**optional)})["t.v1"].fields
     assert {field.column for field in fields if field.is_required} == {"request_id", "model"}
 
 
-def test_what_completions_report_is_no_debt_whatever_the_document_says() -> None:
+def test_quantities_of_completions_are_never_required() -> None:
     bare = {"type": "integer", COLUMN: "input_tokens"}
     (tokens,) = [f for f in loaded(document({"n": bare}))["t.v1"].fields if f.column == "input_tokens"]
     assert (tokens.minimum, tokens.maximum) == (Decimal(0), Decimal(10**10))

@@ -200,8 +200,8 @@ def test_a_document_that_is_no_contract_ends_the_command_with_2(command: list[st
     answer = weir(*command, "--contract", str(file))
     assert (answer.exit_code, answer.stdout) == (2, "")
     assert answer.stderr == (
-        f"{file}: contract ai.inference.completion.v1: Weir does not check additionalProperties, so it may not stand "
-        "here; allowed are $id, $schema, allOf, description, properties, required, title, type, x-weir-family, "
+        f"{file}: contract ai.inference.completion.v1: Weir does not check additionalProperties, so it is not "
+        "allowed; allowed are $id, $schema, allOf, description, properties, required, title, type, x-weir-family, "
         "x-weir-includes, x-weir-unnest\n"
     )
 

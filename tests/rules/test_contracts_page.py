@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from metering.contracts.page import EXAMPLE, FAMILIES, MEANINGS, SAID, contracts_page
+from metering.contracts.page import EXAMPLE, FAMILIES, MEANINGS, REASON_MEANINGS, contracts_page
 from metering.contracts.render import PAGE
 from metering.contracts.schema import (
     ANNOTATIONS,
@@ -39,7 +39,7 @@ def test_the_example_on_the_page_is_a_contract() -> None:
 def test_each_annotation_each_reason_and_each_family_has_its_meaning() -> None:
     annotations = {*ANNOTATIONS, *(name for name in (*ROOT_KEYWORDS, *VALUE_KEYWORDS) if name.startswith("x-weir-"))}
     assert set(MEANINGS) == {*annotations, "format"}
-    assert [reason.value for reason in SAID] == list(REASONS)
+    assert [reason.value for reason in REASON_MEANINGS] == list(REASONS)
     assert set(FAMILIES) == set(Family)
 
 

@@ -45,7 +45,7 @@ def test_a_row_without_a_part_needs_none(cached: int | None) -> None:
     assert validated({}, input_tokens=10, cached_tokens=cached) == (None, None)
 
 
-def test_more_parts_than_whole_is_a_dead_letter_and_a_whole_that_is_not_reported_has_no_limit() -> None:
+def test_parts_above_their_whole_are_a_dead_letter() -> None:
     assert validated({}, input_tokens=9, cached_tokens=10)[0] == "inconsistent_quantities"
     assert validated({}, input_tokens=None, cached_tokens=10) == (None, OPENAI)
 
@@ -61,7 +61,7 @@ def test_a_part_below_0_makes_no_room_for_others() -> None:
     assert validated(config, input_tokens=10, cached_tokens=12, cache_write_tokens=-5)[0] == "inconsistent_quantities"
 
 
-def test_a_contract_that_replaces_a_shipped_one_inherits_its_convention_unless_it_says_its_own() -> None:
+def test_a_replacing_contract_inherits_the_convention_unless_it_has_its_own() -> None:
     own = {key: said for key, said in shipped()[TYPE].items() if key != "x-weir-includes"}
     for document, includes in ((own, OPENAI), (WRITES, OPENAI), ({**WRITES, "x-weir-includes": {}}, {})):
         contract = contracts_of([document], shipped())[TYPE]
@@ -85,7 +85,7 @@ def test_a_convention_of_an_unknown_column_is_refused_with_the_columns_it_can_na
         IngestionConfig.model_validate({"conventions": [convention]})
 
 
-def test_an_installation_that_was_begun_without_conventions_goes_on_without_until_it_says_so() -> None:
+def test_an_upgraded_installation_has_no_conventions_until_declared() -> None:
     config = IngestionConfig()
     new, upgraded = (
         config.settled((), is_new=True),

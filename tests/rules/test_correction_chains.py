@@ -38,7 +38,7 @@ CAME = [entry(1, 10), entry(2, 5), entry(8, 7)]
         ([correction(1, 0, 1)], "nothing was there"),
     ],
 )
-def test_a_window_was_what_came_until_then(rows: list[dict[str, object]], why: str) -> None:
+def test_the_earlier_value_of_a_window_is_the_sum_up_to_the_correction(rows: list[dict[str, object]], why: str) -> None:
     assert unexplained_change(chain(*rows), CAME) == "", why
 
 

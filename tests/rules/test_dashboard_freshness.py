@@ -47,7 +47,7 @@ def application(
         (application("starting", reported=STALE_AFTER + EPSILON), Health.STALE),
     ],
 )
-def test_an_application_is_called_what_can_be_known_of_it(seen: Application | None, word: Health) -> None:
+def test_each_report_of_an_application_has_its_health(seen: Application | None, word: Health) -> None:
     assert health(seen, NOW) is word
 
 
@@ -72,11 +72,11 @@ def feed(reported: timedelta | None = timedelta(0), state: str = "running") -> F
         (feed(None), NOW, State.STALE),
     ],
 )
-def test_data_is_called_what_can_be_known_of_it(seen: Feed, newest: datetime | None, state: State) -> None:
+def test_each_age_of_data_has_its_freshness(seen: Feed, newest: datetime | None, state: State) -> None:
     assert freshness(seen, newest, "usage").state is state
 
 
-def test_live_data_says_how_old_it_is() -> None:
+def test_live_data_shows_its_age() -> None:
     assert freshness(feed(), NOW, "usage").sentence == "All received before 11:59:57 UTC is in, 3 s ago."
 
 

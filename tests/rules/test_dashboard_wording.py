@@ -41,7 +41,7 @@ def test_money_keeps_every_digit(amount: str, text: str) -> None:
         ("-7", "-7.00"),
     ],
 )
-def test_a_headline_says_when_it_lost_digits(amount: str, text: str) -> None:
+def test_a_rounded_headline_is_marked(amount: str, text: str) -> None:
     assert rounded(Decimal(amount)) == text
 
 
@@ -103,7 +103,7 @@ def test_csv_is_exact_and_runs_nothing() -> None:
     assert to_csv([row]) == ("window_start_utc,account,amount,late\n2026-03-01T12:00:00Z,'=cmd(),1234.500000000001,2\n")
 
 
-def test_a_forecast_goes_on_at_the_pace_so_far() -> None:
+def test_a_forecast_extrapolates_the_rate_so_far() -> None:
     end = NOON + timedelta(days=10)
     assert forecast(Decimal("3.00"), NOON, NOON + timedelta(days=1), end) == Decimal("30.00")
     assert forecast(Decimal("3.00"), NOON, end, end) == Decimal("3.00")

@@ -57,12 +57,12 @@ FINAL = (
 
 
 @pytest.mark.parametrize("words", AWAY)
-def test_no_answer_or_one_for_now_is_waited_for(words: str) -> None:
+def test_an_unavailable_database_or_a_temporary_refusal_is_waited_for(words: str) -> None:
     assert database_is_unavailable(psycopg.OperationalError(words))
 
 
 @pytest.mark.parametrize("words", FINAL)
-def test_an_answer_that_stays_is_not_waited_for_and_says_what_to_do(words: str) -> None:
+def test_a_permanent_refusal_is_not_waited_for_and_has_advice(words: str) -> None:
     error = psycopg.OperationalError(words)
     assert transient_error_of(error) is None
     assert remedy(error) == REMEDY

@@ -57,7 +57,7 @@ def test_none_was_received_before_the_f_that_usage_had() -> None:
     assert [row["received_at"] - NOW for row in rows] == [4 * SECOND, 5 * SECOND]
 
 
-def test_a_decision_that_is_deleted_and_a_tombstone_say_nothing() -> None:
+def test_deleted_decisions_and_tombstones_are_ignored() -> None:
     tombstone = {**record(4, 6), "value": None}
     assert len(decisions(changes(record(3, 6, op="d"), tombstone), None)) == 0
 

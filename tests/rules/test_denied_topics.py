@@ -35,7 +35,7 @@ def test_a_topic_that_was_found_in_between_is_waited_for_again() -> None:
     assert isinstance(denials.met("events", denial(), BELIEVED_AFTER_SECONDS), NotYet)
 
 
-def test_a_broker_that_was_away_in_between_has_just_started_again() -> None:
+def test_an_outage_restarts_the_wait_for_a_denied_topic() -> None:
     denials, clock = Denials(), HandClock()
     denials.met("events", denial(), clock.monotonic())
     clock.go(BELIEVED_AFTER_SECONDS)
@@ -58,5 +58,5 @@ def test_a_missing_permission_is_distinguished_from_a_missing_topic() -> None:
 
 
 @pytest.mark.parametrize("code", [KafkaError._TRANSPORT, KafkaError._AUTHENTICATION, KafkaError.INVALID_CONFIG])
-def test_what_says_nothing_of_a_topic_is_no_denial(code: int) -> None:
+def test_an_error_that_names_no_topic_is_not_a_denial(code: int) -> None:
     assert not is_denial(KafkaError(code))

@@ -36,7 +36,7 @@ def test_without_dimensions_usage_has_none() -> None:
     ("names", "says"),
     [
         (["a", "b", "c", "d", "e"], "at most 4"),
-        (["region", "region"], "region stands there twice"),
+        (["region", "region"], "region occurs twice"),
         (["request_id"], "request_id is no dimension"),
         (["model"], "model is no dimension"),
         (["plan"], "plan is no dimension"),
@@ -46,7 +46,7 @@ def test_without_dimensions_usage_has_none() -> None:
         (["Region"], "pattern"),
     ],
 )
-def test_what_is_no_dimension_is_refused_with_what_is_allowed(names: list[str], says: str) -> None:
+def test_an_invalid_dimension_is_refused_with_the_allowed_values(names: list[str], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         IngestionConfig.model_validate({"dimensions": names})
 

@@ -72,9 +72,7 @@ OF_AN_EARLIER_RELEASE = {name: rule for name, rule in PLAIN.items() if name not 
         ([{**PLAIN, "digest": 1}, PLAIN], 2),
     ],
 )
-def test_digests_are_compared_no_further_back_than_contracts_and_version_are_those_of_today(
-    held: list[Rules], since: int
-) -> None:
+def test_digests_are_compared_only_under_the_current_contracts_and_version(held: list[Rules], since: int) -> None:
     history: History = ()
     for position, rules in enumerate(held, start=1):
         history = extended(history, position, rules)

@@ -17,7 +17,7 @@ STARTS = st.lists(st.tuples(st.sampled_from(RULES), st.lists(st.integers(1, 5), 
 
 
 @given(starts=STARTS, adopted=st.integers(1, 50))
-def test_oracle_the_history_says_of_every_position_what_decided_it_and_nothing_twice(
+def test_oracle_the_history_has_the_rules_of_every_position_once(
     starts: list[tuple[dict[str, Any], list[int]]], adopted: int
 ) -> None:
     """`adopted`: where a version that kept none had come to."""
@@ -34,7 +34,7 @@ def test_oracle_the_history_says_of_every_position_what_decided_it_and_nothing_t
     assert [held.first for held in history] == changes
 
 
-def test_before_the_first_known_rules_those_are_answered_and_without_any_nothing() -> None:
+def test_positions_before_the_first_known_rules_were_decided_by_them() -> None:
     assert rules_at(extended((), 7, RULES[0]), 1) == RULES[0]
     with pytest.raises(IndexError):
         rules_at((), 1)

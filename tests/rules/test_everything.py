@@ -19,7 +19,7 @@ def test_cannot_begin(broken): pass
 """
 
 
-def test_what_failed_and_what_could_not_begin_is_named_with_the_reason(tmp_path: Path) -> None:
+def test_failed_and_blocked_steps_are_named_with_their_reason(tmp_path: Path) -> None:
     file, report = tmp_path / "test_some.py", tmp_path / "others.xml"
     file.write_text(TESTS)
     pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null"]

@@ -58,7 +58,7 @@ def test_every_alert_is_classified_by_what_may_raise_it() -> None:
     assert MUST_BY_TRAFFIC <= BY_TRAFFIC
 
 
-def test_an_alert_is_right_where_a_fault_made_it_true_wrong_without_one_and_missed_where_it_had_to_fire() -> None:
+def test_an_alert_is_classified_as_right_wrong_or_missed() -> None:
     poisoned = {(Kind.POISON, "kafka")}
     assert compare({"RecordsIsolated", *MUST_BY_TRAFFIC}, poisoned).wrong == ()
     assert compare({"RecordsIsolated", *MUST_BY_TRAFFIC}, set()).wrong == ("RecordsIsolated",)
@@ -98,11 +98,11 @@ def test_no_check_can_differ_without_a_failure(check: Check, count: int) -> None
     assert verdict(Comparison((*others, worse)), (), poison_sent=0, poison_found=0).failures == count
 
 
-def test_the_guide_says_what_the_runs_have_found() -> None:
+def test_the_guide_has_the_results_of_the_runs() -> None:
     assert said_of(kept()) in guide(), f"say in docs/explanation/how-it-is-tested.md: {said_of(kept())}"
 
 
-def test_the_readme_says_how_many_faults_the_runs_had() -> None:
+def test_the_readme_has_the_number_of_faults() -> None:
     begin = said_of(kept()).partition(";")[0]
     assert begin in " ".join(README.read_text(encoding="utf-8").split()), f"say in the README: {begin}"
 

@@ -43,7 +43,7 @@ def test_a_case_that_is_selected_runs_alone() -> None:
     assert not any(left_to_long([case]) for case in CASES)
 
 
-def test_each_test_has_its_own_few_and_what_is_not_marked_is_left_alone() -> None:
+def test_ci_runs_a_few_cases_of_each_marked_test_and_all_of_the_others() -> None:
     others = [case.replace("test_many", "test_more") for case in CASES]
     plain = Item("tests/test_a.py::test_plain")
     found = left_to_long([*CASES, *others], plain)

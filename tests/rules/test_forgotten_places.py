@@ -20,7 +20,7 @@ def test_each_view_that_can_be_shown_is_a_page_of_its_own_name() -> None:
     assert {module for module, *_ in PAGES} == {path for *_, path in PAGES} == views
 
 
-def test_each_page_stands_in_the_guide_and_is_looked_at_in_a_browser() -> None:
+def test_each_page_is_in_the_guide_and_tested_in_a_browser() -> None:
     table = (DOCS / "how-to/dashboard.md").read_text().partition("## ")[0]
     assert set(re.findall(r"^\| (?!page )([A-Z][^|]+?) \|", table, re.MULTILINE)) == {title for _, title, _ in PAGES}
     assert set(SHOWN) == {path for *_, path in PAGES}

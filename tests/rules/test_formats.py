@@ -68,7 +68,7 @@ def test_data_in_base64_is_the_data_itself() -> None:
     assert said([FRAME + encoded(packed(event)) for event in events]).equals(expected)
 
 
-def test_data_in_base64_that_is_no_json_is_rejected_and_says_so() -> None:
+def test_base64_data_that_is_not_json_is_rejected() -> None:
     wrong: list[dict[str, Any]] = [
         request(data=REMOVED, data_base64="AAEC"),
         request(data=REMOVED, data_base64="e30"),
@@ -87,7 +87,7 @@ def test_data_in_base64_that_is_no_json_is_rejected_and_says_so() -> None:
         assert found[DOCUMENT].null_count() == len(wrong)
 
 
-def test_an_event_whose_base64_holds_what_no_event_may_hold_is_rejected_like_the_plain_one() -> None:
+def test_base64_data_is_validated_like_plain_data() -> None:
     def of(text: str) -> tuple[bytes, bytes]:
         event = request(data=REMOVED, data_base64=base64.b64encode(text.encode()).decode())
         return encoded(event), encoded(request(data="@")).replace(b'"@"', text.encode())
@@ -100,7 +100,7 @@ def test_an_event_whose_base64_holds_what_no_event_may_hold_is_rejected_like_the
 
 
 @given(ANY_JSON, st.dictionaries(st.text(max_size=6), ANY_JSON, max_size=3), st.booleans())
-def test_whatever_is_packed_comes_out_and_nothing_else_changes(data: Any, more: dict[str, Any], spaced: bool) -> None:
+def test_packing_and_unpacking_changes_nothing(data: Any, more: dict[str, Any], spaced: bool) -> None:
     rest = {name: value for name, value in more.items() if name not in ("data", "data_base64", "datacontenttype")}
     whole = json.dumps(packed({**rest, "data": data}), indent=2 if spaced else None).encode()
     found = documents(pl.Series([whole, b"\0\0\0\0\0" + whole, b"{}"], dtype=pl.Binary)).to_list()
@@ -124,7 +124,7 @@ def test_a_record_larger_than_a_record_may_be_is_not_unpacked() -> None:
     assert small.validate(records_of([event]))[DOCUMENT].to_pylist() == [None]
 
 
-def test_a_stored_document_has_the_digest_of_what_was_received() -> None:
+def test_a_stored_document_has_the_digest_of_the_received_one() -> None:
     values = [encoded(packed(request())), FRAME + encoded(completion()), encoded(completion())]
     found = rows([*values])
     stored = found.select(pl.coalesce(DOCUMENT, "value")).to_series()

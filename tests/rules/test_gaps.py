@@ -33,7 +33,7 @@ def test_oracle_gaps_are_the_offsets_below_the_last_row_that_no_row_has(log: dic
     st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), max_size=6),
     st.booleans(),
 )
-def test_a_batch_that_holds_a_record_of_a_gap_names_the_first(
+def test_a_batch_reports_the_first_record_of_a_gap(
     base: int, deltas: set[int], steps: list[tuple[int, int]], is_whole: bool
 ) -> None:
     """`steps`: records before a gap, and offsets in it. Compaction leaves batches that are not whole."""

@@ -87,12 +87,12 @@ def problem_of_weir(arguments: list[str]) -> str | None:
     return None
 
 
-def test_each_block_says_its_language() -> None:
+def test_each_code_block_names_its_language() -> None:
     assert {block.name for block in blocks() if block.language not in LANGUAGES} == set()
     assert len(list(blocks())) > 40
 
 
-def test_what_is_not_run_says_why_and_is_marked_for_nothing_else() -> None:
+def test_blocks_that_are_not_run_have_a_reason() -> None:
     for block in (block for block in blocks() if block.why is not None):
         assert len(str(block.why).split()) > 2, block.name
         if block.language == "sh":
@@ -100,7 +100,7 @@ def test_what_is_not_run_says_why_and_is_marked_for_nothing_else() -> None:
 
 
 @names(blocks_of("sh"))
-def test_each_command_can_be_run_or_says_why_no_test_does(
+def test_each_command_of_the_guide_is_tested_or_has_a_reason(
     block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = commands(block.text)

@@ -58,7 +58,7 @@ def test_the_picture_of_the_flow_differs_between_themes_in_its_colours_alone() -
     assert light == dark
 
 
-def test_each_decision_is_in_the_index_once_and_each_that_is_superseded_or_amended_says_by_what() -> None:
+def test_each_decision_is_in_the_index_once_with_its_successors() -> None:
     rows = ROW.findall((HISTORY / "index.md").read_text(encoding="utf-8"))
     assert sorted(file for _, file, *_ in rows) == sorted(DECISIONS)
     for number, file, _, by in rows:

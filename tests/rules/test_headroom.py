@@ -23,7 +23,7 @@ SIZED = RetentionLimits(None, 1_000_000)
 @pytest.mark.parametrize(
     ("behind", "left"), [(timedelta(0), 1.0), (WEEK / 2, 0.5), (WEEK * 0.75, 0.25), (WEEK, 0.0), (2 * WEEK, 0.0)]
 )
-def test_what_waits_for_half_of_the_retention_has_half_of_it_left(behind: timedelta, left: float) -> None:
+def test_a_record_unread_for_half_the_retention_has_half_left(behind: timedelta, left: float) -> None:
     assert retention_headroom(TIMED, {0: 1}, 400, NOW - behind, NOW) == pytest.approx(left)
 
 
@@ -35,7 +35,7 @@ def test_the_fullest_partition_decides_and_the_scarcer_of_age_and_size() -> None
 
 
 @given(st.floats(0, 1e9), st.booleans())
-def test_nothing_unread_and_nothing_that_is_ever_deleted_have_all_their_room(seconds: float, unread: bool) -> None:
+def test_an_empty_backlog_and_unlimited_topics_have_full_headroom(seconds: float, unread: bool) -> None:
     limits = RetentionLimits(None, None) if unread else RetentionLimits(WEEK, 1)
     long_ago = NOW - timedelta(seconds=seconds)
     assert retention_headroom(limits, {0: int(unread) * 10**9, 1: 0}, 400, long_ago, NOW) == 1

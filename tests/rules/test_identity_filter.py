@@ -71,7 +71,7 @@ def test_oracle_repeats_are_found_again_and_again_with_any_memory() -> None:
         assert len(found) == 320
 
 
-def test_one_page_of_the_journal_serves_every_batch_that_asks_of_it() -> None:
+def test_a_page_of_the_journal_is_read_once_for_all_batches() -> None:
     journal = Journal()
     index = journal.index()
     for hour in range(20):

@@ -222,7 +222,7 @@ def test_oracle_any_cut_any_restart_any_memory_and_any_stalled_partition_give_th
     st.timedeltas(timedelta(0), WHOLE + timedelta(days=1)),
     st.booleans(),
 )
-def test_whatever_is_sent_again_within_the_dedupe_horizon_is_a_repeat_and_after_it_is_new(
+def test_a_repeat_is_found_within_the_dedupe_horizon_and_accepted_after_it(
     number: int, age: timedelta, wait: timedelta, is_changed: bool
 ) -> None:
     journal = Journal()
@@ -235,7 +235,7 @@ def test_whatever_is_sent_again_within_the_dedupe_horizon_is_a_repeat_and_after_
 
 
 @pytest.mark.parametrize("wait", [EXACT + SECOND, timedelta(days=3), WHOLE])
-def test_what_left_the_exact_hour_with_its_segment_is_found_again_until_the_horizon_ends(wait: timedelta) -> None:
+def test_identities_after_the_exact_hour_are_found_until_the_horizon(wait: timedelta) -> None:
     journal = Journal()
     index = journal.index()
     sent = event(0, START, occurred_at=START)
@@ -245,7 +245,7 @@ def test_what_left_the_exact_hour_with_its_segment_is_found_again_until_the_hori
     assert journal.commit(index, [{**sent, "received_at": START + wait}], START + wait) == {11: (1, True)}
 
 
-def test_a_dead_letter_repeats_what_it_would_have_repeated_at_first_however_long_ago() -> None:
+def test_a_redriven_dead_letter_is_compared_as_at_its_first_receipt() -> None:
     journal = Journal()
     index = journal.index()
     sent = event(2, START)
@@ -259,7 +259,7 @@ def test_a_dead_letter_repeats_what_it_would_have_repeated_at_first_however_long
     assert journal.commit(index, [{**again, "first_received_at": None}], later) == {}
 
 
-def test_history_that_is_sent_again_months_later_is_a_repeat_whenever_it_occurred() -> None:
+def test_history_that_is_sent_again_months_later_is_a_repeat() -> None:
     journal = Journal()
     index = journal.index()
     past = event(2, START, occurred_at=START - 700 * DAY, first_received_at=START - 700 * DAY)
@@ -300,7 +300,7 @@ def test_history_reads_a_part_of_the_journal_once_however_many_batches_it_comes_
     assert not [number for number in kept if number < parts]
 
 
-def test_of_one_dead_letter_one_record_is_accepted_whatever_was_made_of_it() -> None:
+def test_a_dead_letter_is_accepted_once_in_any_corrected_form() -> None:
     journal = Journal()
     index = journal.index()
     journal.commit(index, [event(2, START)], START)
@@ -360,7 +360,7 @@ def test_a_flood_of_old_events_reads_a_segment_once_or_without_memory_once_a_bat
 
 @pytest.mark.parametrize("frontier", [START, None], ids=["stands still", "never was"])
 @pytest.mark.parametrize("memory_bytes", [PLENTY, HARDLY_ANY])
-def test_a_frontier_that_stands_still_does_not_make_memory_grow(memory_bytes: int, frontier: datetime | None) -> None:
+def test_a_stalled_frontier_does_not_make_memory_grow(memory_bytes: int, frontier: datetime | None) -> None:
     journal = Journal()
     index = journal.index(memory_bytes)
     for minute in range(30):
@@ -372,7 +372,7 @@ def test_a_frontier_that_stands_still_does_not_make_memory_grow(memory_bytes: in
     assert index.find_repeats(again).rows() == [(10**6, 1, True)]
 
 
-def test_identities_that_share_one_half_are_different() -> None:
+def test_identities_that_share_half_of_their_hash_are_different() -> None:
     journal = Journal()
     index = journal.index()
     first = event(2, START)
@@ -382,7 +382,7 @@ def test_identities_that_share_one_half_are_different() -> None:
     assert journal.commit(index, [{**first, "identity": other} for other in others], START) == {}
 
 
-def test_forgetting_drops_what_nothing_can_repeat_any_more() -> None:
+def test_forgetting_drops_only_identities_that_cannot_be_repeated() -> None:
     journal = Journal()
     index = journal.index()
     journal.commit(index, [event(2 * number, START) for number in range(8)], START)

@@ -54,7 +54,7 @@ def test_the_image_has_every_part_that_runs_on_a_cluster() -> None:
     assert {line[1:] for line in IGNORED if line[1:] in ROOTS} == {*ROOTS} - {"laptop"}
 
 
-def test_of_the_laptop_the_image_has_what_it_needs_and_no_more(graph: ImportGraph) -> None:
+def test_the_image_has_only_the_needed_modules_of_the_laptop(graph: ImportGraph) -> None:
     elsewhere = {m for m in graph.modules if not m.startswith("laptop") and m not in LAPTOP_ONLY}
     needed = {module for module in started() if module.startswith("laptop.")}
     assert {"laptop.quickstart", "laptop.jars", "laptop.class_archive", "laptop.class_training"} <= needed

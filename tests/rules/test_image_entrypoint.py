@@ -46,7 +46,7 @@ def test_a_driver_is_our_program_with_sparks_properties(path: str) -> None:
     assert words[-1] == "pyspark-shell"
 
 
-def test_an_audit_is_not_started_again_whatever_it_ends_with(path: str) -> None:
+def test_an_audit_is_never_restarted(path: str) -> None:
     program = "local:///opt/weir/jobs/__main__.py audit --config /etc/weir/audit.yaml --last 1d"
     answer = run(path, f"{SUBMITTED} {program}", SPARK_DRIVER_BIND_ADDRESS="10.0.0.7")
     command, _, submitted = answer.stdout.splitlines()
@@ -54,7 +54,7 @@ def test_an_audit_is_not_started_again_whatever_it_ends_with(path: str) -> None:
     assert submitted == "true"
 
 
-def test_a_driver_that_is_called_in_an_unknown_way_says_so(path: str) -> None:
+def test_a_driver_refuses_unknown_arguments(path: str) -> None:
     answer = run(path, "driver --proxy-user someone local:///x.py", SPARK_DRIVER_BIND_ADDRESS="10.0.0.7")
     assert answer.returncode == 64
     assert "--proxy-user" in answer.stderr

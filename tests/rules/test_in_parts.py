@@ -47,7 +47,7 @@ def test_property_parts_are_all_rows_by_lsn_and_none_is_too_much(
 def test_unreported_meters_make_no_part_smaller_before_their_empty_columns_are_large() -> None:
     def most(count: int) -> int:
         many = {f"m{number}": {"unit": "u", "sum": f"m{number}"} for number in range(count)}
-        return JoinsConfig.model_validate({"meters": many}).most_rows_at_once
+        return JoinsConfig.model_validate({"meters": many}).max_batch_rows
 
     assert most(20) == most(4) == JoinsConfig().rows_at_once == 100_000
     assert most(50) == 40_000

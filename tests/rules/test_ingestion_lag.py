@@ -36,21 +36,21 @@ def test_an_ingestion_that_has_much_to_read_is_behind_by_the_age_of_its_frontier
     assert lag_seconds([report(records_behind=9, catch_up_seconds=SOON_SECONDS + 1)]) == LAG
 
 
-def test_an_ingestion_that_catches_up_soon_is_not_behind_though_a_partition_holds_its_frontier_up() -> None:
+def test_an_ingestion_that_catches_up_is_not_behind() -> None:
     assert lag_seconds([report(records_behind=9, catch_up_seconds=SOON_SECONDS)]) == 0
 
 
 @pytest.mark.parametrize("state", [Phase.STOPPED, Phase.STARTING, Phase.WAITING])
-def test_what_an_ingestion_that_does_not_read_had_left_to_read_is_not_believed(state: Phase) -> None:
+def test_the_backlog_of_a_stopped_ingestion_is_not_trusted(state: Phase) -> None:
     assert lag_seconds([report(state=state, records_behind=0)]) == LAG
 
 
-def test_an_ingestion_is_gone_when_its_report_is_stale() -> None:
+def test_an_ingestion_with_a_stale_report_counts_as_stopped() -> None:
     assert lag_seconds([report(age=STALE_AFTER_SECONDS, records_behind=0)]) == 0
     assert lag_seconds([report(age=STALE_AFTER_SECONDS + 1, records_behind=0)]) == LAG
 
 
-def test_an_ingestion_that_starts_again_and_again_is_as_far_as_who_reads_what_it_wrote() -> None:
+def test_the_lag_of_a_restarting_ingestion_is_that_of_its_readers() -> None:
     starting = report(state=Phase.STARTING, lag=None)
     assert lag_seconds([starting, report(Job.JOINS, lag=900), report(Job.SESSIONIZATION, lag=700)]) == 700
 

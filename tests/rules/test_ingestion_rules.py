@@ -25,7 +25,7 @@ def _matches(texts: list[str], source: str) -> bool:
 
 
 @given(st.lists(patterns, max_size=3), sources)
-def test_differential_patterns_mean_what_the_shell_means(texts: list[str], source: str) -> None:
+def test_differential_patterns_match_as_in_the_shell(texts: list[str], source: str) -> None:
     assert _matches(texts, source) == any(fnmatchcase(source, text) for text in texts)
 
 
@@ -116,5 +116,5 @@ def test_reasons_are_labels_of_metrics() -> None:
         ("٢٠٢٦-07-01T12:00:00Z", False),
     ],
 )
-def test_a_time_says_its_offset(text: str, is_time: bool) -> None:
+def test_a_time_has_an_explicit_offset(text: str, is_time: bool) -> None:
     assert (re.fullmatch(RFC3339, text) is not None) is is_time

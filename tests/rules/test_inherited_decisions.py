@@ -40,16 +40,16 @@ def test_a_decision_is_handed_on_over_many_steps() -> None:
     assert set(decisions(chain, {(1, "t"): "drop"}).items()) == {((lsn, "t"), "drop") for lsn in range(2, 30)}
 
 
-def test_of_two_the_one_that_changes_a_window_holds() -> None:
+def test_of_two_decisions_the_one_that_changes_a_window_wins() -> None:
     found = decisions({(5, "t"): [1, 2], (6, "t"): [5]}, {(1, "t"): "drop", (2, "t"): "correct"})
     assert found == {(5, "t"): "correct", (6, "t"): "correct"}
 
 
-def test_what_is_stored_of_a_row_that_corrects_is_nothing_to_begin_with() -> None:
+def test_a_correcting_row_begins_without_a_decision() -> None:
     assert decisions({(5, "t"): [1]}, {(1, "t"): "drop", (5, "t"): "correct"}) == {(5, "t"): "drop"}
 
 
-def test_what_replaces_usage_that_came_on_time_is_billed_whatever_was_decided_of_a_straggler_beside_it() -> None:
+def test_a_replacement_of_timely_usage_is_always_billed() -> None:
     negating = {(3, "t"): 1, (4, "t"): 2}
     for decision in ("correct", "approve", "hold", "drop", "reject"):
         assert decisions({(5, "t"): [1, 2]}, {(2, "t"): decision}, negating) == {(4, "t"): decision}

@@ -35,7 +35,7 @@ def test_the_lock_pins_the_installer_with_its_hashes() -> None:
     assert all("--hash=sha256:" in line for line in hashes if not line.strip().startswith("#"))
 
 
-def test_uv_asks_the_index_that_pip_is_configured_for() -> None:
+def test_uv_uses_the_index_that_pip_is_configured_for() -> None:
     script = "from index import uv_environment as e; print(e().get('UV_DEFAULT_INDEX'), e().get('UV_FIND_LINKS'))"
     said = printed(script, PIP_INDEX_URL="https://packages.example/simple", PIP_FIND_LINKS="/somewhere")
     assert said.split() == ["https://packages.example/simple", "/somewhere"]

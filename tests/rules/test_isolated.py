@@ -41,7 +41,7 @@ records = st.tuples(
 
 
 @given(st.lists(records, max_size=8))
-def test_only_what_is_isolated_or_too_large_changes(rows: list[tuple[Any, ...]]) -> None:
+def test_only_isolated_or_too_large_records_change(rows: list[tuple[Any, ...]]) -> None:
     frame = pl.DataFrame(
         [
             (

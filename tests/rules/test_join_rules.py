@@ -82,7 +82,7 @@ def test_outcomes_are_the_same_however_the_rows_are_cut_into_batches(
 
 
 @given(cut_keys())
-def test_what_waits_is_known_from_the_rows_that_no_outcome_names(
+def test_pending_rows_are_those_without_an_outcome(
     case: tuple[list[Row], list[tuple[list[Row], int]], int],
 ) -> None:
     """A start knows no more than those: what has waited and is gone has left nothing behind."""
@@ -143,7 +143,7 @@ def test_of_several_requests_the_lowest_lsn_counts() -> None:
     ]
 
 
-def test_a_matched_key_supersedes_what_comes_within_the_timeout() -> None:
+def test_a_matched_key_supersedes_rows_within_its_timeout() -> None:
     assert decisions((R, 0), (C, 1), (C, 4), (R, 3))[1:] == [
         Decision(Outcome.SUPERSEDED, None, 3),
         Decision(Outcome.SUPERSEDED, 4, None),
@@ -192,7 +192,7 @@ def test_a_matched_completion_supersedes_only_within_the_timeout_of_its_request(
     assert again == [Decision(Outcome.MATCHED, 1, 2), Decision(Outcome.MATCHED, 3, 4)]
 
 
-def test_a_row_that_came_before_the_timeouts_changed_waits_what_held_then() -> None:
+def test_a_row_keeps_the_timeout_of_its_arrival() -> None:
     # A completion that waited 2 s is over at 2 s, and a request that would wait 6 s meets it no later.
     assert decisions((C, 0, 2), (R, 2, 6)) == [Decision(Outcome.MATCHED, 2, 1)]
     assert decisions((C, 0, 2), (R, 3, 6), frontier=100)[0].fate is Outcome.ORPHANED

@@ -36,7 +36,7 @@ def frame(frontiers: list[datetime | None], first: int) -> pl.DataFrame:
 
 
 @given(commits, st.data())
-def test_f_of_a_cut_is_never_that_of_a_commit_which_goes_on_behind_it(
+def test_the_frontier_of_a_cut_is_that_of_a_whole_commit(
     sizes: list[tuple[int, int | None]], data: st.DataObject
 ) -> None:
     frontiers, ends = rows_of(sizes)
@@ -55,7 +55,7 @@ def test_f_of_a_cut_is_never_that_of_a_commit_which_goes_on_behind_it(
     assert known == frontiers[-1]
 
 
-def test_f_of_all_commits_but_the_last_is_known_inside_a_long_batch() -> None:
+def test_the_frontier_of_earlier_commits_is_known_inside_a_long_batch() -> None:
     frontiers, _ = rows_of([(2, 5), (3, 5), (1, 5)])
     found = batch_frontier(frame(frontiers, 1), ends_table=False, before=None, preceding=None)
     assert found == START + timedelta(seconds=10)

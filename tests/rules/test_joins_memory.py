@@ -46,7 +46,7 @@ def test_a_waiting_row_is_read_again_only_with_its_key_or_when_it_is_overdue() -
     assert memory.involved(rows(), at(120)).is_empty()
 
 
-def test_decided_winners_are_remembered_for_the_timeout_and_superseded_ones_are_not() -> None:
+def test_only_winners_are_retained_for_the_timeout() -> None:
     memory = Memory.empty(CARRIED)
     first = rows((1, "r1", 0), (2, "r1", 1), (3, "r1", 2))
     memory = memory.after(first, outcomes(("matched", 1, 2), ("superseded", None, 3)), at(2))
@@ -59,7 +59,7 @@ def test_decided_winners_are_remembered_for_the_timeout_and_superseded_ones_are_
 
 
 @pytest.mark.long
-def test_what_is_decided_and_over_is_forgotten_after_some_batches() -> None:
+def test_expired_decisions_are_forgotten_after_some_batches() -> None:
     memory = Memory.empty(CARRIED)
     for number in range(5 * MAX_PARTS):
         new = rows((2 * number, f"r{number}", number), (2 * number + 1, f"r{number}", number))
@@ -96,7 +96,7 @@ def test_expired_rows_are_freed_at_once_when_memory_is_short() -> None:
         assert set(still) <= set(known["lsn"].to_list())
 
 
-def test_what_is_not_over_is_kept_however_little_room_there_is() -> None:
+def test_unexpired_rows_are_kept_even_when_memory_is_short() -> None:
     memory = Memory.empty(CARRIED).after(
         rows((1, "r1", 0), (2, "r2", 0), (3, "r2", 1)), outcomes(("matched", 2, 3)), at(1)
     )

@@ -183,7 +183,7 @@ def test_a_match_takes_each_value_from_its_side() -> None:
     ]
 
 
-def test_a_match_reads_quantities_by_the_convention_of_what_reported_them() -> None:
+def test_a_match_reads_quantities_by_the_convention_of_their_report() -> None:
     [found] = resolved([record(row_of(1, Side.COMPLETION, 0)), record(row_of(2, Side.BOTH, 2))], None)
     assert (found["request_lsn"], found["completion_lsn"]) == (2, 1)
     assert (found["quantity:gpu_seconds"], found["reported:quantity_includes"]) == (Decimal("0.125"), "convention-1")
@@ -205,7 +205,7 @@ def test_a_missing_part_makes_the_outcome_a_fact_after_the_timeout() -> None:
     assert (abandoned["received_at"], orphaned["received_at"]) == (at(1) + TIMEOUT, at(2) + TIMEOUT)
 
 
-def test_what_came_back_is_paired_by_when_it_came_and_says_when_it_would_have_been_a_fact() -> None:
+def test_a_redriven_record_is_paired_by_its_first_receipt() -> None:
     def again(row: Row, seconds: float, account: str) -> dict[str, Any]:
         return record(row, account) | {"first_received_at": at(seconds)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from jobs.runtime.config import Environment, variable_of
+from jobs.runtime.environment import Environment, variable_of
 from jobs.runtime.kafka.access import LIBRDKAFKA_LIMITS, SPARK_LIMITS, KafkaAccess
 
 SECRET = 'a"b\\c'
@@ -69,7 +69,7 @@ def test_credentials_do_not_go_to_another_broker() -> None:
         ({"WEIR_KAFKA_SASL_MECHANISM": "GSSAPI"}, "'PLAIN', 'SCRAM-SHA-256' or 'SCRAM-SHA-512'"),
     ],
 )
-def test_what_cannot_work_is_refused_and_the_password_not_repeated(change: dict[str, str], said: str) -> None:
+def test_unusable_settings_are_refused_without_repeating_the_password(change: dict[str, str], said: str) -> None:
     with pytest.raises(ValidationError) as refusal:
         KafkaAccess.read({**SIGNED_IN, **change})
     told = "; ".join(problem["msg"] for problem in refusal.value.errors())

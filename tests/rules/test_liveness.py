@@ -27,14 +27,14 @@ def asked(loop: Loop, path: str) -> tuple[str, bytes]:
 @given(now=seconds, later=seconds)
 def test_a_loop_is_live_until_its_promise_is_broken(now: float, later: float) -> None:
     loop = Loop()
-    loop.comes_round_within(ROUND_SECONDS, now)
+    loop.expect_round_within(ROUND_SECONDS, now)
     assert loop.is_live(now + later) == (now + later <= now + ROUND_SECONDS)
 
 
 def test_the_last_promise_counts() -> None:
     loop = Loop()
-    loop.comes_round_within(START_SECONDS, 0)
-    loop.comes_round_within(ROUND_SECONDS, 10)
+    loop.expect_round_within(START_SECONDS, 0)
+    loop.expect_round_within(ROUND_SECONDS, 10)
     assert loop.is_live(10 + ROUND_SECONDS)
     assert not loop.is_live(START_SECONDS)
 
@@ -42,6 +42,6 @@ def test_the_last_promise_counts() -> None:
 def test_a_hanging_loop_is_reported_and_its_metrics_are_still_served() -> None:
     loop = Loop()
     assert asked(loop, PATH)[0] == "200 OK"
-    loop.comes_round_within(-1)
+    loop.expect_round_within(-1)
     assert asked(loop, PATH)[0] == "503 Service Unavailable"
     assert asked(loop, "/metrics") == ("200 OK", b"weir_epoch 1\n")

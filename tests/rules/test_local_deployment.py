@@ -31,12 +31,12 @@ def test_an_outside_kafka_alone_is_still_a_stack_of_this_machine() -> None:
     assert deployment_of({"WEIR_KAFKA_BOOTSTRAP": "kafka:9092", "WEIR_POSTGRES_URL": "x"}) is None
 
 
-def test_half_an_environment_is_refused_with_what_is_missing() -> None:
+def test_an_incomplete_environment_is_refused_with_the_missing_variables() -> None:
     with pytest.raises(CannotRun, match="WEIR_TABLES is set, but not WEIR_KAFKA_BOOTSTRAP and WEIR_POSTGRES_URL"):
         deployment_of({"WEIR_TABLES": "/tables"})
 
 
-def test_without_such_an_environment_the_data_folder_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_environment_the_data_folder_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WEIR_TABLES", raising=False)
     with pytest.raises(StackNotRunning):
         running_deployment(tmp_path)

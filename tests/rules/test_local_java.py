@@ -30,7 +30,7 @@ def fake_java(folder: Path, version: str) -> None:
     (folder / "java").chmod(0o755)
 
 
-def test_java_home_goes_before_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_home_wins_over_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(tmp_path / "home" / "bin", "21.0.1")
     fake_java(tmp_path / "path", "17.0.1")
     monkeypatch.setenv("PATH", f"{tmp_path / 'path'}:/bin")
@@ -47,7 +47,7 @@ def test_an_old_java_is_named_with_its_version(tmp_path: Path, monkeypatch: pyte
         find_java()
 
 
-def test_without_java_one_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_the_error_names_the_package_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(JavaMissing, match="needs Java 17 or newer: install it"):

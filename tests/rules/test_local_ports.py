@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from laptop.ports import LOOPBACK, free_port, free_ports, is_free, kept_port
+from laptop.ports import LOOPBACK, free_port, free_ports, is_free, reuse_port
 
 
 def test_a_port_in_use_is_not_free() -> None:
@@ -16,30 +16,30 @@ def test_a_port_in_use_is_not_free() -> None:
 
 
 def test_a_port_is_kept_while_it_is_free_and_replaced_when_not(tmp_path: Path) -> None:
-    port = kept_port(tmp_path / "ports" / "broker")
-    assert kept_port(tmp_path / "ports" / "broker") == port
+    port = reuse_port(tmp_path / "ports" / "broker")
+    assert reuse_port(tmp_path / "ports" / "broker") == port
     with socket.create_server((LOOPBACK, port)):
-        other = kept_port(tmp_path / "ports" / "broker")
+        other = reuse_port(tmp_path / "ports" / "broker")
     assert other != port
-    assert kept_port(tmp_path / "ports" / "broker") == other
+    assert reuse_port(tmp_path / "ports" / "broker") == other
 
 
 @pytest.mark.parametrize("content", ["", "x", "0", "-1", "70000"])
 def test_a_damaged_note_is_replaced(tmp_path: Path, content: str) -> None:
     (tmp_path / "broker").write_text(content)
-    assert is_free(kept_port(tmp_path / "broker"))
+    assert is_free(reuse_port(tmp_path / "broker"))
     assert is_free(free_port())
 
 
 def test_servers_of_one_folder_never_share_a_port(tmp_path: Path) -> None:
     few = range(31_900, 31_964)  # with these, chance alone would repeat one
     names = [f"server-{number}" for number in range(30)]
-    assert len({kept_port(tmp_path / name, few) for name in names}) == len(names)
+    assert len({reuse_port(tmp_path / name, few) for name in names}) == len(names)
     assert len(set(free_ports(30, few))) == 30
 
 
 def test_two_notes_of_the_same_port_are_distinguished(tmp_path: Path) -> None:
-    port = kept_port(tmp_path / "prometheus")
+    port = reuse_port(tmp_path / "prometheus")
     (tmp_path / "alertmanager").write_text(str(port))
-    assert kept_port(tmp_path / "alertmanager") != port
-    assert kept_port(tmp_path / "prometheus") == port
+    assert reuse_port(tmp_path / "alertmanager") != port
+    assert reuse_port(tmp_path / "prometheus") == port

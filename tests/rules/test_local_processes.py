@@ -91,7 +91,7 @@ def test_a_reused_pid_is_not_signalled(parent: subprocess.Popen[str]) -> None:
     assert wait_until_ended([known(parent.pid)], 0.2) == [known(parent.pid)]
 
 
-def test_stopping_asks_the_last_started_first_and_kills_a_frozen_one(tmp_path: Path) -> None:
+def test_stopping_goes_in_reverse_order_and_kills_a_frozen_process(tmp_path: Path) -> None:
     processes = {name: started("exec sleep 60") for name in ("broker", "billing", "dashboard")}
     os.kill(processes["billing"].pid, signal.SIGSTOP)
     stack = Stack(

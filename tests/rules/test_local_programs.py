@@ -50,7 +50,7 @@ def test_addresses_are_the_same_after_a_restart_and_all_different(folders: Folde
     assert len(set(ports)) == len(ports)
 
 
-def test_one_folder_has_one_supervisor(folders: Folders) -> None:
+def test_a_folder_has_at_most_one_supervisor(folders: Folders) -> None:
     with locked(folders), pytest.raises(AlreadyRunning, match="weir down"), locked(folders, patience_seconds=0):
         pass
     with locked(folders):
@@ -65,9 +65,7 @@ def test_without_a_class_archive_java_is_started_plainly(tmp_path: Path, monkeyp
     assert f"-XX:SharedArchiveFile={archive}" in class_archive.submit_arguments()["PYSPARK_SUBMIT_ARGS"]
 
 
-def test_every_program_has_its_place_among_those_that_are_stopped(
-    folders: Folders, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_program_is_stopped_in_a_defined_order(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("laptop.programs.capture.password", lambda _: "secret")
     folders.database.mkdir(parents=True)
     addresses = choose_addresses(folders)

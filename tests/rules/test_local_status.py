@@ -49,7 +49,7 @@ def test_a_difference_from_the_catalog_is_reported_with_the_command() -> None:
     assert "`weir catalog reconcile`" in said
 
 
-def test_what_joins_must_have_is_what_is_captured_and_not_what_is_on_its_way() -> None:
+def test_joins_must_have_captured_changes_but_not_pending_ones() -> None:
     at = datetime(2026, 3, 1, tzinfo=UTC)
     jobs = {job: JobRow(1, "running", {"seconds_behind": n}, 1.0) for job, n in (("ingestion", 1.5), ("joins", 30.0))}
     assert joined_until(Capture(True, at, 1.0), jobs) == at - ON_THE_WAY - timedelta(seconds=31.5)

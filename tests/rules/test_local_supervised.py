@@ -122,7 +122,7 @@ def test_an_obstacle_before_the_start_is_retried_too(supervise: Make) -> None:
         ("12\n", "12"),
     ],
 )
-def test_last_words_are_the_last_line_that_says_something(tmp_path: Path, log: str, words: str | None) -> None:
+def test_the_last_log_line_is_the_last_one_with_text(tmp_path: Path, log: str, words: str | None) -> None:
     (tmp_path / "x.log").write_text(log)
     assert last_log_line(tmp_path / "x.log") == words
 

@@ -1,4 +1,4 @@
-"""A member that stands twice in a JSON object is found, however many members there are."""
+"""A member that occurs twice in a JSON object is found, however many members there are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from metering.members import member_twice
 
 
 @given(st.lists(st.sampled_from("abcdef")))
-def test_a_name_is_given_when_it_stands_twice_and_only_then(names: list[str]) -> None:
+def test_only_a_repeated_name_is_reported(names: list[str]) -> None:
     found = member_twice([(name, 0) for name in names])
     twice = [name for number, name in enumerate(names) if name in names[:number]]
     assert found == (twice[0] if twice else None)

@@ -89,7 +89,7 @@ keys = st.tuples(st.datetimes(timezones=st.just(UTC)), names, names, names, name
 
 
 @given(one=keys, other=keys)
-def test_two_windows_have_one_id_only_if_they_are_one(one: tuple[Any, ...], other: tuple[Any, ...]) -> None:
+def test_windows_have_equal_ids_only_if_they_are_equal(one: tuple[Any, ...], other: tuple[Any, ...]) -> None:
     (key, _), (other_key, _) = (
         window_message({**WINDOW, **dict(zip(WINDOW_ID, each, strict=True))}) for each in (one, other)
     )

@@ -91,7 +91,7 @@ MISSING = "more than 1 % of requests without it raise UnmeteredUsage"
         ),
     ],
 )
-def test_the_default_meters_read_as_people_say_them(name: str, clauses: list[str]) -> None:
+def test_the_default_meters_have_plain_sentences(name: str, clauses: list[str]) -> None:
     assert explained(DEFAULT_METERS[name].declaration(name)) == "; ".join(clauses) + "."
 
 
@@ -102,7 +102,7 @@ def test_the_default_meters_read_as_people_say_them(name: str, clauses: list[str
         (["b", "c", "a"], "units within it that a, b and c bill at their own prices are left out of what"),
     ],
 )
-def test_a_meter_says_which_others_bill_units_of_it(parts: list[str], clause: str) -> None:
+def test_a_meter_names_the_meters_that_bill_its_parts(parts: list[str], clause: str) -> None:
     meter = DEFAULT_METERS["input_tokens"].declaration("input_tokens")
     said = explanation(meter, UNMETERED_SHARE, parts=parts)
     assert said.split("; ")[1:] == [f"{clause} input_tokens bills", f"{MISSING}."]
@@ -110,7 +110,7 @@ def test_a_meter_says_which_others_bill_units_of_it(parts: list[str], clause: st
     assert "left out" not in gone
 
 
-def test_what_may_be_left_out_adds_nothing_and_raises_no_alert() -> None:
+def test_an_optional_quantity_raises_no_alert_when_missing() -> None:
     said = explained(Declaration("gpu_seconds", "second", "gpu_seconds"))
     assert said.endswith("priced per second by plan and model; a request without it adds nothing.")
 
@@ -119,6 +119,6 @@ def test_the_alert_that_a_sentence_names_is_one() -> None:
     assert "UnmeteredUsage" in {alert.name for alert in MONEY}
 
 
-def test_a_meter_that_is_no_more_is_explained_by_what_it_meant() -> None:
+def test_a_removed_meter_is_explained_by_its_last_definition() -> None:
     said = explanation(Declaration("images", "image", "images", is_expected=True), UNMETERED_SHARE, is_declared=False)
     assert said == "images adds up images of outcomes, priced per image by plan and model; it is declared no more."

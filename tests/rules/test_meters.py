@@ -47,12 +47,12 @@ def config(**meters: dict[str, Any]) -> IngestionConfig:
     return IngestionConfig.model_validate({"contracts": [GPU], "meters": meters})
 
 
-def test_what_completions_report_stands_in_the_event_types_of_the_guide() -> None:
+def test_the_guide_lists_the_quantities_of_completions() -> None:
     contract = row_of("how-to/send-events.md", "`ai.inference.completion.v1`")
     assert {name for name in REPORTED_COLUMNS if f" {name}?," not in contract} == set()
 
 
-def test_each_default_meter_stands_in_the_glossary() -> None:
+def test_the_glossary_lists_each_default_meter() -> None:
     assert {meter for meter in Meter if meter not in row_of("explanation/glossary.md", "meter")} == set()
 
 
@@ -85,7 +85,7 @@ def test_a_total_counts_no_unit_twice() -> None:
     assert totals_of(declared) == {"answer": ("answers",), "second": ("gpu_seconds",)}
 
 
-def test_what_decides_an_outcomes_quantities_is_read_back_as_it_was_stored() -> None:
+def test_rules_of_quantities_are_read_back_as_stored() -> None:
     kept = json.loads(json.dumps(stored(JoinsConfig().declared)))
     assert stored(restored(kept)) == stored(JoinsConfig().declared)
     assert restored(None) == DEFAULT, "an earlier release kept none"
@@ -122,7 +122,7 @@ def test_what_decides_an_outcomes_quantities_is_read_back_as_it_was_stored() -> 
         ({"m": {"unit": "second", "sum": "gpu_seconds", "price": 3}}, "Extra inputs"),
     ],
 )
-def test_what_is_no_meter_is_refused_with_what_is_allowed(meters: dict[str, Any], says: str) -> None:
+def test_an_invalid_meter_is_refused_with_the_allowed_values(meters: dict[str, Any], says: str) -> None:
     with pytest.raises(ValidationError, match=re.escape(says)):
         config(**meters)
 
@@ -148,7 +148,7 @@ def test_no_event_reports_less_than_nothing_or_more_than_its_limit() -> None:
     assert own["refund"].minimum < 0, "what nobody adds up may be anything"
 
 
-def test_a_limit_decides_what_is_rejected_and_so_is_kept() -> None:
+def test_limits_of_quantities_are_recorded_as_rules() -> None:
     plain = config(gpu_seconds={"unit": "second", "sum": "gpu_seconds"})
     limit = config(gpu_seconds={"unit": "second", "sum": "gpu_seconds", "max_per_event": "86400"})
     assert plain.deciding != limit.deciding
@@ -172,7 +172,7 @@ def test_meters_are_given_once_for_all_applications(tmp_path: Path) -> None:
         load_stack_config(file)
 
 
-def test_a_configuration_that_was_passed_on_says_the_same() -> None:
+def test_a_configuration_survives_serialization() -> None:
     """A driver reads a file that was written from the model: by `weir up`, and by Helm with its keys in order."""
     given = config(gpu_seconds={"unit": "second", "sum": "gpu_seconds", "max_per_event": "86400.000001"})
     passed = json.loads(json.dumps(given.model_dump(mode="json"), sort_keys=True))

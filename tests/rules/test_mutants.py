@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("mutant", PLANTED, ids=lambda mutant: mutant.name)
-def test_a_bug_has_one_place_in_the_source_and_leaves_python(mutant: Mutant) -> None:
+def test_a_mutant_changes_one_place_and_stays_valid_python(mutant: Mutant) -> None:
     sound = (ROOT / mutant.file).read_text()
     assert sound.count(mutant.sound) == 1, f"{mutant.file} has changed: plant {mutant.name!r} where its rule is now"
     ast.parse(sound.replace(mutant.sound, mutant.broken))

@@ -80,7 +80,7 @@ def test_a_text_is_taken_just_where_it_would_be_without_its_quotes(name: str) ->
 
 
 @pytest.mark.parametrize("name", ["input_tokens", "gpu_seconds", "score"])
-def test_a_text_that_is_no_number_is_refused_with_what_it_is(name: str) -> None:
+def test_a_text_that_is_no_number_is_refused_and_quoted(name: str) -> None:
     rows = rows_read(*[with_data(**{name: text}) for text in OTHERS])
     for text, row in zip(OTHERS, rows, strict=True):
         assert row["reason"] == ("invalid_tokens" if name == "input_tokens" else "invalid_data"), text
@@ -99,7 +99,7 @@ def test_a_refused_text_is_shown_with_how_it_is_to_be_written() -> None:
     ]
 
 
-def test_a_contract_that_says_nothing_of_texts_takes_none_though_another_does() -> None:
+def test_number_texts_are_accepted_only_by_contracts_that_allow_them() -> None:
     event = request(type=USAGE, data={**request()["data"], **completion()["data"], "input_tokens": "812"})
     refused, taken = rows_read(event, with_data(input_tokens="812"))
     assert refused["reason"] == "invalid_tokens"
@@ -205,7 +205,7 @@ def test_differential_broken_events_with_texts_are_read_alike() -> None:
     assert len(reasons) > 8
 
 
-def test_what_builds_on_a_shipped_contract_may_say_that_its_numbers_may_be_texts() -> None:
+def test_an_extended_contract_may_allow_number_texts() -> None:
     base, own = contracts_of([], shipped())[TYPE], contract_of(OWN, shipped())
     fields = {field.column: field for field in own.fields}
     for field in base.fields:

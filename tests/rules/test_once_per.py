@@ -54,13 +54,13 @@ def test_a_length_is_written_as_it_is_read(seconds: int) -> None:
 
 
 @given(st.integers(1, MAX_WITHIN_SECONDS))
-def test_what_is_kept_is_what_was_declared(seconds: int) -> None:
+def test_the_declared_content_is_stored(seconds: int) -> None:
     meter = MeterConfig.model_validate(once(within=f"PT{seconds}S")).declaration("requests")
     assert meter.once_per == OncePer("content_hash", seconds)
     assert restored(stored([meter])) == (meter,)
 
 
-def test_only_what_is_declared_is_kept() -> None:
+def test_only_declared_contents_are_stored() -> None:
     assert all("once_per" not in meter for meter in stored(DEFAULT).values())
     assert "once_per" not in IngestionConfig().deciding
     assert IngestionConfig.model_validate({"meters": {"requests": once()}}).deciding["once_per"] == {
@@ -78,7 +78,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("column", "sentence"), REFUSED.values(), ids=REFUSED)
-def test_a_content_that_no_event_can_say_is_refused(column: str, sentence: str) -> None:
+def test_a_content_that_no_event_carries_is_refused(column: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         IngestionConfig.model_validate({"meters": {"requests": once(column)}})
 
@@ -107,7 +107,7 @@ def test_stragglers_of_a_meter_that_counts_a_content_once_are_never_dropped_or_h
     BillingConfig.model_validate({"meters": {"requests": {**once(), "late_policy": "correct"}}})
 
 
-def test_weir_meters_says_that_the_stream_counts_each() -> None:
+def test_weir_meters_tells_that_the_stream_counts_every_outcome() -> None:
     meter = MeterConfig.model_validate(once()).declaration("requests")
     sentence = explanation(meter, 0.1)
     assert (

@@ -191,7 +191,7 @@ def test_the_request_is_the_response_or_the_span_where_that_names_no_single_resp
 
 
 @pytest.mark.parametrize("ends_later", [True, False])
-def test_of_one_call_the_span_that_is_marked_as_estimated_does_not_bill_whenever_it_ended(ends_later: bool) -> None:
+def test_an_estimated_span_never_bills_beside_a_measured_one(ends_later: bool) -> None:
     sdk = span(CALL | {"gen_ai.usage.cache_read.input_tokens": 900}, end_time_unix_nano=2_000_000_000)
     marked = CALL | {"weir.usage_source": "estimated"}
     framework = span(marked, span_id=b"framewrk", end_time_unix_nano=3_000_000_000 if ends_later else 1_000_000_000)
@@ -237,7 +237,7 @@ NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_in
 
 
 @given(NUMBERS, st.integers(1, 2**64 - 1), st.text(st.characters(exclude_categories=["Cs"])))
-def test_whatever_a_span_says_the_event_says_it_to_the_last_digit(number: float, nanos: int, text: str) -> None:
+def test_an_event_has_the_values_of_its_span_to_the_last_digit(number: float, nanos: int, text: str) -> None:
     tokens: dict[str, Attribute] = {"gen_ai.usage.input_tokens": number, "user.id": text}
     (found,) = read(request(span(CALL | tokens, end_time_unix_nano=nanos)))
     event = json.loads(found.document)
@@ -259,7 +259,7 @@ def assert_events(found: SpanUsage) -> None:
 
 
 @pytest.mark.parametrize("media_type", [PROTOBUF, JSON])
-def test_what_is_no_request_says_so(media_type: str) -> None:
+def test_a_body_that_is_not_otlp_is_refused(media_type: str) -> None:
     with pytest.raises(NotOtlp, match="no ExportTraceServiceRequest as " + media_type):
         usage(media_type, b"[")
 
@@ -277,7 +277,7 @@ def test_a_refusal_is_a_status_as_grpc_has_it(length: int) -> None:
     assert json.loads(failure(JSON, HTTPStatus.BAD_REQUEST, "no")) == {"code": 3, "message": "no"}
 
 
-def test_an_answer_says_how_many_spans_were_rejected_and_nothing_where_none_was() -> None:
+def test_an_answer_has_the_number_of_rejected_spans() -> None:
     assert (success(PROTOBUF, 0, ""), success(JSON, 0, "")) == (b"", b"{}")
     partial = ExportTraceServiceResponse.FromString(success(PROTOBUF, 2, "why")).partial_success
     assert (partial.rejected_spans, partial.error_message) == (2, "why")
@@ -298,7 +298,7 @@ def test_names_from_before_there_were_conventions_are_read(column: str, name: st
     assert data(CALL | {f"gen_ai.usage.{name}": 100})[column] == 100
 
 
-def test_what_is_empty_hides_nothing_and_numbers_may_be_texts() -> None:
+def test_empty_attributes_are_ignored_and_numbers_may_be_texts() -> None:
     found = data(
         CALL
         | {"gen_ai.response.model": "", "gen_ai.usage.input_tokens": "1200", "gen_ai.usage.output_tokens": 350.0}

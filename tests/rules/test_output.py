@@ -54,12 +54,12 @@ def test_an_empty_list_is_a_list_and_an_empty_csv_has_its_header() -> None:
     assert "account" in printed([], Format.TABLE)
 
 
-def test_csv_says_the_same_as_json() -> None:
+def test_csv_and_json_have_the_same_values() -> None:
     (row,) = csv.DictReader(StringIO(printed([ROW], Format.CSV)))
     assert row == {name: str(value) for name, value in json.loads(printed([ROW], Format.JSON))[0].items()}
 
 
-def test_an_object_is_one_in_json_and_its_text_elsewhere() -> None:
+def test_an_object_is_nested_in_json_and_text_elsewhere() -> None:
     rows: list[Row] = [{"rules": {"grace_seconds": 900}}]
     assert json.loads(printed(rows, Format.JSON, ("rules",))) == rows
     assert '{"grace_seconds": 900}' in printed(rows, Format.TABLE, ("rules",))
@@ -97,7 +97,7 @@ def test_small_floats_have_no_exponent_in_csv() -> None:
     assert printed([{"late_seconds": 1e-06}], Format.CSV, ("late_seconds",)) == "late_seconds\n0.000001\n"
 
 
-def test_a_cut_list_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_truncated_list_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(json.loads(printed([ROW] * 3, Format.JSON, limit=3))) == 3
     assert capsys.readouterr().err == ""
     assert len(json.loads(printed([ROW] * 4, Format.JSON, limit=3))) == 3

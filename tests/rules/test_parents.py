@@ -69,7 +69,7 @@ def test_oracle_a_month_has_the_parent_that_the_account_had_when_it_began(
 
 
 @given(histories, calendars)
-def test_no_account_is_its_own_ancestor_whatever_the_catalog_says(
+def test_no_account_is_its_own_ancestor_even_if_the_catalog_has_a_cycle(
     history: dict[str, tuple[ParentStretch, ...]], zones: dict[str, str]
 ) -> None:
     """Months of different zones begin at different moments, so that one circle can be no mistake of anybody."""
@@ -91,7 +91,7 @@ def test_between_months_of_change_no_month_has_other_parents(
 
 
 @given(histories, calendars, st.lists(st.sampled_from("abcdx"), unique=True))
-def test_oracle_parts_are_what_each_month_says_by_itself(
+def test_oracle_the_parts_of_a_roll_up_equal_each_month_alone(
     history: dict[str, tuple[ParentStretch, ...]], zones: dict[str, str], accounts: list[str]
 ) -> None:
     calendar = calendar_of(zones)

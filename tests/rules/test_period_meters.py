@@ -85,7 +85,7 @@ def test_a_set_comes_to_the_same_in_any_order(
 
 
 @given(histories(), st.data())
-def test_a_set_that_changes_row_by_row_comes_to_what_all_of_it_comes_to(
+def test_counting_a_set_row_by_row_equals_counting_it_whole(
     history: tuple[Aggregation, list[tuple[Member, int]]], data: st.DataObject
 ) -> None:
     aggregation, rows = history
@@ -140,7 +140,7 @@ def test_the_stored_declaration_is_the_declared_one(document: dict[str, Any]) ->
     assert meter.meaning[2:] == (next(name for name in Aggregation if name in document), document["period"])
 
 
-def test_an_earlier_release_does_not_take_it_for_what_counts_outcomes() -> None:
+def test_an_earlier_release_does_not_misread_a_meter_of_a_period() -> None:
     assert "sums" not in stored([MeterConfig.model_validate(USERS).declaration("m")])["m"]
 
 

@@ -13,7 +13,7 @@ from dashboard.settings import Settings
 from deployment.errors import CannotRun
 from deployment.stack import deployment_of
 from jobs.__main__ import migrate
-from jobs.runtime.config import Environment
+from jobs.runtime.environment import Environment
 from jobs.runtime.errors import ExitStatus
 from jobs.runtime.postgres.address import in_schema, schema_of
 
@@ -66,7 +66,7 @@ def test_nothing_but_the_schema_is_added_and_only_once(parts: dict[str, str], sc
         ("-c search_path=public", "weir"),
     ],
 )
-def test_a_search_path_in_the_address_stands_unless_it_begins_with_what_is_not_weirs(options: str, schema: str) -> None:
+def test_a_search_path_in_the_address_is_kept_if_it_begins_with_weirs_schema(options: str, schema: str) -> None:
     assert schema_of(in_schema(f"{URL}?options={quote(options)}")) == schema
 
 

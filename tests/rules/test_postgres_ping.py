@@ -56,7 +56,7 @@ def port() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_a_server_that_starts_or_stops_is_waited_for_whatever_its_language(name: str, port: int) -> None:
+def test_a_starting_or_stopping_server_is_recognized_in_every_language(name: str, port: int) -> None:
     code, words = ANSWERS[name]
     with pytest.raises(psycopg.OperationalError, match=words) as found:
         psycopg.connect(f"postgresql://weir:secret@127.0.0.1:{port}/{name}")

@@ -38,7 +38,7 @@ def test_an_alias_is_followed_once(named: list[tuple[str, str]], model: str) -> 
     assert models == {model, *(target for name, target in named if name == model)}
 
 
-def test_a_client_that_names_its_model_as_an_alias_is_written_gets_no_price_by_that() -> None:
+def test_a_model_named_in_alias_syntax_is_not_priced_as_an_alias() -> None:
     alias = PricedModel.alias("gpt-4o-latest", "gpt-4o")
     known = PricedModels.among([alias.text])
     assert known.candidates(alias.text, {}) == []
@@ -49,7 +49,7 @@ def test_a_client_that_names_its_model_as_an_alias_is_written_gets_no_price_by_t
 ALIAS = {"plan": "pro", "alias": "latest", "model": "gpt-4o", "effective_from": "2026-01-01T00:00:00Z"}
 
 
-def test_a_file_says_an_alias_by_its_name_and_its_model() -> None:
+def test_a_file_declares_an_alias_by_name_and_model() -> None:
     catalog = parse_catalog(json.dumps({"aliases": [ALIAS]}))
     [row] = catalog.rows("prices")
     assert row.model_dump(mode="json") == {
@@ -83,5 +83,5 @@ def test_an_alias_that_could_not_be_followed_is_refused(says: dict[str, Any], se
 
 
 def test_a_name_has_one_alias_that_begins_at_an_instant() -> None:
-    with pytest.raises(CatalogFileError, match=r"aliases has pro, latest, .* 2 times; it must stand there once"):
+    with pytest.raises(CatalogFileError, match=r"aliases has pro, latest, .* 2 times; it must occur once"):
         parse_catalog(json.dumps({"aliases": [ALIAS, {**ALIAS, "model": "gpt-4"}]}))

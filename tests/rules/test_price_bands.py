@@ -39,7 +39,7 @@ def attributes(draw: st.DrawFn) -> PriceAttribute:
 
 
 @given(attribute=attributes(), data=st.data())
-def test_oracle_a_quantity_is_in_the_lowest_band_that_goes_so_far(
+def test_oracle_a_quantity_is_in_the_lowest_band_that_includes_it(
     attribute: PriceAttribute, data: st.DataObject
 ) -> None:
     """At the bound, a hair above it, of several columns, of none; a number below 0 is none."""
@@ -82,7 +82,7 @@ def test_bands_written_in_any_order_are_the_same_rules(order: list[str], bound: 
     assert kept == [{"context": {"of": ["input_tokens"], "bands": bands}}]
 
 
-def test_what_joins_stores_of_its_configuration_is_read_back_as_it_was() -> None:
+def test_the_stored_configuration_of_joins_is_read_back_unchanged() -> None:
     config = JoinsConfig.model_validate({"price_attributes": ["region", CONTEXT]})
     dumped = json.loads(config.model_dump_json())["price_attributes"]
     assert dumped == ["region", CONTEXT]
@@ -110,7 +110,7 @@ def banded(**says: Any) -> dict[str, Any]:
         (banded(bands={"low": "-1", "above": None}), "greater than or equal to 0"),
         (banded(bands={"low": "1.0000001", "above": None}), "no more than 6 decimal places"),
         (banded(bands={"low": "much", "above": None}), "valid decimal"),
-        ({"price_attributes": ["context", CONTEXT]}, "context stands there twice"),
+        ({"price_attributes": ["context", CONTEXT]}, "context occurs twice"),
         ({"price_attributes": [{"model": CONTEXT["context"]}]}, "model is no attribute"),
         ({"price_attributes": [{"plan": CONTEXT["context"]}]}, "an outcome has a plan of its own"),
         ({"price_attributes": [{**CONTEXT, "other": CONTEXT["context"]}]}, "at most 1 item"),
@@ -121,7 +121,7 @@ def test_bands_that_no_event_could_be_in_are_refused_at_the_start(config: dict[s
         IngestionConfig.model_validate(config)
 
 
-def test_bands_of_what_an_upgraded_installation_does_not_read_are_refused() -> None:
+def test_bands_of_columns_that_are_not_read_are_refused() -> None:
     """joins would wait for a column that the journal never gets."""
     config = IngestionConfig.model_validate(banded(of=["input_tokens", "cache_write_tokens"]))
     assert config.settled((), is_new=True).price_attributes == config.price_attributes

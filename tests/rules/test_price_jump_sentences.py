@@ -45,7 +45,7 @@ def jump(
         (jump("7", "0.04", 2, "image"), "14 per 2 images: one request of 1 image costs 7 USD; did you mean per: 1000?"),
     ],
 )
-def test_a_price_that_jumps_says_what_a_usual_request_costs(found: PriceJump, said: str) -> None:
+def test_a_price_jump_shows_the_cost_of_a_usual_request(found: PriceJump, said: str) -> None:
     assert found.sentence.endswith(f": {said}")
 
 
@@ -57,12 +57,12 @@ def test_a_price_that_jumps_says_what_a_usual_request_costs(found: PriceJump, sa
         ("median", "the median of tokens in USD is 0.0000025"),
     ],
 )
-def test_a_price_that_jumps_says_which_it_is_and_what_it_is_compared_with(compared: str, said: str) -> None:
+def test_a_price_jump_names_the_price_and_its_reference(compared: str, said: str) -> None:
     start = f"standard, gpt-4o, tokens, USD, from 2026-01-01T00:00:00Z ({said}): 2.5 per token: "
     assert jump("2.5", compared=compared).sentence.startswith(start)
 
 
-def test_what_is_refused_says_that_nothing_is_stored_and_how_to_agree() -> None:
+def test_a_refused_price_jump_explains_how_to_confirm_it() -> None:
     assert str(PricesJump([jump("2.5")])).splitlines()[::2] == [
         "1 price is 100 times or more above or below another:",
         "Nothing is stored. If that is what you mean, add --yes.",

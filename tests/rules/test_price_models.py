@@ -50,7 +50,7 @@ def test_oracle_the_model_itself_then_the_longest_prefix_and_within_it_most_cond
 
 
 @given(every=st.lists(priced, max_size=12), model=st.sampled_from(MODELS), said=attributes)
-def test_what_an_event_is_priced_by_is_among_what_may_be_for_its_model(
+def test_the_price_of_an_event_is_among_the_candidates_of_its_model(
     every: list[PricedModel], model: str, said: dict[str, str | None]
 ) -> None:
     known = PricedModels.among(one.text for one in every)
@@ -87,7 +87,7 @@ def test_conditions_in_another_notation_are_no_price(text: str) -> None:
     assert not PricedModels.among([text])
 
 
-def test_a_client_that_names_its_model_as_a_price_is_written_gets_no_price_by_that() -> None:
+def test_a_model_named_in_price_syntax_is_not_priced_by_its_conditions() -> None:
     """Who sends events may choose what `model` says: not which conditions hold."""
     batch = PricedModel.of("gpt-4o", {"operation": "batch"})
     known = PricedModels.among([batch.text, "gpt-4o", "*"])
@@ -116,7 +116,7 @@ def with_price(**says: Any) -> str:
     return json.dumps({**CATALOG, "prices": [{**price, **says}]})
 
 
-def test_a_file_says_the_conditions_of_a_price_in_any_order() -> None:
+def test_a_file_lists_the_conditions_of_a_price_in_any_order() -> None:
     (row,) = parse_catalog(json.dumps(CATALOG)).prices
     assert row.model == 'gpt-4o{"cached":"true","operation":"batch"}'
     assert "conditions" not in row.model_dump()
@@ -161,7 +161,7 @@ def test_a_condition_on_a_column_that_is_no_price_attribute_is_named() -> None:
         ),
         (["input_tokens"], "names input_tokens, which is no text or boolean column"),
         (["model"], "model is no attribute"),
-        (["region", "region"], "region stands there twice"),
+        (["region", "region"], "region occurs twice"),
         (["plan"], "an outcome has a plan of its own"),
         ([f"c{number}" for number in range(MAX_ATTRIBUTES + 1)], "at most 8 items"),
     ],

@@ -30,7 +30,7 @@ def states(versions: list[Version[int]], number: int) -> dict[int, str]:
 
 @settings(deadline=None, max_examples=40)
 @given(histories_of_prices)
-def test_property_the_price_in_force_is_the_one_that_usage_of_now_is_priced_by(versions: list[Version[int]]) -> None:
+def test_property_the_effective_price_is_the_one_that_bills_usage_of_now(versions: list[Version[int]]) -> None:
     for number in range(5):
         told = states(versions, number)
         rule = price_as_of(versions, day(number), 999)

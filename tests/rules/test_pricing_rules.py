@@ -55,13 +55,11 @@ MOMENTS = [(event_time, decided) for event_time in (day(-1), *map(day, range(5))
 LOOKS_BACK_FROM = 55
 
 
-def found(
-    versions: Versions, key: dict[str, str], most_compared: int, seen_from: int | None = None
-) -> list[int | None]:
+def found(versions: Versions, key: dict[str, str], max_compared: int, seen_from: int | None = None) -> list[int | None]:
     """The lsn of the version that holds for a key at each of MOMENTS; one without a plan holds nothing."""
     events_us = [(event_time - EPOCH) // timedelta(microseconds=1) for event_time, _ in MOMENTS]
     asked = pl.DataFrame({"event_us": events_us, "decided_lsn": [decided for _, decided in MOMENTS]})
-    rows = replace(versions, most_compared=most_compared).as_of(
+    rows = replace(versions, max_compared=max_compared).as_of(
         asked.with_columns(pl.lit(v).alias(n) for n, v in key.items()), seen_from
     )
     assert rows.select(asked.columns).equals(asked), "the rows stay in their order"
@@ -132,7 +130,7 @@ def test_a_deletion_ends_an_account_from_its_own_time_on_and_leaves_its_past() -
     assert lsn_of(account_as_of(versions, day(2), 20)) == 10, "decided before the deletion was known"
 
 
-def test_an_account_made_again_holds_from_its_own_time_and_not_before() -> None:
+def test_a_recreated_account_holds_from_its_own_start() -> None:
     versions = history((0, 1), (2, None), (5, 3))
     assert lsn_of(account_as_of(versions, day(1), 99)) == 10
     assert account_as_of(versions, day(3), 99) is None
@@ -147,14 +145,14 @@ def test_a_deletion_also_ends_a_version_that_was_yet_to_come() -> None:
 
 
 @pytest.mark.parametrize("since", [0, 2], ids=["as it was before", "from now on"])
-def test_a_change_that_was_announced_and_taken_back_never_holds(since: int) -> None:
+def test_a_planned_change_that_is_withdrawn_never_applies(since: int) -> None:
     """The catalog has one row for an account: what no longer stands there must be on no bill."""
     versions = history((0, 1), (5, 2), (since, 1))
     assert lsn_of(account_as_of(versions, day(6), 99)) == 30
     assert lsn_of(account_as_of(versions, day(6), 30)) == 20, "decided while it was announced"
 
 
-def test_an_account_made_again_from_before_its_deletion_on_takes_the_place_of_the_old_one_from_there() -> None:
+def test_a_recreated_account_replaces_the_old_one_from_its_start() -> None:
     versions = history((0, 1), (3, 2), (5, None), (2, 4))
     assert lsn_of(account_as_of(versions, day(1), 99)) == 10
     assert [lsn_of(account_as_of(versions, day(number), 99)) for number in (2, 4, 6)] == [40, 40, 40]
@@ -168,7 +166,7 @@ def test_a_price_holds_from_its_instant_to_the_next_one() -> None:
     assert price_as_of(versions, day(-1), 99) is None
 
 
-def test_a_backdated_price_is_seen_only_by_what_is_decided_after_it() -> None:
+def test_a_backdated_price_applies_only_to_later_decisions() -> None:
     versions = history((0, 1), (0, 2))
     assert lsn_of(price_as_of(versions, day(1), 20)) == 10
     assert lsn_of(price_as_of(versions, day(1), 21)) == 20
@@ -177,7 +175,7 @@ def test_a_backdated_price_is_seen_only_by_what_is_decided_after_it() -> None:
 JUST = timedelta(microseconds=1)
 
 
-def test_a_deleted_price_ends_at_its_moment_and_the_one_before_it_does_not_go_on() -> None:
+def test_a_deleted_price_ends_and_its_predecessor_does_not_continue() -> None:
     versions = history((0, 1), (1, 2), (1, None, 3))
     assert lsn_of(price_as_of(versions, day(3) - JUST, 99)) == 20
     assert price_as_of(versions, day(3), 99) is None
@@ -190,17 +188,17 @@ def test_a_new_price_begins_where_a_deleted_one_has_ended() -> None:
 
 
 @pytest.mark.parametrize("ends", [0, 1], ids=["before it began", "when it began"])
-def test_a_deleted_price_that_had_not_begun_never_does_and_the_one_before_it_goes_on(ends: int) -> None:
+def test_a_price_deleted_before_it_begins_never_applies_and_its_predecessor_continues(ends: int) -> None:
     versions = history((0, 1), (1, 2), (1, None, ends))
     assert [lsn_of(price_as_of(versions, day(number), 99)) for number in range(3)] == [10, 10, 10]
 
 
-def test_deleting_a_price_that_another_had_followed_changes_nothing() -> None:
+def test_deleting_a_superseded_price_changes_nothing() -> None:
     versions = history((0, 1), (1, 2), (0, None, 3))
     assert [lsn_of(price_as_of(versions, day(number), 99)) for number in range(4)] == [10, 20, 20, 20]
 
 
-def test_a_deleted_price_that_is_put_there_again_holds_from_its_beginning_on_as_if_it_had_never_ended() -> None:
+def test_a_restored_price_applies_from_its_beginning() -> None:
     versions = history((0, 1), (0, None, 1), (0, 2))
     assert [lsn_of(price_as_of(versions, day(number), 99)) for number in range(3)] == [30, 30, 30]
     again = history((0, 1), (0, None, 1), (0, 2), (0, None, 2))
@@ -222,7 +220,7 @@ def test_an_audit_knows_when_a_price_ended() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(histories_with_ends)
-def test_property_who_looks_back_prices_the_same_whenever_it_was_decided(versions: list[Version[int]]) -> None:
+def test_property_repricing_gives_the_same_price_at_any_time(versions: list[Version[int]]) -> None:
     for event_time in (day(-1), *map(day, range(5))):
         whenever = {lsn_of(price_as_of(versions, event_time, decided, seen_from=999)) for decided in range(5, 95, 5)}
         assert whenever == {lsn_of(price_as_of(versions, event_time, 999))}
@@ -245,7 +243,7 @@ def test_oracle_a_price_is_its_row_for_as_long_as_the_catalog_had_it(versions: l
         assert lsn_of(price_as_of(versions, event_time, 999)) == expected
 
 
-def test_a_withdrawn_price_leaves_the_one_before_it_in_force() -> None:
+def test_a_withdrawn_price_leaves_its_predecessor_effective() -> None:
     versions = history((0, 1), (2, 2), (2, None))
     assert lsn_of(price_as_of(versions, day(3), 30)) == 20
     assert lsn_of(price_as_of(versions, day(3), 31)) == 10

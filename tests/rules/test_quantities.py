@@ -42,7 +42,7 @@ def test_a_match_is_counted_and_what_its_completion_reports_is_added_up() -> Non
     }
 
 
-def test_what_need_not_be_reported_and_is_not_leaves_nothing() -> None:
+def test_an_optional_quantity_that_is_missing_is_not_counted() -> None:
     found = counted({"outcome": "matched"})
     assert "gpu_seconds" not in found
     assert {name for name, quantity in found.items() if quantity is None} == {

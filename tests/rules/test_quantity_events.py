@@ -83,7 +83,7 @@ def test_an_event_that_breaks_its_contract_or_has_no_id_is_a_dead_letter_as_any(
     assert rows[2]["request_id"] is None
 
 
-def test_a_contract_says_the_model_and_no_request() -> None:
+def test_a_quantity_contract_has_a_model_and_no_request() -> None:
     own = {"x-weir-column": "request_id", "type": "string"}
     with pytest.raises(ContractRefused, match="known by its identity, not by a request; give the field another"):
         contract_of(contract(call=own), shipped())
@@ -122,7 +122,7 @@ def test_a_contract_that_comes_late_makes_the_same_request_id() -> None:
 
 @pytest.mark.parametrize("status", [None, *Status])
 @pytest.mark.parametrize("source", [None, *UsageSource])
-def test_nothing_is_better_than_a_quantity_whatever_it_says(status: str | None, source: str | None) -> None:
+def test_no_report_outranks_a_quantity_event(status: str | None, source: str | None) -> None:
     rules = {"completion_timeout_seconds": 60, "completion_timeouts": {}, "best_report_bills": True}
     row = {"lsn": 1, "family": "quantity", "model": "m", "status": status, "usage_source": source}
     kinds = dict.fromkeys(("status", "usage_source"), pl.String)
@@ -144,7 +144,7 @@ QUANTITY: Row = {"family": "quantity", quantity_of("tokens"): Decimal(7), "where
 
 
 @pytest.mark.parametrize("where", [None, {"status": ["completed"]}], ids=["of all", "of some"])
-def test_requests_are_those_of_request_events_and_quantities_are_counted_where_a_meter_asks(where: Row | None) -> None:
+def test_quantity_events_count_only_in_meters_that_ask_for_them(where: Row | None) -> None:
     meters = {
         "requests": COUNTED if where is None else {**COUNTED, "where": where},
         "calls": {**COUNTED, "where": {"family": "quantity", "token_type": "input"}},
@@ -154,7 +154,7 @@ def test_requests_are_those_of_request_events_and_quantities_are_counted_where_a
     assert counted(meters, BOTH, QUANTITY) == [{"requests": 1}, {"calls": 1, "prompt": 7}]
 
 
-def test_a_quantity_event_is_not_expected_to_report_what_a_completion_does() -> None:
+def test_a_quantity_event_need_not_report_what_a_completion_does() -> None:
     expected = {"unit": "token", "sum": "input_tokens"}
     silent = {**BOTH, quantity_of("input_tokens"): None}
     assert counted({"input_tokens": expected, "tokens": TOTALS}, silent, QUANTITY) == [

@@ -20,7 +20,7 @@ from jobs.runtime.run import Driver
 from monitoring.liveness import LOOP, ROUND_SECONDS
 
 LAST = 5
-REPORTER: Any = SimpleNamespace(report_if_due=lambda _: LOOP.comes_round_within(ROUND_SECONDS), batch=lambda *_: None)
+REPORTER: Any = SimpleNamespace(report_if_due=lambda _: LOOP.expect_round_within(ROUND_SECONDS), batch=lambda *_: None)
 NOTHING: Any = None
 
 
@@ -28,7 +28,7 @@ NOTHING: Any = None
 def promise() -> Iterator[None]:
     """One that this process has given is no other test's."""
     yield
-    LOOP.comes_round_within(float("inf"))
+    LOOP.expect_round_within(float("inf"))
 
 
 class Streaming:
@@ -110,7 +110,7 @@ class Numbers:
         pass
 
 
-def test_a_query_whose_batch_is_left_to_the_next_one_gets_no_other_whatever_the_source_says_then() -> None:
+def test_an_ended_query_gets_no_further_batch() -> None:
     # At the loop's look, at the first batch, and at all that follow.
     numbers = Numbers(False, True, False)
     numbers.drive()
@@ -118,7 +118,7 @@ def test_a_query_whose_batch_is_left_to_the_next_one_gets_no_other_whatever_the_
 
 
 def test_a_loop_that_takes_a_batch_itself_may_need_longer_for_it_than_for_a_round() -> None:
-    LOOP.comes_round_within(ROUND_SECONDS)
+    LOOP.expect_round_within(ROUND_SECONDS)
     numbers = Numbers(backlog=2, found=LAST)
     numbers.drive()
     assert numbers.taken == list(range(LAST))
@@ -135,7 +135,7 @@ class Unanswered(Streaming):
 
 
 class Failing(Numbers):
-    """Its first batch moves what it remembers, and then fails. By then it must be built anew, or there is more."""
+    """Its first batch moves what it remembers, and then fails. By then it must be rebuilt, or there is more."""
 
     def __init__(self, *, restart_requested: bool, found: int = 0) -> None:
         super().__init__(found=found)
@@ -171,7 +171,7 @@ def test_after_a_failed_batch_its_sink_gets_no_other_even_before_spark_reports_i
     assert numbers.queries == 1
 
 
-def test_a_batch_that_waited_behind_a_failed_one_is_not_taken() -> None:
+def test_a_batch_behind_a_failed_one_is_not_processed() -> None:
     sink: Any = Failing(restart_requested=False)
     driver = Driver(NOTHING, sink, sink, REPORTER, sink.stopping)
     batch: Any = 0
@@ -189,7 +189,7 @@ def failing(error: Exception) -> Any:
     return take
 
 
-def test_what_a_batch_raises_is_known_and_what_one_of_an_ended_query_raises_is_not() -> None:
+def test_errors_of_the_running_query_are_reported_and_of_an_ended_one_ignored() -> None:
     error = ValueError("no such thing")
     query = Query(failing(error))
     with pytest.raises(RuntimeError, match="ValueError: no such thing"):

@@ -45,7 +45,7 @@ def requests(rows: list[Received], reach: int) -> list[Ranked]:
 
 @settings(max_examples=400)
 @given(ROWS, REACH)
-def test_oracle_what_bills_is_what_a_scan_of_all_rows_gives(rows: list[Received], reach: int) -> None:
+def test_oracle_the_billed_report_is_that_of_a_full_scan(rows: list[Received], reach: int) -> None:
     told = [
         Reported(row.lsn, row.side.value, row.first_received_us, row.occurred_us, row.identity, *said(row))
         for row in rows
@@ -54,7 +54,7 @@ def test_oracle_what_bills_is_what_a_scan_of_all_rows_gives(rows: list[Received]
 
 
 @given(ROWS, REACH, st.randoms())
-def test_what_bills_does_not_depend_on_the_order_of_the_rows(
+def test_the_billed_report_does_not_depend_on_the_order_of_rows(
     rows: list[Received], reach: int, chance: random.Random
 ) -> None:
     assert requests(chance.sample(rows, len(rows)), reach) == requests(rows, reach)
@@ -69,7 +69,7 @@ def test_each_row_is_in_one_request_and_bills_or_is_superseded(rows: list[Receiv
 
 @pytest.mark.parametrize("status", [None, "completed"])
 @pytest.mark.parametrize("source", [None, "provider"])
-def test_nothing_beats_what_was_completed_by_the_providers_count(status: str | None, source: str | None) -> None:
+def test_a_completed_report_with_provider_counts_ranks_first(status: str | None, source: str | None) -> None:
     assert merit(status, source) == FINAL
 
 

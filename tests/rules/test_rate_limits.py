@@ -45,7 +45,7 @@ def test_a_bucket_agrees_with_exact_fractions(quota: int, steps: list[tuple[int,
 
 
 @given(st.integers(1, 20), STEPS)
-def test_whoever_waits_as_long_as_announced_is_taken(quota: int, steps: list[tuple[int, int]]) -> None:
+def test_a_client_that_waits_as_announced_is_accepted(quota: int, steps: list[tuple[int, int]]) -> None:
     bucket, now = TokenBucket(quota, WINDOW_NS, 0), 0
     for pause, count in steps:
         now += pause
@@ -123,7 +123,7 @@ def test_keys_do_not_share_a_limit() -> None:
 @pytest.mark.parametrize(
     ("own", "default", "taken"), [(None, 2, 2), (3, 2, 3), (1, 2, 1), (0, 2, 50), (None, 0, 50), (None, None, 50)]
 )
-def test_a_keys_own_limit_goes_before_the_default_and_0_is_none(
+def test_the_limit_of_a_key_wins_over_the_default_and_0_means_unlimited(
     own: int | None, default: int | None, taken: int
 ) -> None:
     limiter, limited = RateLimiter(HandClock(), RateLimits(events_per_minute=default)), key(events=own)
@@ -133,7 +133,7 @@ def test_a_keys_own_limit_goes_before_the_default_and_0_is_none(
         refusal(limiter, limited, 1)
 
 
-def test_another_limit_holds_from_the_next_request_on() -> None:
+def test_a_changed_limit_applies_from_the_next_request() -> None:
     limiter = RateLimiter(HandClock())
     limiter.take_events(key(events=1), 1)
     refusal(limiter, key(events=1), 1)
@@ -142,7 +142,7 @@ def test_another_limit_holds_from_the_next_request_on() -> None:
     limiter.take_events(key(events=0), 1_000)
 
 
-def test_what_one_key_sends_takes_no_more_memory() -> None:
+def test_memory_of_rate_limits_does_not_grow_with_traffic() -> None:
     clock = HandClock()
     limiter, limited = RateLimiter(clock), key(requests=1_000_000, events=1_000_000_000)
     for _ in range(2_000):

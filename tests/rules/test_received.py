@@ -68,7 +68,7 @@ def oracle(log: Sequence[Record], restamps: Sequence[Restamp] = ()) -> dict[tupl
 
 
 @given(logs(), st.sets(st.integers(0, 25)), restamped)
-def test_oracle_any_cut_gives_each_record_what_a_fold_record_by_record_gives_it(
+def test_oracle_any_batches_equal_a_fold_record_by_record(
     log: list[Record], cuts: set[int], restamps: list[Restamp]
 ) -> None:
     rows, _ = read(log, cuts, restamps)
@@ -95,7 +95,7 @@ def test_nothing_is_received_before_a_frontier_that_was_reached(before: list[Rec
 
 
 @given(logs(), st.sampled_from(PARTITIONS))
-def test_what_a_producer_stamped_never_moves_the_frontier(log: list[Record], partition: int) -> None:
+def test_a_producer_timestamp_never_moves_the_frontier(log: list[Record], partition: int) -> None:
     _, reception = read(log, set())
     reached, latest = reception.frontier, dict(reception.latest)
     stamp = datetime(2099, 1, 1, tzinfo=UTC)
@@ -104,7 +104,7 @@ def test_what_a_producer_stamped_never_moves_the_frontier(log: list[Record], par
     assert (reception.frontier, reception.latest) == (reached, latest)
 
 
-def test_the_frontier_stays_while_a_partition_has_nothing_and_what_comes_in_it_is_not_before_it() -> None:
+def test_an_empty_partition_holds_the_frontier() -> None:
     reception = Reception([0], {0: START}, START)
     reception.add(1)
     later, earlier = START + timedelta(minutes=1), START - timedelta(minutes=1)

@@ -119,7 +119,7 @@ def test_a_large_record_is_passed_over_and_its_neighbours_are_read(codec: int) -
     assert (found.timestamp_ms, found.is_append_time) == (STAMP_MS, True)
 
 
-def test_a_large_record_is_one_of_a_large_key_and_value_whatever_its_headers_are() -> None:
+def test_the_size_of_a_record_includes_key_and_value_but_not_headers() -> None:
     data = batch(0, 3, packed([(b"k" * MIB, b""), (b"k" * MIB, b"1"), (b"k", b"v" * MIB)], NONE))
     found = [record for each in batches_of(data) for record in records_of(each, 0, 0, MIB)]
     assert [record.problem for record in found] == [None, TOO_LARGE, TOO_LARGE]
@@ -179,7 +179,7 @@ def test_oracle_the_checksum_is_that_of_one_bit_after_the_other(data: bytes) -> 
 
 
 @given(st.sampled_from(range(5)), st.data())
-def test_nothing_is_read_of_a_batch_in_which_a_bit_was_turned(codec: int, data: st.DataObject) -> None:
+def test_a_batch_with_a_flipped_bit_is_not_read(codec: int, data: st.DataObject) -> None:
     whole = batch(4, 2, packed([(b"k", b'{"input_tokens": 1000}'), (b"k", b"2")], codec), APPEND_TIME | codec)
     # What comes before says where it ends, and is no part of what is checked.
     bit = data.draw(st.integers(8 * 17, 8 * len(whole) - 1))
@@ -191,7 +191,7 @@ def test_nothing_is_read_of_a_batch_in_which_a_bit_was_turned(codec: int, data: 
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD, 7])
-def test_what_cannot_be_unpacked_is_a_record_with_a_problem_for_each_offset(codec: int) -> None:
+def test_a_batch_that_cannot_be_decompressed_is_a_problem_for_each_offset(codec: int) -> None:
     broken = batch(4, 3, b"\xff" * 40, APPEND_TIME | codec)
     whole = batch(7, 1, packed([(b"k", b"v")], NONE))
     assert read(broken + whole, position=5) == [(5, None), (6, None), (7, (b"k", b"v"))]
@@ -199,7 +199,7 @@ def test_what_cannot_be_unpacked_is_a_record_with_a_problem_for_each_offset(code
     assert problem not in (None, TOO_LARGE)
 
 
-def test_records_of_transactions_that_were_given_up_are_not_there() -> None:
+def test_records_of_aborted_transactions_are_skipped() -> None:
     def sent(base: int, producer: int, flags: int = TRANSACTIONAL) -> bytes:
         return batch(base, 1, packed([(b"k", b"%d" % base)], NONE), APPEND_TIME | flags, producer)
 
@@ -209,7 +209,7 @@ def test_records_of_transactions_that_were_given_up_are_not_there() -> None:
 
 
 @given(st.integers(0, 4), st.sampled_from([0, 1]))
-def test_the_formats_of_long_ago_are_records_that_only_spark_can_read(position: int, magic: int) -> None:
+def test_records_of_old_formats_are_left_to_spark(position: int, magic: int) -> None:
     """A pack names the offset of its last record only, and is shorter than the head of a batch of today."""
     before = batch(0, 1, packed([(b"k", b"0")], NONE))
     old = struct.pack(">qiib", 3, 9, 0, magic) + b"old!"
@@ -223,7 +223,7 @@ def test_the_formats_of_long_ago_are_records_that_only_spark_can_read(position: 
 
 
 @given(st.integers(-40, 10), st.integers(-1, 3))
-def test_a_head_that_a_disk_got_wrong_is_never_looked_at_again_and_again(length: int, magic: int) -> None:
+def test_a_corrupt_batch_header_does_not_loop_the_scan(length: int, magic: int) -> None:
     """Nothing of it is under a checksum: where it says that the next one begins may be where it begins itself."""
     found = 0
     with suppress(ValueError):
@@ -279,7 +279,7 @@ def test_all_headers_of_a_record_are_read_in_their_order(headers: Headers) -> No
 
 
 @pytest.mark.parametrize("at", [0, 1])
-def test_of_headers_that_are_too_large_it_is_still_known_whether_the_record_is_in_binary_mode(at: int) -> None:
+def test_binary_mode_is_recognized_in_headers_that_are_too_large(at: int) -> None:
     large = (b"trace", b"v" * 5 * MIB)
     headers = [*[large] * at, (b"ce_specversion", b"1.0"), *[large] * (3 - at)]
     data = batch(0, 1, packed([(b"a", b"1")], ZSTD, headers=headers), APPEND_TIME | ZSTD)

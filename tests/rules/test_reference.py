@@ -11,7 +11,7 @@ import typer
 
 from cli.main import app
 from deployment.topic_list import TOPICS
-from jobs.runtime.config import Environment
+from jobs.runtime.environment import Environment
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.stack import Jobs
 from jobs.streams import HEARTBEATS_TOPIC, CatalogTopic

@@ -49,9 +49,7 @@ def test_a_history_turned_round_has_the_same_pairs_turned_round(rows: list[Decid
 
 @settings(max_examples=400)
 @given(ROWS, REACH, st.data())
-def test_what_was_one_pair_stays_one_whatever_arrives_later(
-    rows: list[Decided], reach: int, data: st.DataObject
-) -> None:
+def test_a_rejoined_pair_stays_joined_when_more_arrives(rows: list[Decided], reach: int, data: st.DataObject) -> None:
     """Audits at any moments, each of which leaves the pairs of those before, make the pairs of one at the end."""
     rows = sorted(rows, key=lambda row: row.is_late)
     standing: set[tuple[int, int]] = set()

@@ -50,7 +50,7 @@ rows = st.lists(
 
 @example([("events", 0, None, None), ("events", 0, "malformed", (0, False))], 0)
 @given(rows, st.integers(0, 9))
-def test_oracle_a_mark_counts_if_a_row_before_it_stands_there_rejected_and_without_a_mark(
+def test_oracle_a_mark_counts_for_an_earlier_unmarked_dead_letter(
     drawn: list[tuple[str, int, str | None, tuple[int, bool] | None]], cut: int
 ) -> None:
     def mark(named: int, *, is_elsewhere: bool) -> str:
@@ -114,7 +114,7 @@ def test_an_event_of_an_unknown_type_repeats_its_dead_letter_and_no_identity() -
     assert asking["identity"].bin.size().to_list() == [16, 16]
 
 
-def test_only_what_was_accepted_came_back() -> None:
+def test_only_an_accepted_record_counts_as_redriven() -> None:
     dispositions = [each.value for each in Disposition]
     rows = pl.DataFrame({"lsn": [11, 12, 13, 14], "disposition": dispositions, "replays_lsn": [1, 2, 3, 4]})
     assert replayed_rows(rows).rows() == [(1, 11)]

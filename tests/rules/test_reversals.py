@@ -29,7 +29,7 @@ def reversal(source: str = "billing-desk", **data: Any) -> bytes:
     return encoded(request(type=TYPE, source=source, data=told))
 
 
-def test_a_reversal_of_a_listed_source_is_accepted_with_what_it_takes_back() -> None:
+def test_a_reversal_of_a_listed_source_is_accepted() -> None:
     whole, part = rows_of([reversal(), reversal(meter="output_tokens", quantity=30.5)], LISTED)
     assert [(row["reason"], row["family"], row["request_id"]) for row in (whole, part)] == [(None, "reversal", "r")] * 2
     assert (whole[REASON], whole[METER], whole[QUANTITY]) == ("a dispute", None, None)
@@ -37,7 +37,7 @@ def test_a_reversal_of_a_listed_source_is_accepted_with_what_it_takes_back() -> 
 
 
 @pytest.mark.parametrize("sources", [[], ["billing"], ["gateway", "x*"]])
-def test_of_any_other_source_it_is_a_dead_letter_that_says_what_to_list(sources: list[str]) -> None:
+def test_a_reversal_of_an_unlisted_source_is_a_dead_letter_with_advice(sources: list[str]) -> None:
     [row] = rows_of([reversal()], IngestionConfig(reversal=Reversal(sources=tuple(sources))))
     assert row["reason"] == "unlisted_reversal"
     assert row["violation"] == f"{TYPE} /source: a source that reversal.sources of ingestion lists"
@@ -60,7 +60,7 @@ def test_what_cannot_be_taken_back_is_a_dead_letter(data: dict[str, Any], reason
     assert row["reason"] == reason
 
 
-def test_a_new_installation_knows_reversals_and_an_upgraded_one_as_soon_as_it_lists_a_source() -> None:
+def test_reversals_are_off_in_an_upgraded_installation_until_a_source_is_listed() -> None:
     new, upgraded = IngestionConfig().settled((), is_new=True), IngestionConfig().settled((), is_new=False)
     assert TYPE in new.contracts_in_force()
     assert TYPE not in upgraded.contracts_in_force()
@@ -92,7 +92,7 @@ def test_a_contract_with_another_type_for_a_field_of_reversals_wins_while_no_sou
         IngestionConfig(contracts=(COUNTS,), reversal=Reversal(sources=("billing",)))
 
 
-def test_a_credit_is_of_what_the_meter_bills_itself_and_no_more_than_that() -> None:
+def test_a_credit_is_limited_to_what_its_meter_bills() -> None:
     kinds: Any = {"row": pl.UInt32, "meter": pl.String, "quantity": pl.Decimal(17, 6), "version_lsn": pl.Int64}
     entries = [
         (0, "cached_tokens", "400", 7),
@@ -118,7 +118,7 @@ def test_a_credit_is_of_what_the_meter_bills_itself_and_no_more_than_that() -> N
     ("at", "whole", "part"),
     [(-11, set(), None), (-10, {0}, 0), (0, {0}, 0), (9, {0, 1}, 0), (14, {1}, 1), (24, {1}, 1), (25, set(), None)],
 )
-def test_a_reversal_reaches_requests_on_both_sides_and_a_credit_one_of_them(
+def test_a_reversal_reaches_both_sides_in_time_and_a_credit_one_request(
     at: int, whole: set[int], part: int | None
 ) -> None:
     """Of two requests, at 0 and at 14, that reach 10 each."""

@@ -95,13 +95,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS - WITHOUT_A_STACK))
-def test_without_any_address_a_command_says_how_to_start_a_stack(run: Run, command: str) -> None:
+def test_without_an_address_a_command_explains_how_to_start_a_stack(run: Run, command: str) -> None:
     status, said = run(command)
     assert (status, "weir up" in said, "Traceback" in said) == (1, True, False)
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS - WITHOUT_A_STACK - WITH_KAFKA_FIRST - WITH_TABLES_ONLY))
-def test_of_a_database_that_is_away_a_command_says_where_it_was_looked_for_and_what_to_do(
+def test_a_command_reports_an_unavailable_database_with_address_and_advice(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     for name, value in {**POD, "WEIR_TABLES": str(tmp_path)}.items():
@@ -113,7 +113,7 @@ def test_of_a_database_that_is_away_a_command_says_where_it_was_looked_for_and_w
     assert "hidden" not in said
 
 
-def test_of_a_database_that_is_away_an_audit_says_so_before_it_starts_spark(
+def test_an_audit_reports_an_unavailable_database_before_it_starts_spark(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {**POD, "WEIR_TABLES": str(tmp_path)}.items():
@@ -124,7 +124,7 @@ def test_of_a_database_that_is_away_an_audit_says_so_before_it_starts_spark(
 
 
 @pytest.mark.parametrize("command", sorted(WITH_TABLES_ONLY))
-def test_where_no_table_is_yet_a_command_says_where_it_has_looked(
+def test_a_command_reports_where_it_found_no_table(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     for name, value in {**POD, "WEIR_TABLES": str(tmp_path)}.items():
@@ -152,13 +152,13 @@ PARTS = st.text(alphabet="@/:?#%[],; 19", max_size=6)
 
 
 @given(PARTS, PARTS, st.sampled_from(["weir", ""]))
-def test_where_a_database_is_never_shows_a_part_of_its_password(before: str, after: str, name: str) -> None:
+def test_the_address_of_a_database_is_shown_without_its_password(before: str, after: str, name: str) -> None:
     address = f"postgresql://weir:{before}hidden{after}@db:5432/{name}"
     assert "hidden" not in (place(address) or "") + dashboard.place(address)
 
 
 @given(st.text(alphabet="@/:?#%[],; 19", min_size=1))
-def test_a_password_that_is_written_as_it_must_be_is_no_obstacle(password: str) -> None:
+def test_an_encoded_password_is_accepted(password: str) -> None:
     assert place(f"postgresql://weir:{quote(password, safe='')}@db:5432/weir") == "db:5432/weir"
 
 
@@ -179,7 +179,7 @@ def test_a_database_that_refuses_is_not_reported_as_unavailable() -> None:
     assert said.startswith('The database at db:5432/weir refuses (FATAL:  no such role "weir"): see that the role, ')
 
 
-def test_what_is_wrong_with_a_statement_is_a_fault_and_no_sentence() -> None:
+def test_an_error_in_a_statement_is_a_defect_and_not_a_message() -> None:
     assert database_sentence(psycopg.errors.CheckViolation("no"), POD["WEIR_POSTGRES_URL"]) is None
 
 

@@ -122,7 +122,7 @@ logs = st.lists(st.tuples(st.integers(0, SECONDS), st.sampled_from("ab"), st.int
 
 @settings(deadline=None, max_examples=100)
 @given(records=st.tuples(logs, logs), cuts=st.lists(st.tuples(st.integers(0, 41), st.integers(0, 41)), max_size=5))
-def test_oracle_any_cut_of_any_log_keeps_what_minute_by_minute_accounting_would(
+def test_oracle_any_batches_count_numbers_as_minute_by_minute(
     records: tuple[list[Record], list[Record]], cuts: list[tuple[int, int]]
 ) -> None:
     found = kept_of(records, cuts)
@@ -162,6 +162,6 @@ def test_a_source_that_reports_no_more_counts_the_same_wherever_the_log_is_cut()
     assert kept_of([one, other], [(11, 2)]).unsequenced == kept_of([one, other], []).unsequenced
 
 
-def test_numbers_that_no_database_could_hold_are_not_counted() -> None:
+def test_numbers_out_of_range_are_not_counted() -> None:
     runs = runs_of(events([(0, "a", 10**18 - 1), (0, "a", 2**63 - 1), (0, "a", -1), (0, "b", 10**18)]))
     assert runs.select(*KEY, "first", "last").rows() == [("a", "", 10**18 - 1, 10**18 - 1)]

@@ -70,7 +70,7 @@ def test_oracle_under_gaps_that_only_grow_sessions_are_those_of_all_events_at_on
 
 
 @given(histories())
-def test_what_was_seen_closed_under_any_gap_is_retracted_and_never_edited(history: list[Batch]) -> None:
+def test_a_closed_session_is_retracted_and_never_edited(history: list[Batch]) -> None:
     folded, seen = Folded(), set[tuple[Session, int]]()
     for (batch, gap, frontier), (_, _, next_frontier) in pairwise([*history, history[-1]]):
         folded.batch(batch, gap, frontier)

@@ -87,7 +87,7 @@ def test_oracle_folded_sessions_are_those_of_all_events_at_once(
 
 
 @given(batches())
-def test_what_was_seen_closed_is_kept_and_its_successor_has_a_higher_version(
+def test_a_closed_session_is_kept_and_its_successor_has_a_higher_version(
     cut: list[tuple[list[Session], datetime | None]],
 ) -> None:
     stored: list[Stored] = []

@@ -43,7 +43,7 @@ def test_what_was_settled_stays_at_each_start(config: JoinsConfig | IngestionCon
         settled = again
 
 
-def test_what_is_given_stands() -> None:
+def test_a_given_setting_wins_over_the_stored_one() -> None:
     meters = {"requests": {"unit": "request", "count": "outcomes"}}
     given = JoinsConfig.model_validate({"meters": meters, "best_report_bills": False})
     assert given.settled((), is_new=True) == given

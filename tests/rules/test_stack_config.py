@@ -66,7 +66,7 @@ REFUSED: dict[str, tuple[Any, str | None, str]] = {
     "documents": ({"contracts": [GPU]}, None, "contracts: this is a list of JSON Schema files, relative to this one"),
     "no file": ({"contracts": ["gpu.json"]}, None, "gpu.json cannot be read: No such file or directory"),
     "no JSON": ({"contracts": ["gpu.json"]}, "{", "gpu.json is no JSON: Expecting property name"),
-    "a key twice": ({"contracts": ["gpu.json"]}, '{"$id": "a", "$id": "b"}', "is no JSON: the key $id stands twice"),
+    "a key twice": ({"contracts": ["gpu.json"]}, '{"$id": "a", "$id": "b"}', "is no JSON: the key $id occurs twice"),
     "no number": ({"contracts": ["gpu.json"]}, '{"maximum": NaN}', "is no JSON: NaN is no number"),
     "no UTF-8": ({"contracts": ["gpu.json"]}, "\udcff", "gpu.json is no JSON: 'utf-8' codec can't decode"),
     "no object": ({"contracts": ["gpu.json"]}, "[]", "gpu.json holds list; a contract is one JSON object"),
@@ -95,7 +95,7 @@ REFUSED: dict[str, tuple[Any, str | None, str]] = {
 
 
 @pytest.mark.parametrize(("content", "text", "sentence"), REFUSED.values(), ids=REFUSED)
-def test_what_is_no_contract_is_refused_before_anything_starts(
+def test_an_invalid_contract_is_refused_before_the_stack_starts(
     tmp_path: Path, content: Any, text: str | None, sentence: str
 ) -> None:
     if text is not None:
@@ -109,7 +109,7 @@ def test_what_is_no_contract_is_refused_before_anything_starts(
     assert not (tmp_path / "data").exists()
 
 
-def test_of_two_files_that_do_not_go_together_the_second_is_named(tmp_path: Path) -> None:
+def test_of_two_conflicting_files_the_second_is_named(tmp_path: Path) -> None:
     other = {**GPU, "$id": "ai.inference.completion.v2", "allOf": [{"$ref": "weir:ai.inference.completion.v2"}]}
     other["properties"] = {"data": {"properties": {"gpu_seconds": {"type": "integer", "x-weir-column": "gpus"}}}}
     (tmp_path / "a.json").write_text(json.dumps(GPU))
@@ -172,7 +172,7 @@ KNOBS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("jobs", "sentence"), KNOBS.values(), ids=KNOBS)
-def test_of_two_values_that_do_not_go_together_the_one_that_was_given_is_named_first(
+def test_of_two_conflicting_values_the_given_one_is_named_first(
     tmp_path: Path, jobs: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(ValueError, match="but must be") as refusal:

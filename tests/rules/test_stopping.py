@@ -20,7 +20,7 @@ time.sleep(60)
 """
 
 
-def test_a_driver_that_waits_for_what_is_gone_ends_all_the_same() -> None:
+def test_a_driver_waiting_for_a_stopped_server_can_be_stopped() -> None:
     with subprocess.Popen([sys.executable, "-c", STUCK], stdout=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None
         assert driver.stdout.readline() == "ready\n"

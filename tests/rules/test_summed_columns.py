@@ -57,7 +57,7 @@ def counted(config: JoinsConfig, **said: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("column", sorted(NAMES))
-def test_a_column_is_summed_whatever_its_name_or_its_meter_is_refused(column: str) -> None:
+def test_a_column_is_summed_or_its_meter_is_refused(column: str) -> None:
     meters = {"units": {"unit": "unit", "sum": column}}
     if column in OF_OUTCOMES:
         with pytest.raises(ValidationError, match=f"an outcome has a {column} of its own"):

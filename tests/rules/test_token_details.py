@@ -72,7 +72,7 @@ def test_meters_that_are_declared_are_all_that_there_are(config: IngestionConfig
     assert given.settled((), is_new=True).meters.keys() == {"requests"}
 
 
-def test_without_them_the_shipped_contracts_are_the_earlier_ones() -> None:
+def test_without_token_details_the_shipped_contracts_are_unchanged() -> None:
     before = without_details(shipped())
     assert not any(has_details(document) for document in before.values())
     assert {name for name, document in shipped().items() if has_details(document)} == {V1, V2, USAGE}
@@ -113,7 +113,7 @@ def test_a_meter_of_a_part_that_no_contract_reads_is_refused_with_the_setting_th
         (own(USAGE, USAGE, created=count("cache_write_tokens", "number")), "cache_write_tokens", "/data/created"),
     ],
 )
-def test_a_contract_that_fills_such_a_column_is_one_still_and_reads_it_where_it_says(
+def test_a_contract_with_its_own_pointer_for_a_token_column_stays_valid(
     document: dict[str, Any], column: str, pointer: str
 ) -> None:
     found = read([document])
@@ -132,7 +132,7 @@ def test_a_contract_that_fills_such_a_column_is_one_still_and_reads_it_where_it_
         own("acme.v1", None, audio_input_tokens={"type": "object", "properties": {"count": count("audio")}}),
     ],
 )
-def test_no_contract_of_another_type_is_refused_for_what_shipped_ones_read_since(document: dict[str, Any]) -> None:
+def test_new_columns_of_shipped_contracts_break_no_other_contract(document: dict[str, Any]) -> None:
     IngestionConfig.model_validate({"contracts": [document]})
     found = read([document])
     assert not any("audio_input_tokens" in found[name] for name in (V1, USAGE))
@@ -146,7 +146,7 @@ def test_a_number_that_may_be_a_text_is_the_part_still() -> None:
     assert fields["reasoning_tokens"].kind is Kind.INTEGER
 
 
-def test_what_ingestion_keeps_of_contracts_that_yield_is_read_back() -> None:
+def test_contracts_that_yield_are_stored_and_read_back() -> None:
     from jobs.ingestion.stored_contracts import stored_contracts
 
     config = IngestionConfig.model_validate({"contracts": [own(USAGE, USAGE, thoughts=count("reasoning_tokens"))]})

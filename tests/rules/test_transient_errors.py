@@ -70,7 +70,7 @@ def test_tables_in_a_store_that_does_not_answer_are_waited_for(
     assert time.monotonic() - began < 60
 
 
-def test_what_a_query_waits_for_is_written_before_the_line_is_full() -> None:
+def test_the_cause_of_a_wait_comes_first_in_a_truncated_message() -> None:
     where = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure: "
     why = "Cannot fetch record for offset 7 in 30000 milliseconds"
     error = StreamingQueryException(f"{where * 4}java.util.concurrent.TimeoutException: {why}\n\tat org.apache.spark")

@@ -136,7 +136,7 @@ def test_an_array_may_stand_deeper_in_data() -> None:
     ],
     ids=["missing", "empty", "too many", "an object", "a text", "a number", "a number in it", "an array in it", "null"],
 )
-def test_without_an_array_of_objects_the_event_is_one_dead_letter_that_says_why(calls: Any, says: str) -> None:
+def test_without_an_array_of_objects_the_event_is_one_dead_letter(calls: Any, says: str) -> None:
     for strictly in (False, True):
         [row] = validated([event(calls, model="m")], CONFIG, strictly=strictly).to_dicts()
         assert (row["reason"], row["element"]) == ("invalid_data", 0)
@@ -174,7 +174,7 @@ def test_what_an_event_becomes_has_a_limit(beyond: int) -> None:
     assert row["violation"] == f"{TRACE} /data/calls: {says}{MAX_UNNESTED_BYTES + 1}"
 
 
-def test_a_text_of_any_kind_counts_wherever_it_stands() -> None:
+def test_texts_of_any_kind_count_toward_the_size_limit() -> None:
     """The same is true of what is no text where one should be: each element would say what it is."""
     for value in (["x" * 9_000], {"a": {"b": "x" * 9_000}}, "x" * 9_000):
         [row] = validated([event([{}] * MAX_ELEMENTS, model=value)], CONFIG).to_dicts()
@@ -308,7 +308,7 @@ def test_events_of_other_requests_are_no_duplicates_of_each_other(
     assert requests[0] == requests[1] or digests[0] != digests[1]
 
 
-def test_what_is_read_again_has_the_digest_of_the_whole_event() -> None:
+def test_events_read_again_have_the_digest_of_the_whole_event() -> None:
     values = [event(TWELVE), event(None, kind="call.v1", model="m"), event([], "t-2"), event(TWELVE[::-1])]
     single = validated([values[1]], CONFIG)["content_digest"][0]
     found = CONFIG.validator().digests(pl.Series(values, dtype=pl.Binary)).to_list()
@@ -396,7 +396,7 @@ def test_heartbeats_and_reversals_have_no_elements() -> None:
             contract_of(own, shipped())
 
 
-def test_no_other_contract_has_something_else_where_the_array_is() -> None:
+def test_contracts_of_one_type_agree_on_the_array() -> None:
     other = contract(None, "call.v1", calls={"type": "integer", "x-weir-column": "calls"})
     with pytest.raises(ContractRefused, match=r"/data/calls is .* in contract"):
         contracts_of([contract(), other], shipped())
@@ -422,7 +422,7 @@ def test_a_contract_that_begins_or_ceases_to_unnest_takes_less_than_before() -> 
     assert narrowed(several, several) == []
 
 
-def test_an_audit_of_an_earlier_release_can_not_take_a_contract_that_unnested_for_one_of_whole_events() -> None:
+def test_an_earlier_audit_cannot_misread_a_contract_that_unnests() -> None:
     """It would bill what came once more in elements whole, too. The journal says it in a word that stops it."""
     documents = CONFIG.deciding["contracts"]
     assert documents[TRACE]["x-weir-unnest"] == "/data/calls"
@@ -439,7 +439,7 @@ def test_one_contract_may_build_on_another_and_unnest() -> None:
     assert deepcopy(own) == own
 
 
-def test_a_contract_that_unnests_takes_no_row_that_came_before_it_and_leaves_none_to_the_next() -> None:
+def test_a_contract_that_unnests_applies_to_no_earlier_or_later_row() -> None:
     """Whoever had sent the event once more would be billed for both."""
     several, whole = (contract_of(contract(unnest), shipped()) for unnest in ("/data/calls", None))
     place = {"topic": "events", "partition": 0, "key": None, "type": TRACE, "received_at": RECEIVED_AT}

@@ -83,14 +83,14 @@ def test_a_row_keeps_the_record_as_it_was_received(bad: Rows, good: Rows) -> Non
     assert {row["received_at"] for row in bad.values()} == {RECEIVED_AT}
 
 
-def test_what_is_read_of_a_bad_document_can_be_stored_anywhere(bad: Rows) -> None:
+def test_fields_read_from_a_bad_document_can_be_stored(bad: Rows) -> None:
     for name, row in bad.items():
         assert all(row[time] is None or 1970 <= row[time].year < 3000 for time in TIMES), name
         texts = [text for text in row.values() if isinstance(text, str)]
         assert all(len(text.encode()) <= 512 and "\0" not in text for text in texts), name
 
 
-def test_what_can_be_read_of_a_rejected_document_is_filled(bad: Rows) -> None:
+def test_readable_fields_of_a_rejected_document_are_stored(bad: Rows) -> None:
     row = bad["negative_tokens"]
     assert (row["source"], row["id"], row["account"], row["request_id"]) == ("gateway/1", "event-1", "acme", "req-1")
     assert (row["input_tokens"], row["output_tokens"], row["status"]) == (-1, 40, "completed")

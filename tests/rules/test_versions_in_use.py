@@ -59,16 +59,16 @@ SCHEMA = {**dict.fromkeys((*PRICE_KEY, "account"), pl.String), "event_us": pl.In
     st.sampled_from([0, 1, 50_000]),
     st.sampled_from([None, 12]),
 )
-def test_keys_at_hand_say_what_all_versions_say(
+def test_reading_only_the_needed_keys_gives_the_same_versions(
     steps: list[tuple[list[tuple[str, int, bool]], list[tuple[str | None, int, int]]]],
-    most_idle: int,
+    max_idle: int,
     seen_from: int | None,
 ) -> None:
     """Whatever was told or asked before, and whatever was forgotten meanwhile."""
     every = {name: make([]) for name, make in (("prices", prices), ("accounts", accounts))}
     in_use = {
-        "prices": VersionsInUse(every["prices"], PRICE_KEY, price_versions, most_idle),
-        "accounts": VersionsInUse(every["accounts"], ("account",), account_versions, most_idle),
+        "prices": VersionsInUse(every["prices"], PRICE_KEY, price_versions, max_idle),
+        "accounts": VersionsInUse(every["accounts"], ("account",), account_versions, max_idle),
     }
     next_lsn = 1
     for changes, questions in steps:
@@ -123,7 +123,7 @@ def test_versions_of_unused_keys_are_never_indexed() -> None:
 def test_keys_that_were_used_long_ago_are_released() -> None:
     """A driver that has run for a year must not have made ready what a year has asked for."""
     many = [f"plan-{number}" for number in range(20)]
-    in_use = VersionsInUse(prices([(plan, 0, False) for plan in many]), PRICE_KEY, price_versions, most_idle=5)
+    in_use = VersionsInUse(prices([(plan, 0, False) for plan in many]), PRICE_KEY, price_versions, max_idle=5)
     key = {"model": "m", "meter": "requests", "currency": "EUR"}
     for plan in many:
         rows = pl.DataFrame([question({"plan": plan, **key}, 0, 99)], schema=SCHEMA)

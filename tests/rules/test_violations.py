@@ -97,7 +97,7 @@ def test_an_invalid_json_constant_is_reported_with_its_field(constant: str) -> N
 
 
 @given(st.lists(ANY_TEXT | st.integers(0, 3), max_size=6), st.sampled_from(["NaN", "-Infinity"]))
-def test_the_place_of_a_constant_is_that_where_it_stands(path: list[str | int], constant: str) -> None:
+def test_an_invalid_constant_is_reported_with_its_position(path: list[str | int], constant: str) -> None:
     value: Any = "@NaN"
     for step in reversed(path):
         value = {"NaN": [1, "]}"], step: value} if isinstance(step, str) else [[{"a": "NaN"}]] * step + [value]
@@ -160,9 +160,7 @@ def test_the_violation_of_any_value_can_be_stored_and_shown_by_both_readers(name
 
 
 @given(st.integers(0, 2**32 - 1), st.binary(max_size=50).filter(lambda value: not value.lstrip().startswith(b"{")))
-def test_a_record_in_the_frame_of_a_schema_registry_that_holds_no_json_is_named_as_such(
-    schema: int, document: bytes
-) -> None:
+def test_a_non_json_record_with_a_schema_registry_frame_is_recognized(schema: int, document: bytes) -> None:
     framed = b"\0" + schema.to_bytes(4, "big") + document
     reason, violation = said_of(framed)
     assert reason in ("malformed", "not_utf8", "nul_character")

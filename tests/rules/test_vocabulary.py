@@ -109,19 +109,43 @@ NAMES = {
     "Judge": "EventValidator",
     "came_back_as": "replayed_as",
     "judge": "validate, decide, classify, compare",
+    "begin_anew": "restart_sequences",
+    "BEGIN_ANEW": "START_OVER",
+    "comes_round_within": "expect_round_within",
+    "deciding_alone": "exclusive_decisions",
+    "first_kept": "first_retained",
+    "kept_port": "reuse_port",
+    "most_rows_at_once": "max_batch_rows",
+    "of_usage_alone": "of_usage_only",
+    "StillJoined": "PendingDeletions",
+    "SUPPOSED_VERSIONS_FROM": "ASSUMED_VERSIONS_FROM",
+    "TELLS_NOBODY": "NO_RECEIVER",
+    "UNTOLD_DELETIONS": "UNPROPAGATED_DELETIONS",
+    "wait_until_gone": "wait_until_deleted",
+    "WindowAsked": "WindowSelection",
 }
 """Identifiers that are retired everywhere in the product, and what took their place."""
 
 JUDGE = re.compile(r"judg", re.IGNORECASE)
 """An event is validated by its contract; a rule decides, classifies or compares."""
+GENERATOR = "traffic"
+"""The generator has names of its own, which is no reason to change its files: it shares none with the product."""
+LINK = re.compile(r"\(\S+\.md\)")
+"""A link to a page, whose file may have an older name."""
 HISTORY = ("docs/explanation/glossary.md", MIGRATIONS, "bench/results/", "tests/rules/test_vocabulary.py")
 """Texts that name what earlier releases had: the glossary, migrations, measurements."""
 
 PRONOUNS = frozenset({"one", "ones", "many", "those", "each", "said", "told", "asked"})
 """What a variable is not called: it has the name of what it holds (`entry`, `count`, `price`)."""
 
-LIMITS = re.compile(r"_?(MOST|FEWEST|LEAST|SHORTEST|LONGEST)_[A-Z]\w*|_?([A-Z]+_)?AT_ONCE")
+LIMITS = re.compile(r"_?(MOST|FEWEST|LEAST|SHORTEST|LONGEST)_[A-Z]\w*|_?([A-Z]+_)?AT_ONCE|_?(most|fewest)_\w+")
 """A limit is a MAX or a MIN; how much is taken at once is a BATCH."""
+
+RIDDLES = re.compile(r"(^|_)(told|said|untold|unsaid|supposed|whoever|whatever|anew)(_|$)", re.IGNORECASE)
+"""Parts of names that say nothing of what a thing is: call it published, reported, assumed or again."""
+
+DIALECT = re.compile(r"\b([Ww]hoever|[Ww]hatever|[Aa]new|[Pp]uts? right|[Ss]tood still|[Ss]tands still)\b")
+"""Words that a stranger stumbles over: each sentence with them had a plainer form."""
 
 STORED: dict[str, str] = {}
 """Retired words that tables, files or messages hold for ever, and why: an identifier must be called like them."""
@@ -152,9 +176,53 @@ def test_no_identifier_is_a_retired_word() -> None:
         f"{path.relative_to(ROOT)}:{line} {name}"
         for path in _modules()
         for line, name in _names(path)
-        if (name in NAMES or LIMITS.fullmatch(name)) and name not in STORED
+        if (name in NAMES or _is_limit(path, name)) and name not in STORED
     ]
     assert found == [], "the glossary has the word to use"
+
+
+def _is_limit(path: Path, name: str) -> bool:
+    return LIMITS.fullmatch(name) is not None and (name.isupper() or GENERATOR not in path.relative_to(ROOT).parts)
+
+
+def test_no_identifier_is_a_riddle() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line} {name}"
+        for path in _modules()
+        if GENERATOR not in path.relative_to(ROOT).parts
+        for line, name in _names(path)
+        if RIDDLES.search(name)
+    ]
+    assert found == [], "the glossary has the word to use"
+
+
+@pytest.mark.parametrize("name", ["is_told", "has_said", "_supposed", "BEGIN_ANEW", "told", "unsaid"])
+def test_a_riddle_is_found(name: str) -> None:
+    assert RIDDLES.search(name)
+
+
+@pytest.mark.parametrize("name", ["toldo", "saids", "assumed", "published_at"])
+def test_another_name_is_no_riddle(name: str) -> None:
+    assert RIDDLES.search(name) is None
+
+
+def _texts() -> Iterator[Path]:
+    """What people read beside the decisions and the history: modules, the guide, the runbook, the chart."""
+    yield from (path for path in _modules() if not {GENERATOR, "api"} & set(path.relative_to(ROOT).parts))
+    for folder in ("docs", "monitoring", "charts/weir", "jobs"):
+        for kind in ("*.md", "*.yaml", "*.tpl"):
+            yield from sorted((ROOT / folder).rglob(kind))
+
+
+def test_texts_have_no_dialect() -> None:
+    found = [
+        f"{name}:{number}"
+        for path in _texts()
+        if not (name := path.relative_to(ROOT).as_posix()).startswith((*HISTORY, "docs/decisions/"))
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if DIALECT.search(LINK.sub("", line))
+    ]
+    assert found == [], "write who, which, again, corrected or stuck"
 
 
 def test_no_variable_is_a_pronoun() -> None:

@@ -18,7 +18,7 @@ from pyspark.errors import StreamingQueryException
 
 from jobs.billing import pipeline as billing
 from jobs.runtime import run
-from jobs.runtime.config import Environment
+from jobs.runtime.environment import Environment
 from jobs.runtime.errors import Fenced, NotYet, Refused
 from jobs.runtime.postgres import schema
 from jobs.runtime.transient_errors import transient_error_of
@@ -37,7 +37,7 @@ def shown(cause: Cause) -> float | None:
 
 
 @given(st.integers(min_value=1, max_value=10**6))
-def test_a_pause_never_grows_beyond_the_longest_however_long_something_is_away(attempts: int) -> None:
+def test_a_pause_never_exceeds_the_longest_one(attempts: int) -> None:
     assert FIRST_PAUSE_SECONDS <= pause_seconds(attempts) <= MAX_PAUSE_SECONDS
     assert pause_seconds(attempts) <= pause_seconds(attempts + 1)
 
@@ -54,7 +54,7 @@ class Step:
         return "done"
 
 
-def test_what_is_away_is_waited_for_by_cause_until_something_is_done() -> None:
+def test_waits_are_counted_by_cause_until_progress() -> None:
     waiting = Waiting(JOB, HandClock())
     told: list[dict[str, str]] = []
     step = Step(NotYet(Cause.KAFKA, "no broker"), psycopg.OperationalError("server closed the connection"))
@@ -95,7 +95,7 @@ def test_a_driver_that_waits_can_be_stopped_at_once() -> None:
     assert until_done(Step(NotYet(Cause.KAFKA, "no broker")), Waiting(JOB, HandClock()), stopping, stopping.set) is None
 
 
-def test_what_an_attempt_has_remembered_is_gone_when_the_next_begins() -> None:
+def test_an_attempt_keeps_nothing_of_the_previous_one() -> None:
     class Memory:
         pass
 
@@ -147,12 +147,12 @@ def spark(cause: str) -> StreamingQueryException:
         (spark("java.lang.StackOverflowError"), None),
     ],
 )
-def test_only_what_does_not_answer_is_waited_for(error: Exception, cause: Cause | None) -> None:
+def test_only_unavailable_servers_are_waited_for(error: Exception, cause: Cause | None) -> None:
     found = transient_error_of(error)
     assert (found and found.cause) == cause
 
 
-def test_a_start_that_is_refused_is_no_report_else_a_driver_that_gets_no_further_would_not_be_down(
+def test_a_refused_start_does_not_count_as_a_report(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def reported() -> float | None:

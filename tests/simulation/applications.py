@@ -18,9 +18,10 @@ from jobs.ingestion.pipeline import JOB as INGESTION
 from jobs.ingestion.repeats import Horizons
 from jobs.joins.pipeline import JOB as JOINS
 from jobs.runtime import run
-from jobs.runtime.config import Environment, JobConfig
+from jobs.runtime.config import JobConfig
 from jobs.runtime.delta import table
 from jobs.runtime.delta.driver_rows import TableLimits
+from jobs.runtime.environment import Environment
 from jobs.runtime.errors import Fenced, Refused
 from jobs.runtime.job import AnyJob, Context
 from jobs.runtime.postgres.meters_table import declare

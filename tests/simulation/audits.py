@@ -52,7 +52,7 @@ def audit(
     now: datetime,
     *,
     appends: bool = True,
-    most_rows: int = 1_000_000,
+    max_rows: int = 1_000_000,
     present: JoinsConfig = JoinsConfig(),  # noqa: B008 -- frozen
 ) -> Examined | None:
     """One audit of all that is there; None before joins has made anything. `present`: what joins is started with."""
@@ -61,7 +61,7 @@ def audit(
         return None
     tables_of = {Table.JOURNAL: journal, Table.USAGE: usage}
     held = {name: retained_rows(table) for name, table in tables_of.items()}
-    pinned = pin(usage, held.values(), tables, present, Scope(most_rows=most_rows))
+    pinned = pin(usage, held.values(), tables, present, Scope(max_rows=max_rows))
     rows = _rows(journal, (*journal_read(pinned), *VALIDATED_FROM, *READ_OF_VALIDATED)).filter(
         pl.col("lsn") < pinned.position
     )

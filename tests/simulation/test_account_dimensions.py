@@ -36,7 +36,7 @@ def seen(*steps: Step) -> list[Step]:
 
 
 @pytest.mark.long
-def test_usage_under_a_team_stays_there_whatever_the_account_becomes_later(histories: str) -> None:
+def test_usage_keeps_its_team_when_the_account_moves(histories: str) -> None:
     """A late tag moves nothing; a late plan moves the money, and not the name under which it stands."""
     usage = partial(Send, 0, "usage", 0, ago_s=0, tokens=7)
     wait: list[Step] = [Pass(700, ALL), *ROUND]

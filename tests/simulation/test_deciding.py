@@ -43,7 +43,7 @@ def ended(database: str, steps: list[Step]) -> tuple[list[tuple[Any, ...]], tupl
         return connection.execute(STATES).fetchall(), window
 
 
-def test_what_is_approved_comes_into_its_window_once_what_is_rejected_does_not_and_the_rest_waits(
+def test_approved_stragglers_are_billed_once_and_rejected_ones_never(
     histories: str,
 ) -> None:
     told: list[Step] = [Pass(1, ALL), *ROUND]

@@ -17,7 +17,7 @@ HISTORIES = 24
 
 @pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("seed", range(HISTORIES))
-def test_whatever_happens_the_end_is_what_the_oracle_makes_of_it(histories: str, seed: int) -> None:
+def test_any_history_ends_as_the_oracle(histories: str, seed: int) -> None:
     ended = simulate_seed(histories, seed)
     assert not ended.broken, str(ended)
 
@@ -30,7 +30,7 @@ def test_a_seed_is_one_history(histories: str) -> None:
 
 
 @pytest.mark.long
-def test_a_broken_promise_is_found_and_the_history_made_short(histories: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_violation_is_found_and_its_history_shrunk(histories: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that forgets to move its position bills again what it has billed."""
     monkeypatch.setattr("jobs.runtime.postgres.sink.PostgresSink._move", lambda *_: None)
     seed = next(seed for seed in range(20) if simulate_seed(histories, seed).broken)
@@ -41,6 +41,6 @@ def test_a_broken_promise_is_found_and_the_history_made_short(histories: str, mo
     assert len(short.steps) < len(steps)
 
 
-def test_drivers_of_a_history_are_ended_doubled_and_left_unanswered() -> None:
+def test_histories_kill_duplicate_and_disconnect_drivers() -> None:
     faults = {step.fault for seed in range(HISTORIES) for step in drawn(seed)[1] if isinstance(step, Run)}
     assert faults == set(Fault)

@@ -18,8 +18,9 @@ from jobs.billing.config import BillingConfig
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.retention import Retention, retain_days, retain_rows
-from jobs.runtime.config import Environment, JobConfig
+from jobs.runtime.config import JobConfig
 from jobs.runtime.delta.table import LSN, DeltaWriter, open_table
+from jobs.runtime.environment import Environment
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.sessionization.config import SessionizationConfig
 from jobs.streams import EVENTS_TOPIC, SCHEMAS, Table

@@ -18,7 +18,7 @@ from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
 from jobs.billing.publishing import publishing
 from jobs.runtime.clock import MachineClock
-from jobs.runtime.config import Environment
+from jobs.runtime.environment import Environment
 from jobs.runtime.job import Context, Fold
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.postgres.ownership import Ownership

@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.ingestion import conventions
-from jobs.runtime.config import Environment
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of
+from jobs.runtime.environment import Environment
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.streams import JOURNAL, CatalogTopic, Table
 from metering.vocabulary import Disposition, EventType

@@ -70,7 +70,7 @@ def said(result: Result) -> dict[int, tuple[str, str | None]]:
     return {row["line"]: (row["fate"], row["says"]) for row in json.loads(result.stdout)}
 
 
-def test_history_counts_once_however_often_and_in_whichever_way_it_is_sent(
+def test_history_counts_once_however_often_it_is_sent(
     spark: SparkSession, database: str, broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = Topic.make(broker, partitions=2)

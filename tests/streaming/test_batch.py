@@ -55,7 +55,7 @@ def test_rows_missing_before_the_batch_are_refused(table: DataFrame) -> None:
         pytest.param([1, 2, 2, 3], id="one row twice"),
     ],
 )
-def test_rows_that_are_there_twice_do_not_hide_those_that_are_missing(spark: SparkSession, lsns: list[int]) -> None:
+def test_duplicate_rows_do_not_hide_missing_ones(spark: SparkSession, lsns: list[int]) -> None:
     with pytest.raises(Refused, match="would lose rows"):
         new_rows(spark.createDataFrame(pa.table({"lsn": lsns, "tokens": lsns})), 1, "job", total)
     with pytest.raises(Refused, match="would lose rows"):
@@ -105,7 +105,7 @@ def test_the_next_batch_needs_no_new_code(spark: SparkSession) -> None:
     assert counts[1:] == [counts[0]] * 2
 
 
-def test_differential_kept_and_reduced_rows_have_one_range_and_one_last_row_or_are_both_refused(
+def test_differential_rows_and_their_aggregate_have_one_range_and_one_last_row(
     spark: SparkSession,
 ) -> None:
     def read(batch: DataFrame, position: int, *, keeps_rows: bool) -> tuple[list[int], LsnRange, int | None] | None:

@@ -122,7 +122,7 @@ def held(database: str) -> list[tuple[int, dict[str, Any]]]:
         return [(held.first, dict(held.rules)) for held in stored_history(connection, "billing")]
 
 
-def test_oracle_what_the_table_of_rules_says_bills_the_same_again(stage: Stage, database: str) -> None:
+def test_oracle_the_recorded_rules_reproduce_the_bills(stage: Stage, database: str) -> None:
     stage.fold(stage.driver(SHORT), 41)
     stage.fold(stage.driver(SHORT), 61)
     assert held(database) == [(1, SHORT.deciding)]
@@ -161,7 +161,7 @@ def test_oracle_what_the_table_of_rules_says_bills_the_same_again(stage: Stage, 
     assert {row["decision"] for row in found.stragglers.values()} == {"correct", "drop"}
 
 
-def test_a_database_that_kept_no_rules_takes_those_of_its_next_batch(stage: Stage, database: str) -> None:
+def test_a_database_without_rules_records_those_of_its_next_batch(stage: Stage, database: str) -> None:
     stage.fold(stage.driver(SHORT), 31)
     with psycopg.connect(database) as connection:
         connection.execute("DELETE FROM rules")
@@ -198,7 +198,7 @@ def arriving(chance: random.Random, first_lsn: int, since: datetime, rows: int) 
 
 
 @pytest.mark.long
-def test_oracle_what_was_shown_closed_stays_closed_whatever_the_grace_becomes(stage: Stage, database: str) -> None:
+def test_oracle_a_closed_window_stays_closed_when_the_grace_changes(stage: Stage, database: str) -> None:
     chance, reached = random.Random(3), NOON + timedelta(minutes=30)
     driver = stage.driver(SHORT)
     stage.grow([], reached)
@@ -247,9 +247,7 @@ def test_oracle_what_was_shown_closed_stays_closed_whatever_the_grace_becomes(st
 
 @pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("seed", range(3))
-def test_on_a_restored_database_what_had_been_decided_is_decided_by_the_rules_that_held_then(
-    stage: Stage, database: str, seed: int
-) -> None:
+def test_a_restored_database_bills_each_row_by_the_rules_of_its_time(stage: Stage, database: str, seed: int) -> None:
     """The rules that came after the backup are kept beside the tables; the driver's own hold for what is new."""
     chance = random.Random(seed)
     before = stage.driver(SHORT)

@@ -157,7 +157,7 @@ def test_a_flood_of_sources_is_bounded_by_the_hour_and_counted(database: str, tm
     ]
 
 
-def test_another_journal_is_followed_from_its_end_and_a_rolled_back_one_too(database: str, tmp_path: Path) -> None:
+def test_a_replaced_or_rolled_back_journal_is_followed_from_its_end(database: str, tmp_path: Path) -> None:
     Follower(database, Journal(tmp_path / "one")).take([numbered(n, "old", n) for n in range(20)])
     other = Journal(tmp_path / "two")
     other.commit([numbered(n, "unseen", n) for n in range(5)])

@@ -300,7 +300,7 @@ def test_a_deletion_is_published_with_the_earlier_row_and_a_tombstone(edited: tu
 
 
 @pytest.mark.long
-def test_a_deletion_by_the_command_is_captured_with_its_moment_and_author_and_starts_nothing(
+def test_a_deletion_by_the_command_is_captured_with_its_time_and_author(
     edited: tuple[Chain, Edits],
 ) -> None:
     """As of before, and with SQL: then it is when that was committed, and nobody is named."""
@@ -432,7 +432,7 @@ def test_a_lost_slot_is_followed_by_a_snapshot_that_changes_only_what_changed(ed
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_a_price_that_one_transaction_put_there_and_deleted_again_was_never_there(edited: tuple[Chain, Edits]) -> None:
+def test_a_price_inserted_and_deleted_in_one_transaction_never_existed(edited: tuple[Chain, Edits]) -> None:
     """The log of changes tells both, as of one moment."""
     chain, edits = edited
     name = uuid4().hex
@@ -449,9 +449,7 @@ def test_a_price_that_one_transaction_put_there_and_deleted_again_was_never_ther
 
 @pytest.mark.timeout(600)
 @pytest.mark.long
-def test_what_was_deleted_while_the_slot_was_lost_is_deleted_once_more(
-    edited: tuple[Chain, Edits], tmp_path: Path
-) -> None:
+def test_deletions_during_a_lost_slot_are_published_later(edited: tuple[Chain, Edits], tmp_path: Path) -> None:
     """Whoever held it takes it off, and says nothing else of anything."""
     chain, edits = edited
     lose_slot(chain)

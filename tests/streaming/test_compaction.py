@@ -71,7 +71,7 @@ def test_replaced_files_are_deleted_only_after_the_time_they_are_kept(tmp_path: 
     assert lsns(journal) == list(range(1, 9))
 
 
-def test_a_replaced_file_goes_though_the_log_has_forgotten_it_and_one_that_is_being_written_stays(
+def test_replaced_files_are_deleted_and_files_being_written_are_kept(
     tmp_path: Path,
 ) -> None:
     """A log forgets after a week what was replaced, and a driver's checkpoint comes before the next compaction."""
@@ -90,7 +90,7 @@ def test_a_replaced_file_goes_though_the_log_has_forgotten_it_and_one_that_is_be
     assert lsns(journal) == list(range(1, 9))
 
 
-def test_a_stream_that_was_before_the_compaction_gets_every_row_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_behind_the_compaction_reads_every_row_once(spark: SparkSession, tmp_path: Path) -> None:
     journal = journal_of(tmp_path / "tables", 4)
     seen: list[int] = []
 

@@ -108,7 +108,7 @@ def refuses(run: Callable[[], None], tables: Path, why: str) -> None:
 
 
 @pytest.mark.parametrize("reads", READERS)
-def test_what_only_the_lost_commits_name_is_there_when_the_log_is_put_back(
+def test_files_of_lost_commits_exist_when_the_log_is_restored(
     run: Callable[[], None], tmp_path: Path, database: str, reads: Reads
 ) -> None:
     journal_of(tmp_path)
@@ -147,7 +147,7 @@ def test_a_journal_that_was_recreated_in_its_folder_is_left_alone(
     assert lsns(tmp_path) == [1, 2, 3, 4, 5, 6]
 
 
-def test_tables_that_were_rolled_back_together_are_both_left_alone_by_what_the_database_knows(
+def test_tables_that_were_rolled_back_together_are_not_compacted(
     run: Callable[[], None], tmp_path: Path, database: str
 ) -> None:
     """Sessionization may be switched off: then only billing's position in usage says what became of the journal."""
@@ -164,7 +164,7 @@ def test_tables_that_were_rolled_back_together_are_both_left_alone_by_what_the_d
     assert lsns(tmp_path) == [1, 2, 3, 4, 5, 6]
 
 
-def test_nothing_is_compacted_while_the_database_cannot_say_how_far_it_was_read(
+def test_nothing_is_compacted_while_the_database_is_unavailable(
     run: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal_of(tmp_path)
@@ -183,7 +183,7 @@ def test_an_unread_journal_is_compacted(run: Callable[[], None], tmp_path: Path)
 
 @pytest.mark.parametrize("next_lsn", [1, 3, 7])
 @pytest.mark.parametrize("identity", ["known", "of an older version"])
-def test_a_journal_that_its_readers_have_read_is_compacted_and_then_still_that_one(
+def test_a_compacted_journal_keeps_its_identity(
     run: Callable[[], None], tmp_path: Path, database: str, identity: str, next_lsn: int
 ) -> None:
     journal_of(tmp_path)

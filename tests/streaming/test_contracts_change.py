@@ -108,7 +108,7 @@ def test_a_repeat_is_known_though_its_first_has_a_digest_of_an_earlier_version(
     assert [row[:2] for row in dispositions(tmp_path)[2:]] == [("same", "duplicate"), ("other", "conflict")]
 
 
-def test_what_came_before_its_contract_is_no_first_of_what_comes_after_it(
+def test_records_before_their_contract_make_no_duplicates_of_records_after_it(
     spark: SparkSession, broker: str, database: str, tmp_path: Path
 ) -> None:
     topic = Topic.make(broker)

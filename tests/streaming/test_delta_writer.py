@@ -64,7 +64,7 @@ def forked(one: DeltaWriter, tables: Path) -> DeltaWriter:
     return other
 
 
-def test_of_two_drivers_of_one_epoch_the_later_finds_its_rows_numbered_by_the_other(tmp_path: Path) -> None:
+def test_rows_committed_by_another_driver_of_the_epoch_are_not_written_again(tmp_path: Path) -> None:
     one = writer(tmp_path, 1)
     other = forked(one, tmp_path)
     one.commit(accounts(1), {LSN: 2})
@@ -73,7 +73,7 @@ def test_of_two_drivers_of_one_epoch_the_later_finds_its_rows_numbered_by_the_ot
     assert rows(tmp_path) == 1
 
 
-def test_of_two_drivers_that_have_both_looked_the_table_takes_one_commit(tmp_path: Path) -> None:
+def test_of_two_concurrent_commits_the_table_takes_one(tmp_path: Path) -> None:
     one = writer(tmp_path, 1)
     other = forked(one, tmp_path)
     one.commit(accounts(1), {LSN: 2})

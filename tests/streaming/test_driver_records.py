@@ -114,9 +114,7 @@ def test_differential_driver_spark_and_raw_scan_find_the_same_marks(spark: Spark
     assert [record.headers for record in records] == found["record_headers"].to_pylist()
 
 
-def test_differential_both_marks_of_a_record_are_found_in_whichever_order_they_stand(
-    spark: SparkSession, bootstrap: str
-) -> None:
+def test_differential_both_marks_of_a_record_are_found_in_any_order(spark: SparkSession, bootstrap: str) -> None:
     topic = Topic.make(bootstrap)
     both: list[tuple[str, str | bytes | None]] = [(HEADER, b"events/0/1"), (FIRST_RECEIVED, b"2024-01-01T00:00:00Z")]
     for headers in (both, both[::-1], both[1:], [("trace", b"1"), *both, (FIRST_RECEIVED, b"later")], both[:1]):
@@ -134,7 +132,7 @@ def test_differential_both_marks_of_a_record_are_found_in_whichever_order_they_s
     assert [record.headers for record in records] == found["record_headers"].to_pylist()
 
 
-def test_a_header_that_the_library_cannot_give_is_for_spark_and_the_plain_look(
+def test_a_header_that_the_client_library_cannot_read_is_left_to_spark_and_the_raw_scan(
     spark: SparkSession, bootstrap: str
 ) -> None:
     topic = Topic.make(bootstrap)
@@ -151,7 +149,7 @@ def test_a_header_that_the_library_cannot_give_is_for_spark_and_the_plain_look(
     assert [record.replay_mark for record in look.next_records({}, 9, 1 << 20, 1 << 20)] == [b"events/0/1", None]
 
 
-def test_what_is_not_committed_yet_is_not_read_and_not_waited_for(bootstrap: str) -> None:
+def test_uncommitted_records_are_neither_read_nor_awaited(bootstrap: str) -> None:
     topic = Topic.make(bootstrap)
     topic.append("first")
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic.name})

@@ -95,7 +95,7 @@ def left_by_joins(spark: SparkSession, database: str, tables: Path, read: Read) 
 
 @pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize(("left", "job"), [(left_by_sessionization, SESSIONIZATION), (left_by_joins, JOINS)])
-def test_differential_a_driver_and_spark_that_read_the_same_leave_the_same(
+def test_differential_reading_by_driver_or_spark_gives_the_same_rows(
     spark: SparkSession, postgres_url: str, tmp_path: Path, left: Callable[..., list[Any]], job: Any
 ) -> None:
     with fresh_database(postgres_url) as one, fresh_database(postgres_url) as other:
@@ -144,7 +144,7 @@ def running_query(spark: SparkSession) -> str | None:
     return next((str(query.runId) for query in spark.streams.active if query.lastProgress), None)
 
 
-def test_while_few_rows_come_spark_reads_only_what_concerns_the_job(
+def test_small_batches_run_no_spark_job(
     spark: SparkSession, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TableSource, "rest_after_seconds", 0.0)
@@ -242,7 +242,7 @@ def test_many_rows_or_bytes_or_commits_are_for_spark(journal: Journal) -> None:
     assert found["lsn"].to_pylist() == list(range(2, 8))
 
 
-def test_of_many_commits_the_first_that_can_be_read_at_once_come_first(journal: Journal) -> None:
+def test_many_commits_are_read_oldest_first_as_far_as_a_batch_goes(journal: Journal) -> None:
     before = version(journal)
     for second in range(2, 6):
         journal.commit([heartbeat(second), heartbeat(second)])
@@ -299,7 +299,7 @@ def test_a_driver_takes_a_whole_backlog_of_commits_part_by_part_without_spark(
     assert not table.must_restart()
 
 
-def test_commits_that_are_not_in_the_log_or_changed_the_table_are_for_spark(journal: Journal) -> None:
+def test_commits_that_left_the_log_or_changed_the_table_are_read_by_spark(journal: Journal) -> None:
     before = version(journal)
     journal.commit([heartbeat(2)])
     columns = SESSIONIZATION.columns(SESSIONIZATION.config())
@@ -314,7 +314,7 @@ def test_commits_that_are_not_in_the_log_or_changed_the_table_are_for_spark(jour
     assert DriverRows(f"{journal.tables}/{Table.JOURNAL}", columns).added(range(after, after + 1)) is None
 
 
-def test_only_changes_of_the_catalog_are_read_with_what_they_say_and_few_bytes_of_it(journal: Journal) -> None:
+def test_small_batches_read_the_value_of_catalog_changes_only(journal: Journal) -> None:
     before = version(journal)
     said = change(CatalogTopic.ACCOUNTS, 2, account="a")
     journal.commit([event(EventType.REQUEST, f"r{n}", 2, value=b"0" * 100_000) for n in range(40)] + [said])
@@ -335,7 +335,7 @@ def test_what_was_merged_or_removed_is_no_new_row(journal: Journal) -> None:
     assert found["lsn"].to_pylist() == [2]
 
 
-def test_a_source_gives_all_that_is_new_however_much_of_it_a_batch_held(
+def test_a_source_gives_all_new_rows_whatever_part_a_batch_had(
     spark: SparkSession, database: str, journal: Journal, tmp_path: Path
 ) -> None:
     sink = sessionization(spark, database, tmp_path)
@@ -354,7 +354,7 @@ def test_a_source_gives_all_that_is_new_however_much_of_it_a_batch_held(
     assert found["lsn"].to_pylist() == [2, 3]
 
 
-def test_a_commit_that_is_seen_while_a_backlog_is_read_keeps_no_query_from_resting(
+def test_a_commit_seen_during_a_backlog_does_not_prevent_idling(
     spark: SparkSession, database: str, tmp_path: Path
 ) -> None:
     journal = Journal(tmp_path)

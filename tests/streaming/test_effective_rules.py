@@ -49,7 +49,7 @@ class Driver:
         return bool(said)
 
 
-def test_rules_are_kept_with_the_first_row_that_they_decide_and_again_on_each_day(tmp_path: Path) -> None:
+def test_rules_are_recorded_with_their_first_row_and_once_a_day(tmp_path: Path) -> None:
     def found() -> tuple[list[tuple[int, int]], date | None]:
         history, day = read_history(DeltaTable(f"{tmp_path}/{Table.JOURNAL}"))
         return [(held.first, held.rules["accept_past_seconds"]) for held in history], day
@@ -74,7 +74,7 @@ def test_rules_are_kept_with_the_first_row_that_they_decide_and_again_on_each_da
     assert last == EffectiveRules(13, NARROW.deciding, datetime(2026, 1, 2, tzinfo=UTC))
 
 
-def test_a_list_says_of_every_job_what_decides_and_since_when(database: str, tmp_path: Path) -> None:
+def test_weir_rules_lists_the_rules_of_each_job_and_since_when(database: str, tmp_path: Path) -> None:
     midnight = datetime(2026, 1, 1, tzinfo=UTC)
     grace = {"grace_seconds": 900, "late_policy": {"requests": "drop"}}
     with read_only(database) as connection:

@@ -30,7 +30,7 @@ def test_a_killed_initdb_leaves_no_cluster_that_never_starts(tmp_path: Path) -> 
         assert session.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_a_password_that_cannot_be_set_says_why_and_not_which(tmp_path: Path) -> None:
+def test_a_password_that_cannot_be_set_is_refused_without_showing_it(tmp_path: Path) -> None:
     database.prepare(tmp_path)
     (tmp_path / "data" / "global" / "pg_control").unlink()
     with pytest.raises(database.DatabaseUnavailable, match="pg_control") as refusal:

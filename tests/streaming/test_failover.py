@@ -115,9 +115,7 @@ def test_a_promoted_standby_publishes_earlier_commits_and_its_own(chain: Chain, 
 
 @pytest.mark.timeout(400)
 @pytest.mark.long
-def test_what_was_captured_and_a_standby_never_had_is_taken_back_when_it_takes_over(
-    chain: Chain, tmp_path: Path
-) -> None:
+def test_a_promoted_standby_withdraws_changes_that_it_never_had(chain: Chain, tmp_path: Path) -> None:
     """Its log goes on where it was cut off, behind what was captured of the lost one."""
     standby = Standby(chain)
     standby.until_it_has_all()

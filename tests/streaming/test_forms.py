@@ -58,7 +58,7 @@ def last(topic: Topic) -> tuple[bytes | None, bytes | None, Headers]:
         consumer.close()
 
 
-def test_a_repeat_is_found_whatever_form_it_has_and_whatever_form_its_first_had(
+def test_a_repeat_in_any_form_is_a_duplicate_of_its_first_in_any_form(
     spark: SparkSession, database: str, broker: str, tmp_path: Path
 ) -> None:
     topic = Topic.make(broker)

@@ -34,7 +34,7 @@ def ids(tables: Path) -> list[str]:
     return [name for name in journal(tables)["id"] if name.isdigit()]
 
 
-def test_while_few_records_come_spark_starts_no_job_not_even_for_the_first(
+def test_small_batches_start_no_spark_job_from_the_first_record_on(
     spark: SparkSession, database: str, broker: str, tmp_path: Path
 ) -> None:
     topic, before = Topic.make(broker, partitions=2), jobs_of(spark)

@@ -113,7 +113,7 @@ def test_requests_that_wait_when_the_timeout_is_lowered_are_all_decided(
     ]
 
 
-def test_a_meter_that_looks_at_others_keeps_what_it_counted_and_a_request_that_waits_is_counted_as_it_is_decided(
+def test_a_changed_condition_counts_outcomes_from_its_batch_on(
     spark: SparkSession, database: str, tmp_path: Any
 ) -> None:
     journal, said = Journal(tmp_path), {"cached": True, "region": "eu"}

@@ -52,9 +52,7 @@ def forget_files(tables: Path, table: Table, days: int) -> int:
     return size_bytes
 
 
-def test_joins_begins_and_goes_on_without_any_file_that_is_older_than_what_can_still_be_met(
-    database: str, tmp_path: Path
-) -> None:
+def test_joins_restarts_without_files_older_than_its_timeouts(database: str, tmp_path: Path) -> None:
     days = 12
     journal, sink, clock = lived(database, tmp_path, days, 5)
     before = usage(journal)

@@ -33,8 +33,8 @@ from jobs.audit.compare.conservation import conservation
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.pipeline import JOB
 from jobs.runtime.clock import MachineClock
-from jobs.runtime.config import Environment
 from jobs.runtime.effective_rules import read_history
+from jobs.runtime.environment import Environment
 from jobs.runtime.errors import NotYet, Refused
 from jobs.runtime.kafka.absent_offsets import AbsentOffsets, Gap
 from jobs.runtime.kafka.access import KafkaAccess
@@ -70,7 +70,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.long
-def test_markers_and_aborted_records_are_passed_and_a_withheld_record_is_not(
+def test_markers_and_aborted_records_are_passed_over_and_open_transactions_awaited(
     spark: SparkSession, broker: str, database: str, tmp_path: Path
 ) -> None:
     topic = Topic.make(broker)
@@ -93,7 +93,7 @@ def test_markers_and_aborted_records_are_passed_and_a_withheld_record_is_not(
     assert journal(tmp_path)["id"].to_list()[-2:] == ["g", "h"]
 
 
-def test_an_audit_looks_once_more_at_offsets_without_a_row_as_long_as_kafka_holds_them(
+def test_an_audit_reads_offsets_without_a_row_again_while_kafka_retains_them(
     spark: SparkSession, broker: str, database: str, tmp_path: Path
 ) -> None:
     topic = Topic.make(broker)
@@ -220,7 +220,7 @@ def test_a_topic_that_is_recreated_while_it_is_read_is_refused(
             sink.process(batch(spark, topic))
 
 
-def test_a_record_that_its_producer_stamped_is_a_dead_letter_and_moves_nothing(
+def test_a_record_with_a_producer_timestamp_is_a_dead_letter(
     spark: SparkSession, broker: str, database: str, tmp_path: Path
 ) -> None:
     topic = Topic.make(
@@ -261,7 +261,7 @@ def slow(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return database
 
 
-def test_a_stamp_that_is_yet_to_come_waits_until_it_has_come_or_is_restamped(
+def test_a_future_timestamp_is_awaited_or_restamped(
     spark: SparkSession, broker: str, slow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     let_commands_reach(monkeypatch, broker, slow, tmp_path)
@@ -461,7 +461,7 @@ def wait_past(instant: datetime) -> None:
     wait_until(lambda: datetime.now(UTC) > instant, f"{instant} being over")
 
 
-def test_oracle_what_the_journal_says_of_its_rules_disposes_the_whole_topic_the_same_again(
+def test_oracle_the_rules_in_the_journal_reproduce_every_disposition(
     spark: SparkSession, broker: str, database: str, tmp_path: Path
 ) -> None:
     """A change holds from the first row of the first batch that it decided, and nothing before is decided again."""
@@ -488,7 +488,7 @@ def test_oracle_what_the_journal_says_of_its_rules_disposes_the_whole_topic_the_
     assert of_starts == ["rejected", "accepted", "rejected"]
 
 
-def test_what_comes_in_transactions_is_read_to_its_end_whether_they_are_committed_or_not(broker: str) -> None:
+def test_transactions_are_read_to_their_end_committed_or_aborted(broker: str) -> None:
     """As changes of the catalog do where Kafka Connect writes each exactly once."""
     topic = Topic.make(broker)
     known = list_partitions(topic.admin, [topic.name])
@@ -520,7 +520,7 @@ def source_of(topic: Topic, sink: Any, tables: Path) -> TopicSource:
     return TopicSource(JOB, context, sink)
 
 
-def test_a_query_that_was_built_for_much_does_not_rest_before_its_batch_has_come_however_long_that_takes(
+def test_a_query_is_not_idle_before_its_first_batch(
     spark: SparkSession, broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = Topic.make(broker)
@@ -542,9 +542,7 @@ def test_a_query_that_was_built_for_much_does_not_rest_before_its_batch_has_come
     source.close()
 
 
-def test_batches_that_large_records_made_small_grow_again_where_more_waits_than_they_take(
-    spark: SparkSession, broker: str, tmp_path: Path
-) -> None:
+def test_batches_grow_again_after_large_records(spark: SparkSession, broker: str, tmp_path: Path) -> None:
     topic, size, at = Topic.make(broker), [1 << 20], [0]
     for _ in range(500):
         topic.producer.produce(topic.name, b"{}", partition=0)

@@ -71,7 +71,7 @@ def test_a_commit_leaves_expired_files_to_the_cleanup_which_leaves_the_table_as_
     assert DeltaWriter(str(tmp_path), Table.JOURNAL, "ingestion", 2).next_lsn == 108
 
 
-def test_what_has_not_expired_stays_and_what_no_checkpoint_holds_stays(tmp_path: Path) -> None:
+def test_only_expired_commits_before_a_checkpoint_are_cleaned(tmp_path: Path) -> None:
     journal = journal_of(tmp_path, 3)
     clean_log(str(tmp_path), Table.JOURNAL)
     assert commits(tmp_path) == 5
@@ -151,7 +151,7 @@ def test_a_stream_whose_log_was_cleaned_restarts_in_the_same_process_and_counts_
         assert connection.execute("SELECT epoch FROM jobs").fetchall() == [(1,)]
 
 
-def test_a_frontier_comes_up_again_after_the_log_was_cleaned_behind_a_reader_that_stood_still(
+def test_a_frontier_advances_after_the_log_was_cleaned_behind_an_idle_reader(
     spark: SparkSession, database: str, tmp_path: Path
 ) -> None:
     journal = Journal(tmp_path)

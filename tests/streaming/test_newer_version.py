@@ -19,10 +19,10 @@ from jobs.joins.pipeline import JOB as JOINS
 from jobs.retention import Retention
 from jobs.runtime import run
 from jobs.runtime.clock import MachineClock
-from jobs.runtime.config import Environment
 from jobs.runtime.delta.compaction import compact
 from jobs.runtime.delta.growth import SCHEMA_VERSION
 from jobs.runtime.delta.table import DeltaWriter, committing
+from jobs.runtime.environment import Environment
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import TableJob, TopicJob
 from jobs.runtime.postgres.ownership import Ownership
@@ -51,7 +51,7 @@ def test_every_table_has_one_job_that_writes_it() -> None:
 
 
 @pytest.mark.parametrize(("job", "table"), WRITTEN)
-def test_an_older_driver_takes_nothing_from_the_one_that_writes_it(
+def test_an_older_version_does_not_fence_the_newer_driver(
     database: str, tmp_path: Path, job: TopicJob[Any] | TableJob[Any], table: Table
 ) -> None:
     newer = Ownership.take(job.name, database, {})
@@ -72,9 +72,7 @@ def test_an_older_compaction_leaves_it_as_it_is(tmp_path: Path, table: Table) ->
 
 
 @pytest.mark.parametrize("table", [Table.JOURNAL, Table.USAGE])
-def test_an_older_retention_removes_nothing_of_it_nor_of_the_database(
-    database: str, tmp_path: Path, table: Table
-) -> None:
+def test_an_older_retention_removes_nothing_of_a_newer_version(database: str, tmp_path: Path, table: Table) -> None:
     version = written_by_a_newer_version(tmp_path, table, "job")
     write(database, "exits", OLD_EXIT)
     stack = Deployment(postgres_url=database, tables=str(tmp_path))
@@ -94,7 +92,7 @@ def test_an_older_retention_removes_nothing_from_a_database_of_a_newer_version(d
 
 
 @pytest.mark.parametrize("days", [{}, {"journal_days": 36, "usage_days": 36}], ids=["rows", "rows and days"])
-def test_retention_says_what_to_do_where_joins_was_started_by_another_version_and_removes_nothing(
+def test_retention_removes_nothing_where_joins_has_another_version(
     database: str, tmp_path: Path, days: dict[str, int]
 ) -> None:
     write(database, "exits", OLD_EXIT)

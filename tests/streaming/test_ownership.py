@@ -36,7 +36,7 @@ def test_a_driver_frozen_inside_a_transaction_does_not_hold_up_its_successor(dat
     assert positions == [(9,)]
 
 
-def test_a_driver_that_was_fenced_once_is_fenced_whenever_it_asks_again(database: str) -> None:
+def test_a_fenced_driver_stays_fenced(database: str) -> None:
     old = Ownership.take("job", database, {})
     Ownership.take("job", database, {}).close()
     with pytest.raises(Fenced, match="epoch 1"), old.transaction():
@@ -45,7 +45,7 @@ def test_a_driver_that_was_fenced_once_is_fenced_whenever_it_asks_again(database
         old.fence_if_followed()
 
 
-def test_a_driver_that_fails_is_fenced_if_it_was_followed_and_else_has_just_failed(database: str) -> None:
+def test_a_failed_driver_is_fenced_only_if_it_has_a_successor(database: str) -> None:
     old = Ownership.take("billing", database, {})
     old.fence_if_followed()
     end_sessions_of(database, "billing")
@@ -55,7 +55,7 @@ def test_a_driver_that_fails_is_fenced_if_it_was_followed_and_else_has_just_fail
         old.fence_if_followed()
 
 
-def test_an_epoch_taken_elsewhere_fences_a_driver_whose_session_lives(database: str) -> None:
+def test_a_newer_epoch_fences_a_driver_with_a_live_session(database: str) -> None:
     old = Ownership.take("billing", database, {})
     with psycopg.connect(database, autocommit=True) as other:
         other.execute("UPDATE jobs SET epoch = epoch + 1")
@@ -79,7 +79,7 @@ def test_jobs_do_not_fence_each_other(database: str) -> None:
             cursor.execute("SELECT 1")
 
 
-def test_an_epoch_is_never_below_what_the_sink_has_seen(database: str) -> None:
+def test_a_new_epoch_is_above_the_last_one_in_the_sink(database: str) -> None:
     assert Ownership.take("joins", database, {}, at_least=7).epoch == 7
     assert Ownership.take("joins", database, {}, at_least=3).epoch == 8
 
@@ -117,7 +117,7 @@ def test_a_successor_ends_a_recreated_session(database: str) -> None:
         owner.connection.execute("SELECT 1")
 
 
-def test_a_driver_that_was_replaced_while_it_was_cut_off_does_not_take_its_job_back(database: str) -> None:
+def test_a_driver_replaced_during_an_outage_stays_replaced(database: str) -> None:
     old = Ownership.take("billing", database, {})
     end_sessions_of(database, "billing")
     new = Ownership.take("billing", database, {})
@@ -143,7 +143,7 @@ def test_locks_of_a_lost_session_are_released_when_its_driver_goes_on(database: 
     assert psycopg.connect(database).execute("SELECT next_position FROM positions").fetchall() == [(9,)]
 
 
-def test_a_driver_whose_last_session_does_not_end_goes_on_only_when_it_has_ended(database: str) -> None:
+def test_a_driver_waits_until_its_previous_session_has_ended(database: str) -> None:
     """Whatever that session still has under way could commit beside what the driver does next."""
     owner = Ownership.take("billing", database, {})
     last = owner.connection

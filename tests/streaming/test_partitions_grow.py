@@ -205,7 +205,7 @@ def assert_exact(tables: Path, topic: Topic, gateway: Gateway) -> None:
     wait_until(lambda: reaches(tables, log, topic), "the journal reaching the topic's end", LIMIT_SECONDS)
     rows = every_row(tables).filter(pl.col("topic") == topic.name)
     places = rows.select("partition", "offset")
-    assert places.is_duplicated().sum() == 0, "a record stands twice"
+    assert places.is_duplicated().sum() == 0, "a record occurs twice"
     assert log.join(places, on=["partition", "offset"], how="anti").is_empty(), "a record is missing"
     assert set(rows["partition"]) == set(range(AFTER))
     assert rows.group_by("partition").agg(pl.col("offset").min())["offset"].to_list() == [0] * AFTER
@@ -241,7 +241,7 @@ def assert_goes_on(tables: Path, since: datetime) -> None:
 
 @pytest.mark.timeout(400)
 @pytest.mark.long
-def test_partitions_that_come_under_traffic_are_read_by_the_driver_that_runs(
+def test_partitions_added_under_traffic_are_read_by_the_running_driver(
     ingestion: Ingestion, topic: Topic, tmp_path: Path
 ) -> None:
     """First without any events, then with few, then with many."""
@@ -263,7 +263,7 @@ def test_partitions_that_come_under_traffic_are_read_by_the_driver_that_runs(
 
 @pytest.mark.timeout(400)
 @pytest.mark.long
-def test_partitions_that_come_while_a_driver_is_killed_or_away_are_read_from_their_first_record(
+def test_partitions_added_while_no_driver_runs_are_read_from_their_first_record(
     ingestion: Ingestion, topic: Topic, tmp_path: Path
 ) -> None:
     gateway = Gateway(topic)

@@ -37,7 +37,7 @@ from jobs.ingestion.pipeline import JOB, build
 from jobs.ingestion.sink import JournalSink
 from jobs.ingestion.validator import EventValidator
 from jobs.runtime.clock import MachineClock
-from jobs.runtime.config import Environment
+from jobs.runtime.environment import Environment
 from jobs.runtime.job import Context, TopicJob
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.kafka.attempts import ALONE_LIMIT
@@ -218,7 +218,7 @@ def isolated(database: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.long
-def test_a_raw_scan_sees_what_a_client_library_reads(bootstrap: str, topic: str) -> None:
+def test_a_raw_scan_reads_the_records_that_a_client_library_reads(bootstrap: str, topic: str) -> None:
     for number, codec in enumerate(["none", "gzip", "snappy", "lz4", "zstd"]):
         values = [(at % PARTITIONS, event(10 * number + at) * 20) for at in range(10)]
         produce(bootstrap, topic, values, **{"compression.type": codec})
@@ -336,7 +336,7 @@ def test_an_unstored_verdict_does_not_count_and_a_record_that_ends_every_driver_
     assert isolated(database) == [(0, offset, "skipped", True)]
 
 
-def test_a_gibibyte_that_a_producer_packed_small_is_passed_over_and_its_neighbours_count(
+def test_a_decompression_bomb_is_passed_over_and_its_neighbours_count(
     spark: SparkSession, database: str, tmp_path: Path, bootstrap: str, topic: str
 ) -> None:
     """Nothing that unpacks it whole could live in a driver's container; here nothing does.
@@ -388,7 +388,7 @@ class FailingConfig(IngestionConfig):
         return validator
 
 
-def test_a_record_that_the_validator_fails_on_or_that_cannot_be_stored_costs_no_start(
+def test_a_record_that_fails_validation_or_storage_costs_no_restart(
     spark: SparkSession, environment: Environment, tmp_path: Path, topic: str
 ) -> None:
     bootstrap = environment.kafka.bootstrap
@@ -407,7 +407,7 @@ def test_a_record_that_the_validator_fails_on_or_that_cannot_be_stored_costs_no_
         rows.filter(pl.col("reason").is_not_null()).select("reason", "violation", "value").unique().sort("reason")
     )
     assert rejected.rows() == [
-        ("malformed", "JSON (RFC 8259): the key \\ud800 stands twice", HALF_A_PAIR_TWICE),
+        ("malformed", "JSON (RFC 8259): the key \\ud800 occurs twice", HALF_A_PAIR_TWICE),
         ("unreadable", "Weir: ValueError: poison \\ud800\\u0000", POISON),
     ]
     assert rows["request_id"].drop_nulls().sort().to_list() == sorted(f"r{number}" for number in range(20))
@@ -417,9 +417,7 @@ def test_a_record_that_the_validator_fails_on_or_that_cannot_be_stored_costs_no_
     ]
     changes = pl.DataFrame(DeltaTable(f"{tmp_path}/{Table.JOURNAL}").to_pyarrow_table())
     changes = changes.filter(pl.col("topic") == CatalogTopic.ACCOUNTS).filter(pl.col("value") == HALF_A_PAIR_TWICE)
-    assert set(changes.select("reason", "violation").rows()) == {
-        ("invalid_catalog_change", "\\ud800 stands there twice")
-    }
+    assert set(changes.select("reason", "violation").rows()) == {("invalid_catalog_change", "\\ud800 occurs twice")}
     # And in the driver, which reads a few records itself.
     produce(bootstrap, topic, [(0, POISON), (0, event(20))])
     few = driver._source._few.read(topic_of(bootstrap, topic), {0: 12, 1: 11})
@@ -453,7 +451,7 @@ def test_a_failure_at_the_catalog_does_not_advise_to_skip_an_event(
 
 
 @pytest.mark.long
-def test_a_record_that_java_never_delivers_is_given_up_by_the_driver_that_waits_for_it(
+def test_a_record_that_java_never_delivers_is_quarantined_by_its_driver(
     spark: SparkSession, environment: Environment, tmp_path: Path, topic: str
 ) -> None:
     bootstrap = environment.kafka.bootstrap
@@ -491,7 +489,7 @@ def test_what_a_disk_got_wrong_is_on_no_bill(
 
 
 @pytest.mark.long
-def test_a_stamp_of_a_producer_that_no_instant_can_hold_ends_one_driver_at_most(
+def test_a_timestamp_out_of_range_ends_one_driver_at_most(
     spark: SparkSession, environment: Environment, tmp_path: Path, topic: str
 ) -> None:
     admin = AdminClient({"bootstrap.servers": environment.kafka.bootstrap})

@@ -107,7 +107,7 @@ def test_a_new_journal_is_refused_by_the_database_of_another_also_when_it_has_gr
 
 
 @pytest.mark.long
-def test_a_position_that_a_batch_stored_is_the_one_that_a_start_finds(
+def test_a_start_finds_the_position_that_the_last_batch_stored(
     spark: SparkSession, database: str, tmp_path: Path
 ) -> None:
     journal = Journal(tmp_path)
@@ -156,9 +156,7 @@ def test_joins_starts_before_ingestion_has_given_the_journal_a_new_column_and_wa
     assert source.exists()
 
 
-def test_joins_whose_journal_is_gone_does_not_begin_without_what_waits_there(
-    spark: SparkSession, database: str, tmp_path: Path
-) -> None:
+def test_joins_refuses_to_start_without_its_journal(spark: SparkSession, database: str, tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.commit(requests(0, 2))
     has_joined(spark, database, journal)
@@ -167,9 +165,7 @@ def test_joins_whose_journal_is_gone_does_not_begin_without_what_waits_there(
         joins(spark, database, tmp_path)
 
 
-def test_a_job_whose_journal_is_gone_says_so_and_waits_for_no_new_one(
-    spark: SparkSession, database: str, tmp_path: Path
-) -> None:
+def test_a_job_refuses_to_start_without_its_journal(spark: SparkSession, database: str, tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.commit(requests(0, 5))
     has_sessionized(spark, database, journal)
@@ -220,7 +216,7 @@ def test_usage_of_the_release_before_adopts_its_journal_and_goes_on(
 
 
 @pytest.mark.parametrize("fate", ["made anew", "rolled back"])
-def test_joins_prices_nothing_with_versions_that_lack_what_priced_before(
+def test_joins_refuses_tables_of_versions_older_than_those_it_priced_with(
     spark: SparkSession, database: str, tmp_path: Path, fate: str
 ) -> None:
     journal = Journal(tmp_path)

@@ -122,7 +122,7 @@ def test_a_limit_of_a_statement_is_not_waited_for(database: str) -> None:
 
 
 @pytest.mark.parametrize("zone", ["Etc/UTC", "GMT", "Europe/Berlin"])
-def test_instants_come_in_utc_whatever_zone_the_database_has(database: str, zone: str) -> None:
+def test_instants_are_read_in_utc_in_every_zone_of_the_database(database: str, zone: str) -> None:
     """Polars takes those of another zone for another type: ingestion ended at its first batch."""
     with psycopg.connect(database, autocommit=True) as connection:
         name = connection.info.dbname

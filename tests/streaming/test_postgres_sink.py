@@ -85,7 +85,7 @@ def test_a_batch_and_its_position_arrive_together(stage: Stage) -> None:
     assert stage.rows("SELECT first_position, next_position, epoch, records FROM batches") == [(1, 4, 1, 3)]
 
 
-def test_a_batch_that_comes_again_changes_nothing_and_one_that_overlaps_adds_what_is_new(stage: Stage) -> None:
+def test_a_repeated_batch_changes_nothing_and_an_overlapping_one_adds_its_new_rows(stage: Stage) -> None:
     stage.append(0, 10, 20)
     driver = stage.driver()
     driver.process(stage.batch(1, 3))
@@ -103,7 +103,7 @@ def test_a_batch_that_would_leave_a_gap_is_refused(stage: Stage) -> None:
     assert stage.rows("SELECT count(*) FROM sessions") == [(0,)]
 
 
-def test_a_driver_that_was_replaced_does_not_write_and_its_successor_goes_on(stage: Stage) -> None:
+def test_a_replaced_driver_cannot_write_and_its_successor_continues(stage: Stage) -> None:
     stage.append(0, 10)
     old = stage.driver()
     new = stage.driver()
@@ -137,7 +137,7 @@ def test_the_frontier_is_stored_once_all_rows_before_it_are_folded_and_moves_wit
     assert stage.rows("SELECT frontier FROM positions") == [(START + timedelta(minutes=50),)]
 
 
-def test_what_time_alone_changes_is_folded_with_f_and_counted_with_the_next_batch(stage: Stage) -> None:
+def test_changes_by_time_alone_are_folded_with_the_frontier(stage: Stage) -> None:
     """Killed in between, it is due again: F has not moved."""
     passed: list[datetime | None] = []
 

@@ -39,7 +39,7 @@ def test_by_the_address(database: str, name: str) -> None:
         CONNECTIONS[name](f"{database}?sslmode=require")
 
 
-def test_a_listing_says_it_in_a_sentence(database: str) -> None:
+def test_a_listing_reports_a_refused_sslmode_without_a_traceback(database: str) -> None:
     reach = {"WEIR_KAFKA_BOOTSTRAP": "none:9092", "WEIR_POSTGRES_URL": database, "WEIR_TABLES": "/nowhere"}
     answer = subprocess.run(
         [sys.executable, "-m", "cli.main", "usage"],

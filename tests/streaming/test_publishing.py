@@ -104,7 +104,7 @@ class Started:
         return self._log.read_text().count("runs\n") == self._starts
 
     def again(self) -> None:
-        """Kill it, and start it anew."""
+        """Kill it, and restart it."""
         self.process.kill()
         self.process.wait()
         self.process = self._start()
@@ -191,7 +191,7 @@ def test_the_example_ends_with_the_tables_each_correction_once_under_kills(
 
 
 @pytest.mark.long
-def test_of_each_window_a_newer_state_never_stands_before_an_older_one(topics: str, database: str) -> None:
+def test_states_of_a_window_are_published_in_order(topics: str, database: str) -> None:
     """Two drivers take turns: whoever was followed sends nothing any more, whatever it has in hand."""
     with psycopg.connect(database, autocommit=True) as connection:
         first, lsn = owner(database), 0
@@ -300,7 +300,7 @@ def waits(topic: Published) -> float | None:
     return REGISTRY.get_sample_value("weir_publishing_waits", {"topic": topic.value})
 
 
-def test_a_topic_that_is_missing_is_waited_for_and_the_other_goes_on(topics: str, database: str) -> None:
+def test_publishing_waits_for_a_missing_topic_while_the_other_goes_on(topics: str, database: str) -> None:
     admin = AdminClient({"bootstrap.servers": topics})
     admin.delete_topics(["corrections"])["corrections"].result()
     wait_until(lambda: "corrections" not in admin.list_topics(timeout=10).topics, "the topic being gone")
@@ -320,7 +320,7 @@ def test_a_topic_that_is_missing_is_waited_for_and_the_other_goes_on(topics: str
         assert json.loads(told.value() or b"")["data"] == next(iter(truth(connection, Published.CORRECTIONS).values()))
 
 
-def test_without_kafka_billing_folds_and_ends_as_quickly_and_says_that_publishing_waits(database: str) -> None:
+def test_without_kafka_billing_goes_on_and_reports_that_publishing_is_blocked(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         ownership = owner(database)
         nowhere: KafkaSettings = {"bootstrap.servers": "127.0.0.1:1"}
@@ -334,7 +334,7 @@ def test_without_kafka_billing_folds_and_ends_as_quickly_and_says_that_publishin
         assert len(connection.execute("SELECT FROM unsent_windows").fetchall()) == 2
 
 
-def test_a_database_that_is_away_is_waited_for(topics: str, database: str) -> None:
+def test_an_unavailable_database_is_waited_for(topics: str, database: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         publisher = publisher_of(owner(database), database, topics)
         thread = PublishingThread(publisher, 0.1)

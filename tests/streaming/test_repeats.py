@@ -118,12 +118,12 @@ def test_a_repeat_is_found_after_the_table_was_compacted(driver: Driver) -> None
     assert driver.next(START + 20 * DAY).take(START + 20 * DAY, *again()) == REPEATED
 
 
-def test_what_is_sent_again_after_the_whole_horizon_is_new(driver: Driver) -> None:
+def test_a_repeat_after_the_whole_horizon_is_a_new_event(driver: Driver) -> None:
     late = START + 35 * DAY + timedelta(seconds=1)
     assert driver.take(late, *again()[1:]) == []
 
 
-def test_a_device_reads_only_what_may_have_occurred_on_its_day(driver: Driver) -> None:
+def test_looking_for_a_repeat_reads_only_the_identities_of_its_days(driver: Driver) -> None:
     later = driver.next(START + 2 * DAY)
     now = START + 2 * DAY
     later.take(now, event("new", now, source="device/2"))
@@ -132,7 +132,7 @@ def test_a_device_reads_only_what_may_have_occurred_on_its_day(driver: Driver) -
     assert later.index.counts()[metrics.IDENTITY_READS,] > 0
 
 
-def test_a_table_of_an_older_version_learns_on_which_days_events_occurred(tmp_path: Path) -> None:
+def test_an_upgraded_table_gets_the_days_of_its_events(tmp_path: Path) -> None:
     older = {"delta.dataSkippingStatsColumns": "lsn,log_date,received_at"}
     DeltaTable.create(f"{tmp_path}/{Table.JOURNAL}", JOURNAL, partition_by=["log_date"], configuration=older)
     driver = Driver(str(tmp_path)).started(START)

@@ -70,7 +70,7 @@ def came(folder: Path) -> list[tuple[Any, ...]]:
     return journal(folder).select("id", "disposition", "reason").rows()
 
 
-def test_a_mended_dead_letter_is_accepted_as_of_when_it_was_received_first(
+def test_a_corrected_dead_letter_is_accepted_as_of_its_first_receipt(
     spark: SparkSession, database: str, broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = Topic.make(broker, partitions=2)
@@ -105,7 +105,7 @@ def test_a_mended_dead_letter_is_accepted_as_of_when_it_was_received_first(
 @pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("also", ["pass", "event['id'] = str(uuid.uuid4())"])
 @pytest.mark.parametrize("together", [True, False])
-def test_running_it_twice_changes_nothing_whichever_process_dies_in_between(
+def test_redriving_twice_under_kills_changes_nothing(
     spark: SparkSession,
     database: str,
     broker: str,
@@ -156,7 +156,7 @@ def _killed(*_: object) -> None:
     raise RuntimeError("killed")
 
 
-def test_a_mark_of_what_is_no_dead_letter_does_not_count(
+def test_a_replay_mark_on_a_record_that_is_not_a_dead_letter_is_ignored(
     spark: SparkSession, database: str, broker: str, tmp_path: Path
 ) -> None:
     topic = Topic.make(broker, partitions=2)
@@ -192,7 +192,7 @@ def test_a_mark_of_what_is_no_dead_letter_does_not_count(
     assert {name: said[name] for name in marks} == {**marks, "no mark": None}
 
 
-def test_a_dead_letter_of_the_same_batch_counts_as_one_of_an_earlier_one(
+def test_a_replay_mark_may_name_a_dead_letter_of_its_own_batch(
     spark: SparkSession, database: str, broker: str, tmp_path: Path
 ) -> None:
     """How the input is cut decides nothing: here both are read at once."""

@@ -76,7 +76,7 @@ def retained(journal: Journal, connection: psycopg.Connection[Any], days: int | 
     return retain_days(journal.tables, Table.JOURNAL, connection, days, TODAY)
 
 
-def test_whole_days_go_from_the_old_end_and_the_job_writes_on(
+def test_whole_days_are_removed_oldest_first_while_the_job_writes(
     tmp_path: Path, database: str, connection: psycopg.Connection[Any]
 ) -> None:
     journal = read_journal(tmp_path, database)
@@ -114,7 +114,7 @@ def test_rows_that_were_removed_are_not_missing_in_the_journals_sum(
 
 
 @pytest.mark.long
-def test_of_an_event_with_elements_one_row_is_missed_when_its_day_is_removed(
+def test_an_event_with_elements_counts_as_one_removed_record(
     tmp_path: Path, database: str, connection: psycopg.Connection[Any]
 ) -> None:
     """100 days, each with a trace of three calls and another event, which is the row that an older journal had."""
@@ -142,16 +142,16 @@ def test_of_an_event_with_elements_one_row_is_missed_when_its_day_is_removed(
 
 @pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize(
-    ("reached", "first_kept"),
+    ("reached", "first_retained"),
     [((201, 0, 11), 9), ((7, 0, 201), 5), ((201, 8, 201), 7), ((201, 0, None), 1), ((10, 0, 201), 9)],
     ids=["sessionization", "joins", "what waits in joins", "a reader that has not begun", "the row before a position"],
 )
-def test_no_day_goes_that_a_reader_needs(
+def test_no_day_is_removed_that_a_reader_needs(
     tmp_path: Path,
     database: str,
     connection: psycopg.Connection[Any],
     reached: tuple[int, int, int | None],
-    first_kept: int,
+    first_retained: int,
 ) -> None:
     joins, waiting, sessions = reached
     journal = journal_until(tmp_path, TODAY, 100)
@@ -159,7 +159,7 @@ def test_no_day_goes_that_a_reader_needs(
     if sessions is not None:
         sessionization_at(database, sessions)
     retained(journal, connection)
-    assert lsns(journal)[0] == first_kept
+    assert lsns(journal)[0] == first_retained
 
 
 def test_nothing_is_removed_that_a_longer_horizon_needs(
@@ -195,7 +195,7 @@ CONTENTS: dict[str, Any] = {
     ],
     ids=["the first report bills", "the best report bills", "it comes within a day", "contents", "contents and both"],
 )
-def test_the_days_before_are_kept_in_which_an_audit_may_find_why(
+def test_days_in_which_an_audit_may_find_causes_are_retained(
     tmp_path: Path, database: str, connection: psycopg.Connection[Any], config: dict[str, Any], horizon_days: int
 ) -> None:
     """What came up to a horizon before a request decides about it, and the months that are open are corrected."""
@@ -208,7 +208,7 @@ def test_the_days_before_are_kept_in_which_an_audit_may_find_why(
     assert lsns(journal)[0] == 91 - 2 * horizon_days
 
 
-def test_rows_that_say_what_was_decided_by_stay(
+def test_rows_that_record_rules_are_not_removed(
     tmp_path: Path, database: str, connection: psycopg.Connection[Any]
 ) -> None:
     journal = Journal(tmp_path)
@@ -233,7 +233,7 @@ def test_a_day_is_looked_at_in_its_own_files_alone(tmp_path: Path) -> None:
     assert looked_at.count_rows() == 2
 
 
-def test_nothing_goes_while_time_stands_still_and_nothing_without_a_period(
+def test_nothing_is_removed_without_a_period_or_while_time_stands_still(
     tmp_path: Path, database: str, connection: psycopg.Connection[Any]
 ) -> None:
     """What is kept is measured at F: what is younger may decide about the next event."""
@@ -298,7 +298,9 @@ def test_rows_of_postgres_go_by_their_own_periods(database: str, connection: psy
     assert not any(one.rows for one in retain_rows(connection, Retention(), TODAY))
 
 
-def test_no_source_goes_that_ingestion_may_still_wait_for(database: str, connection: psycopg.Connection[Any]) -> None:
+def test_no_source_is_removed_that_ingestion_may_still_wait_for(
+    database: str, connection: psycopg.Connection[Any]
+) -> None:
     seen = noon(TODAY - 99 * DAY)
     write(database, "sources", {"source": "s", "first_seen_at": seen, "last_seen_at": seen})
     assert not any(one.rows for one in retain_rows(connection, Retention(), TODAY))
@@ -318,6 +320,6 @@ def test_the_open_month_and_the_one_before_are_kept_in_every_zone() -> None:
 
 
 @pytest.mark.parametrize("days", ["journal_days", "usage_days", "retired_sources_days"])
-def test_what_may_decide_about_the_next_event_cannot_be_given_away(days: str) -> None:
+def test_retention_cannot_be_shorter_than_deduplication(days: str) -> None:
     with pytest.raises(ValidationError, match="greater than or equal to 36"):
         Retention.model_validate({days: 35})

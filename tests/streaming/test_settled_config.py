@@ -70,7 +70,7 @@ def test_only_a_new_installation_leaves_out_requests_that_failed_where_no_meters
 
 @pytest.mark.parametrize("is_upgraded", [True, False])
 @pytest.mark.parametrize("order", ["0123", "3210", "1302", "2031"])
-def test_the_default_meters_are_those_of_the_installation_whichever_driver_starts_last(
+def test_the_default_meters_do_not_depend_on_the_order_of_starts(
     database: str, tmp_path: Path, order: str, *, is_upgraded: bool
 ) -> None:
     if is_upgraded:

@@ -92,9 +92,7 @@ def append(writer: DeltaWriter, table: Table, **fields: Any) -> None:
 
 
 @pytest.mark.parametrize("table", [Table.JOURNAL, Table.USAGE])
-def test_a_table_of_the_version_before_goes_on_with_its_rows_positions_and_columns(
-    tmp_path: Path, table: Table
-) -> None:
+def test_a_table_of_the_previous_release_keeps_its_rows_and_positions(tmp_path: Path, table: Table) -> None:
     old = made_by_an_older_version(tmp_path, table, 2)
     writer = DeltaWriter(str(tmp_path), table, "job", 2)
     assert writer.next_lsn == 3
@@ -178,7 +176,7 @@ def test_a_driver_from_before_the_growth_is_fenced(tmp_path: Path) -> None:
     "column",
     [pa.field("rules", pa.int64()), pa.field("that_must_have_a_value", pa.string(), nullable=False)],
 )
-def test_a_table_that_is_not_an_older_or_newer_one_is_refused(tmp_path: Path, column: pa.Field) -> None:
+def test_a_table_with_a_foreign_schema_is_refused(tmp_path: Path, column: pa.Field) -> None:
     DeltaTable.create(f"{tmp_path}/journal", pa.schema([*OLD_SCHEMAS[Table.JOURNAL], column]))
     with pytest.raises(Refused, match=rf"cannot write its columns {column.name}; run the version of Weir"):
         DeltaWriter(str(tmp_path), Table.JOURNAL, "job", 2)
@@ -196,7 +194,7 @@ def test_a_table_of_a_newer_version_is_refused_before_anything_is_written(tmp_pa
 
 
 @pytest.mark.parametrize("table", list(Table))
-def test_a_table_says_which_version_of_its_schema_it_has(tmp_path: Path, table: Table) -> None:
+def test_a_table_records_the_version_of_its_schema(tmp_path: Path, table: Table) -> None:
     DeltaWriter(str(tmp_path), table, "job", 1)
     assert DeltaTable(f"{tmp_path}/{table}").transaction_version(SCHEMA_VERSION) == SCHEMA_VERSIONS[table]
 
@@ -218,7 +216,7 @@ def test_spark_reads_rows_from_before_and_after_the_growth(spark: SparkSession, 
 
 
 @pytest.mark.long
-def test_a_stream_that_runs_while_its_table_grows_goes_on_without_a_restart_and_counts_every_row_once(
+def test_a_running_stream_survives_new_columns_and_counts_every_row_once(
     spark: SparkSession, database: str, tmp_path: Path
 ) -> None:
     old = made_by_an_older_version(tmp_path, Table.JOURNAL, 2)

@@ -110,7 +110,7 @@ def test_a_trace_of_twelve_calls_is_twelve_rows_and_counts_as_one_record(
     assert [(row["accepted"], row["residual"]) for row in mine] == [(6, 0)]
 
 
-def test_a_trace_that_is_sent_again_is_a_repeat_as_a_whole_whatever_of_it_differs(
+def test_a_trace_that_is_sent_again_is_a_repeat_as_a_whole(
     spark: SparkSession, broker: str, database: str, tmp_path: Path
 ) -> None:
     topic = Topic.make(broker)
@@ -149,7 +149,7 @@ def test_a_trace_that_is_sent_again_is_a_repeat_as_a_whole_whatever_of_it_differ
 
 
 @pytest.mark.long
-def test_what_was_accepted_whole_is_not_accepted_once_more_in_elements(
+def test_an_event_accepted_whole_is_not_accepted_again_as_elements(
     spark: SparkSession, broker: str, database: str, tmp_path: Path
 ) -> None:
     """A contract that begins to unnest bills no event again; nor does one that ceases to."""
@@ -193,7 +193,7 @@ def _killed(*_: object) -> None:
     raise RuntimeError("killed")
 
 
-def test_a_trace_with_one_bad_call_is_a_dead_letter_that_comes_back_whole(
+def test_a_trace_with_one_bad_call_is_a_dead_letter_and_is_redriven_whole(
     spark: SparkSession, broker: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = Topic.make(broker)
@@ -229,7 +229,7 @@ def test_a_trace_with_one_bad_call_is_a_dead_letter_that_comes_back_whole(
     assert {row["residual"] for row in summary} == {0}
 
 
-def test_a_mark_that_makes_a_record_several_rows_moves_the_numbers_behind_it(
+def test_a_record_that_becomes_several_rows_shifts_later_row_numbers(
     spark: SparkSession, broker: str, database: str, tmp_path: Path
 ) -> None:
     """A dead letter and what replays it in one batch, behind a trace: the mark names the lsn that its row gets."""

@@ -53,7 +53,7 @@ def roll_back(tables: Path, commits: int) -> None:
         log.unlink()
 
 
-def test_a_position_is_one_of_the_table_that_was_read_also_after_more_commits_compaction_and_growth(
+def test_a_position_stays_valid_after_commits_and_compaction(
     tmp_path: Path,
 ) -> None:
     journal = journal_of(tmp_path, 4)
@@ -79,14 +79,14 @@ def test_the_first_position_needs_no_row_before_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("commits", [2, 4, 8])
-def test_a_new_table_is_not_the_old_one_however_far_it_has_grown(tmp_path: Path, commits: int) -> None:
+def test_a_position_in_another_table_is_refused_however_long_the_table_is(tmp_path: Path, commits: int) -> None:
     journal_of(tmp_path / "old", 4)
     journal_of(tmp_path / "new", commits)
-    with pytest.raises(Refused, match=r"of another table than .*; put back the journal that was read, or begin anew"):
+    with pytest.raises(Refused, match=r"of another table than .*; put back the journal that was read, or start over"):
         upstream(tmp_path / "new").verified("job", position(tmp_path / "old", 5))
 
 
-def test_a_table_that_was_rolled_back_is_older_than_what_was_made_of_it(tmp_path: Path) -> None:
+def test_a_rolled_back_table_is_refused(tmp_path: Path) -> None:
     journal_of(tmp_path, 4)
     held = position(tmp_path, 5)
     roll_back(tmp_path, 2)
@@ -107,7 +107,7 @@ def test_a_table_that_was_rolled_back_and_has_grown_past_the_position_is_refused
     assert upstream(tmp_path).verified("job", before) == before
 
 
-def test_a_position_outlives_the_row_before_it_when_retention_takes_that(tmp_path: Path) -> None:
+def test_a_position_survives_retention_of_the_row_before_it(tmp_path: Path) -> None:
     journal_of(tmp_path, 6)
     held = position(tmp_path, 4)
     # Rows that say what decides stay where all others of their day go.
@@ -125,7 +125,7 @@ def test_a_log_that_is_rolled_back_while_it_is_read_is_noticed(tmp_path: Path, r
     roll_back(tmp_path, 2)
     for number in range(regrown):
         DeltaWriter(str(tmp_path), Table.JOURNAL, "ingestion", 2 + number)
-    with pytest.raises(Refused, match="was deleted, made anew or rolled back while it was read"):
+    with pytest.raises(Refused, match="was deleted, recreated or rolled back while it was read"):
         reader.refresh()
 
 
@@ -133,14 +133,14 @@ def test_a_table_that_is_deleted_or_recreated_while_it_is_read_is_noticed(tmp_pa
     journal_of(tmp_path, 4)
     reader = upstream(tmp_path)
     shutil.rmtree(tmp_path / Table.JOURNAL)
-    with pytest.raises(Refused, match="made anew"):
+    with pytest.raises(Refused, match="recreated"):
         reader.refresh()
     journal_of(tmp_path, 9)
-    with pytest.raises(Refused, match="made anew"):
+    with pytest.raises(Refused, match="recreated"):
         reader.refresh()
 
 
-def test_a_commit_that_was_cleaned_away_behind_a_reader_is_no_other_log(tmp_path: Path) -> None:
+def test_a_cleaned_commit_does_not_make_it_another_table(tmp_path: Path) -> None:
     journal = journal_of(tmp_path, 4)
     reader = upstream(tmp_path)
     journal.commit([heartbeat(9)])
@@ -151,14 +151,14 @@ def test_a_commit_that_was_cleaned_away_behind_a_reader_is_no_other_log(tmp_path
     assert reader.next_lsn == 6
 
 
-def test_a_driver_whose_table_is_rolled_back_below_it_does_not_write_beyond_the_hole(tmp_path: Path) -> None:
+def test_a_driver_does_not_write_to_a_table_that_was_rolled_back(tmp_path: Path) -> None:
     journal = journal_of(tmp_path, 4)
     roll_back(tmp_path, 2)
     with pytest.raises(Fenced, match="rolled back below this driver"):
         journal.commit([heartbeat(9)])
 
 
-def test_rows_of_usage_are_known_again_by_what_they_were_made_from(tmp_path: Path) -> None:
+def test_rows_of_usage_are_identified_by_their_sources(tmp_path: Path) -> None:
     writer = DeltaWriter(str(tmp_path), Table.USAGE, "joins", 1)
     who = {"account": "a", "request_id": "r", "outcome": "matched", "sign": 1, "cause": "stream"}
     when = {"log_date": START.date(), "logged_at": START, "event_time": START, "received_at": START}
@@ -169,25 +169,23 @@ def test_rows_of_usage_are_known_again_by_what_they_were_made_from(tmp_path: Pat
     assert usage.verified("billing", Position(2)).row != usage.verified("billing", Position(3)).row
 
 
-def test_two_concurrent_threads_take_no_growing_table_for_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_threads_recognize_a_growing_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver looks in its batches and in its reports; where a store is far away the looks overlap."""
     journal = journal_of(tmp_path, 1)
     look, head = upstream(tmp_path), obstore.head
-    is_asked, other_has_looked = threading.Event(), threading.Event()
+    is_selected, other_has_looked = threading.Event(), threading.Event()
 
     def from_far_away(*args: Any) -> Any:
         answer = head(*args)
-        if not is_asked.is_set():
-            is_asked.set()
+        if not is_selected.is_set():
+            is_selected.set()
             other_has_looked.wait(1)
         return answer
 
     monkeypatch.setattr(obstore, "head", from_far_away)
     with ThreadPoolExecutor(1) as thread:
         slow = thread.submit(look.refresh)
-        assert is_asked.wait(10)
+        assert is_selected.wait(10)
         journal.commit([{**heartbeat(1), "offset": 1}])
         look.refresh()
         other_has_looked.set()

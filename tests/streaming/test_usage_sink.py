@@ -100,7 +100,7 @@ def test_requests_end_matched_abandoned_orphaned_or_superseded_and_are_priced(
     assert (sink.status()["waiting"], sink.status()["oldest_waiting_lsn"]) == (0, None)
 
 
-def test_borders_belong_to_one_side_to_the_microsecond(spark: SparkSession, database: str, journal: Journal) -> None:
+def test_timeouts_and_prices_hold_to_the_microsecond(spark: SparkSession, database: str, journal: Journal) -> None:
     """The end of a timeout is inside it, for two rows and for the frontier; a price holds from its own instant on."""
     microsecond = 0.000001
     price = json.loads(CATALOG[1]["value"])["after"]
@@ -178,7 +178,7 @@ def test_differential_any_cut_and_any_restart_gives_the_usage_of_one_batch(
 
 @pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("chunk", [1, 5, 12])
-def test_a_backlog_cut_inside_a_commit_gives_up_no_row_whose_partner_is_behind_the_cut(
+def test_a_cut_inside_a_commit_abandons_no_row_with_a_partner_behind_it(
     spark: SparkSession, database: str, journal: Journal, chunk: int
 ) -> None:
     parts = [
@@ -196,9 +196,7 @@ def test_a_backlog_cut_inside_a_commit_gives_up_no_row_whose_partner_is_behind_t
     assert sink.frontier() == at(5000)
 
 
-def test_a_price_is_in_force_for_what_comes_after_it_in_the_journal(
-    spark: SparkSession, database: str, journal: Journal
-) -> None:
+def test_a_price_applies_to_rows_after_it_in_the_journal(spark: SparkSession, database: str, journal: Journal) -> None:
     journal.commit([event(USAGE, "before", 1), *CATALOG, event(USAGE, "after", 2)])
     driver(spark, database, journal).process(journal.read(spark, JOB.columns(JOB.config())))
     amounts = dict(usage(journal).select("request_id", "input_tokens_amount").iter_rows())
@@ -241,7 +239,7 @@ def test_usage_has_the_day_of_its_account_and_utc_before_the_account_is_known(
     assert days == {"before": date(2026, 1, 1), "after": date(2026, 1, 2)}
 
 
-def test_what_would_not_fit_is_waited_for_and_nothing_is_lost(
+def test_rows_beyond_the_memory_limit_wait_and_none_is_lost(
     spark: SparkSession, database: str, journal: Journal
 ) -> None:
     small = JoinsConfig(waiting_memory_mib=1)
@@ -271,7 +269,7 @@ def test_what_would_not_fit_is_waited_for_and_nothing_is_lost(
     assert dict(usage(journal).group_by("outcome").len().iter_rows()) == {"matched": waiting}
 
 
-def test_expired_rows_are_freed_before_joins_waits_for_memory_also_where_every_batch_is_one_commit(
+def test_expired_rows_are_freed_before_joins_waits_for_memory(
     spark: SparkSession, database: str, journal: Journal
 ) -> None:
     pairs, batches = 1_500, 8

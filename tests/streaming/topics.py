@@ -22,7 +22,7 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.pipeline import JOB, build
 from jobs.ingestion.sink import JournalSink
 from jobs.runtime.clock import MachineClock
-from jobs.runtime.config import Environment
+from jobs.runtime.environment import Environment
 from jobs.runtime.errors import NotYet
 from jobs.runtime.job import Context
 from jobs.runtime.kafka.access import KafkaAccess

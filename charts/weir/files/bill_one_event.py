@@ -1,6 +1,6 @@
 """What `helm test` runs: prices a model, sends one event, and sees exactly that billed.
 
-The account and the currency (XTS, ISO's code for tests) are of nobody: no real bill changes.
+The account and the currency (XTS, ISO's code for tests) are not real: no real bill changes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CATALOG = {
 
 
 def weir(*arguments: str, text: str | None = None) -> str:
-    """What a `weir` command prints; a command that fails ends the test with what it said."""
+    """What a `weir` command prints; a failing command ends the test with its error."""
     answer = subprocess.run(["weir", *arguments], input=text, stdout=subprocess.PIPE, text=True, check=False)
     if answer.returncode != 0:
         sys.exit(f"weir {' '.join(arguments)} ended with {answer.returncode}")

@@ -231,7 +231,7 @@
 {{- end -}}
 {{- end }}
 
-{{/* Whoever may read a pod or an application would read them there. */}}
+{{/* They would be visible to everyone who may read the pod or the application. */}}
 {{- define "weir.checkSecrets" -}}
 {{- $secret := "(?i)(secret|password|passwd|token|credential|access[._-]?key)" -}}
 {{- $variables := dict "jobDefaults.env" .Values.jobDefaults.env "dashboard.env" .Values.dashboard.env "api.env" .Values.api.env "audit.env" .Values.audit.env -}}

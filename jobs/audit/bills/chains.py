@@ -67,7 +67,7 @@ class Corrections:
 
 
 def explain_corrections(stored: pl.DataFrame, alone: pl.DataFrame, windows: pl.DataFrame) -> Corrections:
-    """CORRECTIONS, rows that stand alone (bills.MADE_ALONE) and stored WINDOWS, of the same windows."""
+    """CORRECTIONS, single rows (bills.MADE_ALONE) and stored WINDOWS, of the same windows."""
     with localcontext(prec=_DIGITS):
         separate = {(row["usage_lsn"], row["meter"]): row for row in alone.iter_rows(named=True)}
         rows = stored.sort("number").to_dicts()
@@ -155,7 +155,7 @@ def _is_unbroken(chain: list[Row], total: Sums) -> bool:
 def unexplained_change(chain: Chain, outside: Iterable[tuple[int, Decimal, Decimal | None]]) -> str:
     """Whether between a window's corrections only came what came, in a sentence; empty where all is explained.
 
-    `outside`: (usage lsn, signed quantity, unit price) of what is in the window and in no correction. A correction
+    `outside`: (usage lsn, signed quantity, unit price) of usage in the window and in no correction. A correction
     begins with what was there before its batch and what its batch brought: with some first part of it, at least what
     has lower numbers.
     """

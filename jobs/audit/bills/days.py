@@ -64,14 +64,14 @@ def _admitted(made: pl.DataFrame, stored: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(parts)
 
 
-def crowded_out(made: pl.DataFrame, stored: pl.DataFrame, most_combinations: int = MAX_COMBINATIONS) -> Wrong:
+def crowded_out(made: pl.DataFrame, stored: pl.DataFrame, max_combinations: int = MAX_COMBINATIONS) -> Wrong:
     """Only where an account's day has more combinations than there is room for, some are together: those beyond it."""
     day = ["account", "day"]
     come, own = (
         rows.group_by(day).agg(combinations=pl.col("dimensions").drop_nulls().n_unique()).filter(is_full)
         for rows, is_full in (
-            (made, pl.col("combinations") > most_combinations),
-            (stored, pl.col("combinations") >= most_combinations),
+            (made, pl.col("combinations") > max_combinations),
+            (stored, pl.col("combinations") >= max_combinations),
         )
     )
     other = stored.filter("is_other").select(day).unique()

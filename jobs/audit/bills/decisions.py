@@ -1,4 +1,4 @@
-"""Decisions about rows that stand alone: stragglers by the rules; a correcting row inherits its row's decision."""
+"""Decisions about single rows: stragglers by the rules; a correcting row inherits its row's decision."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from jobs.audit.bills.holds import JOURNALED
 from metering.vocabulary import BILLED, Decision, UsageCause
 
 IS_BILLED = pl.col("decision").is_null() | pl.col("decision").is_in([decision.value for decision in BILLED])
-"""Whether a row is in its window: `decision` is null of what is no straggler, and of what corrects none."""
+"""Whether a row is in its window: `decision` is null for rows that are no straggler and correct none."""
 
 ENTRY = ("usage_lsn", "meter")
-"""The key of a row of usage that stands alone."""
+"""The key of a single row of usage."""
 DECIDED = pl.Schema({"usage_lsn": pl.Int64(), "meter": pl.String(), "decision": pl.String()})
 CORRECTING = pl.Schema(
     {

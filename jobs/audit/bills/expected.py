@@ -1,4 +1,4 @@
-"""Rows of usage → what billing must have made of them: windows, rows that stand alone (stragglers), and days.
+"""Rows of usage → what billing must have made of them: windows, single rows (stragglers), and days.
 
 It uses billing's own `sums`, under the rules that were in effect when each row was billed.
 """
@@ -48,7 +48,7 @@ WINDOWS = pl.Schema(
         "corrected": pl.Boolean(),
     }
 )
-"""`usage_windows`. Of what is made, `corrected` says whether a straggler has corrected it."""
+"""`usage_windows`. In recomputed rows, `corrected` says whether a straggler has corrected the window."""
 ALONE = pl.Schema(
     {
         "usage_lsn": pl.Int64(),
@@ -163,7 +163,7 @@ def bills(usage: pa.Table, history: History, decided: Decisions) -> Bills:
 
 
 def _each_once(alone: pl.DataFrame) -> pl.DataFrame:
-    """STAGED that stands alone → MADE_ALONE: units that another meter bills are part of their straggler there."""
+    """Single rows of STAGED → MADE_ALONE: units that another meter bills are part of their straggler there."""
     is_contained = (pl.col("price_version") <= BILLED_AS_PART).fill_null(value=False)
     alone = alone.with_columns(
         contained_quantity=pl.when(is_contained).then("quantity").otherwise(0).cast(SUM),

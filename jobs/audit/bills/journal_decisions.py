@@ -23,7 +23,7 @@ def wrong_decisions(
 ) -> Iterator[str]:
     """A sentence for each way in which decisions in usage are not those that the journal below lsn `position` tells.
 
-    Those of days that are not whole in both tables are taken as they stand. joins says that one was received when it
+    Those of days that are not whole in both tables are not checked. joins says that one was received when it
     was, or when F had come that far before it: F with its row is never less.
     """
     begin = _first(journal, retained)
@@ -54,7 +54,7 @@ def wrong_decisions(
         (pl.col("received_at") > pl.col("received_at_first")) & (pl.col("received_at") > pl.col("frontier"))
     )
     if moved := _lsns(both.filter(is_moved)):
-        yield f"usage has another time of what was decided at lsn {moved[0]} of the journal ({len(moved)} in all)"
+        yield f"usage has another time for the decision at lsn {moved[0]} of the journal ({len(moved)} in all)"
 
 
 def _lsns(rows: pl.DataFrame) -> list[int]:

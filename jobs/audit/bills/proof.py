@@ -82,7 +82,7 @@ class Span:
 
     @property
     def whole_days(self) -> tuple[date | None, date | None]:
-        """From which day on and before which days are whole, whatever zone named them."""
+        """The first and the end of the days that are whole in every zone."""
         begin = None if self.begin is None else (self.begin + _AROUND).date()
         return begin, None if self.until is None else (self.until - _AROUND).date()
 
@@ -102,7 +102,7 @@ def span_of(scope: Scope, kept_since: date | None, usage: DeltaTable, billed: Bi
         # Nothing of a minute is logged before it, but for the clocks.
         borders.append((datetime.combine(kept_since, time(), UTC) + CLOCK_SKEW, "of which usage was removed"))
     if (first := billed.rules[0].first) > 1 and (last := _latest_event(usage, first)) is not None:
-        reason = "of which usage was billed by rules that nobody kept"
+        reason = "of which usage was billed by unknown rules"
         borders.append((last.replace(second=0, microsecond=0) + MINUTE, reason))
     kept_from, why = max(borders, default=(None, ""))
     begin = max((at for at in (scope.since, kept_from) if at is not None), default=None)

@@ -58,8 +58,8 @@ def unequal_stragglers(alone: pl.DataFrame, stored: pl.DataFrame) -> Wrong:
         late_us=pl.max_horizontal(late, 0), waits=pl.col("decision") == Decision.HOLD.value
     )
     known = stored.select(*ENTRY, "is_earlier", stored_day="day")
-    is_unsaid = pl.col("is_earlier").fill_null(value=False)
+    is_unknown = pl.col("is_earlier").fill_null(value=False)
     day = pl.when(pl.col("day") == NOT_PLACED).then("stored_day").otherwise("day")
     must = must.join(known, on=ENTRY, how="left").with_columns(day.alias("day"))
-    must = must.with_columns(pl.when(~is_unsaid).then(name).alias(name) for name in _MADE_OF)
+    must = must.with_columns(pl.when(~is_unknown).then(name).alias(name) for name in _MADE_OF)
     return _STRAGGLERS.unequal(stored, must)

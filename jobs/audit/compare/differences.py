@@ -62,10 +62,10 @@ def net(usage: pl.DataFrame) -> pl.DataFrame:
 
 
 def standing(usage: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Rows of usage of whole keys (lsn, sign, cause, corrects_lsns, …) → (what stands, as `net` has it; DIFFERENCES).
+    """Rows of usage of whole keys (lsn, sign, cause, corrects_lsns, …) → (effective usage as in `net`; DIFFERENCES).
 
-    A row that takes back is a copy of the one row that it names, which nobody else takes back; what replaces others
-    names just the rows that are taken back with it and have a part of its own, and is on the day of what occurred when
+    A negating row is a copy of the one row that it names, which no other row negates; a row that replaces others
+    names just the rows that are negated with it and share a part with it, and is on the day of what occurred when
     it did (`has_own_day`: none of them occurred then). Any other is a difference, and takes nothing back.
     """
     columns = [
@@ -110,7 +110,7 @@ def standing(usage: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _days_copied(replacing: pl.DataFrame, put: pl.DataFrame) -> pl.DataFrame:
-    """Rows that name others (one by one) of `put` → on which day each is, of those that had to copy one, and on which.
+    """Rows of `put` that name others (one by one) → the day of each that had to copy one, and the day to copy.
 
     (OUTCOME, usage_lsn, day_found, day.) What occurred when they did is the completion, and a request without one. What
     an earlier release has written says no day.

@@ -1,6 +1,6 @@
 """Offsets without a row in the journal: those that Kafka still has are looked up once more.
 
-Ingestion proved each of them when it passed it. This asks the broker that has the records now, for all of them at once.
+Ingestion proved each of them when it passed it. This checks all of them again, with the present broker.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def proved_absent(
 ) -> Proof:
     """Look at all offsets without a row of the partitions that have some, from the first row of the day `since` on.
 
-    `since` None: from the first that was ever read. Raises KafkaException and NotYet.
+    `since` None: from the first one read. Raises KafkaException and NotYet.
     """
     concerned = {place: covered for place, covered in ranges.items() if covered.absent}
     if not concerned:

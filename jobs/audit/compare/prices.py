@@ -16,7 +16,7 @@ from metering.vocabulary import UsageCause
 
 
 def wrong_prices(now: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
-    """Usage that stands (`differences.net`) → DIFFERENCES of rows with another cause than `stream`.
+    """Effective usage (`differences.net`) → DIFFERENCES of rows with another cause than `stream`.
 
     An entry with a price must have the unit price of its version, of its plan, model, meter and currency, and an amount
     of quantity x unit price. Entries without a price are not compared.

@@ -13,8 +13,8 @@ def wrong_replacements(usage: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame
     """Rows of usage of whole keys → those that an audit put and that do not name what they replace.
 
     That is what was taken back with them and has a part of theirs, or was restated; `taken` (lsn, OUTCOME, `named`) are
-    the rows that take back, each with the one that it does. Who names too few would be billed whatever was decided of
-    the others.
+    the negating rows, each with the row that it negates. A row that names too few would be billed regardless of
+    decisions about the others.
     """
     placed = _by_commit(usage.filter(pl.col("cause") != UsageCause.STREAM.value))
     put = placed.filter(pl.col("sign") > 0)

@@ -29,7 +29,7 @@ class Scope:
 
     since: datetime | None = None
     until: datetime | None = None
-    most_rows: int = MAX_ROWS
+    max_rows: int = MAX_ROWS
 
     @property
     def is_everything(self) -> bool:
@@ -73,7 +73,7 @@ def pin(
         priced_since=priced_since,
         until=scope.until,
         rejoin_within=present.rejoin_within,
-        most_rows=scope.most_rows,
+        max_rows=scope.max_rows,
         decides_contents=scope.is_everything,
     )
 

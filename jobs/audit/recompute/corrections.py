@@ -50,7 +50,7 @@ class Standing:
     stream: pl.DataFrame
     now: pl.DataFrame
     first: pl.DataFrame
-    """(OUTCOME, usage_lsn) of the first row that ever stood for an outcome."""
+    """(OUTCOME, usage_lsn) of the first row of each outcome."""
 
     def of(self, keys: pl.DataFrame) -> Standing:
         """What is of these keys (KEY)."""
@@ -79,7 +79,7 @@ def repeats(carried: pl.DataFrame) -> pl.DataFrame:
     before.
 
     That is the same identity of the same family, and the same request: a request and its completion repeat each other
-    never. What was validated when it came stands before what was validated later, also as other requests
+    never. Events validated on arrival win over those validated later, also as other requests
     (IS_SENT_AGAIN).
     """
     known = carried.filter(pl.col("identity").is_not_null()).sort(IS_CONTRACTED, "lsn")
@@ -126,8 +126,8 @@ def corrections(
 def each_counted(
     carried: pl.DataFrame, expected: pl.DataFrame, standing: Standing, pinned: Pinned, reversals: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The same rows → what must stand of them (`expected_usage`) if each outcome of a content counted; and of keys of
-    which a row waits, what stands of them whatever counts: usage with CONTENTS, where `is_known` says them.
+    """The same rows → their expected usage (`expected_usage`) if each outcome of a content counted; and of keys of
+    which a row waits, their effective usage regardless of what counts: usage with CONTENTS, where `is_known` says them.
     """
     found = _decide(carried, expected, standing, pinned)
     counted = _must_stand(found, pinned, reversals)
@@ -163,7 +163,7 @@ def _waiting(first: pl.DataFrame, pinned: Pinned) -> tuple[pl.DataFrame, pl.Data
 
 @dataclass(frozen=True)
 class _Decided:
-    """The rows of keys of which none waits, what they are decided to by the stream's rules, and what stands."""
+    """The rows of keys without pending ones, their outcomes by the stream's rules, and the effective usage."""
 
     carried: pl.DataFrame
     """The rows as the journal has them."""
@@ -177,7 +177,7 @@ class _Decided:
     """The outcomes of `rows`."""
     standing: Standing
     waiting: pl.DataFrame
-    """The other keys (KEY). What waits may become a partner of what came: the next audit knows."""
+    """The other keys (KEY). A pending row may still find a partner: the next audit knows."""
 
 
 @dataclass(frozen=True)
@@ -189,12 +189,12 @@ class _Recomputed:
     members: pl.DataFrame
     """`restatements.MEMBERS` of these."""
     joined: pl.DataFrame
-    """What stands, but for what is taken back."""
+    """Effective usage without reversed usage."""
     taken: TakenBack
 
     @cached_property
     def left(self) -> pl.DataFrame:
-        """What stands."""
+        """Effective usage."""
         return self.taken.left(self.joined)
 
 
@@ -222,7 +222,7 @@ def _recomputed(found: _Decided, pinned: Pinned, reversals: pl.DataFrame) -> _Re
 def _counted_now(
     found: _Decided, left: pl.DataFrame, pinned: Pinned, uncounted: pl.DataFrame | None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Outcomes that stand → what must stand of them, and those (OUTCOME) of which only that may have changed which of a
+    """Effective outcomes → their expected usage, and those (OUTCOME) of which only that may have changed which of a
     content counts.
     """
     must = _expected_now(left, found.carried, found.standing, pinned)
@@ -239,7 +239,7 @@ def _counted_now(
 def _rejoined(
     outcomes: pl.DataFrame, rows: pl.DataFrame, carried: pl.DataFrame, standing: Sequence[Pair], pinned: Pinned
 ) -> pl.DataFrame:
-    """Outcomes of keys that are not ranked → the same with the pairs of what was given up.
+    """Outcomes of keys that are not ranked → the same with pairs of abandoned and orphaned rows.
 
     Where the best report bills they belong together by the rules that held for them, as if they had met.
     """
@@ -253,7 +253,7 @@ def _rejoined(
 
 
 def _expected_now(outcomes: pl.DataFrame, carried: pl.DataFrame, standing: Standing, pinned: Pinned) -> pl.DataFrame:
-    """Outcomes as they must stand (`expected_usage`), by all that is known at the position."""
+    """The expected outcomes (`expected_usage`), by everything known at the position."""
     late = carried.filter(IS_CONTRACTED)["lsn"].to_list()
     is_contracted = pl.any_horizontal(pl.col(part).is_in(late).fill_null(value=False) for part in PARTS)
     outcomes = outcomes.with_columns(is_contracted.alias(IS_CONTRACTED))
@@ -294,9 +294,9 @@ def _moving(both: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_pairs(moving: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
-    """The same with `is_pair` where one comes, or goes for it: those whose parts stand, if the stream has billed them.
+    """The same with `is_pair` where a pair is added, or a part removed for it: parts that the stream billed.
 
-    A part that only a repeat has superseded was billed to nobody, and does not go.
+    A part that only a repeat has superseded was not billed, and is not removed.
     """
     pairs = moving.filter(pl.col("comes") & pl.all_horizontal(pl.col(PARTS).is_not_null())).select(*KEY, *PARTS)
     goes = _alone(moving.filter(pl.col("goes")))
@@ -319,7 +319,7 @@ def _with_pairs(moving: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_own_days(both: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
-    """The same with `cause_found` and `has_own_day` (`differences.standing`) of what stands.
+    """The same with `cause_found` and `has_own_day` (`differences.standing`) of effective usage.
 
     Of the stream I10 compares the day.
     """
@@ -335,12 +335,12 @@ def _alone(outcomes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_causes(both: pl.DataFrame, known: Mapping[str, pl.DataFrame], taken: TakenBack) -> pl.DataFrame:
-    """The same with `cause` of what changes, and whether it `is_fault`: changes and has none.
+    """The same with the `cause` of each change, and whether it `is_fault`: a change without a cause.
 
     Only outcomes that are otherwise with what is contracted, without what is repeated, or when parts are joined
     (`known`: OUTCOME of each) may come, go or become something else; and those of a key of which the best report bills.
-    What stays the same outcome of the same parts says the same for ever, but for its price, what is `taken` back, and
-    what counts of a content (`is_content`); so whatever else it says was never right. Only what the stream has said by
+    An outcome of the same parts never changes, except for its price, what is `taken` back, and
+    what counts of a content (`is_content`); any other difference was never right. Only what the stream decided by
     another part (`is_by_another`) is restated once.
     """
     both = taken.marked(both)
@@ -398,13 +398,13 @@ def _with_causes(both: pl.DataFrame, known: Mapping[str, pl.DataFrame], taken: T
 
 
 def _negated(sound: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
-    """What goes, or is replaced → rows that take back what stands."""
+    """Rows that are removed or replaced → rows that negate them."""
     rows = now.drop("cause").join(sound.select("usage_lsn", "cause", "group"), on="usage_lsn", how="inner")
     return rows.with_columns(sign=pl.lit(-1, pl.Int32), corrects_lsns=pl.concat_list("usage_lsn"))
 
 
 def _replacements(sound: pl.DataFrame, must: pl.DataFrame, negated: pl.DataFrame) -> pl.DataFrame:
-    """What comes, or is put in the place of what stood → rows that name those that it replaces.
+    """Rows that are added, or replace others → rows that name those that they replace.
 
     They copy the day of what occurred when they did: of the completion, and of a request without one. Of a pair that is
     taken apart the request was on the day of the completion, and is on its own from now on. A report that bills from

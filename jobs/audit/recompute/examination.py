@@ -32,8 +32,8 @@ EXAMINATION = pl.Schema(
         "corrections": pl.Binary(),
     }
 )
-"""DIFFERENCES of what the stream made (`of` null) and of what stands by now (STANDING), and one row of the kind SUM:
-how many rows of the journal and outcomes were examined, how many rows put them right, and the first of those (an Arrow
+"""DIFFERENCES of the stream's rows (`of` null) and of effective usage (STANDING), and one row of the kind SUM:
+how many rows of the journal and outcomes were examined, how many rows correct them, and the first of those (an Arrow
 stream of `corrections.CORRECTIONS`)."""
 _KINDS = pl.DataFrame(USAGE.empty_table()).schema
 _COLUMNS = [name for name in EXPECTED if name not in METERED_COLUMNS]
@@ -63,7 +63,7 @@ def examine(
     `pinned.known_from` are left out, and those of which all that occurred is from `pinned.until` on. So are those whose
     usage tells of a row of the journal that is not read. Of those from `pinned.priced_since` on only prices change.
 
-    `first` (OUTCOME, usage_lsn): the rows that stood first, where it is not these that tell by which meters they count.
+    `first` (OUTCOME, usage_lsn): the first rows of outcomes, where other rows than these decide their meters.
     `without` (KEY): of these nothing is corrected. `uncounted` (`once_per.MARKED`): what does not count of these keys,
     as another outcome of its content does; None: these are all keys, so they say it.
     """
@@ -83,7 +83,7 @@ def examine(
             "rows": [read.decided_rows],
             "outcomes": [len(read.known.stream)],
             "changes": [len(rows)],
-            "corrections": [_as_stream(as_rows(_first(rows, pinned.most_rows)))],
+            "corrections": [_as_stream(as_rows(_first(rows, pinned.max_rows)))],
         }
     )
     differing = [read.wrong, pl.concat([read.broken, faults]).with_columns(of=pl.lit(STANDING))]
@@ -111,9 +111,9 @@ class _Read:
     known: Standing
     expected: pl.DataFrame
     wrong: pl.DataFrame
-    """DIFFERENCES of what the stream made."""
+    """DIFFERENCES of the stream's rows."""
     broken: pl.DataFrame
-    """DIFFERENCES of what stands."""
+    """DIFFERENCES of effective usage."""
     keys: pl.DataFrame
     """The keys (KEY) of which something else may be known by now."""
     final: pl.DataFrame
@@ -136,8 +136,8 @@ class _Read:
 def _read(journal: pl.DataFrame, usage: pl.DataFrame, pinned: Pinned, first: pl.DataFrame | None) -> _Read:
     kinds = {column_of(name): kind for name, kind in pinned.schema.items()}
     kinds |= {"identity": pl.Binary(), "usage_source": pl.String(), **REVERSAL}
-    unsaid = {IS_CONTRACTED, IS_SENT_AGAIN}.difference(journal.columns)
-    journal = journal.with_columns(pl.lit(value=False).alias(name) for name in unsaid)
+    missing = {IS_CONTRACTED, IS_SENT_AGAIN}.difference(journal.columns)
+    journal = journal.with_columns(pl.lit(value=False).alias(name) for name in missing)
     absent = [pl.lit(None, kinds.get(name)).alias(name) for name in journal_read(pinned) if name not in journal.columns]
     every = journal.with_columns(absent).with_columns(family())
     # A decision about a straggler is no outcome.
@@ -189,7 +189,7 @@ def _waiting(read: _Read) -> pl.DataFrame:
 
 
 def first_rows(usage: pl.DataFrame) -> pl.DataFrame:
-    """Rows of usage (lsn, sign, OUTCOME) → (OUTCOME, usage_lsn) of the first that ever stood."""
+    """Rows of usage (lsn, sign, OUTCOME) → (OUTCOME, usage_lsn) of the first of each outcome."""
     return usage.filter(pl.col("sign") > 0).group_by(OUTCOME).agg(usage_lsn=pl.min("lsn"))
 
 
@@ -236,7 +236,7 @@ def _unread(journal: pl.DataFrame, usage: pl.DataFrame) -> list[pl.DataFrame]:
 
 def _first(rows: pl.DataFrame, most: int) -> pl.DataFrame:
     """About `most` rows, all of the last key."""
-    # Numbered before it is asked by key: an expression over keys would number the rows of each.
+    # Numbered before grouping by key: an expression over keys would number the rows of each.
     return rows.with_row_index("_row").filter(pl.col("_row").min().over(KEY) < most).drop("_row")
 
 

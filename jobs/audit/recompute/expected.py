@@ -1,6 +1,6 @@
 """Rows of the journal → the usage that they must have made, by the functions that the stream decides and prices with.
 
-An outcome is a pure function of the journal, F and the effective rules, whatever the stream's batches were, so all rows
+An outcome is a pure function of the journal, F and the effective rules, not of the stream's batches, so all rows
 of a key are decided at once.
 """
 
@@ -53,7 +53,7 @@ IS_SENT_AGAIN = "is_sent_again"
 MAX_ROWS = 250_000
 """How many rows are corrected at once. They pass through the driver, 625 bytes each; Spark gives it at most a GiB."""
 _NEXT = 2**63 - 1
-"""The lsn of what is not in usage yet."""
+"""The lsn of rows that are not in usage yet."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ class Pinned:
     prices: pa.Table
     """Every version (streams.ACCOUNTS, PRICES)."""
     known_from: int = 1
-    """Of rows of the journal before that lsn nobody has kept by which rules they were decided."""
+    """The rules of rows of the journal before that lsn are unknown."""
     since: datetime | None = None
-    """Of what was received before not every row is read; None: all are."""
+    """Rows received before this are not all read; None: all are."""
     priced_since: datetime | None = None
     """What was received from here on, and before `since`, is priced again, and nothing else of it changes; None:
     nothing is."""
@@ -82,7 +82,7 @@ class Pinned:
     """So far apart an abandoned request and an orphaned completion may be first received and be one pair."""
     until: datetime | None = None
     """Keys of which all that occurred, occurred from here on, are left out; None: none are."""
-    most_rows: int = MAX_ROWS
+    max_rows: int = MAX_ROWS
     """About how many rows are corrected at once, or those of a key in each part of the keys."""
     decides_contents: bool = True
     """Whether it is decided which outcome of a content counts: not where only a period is read."""

@@ -1,6 +1,6 @@
 """Events whose type had no contract when they came → the row that the first contract accepting them gives.
 
-Nobody was billed for them: the journal kept them as they were. When a contract of their type comes, the audit validates
+They were not billed: the journal kept them as they were. When a contract of their type comes, the audit validates
 them by it. Which contract takes a row is a pure function of the journal, so no later one takes it again.
 """
 
@@ -119,7 +119,7 @@ class LaterContracts:
 
     def validated(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows of the journal (READ_OF_VALIDATED) → those (EVENT) of `types_of_other_requests` that a contract took
-        when they came. Of an event with elements the first stands for all: it has the identity of the event.
+        when they came. Of an event with elements the first represents all: it has the identity of the event.
         """
         is_billed = (pl.col("disposition") == Disposition.ACCEPTED.value) & family().is_in(list(BILLABLE))
         is_of_other_requests = pl.col("type").is_in(self.types_of_other_requests)
@@ -134,10 +134,10 @@ class LaterContracts:
 
 
 def sent_again(events: pl.DataFrame) -> pl.Series:
-    """Events (EVENT, IS_CONTRACTED) → the lsns of those that a later contract took, and that another stands for.
+    """Events (EVENT, IS_CONTRACTED) → the lsns of those that a later contract accepted and another replaces.
 
     That is the same event of the same type and day (UTC), as ingestion finds repeats that are not of the last hour.
-    What was validated when it came stands before what was validated later; ingestion lets it pass, because nobody had
+    Events validated on arrival win over those validated later; ingestion lets it pass, because nobody had
     been billed for the first. Which request it is of says nothing: a contract that begins to unnest makes others of it.
     """
     event = ("type", "identity", pl.col("occurred_at").dt.date())
@@ -186,7 +186,7 @@ def _has_meters(effective: EffectiveRules, pinned: Pinned) -> bool:
 
 
 def _has_conditions(effective: EffectiveRules, after: Sequence[EffectiveRules], pinned: Pinned) -> bool:
-    """Whether joins had what these rules of ingestion ask of events when they came, or has told its own since.
+    """Whether joins had the columns that these rules of ingestion require, or has recorded its own rules since.
 
     Or never will: others came `after`. No later telling undoes any of that.
     """

@@ -12,7 +12,7 @@ from jobs.joins.catalog_versions import Versions, by_reported_model
 
 
 def priced_later(outcomes: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
-    """Outcomes (recomputed.SAID) → those that a version may concern which came after them: it begins, or ends what was,
+    """Outcomes (recomputed.SAID) → those that a later version may concern: it begins, or ends the earlier one,
     before they occurred.
 
     What it says may be the same all the same.

@@ -32,8 +32,8 @@ CANDIDATES = pl.Schema(
         "is_fixed": pl.Boolean(),
     }
 )
-"""Outcomes of which a meter that counts each content once bills something, and where they stand among others. One that
-`is_fixed` counts whatever is decided, so none of the others does."""
+"""Outcomes of which a meter that counts each content once bills something, and their order among others. One that
+`is_fixed` always counts, so none of the others does."""
 _PLACE = ("within_us", "window")
 BLOCKED = pl.Schema({**dict.fromkeys(CONTENT, pl.String()), **dict.fromkeys(_PLACE, pl.Int64())})
 """Contents and windows in which an outcome may be that an audit leaves alone: there nothing is decided. Without a
@@ -99,7 +99,7 @@ def marked(found: pl.DataFrame, unknown: pl.DataFrame, pinned: Pinned) -> pl.Dat
 def _is_whole(pinned: Pinned) -> pl.Expr:
     """Whether no outcome of a window is of removed rows alone.
 
-    Rows from before `pinned.since` are removed or left alone; they were received no more than MAX_FUTURE before they
+    Rows from before `pinned.since` are removed or left alone; they were received at most MAX_FUTURE before they
     occurred.
     """
     whole_from = _whole_from_us(pinned)
@@ -111,10 +111,10 @@ def _whole_from_us(pinned: Pinned) -> int | None:
 
 
 def uncounted(outcomes: pl.DataFrame, now: pl.DataFrame, found: pl.DataFrame | None) -> pl.DataFrame:
-    """Outcomes that each count (`expected_usage`), usage that stands (`differences.net`) and MARKED → (OUTCOME,
+    """Outcomes that each count (`expected_usage`), effective usage (`differences.net`) and MARKED → (OUTCOME,
     UNCOUNTED).
 
-    What is not decided stays as it stands; where nothing is (None), all does.
+    Undecided contents stay as they are; without any decision (None), all do.
     """
     counted = _counted_once(outcomes).filter(pl.col("has_own")).select(*OUTCOME, "meter")
     known = pl.DataFrame(schema=MARKED) if found is None else found
@@ -128,7 +128,7 @@ def uncounted(outcomes: pl.DataFrame, now: pl.DataFrame, found: pl.DataFrame | N
 
 
 def explained(outcomes: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
-    """Outcomes that each count, and usage that stands → the outcomes (OUTCOME) that say nothing else now but how much
+    """Outcomes that each count, and effective usage → the outcomes (OUTCOME) that differ only in how much
     counts of the meters that count a content once: all of it, or 0.
     """
     counted = _counted_once(outcomes).select(*OUTCOME, "meter", is_counted_once=pl.lit(value=True))
@@ -164,11 +164,11 @@ def _quantities(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _zeros(now: pl.DataFrame) -> pl.DataFrame:
-    """(OUTCOME, meter) of what stands with nothing of a meter, and says so."""
+    """(OUTCOME, meter) of effective usage with an explicit quantity 0 of a meter."""
     entries = now.select(*OUTCOME, METERS).explode(METERS).unnest(METERS).filter(pl.col("quantity").is_not_null())
     return entries.group_by(*OUTCOME, "meter").agg(pl.sum("quantity")).filter(pl.col("quantity") == 0)
 
 
 def of_content(buckets: int) -> pl.Expr:
-    """In which of so many buckets all outcomes of a content are."""
+    """The bucket, of this many, of all outcomes of a content."""
     return (pl.struct(CONTENT).hash(1) % buckets).cast(pl.Int64)

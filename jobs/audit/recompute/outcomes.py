@@ -62,11 +62,11 @@ class Outcomes:
     rows: int
     outcomes: int
     wrong: pl.DataFrame
-    """DIFFERENCES of what the stream made."""
+    """DIFFERENCES of the stream's rows."""
     faults: pl.DataFrame
-    """DIFFERENCES of what stands by now, without a known cause."""
+    """DIFFERENCES of effective usage, without a known cause."""
     corrections: pa.Table
-    """CORRECTIONS of what has one; the first of them, where there are more `changes`."""
+    """CORRECTIONS of differences with a known cause; only the first of them, where there are more `changes`."""
     changes: int
 
     @property
@@ -96,7 +96,7 @@ def outcomes(
         **{name: pl.DataFrame(schema=kinds) for name, kinds in _OF_CONTENTS.items()},
     }
     # All that is corrected at once passes through the driver, so each bucket has its share: keys spread evenly.
-    share = replace(pinned, most_rows=max(1, pinned.most_rows // buckets))
+    share = replace(pinned, max_rows=max(1, pinned.max_rows // buckets))
 
     def ship(part: str, rows: pl.DataFrame) -> list[pa.RecordBatch]:
         return as_batches(shipped({part: (rows, _bucket(buckets))}))
@@ -136,14 +136,14 @@ def outcomes(
     corrections = pa.concat_tables([CORRECTIONS.empty_table(), *map(as_table, counted["corrections"])])
     faults, changes = differences.filter(is_of_now), int(counted["changes"].sum())
     if versions.since is not None:
-        unsaid = _not_of_a_period(versions, later, corrections, faults)
-        remaining = pl.DataFrame(corrections).join(unsaid, on=KEY, how="anti", maintain_order="left")
+        unresolved = _not_of_a_period(versions, later, corrections, faults)
+        remaining = pl.DataFrame(corrections).join(unresolved, on=KEY, how="anti", maintain_order="left")
         if len(remaining) < len(corrections) < changes:
-            # Those behind them have not been asked for, and would wait for ever.
-            known = unsaid if without is None else pl.concat([without, unsaid])
+            # Rows behind them have not been read, and would wait for ever.
+            known = unresolved if without is None else pl.concat([without, unresolved])
             return outcomes(versions, pinned, rows_per_bucket, known)
         changes -= len(corrections) - len(remaining)
-        corrections, faults = remaining.to_arrow().cast(CORRECTIONS), faults.join(unsaid, on=KEY, how="anti")
+        corrections, faults = remaining.to_arrow().cast(CORRECTIONS), faults.join(unresolved, on=KEY, how="anti")
     return Outcomes(
         rows=int(counted["rows"].sum()),
         outcomes=int(counted["outcomes"].sum()),

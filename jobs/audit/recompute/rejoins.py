@@ -37,9 +37,9 @@ def rejoin_outcomes(
     standing: Iterable[Pair],
     late: Collection[int] = (),
 ) -> pl.DataFrame:
-    """Outcomes (`resolve`) of `rows` → the same, with pairs in the place of what was given up and belongs together.
+    """Outcomes (`resolve`) of `rows` → the same, with pairs in place of abandoned and orphaned rows.
 
-    Pairs of such that are `standing` in usage stay, whatever is known since. The rest is joined by
+    Pairs that are `standing` in usage stay, regardless of later facts. The rest is joined by
     `metering.rejoining.rejoin`, by when its rows were first received: that of a redriven or backfilled record is the
     time at which it would have met its partner. `late`: lsns of rows whose contract came after them.
     """

@@ -1,4 +1,4 @@
-"""Several reports of a request → the outcome of the best one, whatever the stream met first or billed.
+"""Several reports of a request → the outcome of the best one, regardless of what the stream saw first or billed.
 
 What a key bills is a function of the set of its rows (`metering.ranking`), so audits in between do not change it.
 """
@@ -139,9 +139,9 @@ def _has_quantities(pinned: Pinned) -> pl.Expr:
 def with_groups(both: pl.DataFrame, members: pl.DataFrame) -> pl.DataFrame:
     """`corrections._with_pairs` with the `group` of each outcome of a key that is ranked, null of any other.
 
-    `is_replaced`: something comes in the place of what its request billed. `is_put_again`: it bills already, came after
+    `is_replaced`: another row replaces what its request billed. `is_put_again`: it bills already, came after
     its window had ended, and another report of its request that was billed goes. Billing may have dropped it, or let it
-    wait: put again it stands for both. `is_pair` is left where nothing else goes.
+    wait: added again it replaces both. `is_pair` is left where nothing else is removed.
     """
     row, of_group = pl.coalesce("completion_lsn", "request_lsn"), [*KEY, "group"]
     placed = both.with_columns(lsn=row).join(members, on=[*KEY, "lsn"], how="left").drop("lsn")

@@ -1,4 +1,4 @@
-"""Reversals → what they take back: everything that a request bills, or part of what one meter bills of it.
+"""Reversals → their effect: everything that a request bills, or part of what one meter bills of it.
 
 What remains of a key is a function of the set of its rows and reversals, so neither their order nor an audit in between
 changes it. Nothing undoes a reversal.
@@ -51,14 +51,14 @@ class TakenBack:
     whole: pl.DataFrame
     """(KEY, group) of the requests that are taken back with all that they bill, now or ever."""
     credits: pl.DataFrame
-    """(KEY, group, meter, credit) of what is taken back of others; a null credit is all that the meter bills."""
+    """(KEY, group, meter, credit) of credits; a null credit is all that the meter bills."""
 
     def left(self, outcomes: pl.DataFrame) -> pl.DataFrame:
         """Outcomes (`resolve`) → those that are not taken back, with CREDITS where a part is."""
         if self.members.is_empty():
             return outcomes.with_columns(pl.lit(None, KIND).alias(CREDITS))
         placed = self.placed(outcomes).join(self.whole, on=[*KEY, "group"], how="anti", nulls_equal=True)
-        # One outcome of a request has the credits: where the best report bills, there is one.
+        # One outcome of a request has the credits: where the best report bills, there is only one.
         is_billed = pl.col("outcome") != Outcome.SUPERSEDED.value
         worth = [pl.col("outcome") == Outcome.MATCHED.value, pl.col("completion_lsn").is_not_null(), *PARTS]
         last = placed.filter(is_billed).sort(worth, nulls_last=False).unique([*KEY, "group"], keep="last")
@@ -99,7 +99,7 @@ def taken_back(reversals: pl.DataFrame, rows: pl.DataFrame, ranked: pl.DataFrame
     """Reversals (`without_reversals`) and the rows of whole keys → what is taken back of these.
 
     `rows` (KEY, lsn, received_at, first_received_at); `ranked` (`restatements.MEMBERS`): the requests of the keys of
-    which the best report bills. Of any other key what was first received within reach of its first row is one request.
+    which the best report bills. Of any other key the rows first received within reach of its first row are one request.
     """
     concerned = reversals.join(rows, on=KEY, how="semi")
     if concerned.is_empty():

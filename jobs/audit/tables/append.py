@@ -25,7 +25,7 @@ AUDIT = "audit"
 class AuditedMeanwhile(RuntimeError):
     """Rows were added since this audit's version of usage. The message says which.
 
-    Another audit's rows: what this one found may be corrected by now. Or other meters: a row of a late contract is
+    Another audit's rows: they may correct what this one found. Or other meters: a row of a late contract is
     counted by the meters in effect where it is appended.
     """
 

@@ -33,7 +33,7 @@ def copy_rows(
 
 
 def parse_rows(text: bytes, schema: pl.Schema) -> pl.DataFrame:
-    """Lines as Postgres writes them: a quoted text is a text whatever its content, an empty field is null."""
+    """Lines as Postgres writes them: a quoted field is always a text, an empty field is null."""
     # A text that begins with a byte order mark would lose it at the beginning.
     text = ",".join(schema.names()).encode() + b"\n" + text
     read = csv.ReadOptions(block_size=len(text) + 1, use_threads=False)

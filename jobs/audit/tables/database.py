@@ -83,7 +83,7 @@ class Sessions:
 
     @property
     def gaps_reached(self) -> list[tuple[int, timedelta]]:
-        """Those that have cut something; where nobody has kept one, any, from the position on."""
+        """The gaps that have cut sessions; if none is stored, the present one, from the position on."""
         reached = [(first, gap) for first, gap in self.gaps if first < self.position]
         return reached or ([(self.position, timedelta(0))] if self.position > 1 else [])
 
@@ -137,7 +137,7 @@ _CONFIG = "SELECT config FROM jobs WHERE job = %s"
 
 
 def connected(postgres_url: str) -> psycopg.Connection[Any]:
-    """An autocommit connection that writes instants in ISO format and UTC, whatever the database is set to."""
+    """An autocommit connection that writes instants in ISO format and UTC, regardless of the database's settings."""
     url = in_schema(postgres_url)
     settings = f"-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres -c statement_timeout={STATEMENT_SECONDS}s"
     return psycopg.connect(url, autocommit=True, options=f"{options_of(url)} {settings}", connect_timeout=10)

@@ -50,7 +50,7 @@ class Pieces:
     wanted: Wanted | None = None
 
     def of_task(self, number: int, at_once: int) -> Iterator[pa.Table]:
-        """The rows of a task, at most so many at once, with the columns of `schema`; null what a file has not got."""
+        """The rows of a task, at most that many at once, with the columns of `schema`; null if a file lacks one."""
         files = PyFileSystem(DeltaStorageHandler(self.uri, self.options))
         for piece in self.tasks[number]:
             with pq.ParquetFile(files.open_input_file(piece.path), pre_buffer=True) as file:

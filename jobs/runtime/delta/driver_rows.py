@@ -80,8 +80,8 @@ class DriverRows:
             for version in versions[: self._most.commits]:
                 added = [*self._files(version)]
                 rows, size = rows + sum(part.rows for part in added), size + sum(part.size for part in added)
-                most_rows = self._most.rows if files else max(self._most.rows, self._most.rows_of_one)
-                if rows > most_rows or size > self._most.file_bytes:
+                max_rows = self._most.rows if files else max(self._most.rows, self._most.rows_of_one)
+                if rows > max_rows or size > self._most.file_bytes:
                     break
                 files, last = [*files, *added], version
             tables = [self._read(file.path) for file in files]
@@ -118,7 +118,7 @@ class DriverRows:
         return rows.select(list(self._columns))
 
 
-def _values_of_changes(file: pq.ParquetFile, most_bytes: int) -> pa.ChunkedArray:
+def _values_of_changes(file: pq.ParquetFile, max_bytes: int) -> pa.ChunkedArray:
     """The values of catalog changes; null for events, whose values are not read. Raises `_Changed` for too many.
 
     Read in small pieces, because a file of a few kilobytes may hold gigabytes of repeated bytes.
@@ -131,7 +131,7 @@ def _values_of_changes(file: pq.ParquetFile, most_bytes: int) -> pa.ChunkedArray
         is_change = pc.starts_with(part["topic"], CATALOG)
         values.append(pc.if_else(is_change, part[VALUE], pa.scalar(None, pa.binary())))
         size += pc.sum(pc.binary_length(values[-1])).as_py() or 0
-        if size > most_bytes:
+        if size > max_bytes:
             raise _Changed
     return pa.chunked_array(values, pa.binary())
 

@@ -1,6 +1,6 @@
 """Whether a Delta log is still the one that a handle has read.
 
-If the log is rolled back below the handle's version, or created anew, the handle does not notice: it sees no newer
+If the log is rolled back below the handle's version, or recreated, the handle does not notice: it sees no newer
 version for a while, and then those of another history.
 """
 

@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.runtime.config import Environment, JobConfig
+from jobs.runtime.config import JobConfig
 from jobs.runtime.delta.driver_rows import DriverRows, TableLimits
 from jobs.runtime.delta.object_store import readable_by_spark
 from jobs.runtime.delta.upstream import Upstream, no_table
+from jobs.runtime.environment import Environment
 from jobs.runtime.errors import Refused
 from jobs.runtime.idle_trigger import IdleTrigger
 from jobs.runtime.job import PostgresJob, TableJob, TableSink
@@ -82,7 +83,7 @@ class TableSource(IdleTrigger):
     def backlog(self, spark: SparkSession) -> Iterator[DataFrame]:
         """What the table holds beyond the sink's position, cut into bounded ranges of lsn.
 
-        The log of the version that is read expires while a long backlog lasts, so it is opened anew now and then; and
+        The log of the version that is read expires while a long backlog lasts, so it is reopened now and then; and
         it ends only with a version that was read in one range, so that the stream begins where the log still reaches.
         """
         self._upstream.refresh()
@@ -98,7 +99,7 @@ class TableSource(IdleTrigger):
             self._upstream.refresh()
 
     def _chunks(self, spark: SparkSession) -> Iterator[DataFrame]:
-        # Whoever reports looks at the table meanwhile, and may see it go on: what is taken is known by this look.
+        # The reporter looks at the table meanwhile and may see it grow: this look decides what is taken.
         self._offered = self._upstream.reached or (0, 1)
         (self._version, end), opened = self._offered, time.monotonic()
         self._columns = self._upstream.columns
@@ -164,7 +165,7 @@ class TableSource(IdleTrigger):
     def found(self) -> pa.Table | None:
         """What the table got first while the query is idle, as much as the driver reads at once.
 
-        Where a single commit is more, the query is built anew.
+        Where a single commit is more, the query is rebuilt.
         """
         if not self._is_idle or not (self._is_behind() or self._upstream.goes_on()) or not self.has_news():
             return None
@@ -223,7 +224,7 @@ class TableSource(IdleTrigger):
         """True when the table got columns, or its log no longer reaches back to where the query began.
 
         Spark ends a stream at a commit that adds columns, before it reads what follows it; and one that is further
-        behind than the log reaches. Both begin anew with what the table holds beyond the sink's position.
+        behind than the log reaches. Both start over with the rows that the table holds beyond the sink's position.
         """
         self._upstream.refresh()
         return self._upstream.columns != self._columns or not self._upstream.reaches(self._version)

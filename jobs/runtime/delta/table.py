@@ -143,7 +143,7 @@ class DeltaWriter:
         """Add the columns and settings that an older version's table lacks: commits of their own, fenced as any other.
 
         A driver killed before or after it leaves a table that the next one can grow or write. Spark's streams end at it
-        and are built anew by their drivers (`Source.can_go_on`).
+        and are rebuilt by their drivers (`Source.can_go_on`).
         """
         if missing:
             self._table.alter.add_columns(
@@ -198,7 +198,7 @@ class DeltaWriter:
         """Append `rows` (the table's schema, lsn from `next_lsn`) and move `transactions` in one commit.
 
         Raises Fenced when the table is not as this driver's last commit left it: Outrun, when it only has more rows.
-        After any other error the outcome is unknown: the driver must end and derive its memory anew.
+        After any other error the outcome is unknown: the driver must end and derive its memory again.
         """
         held = self._held.log()
         # A commit that expired while others came after it may be gone; the newest one is never cleaned away.
@@ -207,7 +207,7 @@ class DeltaWriter:
             and DeltaTable(self.path, storage_options=storage_options(self.path)).version() > self._table.version()
         )
         if held is not Log.SAME and not is_expired:
-            raise Fenced(f"{self.path} was deleted, made anew or rolled back below this driver")
+            raise Fenced(f"{self.path} was deleted, recreated or rolled back below this driver")
         self._table.update_incremental()
         self._refuse_moved()
         self._write(rows, {**self._fence(), **transactions})

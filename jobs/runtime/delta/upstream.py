@@ -12,7 +12,7 @@ from jobs.runtime.delta.known_commit import KnownCommit, Log
 from jobs.runtime.delta.position import FINGERPRINT, Position, row_hash, table_hash
 from jobs.runtime.delta.rows_by_lsn import rows_at
 from jobs.runtime.delta.table import FRONTIER, LSN, instant_of, open_table
-from jobs.runtime.errors import BEGIN_ANEW, Refused
+from jobs.runtime.errors import START_OVER, Refused
 from jobs.streams import Table
 
 log = structlog.get_logger()
@@ -40,7 +40,7 @@ class Upstream:
         self.next_lsn = 1
         self.frontier: datetime | None = None
         self.reached: tuple[int, int] | None = None
-        """A version and the lsn after it, which belong together whoever looks meanwhile; None without a table."""
+        """A version and the lsn after it, consistent also under concurrent looks; None without a table."""
 
     @property
     def version(self) -> int | None:
@@ -91,7 +91,7 @@ class Upstream:
         cleaned = state is Log.GONE and now is not None and now.version() >= table.version()
         if now is None or not cleaned or now.metadata().id != table.metadata().id:
             raise Refused(
-                f"{self._path} was deleted, made anew or rolled back while it was read; put it back as it was, and "
+                f"{self._path} was deleted, recreated or rolled back while it was read; put it back as it was, and "
                 "start again: a start says whether it is the table that was read"
             )
 
@@ -118,13 +118,13 @@ def identified(found: DeltaTable, name: Table, path: str, job: str, stored: Posi
     table, next_lsn = table_hash(found), found.transaction_version(LSN) or 1
     if stored.table not in (None, table):
         raise Refused(
-            f"{folded}, but of another table than {path}: that was made anew, or belongs to another database; put "
-            f"back the {name} that was read, {BEGIN_ANEW}"
+            f"{folded}, but of another table than {path}: that was recreated, or belongs to another database; put "
+            f"back the {name} that was read, {START_OVER}"
         )
     if stored.next_lsn > next_lsn:
         raise Refused(
             f"{folded}, but {path} ends before lsn {next_lsn}: it is older than what was made of it; restore the "
-            f"newer {name}, {BEGIN_ANEW}"
+            f"newer {name}, {START_OVER}"
         )
     row = _row_before(found, name, stored.next_lsn)
     if row is None:
@@ -133,7 +133,7 @@ def identified(found: DeltaTable, name: Table, path: str, job: str, stored: Posi
     if stored.row not in (None, row):
         raise Refused(
             f"{folded}, but {path} has another row there: it was rolled back and has grown since; restore the "
-            f"{name} that was read, {BEGIN_ANEW}"
+            f"{name} that was read, {START_OVER}"
         )
     return Position(stored.next_lsn, table, row)
 

@@ -1,1 +1,1 @@
-"""Kafka: connections, topics, and reading `events` whatever it contains."""
+"""Kafka: connections, topics, and reading any content of `events`."""

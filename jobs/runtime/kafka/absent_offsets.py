@@ -56,8 +56,8 @@ class AbsentOffsets:
             if (lost := self.first_lost(gaps)) is not None:
                 raise Refused(
                     f"{self._topic}[{lost[0]}]: offset {lost[1]} holds a record that the batch does not have: it was "
-                    "lost on its way to ingestion, and going on would never bill it; start ingestion again: it reads "
-                    "the offset again. If this comes back, report it to Weir's developers with this offset"
+                    "lost on its way to ingestion, and continuing would never bill it; start ingestion again: it reads "
+                    "the offset again. If this happens again, report it to Weir's developers with this offset"
                 )
         except (Refused, NotYet, KafkaException):
             metrics.UNPROVED.set(sum(gap.end - gap.first for gap in gaps))
@@ -116,7 +116,7 @@ class AbsentOffsets:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.OFFSET_OUT_OF_RANGE:
                 raise
-            # The sink that is made anew looks what is left, and refuses when records are lost.
+            # The recreated sink checks what is left, and refuses when records are lost.
             raise NotYet(Cause.KAFKA, f"{place}, which were to be read again, are gone") from error
         if not batches:
             raise NotYet(Cause.KAFKA, f"{place} cannot be read again: the partition's leader does not have them yet")

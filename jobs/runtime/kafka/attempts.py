@@ -1,7 +1,7 @@
-"""What a driver is about to read, written before it reads: the next start knows where this one failed.
+"""The records that a driver is about to read, stored before it reads: the next start knows where this one failed.
 
 After a driver that did not end cleanly, the next records are scanned first. A position from which nothing was committed
-is tried again with a part of the records, until the record that ends the driver stands alone. A record is given up only
+is tried again with a part of the records, until the record that ends the driver is isolated. A record is given up only
 if it repeatedly cannot be read or validated alone: people and machines kill drivers too, and a failure to store a
 record is the store's fault, or ours.
 """
@@ -39,7 +39,7 @@ class Attempt:
     quarantine_records: int = 0
     """How many records are scanned before Spark reads any; 0: Spark reads."""
     failures_alone: int = 0
-    """How often the record at the position of `partition` has failed to be read or validated while it stood alone."""
+    """How often the record at the position of `partition` has failed to be read or validated alone."""
     partition: int | None = None
     is_blameless: bool = False
     """Whether a failure from now on is no record's: each was validated, or the driver ends for another reason."""
@@ -72,11 +72,11 @@ class Attempt:
 
     @property
     def alone(self) -> Attempt:
-        """The same for what comes next and is read whole or not at all: it stands alone, however many records it is."""
+        """The same for the next records that can only be read together: they count as one isolated record."""
         return self if self.records == 1 else replace(self, records=1, quarantine_records=1, failures_alone=0)
 
     def failed(self) -> Attempt:
-        """Nothing was committed: the next is a part of it, and goes on so until as many are passed.
+        """Nothing was committed: the next attempt is a part of this one, until as many records are passed.
 
         What failed after its record had been validated is tried again as it was: another store, database or release may
         be all that it needed. A record that was to be given up is validated once more then.
@@ -171,7 +171,7 @@ class Attempts:
             )
 
     def blame_nothing(self) -> None:
-        """The driver stops reading, and not for what it read: the next start goes on as this one would have."""
+        """The driver stops for a reason other than its records: the next start continues as this one would have."""
         with self._ownership.transaction() as cursor:
             cursor.execute("DELETE FROM attempts WHERE job = %s AND careful_records = 0", [self._ownership.job])
             cursor.execute("UPDATE attempts SET blameless = true WHERE job = %s", [self._ownership.job])

@@ -37,7 +37,7 @@ class Denials:
         self._since: dict[str, float] = {}
 
     def interrupted(self, topic: str) -> None:
-        """The broker knows it, or is away: a denial that comes later is a new one."""
+        """The broker knows it, or is unavailable: a later denial is a new one."""
         self._since.pop(topic, None)
 
     def met(self, topic: str, error: KafkaException, now: float) -> NotYet | Refused:

@@ -81,7 +81,7 @@ class Heartbeat:
     def _beat(self) -> None:
         try:
             if self._is_dead:
-                # An idempotent producer whose sequence the broker has lost fails for ever, and says so once.
+                # An idempotent producer whose sequence the broker has lost fails for ever, and reports it once.
                 log.warning("the producer of heartbeats failed for good and is replaced")
                 self._producer, self._is_dead = self._new_producer(), False
             # Asked by the producer itself, so that it knows of an added partition when it produces to it.

@@ -1,4 +1,4 @@
-"""Records that become dead letters whatever their content, stored in Postgres before the journal has them."""
+"""Records that become dead letters regardless of content, stored in Postgres before the journal has them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class IsolatedRecords:
     def settle(
         self, positions: Mapping[int, int], skipped_in: Callable[[Collection[Place]], Collection[Place]]
     ) -> None:
-        """At a start from `positions`: what became of those that were pending when the last driver ended.
+        """At a start from `positions`: the fate of records that were pending when the last driver ended.
 
         What a driver has found and not journalled is withdrawn: the next driver may be able to validate the record. A
         skip stays; one that came while its record was being validated came too late, and is no skip. `skipped_in`:

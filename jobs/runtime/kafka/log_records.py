@@ -34,7 +34,7 @@ class LogRecord:
     timestamp_ms: int
     is_append_time: bool
     size_bytes: int
-    """Of key and value, unpacked; 0 where nobody could say."""
+    """Of key and value, unpacked; 0 if unknown."""
     key: bytes | None
     value: bytes | None
     problem: str | None = None

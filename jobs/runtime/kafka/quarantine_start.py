@@ -107,7 +107,7 @@ class QuarantineStart:
                 log.warning("Spark found no record at this offset and reads on", offset=records[0].offset)
                 break
             attempt = attempt.passed(taken, self._positions(), most)
-        # With nothing to read now, whatever ends this driver before it has read something, no record did.
+        # With nothing to read now, no record can be the reason if this driver ends before it reads one.
         self._attempts.begin(Attempt(self._positions(), most, is_blameless=not self._is_behind(ends)))
 
     def _standing(self, attempt: Attempt, records: list[LogRecord]) -> Attempt:
@@ -121,7 +121,7 @@ class QuarantineStart:
         """What comes next as the sink takes it, validated already, and how many offsets that is."""
         is_alone = attempt.records == 1
         if is_alone and not attempt.must_give_up and not self._is_able:
-            # A driver that cannot validate anything shall not take it for this record's fault.
+            # A driver that cannot validate anything must not blame this record.
             self._validate_good_record(spark, attempt)
         self._attempts.begin(attempt)
         batch, taken = self._batch(spark, records, attempt)
@@ -175,7 +175,7 @@ class QuarantineStart:
             given_up = unpacked_with(first) if attempt.must_give_up else [first]
             return self._dead(spark, given_up, attempt, pending), len(given_up)
         if unknown := first_unknown(records, pending):
-            # It may be this reader that is wrong: Spark's shall say.
+            # This reader may be wrong: Spark's decides.
             found = self._read(spark, first.partition, first.offset, unknown[-1].offset + 1)
             return self._build(found.select(RECORDS.names)), len(unknown)
         known = first_known(records, pending)

@@ -17,7 +17,7 @@ from jobs.runtime.kafka.wire import Broker
 FETCH_BYTES = 1 << 20
 SAMPLE = 1_000
 MAX_UNPACKED_BYTES = 8 << 30
-"""About a second: who packs thousands of large records into little shall not hold a driver up for long."""
+"""About a second: thousands of large records packed into few bytes must not hold a driver up for long."""
 
 
 class RawScan:

@@ -87,7 +87,7 @@ def _headed(view: memoryview) -> RecordBatch:
 
 
 def committed(batches: Iterable[RecordBatch], aborted: Iterable[tuple[int, int]]) -> Iterator[RecordBatch]:
-    """The batches that hold records for a reader of what is committed.
+    """The batches that hold records for a reader of committed records.
 
     `aborted`: producer and first offset of each transaction that was given up, as the broker names them.
     """

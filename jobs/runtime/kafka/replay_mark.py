@@ -12,7 +12,7 @@ FORM = r"^([A-Za-z0-9._-]{1,249})/([0-9]{1,9})/([0-9]{1,18})$"
 
 
 class Rejected(NamedTuple):
-    """Where a rejected record stands."""
+    """The place of a rejected record."""
 
     topic: str
     partition: int

@@ -74,7 +74,7 @@ class TopicSource(IdleTrigger):
         return True
 
     def backlog(self, spark: SparkSession) -> Iterator[DataFrame]:
-        """None, as long as no start has failed: the topic is one stream from its first record on."""
+        """None as long as no start has failed: the topic is one stream from its first record on."""
         topic = describe_topic(self._admin, self._config.topic, self._denials, self._clock)
         careful = QuarantineStart(
             topic.name,
@@ -154,14 +154,14 @@ class TopicSource(IdleTrigger):
         """The records from the sink's positions on, validated here, where they are few; else what Spark's workers
         validated.
 
-        The topic's end is asked for now, so they are no less than the batch.
+        The topic's end is read now, so they are no less than the batch.
         """
         self._has_come = True
         records = self._read_here()
         return batch if records is None else self._validate(records)
 
     def found(self) -> pa.Table | None:
-        """The same while the query is idle, as often as is configured; where they are many it is built anew."""
+        """The same while the query is idle, as often as is configured; if there are many, the query is rebuilt."""
         if not self._is_idle:
             return None
         is_due = self._looks % self._looks_per_trigger == 0
@@ -189,7 +189,7 @@ class TopicSource(IdleTrigger):
         they need to be.
         """
         rests_wrongly = self._may_idle() != self._is_idle or self._was_idle()
-        return rests_wrongly or self._has_grown() or self._fitting() < self._limit // 2 or self._is_held_up()
+        return rests_wrongly or self._has_grown() or self._fitting() < self._limit // 2 or self._is_stalled()
 
     def _was_idle(self) -> bool:
         """Whether Spark would look by now: one batch may not reach as far as the driver has read, a new query begins
@@ -197,7 +197,7 @@ class TopicSource(IdleTrigger):
         """
         return self._looks * self.look_seconds >= self.seldom_seconds
 
-    def _is_held_up(self) -> bool:
+    def _is_stalled(self) -> bool:
         """Whether as many were taken as a batch may hold, more are waiting, and by now more would fit.
 
         Else a few large records would slow down all that ever come.
@@ -223,7 +223,7 @@ class TopicSource(IdleTrigger):
             Attempts(self._ownership).blame_nothing()
 
     def failed(self, error: Exception) -> None:
-        """The same for what is only waited for; any other error is told which record was read alone, if one was.
+        """The same for an error that is waited out; any other error names the record that was read alone, if any.
 
         What Java's client does not deliver is looked at first when reading begins again, which waits for the brokers:
         a record that it never delivers would be waited for for ever.

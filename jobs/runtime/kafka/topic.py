@@ -174,7 +174,7 @@ class TopicsReader:
         self._consumer.incremental_assign([TopicPartition(*at, offset) for at, offset in positions.items()])
 
     def has_news(self) -> bool:
-        """Whether a partition goes on after what was read, as far as the brokers have said by themselves."""
+        """Whether a partition has more than what was read, as far as the brokers have reported."""
         for (name, partition), position in self._positions.items():
             _, end = self._consumer.get_watermark_offsets(TopicPartition(name, partition), cached=True)
             if end > position:

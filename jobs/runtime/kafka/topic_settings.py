@@ -39,7 +39,7 @@ class TopicSettings:
 def refusals(name: str, values: Mapping[str, str]) -> Iterator[str]:
     """A sentence for each setting of the topic `name` that would make bills wrong, and the command that corrects it.
 
-    Of what billing publishes: that would make those wrong who follow it.
+    For topics that billing publishes: deleted records would make their consumers wrong.
     """
     policy = values.get("cleanup.policy", "delete")
     if name in set(Published):
@@ -67,7 +67,7 @@ def _of_published(name: str, policy: str) -> Iterator[str]:
     wanted = "compact" if name == Published.WINDOWS else "delete"
     if policy != wanted:
         yield (
-            f"topic {name} has cleanup.policy={policy}, so it forgets what whoever begins later needs; run: "
+            f"topic {name} has cleanup.policy={policy}, so it deletes records that later consumers need; run: "
             f"{alter(name, f'cleanup.policy={wanted}')}"
         )
 

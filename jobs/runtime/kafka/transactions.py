@@ -9,9 +9,9 @@ from confluent_kafka import Producer
 from jobs.runtime.kafka.access import KafkaSettings
 
 TIMEOUT_SECONDS = 15.0
-"""What the brokers do not take within this is begun anew."""
+"""A transaction that the brokers do not commit within this is started again."""
 TRANSACTION_TIMEOUT_MS = 30_000
-"""Readers of what is committed wait so long for one who froze within a transaction."""
+"""Readers of committed records wait so long for a producer that froze within a transaction."""
 QUEUE_POLL_SECONDS = 0.1
 
 
@@ -31,7 +31,7 @@ class Transactions:
                 "compression.type": "lz4",
                 # In few, large requests: a commit sends what is left at once.
                 "linger.ms": 100,
-                # As Kafka's own clients do: one key reaches one partition whoever sends it.
+                # As Kafka's own clients do: one key reaches one partition from every sender.
                 "partitioner": "murmur2_random",
             }
         )

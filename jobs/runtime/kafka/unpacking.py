@@ -12,7 +12,7 @@ import pyarrow as pa
 from jobs.runtime.kafka.record_batches import MAGIC, RecordBatch
 
 _XERIAL = b"\x82SNAPPY\x00"
-"""Java's Snappy is a stream of blocks that begins so, 16 bytes in all; other producers send one bare block."""
+"""Java's Snappy is a stream of blocks with this prefix, 16 bytes in all; other producers send one bare block."""
 _CODECS = {1: "gzip", 3: "lz4", 4: "zstd"}
 _SNAPPY = 2
 CHUNK_BYTES = 1 << 16

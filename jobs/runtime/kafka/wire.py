@@ -58,11 +58,11 @@ class Broker:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._socket.close()
 
-    def fetch(self, topic: str, partition: int, offset: int, most_bytes: int) -> Fetched:
-        """What is committed from `offset` on: about `most_bytes`, at least one batch; none at the end of the log."""
-        body = struct.pack(">iiiibii", ANY_REPLICA, 0, 0, most_bytes, READ_COMMITTED, 0, NO_SESSION)
+    def fetch(self, topic: str, partition: int, offset: int, max_bytes: int) -> Fetched:
+        """What is committed from `offset` on: about `max_bytes`, at least one batch; none at the end of the log."""
+        body = struct.pack(">iiiibii", ANY_REPLICA, 0, 0, max_bytes, READ_COMMITTED, 0, NO_SESSION)
         body += struct.pack(">i", 1) + _text(topic) + struct.pack(">i", 1)
-        body += struct.pack(">iiqqi", partition, ANY_EPOCH, offset, ANY_START, most_bytes)
+        body += struct.pack(">iiqqi", partition, ANY_EPOCH, offset, ANY_START, max_bytes)
         body += struct.pack(">i", 0) + _text("")
         answer = _Answer(self._ask(FETCH, FETCH_VERSION, body))
         answer.numbers("i")  # throttled for so long

@@ -24,8 +24,8 @@ _SEARCH_PATH = re.compile(r"(?:-c\s*|--)search_path\s*=\s*(\S+)")
 def in_schema(url: str, schema: str | None = None) -> str:
     """The address, which names the schema that its sessions begin in.
 
-    `schema` is WEIR_POSTGRES_SCHEMA; without it a `search_path` in the address stands, else it is SCHEMA. What is no
-    address comes back as it is: whoever connects says so. Raises ValueError for a name that cannot be Weir's, and for
+    `schema` is WEIR_POSTGRES_SCHEMA; without it a `search_path` in the address is used, else SCHEMA. What is no
+    address is returned unchanged: connecting fails. Raises ValueError for a name that cannot be Weir's, and for
     an address that names another schema than `schema`.
     """
     try:

@@ -1,6 +1,6 @@
 """The role `weir_api_reader`, as which the API reads: it cannot log in, and row-level security applies to it.
 
-The login of the API must be a member of it: whoever migrates is made one here, as the API uses the same login by
+The login of the API must be a member of it: the migrating login becomes one here, as the API uses the same login by
 default. As for the dashboard's role, an administrator may have to make it.
 """
 
@@ -25,7 +25,7 @@ log = structlog.get_logger()
 def ensure_api_reader(connection: psycopg.Connection[Any], schema: str) -> None:
     """Let `weir_api_reader` read what the API answers with, and let this session's login become it."""
     if not role_exists_or_is_made(connection, API_READER):
-        log.warning("the API's reader role is missing", hint=f"ask the server's administrator for: {_asked_for()}")
+        log.warning("the API's reader role is missing", hint=f"ask the server's administrator for: {_missing_grant()}")
         return
     role = sql.Identifier(API_READER)
     for name, relations in ((schema, ASKED), ("catalog", ASKED_OF_CATALOG)):
@@ -33,7 +33,7 @@ def ensure_api_reader(connection: psycopg.Connection[Any], schema: str) -> None:
         shown = sql.SQL(", ").join(sql.Identifier(name, relation) for relation in relations)
         connection.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(shown, role))
     if not _may_become(connection) and not _made_member(connection):
-        log.warning("this login may not read as the API's reader", hint=f"grant it: {_asked_for()}")
+        log.warning("this login may not read as the API's reader", hint=f"grant it: {_missing_grant()}")
 
 
 def _may_become(connection: psycopg.Connection[Any]) -> bool:
@@ -54,5 +54,5 @@ def _made_member(connection: psycopg.Connection[Any]) -> bool:
     return True
 
 
-def _asked_for() -> str:
+def _missing_grant() -> str:
     return f"CREATE ROLE {API_READER}; GRANT {API_READER} TO the login of the API"

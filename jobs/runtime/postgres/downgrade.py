@@ -112,7 +112,7 @@ def downgrade(url: str, revision: str) -> None:
 
 
 def _between(scripts: ScriptDirectory, revision: str, applied: str | None) -> set[str]:
-    """The revisions that go. Raises Refused where these are not some of those after OLDEST."""
+    """The revisions to remove. Raises Refused where they are not all after OLDEST."""
     if applied not in scripts.get_heads():
         raise Refused("the database does not have this version's schema, so this version cannot bring it back")
     later = set(_revisions(scripts, OLDEST))

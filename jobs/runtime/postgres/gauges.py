@@ -22,7 +22,7 @@ from monitoring import metrics
 log = structlog.get_logger()
 
 FRESH_SECONDS = 10.0
-"""Several scrapers, or one in a hurry, cost the database no more than one reading in this time."""
+"""However often metrics are scraped, the database is read at most once in this time."""
 SILENT_AFTER_SECONDS = 3.0
 STATEMENT_TIMEOUT = "2s"
 
@@ -73,7 +73,7 @@ class DatabaseGauges(Collector):
             f"weir {self._job} gauges",
             options=f"-c default_transaction_read_only=on -c statement_timeout={STATEMENT_TIMEOUT}",
             silent_after_seconds=SILENT_AFTER_SECONDS,
-            # Planned anew each time, with the values: they move along the index.
+            # Planned each time with the values: they move along the index.
             prepare_threshold=None,
         )
 

@@ -1,4 +1,4 @@
-"""Table `meters`: the meaning of every meter that was ever declared. A name keeps its meaning for ever."""
+"""Table `meters`: the meaning of every declared or removed meter. A name keeps its meaning for ever."""
 
 from __future__ import annotations
 

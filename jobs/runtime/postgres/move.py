@@ -1,4 +1,4 @@
-"""The move of Weir's tables from `public` into their own schema: short, and only when nobody uses them."""
+"""The move of Weir's tables from `public` into their own schema: short, and only while no session uses them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jobs.runtime.postgres.reader_role import ROLE
 EARLIER_HOME = "public"
 """Where releases up to 0034 made them."""
 LOCK_TIMEOUT = "2s"
-"""Whoever asks for a table waits behind the move, so it gives way soon, and tries again."""
+"""Statements on the tables wait behind the move, so it gives up soon and tries again."""
 LOCK_PAUSE_SECONDS = 0.5
 LOCK_DEADLINE_SECONDS = 120.0
 
@@ -87,7 +87,7 @@ def lock_alone(
         except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
             if time.monotonic() > deadline:
                 raise Refused(
-                    f"for {deadline_seconds:g} s somebody had a table of Weir's in use (pg_stat_activity shows "
+                    f"for {deadline_seconds:g} s another session had a table of Weir's in use (pg_stat_activity shows "
                     "who): end that, or migrate later. Nothing was changed"
                 ) from None
             log.info("waits for Weir's tables to be free")

@@ -97,7 +97,7 @@ def _names(connection: Connection, schema: str) -> set[str]:
 
 
 def _earlier(connection: Connection) -> tuple[str, ...] | None:
-    """What an earlier release made in `public`; None where it made nothing, whatever others have there.
+    """What an earlier release made in `public`; None where it made nothing, regardless of others' tables there.
 
     Another application may have tables of the same names, and Alembic's own, too.
     """

@@ -41,7 +41,7 @@ FROM jobs j JOIN pg_stat_activity a ON a.pid = j.owner_pid AND a.backend_start =
 WHERE j.job = %s AND a.pid <> pg_backend_pid()
 """
 
-# Another driver's session is not this one's to end.
+# A driver does not end sessions of another.
 _END_OWN_SESSION = f"{_END_PREDECESSOR} AND j.epoch = %s"
 
 _RESUME = """
@@ -51,7 +51,7 @@ FROM pg_stat_activity a WHERE a.pid = pg_backend_pid() AND job = %s AND epoch = 
 
 
 REBUILD_LOCK = 0x57656972
-"""First key of the advisory locks that drivers of a job share, and that whoever makes its tables again has alone."""
+"""First key of the advisory locks that drivers of a job share, and that a rebuild of its tables holds exclusively."""
 # Drivers that have begun, and have not got as far as to own the job.
 _END_OTHERS = """
 SELECT pg_terminate_backend(pid, %(limit_ms)s) FROM pg_locks
@@ -59,7 +59,7 @@ WHERE locktype = 'advisory' AND mode = 'ShareLock' AND pid <> pg_backend_pid()
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
   AND classid = %(family)s AND objid = (hashtext(%(job)s)::bigint & 4294967295)::oid
 """
-_BE_ALONE = "SELECT pg_try_advisory_lock(%(family)s, hashtext(%(job)s))"
+_LOCK_EXCLUSIVELY = "SELECT pg_try_advisory_lock(%(family)s, hashtext(%(job)s))"
 _SHARE = "SELECT pg_try_advisory_lock_shared(%(family)s, hashtext(%(job)s))"
 
 
@@ -99,7 +99,7 @@ class Ownership:
         ).fetchone()
         assert row is not None
         if is_alone:
-            _be_alone(connection, job)
+            _lock_exclusively(connection, job)
         log.info("took the epoch", job=job, epoch=row[0])
         return cls(job, postgres_url, connection, row[0], is_alone=is_alone)
 
@@ -108,7 +108,7 @@ class Ownership:
 
         When this returns, the old session's transaction has ended: it is committed or never will be. Raises Fenced when
         another driver owns the job, NotYet when the database does not answer, or has not ended the old session
-        `ends_within_seconds` after it was asked to.
+        within `ends_within_seconds`.
         """
         try:
             if self._is_alive():
@@ -119,10 +119,10 @@ class Ownership:
             if not database_is_unavailable(error):
                 raise
             raise NotYet(Cause.DATABASE, f"the database does not answer: {error}") from error
-        log.info("goes on with a new database session", job=self.job, epoch=self.epoch)
+        log.info("continues with a new database session", job=self.job, epoch=self.epoch)
 
     def _registered(self, session: psycopg.Connection[Any], ends_within_seconds: float) -> psycopg.Connection[Any]:
-        """`session`, once the database has ended this driver's last one and knows this one as the owner's.
+        """`session`, once the database has ended this driver's last session and has this one as the owner's.
 
         Otherwise it is closed: a later check would find it alive, and take it for the owner's.
         """
@@ -191,11 +191,11 @@ def _refuse_while_rebuilt(connection: psycopg.Connection[Any], job: str) -> None
         raise NotYet(Cause.DATABASE, f"the tables of {job} are made again (`weir rebuild {job}`)")
 
 
-def _be_alone(connection: psycopg.Connection[Any], job: str) -> None:
+def _lock_exclusively(connection: psycopg.Connection[Any], job: str) -> None:
     """Let no other driver of `job` have a session as long as this one lasts. Raises Refused where one comes between."""
     parameters = {"family": REBUILD_LOCK, "job": job, "limit_ms": round(SESSION_ENDS_WITHIN_SECONDS * 1_000)}
     connection.execute(_END_OTHERS, parameters)
-    if connection.execute(_BE_ALONE, parameters).fetchone() != (True,):
+    if connection.execute(_LOCK_EXCLUSIVELY, parameters).fetchone() != (True,):
         connection.close()
         raise Refused(f"another `weir rebuild {job}` is under way, or a driver of {job} began just now; try again")
 
@@ -207,13 +207,13 @@ def _connected(job: str, postgres_url: str) -> psycopg.Connection[Any]:
         # A limit that the server sets for everybody would cancel the same large fold again and again.
         options="-c statement_timeout=0 -c synchronous_commit=on"
         f" -c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_LIMIT}",
-        # A fold of a large batch, or one that waits for somebody's lock, takes its time.
+        # A fold of a large batch, or one that waits for a lock, takes its time.
         is_patient=True,
     )
 
 
 def _warn_of_pooler(connection: psycopg.Connection[Any]) -> None:
-    """A pooler makes up the process id that a session begins with; of what kind it is cannot be seen."""
+    """A pooler makes up the process id of a session; its kind of pooling cannot be seen."""
     found = connection.execute("SELECT pg_backend_pid()").fetchone()
     if found != (connection.info.backend_pid,):
         log.warning("a pooler is between this driver and Postgres: it must pool sessions, not transactions")

@@ -25,7 +25,7 @@ def is_there(error: psycopg.Error) -> bool:
 
 def _ping_after(error: psycopg.Error) -> int:
     if error.pgconn is None or isinstance(error, psycopg.errors.ConnectionTimeout):
-        # libpq holds Python's lock while it waits: who has just kept silent is not asked again.
+        # libpq holds Python's lock while it waits: a server that was just silent is not asked again.
         return Ping.NO_RESPONSE
     address = {option.keyword.decode(): option.val.decode() for option in error.pgconn.info if option.val}
     address["connect_timeout"] = str(PING_SECONDS)

@@ -42,7 +42,7 @@ def ensure_reader(connection: psycopg.Connection[Any], schema: str, password: st
         tables = [table for (table,) in connection.execute(_TABLES, [name, list(own)]).fetchall()]
         shown = sql.SQL(", ").join(sql.Identifier(name, table) for table in tables)
         connection.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(shown, role))
-    # For whoever reads as this role: the dashboard's own sessions do not need it.
+    # For other users of this role: the dashboard's own sessions do not need it.
     set_path(connection, ROLE, schema)
     if password:
         # Hashed here, as the server's log may hold every statement.

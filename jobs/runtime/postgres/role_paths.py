@@ -11,7 +11,7 @@ import structlog
 from psycopg import sql
 
 DEFAULT_PATH = '"$user", public'
-"""Postgres' own, of a role that nobody has set another for."""
+"""Postgres' own default, of a role without a setting."""
 
 log = structlog.get_logger()
 
@@ -19,7 +19,7 @@ _GRANTEES = """
 SELECT DISTINCT grantee::regrole::text FROM pg_class CROSS JOIN aclexplode(relacl) AS entry
 WHERE relnamespace = %s::regnamespace AND relname = ANY (%s) AND grantee NOT IN (0, relowner) ORDER BY 1
 """
-# Whoever owns or was granted a table, members of the reader, and whose drivers are at work. Members of the owner may
+# Owners and grantees of a table, members of the reader, and the logins of running drivers. Members of the owner may
 # be other applications.
 _ROLES = """
 WITH tables AS (

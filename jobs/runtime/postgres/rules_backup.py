@@ -47,14 +47,14 @@ def stored_rules(connection: psycopg.Connection[Any], job: PostgresJob[Any]) -> 
 
 
 def restore(cursor: psycopg.Cursor[Any], job: PostgresJob[Any], history: Rows) -> None:
-    """Let the database say this, and nothing else, of what decided a job's rows."""
+    """Replace a job's recorded rules in the database by these."""
     table = sql.Identifier(job.history)
     cursor.execute(sql.SQL(_FORGET).format(table), {"job": job.name})
     cursor.execute(sql.SQL(_RESTORE).format(table, table), [Jsonb(list(history))])
 
 
 def write_backup(tables: str, job: str, backup: RulesBackup) -> None:
-    """Write it down, and take away what earlier drivers had written."""
+    """Write the file, and remove those of earlier drivers."""
     store = store_of(tables, os.environ)
     text = json.dumps({"config": backup.config, "history": backup.history}, sort_keys=True)
     obstore.put(store, f"{FOLDER}/{job}/{backup.epoch}.json", text.encode(), mode="overwrite")

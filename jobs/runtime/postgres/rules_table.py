@@ -38,7 +38,7 @@ def stored_history(connection: psycopg.Connection[Any], job: str) -> History:
 
 
 class RulesTable:
-    """The newest rules of one Postgres job. One driver's: whoever comes later has moved the position, too."""
+    """The newest rules of one Postgres job, as one driver knows them: a successor has moved the position, too."""
 
     def __init__(
         self, connection: psycopg.Connection[Any], job: PostgresJob[Any], configured: Rules, decided_before: int = 1
@@ -75,7 +75,7 @@ class RulesTable:
         return OfMeter(every, {meter: closed for meter, closed in own.items() if closed != every})
 
     def keep(self, cursor: psycopg.Cursor[Any], held: EffectiveRules) -> None:
-        """Write what is `in_force`, if it is new, in the transaction of what it decides: a batch, or what is closed."""
+        """Write the rules `in_force`, if they are new, in the transaction that they decide: a batch, or a move of F."""
         if held.rules and held is not self._last and held not in self._history:
             closed = held.closed_before
             own = {meter: at.isoformat() for meter, at in closed.own.items() if at is not None}

@@ -1,4 +1,4 @@
-"""The Postgres schema: migrated once, by whoever starts first, and checked by every application."""
+"""The Postgres schema: migrated once, by the first to start, and checked by every application."""
 
 from __future__ import annotations
 

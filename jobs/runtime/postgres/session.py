@@ -16,7 +16,7 @@ from jobs.runtime.postgres.ping import is_there
 
 CONNECT_TIMEOUT_SECONDS = 5
 SILENT_AFTER_SECONDS = 10.0
-"""A statement may take longer. Then the server is asked on another session whether it is there at all."""
+"""A statement may take longer. Then another session checks whether the server answers at all."""
 TCP_TIMEOUT_MS = 30_000
 
 R = TypeVar("R")
@@ -31,7 +31,7 @@ class Session(psycopg.Connection[Any]):
 
     silent_after_seconds = SILENT_AFTER_SECONDS
     is_patient = False
-    """Whether a server that answers to somebody else is given more time for its statement."""
+    """Whether a server that answers another session gets more time for its statement."""
     address = ""
 
     @classmethod
@@ -51,7 +51,7 @@ class Session(psycopg.Connection[Any]):
             postgres_url,
             autocommit=True,
             application_name=name,
-            # Instants of another zone are of another type to Polars, whatever the server or the database is set to.
+            # Instants of another zone are of another type to Polars, so the session's zone is fixed.
             options=f"{options_of(postgres_url)} -c timezone=UTC {options}",
             connect_timeout=CONNECT_TIMEOUT_SECONDS,
             tcp_user_timeout=TCP_TIMEOUT_MS,
@@ -99,7 +99,7 @@ def _answered(
                 quiet_since = time.monotonic()
             elif time.monotonic() - quiet_since > limit_seconds:
                 if not is_there():
-                    raise ServerIsSilent(f"the server has said nothing for {limit_seconds:g} s")
+                    raise ServerIsSilent(f"the server has not answered for {limit_seconds:g} s")
                 quiet_since = time.monotonic()
             wanted = steps.send(ready)
     except StopIteration as done:

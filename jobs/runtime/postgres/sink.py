@@ -158,7 +158,7 @@ class PostgresSink:
         return self._at.next_lsn
 
     def verify(self, upstream: Upstream) -> None:
-        """Check that the position is one of this table; an older version's adopts it, once."""
+        """Check that the position is in this table; a position of an older version adopts the table, once."""
         verified = upstream.verified(self._job.name, self._at)
         if verified != self._at and verified.next_lsn > 1:
             with self._ownership.transaction() as cursor:

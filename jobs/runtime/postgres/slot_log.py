@@ -1,4 +1,4 @@
-"""How much WAL Postgres retains for a replication slot that nobody reads: without a limit, until its disk is full."""
+"""How much WAL Postgres retains for a replication slot without a reader: without a limit, until its disk is full."""
 
 from __future__ import annotations
 

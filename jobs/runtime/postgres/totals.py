@@ -29,9 +29,9 @@ class Totals(Protocol):
 
 @dataclass(frozen=True)
 class Statement:
-    """One gauge, read anew each time.
+    """One gauge, read again each time.
 
-    `known` is one row of what `sql` is measured against; a null in it, or no row, means that nothing is known yet. Both
+    `known` is one row of reference values for `sql`; a null in it, or no row, means that nothing is known yet. Both
     know the job as `%(job)s`. They are two questions, because the planner finds the index only for values that it sees.
     """
 

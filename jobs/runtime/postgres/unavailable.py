@@ -1,6 +1,6 @@
 """Which errors of Postgres mean that it is unavailable. An SQLSTATE decides; libpq's own errors have only text.
 
-Unknown text may be in another language: then the server is asked once more, for its code.
+Unknown text may be in another language: then the server is asked again, for its code.
 
 A server that has answered, and will give the same answer until a person acts, is not unavailable: no such role or
 database, no entry in pg_hba.conf, an untrusted certificate, a statement limit.
@@ -19,7 +19,7 @@ UNAVAILABLE_CLASSES = ("08", "53", "58")
 UNAVAILABLE_CODES = frozenset(
     {
         *("57P01", "57P02", "57P03", "57P05"),  # it shuts down, crashed, starts; a session was idle for too long
-        "57014",  # somebody cancelled a statement
+        "57014",  # a statement was cancelled
         *("40001", "40P01", "55P03"),  # another transaction was in the way
         *("25006", "25P03", "25P04"),  # a standby that is to be promoted; a transaction that was ended for its age
     }
@@ -40,7 +40,7 @@ WRONG_HERE = re.compile(
     r"|no attempt (was|is) made|SSL (connection )?required|no encryption",
     re.IGNORECASE,
 )
-"""What libpq itself finds wrong with what it was told, without or after an answer."""
+"""Errors that libpq itself finds in the address, without or after an answer."""
 WRONG_HERE_OR_THERE = (
     "see that the role, the database and pg_hba.conf are there for WEIR_POSTGRES_URL, that its password and "
     "certificates are right, and that no limit of the server is in the way"
