@@ -103,9 +103,9 @@ def prices_of(
         .rename({"candidate": "model"})
     )
     applying = prices.as_of(found, seen_from).filter(pl.col("version_lsn").is_not_null())
-    one, several = pl.col("candidates") == 1, pl.col("candidates") > 1
+    is_only, several = pl.col("candidates") == 1, pl.col("candidates") > 1
     first = applying.filter(several).sort("row", "meter", "rank").unique(["row", "meter"], keep="first")
-    holding = pl.concat([applying.filter(one), first]).select("row", "meter", "version_lsn", "unit_price")
+    holding = pl.concat([applying.filter(is_only), first]).select("row", "meter", "version_lsn", "unit_price")
     return metered.join(holding, on=["row", "meter"], how="left", maintain_order="left").select(LISTED)
 
 
