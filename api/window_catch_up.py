@@ -17,7 +17,8 @@ from jobs.runtime.kafka.topic import COMMITTED
 
 THREADS = 2
 """Clients that catch up at once; others wait for their portion."""
-PORTION_RECORDS = 2_000
+READ_RECORDS = 200
+PORTION_BYTES = 2 << 20
 PORTION_SECONDS = 5.0
 POLL_SECONDS = 0.5
 SETTINGS: KafkaSettings = {**COMMITTED, "enable.partition.eof": True, "auto.offset.reset": "earliest"}
@@ -55,9 +56,9 @@ class CatchUp:
         consumer, deadline, found = self._consumer(), time.monotonic() + PORTION_SECONDS, []
         consumer.assign([TopicPartition(TOPIC, part, reached.positions.get(part, 0)) for part in behind])
         try:
-            records = 0
-            while records < PORTION_RECORDS and not reached.has_reached(up_to) and time.monotonic() < deadline:
-                for message in consumer.consume(PORTION_RECORDS - records, POLL_SECONDS):
+            size_bytes = 0
+            while size_bytes < PORTION_BYTES and not reached.has_reached(up_to) and time.monotonic() < deadline:
+                for message in consumer.consume(READ_RECORDS, POLL_SECONDS):
                     partition, offset = message.partition() or 0, message.offset() or 0
                     if (error := message.error()) is not None:
                         if error.code() == KafkaError._PARTITION_EOF:
@@ -65,7 +66,7 @@ class CatchUp:
                         elif error.code() not in TRANSIENT:
                             raise KafkaException(error)
                         continue
-                    records += 1
+                    size_bytes += len(message)
                     reached.reach(partition, offset + 1)
                     change = change_of(message)
                     if change is not None and may_see(change, accounts):

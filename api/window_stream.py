@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -42,8 +42,10 @@ CHECK_SECONDS = 1.0
 """How often a stream looks whether its key still holds; the keys themselves are read every two seconds."""
 SEND_SECONDS = 20.0
 """How long a client may take to read; then its stream ends, and it may go on where it was."""
-CHUNK_CHANGES = 100
-"""Between two of which others have their turn."""
+READ_CHANGES = 100
+"""Taken from the feed at once; then others have their turn."""
+CHUNK_BYTES = 32 << 10
+"""Sent at once: so much a client must read within SEND_SECONDS."""
 RESET = b"event: reset\ndata: {}\n"
 """The client lacks changes that cannot be told: it reads the windows again, and then follows."""
 MEDIA_TYPE = "text/event-stream"
@@ -116,56 +118,62 @@ class Stream:
     progress: Progress
     _place: int = 0
     """In the feed."""
+    _portion: asyncio.Task[tuple[Sequence[Change], Progress]] | None = None
+    """What is being read of what the feed has no more."""
 
     async def chunks(self, is_reset: bool) -> AsyncIterator[bytes]:
         """Until the key does not hold any more, or the topic is another one."""
         feed, clock = self.streams.feed, self.streams.clock
         yield f"retry: {RETRY_MILLISECONDS}\n".encode() + self._position(RESET if is_reset else b"")
         sent_at = clock.monotonic()
-        while self.streams.database.holds(self.read_request.key) and feed.topic_id == self.progress.topic_id:
-            if chunk := await self._next():
-                yield chunk
-                sent_at = clock.monotonic()
-            elif clock.monotonic() - sent_at >= self.streams.heartbeat_seconds:
-                # Also what was not for this client it need not read again.
-                yield self._position(b": heartbeat\n")
-                sent_at = clock.monotonic()
+        try:
+            while self.streams.database.holds(self.read_request.key) and feed.topic_id == self.progress.topic_id:
+                events = await self._next()
+                if not events and clock.monotonic() - sent_at >= self.streams.heartbeat_seconds:
+                    # Also what was not for this client it need not read again.
+                    events = [self._position(b": heartbeat\n")]
+                for chunk in chunks_of(events):
+                    if not self.streams.database.holds(self.read_request.key):
+                        return
+                    yield chunk
+                    sent_at = clock.monotonic()
+        finally:
+            if self._portion is not None:
+                self._portion.cancel()
 
-    async def _next(self) -> bytes:
+    async def _next(self) -> list[bytes]:
         """Events, within CHECK_SECONDS; empty where there were none."""
         feed = self.streams.feed
         if not self.progress.has_reached(feed.starts):
             return await self._caught_up()
-        changes, place = feed.read(self._place, CHUNK_CHANGES)
+        changes, place = feed.read(self._place, READ_CHANGES)
         if place == self._place:
             await feed.wait(CHECK_SECONDS)
-            return b""
+            return []
         self._place = place
         await asyncio.sleep(0)
         return self._events(changes)
 
-    _portion: asyncio.Task[tuple[Sequence[Change], Progress]] | None = None
-
-    async def _caught_up(self) -> bytes:
+    async def _caught_up(self) -> list[bytes]:
         if self._portion is None:
             reading = self.streams.catch_up.portion(self.progress, self.streams.feed.starts, self.accounts)
             self._portion = asyncio.create_task(reading)
         done, _ = await asyncio.wait([self._portion], timeout=CHECK_SECONDS)
         if not done:
-            return b""
+            return []
         portion, self._portion = self._portion, None
         try:
             changes, reached = portion.result()
         except KafkaException as error:
             log.warning("earlier changes of windows cannot be read", reason=str(error).partition("\n")[0])
             await asyncio.sleep(CHECK_SECONDS)
-            return b""
+            return []
         self._place = 0
         events = self._events(changes)
         self.progress = reached
         return events
 
-    def _events(self, changes: Sequence[Change]) -> bytes:
+    def _events(self, changes: Sequence[Change]) -> list[bytes]:
         """Those of the changes that are news to the client and of its accounts."""
         found = []
         for change in changes:
@@ -173,7 +181,7 @@ class Stream:
                 self.progress.reach(change.partition, change.offset + 1)
                 if may_see(change, self.accounts):
                     found.append(self._position(b"event: %b\ndata: %b\n" % (EVENT_TYPE, change.event)))
-        return b"".join(found)
+        return found
 
     def _position(self, lines: bytes) -> bytes:
         """These lines with the position after them: an event, or (without data) the position alone."""
@@ -181,6 +189,18 @@ class Stream:
 
 
 EVENT_TYPE = TYPES[Published.WINDOWS].encode()
+
+
+def chunks_of(events: Sequence[bytes]) -> Iterator[bytes]:
+    """The events in chunks of CHUNK_BYTES at most; a larger event is one by itself."""
+    chunk = bytearray()
+    for event in events:
+        if chunk and len(chunk) + len(event) > CHUNK_BYTES:
+            yield bytes(chunk)
+            chunk.clear()
+        chunk += event
+    if chunk:
+        yield bytes(chunk)
 
 
 class EventStream(StreamingResponse):

@@ -72,8 +72,9 @@ class Follower:
         if self._connection.sock is not None:
             with suppress(OSError):
                 self._connection.sock.shutdown(socket.SHUT_RDWR)
-        self._connection.close()
+        # Its thread closes what it reads from.
         self.ended.wait(10)
+        self._connection.close()
 
     def _read(self, response: HTTPResponse) -> None:
         block: dict[str, str] = {}

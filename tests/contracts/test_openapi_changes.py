@@ -28,6 +28,13 @@ def places(part: Any, wanted: Callable[[Place, Any], bool], at: Place = ()) -> I
         yield from places(value, wanted, (*at, name))
 
 
+def part_at(at: Place) -> Any:
+    found = DOCUMENT
+    for name in at:
+        found = found[name]
+    return found
+
+
 def without(at: Place) -> Any:
     """The document without what is there."""
     changed = copy.deepcopy(DOCUMENT)
@@ -41,7 +48,11 @@ def without(at: Place) -> Any:
 PATHS = [("paths", path) for path in DOCUMENT["paths"]]
 OPERATIONS = [("paths", path, method) for path, of in DOCUMENT["paths"].items() for method in of if method in METHODS]
 PARAMETERS = list(places(DOCUMENT, lambda at, _: len(at) > 1 and at[-2] == "parameters"))
-MEMBERS = list(places(DOCUMENT, lambda at, _: len(at) > 1 and at[-2] == "properties"))
+MEMBERS = [
+    at
+    for at in places(DOCUMENT, lambda at, _: len(at) > 1 and at[-2] == "properties")
+    if "responses" in at or part_at(at[:-2]).get("additionalProperties") is False  # an open body may have it still
+]
 PROMISES = list(places(DOCUMENT, lambda at, _: len(at) > 1 and at[-2] == "required" and "responses" in at))
 
 
