@@ -77,7 +77,7 @@ def _meters(given: Any) -> tuple[str, ...]:
         return ()
     if not isinstance(given, list) or not 0 < len(given) <= MAX_METERS:
         raise bad_request("allowedMeterSlugs", f"It must be a list of 1 to {MAX_METERS} meters.", "body")
-    return tuple(dict.fromkeys(_name(each, "allowedMeterSlugs") for each in given))
+    return tuple(dict.fromkeys(_name(slug, "allowedMeterSlugs") for slug in given))
 
 
 def _name(given: Any, field: str) -> str:

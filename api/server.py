@@ -32,8 +32,8 @@ EVENTS_PER_MINUTE_VARIABLE = "WEIR_API_EVENTS_PER_MINUTE"
 """The default of each key, in each server; 0: no limit."""
 SERVER_HEADER = "weir-door"
 """Header of each record: which server took it."""
-EXPLAINED_AT_ONCE, MAX_WAITING_TO_EXPLAIN = 1, 8
-"""Requests and events; further ones are refused."""
+MAX_EXPLANATIONS, MAX_WAITING_EXPLANATIONS = 1, 8
+"""At the same time, and waiting; further ones are refused."""
 MAX_CONNECTIONS = 2_000
 MAX_HEADER_BYTES = 64 << 10
 REQUEST_WITHIN_SECONDS = 10.0
@@ -113,7 +113,7 @@ def services_of(environment: Mapping[str, str], server_name: str) -> Services:
         max_lag_seconds=seconds_in(environment, MAX_LAG_VARIABLE, MAX_LAG_SECONDS),
         rate_limits=limits,
         reader=AccountReader(postgres_url),
-        explaining=AccountReader(postgres_url, sessions=EXPLAINED_AT_ONCE, max_waiting=MAX_WAITING_TO_EXPLAIN),
+        explaining=AccountReader(postgres_url, sessions=MAX_EXPLANATIONS, max_waiting=MAX_WAITING_EXPLANATIONS),
         tables=StoredTables(tables.rstrip("/"), environment[KAFKA_VARIABLE]) if tables else None,
         streams=WindowStreams.of(kafka, database, clock),
         account_attribute=environment.get(ACCOUNT_ATTRIBUTE_VARIABLE) or ACCOUNT_ATTRIBUTE,

@@ -1,7 +1,7 @@
 """Portal tokens: `weir_portal_<payload>.<signature>`, which read one account's usage for a while.
 
-The payload says what a token may read and which key made it; the signature is HMAC-SHA256 by the digest of that key. So
-whoever knows the keys knows its tokens, none is stored, and all end with their key.
+The payload says what a token may read and which key made it; the signature is HMAC-SHA256 by the digest of that key.
+The table of keys is enough to verify a token, so none is stored, and all end with their key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PREFIX = "weir_portal_"
 _CONTEXT = b"weir portal token 1."
 """Before what is signed: a signature of anything else is none of a token."""
 _FORM = re.compile(r"weir_portal_([A-Za-z0-9_-]{1,6000})\.([0-9a-f]{64})")
-_MEMBERS = {"key": str, "account": str, "expires": int, "meters": list}
+_KINDS = {"key": str, "account": str, "expires": int, "meters": list}
 _END_OF_TIME = 253_402_300_799
 
 
@@ -37,8 +37,8 @@ class PortalToken:
 
     def text(self, key: ApiKey) -> str:
         """The token as the key with this id makes it."""
-        said = {"key": self.key_id, "account": self.account, "expires": int(self.expires_at.timestamp())}
-        document = json.dumps({**said, "meters": self.meters}, separators=(",", ":"))
+        members = {"key": self.key_id, "account": self.account, "expires": int(self.expires_at.timestamp())}
+        document = json.dumps({**members, "meters": self.meters}, separators=(",", ":"))
         payload = base64.urlsafe_b64encode(document.encode()).decode().rstrip("=")
         return f"{PREFIX}{payload}.{_signature(key, payload)}"
 
@@ -59,14 +59,16 @@ class PortalToken:
 def token_of(text: str) -> PortalToken | None:
     """What a text says that has the form of a token; whether it is one, `is_signed` knows."""
     found = _FORM.fullmatch(text)
-    said = None if found is None else _document(found[1])
-    if said is None:
+    members = None if found is None else _document(found[1])
+    if members is None:
         return None
-    is_known = said.keys() == _MEMBERS.keys() and all(isinstance(said[name], kind) for name, kind in _MEMBERS.items())
-    if not is_known or not 0 <= said["expires"] <= _END_OF_TIME or not all(isinstance(m, str) for m in said["meters"]):
+    is_known = members.keys() == _KINDS.keys() and all(isinstance(members[name], kind) for name, kind in _KINDS.items())
+    if not is_known or not all(isinstance(meter, str) for meter in members["meters"]):
         return None
-    expires_at = datetime.fromtimestamp(said["expires"], UTC)
-    return PortalToken(said["key"], said["account"], expires_at, tuple(said["meters"]))
+    if not 0 <= members["expires"] <= _END_OF_TIME:
+        return None
+    expires_at = datetime.fromtimestamp(members["expires"], UTC)
+    return PortalToken(members["key"], members["account"], expires_at, tuple(members["meters"]))
 
 
 def is_signed(text: str, maker: ApiKey) -> bool:

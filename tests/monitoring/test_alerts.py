@@ -345,11 +345,11 @@ CASES = [
         21,
         until_minute=31,
     ),
-    # On one of ten routes that read, each with a hundred requests a minute, half fail: of all that is more than 5 %.
+    # On one of thirteen routes that read, each with a hundred requests a minute, a hundred more come, and fail.
     Case(
         "ApiReadsFailing",
-        {of("weir_api_requests_total", route=ApiRoute.USAGE, status="5xx"): "0+2x20 40+50x60"},
-        34,
+        {of("weir_api_requests_total", route=ApiRoute.USAGE, status="5xx"): "0+2x20 142+102x60"},
+        32.25,
     ),
     counted("SourceFlood", "weir_unlisted_source_events_total{}"),
     counted("UnknownTypes", "weir_unknown_type_events_total{}"),
