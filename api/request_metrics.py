@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -20,9 +21,18 @@ UNANSWERED = 500
 _POSTED = {route.value: route for route in (ApiRoute.OPENMETER, ApiRoute.OPENMETER_V3, ApiRoute.OWN, ApiRoute.TRACES)}
 
 
+class IdentityConvertor(PathConvertor):
+    """A source and an id: never empty, so that a POST to `/v1/events/` is still redirected to `/v1/events`."""
+
+    regex = ".+"
+
+
+register_url_convertor("identity", IdentityConvertor())
+
+
 def path_of(route: ApiRoute) -> str:
     """The form of its paths. An id or a source may have slashes."""
-    return route.value.replace("{source}/{id}", "{event:path}").replace("{id}", "{id:path}")
+    return route.value.replace("{source}/{id}", "{event:identity}").replace("{id}", "{id:path}")
 
 
 _QUESTIONS = [
