@@ -29,6 +29,7 @@ COLUMNS = (
     *("window_start", "account", "model", "meter", "currency"),
     *("live_quantity", "replayed_quantity", "difference_quantity"),
     *("live_amount", "replayed_amount", "difference_amount"),
+    "period",
 )
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -65,7 +66,8 @@ def what_if(
     its whole history. Timeouts, grace, late policies, `hold` and meters are those of --config for the whole period.
     Manual decisions about stragglers apply where these also wait in the replay.
 
-    It lists the windows that differ, and the money of each account; JSON has both. Nothing live changes.
+    It lists the windows that differ, and the money of each account; JSON has both. A meter that bills a day or month
+    as a whole is compared where --from and --to include all of it. Nothing live changes.
     """
     from deployment.asking import asking_database
     from deployment.stack import running_deployment
@@ -142,11 +144,22 @@ def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dic
 
 def _print(found: Compared, start: datetime, end: datetime, schema: str, form: Format) -> None:
     if form is Format.JSON:
-        print_document({"from": start, "to": end, "schema": schema, "totals": found.totals, "windows": found.windows})
+        compared = {"totals": found.totals, "windows": found.windows, "periods_left_out": found.periods_left_out}
+        print_document({"from": start, "to": end, "schema": schema, **compared})
         return
     print_rows(found.windows, COLUMNS, form)
     for total in found.totals:
         typer.echo(_sentence(total), err=True)
+    if found.periods_left_out:
+        typer.echo(_of_left_out(found.periods_left_out), err=True)
+
+
+def _of_left_out(count: int) -> str:
+    subject = "1 period of a meter lies" if count == 1 else f"{count} periods of meters lie"
+    return (
+        f"{subject} only partly between --from and --to, and cannot be compared: give the bounds of days or months in "
+        "the time zone of the account"
+    )
 
 
 def _sentence(total: Mapping[str, Any]) -> str:

@@ -102,14 +102,19 @@ class Members:
         self._ordered = [_Reversed(member) for member in self._present]
         heapify(self._ordered)
 
-    def add(self, member: Member, sign: int) -> None:
-        """Apply a row of usage that adds the member (1) or removes it (-1)."""
-        count = self._counts[member] = self._counts.get(member, 0) + sign
+    def add(self, member: Member, rows: int) -> None:
+        """Apply rows of usage that add the member, or remove it (below 0)."""
+        count = self._counts[member] = self._counts.get(member, 0) + rows
         if count <= 0:
             self._present.discard(member)
         elif member not in self._present:
             self._present.add(member)
             heappush(self._ordered, _Reversed(member))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the period has no member."""
+        return not self._present and self._others in (0, None)
 
     @property
     def quantity(self) -> Decimal:

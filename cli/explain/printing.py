@@ -31,6 +31,7 @@ def _lines(document: Document) -> Iterator[tuple[str, str]]:
     steps = (
         ("Session", [document["session"]] if "session" in document else [], _session),
         ("Line of the bill", document["line"] or [], _line),
+        ("Members", document.get("members", []), _member),
         ("Price versions", document["prices"], _price),
         ("Windows", document["windows"], _window),
         ("Corrections", document["corrections"], _correction),
@@ -76,7 +77,23 @@ def _session(row: Document) -> Iterator[str]:
 
 
 def _line(row: Document) -> Iterator[str]:
-    yield f"{row['account']} {row['month']}, {_what(row)}: {_product(row)}; of it {_sum(row['contribution'], row)}"
+    part = f"; of it {_sum(row['contribution'], row)}" if row["contribution"] else ""
+    yield f"{row['account']} {row['month']}, {_what(row)}: {_product(row)}{part}"
+
+
+def _member(row: Document) -> Iterator[str]:
+    member = row["member"] if row["value"] is None else _text(row["value"])
+    is_other = "" if row["is_billed"] else ", not the one that is billed"
+    yield (
+        f"{row['period']} from {row['first_day']}, {_what(row)}, 1 of {row['members']}: {member}{is_other}, by "
+        f"{row['member_rows']} rows of usage{_added_by(row)}"
+    )
+
+
+def _added_by(row: Document) -> str:
+    if row["usage_lsn"] is None:
+        return ""
+    return f", first {row['request_id']} (lsn {row['usage_lsn']}), occurred {_text(row['event_time'])}"
 
 
 def _price(row: Document) -> Iterator[str]:

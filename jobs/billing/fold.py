@@ -145,7 +145,7 @@ def fold(cursor: psycopg.Cursor[Any], config: BillingConfig, around: Fold) -> Co
             f"usage holds price version {repriced[0]} at another unit price than the windows it was billed in; restore "
             "the usage table that wrote them and start billing again"
         )
-    of_sets = take_members(cursor)
+    of_sets = take_members(cursor, around)
     let_small_go(cursor)
     arrived = cursor.execute(COUNT, (UsageCause.STREAM.value,)).fetchall()
     is_decided = decide(cursor, around.frontier, around.next_position)

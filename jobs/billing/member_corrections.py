@@ -30,7 +30,10 @@ class PeriodKey(NamedTuple):
 
 @dataclass(frozen=True)
 class MemberCorrection:
-    """Quantity and amount of a period before and after some rows of usage; amounts are None without a price."""
+    """Quantity and amount of a period before and after some rows of usage.
+
+    Both amounts are None if no member has a price, before or after.
+    """
 
     key: PeriodKey
     usage_lsns: list[int]
@@ -53,27 +56,29 @@ class MemberCorrection:
         return {**asdict(self), **self.key._asdict(), "usage_lsn": self.usage_lsns[0]}
 
 
-_SET = "account, day, model, meter, currency, price_version"
-_CORRECTING = f"""
-SELECT {_SET}, aggregation, period, window_start, usage_lsn, corrects_lsns::bigint[] AS corrects_lsns, cause, sign,
-       member, value, occurred_at
-FROM staged WHERE aggregation IS NOT NULL AND is_correction ORDER BY usage_lsn, meter
+# A period is due as soon as one of its closes is: then all that waits for it is.
+_DUE_PERIODS = """
+(SELECT DISTINCT account, first_day, model, meter, currency FROM late_members WHERE closes_at <= %(frontier)s)
 """
-_CORRECTED_PERIODS = """
-(SELECT DISTINCT account, day, model, meter, currency FROM staged WHERE aggregation IS NOT NULL AND is_correction)
+_OF_PERIOD = """
+{rows}.account = periods.account AND {rows}.{day} = periods.first_day AND {rows}.meter = periods.meter
+AND ({rows}.model, {rows}.currency) IS NOT DISTINCT FROM (periods.model, periods.currency)
+"""
+_LATE_ROWS = f"""
+SELECT late.account, late.first_day AS day, late.model, late.meter, late.currency, price_version, aggregation, period,
+       window_start, usage_lsn, is_correction, corrects_lsns, cause, member_rows, member, value, occurred_at
+FROM {_DUE_PERIODS} AS periods JOIN late_members AS late ON {_OF_PERIOD.format(rows="late", day="first_day")}
+ORDER BY usage_lsn, late.meter
 """
 _OF_SETS = f"""
-FROM {_CORRECTED_PERIODS} AS sets JOIN usage_members AS known
-  ON known.account = sets.account AND known.first_day = sets.day AND known.meter = sets.meter
- AND (known.model, known.currency) IS NOT DISTINCT FROM (sets.model, sets.currency)
+FROM {_DUE_PERIODS} AS periods JOIN usage_members AS known ON {_OF_PERIOD.format(rows="known", day="first_day")}
 """
 _IS_CHANGED = """
 EXISTS (
-    SELECT FROM staged
-    WHERE aggregation IS NOT NULL AND is_correction
-      AND (staged.account, staged.day, staged.meter, staged.member)
+    SELECT FROM late_members AS late
+    WHERE (late.account, late.first_day, late.meter, late.member)
         = (known.account, known.first_day, known.meter, known.member)
-      AND (staged.model, staged.currency, staged.price_version)
+      AND (late.model, late.currency, late.price_version)
           IS NOT DISTINCT FROM (known.model, known.currency, known.price_version)
 )
 """
@@ -88,25 +93,28 @@ SELECT DISTINCT ON ({_KEY}) {_KNOWN}, value, occurred_at {_OF_SETS}
 WHERE member_rows > 0 AND value IS NOT NULL AND NOT {_IS_CHANGED}
 ORDER BY {_KEY}, occurred_at DESC NULLS LAST, value DESC
 """
-_PRICES = """
+_PRICES = f"""
 SELECT price_version, max(unit_price) AS unit_price
-FROM (
-    SELECT price_version, unit_price FROM staged WHERE aggregation IS NOT NULL
-    UNION ALL
-    SELECT price_version, unit_price FROM usage_days
-    WHERE (account, day, meter) IN (
-        SELECT account, day, meter FROM staged WHERE aggregation IS NOT NULL AND is_correction
-    )
-) AS priced WHERE price_version IS NOT NULL GROUP BY price_version
+FROM {_DUE_PERIODS} AS periods JOIN usage_days ON {_OF_PERIOD.format(rows="usage_days", day="day")}
+WHERE price_version IS NOT NULL GROUP BY price_version
+"""
+_REMOVE = f"""
+DELETE FROM late_members AS late USING {_DUE_PERIODS} AS periods
+WHERE {_OF_PERIOD.format(rows="late", day="first_day")}
 """
 
 
-def corrected_sets(cursor: psycopg.Cursor[Any]) -> list[MemberCorrection]:
-    """The corrections that the rows of `staged` make, in their order, from the state that the tables hold."""
+def corrected_sets(cursor: psycopg.Cursor[Any], frontier: datetime | None) -> list[MemberCorrection]:
+    """The corrections of periods that closed before `frontier`, in the order of usage. Removes what waited for them.
+
+    `usage_members` has all rows already. What waits is subtracted: the first correction begins with what was on time.
+    """
+    due = {"frontier": frontier}
     reader = cursor.connection.cursor(row_factory=dict_row)
-    rows = reader.execute(_CORRECTING).fetchall()
-    prices = {row["price_version"]: row["unit_price"] for row in reader.execute(_PRICES).fetchall()}
-    periods = _known_periods(reader, rows)
+    rows = reader.execute(_LATE_ROWS, due).fetchall()
+    prices = {row["price_version"]: row["unit_price"] for row in reader.execute(_PRICES, due).fetchall()}
+    periods = _before(reader, rows, due)
+    cursor.execute(_REMOVE, due)
     return list(_stepped(rows, periods, prices))
 
 
@@ -114,20 +122,23 @@ Sets = dict[int | None, Members]
 """The members of a period, by price version."""
 
 
-def _known_periods(reader: psycopg.Cursor[dict[str, Any]], rows: Iterable[Row]) -> defaultdict[PeriodKey, Sets]:
-    """The members of each corrected period, by price version."""
-    counts: defaultdict[Any, dict[Member, int]] = defaultdict(dict)
+def _before(
+    reader: psycopg.Cursor[dict[str, Any]], rows: Sequence[Row], due: Mapping[str, Any]
+) -> defaultdict[PeriodKey, Sets]:
+    """The members of each corrected period without those of the late rows, by price version."""
+    counts: defaultdict[Any, defaultdict[Member, int]] = defaultdict(lambda: defaultdict(int))
     others: dict[Any, int | Member] = {}
-    for row in reader.execute(_MEMBERS).fetchall():
-        counts[period_key(row), row["price_version"]][member_of(row)] = row["member_rows"]
-    for row in reader.execute(_UNCHANGED_COUNTS).fetchall():
+    for row in reader.execute(_MEMBERS, due).fetchall():
+        counts[period_key(row), row["price_version"]][member_of(row)] += row["member_rows"]
+    for late in rows:
+        counts[period_key(late), late["price_version"]][member_of(late)] -= late["member_rows"]
+    for row in reader.execute(_UNCHANGED_COUNTS, due).fetchall():
         others[period_key(row), row["price_version"]] = row["members"]
-    for row in reader.execute(_UNCHANGED_GREATEST).fetchall():
+    for row in reader.execute(_UNCHANGED_GREATEST, due).fetchall():
         others[period_key(row), row["price_version"]] = member_of(row)
     aggregations = {period_key(row): Aggregation(row["aggregation"]) for row in rows}
-    versions = dict.fromkeys([*counts, *others, *((period_key(row), row["price_version"]) for row in rows)])
     periods: defaultdict[PeriodKey, Sets] = defaultdict(dict)
-    for key, version in versions:
+    for key, version in dict.fromkeys([*counts, *others]):
         kind = aggregations[key]
         nothing = 0 if kind is Aggregation.UNIQUE else None
         periods[key][version] = Members(kind, counts[key, version], others.get((key, version), nothing))
@@ -137,23 +148,25 @@ def _known_periods(reader: psycopg.Cursor[dict[str, Any]], rows: Iterable[Row]) 
 def _stepped(
     rows: Sequence[Row], periods: Mapping[PeriodKey, Sets], prices: Mapping[int, Decimal]
 ) -> Iterator[MemberCorrection]:
-    """The corrections that rows of `staged` make, in the order of usage. Applies the rows to `periods`.
+    """The corrections that late rows make, in the order of usage. Applies the rows to `periods`.
 
-    `prices`: unit prices by price version.
+    `prices`: unit prices by price version. History (not `is_correction`) changes a period without a correction.
     """
     together: defaultdict[Any, list[Row]] = defaultdict(list)
     lowest = _lowest([row["corrects_lsns"] for row in rows if row["corrects_lsns"]])
     for row in rows:
         first_lsn = lowest[row["corrects_lsns"][0]] if row["corrects_lsns"] else row["usage_lsn"]
-        together[period_key(row), row["cause"], first_lsn].append(row)
-    for (key, cause, _), changing in together.items():
+        together[period_key(row), row["cause"], row["is_correction"], first_lsn].append(row)
+    for (key, cause, is_correction, _), changing in together.items():
         sets = periods[key]
         old_quantity, old_amount = _total(sets, prices)
         for row in changing:
-            sets[row["price_version"]].add(member_of(row), row["sign"])
+            sets[row["price_version"]].add(member_of(row), row["member_rows"])
         new_quantity, new_amount = _total(sets, prices)
-        if (old_quantity, old_amount or 0) == (new_quantity, new_amount or 0):
+        if not is_correction or (old_quantity, old_amount or 0) == (new_quantity, new_amount or 0):
             continue
+        if (old_amount, new_amount) != (None, None):
+            old_amount, new_amount = old_amount or Decimal(0), new_amount or Decimal(0)
         lsns = sorted({row["usage_lsn"] for row in changing})
         starts_at, period = min(row["window_start"] for row in changing), changing[0]["period"]
         numbers = (old_quantity, new_quantity, old_amount, new_amount)
@@ -170,11 +183,11 @@ def _lowest(corrected: Iterable[list[int]]) -> dict[int, int]:
 
 
 def _total(sets: Sets, prices: Mapping[int, Decimal]) -> tuple[Decimal, Decimal | None]:
-    """Quantity and amount over all price versions; the amount is None without a price."""
+    """Quantity and amount over all price versions; the amount is None where no member has a price."""
     quantity, amount = Decimal(0), None
     for version, members in sets.items():
         quantity = EXACT.add(quantity, members.quantity)
-        if version is not None:
+        if version is not None and not members.is_empty:
             amount = EXACT.add(amount or Decimal(0), EXACT.multiply(members.quantity, prices[version]))
     return quantity, amount
 

@@ -1,7 +1,7 @@
 """Usage rows → the members that they add to periods and remove, as STAGED.
 
-A row that changes a closed period stays by itself, as a correction; all others are added up by member. No member waits
-or is dropped, because a period's quantity depends on all of them.
+A row that changes a closed period stays by itself, as a correction; all others are added up by member. No member is
+dropped, because a period's quantity depends on all of them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ _READ = (
 )
 _KEY = (
     *("window_start", "account", "model", "meter", "currency", "price_version", "cause", "sign", "usage_lsn"),
-    *("corrects_lsns", "is_correction", "was_closed", "day", "aggregation", "period", "member", "value", "occurred_at"),
+    *("corrects_lsns", "is_correction", "closes_at", "day", "aggregation", "period", "member", "value", "occurred_at"),
 )
+_PERIOD = ("account", "model", "meter", "currency", "first_day")
 
 
 def member_sums(usage: pl.DataFrame, effective: EffectiveRules) -> pl.DataFrame:
@@ -61,19 +62,27 @@ def member_sums(usage: pl.DataFrame, effective: EffectiveRules) -> pl.DataFrame:
 
 
 def _with_corrections(entries: pl.DataFrame, effective: EffectiveRules) -> pl.DataFrame:
-    """With `is_correction` and what it corrects, by the rules of windows for the end of the period."""
+    """With `is_correction`, what it corrects, and `closes_at`, by the rules of windows for the end of the period.
+
+    All of it follows from the row of usage alone. What corrects or replaces a late row is late itself. History that
+    comes after the close (`history_until`) is no correction, but keeps its place among the corrections of its period.
+    """
+    ends_at, received_at, first_received_at = pl.col("ends_at"), pl.col("received_at"), pl.col("first_received_at")
     closes_at = pl.col("ends_at") + of_meter(grace(effective.rules), pl.Duration("us"))
-    had_closed = (pl.col("ends_at") <= of_meter(effective.closed_before, _INSTANT)).fill_null(value=False)
-    received_at, first_received_at = pl.col("received_at"), pl.col("first_received_at")
+    had_closed = (ends_at <= of_meter(effective.closed_before, _INSTANT)).fill_null(value=False)
     until = pl.lit(history_until(effective.rules), _INSTANT)
-    is_history = (first_received_at < received_at) & (pl.col("ends_at") <= until).fill_null(value=False)
-    arrived_at = pl.when(is_history).then(first_received_at).otherwise(received_at)
-    is_straggler = (had_closed & ~is_history) | (arrived_at >= closes_at)
+    is_history = (first_received_at < received_at) & (ends_at <= until).fill_null(value=False)
+    is_late = had_closed | (received_at >= closes_at)
+    is_straggler = is_late & ~(is_history & (first_received_at < closes_at))
     was_closed = had_closed | (closes_at <= pl.col("frontier")).fill_null(value=False)
-    is_correction = pl.when(_IS_STREAM).then(is_straggler).otherwise(was_closed)
-    return entries.with_columns(
-        is_correction=is_correction, was_closed=pl.when(~_IS_STREAM).then(was_closed)
-    ).with_columns(
-        usage_lsn=pl.when("is_correction").then("lsn"),
+    placed = entries.with_columns(
+        is_correction=is_straggler | (~_IS_STREAM & was_closed),
+        closes_at=pl.when(is_late | (~_IS_STREAM & was_closed)).then(
+            pl.when(had_closed).then("ends_at").otherwise(closes_at)
+        ),
+    )
+    is_among_corrections = pl.col("closes_at").is_not_null() & pl.col("is_correction").any().over(_PERIOD)
+    return placed.with_columns(
+        usage_lsn=pl.when(is_among_corrections).then("lsn"),
         corrects_lsns=pl.when(pl.col("is_correction") & ~_IS_STREAM).then("corrects_lsns"),
     )

@@ -7,19 +7,20 @@ counted again, so that nothing is ever subtracted.
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime
 from typing import Any
 
 import psycopg
 from psycopg.types.json import Jsonb
 
-from jobs.billing.member_corrections import MemberCorrection, corrected_sets
-from jobs.runtime.job import Counts
+from jobs.billing.member_corrections import corrected_sets
+from jobs.runtime.job import Counts, Fold
 from metering.vocabulary import UsageCause
 from metering.windows import MINUTE
 from monitoring import metrics
 from monitoring.instruments import CounterMetric
 
-_HAS_CORRECTIONS = "SELECT bool_or(is_correction) FROM staged WHERE aggregation IS NOT NULL"
+_HAS_MEMBERS = "SELECT EXISTS (SELECT FROM staged WHERE aggregation IS NOT NULL)"
 _SET = "account, day, model, meter, currency, price_version"
 _IS_SAME_SET = """
 {known}.account = {other}.account AND {known}.{day} = {other}.day AND {known}.meter = {other}.meter
@@ -31,7 +32,7 @@ AND ({known}.model, {known}.currency, {known}.price_version)
 _TAKE = f"""
 WITH changes AS (
     SELECT {_SET}, member, max(value) AS value, max(occurred_at) AS occurred_at, sum(quantity) AS change
-    FROM staged WHERE aggregation IS NOT NULL AND is_correction = %(is_correction)s
+    FROM staged WHERE aggregation IS NOT NULL
     GROUP BY {_SET}, member
 ), taken AS (
     INSERT INTO usage_members AS old (
@@ -123,35 +124,56 @@ WHERE aggregation IS NOT NULL AND cause = %s AND price_version IS NULL AND model
 _REMOVE = "DELETE FROM staged WHERE aggregation IS NOT NULL"
 
 
-def take_members(cursor: psycopg.Cursor[Any]) -> Counts:
+# History that comes after the close changes the period without a correction. It has a place among the corrections only
+# where one of lower lsn waits.
+_LATE_COLUMNS = """
+usage_lsn, meter, is_correction, cause, corrects_lsns, account, first_day, model, currency, price_version, aggregation,
+period, window_start, closes_at, member, value, occurred_at, member_rows
+"""
+_LATE = f"""
+INSERT INTO late_members ({_LATE_COLUMNS})
+SELECT first_lsn, meter, is_correction, cause, corrects_lsns::bigint[], account, day, model, currency, price_version,
+       aggregation, period, window_start, closes_at, member, value, occurred_at, quantity
+FROM staged WHERE aggregation IS NOT NULL AND closes_at IS NOT NULL
+"""
+_WAIT = (
+    f"{_LATE} AND is_correction",
+    f"""{_LATE} AND NOT is_correction AND EXISTS (
+        SELECT FROM late_members AS waiting
+        WHERE (waiting.account, waiting.first_day, waiting.meter) = (staged.account, staged.day, staged.meter)
+          AND (waiting.model, waiting.currency) IS NOT DISTINCT FROM (staged.model, staged.currency)
+          AND waiting.is_correction AND waiting.usage_lsn < staged.first_lsn
+    )""",
+)
+_IS_DUE = "SELECT EXISTS (SELECT FROM late_members WHERE closes_at <= %s)"
+
+
+def take_members(cursor: psycopg.Cursor[Any], around: Fold) -> Counts:
     """Move the members of `staged` to their periods. Returns the counts of corrections and of unpriced rows.
 
-    A change of a closed period is a correction, applied in the order of usage after everything else in `staged`. A
-    change that leaves quantity and amount as they were is none.
+    A change of a closed period is billed at once. Its correction waits until F has passed the close: then all usage
+    that was on time is known, and every cut of usage into batches gives the same corrections. A change that leaves
+    quantity and amount as they were is none.
     """
-    found = cursor.execute(_HAS_CORRECTIONS).fetchone()
-    has_corrections = found[0] if found else None
-    if has_corrections is None:
-        return {}
-    new_members = _take(cursor, is_correction=False)
-    corrections: list[MemberCorrection] = []
-    if has_corrections:
-        corrections = corrected_sets(cursor)
-        new_members += _take(cursor, is_correction=True)
-    cursor.execute(_QUANTITIES, {"minute": MINUTE, "new_members": Jsonb(new_members)})
-    for correction in corrections:
-        cursor.execute(_RECORD, correction.parameters)
-        cursor.execute(_IS_CORRECTED, correction.parameters)
     counts: Counter[tuple[CounterMetric, *tuple[str, ...]]] = Counter()
-    for correction in corrections:
-        counts[metrics.CORRECTIONS, correction.meter, correction.cause] += 1
-    for meter, rows in cursor.execute(_UNPRICED, [UsageCause.STREAM.value]).fetchall():
-        counts[metrics.UNPRICED, meter] += rows
-    cursor.execute(_REMOVE)
+    found = cursor.execute(_HAS_MEMBERS).fetchone()
+    if found and found[0]:
+        taken = cursor.execute(_TAKE).fetchone()
+        cursor.execute(_QUANTITIES, {"minute": MINUTE, "new_members": Jsonb([] if taken is None else taken[0])})
+        for statement in _WAIT:
+            cursor.execute(statement)
+        for meter, rows in cursor.execute(_UNPRICED, [UsageCause.STREAM.value]).fetchall():
+            counts[metrics.UNPRICED, meter] += rows
+        cursor.execute(_REMOVE)
+    if around.is_whole and is_correction_due(cursor, around.frontier):
+        for correction in corrected_sets(cursor, around.frontier):
+            cursor.execute(_RECORD, correction.parameters)
+            cursor.execute(_IS_CORRECTED, correction.parameters)
+            counts[metrics.CORRECTIONS, correction.meter, correction.cause] += 1
     return counts
 
 
-def _take(cursor: psycopg.Cursor[Any], *, is_correction: bool) -> list[dict[str, Any]]:
-    """Add rows of `staged` to `usage_members`. Returns the sets that have new members, and how many (`added`)."""
-    found = cursor.execute(_TAKE, {"is_correction": is_correction}).fetchone()
-    return [] if found is None else list(found[0])
+def is_correction_due(cursor: psycopg.Cursor[Any], frontier: datetime | None) -> bool:
+    """Whether a correction waits for a close that F has passed."""
+    found = cursor.execute(_IS_DUE, [frontier]).fetchone()
+    return bool(found and found[0])

@@ -7,12 +7,17 @@ once.
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Any
+
+import psycopg
 from pyspark.sql import DataFrame
 
 from jobs.billing.config import BillingConfig
 from jobs.billing.fold import fold
 from jobs.billing.gauges import totals
 from jobs.billing.holding import is_due
+from jobs.billing.members import is_correction_due
 from jobs.billing.publishing import publishing
 from jobs.billing.rules import following, grace
 from jobs.billing.staged import STAGED
@@ -28,6 +33,10 @@ def build(usage: DataFrame, _config: BillingConfig) -> DataFrame:
     return usage
 
 
+def _is_due(cursor: psycopg.Cursor[Any], frontier: datetime | None) -> bool:
+    return is_due(cursor, frontier) or is_correction_due(cursor, frontier)
+
+
 JOB = PostgresJob(
     name=Job.BILLING.value,
     reads=Table.USAGE,
@@ -39,7 +48,7 @@ JOB = PostgresJob(
     fold=fold,
     following=following,
     closes_after=grace,
-    is_due=is_due,
+    is_due=_is_due,
     totals=totals,
     beside=publishing,
 )

@@ -95,6 +95,46 @@ _DAYS_AND_MINUTES = """
     HAVING sum(day_quantity) <> sum(quantity) OR sum(day_amount) <> sum(amount)
     ORDER BY model, meter, currency, price_version
 """
+# The order in which numbers are billed; of texts any.
+_IN_SET = "PARTITION BY first_day, model, meter, currency, price_version"
+_MEMBERS = f"""
+    SELECT first_day, model, meter, currency, price_version, member, value, occurred_at, member_rows, aggregation,
+           period, members, aggregation = 'unique' OR place = 1 AS is_billed,
+           (SELECT min(first_window) FROM usage_days
+            WHERE (account, day, meter) = (%(account)s, first_day, standing.meter)) AS starts_at
+    FROM (
+        SELECT first_day, model, meter, currency, price_version, member, value, occurred_at, member_rows, aggregation,
+               period, count(*) OVER ({_IN_SET}) AS members,
+               row_number() OVER ({_IN_SET} ORDER BY occurred_at DESC NULLS LAST, value DESC, member) AS place
+        FROM usage_members JOIN meters USING (meter)
+        WHERE account = %(account)s AND {IN_MONTH_SQL.replace("day", "first_day")} AND member_rows > 0
+          AND (%(model)s::text IS NULL OR model = %(model)s) AND (%(meter)s::text IS NULL OR meter = %(meter)s)
+          AND (%(currency)s::text IS NULL OR currency = %(currency)s)
+    ) AS standing
+    WHERE place <= %(limit)s
+    ORDER BY first_day, model, meter, currency, price_version, place
+    LIMIT %(limit)s
+"""
+_UNEQUAL_SETS = f"""
+    SELECT first_day, model, meter, currency, price_version, quantity, made
+    FROM (
+        SELECT day AS first_day, model, meter, currency, price_version, quantity, aggregation
+        FROM usage_days JOIN meters USING (meter)
+        WHERE account = %(account)s AND {IN_MONTH_SQL} AND aggregation IS NOT NULL
+          AND (%(model)s::text IS NULL OR model = %(model)s) AND (%(meter)s::text IS NULL OR meter = %(meter)s)
+          AND (%(currency)s::text IS NULL OR currency = %(currency)s)
+    ) AS sets CROSS JOIN LATERAL (
+        SELECT CASE WHEN sets.aggregation = 'unique' THEN count(*)
+                    ELSE coalesce((array_agg(value ORDER BY occurred_at DESC NULLS LAST, value DESC))[1], 0) END AS made
+        FROM usage_members AS known
+        WHERE known.account = %(account)s AND known.first_day = sets.first_day AND known.meter = sets.meter
+          AND (known.model, known.currency, known.price_version)
+              IS NOT DISTINCT FROM (sets.model, sets.currency, sets.price_version)
+          AND member_rows > 0
+    ) AS counted
+    WHERE made <> quantity
+    ORDER BY first_day, model, meter, currency, price_version
+"""
 # One price version has one unit price: a line's amount is its quantity times that, multiplied once.
 _LINES = f"""
     SELECT account, %(month)s::date AS month, model, meter, currency, price_version, max(unit_price) AS unit_price,
@@ -185,6 +225,20 @@ class Stored:
         """
         parameters = {"account": account, "days": list(days), "starts": starts, "ends": ends, "meters": _some(meters)}
         return list(self.database.execute(_DAYS_AND_MINUTES, parameters).fetchall())
+
+    def members(self, account: str, month: date, filters: Mapping[str, str | None], limit: int) -> list[Row]:
+        """The first members of the periods that begin in a month: of numbers the one that is billed comes first.
+
+        `members`: how many the period has; `is_billed`: whether the member counts, or its number is the quantity.
+        `filters`: model, meter and currency; None: any.
+        """
+        parameters = {"account": account, "month": month, "limit": limit, **filters}
+        return list(self.database.execute(_MEMBERS, parameters).fetchall())
+
+    def unequal_sets(self, account: str, month: date, filters: Mapping[str, str | None]) -> list[Row]:
+        """Periods that begin in a month whose `quantity` is not what their members make (`made`)."""
+        parameters = {"account": account, "month": month, **filters}
+        return list(self.database.execute(_UNEQUAL_SETS, parameters).fetchall())
 
     def lines(self, account: str, month: date, meters: Collection[str] | None = None) -> list[Row]:
         """The lines of an account's month, one for each model, meter, currency and price version.

@@ -1,4 +1,7 @@
-"""The document of a month's bill lines: the minutes that they are the sum of, and some of the usage behind them."""
+"""The document of a month's bill lines: the minutes that they are the sum of, and some of the usage behind them.
+
+Lines of a meter that bills a day or month as a whole have members instead of minutes.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,10 @@ from jobs.explain.checks import wrong_stragglers
 from jobs.explain.days import Span, span_of_month
 from jobs.explain.documents import Document, line_objects
 from jobs.explain.explanation import Billed, Problems, Sources, document_of
+from jobs.explain.members import MAX_LOOKS, members_of_line
 from jobs.explain.records import Found, Tables
 from metering.digits import plain
 from metering.windows import MINUTE
-
-MAX_LOOKS = 10
-"""So often `limit` rows of usage are looked through for those that have a quantity of the meter."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class LineAsked:
 def explain_line(sources: Sources, query: LineAsked) -> Document | None:
     """The document: all minutes of the lines are summed, `limit` of them listed, with as many rows of their usage.
 
+    `members` lists `limit` members of the periods that are billed as a whole, each with a row of usage that added it.
     None: there is no such line. Days of another month that overlap with this one's are summed with it.
     """
     stored, limit = sources.stored, sources.limit
@@ -53,7 +55,9 @@ def explain_line(sources: Sources, query: LineAsked) -> Document | None:
     keys, windows_found = stored.windows_of(query.account, span.starts, span.ends, _filters(query), limit)
     places = sorted({(key.window_start, key.account) for key in keys})
     windows = {cell: row for cell, row in stored.windows(places).items() if cell[0] in keys}
-    found, entries = _usage(sources, query, keys)
+    rows = stored.members(query.account, query.month, _filters(query), limit)
+    of_sets = members_of_line(sources.tables, query.account, rows)
+    found, entries = _usage(sources, query, keys, of_sets.lsns)
     lsns = {entry.usage_lsn for entry in entries}
     billed = Billed(
         windows,
@@ -62,9 +66,18 @@ def explain_line(sources: Sources, query: LineAsked) -> Document | None:
         windows_found,
     )
     mine = [row for row in billed.stragglers if row["usage_lsn"] in lsns]
-    sure = [*_wrong_sums(sources, query, span), *wrong_stragglers(entries, mine, stored.corrections(places, lsns))]
+    sure = [*_wrong_sums(sources, query, span), *_wrong_sets(sources, query)]
+    sure += wrong_stragglers(entries, mine, stored.corrections(places, lsns))
     document = document_of(sources, found, entries, billed, Problems(sure, (), None))
-    return {**document, "line": line_objects(lines, entries, is_all=True)}
+    cut = {**(document["cut"] or {}), **({"members": of_sets.there_are} if of_sets.is_cut else {})}
+    return {**document, "line": _line_objects(lines, entries, rows), "members": of_sets.listed, "cut": cut or None}
+
+
+def _line_objects(lines: Collection[Row], entries: Collection[Entry], members: Collection[Row]) -> list[Document]:
+    """Those of members have no `contribution`: rows of usage do not add up to them."""
+    of_sets = {row["meter"] for row in members}
+    objects = line_objects(lines, entries, is_all=True)
+    return [{**row, "contribution": None} if row["meter"] in of_sets else row for row in objects]
 
 
 def _filters(query: LineAsked) -> dict[str, str | None]:
@@ -84,8 +97,21 @@ def _wrong_sums(sources: Sources, query: LineAsked, span: Span) -> list[str]:
     ]
 
 
-def _usage(sources: Sources, query: LineAsked, keys: Collection[WindowKey]) -> tuple[Found, tuple[Entry, ...]]:
+def _wrong_sets(sources: Sources, query: LineAsked) -> list[str]:
+    """Where the members of a period do not make its quantity, as sentences."""
+    return [
+        f"{query.account} {row['first_day']}, {row['model']} {row['meter']} {row['currency']}, price version "
+        f"{row['price_version']}: the members make {plain(row['made'])}, the line has {plain(row['quantity'])}"
+        for row in sources.stored.unequal_sets(query.account, query.month, _filters(query))
+    ]
+
+
+def _usage(
+    sources: Sources, query: LineAsked, keys: Collection[WindowKey], of_members: Collection[int]
+) -> tuple[Found, tuple[Entry, ...]]:
     """The first rows of usage that are in these windows of the line, by lsn, and what they add to it.
+
+    `of_members`: further rows, which add members.
 
     Where there are more, `usage_found` counts also those that have no quantity of the meter: they are not read.
     """
@@ -100,7 +126,8 @@ def _usage(sources: Sources, query: LineAsked, keys: Collection[WindowKey]) -> t
     mine = sorted({entry.usage_lsn for entry in held})
     listed = set(mine[:limit])
     there_are = len(mine) if looked_at >= len(lsns) else len(lsns)
-    found = replace(tables.of_usage(listed), usage_found=there_are)
+    shown = sorted(listed.union(of_members))[:limit]
+    found = replace(tables.of_usage(shown), usage_found=max(there_are, len(listed.union(of_members))))
     return found, tuple(entry for entry in held if entry.usage_lsn in listed)
 
 

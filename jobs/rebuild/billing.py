@@ -85,7 +85,7 @@ PLAN = Plan(
     job=JOB,
     emptied=(
         *("usage_windows", "usage_days", "usage_day_dimensions", "stragglers", "corrections", "unsent_windows"),
-        *("taken_back_on_time", "usage_members"),
+        *("taken_back_on_time", "usage_members", "late_members"),
     ),
     columns=with_fingerprint(Table.USAGE, COLUMNS),
     parts=_parts,

@@ -178,7 +178,8 @@ class Rebuild:
     ) -> datetime | None:
         frontier = max((instant for instant in (previous, piece.frontier) if instant is not None), default=None)
         stage(cursor, self.plan.job.staged, piece.staged)
-        self.plan.job.fold(cursor, part.config, Fold(previous, frontier, piece.next_lsn))
+        around = Fold(previous, frontier, piece.next_lsn, is_whole=piece.frontier is not None)
+        self.plan.job.fold(cursor, part.config, around)
         cursor.execute(_SCRATCH)
         return frontier
 

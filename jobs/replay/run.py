@@ -1,6 +1,6 @@
 """`weir what-if`: what other prices, or other rules, would have billed in a period, beside what is live.
 
-Meters of a period are left out: a comparison has minutes, and they have none.
+Meters that bill a day or month as a whole are compared where all of it lies in the period.
 
 Nothing live is changed: it reads one version of the tables and one snapshot of the database, and writes into a schema
 of its own.
@@ -9,7 +9,7 @@ of its own.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -32,18 +32,20 @@ from jobs.joins.recovery import CLOCK_SKEW
 from jobs.joins.timeouts import Timeouts
 from jobs.replay import shadow
 from jobs.replay.assumptions import Assumptions
+from jobs.replay.periods import compared_periods, is_different, with_amounts
 from jobs.replay.usage import Tables, replayed
 from jobs.runtime.delta.table import LSN, open_to_change
 from jobs.runtime.effective_rules import EffectiveRules, History, effective_at
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Fold
+from jobs.runtime.meters import restored
 from jobs.runtime.postgres.rules_table import stored_history
 from jobs.runtime.postgres.schema import refuse_other_schema
 from jobs.runtime.postgres.session import Session
 from jobs.runtime.postgres.sink import stage
 from jobs.streams import Table
-from jobs.usage_members import MEMBERS
 from metering.lateness import MAX_FUTURE
+from metering.period_meters import Period
 from metering.vocabulary import Job, UsageCause
 
 Row = dict[str, Any]
@@ -51,6 +53,7 @@ LOOK_SECONDS = 1.0
 KEY = ("window_start", "account", "model", "meter", "currency")
 NUMBERS = ("live_quantity", "replayed_quantity", "difference_quantity")
 AMOUNTS = ("live_amount", "replayed_amount", "difference_amount")
+COMPARED = (*KEY, *NUMBERS, *AMOUNTS, "period")
 _SCRATCH = "DROP TABLE IF EXISTS pg_temp.staged, pg_temp.read_decisions, pg_temp.decided"
 _POSITION = "SELECT next_position, frontier FROM positions WHERE job = %s AND input = %s"
 _SUMS = """
@@ -66,7 +69,8 @@ GROUP BY 1, 2, 3, 4, 5
 """
 _WINDOWS = """
 SELECT {key}, live_quantity, replayed_quantity, replayed_quantity - live_quantity AS difference_quantity,
-       live_amount, replayed_amount, coalesce(replayed_amount, 0) - coalesce(live_amount, 0) AS difference_amount
+       live_amount, replayed_amount, coalesce(replayed_amount, 0) - coalesce(live_amount, 0) AS difference_amount,
+       NULL AS period
 FROM ({sums}) AS summed
 WHERE live_quantity <> replayed_quantity OR live_amount IS DISTINCT FROM replayed_amount
 ORDER BY {key}
@@ -84,10 +88,15 @@ class NotBilledError(RuntimeError):
 
 @dataclass(frozen=True)
 class Compared:
-    """What differs, by window (KEY, NUMBERS, AMOUNTS), and the money of all windows by account and currency."""
+    """What differs, by window (KEY, NUMBERS, AMOUNTS), and the money of all windows by account and currency.
+
+    A day or month that is billed as a whole is a window with a `period`. `periods_left_out`: how many of these lie only
+    partly in the compared time.
+    """
 
     windows: list[Row]
     totals: list[Row]
+    periods_left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -170,16 +179,16 @@ class Replay:
         rules = self.assumed.rules(history or (EffectiveRules(1, BillingConfig().deciding),))
         schema = shadow.make(cursor, self.schema, replaces=self.replaces)
         config, outcomes = BillingConfig(publish=()), 0
-        for rows in replayed(tables, live, self.assumed.pinned(live)):
-            # The compared period may be a part of a meter's period, whose quantity would differ.
-            for piece, effective in _by_rules(rows.drop_columns(MEMBERS), rules):
+        assumed = self.assumed.pinned(live)
+        for rows in replayed(tables, live, assumed):
+            for piece, effective in _by_rules(rows, rules):
                 _fold(cursor, config, sums(piece, effective), None)
             outcomes += len(rows)
             self.tell(f"{outcomes:,} rows of usage")
         _fold(cursor, config, STAGED.empty_table(), frontier)
-        return self._compared(cursor, schema)
+        return self._compared(cursor, schema, _periods(assumed))
 
-    def _compared(self, cursor: psycopg.Cursor[Any], live: str) -> Compared:
+    def _compared(self, cursor: psycopg.Cursor[Any], live: str, assumed: Mapping[str, Period]) -> Compared:
         columns = sql.SQL(", ").join(map(sql.Identifier, (*KEY, "quantity", "amount")))
         names = (sql.Identifier(schema, "usage_windows") for schema in (live, self.schema))
         summed = sql.SQL(_SUMS).format(columns=columns, **dict(zip(("live", "replayed"), names, strict=True)))
@@ -187,7 +196,22 @@ class Replay:
         reader = cursor.connection.cursor(row_factory=dict_row)
         key = sql.SQL(", ").join(map(sql.Identifier, KEY))
         windows = reader.execute(sql.SQL(_WINDOWS).format(sums=summed, key=key), period).fetchall()
-        return Compared(windows, reader.execute(sql.SQL(_TOTALS).format(sums=summed), period).fetchall())
+        totals = reader.execute(sql.SQL(_TOTALS).format(sums=summed), period).fetchall()
+        periods = compared_periods(cursor, (live, self.schema), assumed, self.start, self.end)
+        differing = [{name: row[name] for name in COMPARED} for row in periods.rows if is_different(row)]
+        listed = sorted([*windows, *differing], key=_place) if differing else windows
+        return Compared(listed, with_amounts(totals, periods.rows), periods.left_out)
+
+
+def _periods(assumed: Pinned) -> dict[str, Period]:
+    """The meters of a period that any of the assumed rules declares."""
+    declared = (meter for effective in assumed.history for meter in restored(effective.rules.get("meters")))
+    return {meter.name: meter.of_period.period for meter in declared if meter.of_period is not None}
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    """By KEY, nulls last, as Postgres orders windows."""
+    return tuple((row[name] is None, row[name]) for name in KEY)
 
 
 def _by_rules(rows: pa.Table, history: History) -> Iterator[tuple[pa.Table, EffectiveRules]]:
@@ -203,5 +227,5 @@ def _by_rules(rows: pa.Table, history: History) -> Iterator[tuple[pa.Table, Effe
 
 def _fold(cursor: psycopg.Cursor[Any], config: BillingConfig, staged: pa.Table, frontier: datetime | None) -> None:
     stage(cursor, STAGED, staged)
-    fold(cursor, config, Fold(None, frontier, 1))
+    fold(cursor, config, Fold(None, frontier, 1, is_whole=frontier is not None))
     cursor.execute(_SCRATCH)

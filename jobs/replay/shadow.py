@@ -15,6 +15,7 @@ TABLES = (
     "usage_days",
     "usage_day_dimensions",
     "usage_members",
+    "late_members",
     "stragglers",
     "corrections",
     "taken_back_on_time",

@@ -39,6 +39,8 @@ class Fold:
     previous_frontier: datetime | None
     frontier: datetime | None
     next_position: int
+    is_whole: bool = True
+    """Whether each commit of the table is folded with all its rows. It may be that F has passed, and one is not."""
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,8 @@ OF_CONDITIONS = "tests/rules/test_conditions.py"
 OF_PERIODS = "tests/pipelines/test_audit_members.py"
 BY_ITS_MEMBERS = "test_a_set_is_billed_by_all_that_is_known_whatever_was_received_first"
 OF_MEMBERS_BILLED = "tests/pipelines/test_members_billed.py"
+OF_MEMBER_CORRECTIONS = "tests/pipelines/test_member_corrections.py"
+OF_PERIODS_READ = "tests/pipelines/test_periods_read.py"
 OF_MEMBERS_FOLDED = "tests/pipelines/test_members_folded.py"
 ACCOUNT_HISTORY = "jobs/runtime/postgres/migrations/versions/0036_accounts_as_they_were.py"
 
@@ -680,6 +682,34 @@ MUTANTS = (
         'closes_at = pl.col("ends_at") +',
         'closes_at = pl.col("starts_at") +',
         (f"{OF_MEMBERS_BILLED}::test_a_closed_period_that_changes_is_corrected_by_what_it_comes_to[at once]",),
+    ),
+    Mutant(
+        "a correction of a period is written before its grace is over",
+        "jobs/billing/member_sums.py",
+        'pl.when(had_closed).then("ends_at").otherwise(closes_at)',
+        'pl.col("ends_at")',
+        (f"{OF_MEMBER_CORRECTIONS}::test_a_correction_waits_until_all_that_was_on_time_is_known[at once]",),
+    ),
+    Mutant(
+        "a correction of a period begins with what is late",
+        "jobs/billing/member_corrections.py",
+        '[member_of(late)] -= late["member_rows"]',
+        "[member_of(late)] -= 0",
+        (f"{OF_MEMBER_CORRECTIONS}::test_a_correction_waits_until_all_that_was_on_time_is_known[at once]",),
+    ),
+    Mutant(
+        "a late price moves a part of a period",
+        "jobs/audit/recompute/member_prices.py",
+        'pl.col("starts_at") - MAX_FUTURE < since',
+        "pl.lit(value=False)",
+        (f"{OF_PERIODS}::test_a_late_price_leaves_a_period_alone_of_which_days_were_removed",),
+    ),
+    Mutant(
+        "a replay compares a part of a period with all of it",
+        "jobs/replay/periods.py",
+        "if starts < start or ends > end:",
+        "if ends > end:",
+        (f"{OF_PERIODS_READ}::test_what_if_leaves_out_a_period_of_which_it_is_asked_only_for_a_part",),
     ),
     Mutant(
         "a late price passes over an account that has had another plan since the period's start",

@@ -30,11 +30,12 @@ def fold_table(
     *,
     frontier: datetime | None = None,
     next_position: int = 1,
+    is_whole: bool = True,
 ) -> Counts:
     """Fold what `build` returned, in one transaction, without the position that the sink moves with it."""
     with connection.transaction(), connection.cursor() as cursor:
         stage(cursor, job.staged, staged)
-        return job.fold(cursor, config, Fold(previous_frontier, frontier, next_position))
+        return job.fold(cursor, config, Fold(previous_frontier, frontier, next_position, is_whole))
 
 
 def rows_of(connection: psycopg.Connection[Any], query: str) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.audit.recompute.basis import pin
+from jobs.audit.recompute.basis import Scope, pin
 from jobs.joins.config import JoinsConfig
 from jobs.replay.assumptions import Assumptions
 from jobs.replay.usage import Tables, replayed
@@ -284,6 +284,39 @@ def test_a_user_counts_at_two_prices_of_a_period_until_an_audit(tmp_path: Path) 
     audited(world, 43 * DAY)
     assert {stood: quantity for stood, quantity in stands(world).items() if stood[0] == "users"} == {(*key, "0.03"): 1}
     assert audited(world, 44 * DAY) == 0
+
+
+def test_a_late_price_leaves_a_period_alone_of_which_days_were_removed(tmp_path: Path) -> None:
+    """`weir retain` has removed the first days of February; its last ones are near to March, which is open."""
+    world = world_of(tmp_path)
+    for event in (Report("a", 35 * DAY, "x"), Report("f", 46 * DAY, "z", model="n"), Report("b", 57 * DAY, "x")):
+        event.received(world, event.at + HOUR)
+        world.joined(event.at + 2 * HOUR)
+    world.removed(45 * DAY)
+    for meter in ("users", "requests"):
+        world.price(100 * DAY, "0.03", begins=31 * DAY, meter=meter)
+    world.joined(101 * DAY)
+    assert audited(world, 101 * DAY) == 2, "the request has the late price"
+    users = {key: quantity for key, quantity in stands(world).items() if key[0] == "users" and key[2] == "m"}
+    assert users == {("users", FEBRUARY, "m", "0.01"): 1}
+    assert audited(world, 102 * DAY) == 0
+
+
+@pytest.mark.parametrize("scope", [Scope(since=START + 40 * DAY), Scope(until=START + 40 * DAY)], ids=["from", "to"])
+def test_an_audit_of_a_part_of_a_period_leaves_its_price_alone(tmp_path: Path, scope: Scope) -> None:
+    world = world_of(tmp_path)
+    for event in (Report("a", 35 * DAY, "x"), Report("b", 45 * DAY, "x")):
+        event.received(world, event.at + HOUR)
+    world.joined(46 * DAY)
+    world.price(47 * DAY, "0.03", begins=31 * DAY, meter="users")
+    world.joined(48 * DAY)
+    said = audit(world.tables, START + 48 * DAY, present=present(), scope=scope)
+    assert said is not None
+    assert said.appended == 0
+    assert [fault for fault in said.faults if isinstance(fault, dict)] == []
+    assert audited(world, 49 * DAY) == 4
+    users = {key: quantity for key, quantity in stands(world).items() if key[0] == "users"}
+    assert users == {("users", FEBRUARY, "m", "0.03"): 1}
 
 
 def test_a_period_is_of_the_calendar_that_names_the_day(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from jobs.explain.line import LineAsked, explain_line
 from jobs.explain.records import Period, Tables
 from jobs.queries.periods import Window
 from jobs.queries.usage import UsageQuery
+from jobs.runtime.delta.table import FRONTIER, instant_of
 from jobs.runtime.effective_rules import EffectiveRules
 from jobs.runtime.postgres.meters_table import declare
 from jobs.streams import Table
@@ -59,15 +60,27 @@ RULES = EffectiveRules(1, CONFIG.deciding)
 
 
 def fold(database: str, world: HandMade, cuts: Sequence[int] = ()) -> None:
-    """Usage is billed in batches that end before the rows of these numbers, each with the F that usage had."""
-    usage = DeltaTable(f"{world.tables}/usage").to_pyarrow_table().sort_by("lsn")
+    """Usage is billed in batches that end before the rows of these numbers.
+
+    F is that of the last commit which is folded with all its rows, and in the end that of the table.
+    """
+    table = DeltaTable(f"{world.tables}/usage")
+    usage = table.to_pyarrow_table().sort_by("lsn")
     bounds = [0, *sorted(cut for cut in cuts if 0 < cut < len(usage)), len(usage)]
+    commits = [(row["logged_at"], row["cause"] == "stream") for row in usage.select(["logged_at", "cause"]).to_pylist()]
+    frontier = None
     with psycopg.connect(database, autocommit=True) as connection:
         declare(connection, CONFIG.declared)
         for first, end in pairwise(bounds):
             rows = usage.slice(first, end - first).select([name for name in COLUMNS if name in usage.column_names])
-            frontier = usage["frontier"][end - 1].as_py() if len(usage) else None
-            fold_table(connection, JOB, sums(rows, RULES), CONFIG, frontier=frontier, next_position=end + 1)
+            is_whole = end == len(usage) or commits[end] != commits[end - 1]
+            if end == len(usage):
+                frontier = instant_of(table.transaction_version(FRONTIER))
+            elif is_whole:
+                # What is made by hand has F as the time of its commit.
+                frontier = usage["frontier"][end - 1].as_py() or usage["logged_at"][end - 1].as_py()
+            staged = sums(rows, RULES)
+            fold_table(connection, JOB, staged, CONFIG, frontier=frontier, next_position=end + 1, is_whole=is_whole)
         connection.execute(
             "INSERT INTO rules (job, first_position, rules) VALUES ('billing', 1, %s)", [Jsonb(CONFIG.deciding)]
         )

@@ -88,6 +88,22 @@ WINDOW = {
 }
 
 
+LATE_MEMBER = {
+    "usage_lsn": 1,
+    "meter": "m",
+    "is_correction": True,
+    "cause": "stream",
+    "account": "a",
+    "first_day": NOW.date(),
+    "aggregation": "max",
+    "period": "day",
+    "window_start": NOW,
+    "closes_at": NOW,
+    "member": "7",
+    "member_rows": 1,
+}
+
+
 def configured(database: str, job: str, config: dict[str, Any]) -> None:
     row = {"job": job, "epoch": 1, "owner_pid": 1, "owner_started_at": NOW, "started_at": NOW, "state": "stopped"}
     write(database, "jobs", {**row, "config": Jsonb(config)})
@@ -122,6 +138,7 @@ PLANTED = {
         "meters",
         {"meter": "m", "unit": "u", "sums": "c", "aggregation": "max", "period": "day", "is_declared": False},
     ),
+    "corrections of whole periods wait": lambda at: write(at, "late_members", LATE_MEMBER),
 }
 
 

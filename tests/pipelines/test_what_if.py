@@ -256,12 +256,13 @@ def test_the_command_reads_both_files_and_prints_the_documented_keys(
     ended = CliRunner().invoke(app, ["what-if", *period, *files])
     assert ended.exit_code == 0, ended.output
     said = json.loads(ended.stdout)
-    assert list(said) == ["from", "to", "schema", "totals", "windows"]
+    assert list(said) == ["from", "to", "schema", "totals", "windows", "periods_left_out"]
     assert list(said["totals"][0]) == ["account", "currency", "live_amount", "replayed_amount", "difference_amount"]
     assert list(said["windows"][0]) == [
         *KEY,
         *("live_quantity", "replayed_quantity", "difference_quantity"),
         *("live_amount", "replayed_amount", "difference_amount"),
+        "period",
     ]
     assert windows(live.database, "by_command") == live.supposed_windows
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -54,14 +54,18 @@ def audit(
     appends: bool = True,
     max_rows: int = 1_000_000,
     present: JoinsConfig = JoinsConfig(),  # noqa: B008 -- frozen
+    scope: Scope = EVERYTHING,
 ) -> Examined | None:
-    """One audit of all that is there; None before joins has made anything. `present`: what joins is started with."""
+    """One audit of all that is there, or of a `scope`; None before joins has made anything.
+
+    `present`: what joins is started with.
+    """
     usage, journal = open_table(tables, Table.USAGE), open_table(tables, Table.JOURNAL)
     if usage is None or journal is None or not usage.file_uris():
         return None
     tables_of = {Table.JOURNAL: journal, Table.USAGE: usage}
     held = {name: retained_rows(table) for name, table in tables_of.items()}
-    pinned = pin(usage, held.values(), tables, present, Scope(max_rows=max_rows))
+    pinned = pin(usage, held.values(), tables, present, replace(scope, max_rows=max_rows))
     rows = _rows(journal, (*journal_read(pinned), *VALIDATED_FROM, *READ_OF_VALIDATED)).filter(
         pl.col("lsn") < pinned.position
     )

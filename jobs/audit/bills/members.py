@@ -47,11 +47,11 @@ MADE_MEMBERS = pl.Schema(
         "unit_price": pl.Decimal(UNIT_PRICE.precision, UNIT_PRICE.scale),
         "first_window": _INSTANT,
         "last_window": _INSTANT,
-        "on_time_lsn": pl.Int64(),
+        "history_lsn": pl.Int64(),
     }
 )
-"""Members as usage makes them, with the columns of their period. `on_time_lsn`: the first row of usage that was no
-correction; null: all are.
+"""Members as usage makes them, with the columns of their period. `history_lsn`: the first row of usage that came after
+the close and is no correction, as it is history (`history_until`); null: there is none.
 """
 CORRECTING_MEMBERS = pl.Schema(
     {
@@ -61,10 +61,25 @@ CORRECTING_MEMBERS = pl.Schema(
         "window_start": _INSTANT,
         "usage_lsn": pl.Int64(),
         "corrects_lsns": pl.List(pl.Int64()),
+        "closes_at": _INSTANT,
         "sign": pl.Int32(),
     }
 )
 """Rows of usage that add or remove a member of a closed period."""
+LATE_MEMBERS = pl.Schema(
+    {
+        **dict.fromkeys(("account", "meter"), pl.String()),
+        "usage_lsn": pl.Int64(),
+        **{
+            name: MEMBERS[name]
+            for name in ("day", "model", "currency", "price_version", "member", "value", "occurred_at")
+        },
+        **dict.fromkeys(("aggregation", "period", "cause"), pl.String()),
+        **dict.fromkeys(("window_start", "closes_at"), _INSTANT),
+        "sign": pl.Int32(),
+    }
+)
+"""`late_members` that are corrections: CORRECTING_MEMBERS whose correction is not written yet."""
 STORED_CORRECTIONS = pl.Schema(
     {
         **dict.fromkeys(("account", "meter"), pl.String()),
@@ -83,6 +98,13 @@ _MEMBERS = Compared(
     absent={},
 )
 
+_LATE = Compared(
+    "the late row {usage_lsn} of usage, {meter} of {account}, {model}, in the period from {day}",
+    ("usage_lsn", "meter", "account"),
+    tuple(name for name in LATE_MEMBERS if name not in ("usage_lsn", "meter", "account")),
+    absent={},
+)
+
 
 def made_members(staged: pl.DataFrame) -> pl.DataFrame:
     """STAGED (`billing.sums`) → MADE_MEMBERS, one row per key."""
@@ -93,7 +115,9 @@ def made_members(staged: pl.DataFrame) -> pl.DataFrame:
             pl.col("quantity").cast(pl.Int64).alias("member_rows"),
             pl.col("window_start").alias("first_window"),
             pl.col("window_start").alias("last_window"),
-            pl.when(~pl.col("is_correction")).then("first_lsn").alias("on_time_lsn"),
+            pl.when(~pl.col("is_correction") & pl.col("closes_at").is_not_null())
+            .then("first_lsn")
+            .alias("history_lsn"),
         )
     )
 
@@ -103,7 +127,7 @@ def added_members(rows: pl.DataFrame) -> pl.DataFrame:
     summed = rows.group_by(_KEY).agg(
         pl.sum("member_rows"),
         pl.max("value", "occurred_at", "aggregation", "period", "unit_price", "last_window"),
-        pl.min("first_window", "on_time_lsn"),
+        pl.min("first_window", "history_lsn"),
     )
     return summed.select(pl.col(name).cast(kind) for name, kind in MADE_MEMBERS.items())
 
@@ -156,13 +180,18 @@ def unequal_members(made: pl.DataFrame, stored: pl.DataFrame) -> Wrong:
     return _MEMBERS.unequal(stored, made)
 
 
-def wrong_corrections(stored: pl.DataFrame, made: pl.DataFrame, correcting: pl.DataFrame) -> Wrong:
+def wrong_corrections(
+    stored: pl.DataFrame, made: pl.DataFrame, correcting: pl.DataFrame, waiting: pl.DataFrame
+) -> Wrong:
     """Periods whose STORED_CORRECTIONS do not lead from the members on time to the quantity of MADE_MEMBERS.
 
     Each correction begins with the result of the one before it, and lists rows of CORRECTING_MEMBERS of its cause, each
-    of which is listed once. If usage that was on time came after a correction, the quantities between are unknown here,
-    and only the lists are compared.
+    of which is listed once. Those that are `waiting` (LATE_MEMBERS) are in none yet. If history came after a row that
+    corrects, the quantities between are unknown here, and only the lists are compared.
     """
+    late = _LATE.unequal(waiting, correcting.join(waiting, on=["usage_lsn", "meter", "account"], how="semi"))
+    correcting = correcting.join(waiting, on=["usage_lsn", "meter", "account"], how="anti")
+    made = _without(made, waiting)
     placed = correcting.group_by(*_OF_PERIOD, "day").agg(
         pl.min("usage_lsn").alias("first_lsn"), rows=pl.struct("usage_lsn", "cause")
     )
@@ -177,7 +206,15 @@ def wrong_corrections(stored: pl.DataFrame, made: pl.DataFrame, correcting: pl.D
         for key, corrections in found.items()
         if not _leads(corrections, changes.get(key), sets)
     ]
-    return Wrong(len(stored), len(wrong), min(wrong, default=""))
+    return late + Wrong(len(stored), len(wrong), min(wrong, default=""))
+
+
+def _without(made: pl.DataFrame, waiting: pl.DataFrame) -> pl.DataFrame:
+    """MADE_MEMBERS without the rows that are `waiting` (LATE_MEMBERS)."""
+    rows = waiting.group_by(_KEY).agg(pl.sum("sign").cast(pl.Int64).alias("waiting"))
+    counted = made.join(rows, on=_KEY, how="left", nulls_equal=True)
+    left = pl.col("member_rows") - pl.col("waiting").fill_null(0)
+    return counted.with_columns(left.alias("member_rows")).drop("waiting")
 
 
 def _leads(corrections: list[dict[str, Any]], change: dict[str, Any] | None, sets: dict[PeriodKey, _Totals]) -> bool:
@@ -188,7 +225,7 @@ def _leads(corrections: list[dict[str, Any]], change: dict[str, Any] | None, set
     if len({lsn for lsn, _ in listed}) < len(listed) or any(causes.get(lsn) != cause for lsn, cause in listed):
         return False
     totals = sets[period_key(change)]
-    if totals.on_time_lsn is not None and totals.on_time_lsn > change["first_lsn"]:
+    if totals.history_lsn is not None and totals.history_lsn > change["first_lsn"]:
         return True
     reached = totals.before
     for correction in corrections:
@@ -208,11 +245,11 @@ def _total(correction: dict[str, Any], side: str) -> tuple[Decimal, Decimal]:
 
 @dataclass(frozen=True)
 class _Totals:
-    """Quantity and amount of a period by its members on time and by all, and the last member's first row on time."""
+    """Quantity and amount of a period by its members on time and by all, and the last member's first row of history."""
 
     before: tuple[Decimal, Decimal]
     after: tuple[Decimal, Decimal]
-    on_time_lsn: int | None
+    history_lsn: int | None
 
 
 def _totals(made: pl.DataFrame, correcting: pl.DataFrame) -> dict[PeriodKey, _Totals]:
@@ -231,7 +268,7 @@ def _totals(made: pl.DataFrame, correcting: pl.DataFrame) -> dict[PeriodKey, _To
         key: _Totals(
             _quantity_and_amount(members, "on_time_rows"),
             _quantity_and_amount(members, "member_rows"),
-            max((row["on_time_lsn"] for row in members if row["on_time_lsn"] is not None), default=None),
+            max((row["history_lsn"] for row in members if row["history_lsn"] is not None), default=None),
         )
         for key, members in by_period.items()
     }

@@ -19,6 +19,7 @@ from jobs.audit.bills.decisions import DECIDED, ENTRY, Decisions
 from jobs.audit.bills.expected import DAYS, MADE_ALONE, WINDOW_KEY, WINDOWS, added_days, bills
 from jobs.audit.bills.members import (
     CORRECTING_MEMBERS,
+    LATE_MEMBERS,
     MADE_MEMBERS,
     MEMBERS,
     STORED_CORRECTIONS,
@@ -208,10 +209,11 @@ def _of_sets(parts: Parts, billed: Billed, bucket: int, span: Span, days: pl.Dat
     stored = whole(billed.rows.rows(held.MEMBERS, bucket, MEMBERS))
     of_days = added_days(days_of_sets(made).select(DAYS.names()).cast(DAYS))
     sums = unequal_members(made, stored) + unequal_days(of_days, whole(days), is_everything=span.is_everything)
+    if not span.is_everything:
+        return Proof(sums, Wrong())
     corrected = billed.rows.rows(held.OF_PERIODS, bucket, STORED_CORRECTIONS)
-    is_known = corrected if span.is_everything else corrected.clear()
-    correcting = parts[_CORRECTING] if span.is_everything else parts[_CORRECTING].clear()
-    return Proof(sums, wrong_corrections(is_known, made, correcting))
+    waiting = billed.rows.rows(held.LATE_MEMBERS, bucket, LATE_MEMBERS)
+    return Proof(sums, wrong_corrections(corrected, made, parts[_CORRECTING], waiting))
 
 
 def _corrected(alone: pl.DataFrame, named: pl.DataFrame) -> pl.DataFrame:

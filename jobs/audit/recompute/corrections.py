@@ -28,6 +28,7 @@ from jobs.audit.recompute.expected import (
     with_timeouts,
 )
 from jobs.audit.recompute.late_versions import priced_later
+from jobs.audit.recompute.member_prices import with_kept_prices
 from jobs.audit.recompute.rejoins import Pair, may_rejoin, rejoin_outcomes
 from jobs.audit.recompute.restatements import pairs_in_reach, ranked_keys, restate, with_groups
 from jobs.audit.recompute.reversals import TakenBack, taken_back
@@ -260,7 +261,8 @@ def _expected_now(outcomes: pl.DataFrame, carried: pl.DataFrame, standing: Stand
     contracted = outcomes.filter(IS_CONTRACTED).select(OUTCOME)
     put = standing.first.join(contracted, on=OUTCOME, how="semi", nulls_equal=True)
     found = pl.concat([standing.stream.select(*OUTCOME, "usage_lsn"), put.select(*OUTCOME, "usage_lsn")])
-    return expected_usage(outcomes, found, pinned, seen_from=pinned.position)
+    must = expected_usage(outcomes, found, pinned, seen_from=pinned.position)
+    return with_kept_prices(must, standing.now, pinned)
 
 
 def _from_another_part(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:

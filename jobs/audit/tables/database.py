@@ -19,6 +19,7 @@ from jobs.audit.bills.chains import CORRECTIONS
 from jobs.audit.bills.days import STORED_DAYS
 from jobs.audit.bills.decisions import DECIDED
 from jobs.audit.bills.expected import same_json
+from jobs.audit.bills.members import LATE_MEMBERS as STORED_LATE_MEMBERS
 from jobs.audit.bills.members import MEMBERS as STORED_MEMBERS
 from jobs.audit.bills.members import STORED_CORRECTIONS
 from jobs.audit.bills.months import Months, stored_months
@@ -39,7 +40,7 @@ from metering.period_meters import Period
 from metering.vocabulary import Job
 
 WINDOWS, STRAGGLERS, CORRECTED, DAYS, DECISIONS = "windows", "stragglers", "corrections", "days", "decisions"
-MEMBERS, OF_PERIODS = "members", "corrections_of_periods"
+MEMBERS, LATE_MEMBERS, OF_PERIODS = "members", "late_members", "corrections_of_periods"
 LIVE = "sessions"
 PER_BUCKET = 100_000
 """About as many windows, or sessions, are held at once."""
@@ -123,6 +124,11 @@ _MEMBERS = """
 SELECT account, first_day, model, meter, currency, price_version, member, value, occurred_at, member_rows
 FROM usage_members
 """
+_LATE_MEMBERS = """
+SELECT account, meter, usage_lsn, first_day, model, currency, price_version, member, value, occurred_at, aggregation,
+       period, cause, window_start, closes_at, member_rows
+FROM late_members WHERE is_correction
+"""
 _PERIODS = "SELECT meter, period FROM meters WHERE period IS NOT NULL"
 _DAYS = """
 SELECT account, day, model, meter, currency, price_version, dimensions, unit_price, quantity, usage_rows,
@@ -191,6 +197,8 @@ def billed(connection: psycopg.Connection[Any], rows: Spilled, scope: Scope) -> 
             rows.add(MEMBERS, piece, found.of_account())
         for piece in copy_rows(connection, sql.SQL(_OF_PERIODS), STORED_CORRECTIONS):
             rows.add(OF_PERIODS, piece, found.of_account())
+        for piece in copy_rows(connection, sql.SQL(_LATE_MEMBERS), STORED_LATE_MEMBERS):
+            rows.add(LATE_MEMBERS, piece, found.of_account())
     for piece in copy_rows(connection, sql.SQL(_DECISIONS), DECIDED):
         rows.add(DECISIONS, piece, pl.lit(0))
     return found

@@ -31,7 +31,7 @@ EARLIER = {
 revisions make is made in Weir's own schema."""
 EARLIER_FUNCTIONS = {"0022": ("usage_spans(date, date)",)}
 
-LATER = ("api_keys", "declared_dimensions", "taken_back_on_time", "usage_members")
+LATER = ("api_keys", "declared_dimensions", "late_members", "taken_back_on_time", "usage_members")
 """Relations that revisions after 0034 make in Weir's own schema."""
 
 CATALOG = (

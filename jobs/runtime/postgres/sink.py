@@ -178,7 +178,8 @@ class PostgresSink:
         with self._ownership.transaction() as cursor:
             self._assert_position(cursor)
             stage(cursor, self._job.staged, summary)
-            counts = self._job.fold(cursor, self._config, Fold(self._frontier, frontier, after.next_lsn))
+            around = Fold(self._frontier, frontier, after.next_lsn, is_whole=self._ends_table(rows.next))
+            counts = self._job.fold(cursor, self._config, around)
             self._rules.keep(cursor, held)
             self._move(cursor, after, frontier)
             self._record(cursor, rows, time.monotonic() - started)
@@ -248,7 +249,11 @@ class PostgresSink:
 
     def _frontier_at(self, position: int) -> datetime | None:
         seen = self._upstream.frontier
-        return seen if seen is not None and position >= self._upstream.next_lsn else self._frontier
+        return seen if seen is not None and self._ends_table(position) else self._frontier
+
+    def _ends_table(self, position: int) -> bool:
+        """Whether there is no row of the table from this position on."""
+        return position >= self._upstream.next_lsn
 
     def _assert_position(self, cursor: psycopg.Cursor[Any]) -> None:
         cursor.execute(

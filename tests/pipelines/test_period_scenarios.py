@@ -1,0 +1,176 @@
+"""What happens to an account while a period runs, and after: each history is billed alike in any cut, and is proved.
+
+Of each history usage stands as the bill has it, the audit finds nothing, a replay bills the same, and what is folded at
+once and row by row is equal in days, members and corrections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import fresh_database
+from tests.pipelines.hand_made import DAY, HOUR, MINUTE, HandMade
+from tests.pipelines.test_audit_members import (
+    FEBRUARY,
+    Bill,
+    Event,
+    Report,
+    Reversal,
+    audited,
+    replays,
+    stands,
+    world_of,
+)
+from tests.pipelines.test_members_billed import bill, faults, fold, stored
+
+EVENTS: list[Event] = [
+    Report("a", 35 * DAY, "x", 10, 5),
+    Report("b", 36 * DAY, "y", 30, 7),
+    Report("c", 45 * DAY, "x", 3, 9),
+    Reversal("b"),
+]
+
+
+@pytest.fixture
+def another_database(postgres_url: str) -> Iterator[str]:
+    with fresh_database(postgres_url) as url:
+        yield url
+
+
+def nothing(_: HandMade) -> None:
+    """The account stays as it was."""
+
+
+def another_plan(world: HandMade) -> None:
+    world.account(40 * DAY, plan="another")
+
+
+def another_currency(world: HandMade) -> None:
+    world.account(40 * DAY, currency="USD")
+
+
+def another_zone(world: HandMade) -> None:
+    world.account(40 * DAY, timezone="America/New_York")
+
+
+def another_name(world: HandMade) -> None:
+    world.account(40 * DAY, tags='{"name":"renamed"}')
+
+
+def deleted_and_made_again(world: HandMade) -> None:
+    world.account(38 * DAY, deleted=True)
+    world.account(40 * DAY, plan="another")
+
+
+def price_of_the_middle(world: HandMade) -> None:
+    world.price(40 * DAY, "0.02", begins=40 * DAY, meter="users")
+
+
+OF_FEBRUARY: Bill = {("users", FEBRUARY, "m", "0.01"): 1, ("last", FEBRUARY, "m", "0.01"): 9}  # type: ignore[dict-item]
+CHANGES: dict[str, Callable[[HandMade], None]] = {
+    change.__name__: change
+    for change in (
+        nothing,
+        another_plan,
+        another_currency,
+        another_zone,
+        another_name,
+        deleted_and_made_again,
+        price_of_the_middle,
+    )
+}
+
+
+def happens(world: HandMade, change: Callable[[HandMade], None], *, is_late: bool) -> HandMade:
+    """The account changes, and events of February are received, an hour apart: in time, or when it had closed."""
+    change(world)
+    world.joined(41 * DAY)
+    first = 61 * DAY if is_late else 46 * DAY
+    for number, event in enumerate(EVENTS):
+        at = first + number * HOUR
+        event.received(world, at)
+        world.joined(at + MINUTE)
+        audited(world, at + MINUTE)
+    world.joined(63 * DAY)
+    audited(world, 63 * DAY)
+    return world
+
+
+def is_proved(world: HandMade, database: str, another_database: str) -> None:
+    assert audited(world, 80 * DAY) == 0
+    assert replays(world) == stands(world)
+    for folded, cuts in ((database, range(1, 100)), (another_database, ())):
+        fold(folded, world, cuts=cuts)
+        assert bill(folded) == stands(world)
+        assert faults(world, folded) == {}
+    for table in ("usage_days", "usage_members"):
+        assert stored(database, table) == stored(another_database, table), table
+    assert corrections(database) == corrections(another_database)
+    assert stored(database, "late_members") == stored(another_database, "late_members") == []
+
+
+def corrections(database: str) -> list[dict[str, Any]]:
+    """Those of periods."""
+    return [row for row in stored(database, "corrections") if row["period"] is not None]
+
+
+@pytest.mark.few_in_ci(4)
+@pytest.mark.parametrize("is_late", [False, True], ids=["in time", "when it had closed"])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_period_is_billed_as_it_began_whatever_the_account_becomes(
+    tmp_path: Path, database: str, another_database: str, change: Callable[[HandMade], None], *, is_late: bool
+) -> None:
+    world = happens(world_of(tmp_path), change, is_late=is_late)
+    assert {key: found for key, found in stands(world).items() if key[0] != "peak"} == OF_FEBRUARY
+    is_proved(world, database, another_database)
+    causes = [row["cause"] for row in corrections(database) if row["meter"] == "users"]
+    assert sorted(causes) == (["reversed", "stream", "stream"] if is_late else [])
+
+
+@pytest.mark.few_in_ci(1)
+@pytest.mark.parametrize("prices", [["0.03"], ["0.03", "0.04", "0.01"]], ids=["once", "three times"])
+def test_a_price_that_comes_after_the_close_moves_the_whole_period_each_time(
+    tmp_path: Path, database: str, another_database: str, prices: list[str]
+) -> None:
+    world = happens(world_of(tmp_path), another_plan, is_late=True)
+    for number, price in enumerate(prices, 1):
+        at = 63 * DAY + number * HOUR
+        world.price(at, price, begins=31 * DAY, meter="users")
+        world.joined(at + MINUTE)
+        audited(world, at + MINUTE)
+    users = {key: found for key, found in stands(world).items() if key[0] == "users"}
+    assert users == {("users", FEBRUARY, "m", prices[-1]): 1}
+    is_proved(world, database, another_database)
+
+
+def test_a_zone_that_changes_in_a_month_moves_the_next_one(
+    tmp_path: Path, database: str, another_database: str
+) -> None:
+    """March begins at midnight of New York, so an event of the night before is of February, in its calendar."""
+    world = world_of(tmp_path)
+    another_zone(world)
+    world.joined(41 * DAY)
+    for name, at in (("a", 35 * DAY), ("b", 59 * DAY + 2 * HOUR), ("c", 59 * DAY + 6 * HOUR)):
+        Report(name, at, name).received(world, at + MINUTE)
+        world.joined(at + HOUR)
+    world.joined(63 * DAY)
+    users = {key[1]: found for key, found in stands(world).items() if key[0] == "users"}
+    assert sum(users.values()) == 3
+    is_proved(world, database, another_database)
+
+
+def test_a_straggler_that_is_ahead_of_the_frontier_changes_nothing_that_was_not_shown_closed(
+    tmp_path: Path, database: str, another_database: str
+) -> None:
+    """It is received after the close and written before; what was on time follows it."""
+    world = world_of(tmp_path)
+    Report("a", 35 * DAY, "x", 10).received(world, 36 * DAY + 16 * MINUTE)
+    world.joined(36 * DAY + 5 * MINUTE)
+    Report("b", 35 * DAY, "y", 30).received(world, 36 * DAY + 10 * MINUTE)
+    world.joined(37 * DAY)
+    is_proved(world, database, another_database)
+    assert corrections(database) == [], "a peak of 10 changes nothing of 30"
