@@ -69,7 +69,7 @@ class PeriodMeter:
     @classmethod
     def of(cls, name: str, document: Mapping[str, Any]) -> PeriodMeter:
         """From what `meters` of a configuration says of it."""
-        aggregation = next(each for each in (UNIQUE, MAX, LATEST) if document.get(each) is not None)
+        aggregation = next(kind for kind in (UNIQUE, MAX, LATEST) if document.get(kind) is not None)
         return cls(name, aggregation, document[aggregation], document["period"], _conditions(document))
 
 

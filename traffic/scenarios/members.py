@@ -20,5 +20,5 @@ def at_one_instant(script: Script) -> None:
     """Two calls of one user that ended together, with other numbers: of the latest the greater one counts."""
     call = replace(script.take(), source=f"{GATEWAY_OF_SECONDS}/{script.catalog.tag}")
     other = replace(call, request_id=f"{call.request_id}.beside", used=drawn(script.rng))
-    for each in (call, other):
-        pair(script, each, "at_one_instant")
+    pair(script, call, "at_one_instant")
+    pair(script, other, "at_one_instant")
