@@ -72,7 +72,7 @@ def run_traffic(stack: Deployment, *, events: int, rate: float, seed: int | None
     seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
     placement = Placement(policy_of(stack))
     kafka = kafka_client(stack.kafka_bootstrap)
-    catalog = catalog_of(seed, _now_ms(), placement.policy.meters, knows_attributes=placement.policy.knows_attributes)
+    catalog = catalog_of(seed, _now_ms(), placement.policy.priced, knows_attributes=placement.policy.knows_attributes)
     late = late_changes(catalog)
     tell_catalog(stack, late, tell)
     start_ms = _now_ms() + round(PREPARING_SECONDS * 1000)

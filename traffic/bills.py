@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 
 from traffic.attributes import attributes_of
+from traffic.calendar import day_in, first_day, starts_at
 from traffic.catalog import Catalog, Price
 from traffic.generate import Traffic
-from traffic.meters import Quantity, billed_elsewhere, quantities
+from traffic.meters import PeriodMeter, Quantity, billed_elsewhere, members, quantities
 from traffic.script import Outcome, TakenBack
 
 Credits = Mapping[str, Decimal | None]
@@ -39,11 +41,31 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Member:
+    """The text or number that an outcome adds to a period, at the price of the period's start (None: unpriced)."""
+
+    meter: PeriodMeter
+    first_day: date
+    zone: str
+    """Whose calendar names the day."""
+    value: str | Decimal
+    currency: str | None
+    price: Price | None
+
+    @property
+    def terms(self) -> tuple[object, ...]:
+        """All but which version of the price says so."""
+        unit_price = None if self.price is None else self.price.unit_price
+        return self.meter.name, self.first_day, self.value, self.currency, unit_price
+
+
+@dataclass(frozen=True)
 class Bill:
-    """The lines of an outcome that have a quantity."""
+    """The lines of an outcome that have a quantity, and what it adds to periods."""
 
     currency: str | None
     lines: tuple[Line, ...]
+    members: tuple[Member, ...] = ()
 
     def costs_the_same(self, other: Bill) -> bool:
         """Whether both are the same money, whichever versions of prices say so."""
@@ -51,7 +73,8 @@ class Bill:
 
     @property
     def _terms(self) -> frozenset[object]:
-        return frozenset((line.meter, line.own, line.elsewhere, line.unit_price) for line in self.lines)
+        lines = ((line.meter, line.own, line.elsewhere, line.unit_price) for line in self.lines)
+        return frozenset((*lines, *(member.terms for member in self.members)))
 
 
 def quantities_of(traffic: Traffic, outcome: Outcome) -> dict[str, Quantity]:
@@ -96,7 +119,26 @@ def _bill(traffic: Traffic, outcome: Outcome, catalog: Catalog, taken: Credits) 
         own = _without((quantity or 0) - other, taken.get(meter, Decimal(0)))
         if own + other:
             lines.append(Line(meter, own, other, prices[meter]))
-    return Bill(catalog.currency(outcome.account, outcome.event_ms), tuple(lines))
+    of_periods = tuple(_members(traffic, outcome, catalog, taken))
+    return Bill(catalog.currency(outcome.account, outcome.event_ms), tuple(lines), of_periods)
+
+
+def _members(traffic: Traffic, outcome: Outcome, catalog: Catalog, taken: Credits) -> Iterator[Member]:
+    """What an outcome adds to periods of the calendar that was known when it came.
+
+    A credit of all that a meter bills takes it out; one of a quantity does not.
+    """
+    meters = {meter.name: meter for meter in traffic.placement.policy.period_meters}
+    zone = known_catalog(traffic, outcome).timezone(outcome.account)
+    day, account = day_in(zone, outcome.event_ms), outcome.account
+    attributes = attributes_of(outcome.texts, outcome.reported)
+    for name, value in members(meters.values(), outcome.outcome, outcome.reported, outcome.texts).items():
+        if taken.get(name, Decimal(0)) is None:
+            continue
+        first = first_day(meters[name].period, day)
+        start_ms = starts_at(zone, first)
+        price = catalog.price(account, outcome.model, name, start_ms, attributes)
+        yield Member(meters[name], first, zone, value, catalog.currency(account, start_ms), price)
 
 
 def _without(own: int | Decimal, credit: Decimal | None) -> int | Decimal:
@@ -119,9 +161,7 @@ def taken_of(reversals: Iterable[TakenBack]) -> Mapping[Key, Credits | None]:
     return found
 
 
-def left_of(traffic: Traffic, outcome: Outcome, taken: Credits | None) -> dict[str, Quantity] | None:
-    """Of each meter how much stands after an audit; None: nothing of the outcome does."""
-    if taken is None:
-        return None
-    left = {line.meter: line.quantity for line in audited_bill(traffic, outcome, taken).lines}
+def left_of(traffic: Traffic, outcome: Outcome, standing: Bill) -> dict[str, Quantity]:
+    """Of each meter how much an outcome has after an audit, of which this bill stands."""
+    left = {line.meter: line.quantity for line in standing.lines}
     return {meter: left.get(meter, 0) if found else found for meter, found in quantities_of(traffic, outcome).items()}

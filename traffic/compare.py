@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal, localcontext
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 
@@ -15,6 +15,7 @@ from traffic import found
 from traffic.truth import Truth
 
 EXAMPLES = 5
+Billed = TypeVar("Billed", found.Window, found.Period)
 LOST, DUPLICATED, PHANTOM = "lost", "duplicated", "phantom"
 
 
@@ -85,7 +86,9 @@ def compare(truth: Truth, postgres_url: str, tables: str, *, audited: bool = Fal
     records = list(found.records(tables, truth))
     usage = list(found.usage(tables, truth["accounts"]))
     with psycopg.connect(postgres_url, connect_timeout=10) as database:
-        windows = list(found.windows(database, truth["accounts"], found.price_starts(tables)))
+        price_starts = found.price_starts(tables)
+        windows = list(found.windows(database, truth["accounts"], price_starts))
+        periods = list(found.periods(database, truth["accounts"], price_starts))
         late = list(found.late(database, truth["accounts"]))
         stragglers = list(found.stragglers(database, truth["accounts"]))
         sessions = found.sessions(database, truth["accounts"])
@@ -101,6 +104,7 @@ def compare(truth: Truth, postgres_url: str, tables: str, *, audited: bool = Fal
             *_late_rows(truth, live, late),
             *(_standing(truth, usage) if audited else (_nobody_audited(usage),)),
             *_windows(windows, truth["audited"]["totals"] if audited else truth["totals"]),
+            *_periods(periods, (truth["audited"] if audited else truth).get("periods")),
             *_stragglers(truth, [row for row in stragglers if row.cause == found.STREAM]),
             *(_standing_stragglers(truth, stragglers) if audited else ()),
             _sessions(truth, sessions),
@@ -230,8 +234,7 @@ def _windows(rows: list[found.Window], totals: list[Mapping[str, Any]]) -> Itera
     there = [row for row in (_without_prices(rows) if is_older else rows) if row.quantity != 0]
     unknown = {_cell(row) for row in expected if row.corrected is None}
     there = [replace(row, corrected=None) if _cell(row) in unknown else row for row in there]
-    for check in _by(lambda row: f"windows of {row.meter}", Counter(expected), Counter(there)):
-        yield replace(check, is_money=True)
+    yield from _money("windows", expected, there)
     for currency in sorted({row.currency or "no currency" for row in expected}):
         with localcontext(prec=1_000):  # Python's own 28 digits would round both sides alike
             must, is_there = (
@@ -242,8 +245,23 @@ def _windows(rows: list[found.Window], totals: list[Mapping[str, Any]]) -> Itera
         yield Check(f"total {currency} {must:f}", 1, right, examples=(f"it is {is_there:f}",), is_money=True)
 
 
-def _cell(row: found.Window) -> found.Window:
-    """Which window it is, whatever it holds."""
+def _periods(rows: list[found.Period], lines: list[Mapping[str, Any]] | None) -> Iterator[Check]:
+    """Every account, model, meter, currency, period and price: quantity and amount to the last digit, and corrected."""
+    if lines is None:
+        return  # The truth of an older release.
+    expected = [found.period(line) for line in lines]
+    unknown = {_cell(row) for row in expected if row.corrected is None}
+    there = [replace(row, corrected=None) if _cell(row) in unknown else row for row in rows if row.quantity != 0]
+    yield from _money("periods", expected, there)
+
+
+def _money(name: str, expected: Iterable[Billed], there: Iterable[Billed]) -> Iterator[Check]:
+    for check in _by(lambda row: f"{name} of {row.meter}", Counter(expected), Counter(there)):
+        yield replace(check, is_money=True)
+
+
+def _cell(row: Billed) -> Billed:
+    """Which window or period it is, whatever it holds."""
     return replace(row, quantity=Decimal(0), amount=Decimal(0), corrected=None)
 
 

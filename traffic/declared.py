@@ -7,7 +7,7 @@ from typing import Any
 
 from traffic.attributes import PRICE_ATTRIBUTES
 from traffic.events import COMPLETION, COMPLETION_OF_SECONDS, TOKENS, TRACE, USAGE
-from traffic.meters import METERS, REASONING, REPORTED, SECONDS
+from traffic.meters import CONTENT, METERS, REASONING, REPORTED, SEATS, SECONDS, STORED, USER
 
 MAX_SECONDS = "86400"
 _INPUT, _OUTPUT, _CACHED = REPORTED
@@ -16,10 +16,19 @@ CONTRACT: Mapping[str, Any] = {
     "$id": COMPLETION_OF_SECONDS,
     "allOf": [{"$ref": f"weir:{COMPLETION}"}],
     "properties": {
-        "data": {"properties": {SECONDS: {"type": ["number", "null"], "minimum": 0, "x-weir-column": SECONDS}}},
+        "data": {
+            "properties": {
+                SECONDS: {"type": ["number", "null"], "minimum": 0, "x-weir-column": SECONDS},
+                SEATS: {"type": ["integer", "null"], "minimum": 0, "x-weir-column": SEATS},
+                STORED: {"type": ["number", "null"], "minimum": 0, "x-weir-column": STORED},
+                CONTENT: {"type": ["string", "null"], "x-weir-column": CONTENT},
+            },
+        },
     },
 }
-"""Completions of the gateway that says how long a processor was busy."""
+"""Completions of the gateway that says how long a processor was busy, how many seats its account has and how much is
+stored for it, and which content it answered with.
+"""
 CONTRACT_OF_TRACES: Mapping[str, Any] = {
     "$id": TRACE,
     "allOf": [{"$ref": f"weir:{USAGE}"}],
@@ -56,8 +65,20 @@ DECLARED: Mapping[str, Any] = {
         _CACHED: {"unit": "token", "sum": _CACHED, "within": _INPUT},
         REASONING: {"unit": "token", "sum": REASONING, "within": _OUTPUT},
         SECONDS: {"unit": "second", "sum": SECONDS, "max_per_event": MAX_SECONDS},
+        "answers": {"unit": "answer", "count": "outcomes", "once_per": {"column": CONTENT, "within": "PT1H"}},
+        "active_users": {"unit": "user", "unique": USER, "period": "month"},
+        SEATS: {"unit": "seat", "max": SEATS, "period": "day"},
+        STORED: {"unit": "gigabyte", "latest": STORED, "period": "month"},
     },
     "dimensions": ["api_key_id"],
     "price_attributes": list(PRICE_ATTRIBUTES),
 }
 """The same for every job."""
+_NOT_BY_OUTCOME = ("period", "once_per")
+DECLARED_BY_OUTCOME: Mapping[str, Any] = {
+    **DECLARED,
+    "meters": {
+        name: meter for name, meter in DECLARED["meters"].items() if not any(key in meter for key in _NOT_BY_OUTCOME)
+    },
+}
+"""The same for a stack whose other customers have prices of these meters alone."""

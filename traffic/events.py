@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from traffic.instants import rfc3339
-from traffic.meters import REASONING, REPORTED, SECONDS, Used
+from traffic.meters import CONTENT, REASONING, REPORTED, SEATS, SECONDS, STORED, USER, Used
 
 REQUEST = "ai.inference.request.v1"
 COMPLETION = "ai.inference.completion.v1"
@@ -30,7 +30,7 @@ SPEAKS: Mapping[str, str] = {"gateway-ap": COMPLETION_V2, GATEWAY_OF_SECONDS: CO
 TELLS: Mapping[str, tuple[str, ...]] = {
     COMPLETION: REPORTED,
     COMPLETION_V2: (*REPORTED, REASONING),
-    COMPLETION_OF_SECONDS: (*REPORTED, SECONDS),
+    COMPLETION_OF_SECONDS: (*REPORTED, SECONDS, SEATS, STORED),
     USAGE: REPORTED,
     TRACE: REPORTED,
 }
@@ -57,6 +57,8 @@ class Call:
     operation: str
     used: Used
     beyond_us: int = 0
+    content: str | None = None
+    """What it was answered with, where its gateway says that of its completion."""
 
 
 def encoded(document: Document) -> bytes:
@@ -156,7 +158,7 @@ def _envelope(kind: str, source: str, event_id: str, time: str, data: Document) 
 def _request(call: Call) -> Document:
     data = {
         "request_id": call.request_id,
-        "user_id": call.user,
+        USER: call.user,
         "api_key_id": f"key-{call.account}",
         "model": call.model,
         "operation": call.operation,
@@ -164,7 +166,7 @@ def _request(call: Call) -> Document:
         "region": _gateway(call.source),
     }
     if call.user is None:
-        del data["user_id"]
+        del data[USER]
     return data
 
 
@@ -172,10 +174,13 @@ def _used(call: Call, kind: str) -> Document:
     units: Document = {name: call.used[name] for name in TELLS[kind]}
     if kind == COMPLETION_V2:  # In an object, and without their unit.
         units = {"usage": {name.removesuffix("_tokens"): tokens for name, tokens in units.items()}}
-    if units.get(SECONDS) is not None:
-        units[SECONDS] = float(units[SECONDS])  # Of so few digits JSON has each.
+    for name in (SECONDS, STORED):
+        if units.get(name) is not None:
+            units[name] = float(units[name])  # Of so few digits JSON has each.
     return {**_response(call), **units, "latency_ms": call.ended_ms - call.started_ms}
 
 
 def _response(call: Call) -> Document:
-    return {"status": call.status, "usage_source": "provider" if call.status == "completed" else "partial"}
+    content = {} if call.content is None else {CONTENT: call.content}
+    source = "provider" if call.status == "completed" else "partial"
+    return {"status": call.status, "usage_source": source, **content}

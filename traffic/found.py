@@ -82,6 +82,22 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Period:
+    """What a day or month of one account comes to, by model, meter, currency and price; other fields as of Window."""
+
+    account: str
+    model: str | None
+    meter: str
+    currency: str | None
+    first_day: date
+    price_from: datetime | None
+    unit_price: Decimal | None
+    quantity: Decimal
+    amount: Decimal
+    corrected: bool | None
+
+
+@dataclass(frozen=True)
 class Late:
     """What came late into one window, within grace: how many rows of usage reported more than 0, and how much."""
 
@@ -238,6 +254,23 @@ def windows(
         yield Window(account, model, meter, currency, start, since, unit_price, quantity, amount, corrected)
 
 
+def periods(
+    database: psycopg.Connection[Any], accounts: list[str], price_starts: Mapping[int, datetime]
+) -> Iterator[Period]:
+    """What meters of a period bill; they have a line on the first day of each period."""
+    rows = database.execute(
+        """
+        SELECT account, model, meter, currency, day, price_version, unit_price, quantity, coalesce(amount, 0), corrected
+        FROM usage_days
+        WHERE account = ANY (%s) AND meter IN (SELECT meter FROM meters WHERE period IS NOT NULL)
+        """,
+        [accounts],
+    )
+    for account, model, meter, currency, day, version, unit_price, quantity, amount, corrected in rows:
+        since = price_starts.get(version)
+        yield Period(account, model, meter, currency, day, since, unit_price, quantity, amount, corrected)
+
+
 def late(database: psycopg.Connection[Any], accounts: list[str]) -> Iterator[Late]:
     """What billing says came late, within grace."""
     rows = database.execute(
@@ -346,6 +379,23 @@ def window(total: Mapping[str, Any]) -> Window:
         Decimal(total["quantity"]),
         Decimal(total["amount"]),
         total.get("corrected", False),
+    )
+
+
+def period(expected: Mapping[str, Any]) -> Period:
+    """A period of the truth in the same shape."""
+    price_from, unit_price = expected["price_from"], expected["unit_price"]
+    return Period(
+        expected["account"],
+        expected["model"],
+        expected["meter"],
+        expected["currency"],
+        date.fromisoformat(expected["first_day"]),
+        None if price_from is None else datetime.fromisoformat(price_from),
+        None if unit_price is None else Decimal(unit_price),
+        Decimal(expected["quantity"]),
+        Decimal(expected["amount"]),
+        expected["corrected"],
     )
 
 

@@ -11,7 +11,7 @@ from traffic.catalog import UNPRICED_MODEL, Catalog, make_catalog
 from traffic.events import GATEWAY_OF_SECONDS, Call
 from traffic.late_catalog import Late, late_changes
 from traffic.malformed import KINDS, kinds
-from traffic.meters import DEFAULT, Meter
+from traffic.meters import DEFAULT, Meter, PeriodMeter
 from traffic.names import NAMES, with_names
 from traffic.placement import Placement, UnplaceableError
 from traffic.population import GATEWAYS, Population, Timeline
@@ -52,6 +52,7 @@ class Beginning:
 
     records: Sequence[Record]
     outcomes: Sequence[Outcome]
+    activity: Sequence[Activity]
 
 
 def begin(*, seed: int, start_ms: int, records: int, placement: Placement, catalog: Catalog) -> Beginning:
@@ -61,7 +62,7 @@ def begin(*, seed: int, start_ms: int, records: int, placement: Placement, catal
     calls = _calls(rng, catalog, timeline, placement)
     script = Script(rng, placement, catalog, timeline, calls, knows_late=False)
     _visit_late(script, late_changes(catalog), records)
-    return Beginning(_in_order(script.records), script.outcomes)
+    return Beginning(_in_order(script.records), script.outcomes, script.activity)
 
 
 def generate(
@@ -105,7 +106,7 @@ def generate(
         sent_before=len(sent_before),
         records=[*sent_before, *numbered(rng, _in_order(script.records))],
         outcomes=[*([] if beginning is None else beginning.outcomes), *script.outcomes],
-        activity=script.activity,
+        activity=[*([] if beginning is None else beginning.activity), *script.activity],
         taken_back=script.taken_back,
         left_out=left_out,
     )
@@ -124,7 +125,7 @@ def _in_order(records: Sequence[Record]) -> list[Record]:
 
 
 def catalog_of(
-    seed: int, made_ms: int, meters: Sequence[Meter] = DEFAULT, *, knows_attributes: bool = False
+    seed: int, made_ms: int, meters: Sequence[Meter | PeriodMeter] = DEFAULT, *, knows_attributes: bool = False
 ) -> Catalog:
     """The catalog of a run, with prices of these meters; prices and plans change around the instant it is made.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -12,12 +13,22 @@ REPORTED = ("input_tokens", "output_tokens", "cached_tokens")
 """What all completions report, by its column; its meter has the same name."""
 METERS = ("requests", *REPORTED)
 """The meters of a stack that declares none."""
-REASONING, SECONDS = "reasoning_tokens", "gpu_seconds"
+REASONING, SECONDS, SEATS, STORED = "reasoning_tokens", "gpu_seconds", "seats", "stored_gigabytes"
 """What some gateways report besides, by its column."""
+USER, CONTENT = "user_id", "content_hash"
+"""Texts of events whose values meters compare, by their columns."""
 
 Quantity = int | Decimal | None
 Used = Mapping[str, Quantity]
 """Of each column how much; None: the gateway does not know it, which is not 0."""
+Where = tuple[tuple[str, tuple[str, ...]], ...]
+"""Columns of events, and which values of each a meter asks for."""
+BILLED = ("matched", "abandoned")
+"""Outcomes that are counted."""
+UNIQUE, MAX, LATEST = "unique", "max", "latest"
+DAY, MONTH = "day", "month"
+_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
+_UNITS_SECONDS = (86_400, 3_600, 60, 1)
 
 
 @dataclass(frozen=True)
@@ -31,17 +42,47 @@ class Meter:
     """Whether a completion that does not report it leaves a quantity that nobody knows, and not none."""
     within: str | None = None
     """The meter that counts its units, too."""
-    where: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Columns of its events, and which values of each it asks for."""
+    where: Where = ()
+    once_per: tuple[str, int] | None = None
+    """The column of contents, and in windows of how many seconds each counts once; None: each outcome counts."""
 
     @classmethod
     def of(cls, name: str, document: Mapping[str, Any]) -> Meter:
         """From what `meters` of a configuration says of it."""
-        sums, expected, where = document.get("sum"), document.get("expected"), document.get("where") or {}
-        conditions = tuple(
-            (column, tuple(value) if isinstance(value, list) else (value,)) for column, value in where.items()
-        )
-        return cls(name, sums, sums in REPORTED if expected is None else expected, document.get("within"), conditions)
+        sums, expected, once = document.get("sum"), document.get("expected"), document.get("once_per")
+        is_expected = sums in REPORTED if expected is None else expected
+        once_per = None if once is None else (once["column"], _seconds(once["within"]))
+        return cls(name, sums, is_expected, document.get("within"), _conditions(document), once_per)
+
+
+@dataclass(frozen=True)
+class PeriodMeter:
+    """A meter that bills each day or month of an account's calendar as a whole, by its members."""
+
+    name: str
+    aggregation: str
+    """UNIQUE: the number of different texts. MAX: the greatest number. LATEST: the number of the latest event."""
+    column: str
+    period: str
+    where: Where = ()
+
+    @classmethod
+    def of(cls, name: str, document: Mapping[str, Any]) -> PeriodMeter:
+        """From what `meters` of a configuration says of it."""
+        aggregation = next(kind for kind in (UNIQUE, MAX, LATEST) if document.get(kind) is not None)
+        return cls(name, aggregation, document[aggregation], document["period"], _conditions(document))
+
+
+def _conditions(document: Mapping[str, Any]) -> Where:
+    where = document.get("where") or {}
+    return tuple((column, tuple(value) if isinstance(value, list) else (value,)) for column, value in where.items())
+
+
+def _seconds(duration: str) -> int:
+    """An ISO 8601 duration of days, hours, minutes and seconds."""
+    found = _DURATION.fullmatch(duration)
+    assert found is not None, duration
+    return sum(int(number or 0) * unit for number, unit in zip(found.groups(), _UNITS_SECONDS, strict=True))
 
 
 DEFAULT = (
@@ -65,6 +106,8 @@ def drawn(rng: Random) -> Used:
         "cached_tokens": rng.choice((0, 0, input_tokens // 2, input_tokens)),
         REASONING: rng.choice((0, output_tokens // 3, output_tokens)),
         SECONDS: Decimal(rng.choice((0, 1, rng.randrange(10**6), rng.randrange(10**8)))).scaleb(-6),
+        SEATS: rng.choice((0, 1, rng.randrange(500))),
+        STORED: Decimal(rng.choice((0, 1, rng.randrange(10**7)))).scaleb(-3),
     }
 
 
@@ -77,14 +120,35 @@ def quantities(
     """
     found: dict[str, Quantity] = {}
     for meter in meters:
-        if any(_text(column, outcome, texts) not in values for column, values in meter.where):
+        if not _is_asked_for(meter.where, outcome, texts):
             continue
         if meter.sums is None:
-            if is_of_request and outcome in ("matched", "abandoned"):
+            if is_of_request and outcome in BILLED:
                 found[meter.name] = 1
         elif reported.get(meter.sums) is not None or (is_of_request and meter.is_expected and outcome == "matched"):
             found[meter.name] = reported.get(meter.sums)
     return found
+
+
+def members(
+    meters: Iterable[PeriodMeter], outcome: str, reported: Used, texts: Mapping[str, str]
+) -> dict[str, str | Decimal]:
+    """The text or number that an outcome adds to the period of each meter; arguments as of `quantities`.
+
+    A meter is left out where the outcome is not billed, or does not say the column.
+    """
+    found: dict[str, str | Decimal] = {}
+    for meter in meters:
+        if outcome not in BILLED or not _is_asked_for(meter.where, outcome, texts):
+            continue
+        member = texts.get(meter.column) if meter.aggregation == UNIQUE else reported.get(meter.column)
+        if member is not None:
+            found[meter.name] = member if isinstance(member, str) else Decimal(member)
+    return found
+
+
+def _is_asked_for(where: Where, outcome: str, texts: Mapping[str, str]) -> bool:
+    return all(_text(column, outcome, texts) in values for column, values in where)
 
 
 def _text(column: str, outcome: str, texts: Mapping[str, str]) -> str | None:

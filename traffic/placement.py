@@ -25,7 +25,7 @@ from typing import Any
 
 from traffic.attributes import PRICE_ATTRIBUTES
 from traffic.declared import CONTRACT, CONTRACT_OF_TOKENS, CONTRACT_OF_TRACES
-from traffic.meters import DEFAULT, Meter
+from traffic.meters import DEFAULT, LATEST, REPORTED, Meter, PeriodMeter
 
 MINUTE_MS = 60_000
 DEVICE_FIRST_MS, DEVICE_LAST_MS = 5_000, 20_000
@@ -48,6 +48,7 @@ class Policy:
     exact_horizon_seconds: int = 3_600
     device_patterns: tuple[str, ...] = ()
     meters: tuple[Meter, ...] = DEFAULT
+    period_meters: tuple[PeriodMeter, ...] = ()
     best_report_bills: bool = True
     """Whether of several reports of a call the best one bills, and not the first."""
     counts_parts_twice: bool = False
@@ -66,21 +67,23 @@ class Policy:
     @classmethod
     def of(cls, jobs: Mapping[str, Mapping[str, Any]]) -> Policy:
         """From the configuration of each job, as `weir up --config` takes it; what is left out has its default."""
+        others = ("meters", "period_meters", "late_policy", "best_report_bills")
         known = {
             name: value
             for config in jobs.values()
             for name, value in config.items()
-            if name in cls.__dataclass_fields__ and name not in ("meters", "late_policy", "best_report_bills")
+            if name in cls.__dataclass_fields__ and name not in others
         }
         ingestion, joins = jobs.get("ingestion", {}), jobs.get("joins", {})
-        # What a set of members comes to, the truth of an outcome does not say.
-        meters = {name: meter for name, meter in joins.get("meters", {}).items() if not meter.get("period")}
+        declared = sorted(joins.get("meters", {}).items())
+        meters = {name: meter for name, meter in declared if not meter.get("period")}
         late = {name: meter["late_policy"] for name, meter in meters.items() if meter.get("late_policy")}
         return cls(
             **known,
             late_policy={**jobs.get("billing", {}).get("late_policy", {}), **late},
             device_patterns=tuple(ingestion.get("clocks", {}).get("device", ())),
-            meters=tuple(Meter.of(name, meter) for name, meter in sorted(meters.items())) or DEFAULT,
+            meters=tuple(Meter.of(name, meter) for name, meter in meters.items()) if declared else DEFAULT,
+            period_meters=tuple(PeriodMeter.of(name, meter) for name, meter in declared if meter.get("period")),
             # Left open, it is as a new stack has it; earlier releases did not know it.
             best_report_bills=joins.get("best_report_bills", False) is not False,
             counts_parts_twice=ingestion.get("shipped_conventions") is False,
@@ -90,6 +93,16 @@ class Policy:
             reversal_sources=tuple(ingestion.get("reversal", {}).get("sources") or ()),
             knows_attributes=all(name in joins.get("price_attributes", ()) for name in PRICE_ATTRIBUTES),
         )
+
+    @property
+    def priced(self) -> tuple[Meter | PeriodMeter, ...]:
+        """All meters, by name: each can have prices."""
+        return tuple(sorted((*self.meters, *self.period_meters), key=lambda meter: meter.name))
+
+    @property
+    def bills_latest_of_devices(self) -> bool:
+        """Whether a number of the latest event is billed that devices report: these times move with their delay."""
+        return any(meter.aggregation == LATEST and meter.column in REPORTED for meter in self.period_meters)
 
     def timeout_seconds(self, model: str | None) -> int:
         """How long a request of a model waits for its completion; None: a completion, which waits the longest."""

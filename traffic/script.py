@@ -55,8 +55,15 @@ class Outcome:
     """What its events say besides, by column."""
     knows_late: bool
     """Whether the late changes of the catalog were told before its last part came."""
+    beyond_us: int = 0
+    """Microseconds of its time beyond `event_ms`."""
     is_of_request: bool = True
     """Whether it is what became of a request; else its request id is QUANTITY."""
+
+    @property
+    def event_us(self) -> int:
+        """When it occurred, in microseconds since 1970."""
+        return self.event_ms * 1_000 + self.beyond_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +206,19 @@ class Script:
         model = None if outcome == "orphaned" else call.model
         decided_ms = sent_ms + (self.placement.policy.timeout_seconds(model) * 1000 if waits else 0)
         texts = events.texts(call, has_request=outcome != "orphaned", has_response=outcome != "abandoned")
+        beyond_us = 0 if outcome == "abandoned" else call.beyond_us
         self.outcomes.append(
             Outcome(
-                call.account, call.request_id, outcome, model, event_ms, decided_ms, reported, texts, self.knows_late
+                call.account,
+                call.request_id,
+                outcome,
+                model,
+                event_ms,
+                decided_ms,
+                reported,
+                texts,
+                self.knows_late,
+                beyond_us,
             )
         )
 

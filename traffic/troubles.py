@@ -6,7 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from traffic.placement import Placement
-from traffic.scenarios import borders, contents, in_time, names, parts, repeats, reports, reversals, tokens, traces
+from traffic.scenarios import (
+    answers,
+    borders,
+    contents,
+    in_time,
+    members,
+    names,
+    parts,
+    repeats,
+    reports,
+    reversals,
+    tokens,
+    traces,
+)
 from traffic.script import Script
 
 
@@ -61,6 +74,12 @@ TROUBLES = (
     Trouble(reversals.of_trace, 1, least=1, is_certain=reversals.can_be_reversed_in_traces),
     Trouble(reversals.of_nobody, 0.5, least=1, is_certain=reversals.can_be_reversed),
     Trouble(reversals.unlisted, 0.5, least=1, is_certain=reversals.can_be_reversed),
+    Trouble(borders.day, 3, least=0, is_certain=borders.can_be_day),
+    Trouble(answers.repeated, 2, least=1, is_certain=answers.can_be_known),
+    Trouble(answers.straggling, 1, least=0, is_certain=answers.can_be_known),
+    Trouble(answers.at_the_hour, 1, least=0, is_certain=answers.can_be_known),
+    Trouble(answers.taken_back, 1.5, least=0, is_certain=answers.can_be_taken_back),
+    Trouble(members.at_one_instant, 2, least=0, is_certain=members.can_be_billed),
     Trouble(names.named, 8),
     Trouble(names.at_a_band, 2, is_certain=names.has_bands),
     Trouble(contents.null_tokens, 10),

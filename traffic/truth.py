@@ -5,7 +5,8 @@ The truth is a JSON object (instants RFC 3339 in UTC, quantities and amounts as 
 * `records`: per record `kind, disposition, reason, source, id, digest` (SHA-256 of the bytes);
 * `outcomes`: per outcome `account, request_id` (`quantity` of an event that names none), `outcome, model`, the `day` in
   the account's zone, and by meter the `quantities`, null where one that is expected was not reported; where reversals
-  take something back, what is `left` of them after an audit, null where nothing is;
+  take something back, or another outcome of its content counts, what is `left` of them after an audit, null where
+  nothing is;
 * `totals`: per `account, model, meter, currency, window_start` and price (`price_from`, since when it holds, and
   `unit_price`; null: unpriced; 0 since no instant: another meter bills it) the `quantity`, the `amount`, and whether a
   straggler has `corrected` it; without what a dropped straggler would have added;
@@ -13,8 +14,11 @@ The truth is a JSON object (instants RFC 3339 in UTC, quantities and amounts as 
   quantity 0 left out;
 * `sessions`: per `account, user_id` the sessions in their order: the number of `events`, and `start` and `end`, null
   where an event may lie up to the slack later; null instead where a gap is too near to tell;
-* `audited`: `totals` and `stragglers` after an audit, which takes back what was reversed and prices by what it knows;
-  `corrected` is null where it depends on when the audit ran;
+* `periods`: of meters that bill a day or month by its members, per `account, model, meter, currency, first_day` and
+  price (`price_from` and `unit_price`, as of the period's start) the `quantity`, the `amount`, and whether what came
+  after its end has `corrected` it, null where that depends on what came first;
+* `audited`: `totals`, `stragglers` and `periods` after an audit, which takes back what was reversed, counts each
+  content once and prices by what it knows; `corrected` is null where it depends on when the audit ran;
 * `late`: outcomes that are certainly late;
 * `sources`: per `source, source_epoch` of an accepted event the `last_event_time` (null where clocks are corrected) and
   `arrived`: the sequence numbers, as pairs of first and last.
@@ -50,6 +54,8 @@ from traffic.catalog import Price
 from traffic.generate import Traffic
 from traffic.instants import rfc3339
 from traffic.meters import Quantity
+from traffic.once_per import Billed, counted_once
+from traffic.periods import periods
 from traffic.placement import MINUTE_MS, floor_minute
 from traffic.script import Outcome, Record
 from traffic.sequences import runs_of
@@ -85,7 +91,9 @@ def truth_of(traffic: Traffic) -> Truth:
     """The truth of a run. Raises UnplaceableError when an outcome's fate is not certain."""
     policy, taken = traffic.placement.policy, taken_of(traffic.taken_back)
     live = [(outcome, live_bill(traffic, outcome)) for outcome in traffic.outcomes]
-    audited = [(outcome, _audited(traffic, outcome, bill, taken)) for outcome, bill in live]
+    if_each_counted = [(outcome, _audited(traffic, outcome, bill, taken)) for outcome, bill in live]
+    audited = counted_once(policy.meters, if_each_counted)
+    of_periods, of_periods_then = periods(traffic.placement, live, audited)
     sums, stragglers = _money(traffic, live)
     sums_then, stragglers_then = _money(traffic, audited)
     _mark_touched(sums_then, sums, live, audited)
@@ -104,10 +112,15 @@ def truth_of(traffic: Traffic) -> Truth:
         "accounts": [*sorted(traffic.late.after.accounts), traffic.catalog.unknown_account],
         "kinds": dict(sorted(Counter(record.kind for record in traffic.records).items())),
         "records": list(_records(traffic)),
-        "outcomes": [_outcome(traffic, outcome, taken) for outcome in traffic.outcomes],
+        "outcomes": [_outcome(traffic, *billed, taken) for billed in audited],
         "totals": list(_totals(sums)),
         "stragglers": stragglers,
-        "audited": {"totals": list(_totals(sums_then)), "stragglers": stragglers_then},
+        "periods": of_periods,
+        "audited": {
+            "totals": list(_totals(sums_then)),
+            "stragglers": stragglers_then,
+            "periods": of_periods_then,
+        },
         "late": [o.request_id for o in traffic.outcomes if o.is_of_request and _is_certainly_late(traffic, o)],
         "sessions": list(_sessions(traffic)),
         "sources": list(_sources(traffic)),
@@ -160,20 +173,22 @@ def _is_certainly_late(traffic: Traffic, outcome: Outcome) -> bool:
     return late and outcome.outcome != "superseded" and not traffic.placement.is_straggler(end_ms, outcome.decided_ms)
 
 
-def _outcome(traffic: Traffic, outcome: Outcome, taken: Mapping[Key, Credits | None]) -> dict[str, Any]:
+def _outcome(traffic: Traffic, outcome: Outcome, standing: Bill, taken: Mapping[Key, Credits | None]) -> dict[str, Any]:
     zone = known_catalog(traffic, outcome).timezone(outcome.account)
+    reported, left = quantities_of(traffic, outcome), left_of(traffic, outcome, standing)
     found = {
         "account": outcome.account,
         "request_id": outcome.request_id,
         "outcome": outcome.outcome,
         "model": outcome.model,
         "day": day_in(zone, outcome.event_ms).isoformat(),
-        "quantities": _texts(quantities_of(traffic, outcome)),
+        "quantities": _texts(reported),
     }
-    key = outcome.account, outcome.request_id
-    if key in taken and outcome.outcome != "superseded":
-        left = left_of(traffic, outcome, taken[key])
-        found["left"] = None if left is None else _texts(left)
+    is_taken = (outcome.account, outcome.request_id) in taken and outcome.outcome != "superseded"
+    if is_taken and taken[outcome.account, outcome.request_id] is None:
+        found["left"] = None
+    elif is_taken or left != reported:
+        found["left"] = _texts(left)
     return found
 
 
@@ -198,7 +213,7 @@ def _cells(outcome: Outcome, bill: Bill, line: Line) -> Iterator[tuple[Cell, int
             yield part, quantity
 
 
-def _money(traffic: Traffic, bills: Iterable[tuple[Outcome, Bill]]) -> tuple[dict[Cell, Total], list[dict[str, Any]]]:
+def _money(traffic: Traffic, bills: Iterable[Billed]) -> tuple[dict[Cell, Total], list[dict[str, Any]]]:
     """What bills come to, and what of them straggles."""
     placement = traffic.placement
     sums: dict[Cell, Total] = defaultdict(Total)
@@ -232,8 +247,8 @@ def _money(traffic: Traffic, bills: Iterable[tuple[Outcome, Bill]]) -> tuple[dic
 def _mark_touched(
     then: Mapping[Cell, Total],
     before: Mapping[Cell, Total],
-    live: Iterable[tuple[Outcome, Bill]],
-    audited: Iterable[tuple[Outcome, Bill]],
+    live: Iterable[Billed],
+    audited: Iterable[Billed],
 ) -> None:
     """Of a window that an audit changes it is not known whether that was closed by then; a straggler's is corrected."""
     for (outcome, bill), (_, bill_then) in zip(live, audited, strict=True):

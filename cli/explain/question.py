@@ -12,7 +12,7 @@ from deployment.errors import CannotRun
 from jobs.explain.database import Stored
 from jobs.explain.explanation import Named, Sources, WindowSelection, explain_found, explain_window
 from jobs.explain.files import Files
-from jobs.explain.line import LineAsked, explain_line
+from jobs.explain.line import LineSelection, explain_line
 from jobs.explain.records import DEFAULT_PERIOD, Period, Tables
 from jobs.queries.reading import Database
 from jobs.runtime.delta.table import open_table
@@ -105,7 +105,7 @@ def _of_id(sources: Sources, question: Question) -> dict[str, Any]:
 def _of_line(sources: Sources, question: Question) -> dict[str, Any]:
     assert question.line is not None
     (account,) = question.accounts
-    query = LineAsked(account, question.line, question.model, question.meter, question.currency)
+    query = LineSelection(account, question.line, question.model, question.meter, question.currency)
     document = explain_line(sources, query)
     if document is None:
         raise CannotRun(

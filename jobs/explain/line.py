@@ -23,7 +23,7 @@ from metering.windows import MINUTE
 
 
 @dataclass(frozen=True)
-class LineAsked:
+class LineSelection:
     """A month (its first day) of an account; of one model, meter or currency, or of any (None)."""
 
     account: str
@@ -41,7 +41,7 @@ class LineAsked:
         return self.names(key._asdict())
 
 
-def explain_line(sources: Sources, query: LineAsked) -> Document | None:
+def explain_line(sources: Sources, query: LineSelection) -> Document | None:
     """The document: all minutes of the lines are summed, `limit` of them listed, with as many rows of their usage.
 
     `members` lists `limit` members of the periods that are billed as a whole, each with a row of usage that added it.
@@ -80,11 +80,11 @@ def _line_objects(lines: Collection[Row], entries: Collection[Entry], members: C
     return [{**row, "contribution": None} if row["meter"] in of_sets else row for row in objects]
 
 
-def _filters(query: LineAsked) -> dict[str, str | None]:
+def _filters(query: LineSelection) -> dict[str, str | None]:
     return {"model": query.model, "meter": query.meter, "currency": query.currency}
 
 
-def _wrong_sums(sources: Sources, query: LineAsked, span: Span) -> list[str]:
+def _wrong_sums(sources: Sources, query: LineSelection, span: Span) -> list[str]:
     """Where minutes do not add up to their days, which lines are sums of, as sentences."""
     meters = None if query.meter is None else [query.meter]
     rows = sources.stored.unequal_days(query.account, span.days, span.starts, span.ends, meters)
@@ -97,7 +97,7 @@ def _wrong_sums(sources: Sources, query: LineAsked, span: Span) -> list[str]:
     ]
 
 
-def _wrong_sets(sources: Sources, query: LineAsked) -> list[str]:
+def _wrong_sets(sources: Sources, query: LineSelection) -> list[str]:
     """Where the members of a period do not make its quantity, as sentences."""
     return [
         f"{query.account} {row['first_day']}, {row['model']} {row['meter']} {row['currency']}, price version "
@@ -107,7 +107,7 @@ def _wrong_sets(sources: Sources, query: LineAsked) -> list[str]:
 
 
 def _usage(
-    sources: Sources, query: LineAsked, keys: Collection[WindowKey], of_members: Collection[int]
+    sources: Sources, query: LineSelection, keys: Collection[WindowKey], of_members: Collection[int]
 ) -> tuple[Found, tuple[Entry, ...]]:
     """The first rows of usage that are in these windows of the line, by lsn, and what they add to it.
 
@@ -131,7 +131,7 @@ def _usage(
     return found, tuple(entry for entry in held if entry.usage_lsn in listed)
 
 
-def _lsns(tables: Tables, query: LineAsked, starts: Collection[datetime]) -> list[int]:
+def _lsns(tables: Tables, query: LineSelection, starts: Collection[datetime]) -> list[int]:
     """Of the usage of these minutes that may be of the line."""
     if not starts:
         return []

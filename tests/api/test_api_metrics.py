@@ -142,7 +142,7 @@ def test_a_request_is_counted_once_by_its_route_and_the_class_of_its_status(
     expect_risen(scraped, before, "weir_api_request_duration_seconds_count", {counted: 1})
 
 
-def test_whatever_paths_and_methods_strangers_ask_for_make_no_new_series(scraped: Scraped) -> None:
+def test_unknown_paths_and_methods_make_no_new_series(scraped: Scraped) -> None:
     before = scraped.samples()
     asked = [("GET", OWN), ("BREW", OWN), ("BREW", OPENMETER), *(("GET", f"/{number}") for number in range(20))]
     for method, path in asked:
@@ -182,7 +182,7 @@ def test_of_a_request_that_takes_all_or_none_no_event_is_accepted_beside_an_inva
     assert risen(before, scraped.samples(), "weir_api_events_total") == {events("accepted"): 2}
 
 
-def test_what_has_come_of_a_body_counts_until_its_request_has_ended(scraped: Scraped, key: str) -> None:
+def test_received_bytes_count_until_their_request_ends(scraped: Scraped, key: str) -> None:
     held = named("weir_api_body_bytes")
     assert scraped.samples()[held] == 0
     with socket.create_connection((LOOPBACK, scraped.port), timeout=30) as client:

@@ -187,7 +187,7 @@ def test_a_question_needs_a_key_with_the_scope(reading: Server) -> None:
     refused(get(reading, "/v1/usage", reads(reading, scopes=(Scope.INGEST,))), 403, "read")
 
 
-def test_usage_says_quantity_amount_state_and_what_was_late(reading: Server, acme: str) -> None:
+def test_usage_has_quantity_amount_state_and_late_rows(reading: Server, acme: str) -> None:
     answer = get(reading, "/v1/usage", acme, model="m1")
     assert answer.headers["content-type"] == "application/json"
     assert answer.json["frontier"] == answer.headers["weir-frontier"] == "2026-11-01T10:07:00Z"
@@ -294,16 +294,14 @@ def test_an_answer_that_the_client_has_is_not_repeated(reading: Server, acme: st
         ("/v1/usage", {"roll_up": "1"}, ["roll_up", "true"]),
     ],
 )
-def test_what_cannot_be_asked_is_refused_with_what_to_do(
+def test_an_invalid_query_is_refused_with_advice(
     reading: Server, everybody: str, path: str, given: dict[str, Any], words: list[str]
 ) -> None:
     refused(get(reading, path, everybody, **given), 400, *words)
 
 
 @pytest.mark.parametrize("values", [["x", "acme", "m", "r", "EUR"], [None] * 5, [True, 1, 2, 3, 4]])
-def test_a_cursor_that_somebody_made_up_is_no_error_of_the_server(
-    reading: Server, everybody: str, values: list[Any]
-) -> None:
+def test_a_forged_cursor_is_a_client_error(reading: Server, everybody: str, values: list[Any]) -> None:
     from api.questions import cursor_of
 
     assert get(reading, "/v1/usage", everybody, cursor=cursor_of(values)).status in (200, 400)
@@ -326,9 +324,7 @@ def test_a_cursor_of_values_that_no_row_has_is_refused(
     assert get(reading, path, everybody, cursor=cursor).status == 400
 
 
-def test_without_its_database_the_api_says_so_and_answers_again_when_it_is_back(
-    bootstrap: str, database: str, postgres_url: str
-) -> None:
+def test_the_api_reports_an_unavailable_database_and_recovers(bootstrap: str, database: str, postgres_url: str) -> None:
     start_ingestion(database)
     with serving(bootstrap, database) as server:
         key = reads(server)
@@ -450,7 +446,7 @@ def test_a_meter_of_a_period_is_answered_in_whole_periods(bootstrap: str, databa
         ({"from": "2026-11-01T10:01:00Z", "to": "2026-11-01T10:02:00Z"}, [(6, None, {})]),
     ],
 )
-def test_a_meter_is_asked_in_a_query_string_or_in_a_body_alike(
+def test_a_meter_query_is_the_same_in_a_query_string_and_a_body(
     reading: Server, acme: str, given: dict[str, Any], values: list[tuple[Any, ...]]
 ) -> None:
     query = {
@@ -468,7 +464,7 @@ def test_a_meter_is_asked_in_a_query_string_or_in_a_body_alike(
     assert found[: len(values)] == values
 
 
-def test_a_meter_is_answered_as_csv_to_whoever_accepts_it(reading: Server, acme: str) -> None:
+def test_a_meter_query_returns_csv_if_accepted(reading: Server, acme: str) -> None:
     headers = {"Authorization": f"Bearer {acme}", "Accept": "text/csv"}
     answer = reading.request("GET", f"{QUERY}?windowSize=HOUR&groupBy=model&subject=acme", None, headers)
     assert answer.headers["content-type"].startswith("text/csv")
@@ -491,7 +487,7 @@ def test_a_meter_is_answered_as_csv_to_whoever_accepts_it(reading: Server, acme:
         ({"unknown": "1"}, 400, ["unknown"]),
     ],
 )
-def test_what_a_meter_cannot_be_asked_is_refused(
+def test_an_invalid_meter_query_is_refused(
     reading: Server, acme: str, given: dict[str, Any], status: int, words: list[str]
 ) -> None:
     refused(get(reading, QUERY, acme, **given), status, *words)
@@ -559,7 +555,7 @@ def test_no_value_of_a_parameter_is_an_error_of_the_server_and_none_shows_others
 
 
 @pytest.mark.parametrize("member", meter_question.MEMBERS)
-def test_no_body_of_a_question_is_an_error_of_the_server(reading: Server, acme: str, member: str) -> None:
+def test_no_body_of_a_query_is_a_server_error(reading: Server, acme: str, member: str) -> None:
     for value in (
         *WRONG,
         None,
@@ -654,7 +650,7 @@ def test_v3_of_openmeters_question_has_texts_and_dimensions(
         ({"filters": {"dimensions": {"subject": {"eq": None}}}}, 400, "filters.dimensions.subject"),
     ],
 )
-def test_what_v3_cannot_be_asked_is_refused_by_its_own_names(
+def test_an_invalid_v3_query_is_refused_by_its_own_names(
     reading: Server, acme: str, given: dict[str, Any], status: int, word: str
 ) -> None:
     refused(reading.post(V3, json.dumps(given).encode(), acme), status, word)

@@ -55,7 +55,7 @@ def values(server: Server, mark: str) -> list[bytes]:
     return [value for _, value, _ in server.records() if mark.encode() in value]
 
 
-def test_what_litellm_posts_is_a_record_byte_for_byte_keyed_by_its_subject(server: Server, key: str) -> None:
+def test_events_of_litellm_become_records_byte_for_byte_keyed_by_subject(server: Server, key: str) -> None:
     sent = event(type="litellm_tokens", data={"model": "gpt-4o", "prompt_tokens": 7, "completion_tokens": 2})
     body = json.dumps(sent, indent=1).encode()
     answer = server.post(OPENMETER, body, key, "application/cloudevents+json")
@@ -105,7 +105,7 @@ def test_data_of_an_event_in_binary_mode_cannot_add_attributes(server: Server, k
     assert answer.status == 400
 
 
-def test_the_own_route_takes_what_is_valid_and_says_of_the_rest_where_it_breaks_what(server: Server, key: str) -> None:
+def test_weirs_route_accepts_valid_events_and_reports_the_violations_of_others(server: Server, key: str) -> None:
     good, bad = event(), event(data={"request_id": "r", "model": "m", "status": "completed", "input_tokens": -1})
     answer = server.post(OWN, encoded([bad, good]), key)
     assert answer.status == 200
@@ -140,7 +140,7 @@ def test_openmeters_routes_take_all_or_none(server: Server, key: str, path: str)
     assert values(server, good["id"]) == []
 
 
-def test_an_event_without_a_time_gets_that_of_its_receipt_and_says_so(server: Server, key: str) -> None:
+def test_an_event_without_a_time_gets_its_receipt_and_is_marked(server: Server, key: str) -> None:
     sent = event(time=None)
     for _ in range(2):
         assert server.post(OPENMETER, encoded(sent), key).status == 204
@@ -166,7 +166,7 @@ def refused(answer: Answer, status: int, *words: str) -> None:
     assert all(word in problem["detail"] for word in words), problem["detail"]
 
 
-def test_what_cannot_be_taken_is_refused_with_what_to_do(server: Server, key: str) -> None:
+def test_unacceptable_requests_are_refused_with_advice(server: Server, key: str) -> None:
     before = server.records()
     refused(server.post(OWN, b"", key), 400, "no event")
     refused(server.post(OWN, b"[]", key), 400, "no event")

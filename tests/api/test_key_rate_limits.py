@@ -48,7 +48,7 @@ def test_a_batch_is_taken_up_to_the_limit_and_one_event_more_is_refused_whole(se
     assert len([name for name, _, _ in server.records() if name == subject.encode()]) == 5
 
 
-def test_exporters_of_spans_are_told_in_their_own_protocol(server: Server) -> None:
+def test_exporters_of_spans_get_refusals_in_their_own_protocol(server: Server) -> None:
     key, name = limited(server, events=2, sources=["gateway"]), account()
     call = CALL | {"weir.account": name}
     assert posted(server, key, call, call, {"http.route": "/"}).status == 200

@@ -61,7 +61,7 @@ def kafka_position(server: Server, position: str) -> dict[str, int]:
     return {topic.position(int(part.split("/")[1])): int(part.split("/")[2]) + 1 for part in position.split(",")}
 
 
-def test_what_was_posted_is_answered_once_it_is_billed_and_not_before(reading: Server, key: str, tables: Path) -> None:
+def test_a_wait_for_a_position_ends_when_the_events_are_billed(reading: Server, key: str, tables: Path) -> None:
     position = reading.post(OWN, encoded([event(), event(), event()]), key).json["position"]
 
     def asked(wait: int = 0) -> int:
@@ -96,7 +96,7 @@ def test_a_position_that_nobody_gave_is_refused(reading: Server, key: str, posit
     refused(get(reading, "/v1/usage", key, after=position), 400, "after", "events/3/81234")
 
 
-def test_nobody_waits_for_longer_than_is_allowed(reading: Server, key: str) -> None:
+def test_waiting_is_limited(reading: Server, key: str) -> None:
     refused(get(reading, "/v1/usage", key, after="events/0/1", wait=31), 400, "wait", "30")
 
 
@@ -107,7 +107,7 @@ def without_tables(bootstrap: str, database: str) -> Iterator[Server]:
         yield running
 
 
-def test_an_api_that_reads_no_tables_says_what_to_set(bootstrap: str, database: str) -> None:
+def test_an_api_without_table_access_names_the_missing_setting(bootstrap: str, database: str) -> None:
     with without_tables(bootstrap, database) as server:
         key = reads(server)
         given: dict[str, Any] = {"after": "events/0/1"}
@@ -116,7 +116,7 @@ def test_an_api_that_reads_no_tables_says_what_to_set(bootstrap: str, database: 
         refused(get(server, "/v1/events/gw/e-1", key), 501, "WEIR_TABLES")
 
 
-def test_a_request_that_nobody_sent_is_not_found(reading: Server, key: str) -> None:
+def test_an_unknown_request_is_not_found(reading: Server, key: str) -> None:
     refused(get(reading, "/v1/requests/a%2Fb", key), 404, "a/b", "days")
 
 

@@ -107,9 +107,7 @@ def test_asyncio_has_the_same(server: Server, key: str, tmp_path: Path) -> None:
     assert len(records(server, [account])) == 60
 
 
-def test_under_kills_of_the_client_while_the_api_is_away_and_back_nothing_is_lost_or_doubled(
-    bootstrap: str, database: str, tmp_path: Path
-) -> None:
+def test_kills_and_outages_lose_and_double_nothing(bootstrap: str, database: str, tmp_path: Path) -> None:
     start_ingestion(database)
     chance = random.Random(SEED)
     (port,) = free_ports(1)
@@ -159,9 +157,7 @@ def test_at_most_once_nothing_is_sent_twice_also_under_kills(server: Server, key
     assert {f"{accounts[4]}-{number}" for number in range(10)} <= found.keys()
 
 
-def test_what_is_rejected_is_in_the_dead_file_with_the_reason_and_stops_nothing(
-    server: Server, key: str, tmp_path: Path
-) -> None:
+def test_rejected_events_are_in_the_dead_file_with_their_reason(server: Server, key: str, tmp_path: Path) -> None:
     account = name()
     with Client(url(server), key, outbox=tmp_path / "outbox") as client:
         client.send_all([usage(account, 1), usage(account, 2, output_tokens=-1), usage(account, 3)])
@@ -188,7 +184,7 @@ def test_accounts_that_the_key_may_not_send_for_are_dead_and_all_others_are_take
     assert {(each["event"]["subject"], each["reason"]) for each in dead} == {(others, "forbidden")}
 
 
-def test_with_a_key_that_does_not_hold_events_wait_and_flush_says_why(server: Server, key: str, tmp_path: Path) -> None:
+def test_with_an_invalid_key_events_wait_and_flush_raises_the_reason(server: Server, key: str, tmp_path: Path) -> None:
     account = name()
     wrong = f"weir_{'0' * 12}_{'0' * 64}"
     with Client(url(server), wrong, outbox=tmp_path / "outbox") as client:
@@ -201,7 +197,7 @@ def test_with_a_key_that_does_not_hold_events_wait_and_flush_says_why(server: Se
     assert len(records(server, [account])) == 1
 
 
-def test_a_key_over_its_limit_waits_as_it_is_told_and_all_arrives(server: Server, tmp_path: Path) -> None:
+def test_a_key_over_its_limit_waits_as_announced_and_loses_nothing(server: Server, tmp_path: Path) -> None:
     account = name()
     limited = usable(server, limits=RateLimits(requests_per_second=1))
     with Client(url(server), limited, outbox=tmp_path / "outbox") as client:
@@ -214,7 +210,7 @@ def test_a_key_over_its_limit_waits_as_it_is_told_and_all_arrives(server: Server
 
 
 @pytest.mark.parametrize("address", ["events.example.com", "ftp://events.example.com", "", "https://"])
-def test_what_is_no_address_or_key_is_refused_at_once(address: str, tmp_path: Path) -> None:
+def test_an_invalid_address_or_key_is_refused_at_once(address: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"the address must be one such as"):
         Client(address, "weir_1", outbox=tmp_path / "outbox")
     with pytest.raises(ValueError, match=r"the key must be an API key"):

@@ -40,7 +40,7 @@ async def answers(database: str, *statements: str) -> list[Any]:
         reader.close()
 
 
-def test_a_question_that_takes_too_long_ends_and_says_so(database: str) -> None:
+def test_a_slow_query_times_out_with_an_error(database: str) -> None:
     started = time.monotonic()
     (answer,) = asyncio.run(answers(database, "SELECT pg_sleep(60)"))
     assert isinstance(answer, Problem)
@@ -48,7 +48,7 @@ def test_a_question_that_takes_too_long_ends_and_says_so(database: str) -> None:
     assert time.monotonic() - started < 2 * STATEMENT_TIMEOUT_SECONDS
 
 
-def test_more_questions_than_can_wait_are_refused_and_the_others_answered(database: str) -> None:
+def test_queries_beyond_the_queue_are_refused(database: str) -> None:
     room = SESSIONS + MAX_WAITING
     found = asyncio.run(answers(database, *["SELECT 1 AS one, pg_sleep(0.1)"] * (room + 5)))
     refused = [answer for answer in found if isinstance(answer, Problem)]
@@ -56,7 +56,7 @@ def test_more_questions_than_can_wait_are_refused_and_the_others_answered(databa
     assert [answer[0]["one"] for answer in found if answer not in refused] == [1] * room
 
 
-def test_a_question_that_nobody_waits_for_any_more_is_not_asked(database: str) -> None:
+def test_an_abandoned_query_is_not_run(database: str) -> None:
     begun: list[int] = []
 
     def slow(number: int) -> Callable[[Database], Any]:
@@ -142,13 +142,13 @@ def test_an_answer_and_its_frontier_are_of_one_snapshot(database: str) -> None:
 
 
 @pytest.mark.parametrize("statement", ["DELETE FROM usage_windows", "RESET ROLE; DELETE FROM usage_windows"])
-def test_a_question_writes_nothing_whatever_it_says(database: str, statement: str) -> None:
+def test_a_query_cannot_write(database: str, statement: str) -> None:
     (answer,) = asyncio.run(answers(database, statement))
     assert isinstance(answer, Problem)
     assert answer.status == 503
 
 
-def test_a_role_that_is_missing_is_no_mistake_of_whoever_asks(database: str) -> None:
+def test_a_missing_role_is_a_server_error(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as owner:
         owner.execute("ALTER ROLE weir_api_reader RENAME TO weir_api_reader_before")
         try:

@@ -86,7 +86,7 @@ def posted(server: Server, key: str | None, *calls: dict[str, Attribute], **more
     return server.post(TRACES, request(*made, **more).SerializeToString(), key, PROTOBUF)
 
 
-def test_valid_spans_are_taken_and_each_other_one_is_named_with_what_is_wrong(server: Server, key: str) -> None:
+def test_valid_spans_are_accepted_and_others_listed_with_their_errors(server: Server, key: str) -> None:
     name = account()
     good = CALL | {"weir.account": name}
     no_account = {each: value for each, value in CALL.items() if each != "weir.account"}
@@ -135,7 +135,7 @@ def test_without_a_key_nothing_is_taken(server: Server) -> None:
 
 
 @pytest.mark.parametrize("body", [b"\xff", b"{"], ids=["protobuf", "json"])
-def test_what_is_no_request_of_spans_is_not_sent_again(server: Server, key: str, body: bytes) -> None:
+def test_an_invalid_request_of_spans_is_not_retryable(server: Server, key: str, body: bytes) -> None:
     media_type = PROTOBUF if body == b"\xff" else JSON
     assert server.post(TRACES, body, key, media_type).status == 400
     assert server.post(TRACES, body, key, "text/plain").status == 415

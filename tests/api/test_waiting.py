@@ -27,7 +27,7 @@ from tests.api.test_events_in import OPENMETER, OWN, V3, encoded, event, refused
 from tests.waiting import wait_until
 
 
-def test_before_ingestion_was_ever_started_it_says_so(bootstrap: str, database: str) -> None:
+def test_before_the_first_start_of_ingestion_the_api_reports_it(bootstrap: str, database: str) -> None:
     with serving(bootstrap, database, is_ready=False) as server:
         key = key_store.create(database, [Scope.INGEST], "test").key
 
@@ -59,7 +59,7 @@ def test_events_go_to_the_topic_that_ingestion_reads(bootstrap: str, database: s
         assert [value for _, value, _ in server.records("own.events")] == [encoded(sent)]
 
 
-def test_without_a_broker_nothing_is_called_taken(database: str) -> None:
+def test_without_a_broker_no_event_is_acknowledged(database: str) -> None:
     start_ingestion(database)
     with serving(f"{LOOPBACK}:{free_ports(1)[0]}", database) as server:
         answer = server.post(OWN, encoded(event()), usable(server))
@@ -97,7 +97,7 @@ def test_events_are_refused_on_every_route_while_ingestion_is_too_far_behind(boo
         wait_until(lambda: post().status == 200, "ingestion being up to date", 60, every_seconds=0.2)
 
 
-def test_while_the_database_is_away_keys_hold_as_they_were(server: Server, postgres_url: str) -> None:
+def test_while_the_database_is_unavailable_cached_keys_are_valid(server: Server, postgres_url: str) -> None:
     key = usable(server)
     name = server.database.rsplit("/", 1)[1].partition("?")[0]
     with psycopg.connect(postgres_url, autocommit=True) as administrator:

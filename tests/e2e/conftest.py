@@ -19,7 +19,7 @@ from deployment.stack import Stack, read_stack, running_stack
 from laptop.supervised import last_lines
 from tests.e2e import older
 from tests.e2e.older.metered import Metered
-from traffic.declared import CONTRACTS, DECLARED, REVERSAL
+from traffic.declared import CONTRACTS, DECLARED_BY_OUTCOME, REVERSAL
 
 LOG_LINES = 25
 TRAFFIC_EVENTS = 6_000
@@ -37,7 +37,7 @@ CONFIG = {
         "joins": {"completion_timeout_seconds": 120},
         "billing": {"grace_seconds": 300},
     },
-    **DECLARED,
+    **DECLARED_BY_OUTCOME,
 }
 _data_dirs: list[Path] = []
 

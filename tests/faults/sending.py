@@ -58,7 +58,7 @@ class Sending:
     def __init__(self, stage: Stage, *, seed: int, seconds: float, rate: float, folder: Path) -> None:
         placement = Placement(policy_of(stage.deployment), slack_seconds=SLACK_SECONDS)
         policy = placement.policy
-        catalog = catalog_of(seed, _now_ms(), policy.meters, knows_attributes=policy.knows_attributes)
+        catalog = catalog_of(seed, _now_ms(), policy.priced, knows_attributes=policy.knows_attributes)
         for file in catalog.files():
             apply_catalog(stage.deployment, CatalogFile.model_validate(file), 120, lambda _: None, confirms=True)
         start_ms = _now_ms() + PREPARING_SECONDS * 1000

@@ -50,7 +50,7 @@ OF_CONTAINMENT = "tests/rules/test_containment.py"
 OF_CONTAINED_STRAGGLERS = "tests/pipelines/test_contained_stragglers.py"
 OF_CONDITIONS = "tests/rules/test_conditions.py"
 OF_PERIODS = "tests/pipelines/test_audit_members.py"
-BY_ITS_MEMBERS = "test_a_set_is_billed_by_all_that_is_known_whatever_was_received_first"
+BY_ITS_MEMBERS = "test_a_set_is_billed_in_any_order_of_receipt"
 OF_MEMBERS_BILLED = "tests/pipelines/test_members_billed.py"
 OF_MEMBER_CORRECTIONS = "tests/pipelines/test_member_corrections.py"
 OF_PERIODS_READ = "tests/pipelines/test_periods_read.py"
@@ -681,7 +681,7 @@ MUTANTS = (
         "jobs/billing/member_sums.py",
         'closes_at = pl.col("ends_at") +',
         'closes_at = pl.col("starts_at") +',
-        (f"{OF_MEMBERS_BILLED}::test_a_closed_period_that_changes_is_corrected_by_what_it_comes_to[at once]",),
+        (f"{OF_MEMBERS_BILLED}::test_a_closed_period_that_changes_is_corrected_by_the_difference[at once]",),
     ),
     Mutant(
         "a correction of a period is written before its grace is over",

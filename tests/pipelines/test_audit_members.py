@@ -215,7 +215,7 @@ HISTORIES: dict[str, list[Event]] = {
     [(HOUR, True), (MINUTE, False)],
     ids=["beyond the timeout", "within it"],
 )
-def test_a_set_is_billed_by_all_that_is_known_whatever_was_received_first(
+def test_a_set_is_billed_in_any_order_of_receipt(
     events: list[Event], tmp_path: Path, apart: timedelta, *, is_audited_each_time: bool
 ) -> None:
     received = events[::-1] if is_audited_each_time else events
@@ -360,7 +360,7 @@ REVERSALS = st.builds(Reversal, st.sampled_from("abcde"), st.sampled_from([None,
     st.sampled_from([HOUR, 20 * MINUTE, MINUTE]),
     st.booleans(),
 )
-def test_any_history_bills_what_the_rule_says(
+def test_any_history_bills_as_the_rule(
     tmp_path_factory: pytest.TempPathFactory, events: list[Event], apart: timedelta, is_audited_each_time: bool
 ) -> None:
     world = world_of(tmp_path_factory.mktemp("world"))

@@ -25,7 +25,7 @@ from jobs.billing.sums import COLUMNS, sums
 from jobs.explain.database import Stored
 from jobs.explain.explanation import Sources, explain_found
 from jobs.explain.files import Files
-from jobs.explain.line import LineAsked, explain_line
+from jobs.explain.line import LineSelection, explain_line
 from jobs.explain.records import Period, Tables
 from jobs.queries.periods import Window
 from jobs.queries.usage import UsageQuery
@@ -120,7 +120,7 @@ def another_database(postgres_url: str) -> Iterator[str]:
 
 @pytest.mark.few_in_ci(3)
 @pytest.mark.parametrize("events", HISTORIES.values(), ids=HISTORIES)
-def test_the_bill_is_what_the_set_comes_to_and_the_audit_proves_it(
+def test_the_bill_equals_the_value_of_the_set_and_the_audit_proves_it(
     events: list[Event], tmp_path: Path, database: str, another_database: str
 ) -> None:
     world = happened(world_of(tmp_path), events[::-1], is_audited_each_time=True)
@@ -149,7 +149,7 @@ def drawn(random: Random) -> Event:
 
 @pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_was_late_and_however_it_was_cut_the_bill_is_that_of_the_set(
+def test_late_members_and_batch_cuts_do_not_change_the_bill(
     tmp_path: Path, database: str, another_database: str, seed: int
 ) -> None:
     random = Random(seed)
@@ -196,7 +196,7 @@ def corrections(database: str, meter: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("cuts", [(), (1,), range(1, 100)], ids=["at once", "in two", "one by one"])
-def test_a_closed_period_that_changes_is_corrected_by_what_it_comes_to(
+def test_a_closed_period_that_changes_is_corrected_by_the_difference(
     tmp_path: Path, database: str, cuts: Sequence[int]
 ) -> None:
     """All of it is received five days after the day had ended, and the month had not."""
@@ -220,7 +220,7 @@ def test_a_closed_period_that_changes_is_corrected_by_what_it_comes_to(
     assert found == [{"corrected": True}, {"corrected": False}]
 
 
-def test_a_month_that_had_ended_is_corrected_and_stays_one_quantity(tmp_path: Path, database: str) -> None:
+def test_a_late_member_corrects_an_ended_month(tmp_path: Path, database: str) -> None:
     world = world_of(tmp_path)
     events: list[Event] = [*LATE, Reversal("a")]
     for number, one in enumerate(events):
@@ -310,7 +310,7 @@ def test_an_explanation_lists_the_members_that_a_row_adds_and_removes(tmp_path: 
         tables = Tables(Files.of(journal, Table.JOURNAL), Files.of(usage, Table.USAGE), None, 100)
         sources = Sources(Stored(connection), tables, Files.of(prices, Table.PRICES), usage)
         document = explain_found(sources, tables.of_id("b", Period(START)))
-        line = explain_line(sources, LineAsked("a", (START + 31 * DAY).date()))
+        line = explain_line(sources, LineSelection("a", (START + 31 * DAY).date()))
     assert document["differences"] == []
     put, taken = document["usage"]
     assert [(each["meter"], each["member"], each["value"]) for each in put["members"]] == [

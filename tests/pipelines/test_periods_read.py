@@ -19,7 +19,7 @@ from cli.reading import read_only
 from jobs.explain.database import Stored
 from jobs.explain.explanation import Sources
 from jobs.explain.files import Files
-from jobs.explain.line import LineAsked, explain_line
+from jobs.explain.line import LineSelection, explain_line
 from jobs.explain.records import Tables
 from jobs.replay.assumptions import Assumptions
 from jobs.replay.run import Compared, Replay
@@ -118,7 +118,7 @@ def sources(world: HandMade, database: str, limit: int = 100) -> Iterator[Source
 
 def line_of(world: HandMade, database: str, meter: str | None, limit: int = 100) -> dict[str, Any]:
     with sources(world, database, limit) as found:
-        document = explain_line(found, LineAsked("a", FEBRUARY, meter=meter))
+        document = explain_line(found, LineSelection("a", FEBRUARY, meter=meter))
     assert document is not None
     return document
 

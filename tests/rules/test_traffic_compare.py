@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -62,6 +62,7 @@ def as_the_truth_says() -> dict[str, list[Any]]:
         ],
         "usage": usage,
         "windows": [found.window(total) for total in truth()["totals"]],
+        "periods": [found.period(line) for line in truth()["periods"]],
         "late": list(found.late_of(usage, grace_seconds)),
         "stragglers": [found.straggler(straggler) for straggler in truth()["stragglers"]],
     }
@@ -85,9 +86,12 @@ def after_an_audit() -> dict[str, list[Any]]:
     rows["stragglers"] += [*taken, *put]
     # Whether it is corrected where the truth does not know that.
     totals = map(found.window, truth()["audited"]["totals"])
-    rows["windows"] = [
-        replace(row, corrected=n % 2 == 0) if row.corrected is None else row for n, row in enumerate(totals)
-    ]
+    periods = map(found.period, truth()["audited"]["periods"])
+    both: tuple[tuple[str, Iterable[Any]], ...] = ("windows", totals), ("periods", periods)
+    for name, standing in both:
+        rows[name] = [
+            replace(row, corrected=n % 2 == 0) if row.corrected is None else row for n, row in enumerate(standing)
+        ]
     return rows
 
 
@@ -162,7 +166,7 @@ def test_each_corrected_row_that_differs_is_seen_after_an_audit(compared: Callab
         turned = [*without, replace(usage[number], sign=-usage[number].sign)]
         for other in (without, twice, turned):
             assert not compared(audited=True, **{**rows, "usage": other}).is_equal
-    for name in ("windows", "stragglers"):
+    for name in ("windows", "stragglers", "periods"):
         for number in (0, -1):
             row = rows[name][number]
             more = [each for each in rows[name] if each is not row] + [replace(row, quantity=row.quantity + 1)]
@@ -180,7 +184,7 @@ def test_whether_a_window_is_corrected_counts_where_the_truth_knows_it(
     assert not compared(audited=True, **{**rows, "windows": other}).is_equal
 
 
-def test_before_an_audit_there_is_nothing_of_one_and_after_it_all_of_it(
+def test_the_expected_result_has_audit_rows_only_after_an_audit(
     compared: Callable[..., compare.Comparison],
 ) -> None:
     early = compared(**{**as_the_truth_says(), "usage": after_an_audit()["usage"]})
@@ -188,7 +192,9 @@ def test_before_an_audit_there_is_nothing_of_one_and_after_it_all_of_it(
     assert any("--audited" in line for line in early.differences)
     names = {check.name for check in compared(audited=True, **as_the_truth_says()).checks if not check.is_equal}
     assert {"requests matched that stand", "quantities of requests that stand", "windows of requests"} <= names
-    assert not compared(**{**as_the_truth_says(), "windows": after_an_audit()["windows"]}).is_equal
+    assert {"quantities of answers that stand", "windows of answers", "periods of active_users"} <= names
+    for name in ("windows", "periods"):
+        assert not compared(**{**as_the_truth_says(), name: after_an_audit()[name]}).is_equal
 
 
 def test_a_truth_of_an_older_release_is_refused_after_an_audit(compared: Callable[..., compare.Comparison]) -> None:
@@ -221,6 +227,23 @@ def test_a_truth_that_forgets_a_credit_a_band_an_alias_or_a_prefix_is_found_wron
     assert any(name.endswith("that stand") for name in names)
 
 
+def test_an_answer_that_stands_beside_the_first_of_its_content_is_found_wrong(
+    compared: Callable[..., compare.Comparison],
+) -> None:
+    rows, taken = after_an_audit(), {(o.account, o.request_id) for o in run(7, records=600).taken_back}
+    others = [o for o in truth()["outcomes"] if "left" in o and (o["account"], o["request_id"]) not in taken]
+    assert others
+    for outcome in others:
+        reported, left = (
+            {meter: units and Decimal(units) for meter, units in outcome[name].items()}
+            for name in ("quantities", "left")
+        )
+        assert left == {**reported, "answers": 0} != reported
+        standing = [row for row in rows["usage"] if row.cause == "stream" or row.request_id != outcome["request_id"]]
+        names = [c.name for c in compared(audited=True, **{**rows, "usage": standing}).checks if not c.is_equal]
+        assert names == ["quantities of answers that stand"]
+
+
 def of_an_older_release() -> dict[str, Any]:
     """A truth without prices, and with the numbers of events alone."""
     sums: dict[tuple[str, ...], list[Decimal]] = {}
@@ -243,11 +266,13 @@ def of_an_older_release() -> dict[str, Any]:
     later = ("day", "quantities")
     outcomes = [{name: said for name, said in outcome.items() if name not in later} for outcome in truth()["outcomes"]]
     older = {**truth(), "totals": totals, "sessions": users, "outcomes": outcomes}
-    del older["sources"]
+    del older["sources"], older["periods"]
     return older
 
 
-def test_the_truth_of_an_older_release_asks_for_what_it_says(compared: Callable[..., compare.Comparison]) -> None:
+def test_the_truth_of_an_older_release_is_compared_by_its_own_fields(
+    compared: Callable[..., compare.Comparison],
+) -> None:
     older = of_an_older_release()
     assert not compared(older).differences
     rows = as_the_truth_says()["windows"]
@@ -262,6 +287,7 @@ def test_the_truth_of_an_older_release_asks_for_what_it_says(compared: Callable[
         for name, row in (
             ("records", found.Record),
             ("windows", found.Window),
+            ("periods", found.Period),
             ("late", found.Late),
             ("stragglers", found.Straggler),
         )
@@ -280,7 +306,7 @@ def test_one_row_that_differs_in_one_field_is_seen(
     assert not compared(**{name: [*rows[:number], other, *rows[number + 1 :]]}).is_equal
 
 
-@pytest.mark.parametrize("name", ["records", "windows", "late", "stragglers", "usage"])
+@pytest.mark.parametrize("name", ["records", "windows", "periods", "late", "stragglers", "usage"])
 def test_a_row_too_few_and_a_row_twice_are_seen(compared: Callable[..., compare.Comparison], name: str) -> None:
     rows = as_the_truth_says()[name]
     assert not compared(**{name: rows[1:]}).is_equal
@@ -355,7 +381,7 @@ def test_a_window_of_an_unknown_price_is_distinguished_from_an_unpriced_window()
     assert (unpriced.price_from, unpriced.unit_price) == (None, None)
 
 
-def test_a_record_that_was_too_large_to_keep_is_not_taken_for_the_empty_one_that_was_sent(tmp_path: Path) -> None:
+def test_a_record_too_large_to_store_is_not_confused_with_an_empty_one(tmp_path: Path) -> None:
     sent_at = datetime.fromisoformat(truth()["started_at"])
     row = {"lsn": 1, "topic": "events", "partition": 0, "offset": 0, "disposition": "rejected"}
     row |= {"received_at": sent_at, "logged_at": sent_at, "log_date": sent_at.date()}

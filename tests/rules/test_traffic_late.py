@@ -83,7 +83,7 @@ def test_differential_contracts_before_and_after_are_those_of_the_rule(seed: int
 
 @pytest.mark.parametrize("is_after", [False, True])
 def test_differential_prices_before_and_after_are_those_of_the_rule(is_after: bool) -> None:
-    late = late_changes(catalog_of(7, START_MS, POLICY.meters))
+    late = late_changes(catalog_of(7, START_MS, POLICY.priced))
     versions, first_late = told(late)
     state = late.after if is_after else late.before
     decided_lsn = 10**9 if is_after else first_late

@@ -23,7 +23,7 @@ from tests.e2e import conftest as e2e
 from tests.faults import stage
 from tests.pipelines.ingestion import records_of
 from tests.rules.test_traffic_truth import POLICY, large, run
-from traffic.declared import CONTRACT, CONTRACTS, DECLARED, REVERSAL
+from traffic.declared import CONTRACT, CONTRACTS, DECLARED, DECLARED_BY_OUTCOME, REVERSAL
 from traffic.events import GATEWAY_OF_SECONDS
 from traffic.meters import DEFAULT, METERS, REPORTED, Meter, Used, quantities
 from traffic.placement import Policy
@@ -51,7 +51,7 @@ def reported(document: dict[str, Any]) -> dict[str, Decimal | None]:
     return {name: None if said[name] is None else Decimal(said[name]) for name in COLUMNS if name in said}
 
 
-def test_an_outcome_has_what_its_completion_says_and_nothing_that_it_need_not_say() -> None:
+def test_an_outcome_has_the_reported_quantities_of_its_completion() -> None:
     traffic, truth = large()
     said: dict[tuple[str, str], list[tuple[str, dict[str, Decimal | None]]]] = defaultdict(list)
     for record in traffic.records:
@@ -70,14 +70,14 @@ def test_an_outcome_has_what_its_completion_says_and_nothing_that_it_need_not_sa
         if outcome["outcome"] == "superseded":
             assert found == {}
         elif not told and outcome["request_id"] != "quantity":
-            assert found == {"requests": 1}
+            assert found == {"requests": 1, "answers": 1}
         elif outcome["request_id"] == "quantity":
             assert len(found) == 1
         elif len(told) == 1:
             ((kind, used),) = told
             is_matched = outcome["outcome"] == "matched"
             of_used = {n: used[n] for n in used if used[n] is not None or (is_matched and n in REPORTED)}
-            assert found == of_used | ({"requests": 1} if is_matched else {})
+            assert found == of_used | ({"requests": 1, "answers": 1} if is_matched else {})
             seen[kind] |= of_used.keys()
     assert seen[V1] == seen["ai.inference.usage.v1"] == seen["com.example.trace"] == set(REPORTED)
     assert seen[V2] == {*REPORTED, "reasoning_tokens"}
@@ -146,7 +146,7 @@ def test_ingestion_takes_the_runs_of_agents_apart_as_the_truth_says() -> None:
     assert len(taken) > 2 * len(records)
 
 
-def test_what_is_declared_takes_all_that_the_truth_says_is_accepted() -> None:
+def test_declared_contracts_accept_all_events_that_the_truth_accepts() -> None:
     given = {"contracts": list(CONTRACTS), "meters": DECLARED["meters"], "reversal": REVERSAL}
     config = IngestionConfig.model_validate(given)
     accepted = [record.value for record in run(7, 4_000).records if record.disposition == "accepted"]
@@ -210,10 +210,11 @@ def test_differential_an_outcomes_quantities_are_those_of_the_product(
     rows = pl.DataFrame([row], schema={"outcome": pl.String(), **config.carried})
     theirs = dict(product_quantities(rows, config.declared).select("meter", "quantity").iter_rows())
     texts = {name: text for name, text in (("status", status), ("region", region)) if text is not None}
-    assert quantities([Meter.of(name, meter) for name, meter in said.items()], outcome, reports, texts) == theirs
+    by_minute = [Meter.of(name, meter) for name, meter in said.items() if "period" not in meter]
+    assert quantities(by_minute, outcome, reports, texts) == theirs
 
 
-def test_a_meter_that_looks_at_some_outcomes_has_those_whose_events_say_so() -> None:
+def test_a_meter_with_conditions_counts_matching_outcomes() -> None:
     where: dict[str, dict[str, Any]] = {
         "requests": {"status": ["completed", "cancelled"]},
         "calls": {"operation": "chat", "region": "gateway-us"},
@@ -239,16 +240,20 @@ def test_a_meter_that_looks_at_some_outcomes_has_those_whose_events_say_so() -> 
 
 def test_stacks_that_are_compared_declare_all_that_the_traffic_reports() -> None:
     assert policy_of(CONFIG).meters == policy_of(stage.CONFIG).meters == POLICY.meters
+    assert policy_of(CONFIG).period_meters == policy_of(stage.CONFIG).period_meters == POLICY.period_meters
     for config in (CONFIG, stage.CONFIG):
         assert policy_of(config).knows_seconds
         assert policy_of(config).knows_traces
         assert policy_of(config).knows_tokens
         assert policy_of(config).knows_attributes
         assert policy_of(config).may_reverse(desk_of("a run"))
-    assert {name: e2e.CONFIG[name] for name in DECLARED} == DECLARED
+    assert {name: e2e.CONFIG[name] for name in DECLARED} == DECLARED_BY_OUTCOME
     assert e2e.CONFIG["jobs"]["ingestion"]["contracts"] == list(CONTRACTS)
     assert e2e.CONFIG["jobs"]["ingestion"]["reversal"] == REVERSAL
     values = yaml.safe_load(CLUSTER.read_text(encoding="utf-8"))
     values["price_attributes"] = values["priceAttributes"]
-    assert {name: values[name] for name in (*DECLARED, "contracts")} == {**DECLARED, "contracts": list(CONTRACTS)}
+    assert {name: values[name] for name in (*DECLARED, "contracts")} == {
+        **DECLARED_BY_OUTCOME,
+        "contracts": list(CONTRACTS),
+    }
     assert values["jobs"]["ingestion"]["config"]["reversal"] == REVERSAL

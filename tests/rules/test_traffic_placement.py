@@ -57,7 +57,7 @@ def event_times(document: dict[str, Any], sent_ms: int) -> tuple[int, int]:
     return corrected_ms, corrected_ms + SLACK_MS
 
 
-BORDERS = ("border_change", "border_minute", "border_month")
+BORDERS = ("border_change", "border_minute", "border_month", "border_day")
 """Events of gateways, whose times are what they say: they may lie wherever they are wanted."""
 
 

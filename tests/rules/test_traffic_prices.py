@@ -94,7 +94,7 @@ def accounts_by_contract(catalog: Catalog) -> dict[tuple[str, str], str]:
 @pytest.mark.parametrize("knows_attributes", [True, False])
 @pytest.mark.parametrize("is_after", [False, True])
 def test_differential_prices_by_other_names_are_those_of_the_rule(*, knows_attributes: bool, is_after: bool) -> None:
-    catalog = catalog_of(7, START_MS, POLICY.meters, knows_attributes=knows_attributes)
+    catalog = catalog_of(7, START_MS, POLICY.priced, knows_attributes=knows_attributes)
     late = late_changes(catalog)
     state, rule = (late.after if is_after else late.before), Rule(stored(late, is_after=is_after))
     met: Counter[bool] = Counter()
@@ -112,7 +112,7 @@ def test_differential_prices_by_other_names_are_those_of_the_rule(*, knows_attri
     assert min(met[True], met[False]) > 500
 
 
-def test_a_band_includes_its_bound_and_nobody_is_in_one_of_what_is_not_reported() -> None:
+def test_a_band_includes_its_bound_and_excludes_unreported_quantities() -> None:
     counts = (0, MAX_SHORT_TOKENS, MAX_SHORT_TOKENS + 1)
     assert [attributes_of({}, {"input_tokens": n})[CONTEXT] for n in counts] == [SHORT, SHORT, LONG]
     assert attributes_of({"status": "completed"}, {"input_tokens": None, "output_tokens": 5}) == {}

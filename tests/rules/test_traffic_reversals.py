@@ -22,6 +22,7 @@ from traffic.bills import Credits, audited_bill, live_bill, taken_of
 from traffic.declared import CONTRACTS, DECLARED, REVERSAL
 from traffic.events import REVERSAL as REVERSAL_TYPE
 from traffic.generate import Traffic
+from traffic.meters import CONTENT
 from traffic.script import TakenBack, desk_of
 from traffic.truth import Truth, truth_of
 
@@ -59,23 +60,27 @@ def credits_in(said: list[dict[str, Any]]) -> Credits | None:
     return left
 
 
-def test_what_is_taken_back_is_what_the_accepted_reversals_say() -> None:
+def test_reversed_usage_follows_from_the_accepted_reversals() -> None:
     traffic, truth = sample()
     said = {key: credits_in(each) for key, each in asked(traffic).items()}
     assert taken_of(traffic.taken_back) == said
     left = {(o["account"], o["request_id"]): o["left"] for o in truth["outcomes"] if "left" in o}
     of_nobody = {key for key in said if key[1].endswith(".nobody")}
     assert said.keys() - left.keys() == of_nobody != set()
-    assert all((left[key] is None) == (said[key] is None) for key in left)
+    assert all((left[key] is None) == (said[key] is None) for key in left.keys() & said.keys())
+    assert all(Decimal(left[key]["answers"]) == 0 for key in left.keys() - said.keys())
 
 
-def test_live_bills_all_the_same_whatever_is_taken_back() -> None:
+def test_live_billing_ignores_reversals() -> None:
     traffic, truth = sample()
     nothing = truth_of(replace(traffic, taken_back=()))
-    for name in ("records", "totals", "stragglers", "sessions", "late", "sources"):
+    for name in ("records", "totals", "stragglers", "periods", "sessions", "late", "sources"):
         assert truth[name] == nothing[name]
-    assert [{n: v for n, v in o.items() if n != "left"} for o in truth["outcomes"]] == nothing["outcomes"]
-    assert truth["audited"] != nothing["audited"]
+    live, others = (
+        [{n: v for n, v in o.items() if n != "left"} for o in each["outcomes"]] for each in (truth, nothing)
+    )
+    assert live == others
+    assert all(truth["audited"][name] != nothing["audited"][name] for name in ("totals", "stragglers", "periods"))
 
 
 def quantities_in(totals: list[dict[str, Any]]) -> dict[str, Decimal]:
@@ -85,10 +90,12 @@ def quantities_in(totals: list[dict[str, Any]]) -> dict[str, Decimal]:
     return found
 
 
-def test_after_an_audit_each_meter_has_less_by_what_was_taken_back_and_not_dropped() -> None:
+def test_after_an_audit_each_meter_is_reduced_by_reversed_usage() -> None:
     traffic, truth = sample()
-    # Only what knew the late catalog: an audit prices the rest anew, which is not the matter here.
-    knows = replace(traffic, outcomes=[o for o in traffic.outcomes if o.knows_late])
+    # Only what knew the late catalog, and has no content: an audit prices the rest anew, or counts it once, which is
+    # not the matter here.
+    alone = [o for o in traffic.outcomes if o.knows_late and CONTENT not in o.texts]
+    knows = replace(traffic, outcomes=alone)
     truth, nothing = truth_of(knows), truth_of(replace(knows, taken_back=()))
     assert nothing["audited"]["totals"] == nothing["totals"]
     less: dict[str, Decimal] = defaultdict(Decimal)
@@ -121,7 +128,7 @@ def test_an_amount_after_an_audit_is_its_quantity_times_its_price_and_a_price_th
     assert not {"late-price"} & unpriced[1]
 
 
-def test_differential_what_a_credit_leaves_of_each_line_is_what_the_applications_leave() -> None:
+def test_differential_credits_reduce_lines_as_in_the_applications() -> None:
     traffic, _ = sample()
     taken = taken_of(traffic.taken_back)
     compared = 0
@@ -175,7 +182,7 @@ def test_reversals_come_before_what_they_take_back_and_after_it() -> None:
     assert when == {True, False}
 
 
-def test_ingestion_takes_reversals_of_the_desk_and_of_nobody_else() -> None:
+def test_ingestion_accepts_reversals_only_of_the_listed_source() -> None:
     traffic, _ = sample()
     given = {"contracts": list(CONTRACTS), "meters": DECLARED["meters"], "reversal": REVERSAL}
     sent = [record for record in traffic.records if REVERSAL_TYPE.encode() in record.value]
@@ -188,7 +195,7 @@ def test_ingestion_takes_reversals_of_the_desk_and_of_nobody_else() -> None:
 
 
 @pytest.mark.parametrize("sources", [(), ("others/*",)])
-def test_a_stack_that_lists_others_or_nobody_is_sent_no_reversals(sources: tuple[str, ...]) -> None:
+def test_a_stack_without_the_listed_source_gets_no_reversals(sources: tuple[str, ...]) -> None:
     traffic = run(7, policy=replace(POLICY, reversal_sources=sources))
     assert not any(record.kind in ("reversal", "credit", "unlisted_reversal") for record in traffic.records)
     assert {"whole", "in_part", "of_trace", "unlisted"} <= set(DECLARED_KINDS) & set(traffic.left_out)

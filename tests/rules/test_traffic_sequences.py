@@ -19,7 +19,7 @@ def gateway(source: str) -> str:
 
 @EXAMPLES
 @given(seeds, sizes)
-def test_oracle_what_arrived_is_what_accepted_events_say(seed: int, records: int) -> None:
+def test_oracle_arrivals_follow_from_the_accepted_events(seed: int, records: int) -> None:
     traffic = run(seed, records)
     heard: dict[tuple[str, str], set[int]] = defaultdict(set)
     for record in traffic.records:

@@ -39,7 +39,7 @@ POLICY = Policy.of(
 DECLARED_KINDS = (
     *("trace", "straggling_trace", "repeated_trace", "broken_trace", "tokens_alone", "straggling_tokens"),
     *("whole", "in_part", "of_two_reports", "of_straggler", "of_abandoned", "of_trace", "of_nobody", "unlisted"),
-    "at_a_band",
+    *("day", "repeated", "straggling", "at_the_hour", "taken_back", "at_one_instant", "at_a_band"),
 )
 EXAMPLES = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -52,7 +52,7 @@ def run(
     seed: int, records: int = 600, start_ms: int = START_MS, policy: Policy = POLICY, rate: float = 1_500
 ) -> Traffic:
     placement = Placement(policy)
-    catalog = catalog_of(seed, start_ms - 42_345, policy.meters, knows_attributes=policy.knows_attributes)
+    catalog = catalog_of(seed, start_ms - 42_345, policy.priced, knows_attributes=policy.knows_attributes)
     beginning = begin(seed=seed, start_ms=start_ms - 40_000, records=records, placement=placement, catalog=catalog)
     return generate(
         seed=seed,
@@ -229,7 +229,7 @@ def test_a_price_is_the_one_in_force_at_the_event() -> None:
     assert catalog.price(catalog.unknown_account, "aurora-nano", "requests", START_MS) is None
 
 
-def test_the_second_file_dates_prices_back_and_puts_wrong_ones_right() -> None:
+def test_the_second_file_backdates_and_corrects_prices() -> None:
     catalog = catalog_of(3, START_MS)
     first, second = (
         {
@@ -266,6 +266,7 @@ def test_every_kind_of_trouble_happens() -> None:
         *("named", "at_a_band"),
         *("reversed", "reversed_trace", "reversal", "credit"),
         *("reversal_again", "reversal_otherwise", "unlisted_reversal"),
+        *("border_day", "answers", "straggling_answers", "answers_at_the_hour", "reversed_answers", "at_one_instant"),
     ):
         assert kinds[kind] > 0
     assert sum(kind.startswith("malformed_") for kind in kinds) >= 30
@@ -299,12 +300,13 @@ def test_borders_are_met_exactly_and_missed_by_a_microsecond() -> None:
             assert border_ms in of_contract | of_price
             seen |= {("contract", is_before)} if border_ms in of_contract else set()
         else:
-            assert (border.day, border.hour, border.minute, border.second, border.microsecond) == (1, 0, 0, 0, 0)
+            assert (border.hour, border.minute, border.second, border.microsecond) == (0, 0, 0, 0)
             day = days[event["subject"], event["data"]["request_id"]]
             assert day == at.astimezone(border.tzinfo).date().isoformat()
-            assert day.endswith("-01") != is_before
+            assert (day == border.date().isoformat()) != is_before
+            assert record.kind == "border_day" or border.day == 1
         seen.add((record.kind, is_before))
-    kinds = ("border_minute", "border_change", "border_month", "contract")
+    kinds = ("border_minute", "border_change", "border_month", "border_day", "contract")
     assert seen == {(kind, is_before) for kind in kinds for is_before in (True, False)}
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from traffic.calendar import month_starts
+from traffic.calendar import period_starts
 from traffic.catalog import HOT_MODELS
 from traffic.events import Call
+from traffic.meters import DAY, MONTH
 from traffic.names import CHANGING_NAMES
 from traffic.placement import MINUTE_MS, Placement, UnplaceableError, floor_minute
 from traffic.scenarios.plain import either
@@ -17,6 +18,7 @@ from traffic.script import ATTEMPTS, Script, moved
 
 CHANGING_MODELS = (*HOT_MODELS, "basalt-base", "ember-max", *CHANGING_NAMES)
 MONTH_AND_MORE_MS = 33 * 86_400_000
+DAYS_AND_MORE_MS = 3 * 86_400_000
 
 
 def minute(script: Script) -> None:
@@ -32,7 +34,7 @@ def change(script: Script) -> None:
     """Where another price, plan or currency begins."""
     for _ in range(ATTEMPTS):
         call = replace(script.take(model=script.rng.choice(CHANGING_MODELS)), user=None)
-        known = [at for at in script.catalog.changes(call.account, call.model) if _is_certain(script, at)]
+        known = [at for at in script.catalog.changes(call.account, call.model) if is_certain(script, at)]
         if known:
             either(script, _at(script, call, script.rng.choice(known)), "border_change", script.timeline.last_ms)
             return
@@ -46,13 +48,30 @@ def can_be_month(placement: Placement) -> bool:
 
 def month(script: Script) -> None:
     """Where a billing month begins in the zone of its account."""
-    call = replace(script.take(), user=None)
+    _begins(script, MONTH, "border_month")
+
+
+def can_be_day(placement: Placement) -> bool:
+    """Whether the last day's end, or the one before, is a certain straggler, and any meter asks for days."""
+    is_certain = placement.old().most_ms > DAYS_AND_MORE_MS and placement.policy.grace_seconds < 20 * 3_600
+    return is_certain and bool(placement.policy.period_meters)
+
+
+def day(script: Script) -> None:
+    """Where a day begins in the zone of its account."""
+    _begins(script, DAY, "border_day")
+
+
+def _begins(script: Script, period: str, kind: str) -> None:
+    drawn = script.take()
+    # Nobody else is this user, whose sessions may lie anywhere.
+    call = replace(drawn, user=f"user-{kind}-{drawn.request_id}")
     zone = script.catalog.accounts[call.account].timezone
-    at_ms = next(at for at in month_starts(zone, script.timeline.start_ms) if _is_certain(script, at))
-    either(script, _at(script, call, at_ms), "border_month", script.timeline.last_ms)
+    at_ms = next(at for at in period_starts(zone, period, script.timeline.start_ms) if is_certain(script, at))
+    either(script, _at(script, call, at_ms), kind, script.timeline.last_ms)
 
 
-def _is_certain(script: Script, border_ms: int) -> bool:
+def is_certain(script: Script, border_ms: int) -> bool:
     """Whether it is accepted, and certain what becomes of what is sent last, on both sides of the border."""
     sent_ms = script.timeline.last_ms
     if not 0 <= sent_ms - border_ms <= script.placement.old().most_ms:

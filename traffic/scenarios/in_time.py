@@ -72,8 +72,8 @@ def too_old(script: Script) -> None:
 
 
 def has_devices(placement: Placement) -> bool:
-    """Whether clocks of devices are corrected."""
-    return placement.policy.is_device("device/1")
+    """Whether clocks of devices are corrected, and it is certain what they come to."""
+    return placement.policy.is_device("device/1") and not placement.policy.bills_latest_of_devices
 
 
 def device(script: Script) -> None:

@@ -136,3 +136,7 @@ def _credits(script: Script, call: Call) -> Iterator[Credit]:
         yield meter.name, None
         yield meter.name, (units / 3).quantize(Decimal("0.001"))
         yield meter.name, units + 1
+    for of_period in script.placement.policy.period_meters:
+        yield of_period.name, None
+        # It takes nothing off a set.
+        yield of_period.name, Decimal(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from traffic.events import GATEWAY_OF_SECONDS
 from traffic.late_catalog import FIRST_MS, LAGS, LAST_MS, Late, Place
 from traffic.placement import Placement
 from traffic.population import GATEWAYS
@@ -40,12 +41,14 @@ def _visit(script: Script, late: Late, place: Place, number: int) -> None:
         (sent_ms - script.rng.randint(1, JUST_NOW_MS), 0),
     )[number % 4]
     drawn = script.take()
+    of_seconds = script.placement.policy.knows_seconds and script.rng.random() < 0.5
     call = replace(
         moved(drawn, ended_ms),
         account=place.account or drawn.account,
         model=place.model,
-        user=None,
-        source=f"{UNNUMBERED}/{script.catalog.tag}",
+        # Nobody else is this user, whose sessions may lie anywhere.
+        user=f"user-{kind}-{drawn.request_id}",
+        source=f"{GATEWAY_OF_SECONDS if of_seconds else UNNUMBERED}/{script.catalog.tag}",
         request_id=f"{drawn.request_id}.{kind}",
         beyond_us=beyond_us,
     )
