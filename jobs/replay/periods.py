@@ -49,20 +49,20 @@ class Periods:
 def compared_periods(
     cursor: psycopg.Cursor[Any],
     schemas: tuple[str, str],
-    supposed: Mapping[str, Period],
+    assumed: Mapping[str, Period],
     start: datetime,
     end: datetime,
 ) -> Periods:
     """The periods in `[start, end)` of two schemas, the live and the replayed one.
 
-    `supposed`: the meters of a period that the replay declares. A replay has all members of a period that begins in the
+    `assumed`: the meters of a period that the replay declares. A replay has all members of a period that begins in the
     compared time, and only some of an earlier one. The end is that of the account's calendar as it is now.
     """
     reader, (live, replayed) = cursor.connection.cursor(row_factory=dict_row), schemas
     declared = reader.execute(sql.SQL(_DECLARED).format(meters=sql.Identifier(live, "meters"))).fetchall()
     known = {row["meter"]: Period(row["period"]) for row in declared}
     both: defaultdict[tuple[Any, ...], dict[str, Row]] = defaultdict(dict)
-    sides = (("live", live, known), ("replayed", replayed, {**known, **supposed}))
+    sides = (("live", live, known), ("replayed", replayed, {**known, **assumed}))
     for side, schema, meters in sides:
         statement = sql.SQL(_SETS).format(days=sql.Identifier(schema, "usage_days"))
         for row in reader.execute(statement, {"meters": list(meters), "start": start, "end": end}).fetchall():
@@ -72,7 +72,7 @@ def compared_periods(
         row["account"]: [ZoneChange(*change) for change in zip(row["held_from"], row["timezones"], strict=True)]
         for row in reader.execute(_ZONES).fetchall()
     }
-    periods = {**known, **supposed}
+    periods = {**known, **assumed}
     rows, left_out = [], set()
     for (account, first_day, model, meter, currency), found in both.items():
         starts = min(row["starts"] for row in found.values())
@@ -118,7 +118,7 @@ def with_amounts(totals: Iterable[Row], periods: Iterable[Row]) -> list[Row]:
     return sorted(found.values(), key=lambda row: (row["account"], row["currency"] is None, row["currency"] or ""))
 
 
-def _sum(one: Decimal | None, other: Decimal | None) -> Decimal | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return EXACT.add(one, other)
+def _sum(amount: Decimal | None, other: Decimal | None) -> Decimal | None:
+    if amount is None or other is None:
+        return other if amount is None else amount
+    return EXACT.add(amount, other)

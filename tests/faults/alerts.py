@@ -50,7 +50,7 @@ NEVER = frozenset(
     | {"CatalogChangesRejected", "CatalogNeverCaptured", "DeletionsNotTold", "SlotRetainsLog", "SlotNearlyLost"}
     | {"PriceJump", "DatabaseFillsDisk", "DatabaseDiskFull"}
     # Nobody posts there, and no fault hits it.
-    | {"ApiUnavailable", "ApiRefusesTraffic"}
+    | {"ApiUnavailable", "ApiRefusesTraffic", "ApiReadsFailing"}
 )
 MUST_BY_TRAFFIC = frozenset({"DeadLetters", "FutureTimestamps", "DuplicateConflicts", "UnknownTypes", "UnpricedUsage"})
 

@@ -176,10 +176,10 @@ REFUSED: dict[str, tuple[Row, str]] = {
     "what an outcome has": ({"plan": "pro"}, "it cannot name plan, of which every outcome has its own"),
     "a value that no event has": (
         {"status": ["completed", "complete"]},
-        "asks for status 'complete', which no event has; it can be cancelled, completed, error",
+        "requires status 'complete', which no event has; it can be cancelled, completed, error",
     ),
-    "a text for a boolean": ({"cached": "true"}, "asks for cached 'true', which no event has; it can be false, true"),
-    "a boolean for a text": ({"region": True}, "asks for region True, which no event has; it can be any text"),
+    "a text for a boolean": ({"cached": "true"}, "requires cached 'true', which no event has; it can be false, true"),
+    "a boolean for a text": ({"region": True}, "requires region True, which no event has; it can be any text"),
     "a number as value": ({"region": 1}, f"a text of 1 to 512 bytes, true or false, or a list of 1 to {MAX_VALUES}"),
     "nothing as value": ({"region": None}, "a text of 1 to 512 bytes, true or false"),
     "an empty list": ({"region": []}, "a text of 1 to 512 bytes, true or false"),
@@ -217,7 +217,7 @@ def test_a_column_of_a_custom_contract_can_be_a_condition() -> None:
     given = {"contracts": [contract], "meters": {"some": {**COUNTED, "where": {"tier": ["batch"], "draft": False}}}}
     assert IngestionConfig.model_validate(given).deciding["where"] == {"some": {"draft": [False], "tier": ["batch"]}}
     given["meters"] = {"some": {**COUNTED, "where": {"tier": "standard"}}}
-    with pytest.raises(ValidationError, match="asks for tier 'standard', which no event has; it can be batch, flex"):
+    with pytest.raises(ValidationError, match="requires tier 'standard', which no event has; it can be batch, flex"):
         IngestionConfig.model_validate(given)
 
 

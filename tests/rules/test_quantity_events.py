@@ -172,12 +172,12 @@ REFUSED: dict[str, tuple[Row, list[Row], str]] = {
     "a type that no event has": (
         {**TOTALS, "where": {"token_type": "thought"}},
         [contract()],
-        "asks for token_type 'thought', which no event has; it can be input, output",
+        "requires token_type 'thought', which no event has; it can be input, output",
     ),
     "another family": (
         {**COUNTED, "where": {"family": "both"}},
         [contract()],
-        "asks for family 'both', which no event has; it can be quantity",
+        "requires family 'both', which no event has; it can be quantity",
     ),
     "quantities that no contract declares": (
         {**COUNTED, "where": {"family": "quantity"}},
