@@ -220,7 +220,9 @@ def test_a_truth_that_forgets_a_credit_a_band_an_alias_or_a_prefix_is_found_wron
     ):
         wrong = [check for check in compared(truth_of(known)).checks if not check.is_equal]
         assert any(check.name.startswith("windows of") and check.is_money for check in wrong)
-    forgets = truth_of(replace(traffic, taken_back=traffic.taken_back[1:]))
+    # The first one takes back a request that nobody sent, which is on no bill.
+    left = tuple(taken for taken in traffic.taken_back if taken.request_id != traffic.taken_back[1].request_id)
+    forgets = truth_of(replace(traffic, taken_back=left))
     assert compared(forgets).is_equal
     names = [check.name for check in compared(forgets, audited=True, **after_an_audit()).checks if not check.is_equal]
     assert any(name.startswith("windows of") for name in names)
