@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from uuid import uuid4
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from api import key_store
 from api.window_stream import MAX_STREAMS_OF_A_KEY
@@ -160,6 +161,44 @@ def test_a_stream_ends_with_its_server(bootstrap: str, database: str, account: s
 def test_what_is_only_asked_for_by_head_is_no_stream(reading: Server, account: str) -> None:
     answer: Answer = reading.request("HEAD", PATH, None, {"Authorization": f"Bearer {reads(reading, account)}"})
     assert (answer.status, answer.body) == (200, b"")
+
+
+def test_a_partition_that_is_added_is_followed_and_a_stream_goes_on_in_it(reading: Server, account: str) -> None:
+    key = reads(reading, account)
+    with following(reading, key) as before:
+        added = add_partition(reading.bootstrap)
+        publish(reading.bootstrap, account, range(3), partition=added)
+        before.wait_for(3)
+        assert before.versions() == [0, 1, 2]
+    publish(reading.bootstrap, account, range(3, 6), partition=added)
+    with following(reading, key, before.last_id) as after:
+        after.wait_for(3)
+        assert after.versions() == [3, 4, 5]
+
+
+def test_a_server_that_does_not_know_a_partition_yet_repeats_nothing_of_it(reading: Server, account: str) -> None:
+    key = reads(reading, account)
+    with following(reading, key) as follower:
+        begun_at = follower.last_id
+        added = add_partition(reading.bootstrap)
+        publish(reading.bootstrap, account, range(3), partition=added)
+        with following(reading, key, f"{begun_at},{added}:2") as ahead:
+            ahead.wait_for(1)
+            follower.wait_for(3)
+            assert ahead.versions() == [2]
+
+
+def add_partition(bootstrap: str) -> int:
+    """One more to the topic; gives its number once the broker knows it."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def count() -> int:
+        return len(admin.list_topics("windows", timeout=10).topics["windows"].partitions)
+
+    added = count()
+    admin.create_partitions([NewPartitions("windows", added + 1)])["windows"].result()
+    wait_until(lambda: count() > added, "the partition", SECONDS, every_seconds=0.1)
+    return added
 
 
 @pytest.mark.few_in_ci(0)
