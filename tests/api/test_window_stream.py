@@ -128,6 +128,21 @@ def test_a_client_that_does_not_read_keeps_no_other_waiting_and_goes_on_where_it
         assert sorted(back.versions()) == list(range(changes + 1))
 
 
+def test_a_client_that_does_not_read_is_disconnected_with_what_was_left_for_it(
+    bootstrap: str, database: str, account: str
+) -> None:
+    start_ingestion(database)
+    with serving(bootstrap, database) as server, socket.socket() as slow:
+        key = reads(server, account)
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        slow.connect((LOOPBACK, server.port))
+        slow.sendall(f"GET {PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n".encode())
+        assert slow.recv(12) == b"HTTP/1.1 200"
+        assert len(server.connections) == 1
+        publish(bootstrap, account, range(1_000), pad=4_000)
+        wait_until(lambda: not server.connections, "the end of its connection", 2 * SECONDS)
+
+
 def test_a_key_has_no_more_streams_than_it_may_and_a_stream_that_ended_counts_no_more(
     reading: Server, account: str
 ) -> None:
