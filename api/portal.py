@@ -20,7 +20,7 @@ from api.problems import Problem
 from api.questions import allowed_accounts, bad_request, instant_of
 from api.read_request import ReadRequest
 from metering.api_keys import Scope
-from metering.portal_tokens import PortalToken
+from metering.portal_tokens import PortalToken, token_of
 
 MEMBERS = ("subject", "allowedMeterSlugs", "expiresAt")
 DEFAULT_LIFETIME, MAX_LIFETIME = timedelta(hours=1), timedelta(days=1)
@@ -39,13 +39,15 @@ async def make_token(request: Request, services: Services) -> Response:
     allowed_accounts(key, (account,), "subject")
     now = services.clock.now()
     token = PortalToken(key.id, account, _expiry(given.get("expiresAt"), now), _meters(given.get("allowedMeterSlugs")))
+    if token_of(text := token.text(key)) is None:
+        raise bad_request("allowedMeterSlugs", "The token would be too long: name fewer meters.", "body")
     shown = {
         "subject": token.account,
         "createdAt": now,
         "expiresAt": token.expires_at,
         "expired": False,
         **({"allowedMeterSlugs": token.meters} if token.meters else {}),
-        "token": token.text(key),
+        "token": text,
     }
     return Response(to_json(shown), headers={"Cache-Control": "no-store"}, media_type=JSON)
 
@@ -81,6 +83,11 @@ def _meters(given: Any) -> tuple[str, ...]:
 
 
 def _name(given: Any, field: str) -> str:
-    if not isinstance(given, str) or not 0 < len(given) <= MAX_NAME_CHARACTERS or "\0" in given:
+    if not isinstance(given, str) or not 0 < len(given) <= MAX_NAME_CHARACTERS or not _is_storable(given):
         raise bad_request(field, f"It must be a text of 1 to {MAX_NAME_CHARACTERS} characters.", "body")
     return given
+
+
+def _is_storable(text: str) -> bool:
+    """Whether Postgres could have it: no NUL, and no half of a surrogate pair."""
+    return "\0" not in text and text.encode("utf-8", "ignore").decode() == text

@@ -38,14 +38,20 @@ MAX_CONNECTIONS = 2_000
 MAX_HEADER_BYTES = 64 << 10
 REQUEST_WITHIN_SECONDS = 10.0
 """Of a new connection, until its first request line and headers are there."""
+READ_WITHIN_SECONDS = 30.0
+"""How long a client may take nothing of what is ready for it; then its connection ends, with what was left."""
 IDLE_SECONDS = 30
 ENDS_WITHIN_SECONDS = 20
 
 
 class HeadTimeoutProtocol(H11Protocol):
-    """Ends a connection on which no whole request head came in time; uvicorn itself would wait for ever."""
+    """Ends a connection on which no whole request head came in time, or whose client does not read.
+
+    Uvicorn itself would wait for ever; also a connection that is closed waits until its client has read the rest.
+    """
 
     _head: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
 
     @property
     def _is_answering(self) -> bool:
@@ -71,15 +77,37 @@ class HeadTimeoutProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It has ended."""
-        if self._head is not None:
-            self._head.cancel()
+        for timer in (self._head, self._unread):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """More is ready for the client than it takes."""
+        super().pause_writing()
+        self._expect_reading()
+
+    def resume_writing(self) -> None:
+        """It has taken most of that."""
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
 
     def shutdown(self) -> None:
         """The server stops: a stream, which would never end, ends, and its client goes on at another server."""
         super().shutdown()
         if self._is_answering and self.cycle.scope["path"] == ApiRoute.WINDOW_STREAM:
             self.transport.close()
+
+    def _expect_reading(self) -> None:
+        size_bytes = self.transport.get_write_buffer_size()
+        self._unread = self.loop.call_later(READ_WITHIN_SECONDS, self._end_unread, size_bytes)
+
+    def _end_unread(self, before_bytes: int) -> None:
+        if self.transport.get_write_buffer_size() >= before_bytes:
+            self.transport.abort()
+        else:
+            self._expect_reading()
 
     def _give_up(self) -> None:
         self._head = None

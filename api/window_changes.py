@@ -12,7 +12,8 @@ from confluent_kafka import Message
 from jobs.billing.messages import WINDOW_ID
 
 _ACCOUNT = WINDOW_ID.index("account")
-_EVENT_ID = re.compile(r"([A-Za-z0-9_-]{1,64})/((?:\d{1,9}:\d{1,18},)*\d{1,9}:\d{1,18})?")
+# Kafka's client writes a topic's id in base64, which has `+` and `/`.
+_EVENT_ID = re.compile(r"([A-Za-z0-9+/_-]{1,64})/((?:\d{1,9}:\d{1,18},)*\d{1,9}:\d{1,18})?")
 MAX_EVENT_ID_CHARACTERS = 32_768
 
 

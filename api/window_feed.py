@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Sequence
 
 import structlog
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from api.problems import unavailable
 from api.window_changes import Change, Progress, change_of
 from jobs.runtime.errors import NotYet
 from jobs.runtime.kafka.access import KafkaSettings
-from jobs.runtime.kafka.topic import COMMITTED, LATEST, Topic, list_partitions, offsets
+from jobs.runtime.kafka.topic import COMMITTED, LATEST, list_partitions, offsets
 from metering.vocabulary import Published
 
 log = structlog.get_logger()
@@ -29,6 +30,8 @@ MAX_BYTES = 16 << 20
 READ_RECORDS = 500
 READ_SECONDS = 0.2
 RETRY_SECONDS = 2.0
+LOOK_SECONDS = 5.0
+"""How often it is looked whether the topic has further partitions, or is another one."""
 START_SECONDS = 10.0
 """How long the first client may wait until the topic is read."""
 TRANSIENT = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT)
@@ -43,6 +46,8 @@ class WindowFeed:
         self._max_bytes = max_bytes
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        self._read = Progress("")
+        """How far the thread has read, for itself alone: the event loop may be behind with what it was given."""
         self._reset("", {})
         self._grown = asyncio.Event()
 
@@ -97,11 +102,13 @@ class WindowFeed:
         """Stop reading."""
         self._stopping.set()
 
-    def _found(self, topic: Topic, ends: dict[int, int]) -> None:
-        if topic.topic_id != self.topic_id:
+    def _found(self, topic_id: str, ends: dict[int, int]) -> None:
+        """The topic is read from these offsets on; of one that is known, new partitions are."""
+        if topic_id != self.topic_id:
             place = self._next
-            self._reset(topic.topic_id, ends)
+            self._reset(topic_id, ends)
             self._first = self._next = place
+        self._starts, self._ends = ends | self._starts, ends | self._ends
         self._wake()
 
     def _append(self, changes: Sequence[Change], ends: dict[int, int]) -> None:
@@ -132,28 +139,41 @@ class WindowFeed:
                 return  # the event loop has ended
 
     def _follow(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Read until stopped. After an error it goes on where it was, unless the topic was made again."""
+        """Read until stopped, or until the topic has changed.
+
+        Whoever calls again, also after an error, has it go on where it was, unless the topic was made again.
+        """
         admin = AdminClient(self._kafka)
         (topic,) = list_partitions(admin, [TOPIC])
-        if topic.topic_id == self.topic_id:
-            positions = dict(self._ends)
-        else:
-            positions = offsets(admin, topic, LATEST, IsolationLevel.READ_COMMITTED)
-        loop.call_soon_threadsafe(self._found, topic, positions)
+        if topic.topic_id != self._read.topic_id:
+            ends = offsets(admin, topic, LATEST, IsolationLevel.READ_COMMITTED)
+            self._read = Progress(topic.topic_id, ends)
+        positions = {partition: self._read.positions.get(partition, 0) for partition in topic.partitions}
+        loop.call_soon_threadsafe(self._found, topic.topic_id, positions)
         consumer = Consumer({**self._kafka, **COMMITTED})
         try:
-            consumer.assign([TopicPartition(TOPIC, p, positions.get(p, 0)) for p in topic.partitions])
+            consumer.assign([TopicPartition(TOPIC, *position) for position in positions.items()])
+            look_at = time.monotonic() + LOOK_SECONDS
             while not self._stopping.is_set():
-                changes, ends = [], {}
-                for message in consumer.consume(READ_RECORDS, READ_SECONDS):
-                    if (error := message.error()) is not None:
-                        if error.code() in TRANSIENT:
-                            continue
-                        raise KafkaException(error)
-                    ends[message.partition() or 0] = (message.offset() or 0) + 1
-                    if (change := change_of(message)) is not None:
-                        changes.append(change)
-                if ends:
-                    loop.call_soon_threadsafe(self._append, changes, ends)
+                self._take(consumer.consume(READ_RECORDS, READ_SECONDS), loop)
+                if time.monotonic() >= look_at:
+                    if list_partitions(admin, [TOPIC]) != [topic]:
+                        return
+                    look_at = time.monotonic() + LOOK_SECONDS
         finally:
             consumer.close()
+
+    def _take(self, messages: Sequence[Message], loop: asyncio.AbstractEventLoop) -> None:
+        """Give what was read to the event loop. Raises KafkaException for an error that does not pass by itself."""
+        changes, ends = [], {}
+        for message in messages:
+            if (error := message.error()) is not None:
+                if error.code() in TRANSIENT:
+                    continue
+                raise KafkaException(error)
+            ends[message.partition() or 0] = (message.offset() or 0) + 1
+            if (change := change_of(message)) is not None:
+                changes.append(change)
+        if ends:
+            loop.call_soon_threadsafe(self._append, changes, ends)
+            self._read.positions |= ends

@@ -36,6 +36,8 @@ LAST_EVENT_ID = "Last-Event-ID"
 MAX_STREAMS = 100
 """Of a server."""
 MAX_STREAMS_OF_A_KEY = 10
+MAX_ADDED_PARTITIONS = 100
+"""In an id: those that this server does not know yet."""
 RETRY_MILLISECONDS = 2_000
 HEARTBEAT_SECONDS = 15.0
 CHECK_SECONDS = 1.0
@@ -92,8 +94,9 @@ class WindowStreams:
         last = request.headers.get(LAST_EVENT_ID)
         found = progress_of(last) if last else None
         if found is not None and found.topic_id == self.feed.topic_id:
-            known = self.feed.end.positions.keys()
-            return Progress(found.topic_id, {part: at for part, at in found.positions.items() if part in known}), False
+            # Another server may have seen partitions first that were added; further ones only make the id longer.
+            end = len(self.feed.end.positions) + MAX_ADDED_PARTITIONS
+            return Progress(found.topic_id, {part: at for part, at in found.positions.items() if part < end}), False
         return self.feed.end, bool(last)
 
     def _refuse_too_many(self, key_id: str) -> None:

@@ -21,18 +21,23 @@ from tests.waiting import wait_until
 
 T0 = datetime(2026, 11, 1, 10, tzinfo=UTC)
 SECONDS = 60
+PARTITION_UA = -1
+"""Any."""
 PATH = "/v1/windows/stream"
 
 
-def publish(bootstrap: str, account: str, versions: Iterable[int], pad: int = 0) -> None:
-    """Changes of an account's windows, each of a minute of its own; `pad` lengthens its meter's name."""
+def publish(bootstrap: str, account: str, versions: Iterable[int], pad: int = 0, partition: int = PARTITION_UA) -> None:
+    """Changes of an account's windows, each of a minute of its own; `pad` lengthens its meter's name.
+
+    Without `partition` Kafka's client chooses it by the key.
+    """
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
     for version in versions:
         row: dict[str, Any] = {"window_start": T0 + version * MINUTE, "window_end": T0 + (version + 1) * MINUTE}
         row |= {"account": account, "model": "m1", "meter": "requests" + "x" * pad, "currency": "EUR"}
         row |= {"price_version": 1, "version": version, "quantity": "1", "unit_price": "1", "amount": "1"}
         key, value = window_message({**row, "updated_at": T0 + timedelta(days=1)})
-        producer.produce("windows", value, key)
+        producer.produce("windows", value, key, partition)
         producer.poll(0)
     assert producer.flush(30) == 0
 

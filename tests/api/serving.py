@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from typing import Any
 
@@ -45,6 +45,8 @@ class Server:
     port: int
     bootstrap: str
     database: str
+    connections: Collection[object] = field(default=(), kw_only=True)
+    """That it has now."""
 
     def post(
         self, path: str, body: bytes, key: str | None, content_type: str = "application/json", **headers: str
@@ -102,7 +104,7 @@ def serving(
     server = uvicorn.Server(uvicorn.Config(application(services), **settings(LOOPBACK, port)))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    running = Server(port, bootstrap, database)
+    running = Server(port, bootstrap, database, connections=server.server_state.connections)
     path = "/health/ready" if is_ready else "/health/live"
 
     def answers() -> bool:

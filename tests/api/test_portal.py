@@ -134,6 +134,9 @@ def test_a_token_is_made_for_accounts_of_a_key_with_the_scope_alone(reading: Ser
         ({"allowedMeterSlugs": "requests"}, "allowedMeterSlugs"),
         ({"allowedMeterSlugs": [1]}, "allowedMeterSlugs"),
         ({"subjects": "acme"}, "subjects"),
+        # Longer than what is taken as a token.
+        ({"allowedMeterSlugs": [f"{number:0200}" for number in range(50)]}, "allowedMeterSlugs"),
+        ({"allowedMeterSlugs": ["\ud800"]}, "allowedMeterSlugs"),
     ],
 )
 def test_what_no_token_can_be_made_of_is_refused(

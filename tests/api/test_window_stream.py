@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from uuid import uuid4
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from api import key_store
 from api.window_stream import MAX_STREAMS_OF_A_KEY
@@ -127,6 +128,21 @@ def test_a_client_that_does_not_read_keeps_no_other_waiting_and_goes_on_where_it
         assert sorted(back.versions()) == list(range(changes + 1))
 
 
+def test_a_client_that_does_not_read_is_disconnected_with_what_was_left_for_it(
+    bootstrap: str, database: str, account: str
+) -> None:
+    start_ingestion(database)
+    with serving(bootstrap, database) as server, socket.socket() as slow:
+        key = reads(server, account)
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        slow.connect((LOOPBACK, server.port))
+        slow.sendall(f"GET {PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n".encode())
+        assert slow.recv(12) == b"HTTP/1.1 200"
+        assert len(server.connections) == 1
+        publish(bootstrap, account, range(1_000), pad=4_000)
+        wait_until(lambda: not server.connections, "the end of its connection", 2 * SECONDS)
+
+
 def test_a_key_has_no_more_streams_than_it_may_and_a_stream_that_ended_counts_no_more(
     reading: Server, account: str
 ) -> None:
@@ -160,6 +176,44 @@ def test_a_stream_ends_with_its_server(bootstrap: str, database: str, account: s
 def test_what_is_only_asked_for_by_head_is_no_stream(reading: Server, account: str) -> None:
     answer: Answer = reading.request("HEAD", PATH, None, {"Authorization": f"Bearer {reads(reading, account)}"})
     assert (answer.status, answer.body) == (200, b"")
+
+
+def test_a_partition_that_is_added_is_followed_and_a_stream_goes_on_in_it(reading: Server, account: str) -> None:
+    key = reads(reading, account)
+    with following(reading, key) as before:
+        added = add_partition(reading.bootstrap)
+        publish(reading.bootstrap, account, range(3), partition=added)
+        before.wait_for(3)
+        assert before.versions() == [0, 1, 2]
+    publish(reading.bootstrap, account, range(3, 6), partition=added)
+    with following(reading, key, before.last_id) as after:
+        after.wait_for(3)
+        assert after.versions() == [3, 4, 5]
+
+
+def test_a_server_that_does_not_know_a_partition_yet_repeats_nothing_of_it(reading: Server, account: str) -> None:
+    key = reads(reading, account)
+    with following(reading, key) as follower:
+        begun_at = follower.last_id
+        added = add_partition(reading.bootstrap)
+        publish(reading.bootstrap, account, range(3), partition=added)
+        with following(reading, key, f"{begun_at},{added}:2") as ahead:
+            ahead.wait_for(1)
+            follower.wait_for(3)
+            assert ahead.versions() == [2]
+
+
+def add_partition(bootstrap: str) -> int:
+    """One more to the topic; gives its number once the broker knows it."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def count() -> int:
+        return len(admin.list_topics("windows", timeout=10).topics["windows"].partitions)
+
+    added = count()
+    admin.create_partitions([NewPartitions("windows", added + 1)])["windows"].result()
+    wait_until(lambda: count() > added, "the partition", SECONDS, every_seconds=0.1)
+    return added
 
 
 @pytest.mark.few_in_ci(0)

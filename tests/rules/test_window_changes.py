@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from confluent_kafka import Uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,7 +10,9 @@ from api.window_changes import Change, Progress, may_see, progress_of
 
 PARTITIONS = st.integers(0, 999)
 POSITIONS = st.dictionaries(PARTITIONS, st.integers(0, 10**18 - 1), max_size=40)
-TOPIC_IDS = st.from_regex(r"[A-Za-z0-9_-]{1,30}", fullmatch=True)
+_HALVES = st.integers(-(2**63), 2**63 - 1)
+TOPIC_IDS = st.builds(Uuid, _HALVES, _HALVES).map(str)
+"""As Kafka's client writes them: half of them have a `/` or a `+`."""
 
 
 @given(topic_id=TOPIC_IDS, positions=POSITIONS)
