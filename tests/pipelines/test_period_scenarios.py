@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import fresh_database
+from tests.database_rows import write
 from tests.pipelines.hand_made import DAY, HOUR, MINUTE, HandMade
 from tests.pipelines.test_audit_members import (
     FEBRUARY,
@@ -174,3 +175,24 @@ def test_a_straggler_that_is_ahead_of_the_frontier_changes_nothing_that_was_not_
     world.joined(37 * DAY)
     is_proved(world, database, another_database)
     assert corrections(database) == [], "a peak of 10 changes nothing of 30"
+
+
+def test_corrections_of_a_period_are_proved_where_the_account_was_made_after_its_first_usage(
+    tmp_path: Path, database: str, another_database: str
+) -> None:
+    """Usage of before has the days of UTC and gets its price late; what follows has the days of the account's zone."""
+    world = world_of(tmp_path)
+    world.accounts.clear()
+    Report("a", 35 * DAY, "x", 10).received(world, 35 * DAY + MINUTE)
+    world.joined(36 * DAY)
+    world.account(40 * DAY, timezone="Asia/Tokyo")
+    Report("b", 45 * DAY, "y", 30).received(world, 45 * DAY + MINUTE)
+    world.joined(46 * DAY)
+    Report("c", 35 * DAY, "z", 50).received(world, 61 * DAY)
+    world.joined(62 * DAY)
+    assert audited(world, 63 * DAY) == 2
+    for url in (database, another_database):
+        write(url, "catalog.account_zones", {"account": "a", "holds_from": "-infinity", "timezone": "Asia/Tokyo"})
+    is_proved(world, database, another_database)
+    peaks = [row for row in corrections(database) if row["meter"] == "peak"]
+    assert {f"{row['window_start']:%d %H:%M}" for row in peaks} == {"05 00:00", "04 15:00"}
