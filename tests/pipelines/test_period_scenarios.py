@@ -7,13 +7,24 @@ once and row by row is equal in days, members and corrections.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
+from jobs.billing.pipeline import JOB
+from jobs.runtime.clock import MachineClock
+from jobs.runtime.job import Context
+from jobs.runtime.postgres.meters_table import declare
+from jobs.runtime.postgres.ownership import Ownership
+from jobs.runtime.postgres.sink import PostgresSink
 from tests.conftest import fresh_database
-from tests.pipelines.hand_made import DAY, HOUR, MINUTE, HandMade
+from tests.database_rows import write
+from tests.pipelines.hand_made import DAY, HOUR, MINUTE, START, HandMade
 from tests.pipelines.test_audit_members import (
     FEBRUARY,
     Bill,
@@ -25,7 +36,8 @@ from tests.pipelines.test_audit_members import (
     stands,
     world_of,
 )
-from tests.pipelines.test_members_billed import bill, faults, fold, stored
+from tests.pipelines.test_members_billed import CONFIG, bill, faults, fold, stored
+from tests.streaming.journals import environment
 
 EVENTS: list[Event] = [
     Report("a", 35 * DAY, "x", 10, 5),
@@ -174,3 +186,65 @@ def test_a_straggler_that_is_ahead_of_the_frontier_changes_nothing_that_was_not_
     world.joined(37 * DAY)
     is_proved(world, database, another_database)
     assert corrections(database) == [], "a peak of 10 changes nothing of 30"
+
+
+def test_corrections_of_a_period_are_proved_where_the_account_was_made_after_its_first_usage(
+    tmp_path: Path, database: str, another_database: str
+) -> None:
+    """Usage of before has the days of UTC and gets its price late; what follows has the days of the account's zone."""
+    world = world_of(tmp_path)
+    world.accounts.clear()
+    Report("a", 35 * DAY, "x", 10).received(world, 35 * DAY + MINUTE)
+    world.joined(36 * DAY)
+    world.account(40 * DAY, timezone="Asia/Tokyo")
+    Report("b", 45 * DAY, "y", 30).received(world, 45 * DAY + MINUTE)
+    world.joined(46 * DAY)
+    Report("c", 35 * DAY, "z", 50).received(world, 61 * DAY)
+    world.joined(62 * DAY)
+    assert audited(world, 63 * DAY) == 2
+    for url in (database, another_database):
+        write(url, "catalog.account_zones", {"account": "a", "holds_from": "-infinity", "timezone": "Asia/Tokyo"})
+    is_proved(world, database, another_database)
+    peaks = [row for row in corrections(database) if row["meter"] == "peak"]
+    assert {f"{row['window_start']:%d %H:%M}" for row in peaks} == {"05 00:00", "04 15:00"}
+
+
+@pytest.mark.parametrize("has_looked", [False, True], ids=["catching up", "its look is old"])
+def test_a_driver_that_reads_an_audit_in_two_batches_corrects_once_what_the_audit_replaced(
+    tmp_path: Path, database: str, another_database: str, *, has_looked: bool
+) -> None:
+    """The period has closed; the driver catches up, or read further than it knew the table to go."""
+    world = happens(world_of(tmp_path), nothing, is_late=False)
+    world.price(63 * DAY + HOUR, "0.03", begins=31 * DAY, meter="users")
+    world.joined(64 * DAY)
+
+    def usage() -> pa.Table:
+        table = DeltaTable(f"{world.tables}/usage").to_pyarrow_table().sort_by("lsn")
+        return table.select(JOB.columns(CONFIG))
+
+    with driver(world, database) as sink:
+        sink.advance()
+        sink.process(usage())
+        sink.advance()
+        assert sink.frontier() == START + 64 * DAY
+        known = sink.position()
+    with driver(world, database) as sink:
+        if has_looked:
+            sink.advance()
+        assert audited(world, 65 * DAY) > 1
+        news = usage().slice(known - 1)
+        sink.process(news.slice(0, 1))
+        sink.process(news.slice(1))
+        sink.advance()
+    fold(another_database, world)
+    assert corrections(database) == corrections(another_database) != []
+
+
+@contextmanager
+def driver(world: HandMade, database: str) -> Iterator[PostgresSink]:
+    """What a driver of billing folds into, as it starts."""
+    where, spark = environment(database, Path(world.tables)), cast("SparkSession", None)
+    ownership = Ownership.take(JOB.name, database, CONFIG.model_dump(mode="json"))
+    declare(ownership.connection, CONFIG.declared)
+    yield PostgresSink(JOB, Context(CONFIG, where, spark, ownership, MachineClock()))
+    ownership.close()

@@ -90,7 +90,6 @@ STORED_CORRECTIONS = pl.Schema(
     }
 )
 """`corrections` of periods; numbers as texts."""
-_OF_PERIOD = ("account", "window_start", "model", "meter", "currency")
 _MEMBERS = Compared(
     "the period from {day}, {meter} of {account}, {model}, {member} at price version {price_version} ({currency})",
     _KEY,
@@ -192,19 +191,24 @@ def wrong_corrections(
     late = _LATE.unequal(waiting, correcting.join(waiting, on=["usage_lsn", "meter", "account"], how="semi"))
     correcting = correcting.join(waiting, on=["usage_lsn", "meter", "account"], how="anti")
     made = _without(made, waiting)
-    placed = correcting.group_by(*_OF_PERIOD, "day").agg(
-        pl.min("usage_lsn").alias("first_lsn"), rows=pl.struct("usage_lsn", "cause")
-    )
-    changes = {tuple(row[name] for name in _OF_PERIOD): row for row in placed.to_dicts()}
+    changes: defaultdict[PeriodKey, dict[int, dict[str, Any]]] = defaultdict(dict)
+    days: dict[tuple[int, str, str], date] = {}
+    for row in correcting.to_dicts():
+        changes[period_key(row)][row["usage_lsn"]] = row
+        days[row["usage_lsn"], row["meter"], row["account"]] = row["day"]
     found: dict[Any, list[dict[str, Any]]] = {key: [] for key in changes}
     for row in stored.sort("number").to_dicts():
-        found.setdefault(tuple(row[name] for name in _OF_PERIOD), []).append(row)
+        # The start does not name the period: of usage before its account was known it is that of UTC.
+        day = days.get((row["usage_lsn"], row["meter"], row["account"]))
+        key = None if day is None else period_key({**row, "day": day})
+        found.setdefault(key, []).append(row)
     sets = _totals(made, correcting)
     wrong = [
-        f"the corrections of {key[3]} of {key[0]}, {key[2]} ({key[4]}), in the period from {value_text(key[1])} do not "
-        "lead from what came on time to what it comes to"
+        f"the corrections of {place['meter']} of {place['account']}, {place['model']} ({place['currency']}), in the "
+        f"period from {value_text(place['window_start'])} do not lead from what came on time to what it comes to"
         for key, corrections in found.items()
-        if not _leads(corrections, changes.get(key), sets)
+        if not _leads(corrections, changes.get(key, {}), sets)
+        for place in [corrections[0] if corrections else next(iter(changes[key].values()))]
     ]
     return late + Wrong(len(stored), len(wrong), min(wrong, default=""))
 
@@ -217,15 +221,14 @@ def _without(made: pl.DataFrame, waiting: pl.DataFrame) -> pl.DataFrame:
     return counted.with_columns(left.alias("member_rows")).drop("waiting")
 
 
-def _leads(corrections: list[dict[str, Any]], change: dict[str, Any] | None, sets: dict[PeriodKey, _Totals]) -> bool:
-    if change is None:
+def _leads(
+    corrections: list[dict[str, Any]], changing: Mapping[int, dict[str, Any]], sets: dict[PeriodKey, _Totals]
+) -> bool:
+    """`changing`: rows of CORRECTING_MEMBERS of the period, by lsn."""
+    if not changing or not _are_of(corrections, changing):
         return False
-    causes = {row["usage_lsn"]: row["cause"] for row in change["rows"]}
-    listed = [(lsn, correction["cause"]) for correction in corrections for lsn in _lsns(correction["usage_lsns"])]
-    if len({lsn for lsn, _ in listed}) < len(listed) or any(causes.get(lsn) != cause for lsn, cause in listed):
-        return False
-    totals = sets[period_key(change)]
-    if totals.history_lsn is not None and totals.history_lsn > change["first_lsn"]:
+    totals = sets[period_key(next(iter(changing.values())))]
+    if totals.history_lsn is not None and totals.history_lsn > min(changing):
         return True
     reached = totals.before
     for correction in corrections:
@@ -233,6 +236,22 @@ def _leads(corrections: list[dict[str, Any]], change: dict[str, Any] | None, set
             return False
         reached = _total(correction, "new")
     return reached == totals.after
+
+
+def _are_of(corrections: list[dict[str, Any]], changing: Mapping[int, dict[str, Any]]) -> bool:
+    """Whether they list each of these rows at most once, and have the cause and the first start of what they list."""
+    seen: set[int] = set()
+    for correction in corrections:
+        lsns = _lsns(correction["usage_lsns"])
+        rows = [changing[lsn] for lsn in lsns if lsn in changing]
+        if len(rows) < len(lsns) or not seen.isdisjoint(lsns) or len(set(lsns)) < len(lsns):
+            return False
+        if {row["cause"] for row in rows} != {correction["cause"]}:
+            return False
+        if min(row["window_start"] for row in rows) != correction["window_start"]:
+            return False
+        seen.update(lsns)
+    return True
 
 
 def _lsns(text: str) -> list[int]:

@@ -173,12 +173,12 @@ class PostgresSink:
         summary, rows = self._summary(batch, held)
         if rows.records == 0:
             return Progress(0, {})
-        frontier = self._frontier_at(rows.next)
+        frontier, is_whole = self._frontier_at(rows.next), self._ends_commit(rows.next)
         after = position_after(self._job.reads, self._at, rows.next, rows.last)
         with self._ownership.transaction() as cursor:
             self._assert_position(cursor)
             stage(cursor, self._job.staged, summary)
-            around = Fold(self._frontier, frontier, after.next_lsn, is_whole=self._ends_table(rows.next))
+            around = Fold(self._frontier, frontier, after.next_lsn, is_whole)
             counts = self._job.fold(cursor, self._config, around)
             self._rules.keep(cursor, held)
             self._move(cursor, after, frontier)
@@ -252,8 +252,17 @@ class PostgresSink:
         return seen if seen is not None and self._ends_table(position) else self._frontier
 
     def _ends_table(self, position: int) -> bool:
-        """Whether there is no row of the table from this position on."""
+        """Whether there was no row of the table from this position on when it was looked at last."""
         return position >= self._upstream.next_lsn
+
+    def _ends_commit(self, position: int) -> bool:
+        """Whether this position is known to be where a commit of the table ends: a batch may be ahead of the last look.
+
+        F is taken before that: where the table grows with each batch, it would never move.
+        """
+        if position > self._upstream.next_lsn:
+            self._upstream.refresh()
+        return position == self._upstream.next_lsn
 
     def _assert_position(self, cursor: psycopg.Cursor[Any]) -> None:
         cursor.execute(
