@@ -204,6 +204,7 @@ def calls(declared: Stack, tmp_path_factory: pytest.TempPathFactory) -> Calls:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_every_meter_is_billed_to_the_last_digit_by_minute(declared: Stack, calls: Calls) -> None:
     rows = listed(declared, calls)
     assert by(rows, "window_start", "account") == calls.totals("minute", "account")
@@ -211,6 +212,7 @@ def test_every_meter_is_billed_to_the_last_digit_by_minute(declared: Stack, call
     assert {row["meter"] for row in rows} == set(METERS)
 
 
+@pytest.mark.long
 def test_every_key_is_billed_to_the_last_digit_by_its_accounts_day(declared: Stack, calls: Calls) -> None:
     rows = listed(declared, calls, "--group-by", "account,api_key_id,meter", "--window", "P1D")
     assert by(rows, "window_start", "account", "api_key_id") == calls.totals("day", "account", "api_key_id")
@@ -221,6 +223,7 @@ def test_every_key_is_billed_to_the_last_digit_by_its_accounts_day(declared: Sta
     assert amounts == {of: amount for of, (_, amount) in calls.totals("api_key_id").items()}
 
 
+@pytest.mark.long
 def test_windows_days_and_usage_are_the_same_sums(declared: Stack, calls: Calls) -> None:
     sums = "SELECT account, meter, price_version, sum(quantity), sum(amount) FROM {} GROUP BY 1, 2, 3"
     sums += " HAVING sum(quantity) <> 0 ORDER BY 1, 2, 3"
@@ -230,6 +233,7 @@ def test_windows_days_and_usage_are_the_same_sums(declared: Stack, calls: Calls)
     assert days == windows
 
 
+@pytest.mark.long
 def test_a_price_of_a_meter_that_is_not_declared_is_refused(declared: Stack, calls: Calls, tmp_path: Path) -> None:
     content = json.loads(calls.catalog({}))
     price = {"plan": calls.mark, "model": "m", "meter": "audio_minutes", "unit_price": "1", "currency": "EUR"}

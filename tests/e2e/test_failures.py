@@ -145,6 +145,7 @@ def second_drivers(stack: Stack, jobs: tuple[str, ...]) -> Iterator[dict[str, su
         yield second
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("jobs", [("ingestion", "billing"), ("joins", "sessionization")], ids=" and ".join)
 def test_killed_process_groups_that_find_their_checkpoints_deleted_change_nothing(
     stack: Stack, customer: Customer, tmp_path: Path, jobs: tuple[str, ...]

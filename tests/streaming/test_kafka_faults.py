@@ -252,7 +252,7 @@ def set_back(database: str, behind: str) -> None:
 @pytest.fixture
 def slow(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A database whose clock can be set back; it is right at first. Its search_path is not the address's."""
-    for module in ("jobs.runtime.postgres.session", "jobs.runtime.config", "deployment.stack"):
+    for module in ("jobs.runtime.postgres.session", "jobs.runtime.environment", "deployment.stack"):
         monkeypatch.setattr(f"{module}.in_schema", lambda url, _=None: url)
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(CLOCK_THAT_CAN_BE_SET)
