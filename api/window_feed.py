@@ -135,8 +135,12 @@ class WindowFeed:
             except (KafkaException, NotYet) as error:
                 log.warning("changes of windows cannot be read", reason=str(error).partition("\n")[0])
                 self._stopping.wait(RETRY_SECONDS)
-            except RuntimeError:
-                return  # the event loop has ended
+            except Exception as error:
+                # A thread that ended would leave all streams with heartbeats alone.
+                if loop.is_closed():
+                    return
+                log.error("changes of windows cannot be read", exc_info=error)
+                self._stopping.wait(RETRY_SECONDS)
 
     def _follow(self, loop: asyncio.AbstractEventLoop) -> None:
         """Read until stopped, or until the topic has changed.

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from unittest.mock import Mock as Double
+
+import pytest
 from confluent_kafka import Uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api import window_feed
 from api.window_changes import Change, Progress, may_see, progress_of
+from api.window_feed import WindowFeed
 
 PARTITIONS = st.integers(0, 999)
 POSITIONS = st.dictionaries(PARTITIONS, st.integers(0, 10**18 - 1), max_size=40)
@@ -46,3 +53,26 @@ def test_no_accounts_are_all_and_some_are_those() -> None:
     assert may_see(change, frozenset())
     assert may_see(change, {"acme", "b"})
     assert not may_see(change, {"b"})
+
+
+def test_an_unexpected_error_does_not_end_the_reading_of_the_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[float] = []
+
+    def broken(*_: object) -> None:
+        looked.append(time.monotonic())
+        raise ValueError("a fault of ours")
+
+    async def read() -> None:
+        feed = WindowFeed({})
+        starting = asyncio.create_task(feed.start())
+        try:
+            async with asyncio.timeout(30):
+                while len(looked) < 2:
+                    await asyncio.sleep(0.05)
+        finally:
+            feed.close()
+            starting.cancel()
+
+    monkeypatch.setattr(window_feed, "AdminClient", Double())
+    monkeypatch.setattr(window_feed, "list_partitions", broken)
+    asyncio.run(read())
