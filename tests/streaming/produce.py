@@ -12,8 +12,11 @@ from confluent_kafka.admin import AdminClient
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.kafka.crc32c import crc32c
 from jobs.runtime.kafka.wire import Broker
+from tests.waiting import wait_until
 
 PRODUCE, PRODUCE_VERSION = 0, 7
+NOT_LED_YET = (3, 5, 6)
+"""Error codes of Kafka: no such partition here, no leader, led by another broker. Clients send again after these."""
 SNAPPY, ZSTD = 2, 4
 XERIAL = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 """How a stream of Java's Snappy begins."""
@@ -63,14 +66,19 @@ def _batch(codec: int, count: int, payload: bytes) -> bytes:
 
 
 def append(bootstrap: str, topic: str, partition: int, batch: bytes) -> None:
-    """Produce a batch as it is."""
+    """Produce a batch as it is, once the broker leads the partition: it may know a new topic before that."""
     with Broker(KafkaAccess(bootstrap=bootstrap), *_leader(bootstrap)) as broker:
         name = struct.pack(">h", len(topic)) + topic.encode()
         body = struct.pack(">hhi", -1, 1, 30_000) + struct.pack(">i", 1) + name
         body += struct.pack(">iii", 1, partition, len(batch)) + batch
-        answer = broker._ask(PRODUCE, PRODUCE_VERSION, body)
-    (error,) = struct.unpack_from(">h", answer, 4 + len(name) + 4 + 4)
-    assert error == 0, error
+
+        def is_appended() -> bool:
+            answer = broker._ask(PRODUCE, PRODUCE_VERSION, body)
+            (error,) = struct.unpack_from(">h", answer, 4 + len(name) + 4 + 4)
+            assert error in (0, *NOT_LED_YET), error
+            return bool(error == 0)
+
+        wait_until(is_appended, f"the broker leading {topic}/{partition}", 30)
 
 
 def _leader(bootstrap: str) -> tuple[str, int]:
