@@ -553,6 +553,7 @@ IN_QUEUE = {
 }
 
 
+@pytest.mark.long
 def test_a_queue_of_stragglers_is_proved(spark: SparkSession, waiting: Metered) -> None:
     with psycopg.connect(waiting.database) as connection:
         rows = connection.execute("SELECT decision, decided_by FROM stragglers WHERE hold_until IS NOT NULL").fetchall()

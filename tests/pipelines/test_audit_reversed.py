@@ -138,6 +138,7 @@ REVERSALS = st.builds(
 ).filter(lambda event: event[2]["reversal_meter"] or event[2]["reversal_quantity"] is None)
 
 
+@pytest.mark.long
 @settings(max_examples=5, deadline=None)
 @given(
     st.lists(REPORTS | REVERSALS, min_size=1, max_size=6, unique_by=lambda event: (event[0], event[1])),

@@ -153,6 +153,7 @@ def test_the_audit_of_a_day_sees_a_partner_that_came_after_it_on_either_side(
     assert audited(world, 7 * DAY) == 0
 
 
+@pytest.mark.long
 def test_keys_that_a_period_cannot_correct_do_not_hide_others(spark: SparkSession, tmp_path: Path) -> None:
     """The first rows that would correct are of keys with a row from before: those behind them are put, too."""
     world = HandMade(tmp_path)

@@ -118,7 +118,7 @@ def another_database(postgres_url: str) -> Iterator[str]:
         yield url
 
 
-@pytest.mark.few_in_ci(3)
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("events", HISTORIES.values(), ids=HISTORIES)
 def test_the_bill_equals_the_value_of_the_set_and_the_audit_proves_it(
     events: list[Event], tmp_path: Path, database: str, another_database: str
@@ -147,7 +147,7 @@ def drawn(random: Random) -> Event:
     )
 
 
-@pytest.mark.few_in_ci(2)
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("seed", range(12))
 def test_late_members_and_batch_cuts_do_not_change_the_bill(
     tmp_path: Path, database: str, another_database: str, seed: int
@@ -195,6 +195,7 @@ def corrections(database: str, meter: str) -> list[tuple[Any, ...]]:
     return [((row["window_start"] - START) // DAY, *(row[name] for name in names)) for row in rows]
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("cuts", [(), (1,), range(1, 100)], ids=["at once", "in two", "one by one"])
 def test_a_closed_period_that_changes_is_corrected_by_the_difference(
     tmp_path: Path, database: str, cuts: Sequence[int]
@@ -265,6 +266,7 @@ WRONG = {
 }
 
 
+@pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("name", WRONG)
 def test_the_audit_finds(tmp_path: Path, database: str, name: str) -> None:
     world = happened(world_of(tmp_path), LATE)

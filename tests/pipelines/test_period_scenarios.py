@@ -130,7 +130,7 @@ def corrections(database: str) -> list[dict[str, Any]]:
     return [row for row in stored(database, "corrections") if row["period"] is not None]
 
 
-@pytest.mark.few_in_ci(4)
+@pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("is_late", [False, True], ids=["in time", "when it had closed"])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_period_is_billed_as_it_began_whatever_the_account_becomes(
@@ -209,6 +209,7 @@ def test_corrections_of_a_period_are_proved_where_the_account_was_made_after_its
     assert {f"{row['window_start']:%d %H:%M}" for row in peaks} == {"05 00:00", "04 15:00"}
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("has_looked", [False, True], ids=["catching up", "its look is old"])
 def test_a_driver_that_reads_an_audit_in_two_batches_corrects_once_what_the_audit_replaced(
     tmp_path: Path, database: str, another_database: str, *, has_looked: bool

@@ -77,6 +77,7 @@ def test_what_if_compares_a_period_that_lies_in_the_time_that_is_asked_for(tmp_p
     assert total["difference_amount"] == 8 * cent
 
 
+@pytest.mark.long
 def test_what_if_leaves_out_a_period_of_which_it_is_asked_only_for_a_part(tmp_path: Path, database: str) -> None:
     world = happened(world_of(tmp_path), EVENTS)
     fold(database, world)
@@ -95,6 +96,7 @@ def test_what_if_without_anything_supposed_finds_no_difference_in_periods(tmp_pa
     assert (found.windows, found.periods_left_out) == ([], 0)
 
 
+@pytest.mark.long
 def test_what_if_has_the_calendar_of_the_account(tmp_path: Path, database: str) -> None:
     world = world_of(tmp_path)
     world.account(timedelta(), timezone="Asia/Tokyo")
@@ -169,6 +171,7 @@ def test_a_line_lists_as_many_members_as_are_asked_for_and_says_how_many_there_a
     assert every["adds_up"] is True, every["differences"]
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("meter", ["users", "peak"])
 def test_a_line_that_is_not_what_its_members_make_does_not_add_up(tmp_path: Path, database: str, meter: str) -> None:
     world = happened(world_of(tmp_path), EVENTS)
