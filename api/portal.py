@@ -21,6 +21,7 @@ from api.questions import allowed_accounts, bad_request, instant_of
 from api.read_request import ReadRequest
 from metering.api_keys import Scope
 from metering.portal_tokens import PortalToken, token_of
+from metering.texts import encodable
 
 MEMBERS = ("subject", "allowedMeterSlugs", "expiresAt")
 DEFAULT_LIFETIME, MAX_LIFETIME = timedelta(hours=1), timedelta(days=1)
@@ -83,11 +84,6 @@ def _meters(given: Any) -> tuple[str, ...]:
 
 
 def _name(given: Any, field: str) -> str:
-    if not isinstance(given, str) or not 0 < len(given) <= MAX_NAME_CHARACTERS or not _is_storable(given):
+    if not isinstance(given, str) or not 0 < len(given) <= MAX_NAME_CHARACTERS or encodable(given) != given:
         raise bad_request(field, f"It must be a text of 1 to {MAX_NAME_CHARACTERS} characters.", "body")
     return given
-
-
-def _is_storable(text: str) -> bool:
-    """Whether Postgres could have it: no NUL, and no half of a surrogate pair."""
-    return "\0" not in text and text.encode("utf-8", "ignore").decode() == text

@@ -18,6 +18,8 @@ FEW_EVENTS = 200
 """While fewer wait, the validator pauses after each call for as long as the call took: a call for one event takes as
 much CPU as one for a hundred, so more of them are validated together.
 """
+MAX_PAUSE_SECONDS = 0.1
+"""The first call in a process takes seconds."""
 COLUMNS = ("reason", "violation", "type", "id", "source", "account")
 
 
@@ -108,7 +110,7 @@ class Validator:
                         answer.set_result(found[start : start + len(request)])
                     start += len(request)
                 if self._waiting and sum(len(request) for request, _ in self._waiting) < FEW_EVENTS:
-                    await asyncio.sleep(loop.time() - began)
+                    await asyncio.sleep(min(loop.time() - began, MAX_PAUSE_SECONDS))
         finally:
             self._working = None
 

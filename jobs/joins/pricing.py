@@ -118,7 +118,8 @@ def _candidates(
     `candidates` is how many. A price that exists need not apply yet, so the one of the lowest `rank` may not.
     """
     by = ["model", "aliased", *(f"attribute:{name}" for name in conditions)]
-    of_events = attributed.select(*by, *(name for name in PRICE_KEY if name != "model")).unique()
+    contract = [name for name in PRICE_KEY if name != "model"]
+    of_events = attributed.select(*by, *contract).unique()
     tried = [
         (model, other, *values, candidate, rank)
         for model, other, *values in of_events.select(by).unique().iter_rows()
@@ -126,7 +127,7 @@ def _candidates(
     ]
     schema = {**dict.fromkeys((*by, "candidate"), pl.String()), "rank": pl.Int64()}
     candidates = of_events.join(pl.DataFrame(tried, schema=schema, orient="row"), on=by, nulls_equal=True)
-    exists = prices.have(candidates.select(pl.col("candidate").alias("model"), *PRICE_KEY[:1], *PRICE_KEY[2:]))
+    exists = prices.have(candidates.select(*contract, model="candidate"))
     return candidates.filter(exists).with_columns(candidates=pl.len().over(of_events.columns))
 
 

@@ -76,3 +76,4 @@ def test_an_unexpected_error_does_not_end_the_reading_of_the_topic(monkeypatch: 
     monkeypatch.setattr(window_feed, "AdminClient", Double())
     monkeypatch.setattr(window_feed, "list_partitions", broken)
     asyncio.run(read())
+    assert len(looked) >= 2, "it looks again"
