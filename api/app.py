@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from api.events import Services, Validated, append, authorized, validated_events
 from api.problems import Problem, problem_response
-from api.read_routes import asking_routes
+from api.read_routes import query_routes
 from api.readiness import keep_reporting, waits_for
 from api.request_metrics import RequestMetrics, count_events
 from api.traces import refuse_others, traces
@@ -78,7 +78,7 @@ def application(services: Services) -> Starlette:
             route(OWN, own),
             route(TRACES, traces),
             *(route(path, refuse_others) for path in OTHER_SIGNALS),
-            *asking_routes(services),
+            *query_routes(services),
             Route(LIVE, live),
             Route(READY, ready),
         ],

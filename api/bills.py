@@ -11,7 +11,7 @@ from typing import Any
 from starlette.responses import Response
 
 from api.answers import answer, columns_of
-from api.questions import Parameters, bad_request
+from api.parameters import Parameters, bad_request
 from api.read_request import ReadRequest, page_of
 from jobs.billing_progress import Progress, Row
 from jobs.queries import contracts
@@ -60,12 +60,12 @@ async def bills(read_request: ReadRequest) -> Response:
     month, limit, accounts = month_of(given), given.limit(), given.accounts(read_request.key)
     page = Page(limit + 1, given.cursor(len(PAGE_KEY)))
 
-    def question(database: Database, progress: Progress) -> _Bills:
+    def read(database: Database, progress: Progress) -> _Bills:
         found = read_month(database, month, accounts or None, page)
         totals = read_totals(database, month, list(found.periods))
         return _Bills(list(found.lines), totals, found.periods, *progress)
 
-    found, frontier = await read_request.with_progress(question)
+    found, frontier = await read_request.with_progress(read)
     lines, following = page_of(found.lines, limit, lambda row: [row[name] for name in PAGE_KEY])
     shown = {line["account"] for line in lines}
     totals = [_total(found, row) for row in found.totals if row["account"] in shown]

@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.answers import answer
+from api.parameters import Parameters
 from api.problems import Problem, unavailable
-from api.questions import Parameters
 from api.read_request import STAFF, ReadRequest, sees_staff
 from api.reader import AccountReader
 from api.tables import StoredTables

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from api.answers import answer, columns_of
-from api.questions import Parameters
+from api.parameters import Parameters
 from api.read_request import STAFF, ReadRequest, page_of, sees_staff
 from jobs.queries import corrections as corrected
 from jobs.queries import stragglers as late
@@ -21,7 +21,7 @@ MAX_NUMBER = 10**18 - 1
 
 
 async def corrections(read_request: ReadRequest) -> Response:
-    """Rows with the columns of `weir corrections` and `number`, in its order. `next`: the next question's `since`."""
+    """Rows with the columns of `weir corrections` and `number`, in its order. `next`: the next request's `since`."""
     given = Parameters.of(read_request.request.query_params, CORRECTIONS)
     since, limit = given.number("since", 0, MAX_NUMBER, 0), given.limit()
     query = CorrectionQuery(*given.range(), given.accounts(read_request.key), given.choice("cause", UsageCause))

@@ -1,4 +1,4 @@
-"""OpenMeter's questions about one meter: `GET /api/v1/meters` and `GET|POST /api/v1/meters/{slug}/query`.
+"""OpenMeter's queries of one meter: `GET /api/v1/meters` and `GET|POST /api/v1/meters/{slug}/query`.
 
 A meter's slug is its name. `subject` is the account; further groups are the model and the configured dimensions.
 """
@@ -17,9 +17,9 @@ from typing import Any
 from starlette.responses import Response
 
 from api.answers import FRONTIER_HEADER, tagged, to_json
-from api.meter_question import MAX_ROWS, SIZE_OF_PERIOD, SUBJECT, MeterQuestion, WindowSize, question_of
+from api.meter_query_request import MAX_ROWS, SIZE_OF_PERIOD, SUBJECT, MeterQueryRequest, WindowSize, query_request_of
+from api.parameters import Parameters, bad_request
 from api.problems import Problem
-from api.questions import Parameters, bad_request
 from api.read_request import ReadRequest
 from api.usage import refuse_unknown
 from jobs.billing_progress import Row
@@ -58,44 +58,51 @@ async def meters(read_request: ReadRequest) -> Response:
 
 async def meter_query(read_request: ReadRequest) -> Response:
     """OpenMeter's answer, as JSON or CSV: values are numbers, as its clients expect."""
-    question = await question_of(read_request)
-    rows, frontier = await rows_of(read_request, question)
+    query_request = await query_request_of(read_request)
+    rows, frontier = await rows_of(read_request, query_request)
     data = [_row(row) for row in rows]
     if CSV in read_request.request.headers.get("accept", ""):
-        groups = [name for name in question.groups if name != SUBJECT]
+        groups = [name for name in query_request.groups if name != SUBJECT]
         columns = ("window_start", "window_end", SUBJECT, *groups, "value")
         named = ([row[name] for name in ("windowStart", "windowEnd", SUBJECT)] for row in data)
         lines = ([*first, *row["groupBy"].values(), row["value"]] for first, row in zip(named, data, strict=True))
         return as_csv(read_request, columns, lines, frontier)
-    document = {"from": question.start, "to": question.end, "windowSize": question.window_size, "data": data}
+    document = {
+        "from": query_request.start,
+        "to": query_request.end,
+        "windowSize": query_request.window_size,
+        "data": data,
+    }
     shown = {name: value for name, value in document.items() if value is not None}
     return tagged(read_request.request, to_json(shown), frontier, shown)
 
 
-async def rows_of(read_request: ReadRequest, question: MeterQuestion) -> tuple[list[MeterRow], datetime | None]:
+async def rows_of(
+    read_request: ReadRequest, query_request: MeterQueryRequest
+) -> tuple[list[MeterRow], datetime | None]:
     """What a meter has, and the frontier. Raises Problem: 404 without the meter, 400 for too many rows."""
     slug = read_request.request.path_params["slug"]
 
     def find(database: Database) -> tuple[list[Row], tuple[datetime, datetime] | None]:
         if (meter := database.execute(_METER, [slug]).fetchone()) is None:
             raise Problem(HTTPStatus.NOT_FOUND, f"There is no meter {slug!r}: GET /api/v1/meters lists them.")
-        query = question.usage_query(slug, meter["period"])
-        refuse_unknown(database, question.dimensions, question.name("groupBy"))
-        in_windows = question.window_size is not None
-        is_bounded = in_windows or None not in (question.start, question.end)
+        query = query_request.usage_query(slug, meter["period"])
+        refuse_unknown(database, query_request.dimensions, query_request.name("groupBy"))
+        in_windows = query_request.window_size is not None
+        is_bounded = in_windows or None not in (query_request.start, query_request.end)
         found = list(quantity_rows(database, query, in_windows=in_windows))
-        return found, None if is_bounded else span_of(database, question.subjects)
+        return found, None if is_bounded else span_of(database, query_request.subjects)
 
     (rows, bounds), frontier = await read_request.of(find)
     if len(rows) > MAX_ROWS:
-        name = question.name("windowSize")
+        name = query_request.name("windowSize")
         raise bad_request(name, f"The answer has more than {MAX_ROWS} rows: ask for less, or larger windows.")
     first, last = bounds or (frontier or datetime.min.replace(tzinfo=UTC),) * 2
     return [
         MeterRow(
-            row.get("window_start") or question.start or first,
-            row.get("window_end") or question.end or last,
-            {name: row[Key.ACCOUNT.value if name == SUBJECT else name] for name in question.groups},
+            row.get("window_start") or query_request.start or first,
+            row.get("window_end") or query_request.end or last,
+            {name: row[Key.ACCOUNT.value if name == SUBJECT else name] for name in query_request.groups},
             row["quantity"],
         )
         for row in rows

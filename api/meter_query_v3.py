@@ -1,4 +1,4 @@
-"""OpenMeter's v3 question about a meter: `POST /api/v3/openmeter/meters/{slug}/query`. Values are texts."""
+"""OpenMeter's v3 query of a meter: `POST /api/v3/openmeter/meters/{slug}/query`. Values are texts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from starlette.responses import Response
 
 from api.answers import tagged, to_json
 from api.meter_query import CSV, as_csv, rows_of
-from api.meter_question import SUBJECT, WINDOWS, MeterQuestion, body_of, object_of, read_question
-from api.questions import bad_request, choice_of
+from api.meter_query_request import SUBJECT, WINDOWS, MeterQueryRequest, body_of, object_of, query_request_in
+from api.parameters import bad_request, choice_of
 from api.read_request import ReadRequest
 from jobs.queries.periods import Window
 
@@ -27,19 +27,19 @@ _SIZES = {window: size for size, window in WINDOWS.items()}
 
 async def meter_query_v3(read_request: ReadRequest) -> Response:
     """OpenMeter's answer, as JSON or CSV: the account is the dimension `subject`."""
-    question = await _question(read_request)
-    rows, frontier = await rows_of(read_request, question)
+    query_request = await _query_request(read_request)
+    rows, frontier = await rows_of(read_request, query_request)
     data = [{"value": row.quantity, "from": row.start, "to": row.end, "dimensions": dict(row.groups)} for row in rows]
     if CSV in read_request.request.headers.get("accept", ""):
-        groups = sorted(question.groups, key=lambda name: name != SUBJECT)
+        groups = sorted(query_request.groups, key=lambda name: name != SUBJECT)
         lines = ([row.start, row.end, *(row.groups[name] for name in groups), row.quantity] for row in rows)
         return as_csv(read_request, ("from", "to", *groups, "value"), lines, frontier)
-    shown = {"from": question.start, "to": question.end, "data": data}
+    shown = {"from": query_request.start, "to": query_request.end, "data": data}
     shown = {name: value for name, value in shown.items() if value is not None}
     return tagged(read_request.request, to_json(shown), frontier, shown)
 
 
-async def _question(read_request: ReadRequest) -> MeterQuestion:
+async def _query_request(read_request: ReadRequest) -> MeterQueryRequest:
     given = await body_of(read_request.request, MEMBERS)
     granularity = given.get("granularity")
     if granularity is not None and not isinstance(granularity, str):
@@ -49,7 +49,7 @@ async def _question(read_request: ReadRequest) -> MeterQuestion:
         raise bad_request(f"filters.{unknown[0]}", "There is no such member; there is dimensions.", "body")
     dimensions = object_of(filters.get("dimensions"), "filters.dimensions", "body")
     wanted = {name: _wanted(name, value) for name, value in dimensions.items()}
-    return read_question(
+    return query_request_in(
         {
             "from": given.get("from"),
             "to": given.get("to"),

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import bills, explained, lists, meter_question, usage, window_stream
+from api import bills, explained, lists, meter_query_request, usage, window_stream
 from api.answers import JSON, to_json
 from api.events import Services, authorized
 from api.openapi_schemas import (
@@ -32,8 +32,8 @@ from api.openapi_schemas import (
     or_null,
     rows_of,
 )
+from api.parameters import AFTER, WAIT
 from api.problems import MEDIA_TYPE, Problem
-from api.questions import AFTER, WAIT
 from api.read_request import STAFF
 from jobs.queries import contracts, corrections, stragglers
 from jobs.queries.periods import Window
@@ -41,7 +41,7 @@ from metering.api_keys import Scope
 from monitoring.metrics import ApiRoute
 
 PATH = "/openapi.json"
-_QUESTIONS: Mapping[ApiRoute, tuple[str, tuple[str, ...], Schema]] = {
+_READ_QUERIES: Mapping[ApiRoute, tuple[str, tuple[str, ...], Schema]] = {
     ApiRoute.USAGE: (
         "Quantity and amount by window.",
         usage.PARAMETERS,
@@ -80,12 +80,12 @@ _QUESTIONS: Mapping[ApiRoute, tuple[str, tuple[str, ...], Schema]] = {
     ApiRoute.METERS: ("OpenMeter's list of meters.", (), {"type": "array", "items": METER}),
     ApiRoute.PORTAL_QUERY: (
         "The query of a meter, also with a portal token.",
-        meter_question.MEMBERS,
+        meter_query_request.MEMBERS,
         METER_ANSWER,
     ),
     ApiRoute.METER_QUERY: (
-        "OpenMeter's question about one meter. `Accept: text/csv` gets CSV.",
-        meter_question.MEMBERS,
+        "OpenMeter's query of one meter. `Accept: text/csv` gets CSV.",
+        meter_query_request.MEMBERS,
         METER_ANSWER,
     ),
 }
@@ -133,14 +133,14 @@ _POSTS: Mapping[ApiRoute, tuple[str, HTTPStatus, tuple[str, ...], Schema | None]
 def document() -> Schema:
     """The whole document."""
     paths: dict[str, Any] = {}
-    for route, (summary, names, answer) in _QUESTIONS.items():
+    for route, (summary, names, answer) in _READ_QUERIES.items():
         shown = _path_parameters(route.value)
         operation = {"summary": summary, "parameters": [*shown, *_parameters(names)], "responses": _responses(answer)}
         paths[route.value] = {"get": operation}
     paths[ApiRoute.WINDOW_STREAM.value] = {"get": _stream()}
-    paths[ApiRoute.METER_QUERY.value]["post"] = _posted_question()
+    paths[ApiRoute.METER_QUERY.value]["post"] = _posted_query()
     paths[ApiRoute.PORTAL_TOKENS.value] = {"post": _portal_tokens()}
-    paths[ApiRoute.METER_QUERY_V3.value] = {"post": _posted_question_v3()}
+    paths[ApiRoute.METER_QUERY_V3.value] = {"post": _posted_query_v3()}
     for route, (summary, status, types, taken) in _POSTS.items():
         schema = OBJECT if route is ApiRoute.TRACES else _EVENTS
         body = {"required": True, "content": {name: {"schema": schema} for name in types}}
@@ -189,12 +189,12 @@ def _stream() -> Schema:
     }
 
 
-def _posted_question() -> Schema:
+def _posted_query() -> Schema:
     listed: Schema = {"anyOf": [TEXT, {"type": "array", "items": TEXT}]}
     members = {
-        **{name: PARAMETERS[name][0] for name in meter_question.MEMBERS},
+        **{name: PARAMETERS[name][0] for name in meter_query_request.MEMBERS},
         **dict.fromkeys(("subject", "groupBy"), listed),
-        **dict.fromkeys(("filterGroupBy", meter_question.ADVANCED), OBJECT),
+        **dict.fromkeys(("filterGroupBy", meter_query_request.ADVANCED), OBJECT),
     }
     return {
         "summary": "The same with its parameters in a body.",
@@ -204,7 +204,7 @@ def _posted_question() -> Schema:
     }
 
 
-def _posted_question_v3() -> Schema:
+def _posted_query_v3() -> Schema:
     strings: Schema = {"type": "array", "items": TEXT}
     wanted: Schema = {"type": "object", "properties": {"eq": TEXT, "in": strings}, "additionalProperties": False}
     dimensions = {"type": "object", "additionalProperties": wanted}
@@ -216,7 +216,7 @@ def _posted_question_v3() -> Schema:
         "filters": {"type": "object", "properties": {"dimensions": dimensions}, "additionalProperties": False},
     }
     return {
-        "summary": "OpenMeter's v3 question about one meter. `Accept: text/csv` gets CSV.",
+        "summary": "OpenMeter's v3 query of one meter. `Accept: text/csv` gets CSV.",
         "parameters": _path_parameters(ApiRoute.METER_QUERY_V3.value),
         "requestBody": _body(members),
         "responses": _responses(METER_ANSWER_V3),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from api import explained, meter_question
+from api import explained, meter_query_request
 from api.own_writes import DEFAULT_WAIT_SECONDS, MAX_WAIT_SECONDS
-from api.questions import AFTER, DEFAULT_ROWS, MAX_ROWS, WAIT
+from api.parameters import AFTER, DEFAULT_ROWS, MAX_ROWS, WAIT
 from jobs.queries.periods import Window
 from jobs.queries.usage import DETAILS, SUMMED
 from metering.lateness import WindowState
@@ -62,12 +62,12 @@ PARAMETERS: Mapping[str, tuple[Schema, str]] = {
         {"type": "integer", "minimum": 0, "maximum": MAX_WAIT_SECONDS, "default": DEFAULT_WAIT_SECONDS},
         "Seconds to wait for that; then 409 (`not_yet`).",
     ),
-    "windowSize": (one_of(meter_question.WindowSize), "Length of the windows; without it one total."),
+    "windowSize": (one_of(meter_query_request.WindowSize), "Length of the windows; without it one total."),
     "windowTimeZone": (TEXT, "IANA time zone of days and months; UTC by default."),
     "subject": ({"type": "array", "items": TEXT}, "Only this account, and group by accounts; may be repeated."),
     "groupBy": ({"type": "array", "items": TEXT}, "subject, model or a dimension; may be repeated."),
     "filterGroupBy": ({"type": "object", "additionalProperties": TEXT}, "filterGroupBy[model]=gpt-4o"),
-    meter_question.ADVANCED: (TEXT, 'JSON: {"model": {"$in": ["gpt-4o"]}}'),
+    meter_query_request.ADVANCED: (TEXT, 'JSON: {"model": {"$in": ["gpt-4o"]}}'),
     "clientId": (TEXT, "Not used."),
 }
 NEEDED = ("month",)
@@ -153,7 +153,7 @@ METER_ANSWER: Schema = {
     "properties": {
         "from": INSTANT,
         "to": INSTANT,
-        "windowSize": one_of(meter_question.WindowSize),
+        "windowSize": one_of(meter_query_request.WindowSize),
         "data": {"type": "array", "items": _METER_ROW},
     },
     "required": ["data"],

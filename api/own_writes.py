@@ -7,8 +7,8 @@ import re
 import time
 from http import HTTPStatus
 
+from api.parameters import AFTER, WAIT, Parameters, bad_request
 from api.problems import Problem, unavailable
-from api.questions import AFTER, WAIT, Parameters, bad_request
 from api.read_request import ReadRequest
 from api.tables import Awaited, StoredTables
 from api.validation import IngestionNotStarted, Validator
@@ -58,7 +58,7 @@ async def _is_billed(awaited: Awaited, read_request: ReadRequest, tables: Stored
         row = database.execute(_BILLED_TO).fetchone()
         return 1 if row is None else int(row["next_position"])
 
-    return await read_request.reader.ask(read_request.key, billed_to) >= usage_lsn
+    return await read_request.reader.run(read_request.key, billed_to) >= usage_lsn
 
 
 def _awaited(position: str, validator: Validator) -> Awaited:

@@ -15,9 +15,9 @@ from starlette.responses import Response
 from api.answers import JSON, to_json
 from api.events import Services, authorized
 from api.meter_query import meter_query
-from api.meter_question import body_of
+from api.meter_query_request import body_of
+from api.parameters import allowed_accounts, bad_request, instant_of
 from api.problems import Problem
-from api.questions import allowed_accounts, bad_request, instant_of
 from api.read_request import ReadRequest
 from metering.api_keys import Scope
 from metering.portal_tokens import PortalToken, token_of

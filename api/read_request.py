@@ -1,4 +1,4 @@
-"""Who asks, and of what: what each question is answered with."""
+"""One read request: its key, and the database as that key may see it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
-from api.questions import cursor_of
+from api.parameters import cursor_of
 from api.reader import AccountReader
 from jobs.billing_progress import Progress, Row, billing_progress
 from jobs.queries.reading import Database
@@ -33,18 +33,18 @@ class ReadRequest:
     key: ApiKey
     reader: AccountReader
 
-    async def of(self, question: Callable[[Database], R]) -> tuple[R, datetime | None]:
+    async def of(self, query: Callable[[Database], R]) -> tuple[R, datetime | None]:
         """What the key's accounts have, and the frontier of billing at that moment. Raises Problem."""
-        return await self.with_progress(lambda database, _: question(database))
+        return await self.with_progress(lambda database, _: query(database))
 
-    async def with_progress(self, question: Callable[[Database, Progress], R]) -> tuple[R, datetime | None]:
+    async def with_progress(self, query: Callable[[Database, Progress], R]) -> tuple[R, datetime | None]:
         """As `of`, for what depends on how far usage is billed: that and the rows are of one snapshot."""
 
-        def ask(database: Database) -> tuple[R, datetime | None]:
+        def run(database: Database) -> tuple[R, datetime | None]:
             progress = billing_progress(database)
-            return question(database, progress), progress[0]
+            return query(database, progress), progress[0]
 
-        return await self.reader.ask(self.key, ask)
+        return await self.reader.run(self.key, run)
 
 
 def page_of(

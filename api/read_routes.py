@@ -1,4 +1,4 @@
-"""The routes that answer questions. Each needs a key of the scope `read`, and sees the accounts of that key."""
+"""The routes that answer queries. Each needs a key of the scope `read`, and sees the accounts of that key."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from api.usage import usage
 from metering.api_keys import Scope
 from monitoring.metrics import ApiRoute
 
-Question = Callable[[ReadRequest], Awaitable[Response]]
+ReadQuery = Callable[[ReadRequest], Awaitable[Response]]
 
-QUESTIONS: tuple[tuple[ApiRoute, tuple[str, ...], Question], ...] = (
+READ_QUERIES: tuple[tuple[ApiRoute, tuple[str, ...], ReadQuery], ...] = (
     (ApiRoute.USAGE, ("GET",), usage),
     (ApiRoute.BILLS, ("GET",), bills),
     (ApiRoute.PRICES, ("GET",), prices),
@@ -45,15 +45,15 @@ TOKEN_ROUTES = (ApiRoute.USAGE, ApiRoute.BILLS, ApiRoute.WINDOW_STREAM, ApiRoute
 """What is also read with a portal token: its account's usage and bills."""
 
 
-def asking_routes(services: Services) -> list[Route]:
+def query_routes(services: Services) -> list[Route]:
     """The routes; none where there is nothing to read from."""
     if services.reader is None:
         return []
     assert services.explaining is not None, "whoever reads also explains"
     explainer = Explainer(services.tables, services.explaining)
     streamed = () if services.streams is None else ((ApiRoute.WINDOW_STREAM, ("GET",), services.streams.stream),)
-    questions = (
-        *QUESTIONS,
+    queries = (
+        *READ_QUERIES,
         *streamed,
         (ApiRoute.REQUEST, ("GET",), explainer.request),
         (ApiRoute.EVENT, ("GET",), explainer.event),
@@ -66,13 +66,13 @@ def asking_routes(services: Services) -> list[Route]:
         return await make_token(request, services)
 
     return [
-        *(_route(services, route, methods, question) for route, methods, question in questions),
+        *(_route(services, route, methods, query) for route, methods, query in queries),
         Route(ApiRoute.PORTAL_TOKENS.value, portal_token, methods=["POST"]),
         Route(OPENAPI, described),
     ]
 
 
-def _route(services: Services, route: ApiRoute, methods: tuple[str, ...], question: Question) -> Route:
+def _route(services: Services, route: ApiRoute, methods: tuple[str, ...], query: ReadQuery) -> Route:
     async def respond(request: Request) -> Response:
         key = authorized(request, services, Scope.READ, takes_tokens=route in TOKEN_ROUTES)
         if key.meters and route is not ApiRoute.PORTAL_QUERY:
@@ -80,6 +80,6 @@ def _route(services: Services, route: ApiRoute, methods: tuple[str, ...], questi
         assert services.reader is not None, "routes are made where there is one"
         read_request = ReadRequest(request, key, services.reader)
         await await_own_writes(read_request, services.tables, services.validator)
-        return await question(read_request)
+        return await query(read_request)
 
     return Route(path_of(route), respond, methods=list(methods))

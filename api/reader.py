@@ -1,6 +1,6 @@
-"""Reads Postgres for a key: every question is asked within one transaction that sees the rows of its accounts only.
+"""Reads Postgres for a key: each query runs in one transaction that sees the rows of its accounts only.
 
-Row-level security decides what is seen, not the questions: a question that forgets an account shows nothing of others.
+Row-level security decides what is seen, not the queries: a query that forgets an account shows nothing of others.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from metering.api_keys import ApiKey
 log = structlog.get_logger()
 
 SESSIONS = 4
-"""Questions that are asked at once; each has a session and a thread."""
+"""Queries that run at once; each has a session and a thread."""
 MAX_WAITING = 64
-"""Questions that wait for a session; further ones are refused."""
+"""Queries that wait for a session; further ones are refused."""
 STATEMENT_TIMEOUT_SECONDS = 8
 ANSWER_TIMEOUT_SECONDS = 20.0
-"""Of a whole question, with its wait for a session."""
+"""Of a whole query, with its wait for a session."""
 SILENT_AFTER_SECONDS = 12.0
 
 _OPENING = """
@@ -66,38 +66,38 @@ class AccountReader:
         self._own = threading.local()
         self._unfinished: set[Future[Any]] = set()
 
-    async def ask(self, key: ApiKey, question: Callable[[Database], R]) -> R:
-        """What `question` answers within a transaction that sees one moment, in UTC, and the key's accounts only.
+    async def run(self, key: ApiKey, query: Callable[[Database], R]) -> R:
+        """What `query` answers within a transaction that sees one moment, in UTC, and the key's accounts only.
 
-        Raises Problem: 503 where the database does not answer, or not in time; what `question` raises.
+        Raises Problem: 503 where the database does not answer, or not in time; what `query` raises.
         """
         self._unfinished = {work for work in self._unfinished if not work.done()}
         if len(self._unfinished) >= self._max_unfinished:
             raise unavailable("More is asked than can be answered: ask again later.")
-        work = self._threads.submit(self._ask, accounts_setting(key), question)
+        work = self._threads.submit(self._run, accounts_setting(key), query)
         self._unfinished.add(work)
         try:
             async with asyncio.timeout(self._answer_timeout_seconds):
-                # Whoever waits no more takes a question that has not begun with them.
+                # A client that no longer waits takes along a query that has not begun.
                 return await asyncio.wrap_future(work)
         except TimeoutError:
             limit = f"{self._answer_timeout_seconds:.0f} s"
             raise unavailable(f"There was no answer within {limit}: ask for less.") from None
 
     def close(self) -> None:
-        """Take no further questions; what is being asked ends by its own time limits."""
+        """Take no further queries; what is running ends by its own time limits."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _ask(self, accounts: str, question: Callable[[Database], R]) -> R:
+    def _run(self, accounts: str, query: Callable[[Database], R]) -> R:
         try:
             if (session := self._session()) is not None:
                 try:
-                    return _within(session, accounts, question)
+                    return _within(session, accounts, query)
                 except (psycopg.OperationalError, psycopg.InterfaceError):
                     if not session.closed:
                         raise
                     # It may have ended long before it was needed.
-            return _within(self._connected(), accounts, question)
+            return _within(self._connected(), accounts, query)
         except psycopg.errors.QueryCanceled:
             raise unavailable(
                 f"The database took longer than {STATEMENT_TIMEOUT_SECONDS} s: ask for less, with from, to and account."
@@ -126,7 +126,7 @@ def accounts_setting(key: ApiKey) -> str:
     return json.dumps(sorted(key.accounts)) if key.accounts else "*"
 
 
-def _within(session: Session, accounts: str, question: Callable[[Database], R]) -> R:
+def _within(session: Session, accounts: str, query: Callable[[Database], R]) -> R:
     with session.transaction():
         try:
             session.execute(BECOME)
@@ -137,7 +137,7 @@ def _within(session: Session, accounts: str, question: Callable[[Database], R]) 
         opened = session.execute(_OPENING, limits).fetchone()
         if not (opened and opened["is_guarded"]):
             raise Unguarded("row-level security does not apply to the role weir_api_reader")
-        return question(session)
+        return query(session)
 
 
 def _first_line(error: Exception) -> str:

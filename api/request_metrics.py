@@ -35,13 +35,13 @@ def path_of(route: ApiRoute) -> str:
     return route.value.replace("{source}/{id}", "{event:identity}").replace("{id}", "{id:path}")
 
 
-_QUESTIONS = [
+_READ_QUERIES = [
     (compile_path(path_of(route))[0], route)
     for route in ApiRoute
     if route is not ApiRoute.OTHER and route not in _POSTED.values()
 ]
 _METHODS = {
-    **{route: ("GET",) for _, route in _QUESTIONS},
+    **{route: ("GET",) for _, route in _READ_QUERIES},
     ApiRoute.METER_QUERY: ("GET", "POST"),
     ApiRoute.METER_QUERY_V3: ("POST",),
     ApiRoute.PORTAL_TOKENS: ("POST",),
@@ -82,7 +82,7 @@ def route_of(method: str, path: str) -> ApiRoute:
     """The route of a request: OTHER for whatever strangers may think of."""
     if method == "POST" and path in _POSTED:
         return _POSTED[path]
-    routes = (route for form, route in _QUESTIONS if method in _METHODS[route] and form.match(path))
+    routes = (route for form, route in _READ_QUERIES if method in _METHODS[route] and form.match(path))
     return next(routes, ApiRoute.OTHER)
 
 

@@ -43,14 +43,14 @@ class StoredTables:
         """The newest version of a table; None before it was made."""
         return open_table(self._root, table)
 
-    async def read(self, question: Callable[[StoredTables], R]) -> R:
-        """What `question` answers, in the thread of the tables.
+    async def read(self, query: Callable[[StoredTables], R]) -> R:
+        """What `query` answers, in the thread of the tables.
 
         Raises Problem (503) where they or Kafka are unavailable, or take too long.
         """
         try:
             async with asyncio.timeout(self._read_timeout_seconds):
-                return await asyncio.get_running_loop().run_in_executor(self._thread, question, self)
+                return await asyncio.get_running_loop().run_in_executor(self._thread, query, self)
         except TimeoutError:
             seconds = f"{self._read_timeout_seconds:.0f} s"
             raise unavailable(f"The tables could not be read within {seconds}: ask again later.") from None
@@ -81,7 +81,7 @@ class StoredTables:
         return opened.transaction_version(name) or 0
 
     def close(self) -> None:
-        """Take no further questions."""
+        """Take no further queries."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 

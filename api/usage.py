@@ -10,7 +10,7 @@ from typing import Any
 from starlette.responses import Response
 
 from api.answers import answer, columns_of
-from api.questions import Parameters, bad_request, instant_of
+from api.parameters import Parameters, bad_request, instant_of
 from api.read_request import ReadRequest, page_of
 from jobs.billing_progress import Progress, Row
 from jobs.queries.pages import Page
@@ -40,11 +40,11 @@ async def usage(read_request: ReadRequest) -> Response:
     after = given.cursor(len(query.sql_keys))
     query = replace(query, page=Page(limit + 1, after), start=_start(query, after))
 
-    def question(database: Database, progress: Progress) -> list[Row]:
+    def read(database: Database, progress: Progress) -> list[Row]:
         refuse_unknown(database, query.dimensions)
         return list(usage_rows(database, query, progress))
 
-    found, frontier = await read_request.with_progress(question)
+    found, frontier = await read_request.with_progress(read)
     rows, following = page_of(found, limit, query.key_of)
     return answer(read_request.request, columns_of(rows, query.columns), frontier, following)
 

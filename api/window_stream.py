@@ -17,8 +17,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from api.database_poll import DatabasePoll
+from api.parameters import Parameters
 from api.problems import too_many, unavailable
-from api.questions import Parameters
 from api.read_request import ReadRequest
 from api.window_catch_up import CatchUp
 from api.window_changes import Change, Progress, may_see, progress_of

@@ -20,7 +20,7 @@ from psycopg.rows import dict_row
 from catalog.change import Change, envelope
 from deployment.asking import asking_database
 from deployment.errors import CannotRun
-from jobs.runtime.catalog_changes import change_problem
+from jobs.journal.catalog_problems import change_problem
 from jobs.streams import CatalogTopic
 from metering.instants import EPOCH
 from metering.vocabulary import Decision

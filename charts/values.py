@@ -12,10 +12,10 @@ from charts.workloads import Api, Audit, Batch, Connect, Dashboard, Job, JobSett
 from jobs.billing.config import BillingConfig
 from jobs.ingestion.config import MAX_CONTRACTS, ContractDocument, IngestionConfig
 from jobs.joins.config import JoinsConfig
-from jobs.runtime.dimensions import Dimensions
-from jobs.runtime.meters import MeterConfig, MeterName
-from jobs.runtime.price_attributes import PriceAttributes
 from jobs.sessionization.config import SessionizationConfig
+from jobs.settings.dimensions import Dimensions
+from jobs.settings.meters import MeterConfig, MeterName
+from jobs.settings.price_attributes import PriceAttributes
 from metering.meters import MAX_METERS
 
 

@@ -47,7 +47,7 @@ def conflict_rows(journal: DeltaTable, query: ConflictQuery) -> Iterator[Row]:
     import pyarrow as pa
 
     from cli.journal_table import rows_in_order
-    from jobs.runtime.elements import is_record_arrow
+    from jobs.journal.elements import is_record_arrow
 
     where = _where(query) & is_record_arrow(pa.schema(journal.schema().to_arrow()))
     conflicts: Iterator[dict[str, Any]] = rows_in_order(journal, _READ, where)

@@ -12,8 +12,8 @@ import typer
 from deltalake import DeltaTable
 
 from jobs.audit.compare.partition_balance import Partition
+from jobs.journal.elements import is_record_arrow
 from jobs.runtime.delta.table import open_table
-from jobs.runtime.elements import is_record_arrow
 from jobs.streams import Table
 from metering.vocabulary import Disposition
 

@@ -43,7 +43,7 @@ def meter_rows(database: Database) -> Iterator[Row]:
 
 def _configured(database: Database) -> Mapping[str, Declaration]:
     """The meters that joins was started with last; the defaults where it never was."""
-    from jobs.runtime.meters import MeterConfig
+    from jobs.settings.meters import MeterConfig
 
     row = database.execute(_CONFIGURED).fetchone()
     meters = row["meters"] if row is not None else None

@@ -15,7 +15,7 @@ from deployment.errors import CannotRun
 if TYPE_CHECKING:
     import psycopg
 
-    from jobs.runtime.kafka.isolated_records import Place
+    from jobs.runtime.kafka.quarantine.isolated_records import Place
     from jobs.runtime.kafka.topic import Topic
 
 _TOPIC = "SELECT config->>'topic' FROM jobs WHERE job = 'ingestion'"
@@ -110,7 +110,7 @@ def _refuse_other_topic(postgres_url: str, topic: str) -> None:
 
 
 def _ask(postgres_url: str, topic: Topic, place: Place, reason: str) -> None:
-    from jobs.runtime.kafka.isolated_records import add_isolated
+    from jobs.runtime.kafka.quarantine.isolated_records import add_isolated
     from metering.vocabulary import Isolation
 
     with _database(postgres_url) as database, database.cursor() as cursor:

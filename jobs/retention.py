@@ -21,9 +21,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.joins.correction_horizon import content_margin, correction_horizon
 from jobs.joins.started import started_config
+from jobs.journal.elements import is_record_arrow
 from jobs.runtime.delta.table import FRONTIER, REMOVED, instant_of, open_to_change
 from jobs.runtime.effective_rules import EffectiveRules, read_history
-from jobs.runtime.elements import is_record_arrow
 from jobs.streams import Table
 from metering.lateness import MAX_FUTURE
 from metering.vocabulary import Job

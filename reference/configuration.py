@@ -13,10 +13,10 @@ from jobs.audit.config import AuditConfig
 from jobs.ingestion.config import Backfill, Clocks, Reversal, SourceConvention
 from jobs.runtime.config import JobConfig
 from jobs.runtime.environment import Environment, variable_of
-from jobs.runtime.holding import HoldConfig
 from jobs.runtime.kafka.access import KafkaAccess
-from jobs.runtime.meters import MeterConfig, OncePerConfig
-from jobs.runtime.price_attributes import BandsConfig
+from jobs.settings.holding import HoldConfig
+from jobs.settings.meters import MeterConfig, OncePerConfig
+from jobs.settings.price_attributes import BandsConfig
 from jobs.stack import BESIDE_JOBS, Jobs
 from reference.markdown import cell, code, page, table
 from reference.schema_types import duration, type_of, unit_of

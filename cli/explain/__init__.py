@@ -1,1 +1,1 @@
-"""`weir explain`: its questions, and how answers are printed."""
+"""`weir explain`: what it looks up, and how that is printed."""

@@ -75,7 +75,7 @@ def explain(
     for an ID in what was received in the last 35 days, or from --from to --to. Exit status 1 if nothing is found.
     """
     from cli.explain.printing import print_explanation
-    from cli.explain.question import Question, explanation
+    from cli.explain.query import ExplainQuery, explanation
     from cli.output import print_document
     from deployment.stack import running_deployment
 
@@ -92,9 +92,9 @@ def explain(
     accounts = tuple(account or ())
     if not line is window is None and len(accounts) != 1:
         raise typer.BadParameter("a --line or --window is of one account: add --account.")
-    question = Question(*subjects, accounts, model, meter, currency, start, end, limit)
+    query = ExplainQuery(*subjects, accounts, model, meter, currency, start, end, limit)
     stack = running_deployment(data_dir)
     with read_only(stack.postgres_url) as database:
-        document = explanation(database, stack.tables, question)
+        document = explanation(database, stack.tables, query)
     printed: Callable[[dict[str, Any]], None] = print_document if form is Form.JSON else print_explanation
     printed(document)

@@ -10,8 +10,8 @@ from pydantic import AwareDatetime, Field, field_validator, model_validator
 
 from jobs.billing.rules import HISTORY, HOLD, METER_GRACE, POLICY
 from jobs.runtime.config import JobConfig
-from jobs.runtime.holding import HoldConfig
-from jobs.runtime.meters import MAX_GRACE_SECONDS, MeterName, refuse_uncorrected
+from jobs.settings.holding import HoldConfig
+from jobs.settings.meters import MAX_GRACE_SECONDS, MeterName, refuse_uncorrected
 from metering.instants import rfc3339
 from metering.meters import MAX_METERS
 from metering.vocabulary import LatePolicy, Published

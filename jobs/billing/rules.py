@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 
 from jobs.runtime.effective_rules import Rules
-from jobs.runtime.holding import HoldConfig
+from jobs.settings.holding import HoldConfig
 from metering.holding import Hold
 from metering.meters import DETAILS, OfMeter
 from metering.vocabulary import LatePolicy

@@ -12,9 +12,9 @@ from deltalake import DeltaTable
 
 from jobs.explain.records import Tables
 from jobs.joins.memory import KEY
+from jobs.journal.families import is_reversal
 from jobs.runtime.effective_rules import History, read_history, rules_at
-from jobs.runtime.families import is_reversal
-from jobs.runtime.meters import restored
+from jobs.settings.stored_meters import restored
 from jobs.usage_entries import METERS
 from metering.contracts.reversals import METER, QUANTITY
 from metering.instants import rfc3339

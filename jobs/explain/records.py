@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from jobs.explain.files import Files, is_among
-from jobs.runtime.elements import has_elements
-from jobs.runtime.families import family
+from jobs.journal.elements import has_elements
+from jobs.journal.families import family
 from jobs.usage_entries import METERED_COLUMNS
 from jobs.usage_members import MEMBERS
 from metering.contracts.unnest import COLUMN

@@ -11,10 +11,10 @@ import polars as pl
 from deltalake import DeltaTable
 
 from jobs.explain.records import DEFAULT_PERIOD, Tables
+from jobs.journal.families import family
 from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.effective_rules import History, read_history, rules_at
-from jobs.runtime.families import family
-from jobs.runtime.meters import restored
+from jobs.settings.stored_meters import restored
 from metering.joining import Side
 from metering.meters import DEFAULT, REPORTED_COLUMNS, columns_of
 from metering.ranking import Criterion, Ranked, Received, deciding_criterion, ranked, reach_seconds

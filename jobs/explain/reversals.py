@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from jobs.explain.records import Tables
-from jobs.runtime.families import is_reversal
+from jobs.journal.families import is_reversal
 from metering.contracts.reversals import METER, QUANTITY, REASON
 from metering.csv_lines import text_of
 from metering.vocabulary import UsageCause

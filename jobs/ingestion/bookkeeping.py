@@ -24,8 +24,8 @@ from jobs.ingestion.sources import (
     within_limits,
 )
 from jobs.ingestion.unknown_types import fold_types, of_unknown_type, types_of
+from jobs.journal.elements import is_record
 from jobs.runtime.delta.table import DeltaWriter
-from jobs.runtime.elements import is_record
 from jobs.runtime.job import Counts
 from jobs.runtime.postgres.ownership import Ownership
 from monitoring import metrics

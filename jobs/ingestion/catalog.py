@@ -16,9 +16,9 @@ from confluent_kafka.admin import AdminClient
 
 from jobs.ingestion.ledger import OffsetLedger
 from jobs.ingestion.received import INSTANT
-from jobs.runtime.catalog_changes import change_problem
+from jobs.journal.catalog_problems import change_problem
 from jobs.runtime.kafka.access import KafkaSettings
-from jobs.runtime.kafka.isolated_records import Isolated
+from jobs.runtime.kafka.quarantine.isolated_records import Isolated
 from jobs.runtime.kafka.topic import Positions, TopicsReader, stamp
 from jobs.streams import CatalogTopic
 from metering.texts import encodable, error_text

@@ -23,8 +23,8 @@ from jobs.ingestion.validator import EventValidator
 from jobs.runtime.config import JobConfig
 from jobs.runtime.effective_rules import History
 from jobs.runtime.errors import Refused
-from jobs.runtime.meters import conditions_stored, of_period_stored, once_stored, stored
-from jobs.runtime.names import Name
+from jobs.settings.names import Name
+from jobs.settings.stored_meters import conditions_stored, of_period_stored, once_stored, stored
 from jobs.streams import EVENTS_TOPIC
 from metering.clock import AcceptWindow
 from metering.contracts.details import has_details as has_token_details

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from jobs.ingestion.quarantine import quarantine
 from jobs.ingestion.validator import LOG_APPEND_TIME, EventValidator
-from jobs.runtime.elements import is_record
+from jobs.journal.elements import is_record
 from jobs.runtime.kafka.headers import COLUMN
 from jobs.runtime.kafka.marks import MARKS
 from jobs.streams import EVENTS_TOPIC, INSTANT

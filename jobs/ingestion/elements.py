@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from jobs.runtime.elements import has_elements
+from jobs.journal.elements import has_elements
 from metering.contracts.unnest import COLUMN
 
 TRANSACTION = "elements"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from jobs.runtime.kafka.absent_offsets import Gap
+from jobs.runtime.kafka.protocol.absent_offsets import Gap
 
 
 def gaps_in(rows: pl.DataFrame, starts: Mapping[int, int]) -> list[Gap]:

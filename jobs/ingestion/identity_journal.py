@@ -9,9 +9,9 @@ import polars as pl
 from jobs.ingestion.identity_segment import ALWAYS, ANY_DAY, Span
 from jobs.ingestion.repeats import entries
 from jobs.ingestion.replays import PLACE, REJECTED, rejected, replayed_rows
+from jobs.journal.elements import FIELD, KIND, is_record
+from jobs.journal.families import family
 from jobs.runtime.delta.table import DeltaWriter
-from jobs.runtime.elements import FIELD, KIND, is_record
-from jobs.runtime.families import family
 from metering.contracts.unnest import COLUMN
 from metering.vocabulary import Disposition
 

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from jobs.ingestion.ledger import OffsetLedger
 from jobs.ingestion.quarantine import quarantined_places, skipped_in, verdicts
-from jobs.runtime.kafka.isolated_records import Isolated, IsolatedRecords
+from jobs.runtime.kafka.quarantine.isolated_records import Isolated, IsolatedRecords
 from jobs.runtime.postgres.ownership import Ownership
 
 

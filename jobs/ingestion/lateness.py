@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from jobs.ingestion.receptions import is_of_the_past
-from jobs.runtime.families import family
+from jobs.journal.families import family
 from jobs.runtime.job import Lateness
 from metering.vocabulary import BILLABLE, Disposition
 from monitoring import metrics

@@ -17,7 +17,7 @@ from jobs.ingestion.gaps import gaps_in
 from jobs.ingestion.received import Reception, Restamp
 from jobs.runtime.delta.table import FRONTIER, DeltaWriter, instant_of, microseconds_of
 from jobs.runtime.errors import START_OVER, NotYet, Refused
-from jobs.runtime.kafka.absent_offsets import Gap
+from jobs.runtime.kafka.protocol.absent_offsets import Gap
 from jobs.runtime.kafka.topic import EARLIEST, Topic, offsets, refuse_lost_records
 from metering.vocabulary import Cause
 

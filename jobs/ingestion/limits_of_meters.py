@@ -9,8 +9,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 
-from jobs.runtime.dimensions import RESERVED, of_events
-from jobs.runtime.meters import OF_OUTCOMES, OUTCOME_TEXTS, MeterConfig
+from jobs.settings.dimensions import RESERVED, of_events
+from jobs.settings.meters import MeterConfig
+from jobs.settings.outcome_columns import OF_OUTCOMES, OUTCOME_TEXTS
 from metering.contracts.model import Contract, Field, Kind
 from metering.meters import FAMILY, Declaration, texts_of
 from metering.price_attributes import PriceAttribute

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 import polars as pl
 from deltalake import DeltaTable
 
-from jobs.runtime.kafka.isolated_records import Isolated, Place
-from jobs.runtime.kafka.log_records import MAX_KEY_BYTES
+from jobs.runtime.kafka.protocol.log_records import MAX_KEY_BYTES
+from jobs.runtime.kafka.quarantine.isolated_records import Isolated, Place
 from jobs.runtime.kafka.topic import Topic
 from metering.vocabulary import Isolation, Reason
 

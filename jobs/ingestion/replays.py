@@ -11,7 +11,7 @@ import re
 
 import polars as pl
 
-from jobs.runtime.families import family
+from jobs.journal.families import family
 from jobs.runtime.kafka.replay_mark import FORM
 from jobs.streams import CatalogTopic
 from metering.vocabulary import Disposition, Reason

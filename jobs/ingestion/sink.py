@@ -39,10 +39,10 @@ from jobs.runtime.effective_rules import TRANSACTION as RULES
 from jobs.runtime.effective_rules import RulesHistory, rules_text
 from jobs.runtime.job import Context, Counts, Progress, TopicJob
 from jobs.runtime.kafka import headers
-from jobs.runtime.kafka.absent_offsets import AbsentOffsets
 from jobs.runtime.kafka.heartbeat import IDLE, Heartbeat
-from jobs.runtime.kafka.isolated_records import IsolatedRecords
-from jobs.runtime.kafka.raw_scan import RawScan, average_record_bytes
+from jobs.runtime.kafka.protocol.absent_offsets import AbsentOffsets
+from jobs.runtime.kafka.quarantine.isolated_records import IsolatedRecords
+from jobs.runtime.kafka.quarantine.raw_scan import RawScan, average_record_bytes
 from jobs.runtime.kafka.topic import describe_topic, list_partitions
 from jobs.runtime.kafka.topic_doubts import settings_of, tell_doubts
 from jobs.runtime.new_rows import new_records

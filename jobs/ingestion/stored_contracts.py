@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from decimal import Decimal
 
 from jobs.ingestion.limits_of_meters import limited_to
+from jobs.journal.families import EARLIER
 from jobs.runtime.effective_rules import Rules
-from jobs.runtime.families import EARLIER
 from metering.contracts.model import Contract
 from metering.contracts.schema import SHIPPED_REF, contract_of
 

@@ -11,7 +11,7 @@ import polars as pl
 import psycopg
 
 from jobs.ingestion.limits import LIMITS, Limits
-from jobs.runtime.families import family
+from jobs.journal.families import family
 from metering.vocabulary import Disposition
 
 OTHERS = ""

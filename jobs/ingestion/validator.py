@@ -26,8 +26,8 @@ from jobs.ingestion.source_patterns import is_listed
 from jobs.ingestion.unnesting import ELEMENT_BYTES, whole_digests
 from jobs.ingestion.unreadable import validated_in_parts
 from jobs.ingestion.violations import Rule, violations
-from jobs.runtime.elements import FIELD as ELEMENT
-from jobs.runtime.elements import KIND
+from jobs.journal.elements import FIELD as ELEMENT
+from jobs.journal.elements import KIND
 from jobs.runtime.kafka import headers
 from jobs.runtime.kafka.heartbeat import heartbeat
 from jobs.streams import INSTANT, JOURNAL

@@ -14,7 +14,7 @@ from jobs.joins.billing_days import BillingDays
 from jobs.joins.catalog_versions import PRICE_KEY, account_versions, price_versions
 from jobs.joins.transient_prices import ended_as_before
 from jobs.joins.versions_in_use import VersionsInUse
-from jobs.runtime.catalog_changes import InvalidChangeError, parse_change
+from jobs.journal.catalog_changes import InvalidChangeError, parse_change
 from jobs.runtime.delta.position import Position, recall_position, table_hash, transactions_of
 from jobs.runtime.delta.table import LSN, DeltaWriter
 from jobs.runtime.delta.upstream import Upstream

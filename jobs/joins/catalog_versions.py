@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.joins.memory import text_of
-from jobs.runtime.dimensions import TAG, of_accounts
+from jobs.settings.dimensions import TAG, of_accounts
 from metering.price_attributes import ACCOUNT
 from metering.price_models import ANY, BEGINS, PricedModels
 from metering.pricing import ASSUMED_VERSIONS_FROM

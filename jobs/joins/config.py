@@ -8,11 +8,12 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from jobs.joins.memory import Schema, carried
+from jobs.runtime.batch_limits import BATCH_CELLS, outcomes_at_once
 from jobs.runtime.config import JobConfig
-from jobs.runtime.dimensions import of_accounts
 from jobs.runtime.effective_rules import History
-from jobs.runtime.meters import BATCH_CELLS, conditions_stored, outcomes_at_once, stored
-from jobs.runtime.names import Name
+from jobs.settings.dimensions import of_accounts
+from jobs.settings.names import Name
+from jobs.settings.stored_meters import conditions_stored, stored
 from metering.limits import MAX_NAME_BYTES
 from metering.meters import DEFAULT, DETAILS, Meter, columns_of, conditions_of
 from metering.price_attributes import columns_of_accounts, columns_of_bands, texts_of_events

@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 
 from jobs.joins.config import JoinsConfig
 from jobs.runtime.effective_rules import History
-from jobs.runtime.meters import restored
+from jobs.settings.stored_meters import restored
 from metering.contracts.reversals import REASON
 from metering.ranking import reach_seconds
 

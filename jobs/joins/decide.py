@@ -12,8 +12,8 @@ from jobs.joins.memory import Memory, Schema
 from jobs.joins.recovery import RecoverySource, as_carried, is_paired, preceding_frontier, recovered_rows
 from jobs.joins.resolve import resolve
 from jobs.joins.timeouts import Timeouts
+from jobs.journal.families import family
 from jobs.runtime.effective_rules import EffectiveRules, History, Rules, extended
-from jobs.runtime.families import family
 
 METERING = ("meters", "dimensions", "price_attributes")
 """Rules that an outcome's row records: all outcomes of a batch have those of the driver that decides it."""

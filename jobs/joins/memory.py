@@ -11,8 +11,8 @@ from datetime import datetime
 
 import polars as pl
 
-from jobs.runtime.dimensions import of_events
-from jobs.runtime.meters import OUTCOME_TEXTS
+from jobs.settings.dimensions import of_events
+from jobs.settings.outcome_columns import OUTCOME_TEXTS
 from jobs.streams import QUANTITY
 from metering.contracts.includes import COLUMN
 from metering.vocabulary import Outcome

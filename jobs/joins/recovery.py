@@ -11,8 +11,8 @@ import polars as pl
 from jobs.joins.frontier import last_frontier
 from jobs.joins.memory import CARRIED, Memory, Schema, column_of
 from jobs.joins.timeouts import Timeouts
+from jobs.journal.families import family
 from jobs.runtime.effective_rules import History
-from jobs.runtime.families import family
 from jobs.usage_members import plain
 from metering.contracts.includes import COLUMN
 from metering.vocabulary import BILLABLE, Disposition, UsageCause

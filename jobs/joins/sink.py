@@ -26,6 +26,7 @@ from jobs.joins.unlisted_attributes import refuse_unlisted
 from jobs.joins.unpropagated_deletions import UnpropagatedDeletions
 from jobs.joins.versions_in_use import VersionsInUse
 from jobs.runtime.batch import LsnRange
+from jobs.runtime.batch_limits import BATCH_VALUES
 from jobs.runtime.delta.position import FINGERPRINT, Position, position_after, recall_position, transactions_of
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, instant_of, microseconds_of, open_table
 from jobs.runtime.delta.upstream import Upstream, no_table
@@ -33,7 +34,6 @@ from jobs.runtime.effective_rules import TRANSACTION as RULES
 from jobs.runtime.effective_rules import EffectiveRules, RulesHistory, rules_text
 from jobs.runtime.errors import NotYet
 from jobs.runtime.job import Context, Counts, Progress, TableJob
-from jobs.runtime.meters import BATCH_VALUES
 from jobs.runtime.new_rows import driver_new_rows, in_parts, new_rows
 from jobs.streams import INSTANT, USAGE, CatalogTopic, Table
 from jobs.usage_members import MEMBERS

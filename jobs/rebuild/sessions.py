@@ -13,10 +13,10 @@ import polars as pl
 import psycopg
 import pyarrow as pa
 
+from jobs.journal.families import family
 from jobs.rebuild.plan import Part, Piece, Plan
 from jobs.runtime.config import JobConfig
 from jobs.runtime.delta.position import with_fingerprint
-from jobs.runtime.families import family
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.pipeline import JOB, STAGED
 from jobs.streams import Table

@@ -38,11 +38,11 @@ from jobs.runtime.delta.table import LSN, open_to_change
 from jobs.runtime.effective_rules import EffectiveRules, History, effective_at
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Fold
-from jobs.runtime.meters import restored
 from jobs.runtime.postgres.rules_table import stored_history
 from jobs.runtime.postgres.schema import refuse_other_schema
 from jobs.runtime.postgres.session import Session
 from jobs.runtime.postgres.sink import stage
+from jobs.settings.stored_meters import restored
 from jobs.streams import Table
 from metering.lateness import MAX_FUTURE
 from metering.period_meters import Period

@@ -39,8 +39,8 @@ from jobs.audit.tables.append import AUDIT
 from jobs.billing.sums import COLUMNS
 from jobs.joins.memory import KEY, column_of
 from jobs.joins.recovery import as_carried, is_paired
+from jobs.journal.families import family
 from jobs.runtime.delta.table import LSN
-from jobs.runtime.families import family
 from jobs.streams import USAGE
 from metering.vocabulary import UsageCause
 

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from jobs.runtime.dimensions import MAX_DIMENSIONS, Dimensions, refuse_unfit_dimensions
-from jobs.runtime.meters import (
+from jobs.settings.dimensions import MAX_DIMENSIONS, Dimensions, refuse_unfit_dimensions
+from jobs.settings.meters import (
     BILLED_STATUSES,
     DEFAULT_METERS,
     DETAIL_METERS,
@@ -16,7 +16,7 @@ from jobs.runtime.meters import (
     declarations,
     refuse_unfit,
 )
-from jobs.runtime.price_attributes import MAX_ATTRIBUTES, PriceAttributes, attributes_of, refuse_unfit_attributes
+from jobs.settings.price_attributes import MAX_ATTRIBUTES, PriceAttributes, attributes_of, refuse_unfit_attributes
 from metering.meters import MAX_METERS, Declaration, Meter
 from metering.price_attributes import PriceAttribute
 

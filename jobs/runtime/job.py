@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-import psycopg
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.runtime.config import JobConfig
-from jobs.runtime.effective_rules import EffectiveRules, Rules
-from jobs.runtime.environment import Environment
-from jobs.runtime.kafka.denied_topics import Denials
-from jobs.runtime.postgres.totals import Totals
 from jobs.streams import Table
 from metering.instants import Clock
 from metering.meters import OfMeter
 from monitoring.instruments import CounterMetric, GaugeMetric
 
+# Types of annotations only: a job as a value needs neither Kafka nor Postgres.
 if TYPE_CHECKING:
+    import psycopg
+
     from jobs.runtime.delta.upstream import Upstream
+    from jobs.runtime.effective_rules import EffectiveRules, Rules
+    from jobs.runtime.environment import Environment
+    from jobs.runtime.kafka.denied_topics import Denials
     from jobs.runtime.postgres.ownership import Ownership
+    from jobs.runtime.postgres.totals import Totals
 
 C = TypeVar("C", bound=JobConfig)
 Counts = Mapping[tuple[CounterMetric, *tuple[str, ...]], int]
@@ -69,7 +71,7 @@ class Context(Generic[C]):
     spark: SparkSession
     ownership: Ownership
     clock: Clock
-    denials: Denials = field(default_factory=Denials)
+    denials: Denials
     """Of topics, since the driver's start; kept while sinks and sources come and go."""
 
 
@@ -132,7 +134,7 @@ class TableSink(Sink, Protocol):
         """Called between batches: let time pass where no record came."""
 
 
-TotalsOf = Callable[[str], tuple[Totals, ...]]
+TotalsOf = Callable[[str], "tuple[Totals, ...]"]
 """The job's name → what a scrape reads from the database about its results; called once per process."""
 
 

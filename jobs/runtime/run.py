@@ -29,6 +29,7 @@ from jobs.runtime.delta.table import committed_epoch
 from jobs.runtime.environment import Environment
 from jobs.runtime.errors import ExitStatus
 from jobs.runtime.job import AnyJob, Context, PostgresJob, Sink, TopicJob
+from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.kafka.source import TopicSource
 from jobs.runtime.postgres.meters_table import declare
 from jobs.runtime.postgres.ownership import Ownership
@@ -85,7 +86,7 @@ def run(job: AnyJob, config: JobConfig, environment: Environment, clock: Clock) 
         if not isinstance(job, PostgresJob):
             held.callback(LogCleanup(environment.tables, job.writes).close)
         checkpoints = new_checkpoints(environment.checkpoints / job.name, ownership.epoch)
-        context = Context(config, environment, spark, ownership, clock)
+        context = Context(config, environment, spark, ownership, clock, Denials())
         until_done(
             lambda: _drive(job, context, reporter, stopping, checkpoints),
             waiting,

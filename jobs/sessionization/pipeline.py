@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from jobs.journal.families import FAMILY_SQL
 from jobs.runtime.delta.position import with_fingerprint
-from jobs.runtime.families import FAMILY_SQL
 from jobs.runtime.job import PostgresJob
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.fold import fold

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from api import key_store, meter_question, read_routes
+from api import key_store, meter_query_request, read_routes
 from api.events import authorized
 from api.openapi import document
 from api.read_request import ReadRequest
@@ -101,17 +101,17 @@ def fill(database: str) -> None:
 @pytest.fixture(scope="module")
 def reading(bootstrap: str, postgres_url: str) -> Iterator[Server]:
     """An API over the rows of two accounts."""
-    asked = read_routes.QUESTIONS
-    asking_routes = read_routes.asking_routes
+    asked = read_routes.READ_QUERIES
+    query_routes = read_routes.query_routes
 
     def with_forgetful(services: Any) -> list[Route]:
         async def respond(request: Request) -> Response:
             return await forgetful(ReadRequest(request, authorized(request, services, Scope.READ), services.reader))
 
-        return [*asking_routes(services), Route(FORGETFUL, respond)]
+        return [*query_routes(services), Route(FORGETFUL, respond)]
 
     with fresh_database(postgres_url) as database, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("api.app.asking_routes", with_forgetful)
+        patch.setattr("api.app.query_routes", with_forgetful)
         fill(database)
         start_ingestion(database)
         with serving(bootstrap, database) as running:
@@ -302,7 +302,7 @@ def test_an_invalid_query_is_refused_with_advice(
 
 @pytest.mark.parametrize("values", [["x", "acme", "m", "r", "EUR"], [None] * 5, [True, 1, 2, 3, 4]])
 def test_a_forged_cursor_is_a_client_error(reading: Server, everybody: str, values: list[Any]) -> None:
-    from api.questions import cursor_of
+    from api.parameters import cursor_of
 
     assert get(reading, "/v1/usage", everybody, cursor=cursor_of(values)).status in (200, 400)
 
@@ -554,7 +554,7 @@ def test_no_value_of_a_parameter_is_an_error_of_the_server_and_none_shows_others
         assert answer.status != 200 or b"globex" not in answer.body
 
 
-@pytest.mark.parametrize("member", meter_question.MEMBERS)
+@pytest.mark.parametrize("member", meter_query_request.MEMBERS)
 def test_no_body_of_a_query_is_a_server_error(reading: Server, acme: str, member: str) -> None:
     for value in (
         *WRONG,

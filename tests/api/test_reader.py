@@ -35,7 +35,7 @@ async def answers(database: str, *statements: str) -> list[Any]:
     """What each is answered with, all at once: rows, or the problem."""
     reader = AccountReader(database)
     try:
-        return await asyncio.gather(*(reader.ask(KEY, asked(each)) for each in statements), return_exceptions=True)
+        return await asyncio.gather(*(reader.run(KEY, asked(each)) for each in statements), return_exceptions=True)
     finally:
         reader.close()
 
@@ -69,7 +69,7 @@ def test_an_abandoned_query_is_not_run(database: str) -> None:
     async def given_up() -> list[Any]:
         reader = AccountReader(database, answer_timeout_seconds=0.5)
         try:
-            waiting = [reader.ask(KEY, slow(number)) for number in range(3 * SESSIONS)]
+            waiting = [reader.run(KEY, slow(number)) for number in range(3 * SESSIONS)]
             found = await asyncio.gather(*waiting, return_exceptions=True)
             await asyncio.sleep(3)
             return found
@@ -94,7 +94,7 @@ def test_never_do_more_reads_run_than_there_are_sessions_also_when_their_clients
     async def one_after_another() -> list[Any]:
         reader = AccountReader(database, answer_timeout_seconds=0.4, sessions=1, max_waiting=1)
         try:
-            return [(await asyncio.gather(reader.ask(KEY, slow), return_exceptions=True))[0] for _ in range(4)]
+            return [(await asyncio.gather(reader.run(KEY, slow), return_exceptions=True))[0] for _ in range(4)]
         finally:
             reader.close()
 

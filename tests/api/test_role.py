@@ -54,7 +54,7 @@ def test_the_role_of_the_page_answers_questions_within_the_accounts_of_a_key(dat
         reader = AccountReader(as_api)
         key = ApiKey("1", b"", frozenset(), frozenset(accounts))
         try:
-            found = await reader.ask(key, lambda asked: asked.execute("SELECT account FROM usage_windows").fetchall())
+            found = await reader.run(key, lambda asked: asked.execute("SELECT account FROM usage_windows").fetchall())
         finally:
             reader.close()
         return sorted(row["account"] for row in found)

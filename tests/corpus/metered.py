@@ -27,9 +27,10 @@ from jobs.joins.sink import UsageSink
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.job import Context, PostgresJob, TableJob
+from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.kafka.headers import COLUMN
 from jobs.runtime.kafka.marks import MARKS
-from jobs.runtime.kafka.scanned_records import RECORDS
+from jobs.runtime.kafka.quarantine.scanned_records import RECORDS
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.sink import PostgresSink
 from jobs.sessionization.pipeline import JOB as SESSIONIZATION
@@ -155,7 +156,7 @@ def _sink(
 ) -> Iterator[Context[Any]]:
     ownership = Ownership.take(job.name, database, {})
     try:
-        yield Context(job.config(), environment(database, tables), spark, ownership, MachineClock())
+        yield Context(job.config(), environment(database, tables), spark, ownership, MachineClock(), Denials())
     finally:
         ownership.close()
 

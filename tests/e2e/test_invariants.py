@@ -14,8 +14,8 @@ import pytest
 from deltalake import DeltaTable
 
 from deployment.stack import Stack
-from jobs.runtime.elements import is_record
-from jobs.runtime.families import family
+from jobs.journal.elements import is_record
+from jobs.journal.families import family
 from metering.vocabulary import BILLABLE, REQUESTS, Published
 from tests.e2e.conftest import weir_at
 from tests.e2e.metering import drain, weir

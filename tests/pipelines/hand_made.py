@@ -23,10 +23,10 @@ from jobs.audit.recompute.expected import OUTCOME, recompute
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.joins.recovery import as_carried, is_paired
+from jobs.journal.families import family
 from jobs.retention import _remove
 from jobs.runtime.delta.table import FRONTIER, LSN, REMOVED, committing, microseconds_of, open_table
 from jobs.runtime.effective_rules import IN_FORCE, TRANSACTION, EffectiveRules
-from jobs.runtime.families import family
 from jobs.streams import QUANTITY as UNITS
 from jobs.streams import SCHEMAS, Table
 from metering.contracts.includes import COLUMN

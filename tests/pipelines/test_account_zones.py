@@ -17,7 +17,7 @@ from catalog.change import compact_json, envelope
 from catalog.file import parse_catalog
 from catalog.store import store
 from jobs.joins.billing_days import BillingDays
-from jobs.runtime.catalog_changes import parse_change
+from jobs.journal.catalog_changes import parse_change
 from jobs.runtime.postgres.schema import migrate, migrator
 from jobs.streams import ACCOUNTS, CatalogTopic
 from metering.months import ZoneChange, billing_month, zone_changes

@@ -16,7 +16,7 @@ from catalog.file import CatalogFileError, parse_catalog
 from catalog.store import store
 from deployment.capture import read_capture
 from deployment.errors import CannotRun
-from jobs.runtime.catalog_changes import CAPTURED_COLUMNS, GROWN_COLUMNS
+from jobs.journal.catalog_problems import CAPTURED_COLUMNS, GROWN_COLUMNS
 from jobs.runtime.postgres.schema import migrate, migrator
 from jobs.streams import CatalogTopic
 

@@ -22,7 +22,7 @@ from catalog.change import envelope
 from catalog.file import parse_catalog
 from catalog.store import TABLES, store
 from cli.author import author, who
-from jobs.runtime.catalog_changes import parse_change
+from jobs.journal.catalog_changes import parse_change
 from jobs.runtime.postgres.schema import migrate, migrator
 from metering.limits import MAX_NAME_BYTES
 from tests.database_rows import write

@@ -18,8 +18,9 @@ from cli.decide import Selection, decision_text, is_decided, selected, to_decide
 from cli.main import app
 from cli.reading import read_only
 from deployment.errors import CannotRun
+from jobs.journal.catalog_changes import parse_change
+from jobs.journal.catalog_problems import change_problem
 from jobs.queries.stragglers import StragglerQuery, straggler_rows
-from jobs.runtime.catalog_changes import change_problem, parse_change
 from jobs.streams import CatalogTopic
 from metering.vocabulary import Decision
 from tests.database_rows import write

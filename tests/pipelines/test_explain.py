@@ -18,7 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner, Result
 
 from cli.explain.printing import print_explanation
-from cli.explain.question import Question, explanation
+from cli.explain.query import ExplainQuery, explanation
 from cli.main import app, main
 from cli.reading import read_only
 from deployment.errors import CannotRun
@@ -51,7 +51,7 @@ KEY = ("window_start", "account", "model", "meter", "currency")
 AMOUNTS = ("quantity", "amount", "unpriced_quantity")
 
 
-def explained(database: str, tables: Path | str, question: Question) -> dict[str, Any]:
+def explained(database: str, tables: Path | str, question: ExplainQuery) -> dict[str, Any]:
     with read_only(database) as connection:
         return explanation(connection, str(tables), question)
 
@@ -71,7 +71,7 @@ def test_oracle_requests_sum_up_to_every_window(database: str, tmp_path: Path, s
     made: defaultdict[tuple[Any, ...], list[Decimal]] = defaultdict(lambda: [Decimal(0)] * 3)
     seen: set[int] = set()
     for request_id in sorted({row["request_id"] for row in history.usage}):
-        found = explained(database, tmp_path, Question(request_id))
+        found = explained(database, tmp_path, ExplainQuery(request_id))
         assert found["adds_up"], found["differences"]
         for window in found["windows"]:
             assert window["usage_lsns"], "a window that it adds nothing to"
@@ -98,7 +98,7 @@ def test_oracle_each_window_is_its_usage_and_is_what_weir_usage_shows(database: 
     Metered(seed).store(database, tmp_path)
     stored = shown(database)
     for start, account in sorted({key[:2] for key in stored}):
-        found = explained(database, tmp_path, Question(window=start + MINUTE / 2, accounts=(account,)))
+        found = explained(database, tmp_path, ExplainQuery(window=start + MINUTE / 2, accounts=(account,)))
         assert found["adds_up"], found["differences"]
         rows = {tuple(row[name] for name in KEY): row for row in found["windows"]}
         mine = {key: row for key, row in stored.items() if key[:2] == (start, account)}
@@ -130,7 +130,7 @@ class Told:
         bill_all(self.database, list(rows[:billed]))
 
     def explain(self, *args: Any, **question: Any) -> dict[str, Any]:
-        return explained(self.database, self.tables, Question(*args, **question))
+        return explained(self.database, self.tables, ExplainQuery(*args, **question))
 
 
 @pytest.fixture
@@ -693,7 +693,7 @@ def test_oracle_each_line_of_a_month_is_its_minutes_and_all_their_usage(
     Metered(seed).store(database, tmp_path)
     stored = shown(database)
     for account in ("acme", "bolt"):
-        found = explained(database, tmp_path, Question(line=NOON.date().replace(day=1), accounts=(account,)))
+        found = explained(database, tmp_path, ExplainQuery(line=NOON.date().replace(day=1), accounts=(account,)))
         assert found["adds_up"], found["differences"]
         assert found["cut"] is None
         windows = {tuple(row[name] for name in KEY): row for row in found["windows"]}
@@ -716,7 +716,7 @@ def test_oracle_each_line_of_a_month_is_its_minutes_and_all_their_usage(
             assert row["contribution"]["quantity"] == row["quantity"]
         one = next(iter(told.values()))
         narrow = {name: one[name] for name in ("model", "meter", "currency")}
-        part = explained(database, tmp_path, Question(line=NOON.date(), accounts=(account,), **narrow))
+        part = explained(database, tmp_path, ExplainQuery(line=NOON.date(), accounts=(account,), **narrow))
         assert part["adds_up"], part["differences"]
         assert {tuple(row[name] for name in narrow) for row in part["windows"]} == {tuple(narrow.values())}
         assert all(row["meter"] == one["meter"] for row in [*part["stragglers"], *part["corrections"]])

@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from jobs.explain.files import Files
 from jobs.explain.records import Period, Tables
-from jobs.runtime.elements import FIELD
+from jobs.journal.elements import FIELD
 from jobs.streams import JOURNAL, USAGE, Table
 from metering.instants import EPOCH
 

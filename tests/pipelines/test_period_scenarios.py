@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from jobs.billing.pipeline import JOB
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.job import Context
+from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.postgres.meters_table import declare
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.sink import PostgresSink
@@ -247,5 +248,5 @@ def driver(world: HandMade, database: str) -> Iterator[PostgresSink]:
     where, spark = environment(database, Path(world.tables)), cast("SparkSession", None)
     ownership = Ownership.take(JOB.name, database, CONFIG.model_dump(mode="json"))
     declare(ownership.connection, CONFIG.declared)
-    yield PostgresSink(JOB, Context(CONFIG, where, spark, ownership, MachineClock()))
+    yield PostgresSink(JOB, Context(CONFIG, where, spark, ownership, MachineClock(), Denials()))
     ownership.close()

@@ -26,6 +26,7 @@ from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.table import REMOVED
 from jobs.runtime.errors import Fenced, NotYet, Refused
 from jobs.runtime.job import Context
+from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.rules_backup import RulesBackup, read_backup, write_backup
 from jobs.runtime.postgres.rules_table import RulesTable
@@ -186,11 +187,11 @@ def test_an_application_refuses_an_empty_database_when_tables_have_its_output(wo
     config: Any = world.configured(job.name)
     where, spark = environment(world.database, world.tables), cast("SparkSession", None)
     with pytest.raises(Refused, match=f"make the tables again by those rules with `weir rebuild {job.name}`"):
-        PostgresSink(job, Context(config, where, spark, ownership, MachineClock()))
+        PostgresSink(job, Context(config, where, spark, ownership, MachineClock(), Denials()))
     ownership.close()
     rebuild(world)
     ownership = Ownership.take(job.name, world.database, {})
-    sink = PostgresSink(job, Context(config, where, spark, ownership, MachineClock()))
+    sink = PostgresSink(job, Context(config, where, spark, ownership, MachineClock(), Denials()))
     assert sink.position() > 1
     ownership.close()
 

@@ -15,7 +15,7 @@ from jobs.explain.files import Files
 from jobs.explain.records import USAGE, Tables
 from jobs.explain.reports import reports_of
 from jobs.runtime.effective_rules import IN_FORCE
-from jobs.runtime.meters import stored
+from jobs.settings.stored_meters import stored
 from jobs.streams import Table
 from metering.meters import Declaration
 from tests.pipelines.hand_made import DAY, HOUR, MINUTE, HandMade

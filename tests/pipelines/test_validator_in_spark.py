@@ -11,8 +11,8 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.handover import FILES, collected
 from jobs.ingestion.pipeline import build
 from jobs.runtime.kafka.headers import text_of
-from jobs.runtime.kafka.log_records import LogRecord
-from jobs.runtime.kafka.scanned_records import as_frame
+from jobs.runtime.kafka.protocol.log_records import LogRecord
+from jobs.runtime.kafka.quarantine.scanned_records import as_frame
 from tests.corpus import BAD_DOCUMENTS, GOOD_DOCUMENTS
 from tests.corpus.contracts import GPU
 from tests.corpus.documents import in_binary_mode, request

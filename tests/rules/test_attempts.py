@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.runtime.kafka.attempts import ALONE_LIMIT, FIRST_LOOK, Attempt
+from jobs.runtime.kafka.quarantine.attempts import ALONE_LIMIT, FIRST_LOOK, Attempt
 
 MOST = 200_000
 

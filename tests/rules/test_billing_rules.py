@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from jobs.billing.config import BillingConfig
 from jobs.billing.rules import following, grace, holds, policy
 from jobs.joins.config import JoinsConfig
+from jobs.runtime.batch_limits import BATCH_QUANTITIES, outcomes_at_once
 from jobs.runtime.effective_rules import Rules
-from jobs.runtime.meters import BATCH_QUANTITIES, outcomes_at_once
 from jobs.sessionization.config import SessionizationConfig
 from metering.holding import Hold
 from metering.meters import Meter

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.runtime.catalog_changes import MAX_LEVELS, change_problem, parse_change
+from jobs.journal.catalog_changes import parse_change
+from jobs.journal.catalog_problems import MAX_LEVELS, change_problem
 from jobs.streams import ACCOUNTS, PRICES, CatalogTopic
 
 COMMITTED_MS = 1_767_225_600_000

@@ -12,7 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jobs.joins.catalog_versions import account_versions, price_versions
-from jobs.runtime.catalog_changes import change_problem, parse_change
+from jobs.journal.catalog_changes import parse_change
+from jobs.journal.catalog_problems import change_problem
 from jobs.streams import ACCOUNTS, PRICES, CatalogTopic
 
 NUMBER = "@number@"

@@ -16,7 +16,7 @@ from deltalake import write_deltalake
 from catalog.change import Change, envelope
 from catalog.joined_versions import not_joined
 from jobs.joins.catalog import without_repeats
-from jobs.runtime.catalog_changes import parse_change
+from jobs.journal.catalog_changes import parse_change
 from jobs.streams import ACCOUNTS, CatalogTopic, Table
 
 NOW = datetime(2027, 3, 1, tzinfo=UTC)

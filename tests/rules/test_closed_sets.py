@@ -25,10 +25,10 @@ from dashboard.views import conservation, joins, overview, sessions, windows
 from jobs import restart, streams
 from jobs.ingestion.conformance import STATUS
 from jobs.joins.pairs import SIDES
-from jobs.runtime import catalog_changes
+from jobs.journal import catalog_fields
+from jobs.journal.families import EARLIER
 from jobs.runtime.errors import ExitStatus
-from jobs.runtime.families import EARLIER
-from jobs.runtime.kafka import log_records
+from jobs.runtime.kafka.protocol import log_records
 from jobs.runtime.kafka.topic_settings import Doubt
 from jobs.sessionization.fold import CHANGES
 from jobs.stack import Jobs
@@ -220,5 +220,5 @@ def test_each_value_in_a_text_is_a_member_of_its_enum(pattern: str, words: Colle
 
 def test_prices_have_the_same_digits_everywhere() -> None:
     assert streams.UNIT_PRICE.scale == unit_price.DECIMALS
-    assert catalog_changes.MAX_UNIT_PRICE == unit_price.LARGEST_PRICE
+    assert catalog_fields.MAX_UNIT_PRICE == unit_price.LARGEST_PRICE
     assert 10 ** (streams.UNIT_PRICE.precision - streams.UNIT_PRICE.scale) == unit_price.LARGEST_PRICE

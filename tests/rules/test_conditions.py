@@ -22,7 +22,8 @@ from jobs.joins.memory import Memory
 from jobs.joins.quantities import quantities
 from jobs.joins.recovery import as_carried
 from jobs.joins.resolve import resolve
-from jobs.runtime.meters import MeterConfig, conditions_stored, restored, stored
+from jobs.settings.meters import MeterConfig
+from jobs.settings.stored_meters import conditions_stored, restored, stored
 from metering.contracts.includes import COLUMN
 from metering.joining import FINAL
 from metering.meter_sentences import explanation

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.ingestion.gaps import gaps_in
-from jobs.runtime.kafka.absent_offsets import Gap, lost_in
-from jobs.runtime.kafka.record_batches import batches_of
+from jobs.runtime.kafka.protocol.absent_offsets import Gap, lost_in
+from jobs.runtime.kafka.protocol.record_batches import batches_of
 from tests.rules.test_record_batches import batch_at
 
 SCHEMA: dict[str, type[pl.DataType]] = {"partition": pl.Int32, "offset": pl.Int64}

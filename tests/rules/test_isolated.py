@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.ingestion.quarantine import QUARANTINED, quarantine
-from jobs.runtime.kafka.log_records import MAX_KEY_BYTES
+from jobs.runtime.kafka.protocol.log_records import MAX_KEY_BYTES
 from metering.vocabulary import Isolation
 
 LARGEST = 100_000

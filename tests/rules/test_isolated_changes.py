@@ -12,7 +12,7 @@ import pytest
 from jobs.ingestion import catalog, isolated_changes
 from jobs.ingestion.catalog import CatalogReader
 from jobs.ingestion.isolated_changes import IsolatedChanges
-from jobs.runtime.kafka.isolated_records import Isolated, Place
+from jobs.runtime.kafka.quarantine.isolated_records import Isolated, Place
 from jobs.runtime.kafka.topic import Topic
 from jobs.streams import CatalogTopic
 from metering.vocabulary import Isolation

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.ingestion.config import IngestionConfig
-from jobs.runtime.meters import DEFAULT_METERS
+from jobs.settings.meters import DEFAULT_METERS
 from metering.limits import PLAIN_NAME
 from metering.meter_sentences import explanation
 from metering.meters import REPORTED_COLUMNS, Declaration

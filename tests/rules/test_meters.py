@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
-from jobs.runtime.meters import restored, stored
+from jobs.settings.stored_meters import restored, stored
 from jobs.stack import load_stack_config
 from metering.meters import DEFAULT, MAX_METERS, METER_NAME, REPORTED_COLUMNS, TOKENS, Meter, totals_of
 from tests.pages import row_of

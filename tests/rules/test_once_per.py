@@ -13,7 +13,8 @@ from jobs.billing.config import BillingConfig
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.runtime.effective_rules import EffectiveRules
-from jobs.runtime.meters import MeterConfig, restored, stored
+from jobs.settings.meters import MeterConfig
+from jobs.settings.stored_meters import restored, stored
 from jobs.streams import ACCOUNTS, PRICES
 from metering.meter_sentences import explanation
 from metering.meters import DEFAULT

@@ -16,7 +16,8 @@ from pydantic import ValidationError
 
 from jobs.billing.config import BillingConfig
 from jobs.ingestion.limits_of_meters import limited, refuse_unknown_members
-from jobs.runtime.meters import MeterConfig, refuse_unfit, restored, stored
+from jobs.settings.meters import MeterConfig, refuse_unfit
+from jobs.settings.stored_meters import restored, stored
 from metering.contracts.schema import contracts_of
 from metering.contracts.shipped import shipped
 from metering.meter_sentences import explanation

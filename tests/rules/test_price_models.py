@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from catalog.file import CatalogFileError, parse_catalog
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
-from jobs.runtime.price_attributes import MAX_ATTRIBUTES
+from jobs.settings.price_attributes import MAX_ATTRIBUTES
 from metering.price_attributes import PriceAttribute
 from metering.price_models import MAX_CONDITIONS, PricedModel, PricedModels
 

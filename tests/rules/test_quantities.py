@@ -10,7 +10,7 @@ import polars as pl
 from jobs.joins.config import JoinsConfig
 from jobs.joins.memory import quantity_of
 from jobs.joins.quantities import quantities
-from jobs.runtime.meters import MeterConfig
+from jobs.settings.meters import MeterConfig
 from metering.meters import DEFAULT
 
 GPU = {

@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.ingestion.formats import of_records
-from jobs.runtime.kafka.crc32c import crc32c
 from jobs.runtime.kafka.headers import MAX_BYTES, headers_of, size_bytes, text_of
-from jobs.runtime.kafka.log_records import TOO_LARGE, LogRecord, records_of
 from jobs.runtime.kafka.marks import REPLAYS as HEADER
-from jobs.runtime.kafka.raw_scan import RawScan, average_record_bytes
-from jobs.runtime.kafka.record_batches import batches_of, committed
-from jobs.runtime.kafka.unpacking import CHUNK_BYTES
+from jobs.runtime.kafka.protocol.crc32c import crc32c
+from jobs.runtime.kafka.protocol.log_records import TOO_LARGE, LogRecord, records_of
+from jobs.runtime.kafka.protocol.record_batches import batches_of, committed
+from jobs.runtime.kafka.protocol.unpacking import CHUNK_BYTES
+from jobs.runtime.kafka.quarantine.raw_scan import RawScan, average_record_bytes
 
 MIB = 1 << 20
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)

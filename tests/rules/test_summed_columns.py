@@ -20,7 +20,7 @@ from jobs.joins.pricing import price
 from jobs.joins.recovery import as_carried
 from jobs.joins.resolve import resolve
 from jobs.joins.sink import usage_rows
-from jobs.runtime.meters import OF_OUTCOMES
+from jobs.settings.outcome_columns import OF_OUTCOMES
 from jobs.streams import ACCOUNTS, PRICES, USAGE
 from metering.contracts.includes import COLUMN
 from metering.contracts.schema import COLUMNS, RESERVED

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jobs.runtime.meters import MeterConfig
+from jobs.settings.meters import MeterConfig
 from tests.rules.test_traffic_truth import POLICY, documents, run
 from traffic.bills import Bill, Line
 from traffic.catalog import Price

@@ -17,7 +17,7 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.envelope import attributes
 from jobs.ingestion.quarantine import verdicts
 from jobs.ingestion.unreadable import validated_in_parts
-from jobs.runtime.catalog_changes import change_problem
+from jobs.journal.catalog_problems import change_problem
 from jobs.streams import CatalogTopic
 from metering.vocabulary import Isolation
 from tests.corpus.documents import encoded, request

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.json_places import MAX_POINTER_CHARACTERS, constant_place
 from jobs.ingestion.violations import MAX_SHOWN_CHARACTERS
-from jobs.runtime.catalog_changes import change_problem
+from jobs.journal.catalog_problems import change_problem
 from jobs.streams import CatalogTopic
 from metering.framing import frame_problem
 from tests.corpus.contracts import completions_with

@@ -24,6 +24,7 @@ from jobs.runtime.delta.driver_rows import TableLimits
 from jobs.runtime.environment import Environment
 from jobs.runtime.errors import Fenced, Refused
 from jobs.runtime.job import AnyJob, Context
+from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.postgres.meters_table import declare
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.session import Session
@@ -86,7 +87,7 @@ class Application:
         job, stopping, waiting = JOBS[self.name], _NeverAsked(), Waiting(self.name, self._clock)
         ownership = until_done(lambda: self._own(job), waiting, stopping)  # type: ignore[arg-type]
         assert ownership is not None
-        context = Context(self.config, self._where, self._spark, ownership, self._clock)  # type: ignore[arg-type]
+        context = Context(self.config, self._where, self._spark, ownership, self._clock, Denials())  # type: ignore[arg-type]
         folders = iter(lambda: Path("scratch"), None)
         until_done(lambda: run._drive(job, context, _Silent(), stopping, folders), waiting, stopping)  # type: ignore[arg-type]
 
@@ -157,7 +158,7 @@ def simulated(kafka: Kafka, clock: Clock, most_few_rows: int, *, queries_rest: b
         "jobs.ingestion.sink.Heartbeat": lambda *_, **__: Heartbeat(kafka, clock.now()),
         "jobs.runtime.new_rows.observed": observed,
         "jobs.runtime.run.java_runs": lambda _: True,
-        "jobs.runtime.kafka.quarantine_start.java_runs": lambda _: True,
+        "jobs.runtime.kafka.quarantine.quarantine_start.java_runs": lambda _: True,
         "jobs.runtime.delta.table.write_deltalake": _of_store(deltalake.write_deltalake, COMMIT),
         "deltalake.DeltaTable.__init__": _of_store(deltalake.DeltaTable.__init__),
         "deltalake.DeltaTable.update_incremental": _of_store(deltalake.DeltaTable.update_incremental),

@@ -14,10 +14,10 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, TopicPartition
 
 from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.errors import Refused
-from jobs.runtime.kafka.absent_offsets import Gap
 from jobs.runtime.kafka.heartbeat import heartbeat
-from jobs.runtime.kafka.log_records import LogRecord
-from jobs.runtime.kafka.scanned_records import RECORDS
+from jobs.runtime.kafka.protocol.absent_offsets import Gap
+from jobs.runtime.kafka.protocol.log_records import LogRecord
+from jobs.runtime.kafka.quarantine.scanned_records import RECORDS
 from jobs.runtime.kafka.topic import EARLIEST, Topic
 from jobs.streams import EVENTS_TOPIC, CatalogTopic
 from tests.simulation.calls import outside

@@ -17,8 +17,8 @@ from jobs.billing.rules import history_until
 from jobs.joins.config import JoinsConfig
 from jobs.runtime.config import JobConfig
 from jobs.runtime.effective_rules import effective_at
-from jobs.runtime.meters import MeterConfig
 from jobs.sessionization.config import SessionizationConfig
+from jobs.settings.meters import MeterConfig
 from metering.instants import rfc3339
 from metering.sessions import Session, merge
 from metering.vocabulary import LatePolicy

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from jobs.runtime.catalog_changes import parse_change
+from jobs.journal.catalog_changes import parse_change
 from jobs.runtime.effective_rules import parse_history
 from jobs.streams import CatalogTopic
 from metering.pricing import Version, account_as_of

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from jobs.billing.rules import history_until
-from jobs.runtime.catalog_changes import parse_change
+from jobs.journal.catalog_changes import parse_change
 from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.effective_rules import effective_at, parse_history, rules_at
 from jobs.streams import CatalogTopic

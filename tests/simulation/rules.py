@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.formats import DOCUMENT
+from jobs.journal.families import EARLIER
 from jobs.runtime.delta.table import microseconds_of
-from jobs.runtime.families import EARLIER
 from jobs.runtime.kafka import headers
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.pipeline import STAGED as SESSIONS

@@ -19,7 +19,8 @@ from catalog import capture
 from deployment.capture import read_capture
 from deployment.processes import STACK_VARIABLE, ProcessId, kill_session
 from jobs.joins.catalog import TABLE_OF, without_repeats
-from jobs.runtime.catalog_changes import change_problem, parse_change
+from jobs.journal.catalog_changes import parse_change
+from jobs.journal.catalog_problems import change_problem
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.postgres.schema import migrate
 from jobs.streams import SCHEMAS, CatalogTopic, Table

@@ -19,6 +19,7 @@ from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.source import TableSource
 from jobs.runtime.job import Context
 from jobs.runtime.kafka.access import KafkaAccess
+from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.kafka.source import TopicSource
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.sink import PostgresSink
@@ -44,7 +45,7 @@ def running_driver(
     """
     config, where, clock = SessionizationConfig(), environment(database, tables), MachineClock()
     ownership = Ownership.take(JOB.name, database, {})
-    sink = PostgresSink(JOB, Context(config, where, spark, ownership, clock))
+    sink = PostgresSink(JOB, Context(config, where, spark, ownership, clock, Denials()))
     source = TableSource(JOB, config, where, sink)
     reporter = Reporter(JOB, database, ownership, Waiting(JOB.name, clock), clock)
     reporter.follow(sink, source)
@@ -82,7 +83,7 @@ def running_ingestion(
     kafka = KafkaAccess(bootstrap=topic.bootstrap)
     where = environment(database, tables).model_copy(update={"kafka": kafka})
     ownership = Ownership.take(INGESTION.name, database, {})
-    context = Context(config, where, spark, ownership, clock)
+    context = Context(config, where, spark, ownership, clock, Denials())
     sink = JournalSink(INGESTION, context)
     source = TopicSource(INGESTION, context, sink)
     reporter = Reporter(INGESTION, database, ownership, Waiting(INGESTION.name, clock), clock)

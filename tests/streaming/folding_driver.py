@@ -21,6 +21,7 @@ from jobs.runtime.clock import MachineClock
 from jobs.runtime.environment import Environment
 from jobs.runtime.job import Context, Fold
 from jobs.runtime.kafka.access import KafkaAccess
+from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.sink import stage
 from metering.windows import MINUTE
@@ -72,7 +73,7 @@ def main(postgres_url: str, bootstrap: str, last: int) -> None:
     )
     ownership = Ownership.take(JOB.name, postgres_url, CONFIG.model_dump(mode="json"))
     no_spark: Any = None
-    with publishing(Context(CONFIG, where, no_spark, ownership, MachineClock())):
+    with publishing(Context(CONFIG, where, no_spark, ownership, MachineClock(), Denials())):
         print("runs", flush=True)
         while fold_next(ownership, last):
             time.sleep(BETWEEN_BATCHES_SECONDS)

@@ -10,8 +10,8 @@ import pyarrow as pa
 from confluent_kafka.admin import AdminClient
 
 from jobs.runtime.kafka.access import KafkaAccess
-from jobs.runtime.kafka.crc32c import crc32c
-from jobs.runtime.kafka.wire import Broker
+from jobs.runtime.kafka.protocol.crc32c import crc32c
+from jobs.runtime.kafka.protocol.wire import Broker
 from tests.waiting import wait_until
 
 PRODUCE, PRODUCE_VERSION = 0, 7

@@ -31,10 +31,11 @@ from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.errors import Fenced
 from jobs.runtime.job import Context
-from jobs.runtime.meters import DEFAULT_METERS
+from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.rules_table import stored_history
 from jobs.runtime.postgres.sink import PostgresSink
+from jobs.settings.meters import DEFAULT_METERS
 from jobs.streams import USAGE, Table
 from metering.meters import Meter
 from metering.vocabulary import LatePolicy
@@ -91,7 +92,10 @@ class Stage:
     def driver(self, config: BillingConfig) -> PostgresSink:
         ownership = Ownership.take(JOB.name, self.database, config.model_dump(mode="json"))
         return PostgresSink(
-            JOB, Context(config, environment(self.database, self._tables), self._spark, ownership, MachineClock())
+            JOB,
+            Context(
+                config, environment(self.database, self._tables), self._spark, ownership, MachineClock(), Denials()
+            ),
         )
 
     def fold(self, driver: PostgresSink, end: int) -> None:

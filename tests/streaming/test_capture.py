@@ -29,7 +29,8 @@ from catalog.publishing import publish
 from catalog.reconciliation import delete_missing, missing_deletions, publish_differences
 from deployment.capture import read_capture
 from jobs.joins.unpropagated_deletions import LOOK_SECONDS, UnpropagatedDeletions
-from jobs.runtime.catalog_changes import change_problem, parse_change
+from jobs.journal.catalog_changes import parse_change
+from jobs.journal.catalog_problems import change_problem
 from jobs.streams import SCHEMAS, CatalogTopic, Table
 from metering.vocabulary import Decision
 from tests.clocks import HandClock

@@ -17,7 +17,7 @@ from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.kafka.driver_records import DriverRecords, TopicLimits
 from jobs.runtime.kafka.marks import FIRST_RECEIVED, WITH_HEADERS, marked
 from jobs.runtime.kafka.marks import REPLAYS as HEADER
-from jobs.runtime.kafka.raw_scan import RawScan
+from jobs.runtime.kafka.quarantine.raw_scan import RawScan
 from jobs.runtime.kafka.topic import EARLIEST, list_partitions, offsets
 from tests.streaming.brokers import running_broker
 from tests.streaming.produce import append, packed_batch

@@ -21,6 +21,7 @@ from jobs.runtime.delta.driver_rows import DriverRows, TableLimits
 from jobs.runtime.delta.source import TableSource
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Context
+from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.sink import PostgresSink
 from jobs.sessionization.config import SessionizationConfig
@@ -47,12 +48,14 @@ Read = Callable[[Journal, int, int], Any]
 
 def sessionization(spark: SparkSession, database: str, tables: Path) -> PostgresSink:
     where, ownership = environment(database, tables), Ownership.take(SESSIONIZATION.name, database, {})
-    return PostgresSink(SESSIONIZATION, Context(SessionizationConfig(), where, spark, ownership, MachineClock()))
+    return PostgresSink(
+        SESSIONIZATION, Context(SessionizationConfig(), where, spark, ownership, MachineClock(), Denials())
+    )
 
 
 def joins(spark: SparkSession, database: str, tables: Path, **config: Any) -> UsageSink:
     where, ownership = environment(database, tables), Ownership.take(JOINS.name, database, {})
-    return UsageSink(JOINS, Context(JoinsConfig(**config), where, spark, ownership, MachineClock()))
+    return UsageSink(JOINS, Context(JoinsConfig(**config), where, spark, ownership, MachineClock(), Denials()))
 
 
 def version(journal: Journal, table: Table = Table.JOURNAL) -> int:

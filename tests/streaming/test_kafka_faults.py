@@ -36,10 +36,10 @@ from jobs.runtime.clock import MachineClock
 from jobs.runtime.effective_rules import read_history
 from jobs.runtime.environment import Environment
 from jobs.runtime.errors import NotYet, Refused
-from jobs.runtime.kafka.absent_offsets import AbsentOffsets, Gap
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.kafka.denied_topics import BELIEVED_AFTER_SECONDS, Denials
 from jobs.runtime.kafka.heartbeat import Heartbeat
+from jobs.runtime.kafka.protocol.absent_offsets import AbsentOffsets, Gap
 from jobs.runtime.kafka.source import TopicSource
 from jobs.runtime.kafka.topic import LATEST, TopicsReader, describe_read_topic, describe_topic, list_partitions, offsets
 from jobs.runtime.kafka.topic import Topic as Known

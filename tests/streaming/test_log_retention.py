@@ -18,6 +18,7 @@ from jobs.runtime.delta.log_cleanup import LogCleanup, clean_log
 from jobs.runtime.delta.source import TableSource
 from jobs.runtime.delta.table import LOG_SETTINGS, LSN, DeltaWriter
 from jobs.runtime.job import Context
+from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.sink import PostgresSink
 from jobs.sessionization.config import SessionizationConfig
@@ -119,7 +120,9 @@ def test_a_backlog_ends_with_a_version_whose_later_changes_the_log_still_has(
 ) -> None:
     journal = journal_of(tmp_path, 6)
     where, config = environment(database, tmp_path), SessionizationConfig(max_records_per_batch=2)
-    sink = PostgresSink(JOB, Context(config, where, spark, Ownership.take(JOB.name, database, {}), MachineClock()))
+    sink = PostgresSink(
+        JOB, Context(config, where, spark, Ownership.take(JOB.name, database, {}), MachineClock(), Denials())
+    )
     source = TableSource(JOB, config, where, sink)
     assert source.exists()
     for number, batch in enumerate(source.backlog(spark)):
@@ -157,7 +160,9 @@ def test_a_frontier_advances_after_the_log_was_cleaned_behind_an_idle_reader(
     journal = Journal(tmp_path)
     journal.commit([heartbeat(1)])
     where, config = environment(database, tmp_path), SessionizationConfig()
-    sink = PostgresSink(JOB, Context(config, where, spark, Ownership.take(JOB.name, database, {}), MachineClock()))
+    sink = PostgresSink(
+        JOB, Context(config, where, spark, Ownership.take(JOB.name, database, {}), MachineClock(), Denials())
+    )
 
     def read_on(first: int) -> None:
         sink.process(journal.read(spark, JOB.columns(config), first))

@@ -19,6 +19,7 @@ from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.source import TableSource
 from jobs.runtime.errors import NotYet
 from jobs.runtime.job import Context
+from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.report import Reporter
 from jobs.runtime.waiting import Waiting, until_done
@@ -84,7 +85,7 @@ def test_a_sink_is_freed_before_its_successor_needs_as_much_memory(
     config, where = JoinsConfig(), environment(database, tmp_path)
     ownership, waiting = Ownership.take(JOB.name, database, {}), Waiting(JOB.name, clock)
     reporter = Reporter(JOB, database, ownership, waiting, clock)
-    context = Context(config, where, spark, ownership, clock)
+    context = Context(config, where, spark, ownership, clock, Denials())
     folders = run.new_checkpoints(where.checkpoints, ownership.epoch)
     try:
         until_done(

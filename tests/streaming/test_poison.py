@@ -40,9 +40,10 @@ from jobs.runtime.clock import MachineClock
 from jobs.runtime.environment import Environment
 from jobs.runtime.job import Context, TopicJob
 from jobs.runtime.kafka.access import KafkaAccess
-from jobs.runtime.kafka.attempts import ALONE_LIMIT
+from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.kafka.marks import WITH_HEADERS, marked
-from jobs.runtime.kafka.raw_scan import RawScan
+from jobs.runtime.kafka.quarantine.attempts import ALONE_LIMIT
+from jobs.runtime.kafka.quarantine.raw_scan import RawScan
 from jobs.runtime.kafka.source import TopicSource
 from jobs.runtime.kafka.topic import LATEST, Topic, list_partitions, offsets
 from jobs.runtime.postgres.ownership import Ownership
@@ -111,7 +112,7 @@ class Driver:
     def __init__(self, spark: SparkSession, job: TopicJob[Any], config: IngestionConfig, where: Environment) -> None:
         self._ownership = ownership = Ownership.take(JOB.name, where.postgres_url, config.model_dump(mode="json"))
         self._spark, self._job, self._config, self._where = spark, job, config, where
-        self._context = Context(config, where, spark, ownership, MachineClock())
+        self._context = Context(config, where, spark, ownership, MachineClock(), Denials())
         self._sink = JournalSink(job, self._context)
         self._source = TopicSource(job, self._context, self._sink)
 

@@ -21,6 +21,7 @@ from jobs.runtime.delta.source import TableSource
 from jobs.runtime.delta.upstream import Upstream
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Context, TableSink
+from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.sink import PostgresSink
 from jobs.sessionization.config import SessionizationConfig
@@ -36,7 +37,9 @@ ACCOUNT = {"account": "a", "name": "A", "plan": "p", "currency": "EUR", "timezon
 def sessionize(spark: SparkSession, database: str, tables: Path, chunk: int = 200_000) -> PostgresSink:
     """A start of sessionization as a driver makes it, which folds what is there."""
     where, config = environment(database, tables), SessionizationConfig(max_records_per_batch=chunk)
-    sink = PostgresSink(JOB, Context(config, where, spark, Ownership.take(JOB.name, database, {}), MachineClock()))
+    sink = PostgresSink(
+        JOB, Context(config, where, spark, Ownership.take(JOB.name, database, {}), MachineClock(), Denials())
+    )
     start(spark, TableSource(JOB, config, where, sink), sink)
     return sink
 
@@ -44,7 +47,7 @@ def sessionize(spark: SparkSession, database: str, tables: Path, chunk: int = 20
 def joins(spark: SparkSession, database: str, tables: Path) -> UsageSink:
     where = environment(database, tables)
     return UsageSink(
-        JOINS, Context(JoinsConfig(), where, spark, Ownership.take(JOINS.name, database, {}), MachineClock())
+        JOINS, Context(JoinsConfig(), where, spark, Ownership.take(JOINS.name, database, {}), MachineClock(), Denials())
     )
 
 
@@ -71,7 +74,9 @@ def has_folded(spark: SparkSession, journal: Journal, sink: TableSink, columns: 
 
 def has_sessionized(spark: SparkSession, database: str, journal: Journal) -> None:
     where = environment(database, Path(journal.tables))
-    context = Context(SessionizationConfig(), where, spark, Ownership.take(JOB.name, database, {}), MachineClock())
+    context = Context(
+        SessionizationConfig(), where, spark, Ownership.take(JOB.name, database, {}), MachineClock(), Denials()
+    )
     has_folded(spark, journal, PostgresSink(JOB, context), JOB.columns(JOB.config()))
 
 

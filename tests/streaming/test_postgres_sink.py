@@ -16,6 +16,7 @@ from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.errors import Fenced, Refused
 from jobs.runtime.job import Context, Counts, Fold, PostgresJob
+from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.sink import PostgresSink
 from jobs.sessionization.config import SessionizationConfig
@@ -54,6 +55,7 @@ class Stage:
                 self.spark,
                 ownership,
                 MachineClock(),
+                Denials(),
             ),
         )
 

@@ -27,6 +27,7 @@ from jobs.joins.sink import UsageSink
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.job import Context
+from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import CatalogTopic, Table
 from metering.meters import Meter
@@ -111,7 +112,9 @@ def test_what_is_accepted_can_be_stored_everywhere(spark: SparkSession, database
         fold_sources(cursor, seen_sources(rows))
         heard = cursor.execute("SELECT count(*) FROM sources").fetchone()
     where = environment(database, tmp_path)
-    sink = UsageSink(JOB, Context(JoinsConfig(), where, spark, Ownership.take(JOB.name, database, {}), MachineClock()))
+    sink = UsageSink(
+        JOB, Context(JoinsConfig(), where, spark, Ownership.take(JOB.name, database, {}), MachineClock(), Denials())
+    )
     sink.process(journal.read(spark, JOB.columns(JOB.config()), end=first + len(rows)))
 
     assert heard == (rows.select("source", pl.col("source_epoch").fill_null("")).n_unique(),)

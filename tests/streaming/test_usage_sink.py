@@ -23,6 +23,7 @@ from jobs.joins.sink import UsageSink
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.errors import Fenced, NotYet, Refused
 from jobs.runtime.job import Context
+from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import CatalogTopic, Table
 from metering.instants import Clock
@@ -61,7 +62,7 @@ def driver(
 ) -> UsageSink:
     where = environment(database, Path(journal.tables))
     ownership = Ownership.take(JOB.name, database, {})
-    return UsageSink(JOB, Context(config, where, spark, ownership, clock or MachineClock()))
+    return UsageSink(JOB, Context(config, where, spark, ownership, clock or MachineClock(), Denials()))
 
 
 def usage(journal: Journal) -> pl.DataFrame:

@@ -26,6 +26,7 @@ from jobs.runtime.environment import Environment
 from jobs.runtime.errors import NotYet
 from jobs.runtime.job import Context
 from jobs.runtime.kafka.access import KafkaAccess
+from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.kafka.marks import WITH_HEADERS, marked
 from jobs.runtime.kafka.topic import LATEST, list_partitions, offsets
 from jobs.runtime.postgres.ownership import Ownership
@@ -139,7 +140,7 @@ def ingestion(
     ownership = Ownership.take(JOB.name, database, settings.model_dump(mode="json"))
     with ExitStack() as held:
         held.callback(ownership.close)
-        sink = JournalSink(JOB, Context(settings, where, spark, ownership, MachineClock()))
+        sink = JournalSink(JOB, Context(settings, where, spark, ownership, MachineClock(), Denials()))
         held.callback(sink.close)
         wait_until(
             lambda: all(end > ends[partition] for partition, end in offsets(admin, events, LATEST).items()),

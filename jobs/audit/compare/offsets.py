@@ -16,9 +16,9 @@ from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 
 from jobs.audit.compare.partition_balance import Partition, PartitionRange
-from jobs.runtime.elements import is_record_arrow
-from jobs.runtime.kafka.absent_offsets import AbsentOffsets, Gap
+from jobs.journal.elements import is_record_arrow
 from jobs.runtime.kafka.access import KafkaAccess
+from jobs.runtime.kafka.protocol.absent_offsets import AbsentOffsets, Gap
 from jobs.runtime.kafka.topic import EARLIEST
 
 _KAFKA_TIMEOUT_SECONDS = 15

@@ -17,7 +17,7 @@ from jobs.audit.recompute.restatements import REPORT
 from jobs.audit.recompute.reversals import REVERSAL, without_reversals
 from jobs.joins.memory import KEY, column_of
 from jobs.joins.recovery import as_carried, columns_read
-from jobs.runtime.families import family
+from jobs.journal.families import family
 from jobs.streams import USAGE
 from jobs.usage_entries import METERED_COLUMNS
 from metering.vocabulary import UsageCause

@@ -23,7 +23,7 @@ from jobs.joins.quantities import BILLED
 from jobs.joins.resolve import resolve
 from jobs.joins.timeouts import SECOND_US, Timeouts
 from jobs.runtime.effective_rules import History, Rules, rules_at
-from jobs.runtime.meters import restored
+from jobs.settings.stored_meters import restored
 from jobs.streams import ACCOUNTS, PRICES
 from jobs.usage_members import MEMBERS
 from metering.meters import REPORTED_COLUMNS, Declaration, columns_of, conditions_of

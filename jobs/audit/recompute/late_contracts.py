@@ -22,11 +22,11 @@ from jobs.ingestion.conventions import Convention
 from jobs.ingestion.conventions import stored_conventions as conventions_kept
 from jobs.ingestion.stored_contracts import stored_contracts
 from jobs.ingestion.validator import LOG_APPEND_TIME, EventValidator
+from jobs.journal.elements import is_record
+from jobs.journal.families import family
 from jobs.runtime.effective_rules import EffectiveRules, Rules, read_history, rules_at
-from jobs.runtime.elements import is_record
-from jobs.runtime.families import family
 from jobs.runtime.kafka.marks import MARKS
-from jobs.runtime.meters import conditions_stored, of_period_stored, once_stored, restored
+from jobs.settings.stored_meters import conditions_stored, of_period_stored, once_stored, restored
 from metering.contracts.model import Contract
 from metering.contracts.unnest import COLUMN
 from metering.meters import columns_of

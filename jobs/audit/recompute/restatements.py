@@ -14,7 +14,7 @@ from jobs.audit.recompute.expected import IS_CONTRACTED, Pinned
 from jobs.joins.memory import CONDITION, KEY, TEXT, quantity_of
 from jobs.joins.pairs import FOUND, SIDES, paired
 from jobs.joins.resolve import as_outcomes
-from jobs.runtime.meters import restored
+from jobs.settings.stored_meters import restored
 from metering.joining import Side
 from metering.meters import columns_of
 from metering.ranking import Ranked, Received, ranked

@@ -17,7 +17,7 @@ from jobs.audit.recompute.expected import OUTCOME, PARTS, Pinned
 from jobs.joins.credits import CREDIT, CREDITS, KIND
 from jobs.joins.memory import KEY, REPORTED, Schema
 from jobs.joins.recovery import is_paired
-from jobs.runtime.families import is_reversal
+from jobs.journal.families import is_reversal
 from metering.contracts.reversals import METER, QUANTITY
 from metering.vocabulary import Family, Outcome
 

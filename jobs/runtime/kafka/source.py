@@ -19,12 +19,12 @@ from jobs.runtime.errors import Fenced, NotYet
 from jobs.runtime.headroom import Lasting, TopicRetention, free_share, retention_headroom
 from jobs.runtime.idle_trigger import IdleTrigger
 from jobs.runtime.job import Context, TopicJob, TopicSink
-from jobs.runtime.kafka.attempts import Attempt, Attempts
 from jobs.runtime.kafka.driver_records import DriverRecords
-from jobs.runtime.kafka.isolated_records import IsolatedRecords
 from jobs.runtime.kafka.marks import WITH_HEADERS, marked
-from jobs.runtime.kafka.quarantine_start import QuarantineStart
-from jobs.runtime.kafka.raw_scan import RawScan
+from jobs.runtime.kafka.quarantine.attempts import Attempt, Attempts
+from jobs.runtime.kafka.quarantine.isolated_records import IsolatedRecords
+from jobs.runtime.kafka.quarantine.quarantine_start import QuarantineStart
+from jobs.runtime.kafka.quarantine.raw_scan import RawScan
 from jobs.runtime.kafka.topic import LATEST, Topic, describe_read_topic, describe_topic, offsets
 from jobs.runtime.transient_errors import CANNOT_FETCH, transient_error_of
 from monitoring import metrics

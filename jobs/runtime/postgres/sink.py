@@ -18,12 +18,12 @@ from pyarrow import csv
 from pyspark.sql import DataFrame
 
 from jobs.runtime.batch import LsnRange
+from jobs.runtime.batch_limits import outcomes_at_once
 from jobs.runtime.delta.position import FINGERPRINT, Position, position_after
 from jobs.runtime.delta.upstream import Upstream
 from jobs.runtime.effective_rules import EffectiveRules
 from jobs.runtime.errors import Fenced, Refused
 from jobs.runtime.job import Context, Counts, Fold, PostgresJob, Progress
-from jobs.runtime.meters import outcomes_at_once
 from jobs.runtime.new_rows import driver_new_rows, new_rows
 from jobs.runtime.postgres.meters_table import ever_declared
 from jobs.runtime.postgres.rules_backup import RulesBackup, read_backup, restore, stored_rules, write_backup

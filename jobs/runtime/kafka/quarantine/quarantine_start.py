@@ -19,11 +19,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.runtime.job import TopicSink
-from jobs.runtime.kafka.attempts import ALONE_LIMIT, Attempt, Attempts
-from jobs.runtime.kafka.isolated_records import Isolated, IsolatedRecords
-from jobs.runtime.kafka.log_records import TOO_LARGE, LogRecord
-from jobs.runtime.kafka.raw_scan import RawScan
-from jobs.runtime.kafka.scanned_records import RECORDS, as_frame, first_known, first_unknown, good_record, unpacked_with
+from jobs.runtime.kafka.protocol.log_records import TOO_LARGE, LogRecord
+from jobs.runtime.kafka.quarantine.attempts import ALONE_LIMIT, Attempt, Attempts
+from jobs.runtime.kafka.quarantine.isolated_records import Isolated, IsolatedRecords
+from jobs.runtime.kafka.quarantine.raw_scan import RawScan
+from jobs.runtime.kafka.quarantine.scanned_records import (
+    RECORDS,
+    as_frame,
+    first_known,
+    first_unknown,
+    good_record,
+    unpacked_with,
+)
 from jobs.runtime.spark import java_runs
 from jobs.runtime.transient_errors import CANNOT_FETCH, transient_error_of
 from metering.instants import Clock

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from confluent_kafka.admin import AdminClient
 
 from jobs.runtime.kafka.access import KafkaAccess
-from jobs.runtime.kafka.leaders import leaders
-from jobs.runtime.kafka.log_records import LogRecord, records_of
-from jobs.runtime.kafka.record_batches import batches_of, committed
+from jobs.runtime.kafka.protocol.leaders import leaders
+from jobs.runtime.kafka.protocol.log_records import LogRecord, records_of
+from jobs.runtime.kafka.protocol.record_batches import batches_of, committed
+from jobs.runtime.kafka.protocol.wire import Broker
 from jobs.runtime.kafka.topic import EARLIEST, Topic, offsets
-from jobs.runtime.kafka.wire import Broker
 
 FETCH_BYTES = 1 << 20
 SAMPLE = 1_000

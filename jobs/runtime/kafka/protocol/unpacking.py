@@ -9,7 +9,7 @@ from typing import BinaryIO, cast
 
 import pyarrow as pa
 
-from jobs.runtime.kafka.record_batches import MAGIC, RecordBatch
+from jobs.runtime.kafka.protocol.record_batches import MAGIC, RecordBatch
 
 _XERIAL = b"\x82SNAPPY\x00"
 """Java's Snappy is a stream of blocks with this prefix, 16 bytes in all; other producers send one bare block."""

@@ -17,8 +17,9 @@ from pydantic import (
     field_validator,
 )
 
-from jobs.runtime.dimensions import Dimension
-from jobs.runtime.meters import OF_OUTCOMES, OUTCOME_TEXTS, PlainName
+from jobs.settings.conditions import PlainName
+from jobs.settings.dimensions import Dimension
+from jobs.settings.outcome_columns import OF_OUTCOMES, OUTCOME_TEXTS
 from metering.meters import LARGEST_QUANTITY, QUANTITY_DECIMALS
 from metering.price_attributes import PriceAttribute
 

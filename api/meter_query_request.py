@@ -1,4 +1,4 @@
-"""What OpenMeter's clients ask of a meter, in a query string or in a body."""
+"""OpenMeter's query of a meter, read from a query string or a body."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from api.events import received_body
+from api.parameters import MAX_ACCOUNTS, Parameters, allowed_accounts, bad_request, choice_of, instant_of, zone_of
 from api.problems import Problem
-from api.questions import MAX_ACCOUNTS, Parameters, allowed_accounts, bad_request, choice_of, instant_of, zone_of
 from api.read_request import ReadRequest
 from jobs.queries.pages import Page
 from jobs.queries.periods import UTC_ZONE, Window
@@ -50,8 +50,8 @@ _BY_LENGTH = list(WindowSize)
 
 
 @dataclass(frozen=True)
-class MeterQuestion:
-    """What is asked of a meter. `groups` are `subject`, `model` or dimensions; `window_size` None: one total."""
+class MeterQueryRequest:
+    """One query of a meter. `groups` are `subject`, `model` or dimensions; `window_size` None: one total."""
 
     start: datetime | None = None
     end: datetime | None = None
@@ -64,7 +64,7 @@ class MeterQuestion:
     """What members are called where it is not the name of v1."""
 
     def name(self, member: str) -> str:
-        """What whoever asks calls a member."""
+        """What the client calls a member."""
         return self.names.get(member, member)
 
     @property
@@ -102,14 +102,14 @@ class MeterQuestion:
         )
 
 
-async def question_of(read_request: ReadRequest) -> MeterQuestion:
+async def query_request_of(read_request: ReadRequest) -> MeterQueryRequest:
     """The query of a meter. Raises Problem."""
     given = (
         _in_query(read_request.request)
         if read_request.request.method == "GET"
         else await body_of(read_request.request, MEMBERS)
     )
-    return read_question(given, read_request, "query" if read_request.request.method == "GET" else "body", {})
+    return query_request_in(given, read_request, "query" if read_request.request.method == "GET" else "body", {})
 
 
 def _in_query(request: Request) -> dict[str, Any]:
@@ -140,9 +140,9 @@ async def body_of(request: Request, members: Collection[str]) -> dict[str, Any]:
     return given
 
 
-def read_question(
+def query_request_in(
     given: Mapping[str, Any], read_request: ReadRequest, source: str, names: Mapping[str, str]
-) -> MeterQuestion:
+) -> MeterQueryRequest:
     """The members of v1, which may have other `names` where they come from. Raises Problem."""
 
     def text(name: str) -> str | None:
@@ -170,7 +170,7 @@ def read_question(
             f"{unknown[0]}: the account is `subject`, and the meter is in the path.",
             source,
         )
-    return MeterQuestion(
+    return MeterQueryRequest(
         start,
         end,
         window_size,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from jobs.runtime.meters import OF_OUTCOMES
+from jobs.settings.outcome_columns import OF_OUTCOMES
 from metering.limits import MAX_TAG_NAME_BYTES, PLAIN_NAME
 from metering.price_attributes import ACCOUNT
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     field_serializer,
@@ -16,9 +15,9 @@ from pydantic import (
     model_validator,
 )
 
-from jobs.runtime.holding import HoldConfig
-from jobs.streams import EARLIER_METERED, USAGE
-from metering.limits import MAX_NAME_BYTES, PLAIN_NAME
+from jobs.settings.conditions import PlainName, Values, conditions
+from jobs.settings.holding import HoldConfig
+from jobs.settings.outcome_columns import OF_OUTCOMES, OUTCOME_TEXTS
 from metering.meters import (
     DEFAULT,
     DETAILS,
@@ -26,63 +25,16 @@ from metering.meters import (
     LARGEST_QUANTITY,
     MAX_CONDITIONS,
     MAX_METERS,
-    MAX_VALUES,
     QUANTITY_DECIMALS,
     REPORTED_COLUMNS,
     Declaration,
-    Where,
 )
-from metering.once_per import DURATION, OncePer, duration_of, seconds_of
+from metering.once_per import DURATION, OncePer, seconds_of
 from metering.period_meters import Aggregation, Period, PeriodMeter
 from metering.vocabulary import LatePolicy, Status
 
-OF_OUTCOMES = frozenset(USAGE.names) - {field.name for field in EARLIER_METERED} | {
-    *(
-        "row",
-        "request_us",
-        "completion_us",
-        "superseded",
-        "timeout_us",
-        "until_us",
-        "merit",
-        "is_lesser",
-        "family",
-        "remembered",
-        "decided_side",
-    )
-}
-"""What outcomes say of their own, also on their way into usage: people would take a meter of such a column for it."""
-OUTCOME_TEXTS = ("status", "model", "user_id", FAMILY)
-"""Texts of events that every outcome has, too: a condition on one of them is about what the outcome says."""
 MAX_GRACE_SECONDS = 2_678_400
-BATCH_QUANTITIES = 400_000
-"""Of outcomes: what a driver holds of them with 512 MiB of Java heap and 768 beside it. With the four default meters
-100,000 rows have them."""
-BATCH_VALUES = 250_000
-"""Of rows of the journal and what meters sum up of them: what 100,000 say with the four default meters, every second of
-them with all. Rows that could have more meters than they have are not cut finer."""
-BATCH_CELLS = 2_000_000
-"""Of rows of the journal in the columns of all meters, empty or not: 32 MB for each copy that is made."""
-PlainName = Annotated[str, Field(pattern=f"^{PLAIN_NAME}$")]
 MeterName = PlainName
-
-
-def _one_or_more(given: Any) -> Any:
-    listed = given if isinstance(given, list) else [given]
-    is_text = [isinstance(value, str) and 1 <= len(value.encode()) <= MAX_NAME_BYTES for value in listed]
-    is_fit = [fits or isinstance(value, bool) for value, fits in zip(listed, is_text, strict=True)]
-    if not all(is_fit) or not 1 <= len(listed) <= MAX_VALUES:
-        raise ValueError(
-            f"a column is compared with a text of 1 to {MAX_NAME_BYTES} bytes, true or false, or a list of 1 to "
-            f"{MAX_VALUES} of them"
-        )
-    return given
-
-
-_Text = Annotated[str, Field(min_length=1, max_length=MAX_NAME_BYTES)]
-_Listed = Annotated[list[_Text | bool], Field(min_length=1, max_length=MAX_VALUES)]
-Values = Annotated[_Text | bool | _Listed, BeforeValidator(_one_or_more)]
-"""What a column may be: a text or a boolean, or one of several."""
 
 
 class OncePerConfig(BaseModel):
@@ -313,12 +265,6 @@ def _of(meter: Declaration) -> MeterConfig:
     return MeterConfig(unit=meter.unit, count=None if meter.sums else "outcomes", sum=meter.sums, within=meter.within)
 
 
-def conditions(where: Mapping[str, Values]) -> Where:
-    """The conditions of `where`, in a canonical order: writing them otherwise changes nothing."""
-    listed = {column: values if isinstance(values, list) else [values] for column, values in where.items()}
-    return tuple((column, tuple(sorted(set(values), key=str))) for column, values in sorted(listed.items()))
-
-
 Meters = Annotated[dict[MeterName, MeterConfig], Field(min_length=1, max_length=MAX_METERS)]
 DEFAULT_METERS: Mapping[str, MeterConfig] = {meter.name: _of(meter) for meter in DEFAULT}
 DETAIL_METERS: Mapping[str, MeterConfig] = {meter.name: _of(meter) for meter in DETAILS}
@@ -348,69 +294,3 @@ def refuse_unfit(meters: Mapping[str, MeterConfig]) -> None:
 def declarations(meters: Mapping[str, MeterConfig]) -> tuple[Declaration, ...]:
     """All of them, sorted by name: the order of keys in a configuration may change on its way."""
     return tuple(meter.declaration(name) for name, meter in sorted(meters.items()))
-
-
-def stored(meters: Iterable[Declaration]) -> dict[str, Any]:
-    """What decides an outcome's quantities, as JSON."""
-    return {
-        meter.name: _stored_source(meter)
-        | ({"within": meter.within} if meter.within is not None else {})
-        | ({"where": {column: list(values) for column, values in meter.where}} if meter.where else {})
-        | ({"once_per": _stored_once(meter.once_per)} if meter.once_per is not None else {})
-        for meter in meters
-    }
-
-
-def _stored_source(meter: Declaration) -> dict[str, Any]:
-    """What a meter reads. One of a period has no `sums`: an earlier release would take it for a count of outcomes."""
-    if (of := meter.of_period) is None:
-        return {"unit": meter.unit, "sums": meter.sums, "expected": meter.is_expected}
-    return {"unit": meter.unit, "aggregation": of.aggregation.value, "column": of.column, "period": of.period.value}
-
-
-def conditions_stored(meters: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The conditions in what `stored` made, by meter that has some."""
-    return {name: meter["where"] for name, meter in meters.items() if "where" in meter}
-
-
-def _stored_once(rule: OncePer) -> dict[str, str]:
-    return {"column": rule.column, "within": duration_of(rule.within_seconds)}
-
-
-def once_stored(meters: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The `once_per` in what `stored` made, by meter that has it."""
-    return {name: meter["once_per"] for name, meter in meters.items() if "once_per" in meter}
-
-
-def of_period_stored(meters: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """The columns whose different values are counted, in what `stored` made, by meter."""
-    return {name: meter["column"] for name, meter in meters.items() if meter.get("aggregation") == Aggregation.UNIQUE}
-
-
-def restored(document: Mapping[str, Mapping[str, Any]] | None) -> tuple[Declaration, ...]:
-    """The inverse of `stored`; None is from releases that had only the default meters."""
-    if document is None:
-        return DEFAULT
-    return tuple(_restored(name, stored_of) for name, stored_of in document.items())
-
-
-def _restored(name: str, stored_of: Mapping[str, Any]) -> Declaration:
-    once, of_period = stored_of.get("once_per"), None
-    if "aggregation" in stored_of:
-        aggregation, period = Aggregation(stored_of["aggregation"]), Period(stored_of["period"])
-        of_period = PeriodMeter(aggregation, stored_of["column"], period)
-    return Declaration(
-        name,
-        stored_of["unit"],
-        stored_of.get("sums"),
-        stored_of.get("expected", False),
-        stored_of.get("within"),
-        conditions(stored_of.get("where", {})),
-        None if once is None else OncePer(once["column"], seconds_of(once["within"])),
-        of_period,
-    )
-
-
-def outcomes_at_once(meters: int) -> int:
-    """Most outcomes that pass a driver at once, if each has a quantity of so many meters."""
-    return BATCH_QUANTITIES // min(meters, MAX_METERS)

@@ -1,4 +1,4 @@
-"""The parameters of a question: those that are known, each in its form; anything else is refused with what to do."""
+"""The parameters of a read request, checked: an unknown or malformed one is refused with what to do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from metering.api_keys import ApiKey
 from metering.csv_lines import text_of
 
 AFTER, WAIT = "after", "wait"
-"""Parameters of every question."""
+"""Parameters of every read request."""
 MAX_ROWS, DEFAULT_ROWS = 1_000, 100
 """Of a page."""
 MAX_ACCOUNTS = 100
@@ -105,7 +105,7 @@ class Parameters:
             values = None
         is_key = isinstance(values, list) and len(values) == length
         if not is_key or not all(value is None or isinstance(value, str) for value in values):
-            raise bad_request("cursor", "It is none of this question: take `next` of the answer before as it is.")
+            raise bad_request("cursor", "It is not a cursor of this query: pass `next` of the previous page unchanged.")
         return tuple(values)
 
 

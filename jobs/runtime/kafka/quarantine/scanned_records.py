@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jobs.runtime.kafka import headers
 from jobs.runtime.kafka.heartbeat import heartbeat
-from jobs.runtime.kafka.isolated_records import Isolated
-from jobs.runtime.kafka.log_records import TOO_LARGE, LogRecord
 from jobs.runtime.kafka.marks import MARKS, RECEPTION_MARK, REPLAY_MARK
+from jobs.runtime.kafka.protocol.log_records import TOO_LARGE, LogRecord
+from jobs.runtime.kafka.quarantine.isolated_records import Isolated
 
 MAX_GIVEN_UP = 100_000
 """How many records of a batch that cannot be unpacked one verdict gives up: it holds for all of them."""

@@ -18,10 +18,10 @@ from confluent_kafka.admin import AdminClient
 
 from jobs.runtime.errors import NotYet, Refused
 from jobs.runtime.kafka.access import KafkaAccess
-from jobs.runtime.kafka.leaders import leaders
-from jobs.runtime.kafka.log_records import records_of
-from jobs.runtime.kafka.record_batches import RecordBatch, batches_of, committed
-from jobs.runtime.kafka.wire import Broker
+from jobs.runtime.kafka.protocol.leaders import leaders
+from jobs.runtime.kafka.protocol.log_records import records_of
+from jobs.runtime.kafka.protocol.record_batches import RecordBatch, batches_of, committed
+from jobs.runtime.kafka.protocol.wire import Broker
 from metering.vocabulary import Cause
 from monitoring import metrics
 

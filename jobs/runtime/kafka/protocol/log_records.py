@@ -16,8 +16,8 @@ import pyarrow as pa
 from jobs.runtime.kafka.headers import MAX_BYTES as MAX_HEADERS_BYTES
 from jobs.runtime.kafka.headers import SPECVERSION, says_structured, text_of
 from jobs.runtime.kafka.marks import MARKS, MAX_BYTES, RECEPTION_MARK, REPLAY_MARK
-from jobs.runtime.kafka.record_batches import RecordBatch
-from jobs.runtime.kafka.unpacking import CHUNK_BYTES, unpacked
+from jobs.runtime.kafka.protocol.record_batches import RecordBatch
+from jobs.runtime.kafka.protocol.unpacking import CHUNK_BYTES, unpacked
 
 TOO_LARGE = "too_large"
 _COLUMNS = {header.encode(): column for column, header in MARKS.items()}

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from jobs.runtime.kafka.crc32c import crc32c
+from jobs.runtime.kafka.protocol.crc32c import crc32c
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 """baseOffset, batchLength, leaderEpoch, magic, crc, attributes, lastOffsetDelta, baseTimestamp, maxTimestamp,

@@ -1,0 +1,1 @@
+"""Finding the record that ends drivers: attempts, the raw scan, and the records that become dead letters."""
