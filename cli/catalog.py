@@ -173,18 +173,3 @@ def wait_for_joins(stack: Deployment, changes: Sequence[Change], timeout: float,
     except Stuck as stuck:
         captured = condition(stack, CAPTURE)
         raise CannotRun(f"{done}, but joins does not have it yet. {stuck}. Of the capture: {captured}.") from stuck
-
-
-def wait_until_deleted(stack: Deployment, deleted: Sequence[Change], timeout: float, tell: Tell, done: str) -> None:
-    """Wait until joins applies these deletions. Raises CannotRun on timeout."""
-    from catalog.joined_versions import PendingDeletions
-    from deployment.draining import CAPTURE, Stuck, Waiter, condition
-
-    waiter = Waiter(stack, timeout, tell)
-    try:
-        # What was stored just before may not be there yet: then it would not seem to be held.
-        waiter.until_catalog_joined()
-        waiter.until_known(PendingDeletions(stack.tables, stack.postgres_url, deleted))
-    except Stuck as stuck:
-        captured = condition(stack, CAPTURE)
-        raise CannotRun(f"{done}, but joins does not have it yet. {stuck}. Of the capture: {captured}.") from stuck

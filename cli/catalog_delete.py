@@ -14,13 +14,19 @@ from cli.confirmation import BackdateOption, agreed
 from cli.drain import TimeoutOption
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.price_options import EffectiveFromOption, KeyOption
+from deployment.errors import CannotRun
 from jobs.audit.period import instant
 from jobs.streams import CatalogTopic
 from metering.instants import rfc3339
 from metering.price_models import ALIAS_CURRENCY, ALIAS_METER, PricedModel
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from catalog.change import Change
     from catalog.deletion import Deleted
+    from deployment.draining import Tell
+    from deployment.stack import Deployment
 
 delete = typer.Typer(
     no_args_is_help=True, help="End a price, an alias or an account, or remove a plan that nothing uses."
@@ -140,7 +146,6 @@ class _Asked:
 def _delete_row(topic: CatalogTopic, key: dict[str, Any], deletion: _Asked) -> None:
     from catalog.closed_months import ClosedMonthsTouched
     from catalog.deletion import delete_row
-    from cli.catalog import wait_until_deleted
     from cli.progress import telling
     from deployment.stack import running_deployment
 
@@ -164,3 +169,18 @@ def _sentence(topic: CatalogTopic, row: Deleted) -> str:
     if topic is CatalogTopic.PRICES and row.begins_at is not None and row.ends_at <= row.begins_at:
         return f"The price is deleted; it would have begun at {rfc3339(row.begins_at)} and never does"
     return f"{what} is deleted: it {'ends' if row.is_to_come else 'ended'} at {rfc3339(row.ends_at.astimezone(UTC))}"
+
+
+def wait_until_deleted(stack: Deployment, deleted: Sequence[Change], timeout: float, tell: Tell, done: str) -> None:
+    """Wait until joins applies these deletions. Raises CannotRun on timeout."""
+    from catalog.joined_versions import PendingDeletions
+    from deployment.draining import CAPTURE, Stuck, Waiter, condition
+
+    waiter = Waiter(stack, timeout, tell)
+    try:
+        # What was stored just before may not be there yet: then it would not seem to be held.
+        waiter.until_catalog_joined()
+        waiter.until_known(PendingDeletions(stack.tables, stack.postgres_url, deleted))
+    except Stuck as stuck:
+        captured = condition(stack, CAPTURE)
+        raise CannotRun(f"{done}, but joins does not have it yet. {stuck}. Of the capture: {captured}.") from stuck

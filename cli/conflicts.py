@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from cli.dead_letters import shortened_text, text_of
+from cli.dead_letter_rows import shortened_text, text_of
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, LimitOption, Row, print_rows
 from cli.reading import AccountOption, FromOption, ToOption, check_range

@@ -50,7 +50,7 @@ def backfill(
     """
     from cli.backfilling.records import past_events, several
     from cli.backfilling.sending import Backfill, Sending
-    from cli.dead_letters import shortened
+    from cli.dead_letter_rows import shortened
     from cli.progress import telling
     from cli.redrive.offline import Offline, ingestion_of
     from cli.validated_lines import BATCH_EVENTS

@@ -9,7 +9,7 @@ from enum import StrEnum
 from time import monotonic
 
 from cli.backfilling.records import PastEvent
-from cli.dead_letters import text_of
+from cli.dead_letter_rows import text_of
 from cli.output import Row
 from cli.redrive.offline import Offline, Verdict, bytes_of
 from deployment.sender import Sender

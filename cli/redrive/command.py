@@ -68,7 +68,7 @@ def redrive(
 
     Exit status 1 when some would be rejected, cannot be sent, or were refused by the broker; all others are sent.
     """
-    from cli.dead_letters import DeadLetterQuery, shortened
+    from cli.dead_letter_rows import DeadLetterQuery, shortened
     from cli.journal_table import open_journal
     from cli.progress import telling
     from cli.redrive.letters import DeadLetters
@@ -199,7 +199,7 @@ def _redriven(
 
 
 def _row(letter: Letter, fate: Fate, text: str | None = None, event: bytes | None = None) -> Row:
-    from cli.dead_letters import text_of
+    from cli.dead_letter_rows import text_of
 
     where = letter.place._asdict()
     return {**where, "reason": letter.reason, "fate": fate, "says": text, "value": text_of(event)}

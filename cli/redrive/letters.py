@@ -9,7 +9,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from cli.dead_letters import DeadLetterQuery, origin_of, replayed_as, where
+from cli.dead_letter_rows import DeadLetterQuery, origin_of, replayed_as, where
 from cli.journal_table import rows_in_order
 from jobs.runtime.kafka.headers import COLUMN, Headers, headers_of
 from jobs.runtime.kafka.replay_mark import Rejected

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
-from cli.dead_letters import text_of
+from cli.dead_letter_rows import text_of
 from cli.redrive.letters import Letter
 from deployment.errors import CannotRun
 from metering.instants import rfc3339

@@ -36,7 +36,7 @@ class Contracts:
 
 _CONTRACTS = """
     SELECT account, plan, model, meter, trim_scale(unit_price) AS unit_price, currency, effective_from, in_force_until
-    FROM catalog.contracts WHERE %(account)s::text IS NULL OR account = %(account)s
+    FROM catalog.effective_prices WHERE %(account)s::text IS NULL OR account = %(account)s
     ORDER BY account, model, meter LIMIT %(limit)s
 """
 

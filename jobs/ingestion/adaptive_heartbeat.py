@@ -36,7 +36,7 @@ SELECT EXISTS (SELECT FROM usage_windows WHERE window_start > %(closed_until)s -
 def is_anything_open(connection: psycopg.Connection[Any], last_received_at: datetime) -> bool:
     """Whether something is open once all that was received up to `last_received_at` has been taken up.
 
-    Two questions, because the planner finds the index only for values that it sees.
+    Two statements, because the planner finds the index only for values that it sees.
     """
     reached = connection.execute(_REACHED, {"last": last_received_at}).fetchone()
     if reached is None:

@@ -246,7 +246,8 @@ def test_prices_in_force_and_future_prices_are_separated(open_page: Pages, seede
 def test_what_accounts_pay_now_is_listed_with_when_it_ends(open_page: Pages, seeded: str) -> None:
     with psycopg.connect(seeded) as connection:
         wanted = connection.execute(
-            "SELECT account, model, meter, unit_price::text, in_force_until FROM catalog.contracts ORDER BY 1, 2, 3"
+            "SELECT account, model, meter, unit_price::text, in_force_until"
+            " FROM catalog.effective_prices ORDER BY 1, 2, 3"
         ).fetchall()
     page = open_page("joins")
     table = page.dataframe[1].value

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from cli import dead_letters, journal, sessions
+from cli import dead_letter_rows, journal, sessions
 from deployment.stack import Stack
 from jobs.queries import stragglers
 from tests.e2e.metering import PRICES, Customer, drain, new_customer, weir
@@ -116,7 +116,7 @@ def test_sessions_count_the_requests_of_each_user_once(stack: Stack, customer: C
 
 def test_dead_letters_are_the_records_as_sent(stack: Stack, customer: Customer) -> None:
     rows = [row for row in listed(stack, "dead-letters") if customer.account in (row["value"] or "")]
-    assert [list(row) for row in rows] == [[*dead_letters.COLUMNS, dead_letters.EARLIER_NAME]] * 3
+    assert [list(row) for row in rows] == [[*dead_letter_rows.COLUMNS, dead_letter_rows.EARLIER_NAME]] * 3
     sent = {record.decode(errors="backslashreplace") for record in bad_records(customer.account)}
     assert {row["value"] for row in rows} == sent
     assert all(row["reason"] and row["topic"] == "events" for row in rows)

@@ -429,7 +429,7 @@ MUTANTS = (
     ),
     Mutant(
         "another model is taken for another price",
-        "jobs/audit/recompute/corrections.py",
+        "jobs/audit/recompute/causes.py",
         "is_fault=is_untrue\n        | (",
         "is_fault=(",
         (f"{OF_AUDIT}::test_a_fault_in_rows_of_an_earlier_audit_is_found[another model-repriced]",),
@@ -450,14 +450,14 @@ MUTANTS = (
     ),
     Mutant(
         "what still waits is corrected",
-        "jobs/audit/recompute/corrections.py",
+        "jobs/audit/recompute/decisions.py",
         "    if len(waiting):\n",
         "    if False:\n",
         (f"{OF_AUDITS_WHENEVER}::test_what_waits_is_left_alone_until_it_is_decided",),
     ),
     Mutant(
         "what a repeat superseded is never one pair",
-        "jobs/audit/recompute/corrections.py",
+        "jobs/audit/recompute/causes.py",
         'billed = expected.filter(pl.col("outcome") != Outcome.SUPERSEDED.value)',
         "billed = expected",
         (f"{OF_AUDITS_WHENEVER}::test_a_request_superseded_only_by_a_repeat_is_rejoined",),
@@ -520,7 +520,7 @@ MUTANTS = (
     ),
     Mutant(
         "a pair that was given up goes by what is configured when the audit comes",
-        "jobs/audit/recompute/corrections.py",
+        "jobs/audit/recompute/effective_outcomes.py",
         "found = ((by_rank, longest_us), (earlier, within_us))",
         "found = ((by_rank, within_us), (earlier, within_us))",
         (f"{OF_RESTATED}::test_a_pair_is_joined_by_the_rules_of_its_time",),
@@ -541,7 +541,7 @@ MUTANTS = (
     ),
     Mutant(
         "a completion repeats its request",
-        "jobs/audit/recompute/corrections.py",
+        "jobs/audit/recompute/decisions.py",
         '.over(*KEY, "identity", "family")',
         '.over(*KEY, "identity")',
         (f"{OF_AUDITS_WHENEVER}::test_a_completion_with_the_identity_of_its_request_is_no_repeat_of_it",),

@@ -160,7 +160,7 @@ def test_a_planned_change_does_not_change_the_account_before_it_begins(database:
     with psycopg.connect(database, autocommit=True) as connection:
         apply(connection, ("a", "p1", None, START))
         apply(connection, ("a", "p2", None, LATER))
-        contracts = "SELECT plan, unit_price, in_force_until FROM catalog.contracts"
+        contracts = "SELECT plan, unit_price, in_force_until FROM catalog.effective_prices"
         assert connection.execute(contracts).fetchall() == [("p1", 0, LATER)]
         assert connection.execute("SELECT catalog.contracts_right_until(now())").fetchone() == (LATER,)
 
@@ -255,6 +255,8 @@ def test_views_of_others_that_keep_the_price_from_its_type_are_named(database: s
         connection.execute("DROP VIEW public.finance")
         connection.execute("CREATE VIEW public.finance AS SELECT plan, unit_price FROM catalog.contracts")
     migrate(database)
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT * FROM public.finance").fetchall() == []
 
 
 @pytest.mark.parametrize("first", ["plans", "prices"])

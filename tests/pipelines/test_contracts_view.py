@@ -13,13 +13,16 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
+from alembic import command
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg.rows import dict_row
 
+from jobs.runtime.postgres.schema import migrate, migrator
 from metering.pricing import Version, account_as_of, price_as_of
 from tests.dashboard.reader import reader_url
 
@@ -188,7 +191,7 @@ def test_oracle_the_view_of_effective_prices_equals_its_tables_at_any_instant(
         assert contracts(catalog, at) == held.contracts(at)
         until = catalog.execute("SELECT catalog.contracts_right_until(%s)", [at]).fetchone()
         assert until == (held.right_until(at),)
-    live = catalog.execute(f"SELECT {COLUMNS} FROM catalog.contracts ORDER BY 1, 2, 3, 4, 5, 6").fetchall()
+    live = catalog.execute(f"SELECT {COLUMNS} FROM catalog.effective_prices ORDER BY 1, 2, 3, 4, 5, 6").fetchall()
     assert live == held.contracts(now[0]), "the view is of now"
     catalog.rollback()
 
@@ -279,7 +282,7 @@ def test_a_planned_price_takes_effect_without_a_write(database: str) -> None:
         priced(database, ("account", ("acme",), ("p1", "EUR", START)), first, then)
         asked = (
             "SELECT unit_price, in_force_until, now() AS asked_at, catalog.contracts_right_until(now()) AS until"
-            " FROM catalog.contracts"
+            " FROM catalog.effective_prices"
         )
         seen: list[Row] = []
         while not seen or seen[-1]["unit_price"] == 1:
@@ -382,12 +385,46 @@ def test_contracts_of_an_account_are_seen_by_who_may_see_it(
         if named is not None:
             setting = named if isinstance(named, str) else json.dumps(named)
             connection.execute("SELECT set_config('weir.accounts', %s, true)", [setting])
-        found = connection.execute("SELECT account FROM catalog.contracts ORDER BY 1").fetchall()
+        found = connection.execute("SELECT account FROM catalog.effective_prices ORDER BY 1").fetchall()
         assert [account for (account,) in found] == seen
         found = connection.execute("SELECT account FROM catalog.contracts_at(now()) ORDER BY 1").fetchall()
         assert [account for (account,) in found] == seen
         (until,) = connection.execute("SELECT catalog.contracts_right_until(now())").fetchone() or (None,)
         assert (until is not None) == ("bolt" in seen), "nor is it told when another's price begins"
+
+
+def test_the_earlier_name_of_the_view_reads_the_same_for_one_release(database: str) -> None:
+    priced(database, ("account", ("acme",), ("p1", "EUR", START)), ("price", ("p1", "m1", "requests", "EUR", START), 1))
+    with psycopg.connect(reader_url(database)) as connection:
+        assert connection.execute("SELECT * FROM catalog.contracts").fetchall() == [], "nor does it show more"
+        connection.execute("SELECT set_config('weir.accounts', '*', true)")
+        earlier, present = (
+            connection.execute(f"SELECT * FROM catalog.{name}".encode()) for name in ("contracts", "effective_prices")
+        )
+        assert [column.name for column in earlier.description or ()] == [
+            column.name for column in present.description or ()
+        ]
+        rows = present.fetchall()
+        assert len(rows) == 1
+        assert earlier.fetchall() == rows
+
+
+def test_who_could_read_the_view_under_its_earlier_name_reads_both_after_the_upgrade(database: str) -> None:
+    role = f"finance_{uuid4().hex[:8]}"
+    with migrator(database) as config:
+        command.downgrade(config, "0055")
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {role}".encode())
+        connection.execute(f"GRANT USAGE ON SCHEMA catalog TO {role}".encode())
+        connection.execute(f"GRANT SELECT ON catalog.contracts TO {role}".encode())
+        try:
+            migrate(database)
+            for name in ("contracts", "effective_prices"):
+                found = connection.execute("SELECT has_table_privilege(%s, %s, 'SELECT')", [role, f"catalog.{name}"])
+                assert found.fetchone() == (True,)
+        finally:
+            connection.execute(f"DROP OWNED BY {role}".encode())
+            connection.execute(f"DROP ROLE {role}".encode())
 
 
 @pytest.mark.parametrize("asked", ["account = 'acme'", "plan = 'p1'"])
@@ -403,7 +440,7 @@ def test_one_account_and_one_plan_are_found_by_index(database: str, asked: str) 
             " SELECT 'p' || p, 'm' || m, 'requests', 'EUR', '2026-01-01Z', 1"
             " FROM generate_series(1, 200) AS p, generate_series(1, 50) AS m; ANALYZE"
         )
-        plan = connection.execute(f"EXPLAIN SELECT * FROM catalog.contracts WHERE {asked}").fetchall()
+        plan = connection.execute(f"EXPLAIN SELECT * FROM catalog.effective_prices WHERE {asked}").fetchall()
         text = "\n".join(line for (line,) in plan)
         assert "Seq Scan on prices" not in text, text
         assert "Function Scan" not in text, "it is part of the statement"

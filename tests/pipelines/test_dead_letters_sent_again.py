@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cli.dead_letters import DeadLetterQuery, dead_letter_rows, with_earlier_name
+from cli.dead_letter_rows import DeadLetterQuery, dead_letter_rows, with_earlier_name
 from cli.journal_table import count_redriven
 from cli.redrive.command import _rows
 from cli.redrive.letters import DeadLetters, Letter

@@ -104,7 +104,7 @@ def test_a_price_that_began_before_its_deletion_committed_was_effective(
         connection.execute("SELECT pg_sleep(0.3)")
         connection.commit()
         assert kept(connection) == [("ended", 3), ("there", 1)]
-        assert connection.execute("SELECT unit_price FROM catalog.contracts").fetchall() == []
+        assert connection.execute("SELECT unit_price FROM catalog.effective_prices").fetchall() == []
 
 
 def test_an_explicit_end_wins_over_the_transaction_time(priced: str) -> None:

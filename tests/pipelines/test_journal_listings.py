@@ -15,7 +15,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from cli.conflicts import COLUMNS as CONFLICT_COLUMNS
 from cli.conflicts import ConflictQuery, conflict_rows, differences
 from cli.conflicts import shortened as shortened_conflict
-from cli.dead_letters import COLUMNS, DeadLetterQuery, dead_letter_rows, shortened
+from cli.dead_letter_rows import COLUMNS, DeadLetterQuery, dead_letter_rows, shortened
 from cli.journal import summary_rows
 from cli.journal_table import count_redriven, open_journal
 from jobs.audit.compare.conservation import conserved, consumed_ranges, count_rows

@@ -202,7 +202,7 @@ def test_a_price_whose_key_changes_with_sql_ends_and_another_begins(
     connection.execute("UPDATE catalog.prices SET model = 'n'")
     connection.commit()
     ended = connection.execute("SELECT model, ended_at <= now() FROM catalog.ended_prices").fetchall()
-    pays = connection.execute("SELECT model FROM catalog.contracts WHERE unit_price IS NOT NULL").fetchall()
+    pays = connection.execute("SELECT model FROM catalog.effective_prices WHERE unit_price IS NOT NULL").fetchall()
     assert (ended, pays) == ([("m", True)], [("n",)])
 
 

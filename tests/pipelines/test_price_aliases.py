@@ -143,7 +143,7 @@ def test_an_alias_of_a_file_is_stored_as_a_row_of_prices_that_bills_nothing(bill
     assert [change.op for change in store(billed, parse_catalog(aliases(MONTH, alias="m9")))] == ["r"]
     with psycopg.connect(billed) as connection:
         assert connection.execute("SELECT count(*) FROM catalog.price_jumps").fetchone() == (0,)
-        contracts = connection.execute("SELECT model FROM catalog.contracts").fetchall()
+        contracts = connection.execute("SELECT model FROM catalog.effective_prices").fetchall()
     assert contracts
     assert {model for (model,) in contracts} == {"m1"}
 

@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from jobs.audit.compare.differences import DIFFERENCES, differences, net, standing
 from jobs.audit.compare.prices import wrong_prices
-from jobs.audit.recompute.corrections import Standing, as_rows, corrections, each_counted, repeats, suspects
+from jobs.audit.recompute.corrections import as_rows, corrections
+from jobs.audit.recompute.decisions import Standing, repeats, suspects
+from jobs.audit.recompute.effective_outcomes import each_counted
 from jobs.audit.recompute.expected import EXPECTED, IS_CONTRACTED, IS_SENT_AGAIN, OUTCOME, PARTS, Pinned, recompute
 from jobs.audit.recompute.once_per import blocked, candidates, marked
 from jobs.audit.recompute.restatements import REPORT

@@ -44,6 +44,7 @@ CATALOG = (
         "capture",
         "contracts",
         "decisions",
+        "effective_prices",
         "ended_prices",
     ),
     *("missing_columns", "plans", "price_jumps", "prices"),
@@ -69,8 +70,9 @@ ASKED = (
     *("closed_meters", "closed_usage", "corrections", "declared_dimensions", "meters", "positions", "stragglers"),
     *("usage_day_dimensions", "usage_days", "usage_windows"),
 )
-"""Of these the API answers questions: what names an account is guarded by row-level security, and nothing else."""
+"""Of these the API reads: what names an account is guarded by row-level security, and nothing else."""
 ASKED_OF_CATALOG = (
-    *("account_history", "account_zones", "accounts", "contracts", "decisions", "ended_prices", "plans", "prices"),
+    *("account_history", "account_zones", "accounts", "contracts", "decisions"),
+    *("effective_prices", "ended_prices", "plans", "prices"),
 )
 """The same of the schema `catalog`."""

@@ -32,7 +32,7 @@ class Statement:
     """One gauge, read again each time.
 
     `known` is one row of reference values for `sql`; a null in it, or no row, means that nothing is known yet. Both
-    know the job as `%(job)s`. They are two questions, because the planner finds the index only for values that it sees.
+    know the job as `%(job)s`. There are two statements, because the planner uses the index only for values it sees.
     """
 
     metric: GaugeMetric
