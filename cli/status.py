@@ -121,7 +121,7 @@ def _outdated(deployment: Deployment, capture: Capture, rows: Mapping[str, JobRo
 def unpropagated_sentence(rows: Mapping[str, JobRow]) -> list[str]:
     """A sentence about rows that joins has and the catalog has not, if nothing will remove them; else nothing."""
     joins = rows.get(Job.JOINS)
-    count = 0 if joins is None else joins.progress.get("untold_deletions", 0)
+    count = 0 if joins is None else joins.progress.get("unpropagated_deletions", 0)
     if not count:
         return []
     what = f"{count} accounts and prices that were deleted while a replication slot was lost"

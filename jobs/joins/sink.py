@@ -201,7 +201,7 @@ class UsageSink:
             "oldest_waiting_lsn": waiting["waiting.lsn"] or None,
             "waiting_bytes": self._known.memory.size_bytes(),
             "waiting_limit_bytes": self._limit_bytes,
-            "untold_deletions": self._deletions.rows,
+            "unpropagated_deletions": self._deletions.rows,
         }
 
     def gauges(self) -> Mapping[GaugeMetric, float]:
@@ -214,6 +214,7 @@ class UsageSink:
             metrics.WAITING_MEMORY_LIMIT: self._limit_bytes,
             metrics.TIMEOUT: self._config.completion_timeout_seconds,
             metrics.UNPROPAGATED_DELETIONS: self._deletions.rows,
+            metrics.EARLIER_UNPROPAGATED_DELETIONS: self._deletions.rows,
         }
 
     def close(self) -> None:

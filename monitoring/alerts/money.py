@@ -111,9 +111,9 @@ MONEY = (
         " usage is priced as before. `weir dead-letters --reason invalid_catalog_change` says what is wrong with each.",
     ),
     Alert(
-        "DeletionsNotTold",
+        "DeletionsNotPropagated",
         Severity.TICKET,
-        "max(weir_untold_deletions) > 0",
+        "max(weir_unpropagated_deletions) > 0",
         "Usage is priced with rows that were deleted from the catalog",
         "{{ $value }} accounts and prices were deleted while a replication slot was lost, so joins still has them."
         " `weir catalog reconcile` deletes them once more.",

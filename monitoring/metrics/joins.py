@@ -30,9 +30,15 @@ WAITING_MEMORY_LIMIT = GaugeMetric(
     programs=JOINS,
 )
 UNPROPAGATED_DELETIONS = GaugeMetric(
-    "weir_untold_deletions",
+    "weir_unpropagated_deletions",
     "rows",
     "Accounts and prices that joins has and the database has not, whose deletion was not captured and never will be.",
+    programs=JOINS,
+)
+EARLIER_UNPROPAGATED_DELETIONS = GaugeMetric(
+    "weir_untold_deletions",
+    "rows",
+    "The earlier name of weir_unpropagated_deletions, until the next release.",
     programs=JOINS,
 )
 TIMEOUT = GaugeMetric(

@@ -47,7 +47,7 @@ NEVER = frozenset(
     | {"TopicAtRisk", "SourceFlood", "UncorrectedClocks", "IdentitiesEvicted", "UnreadRecordsAge"}
     | {"UnreadRecordsExpire", "TablesFillDisk", "TablesDiskFull", "AuditFound", "AuditOverdue", "StragglersExpire"}
     | {"ReversalsWait"}
-    | {"CatalogChangesRejected", "CatalogNeverCaptured", "DeletionsNotTold", "SlotRetainsLog", "SlotNearlyLost"}
+    | {"CatalogChangesRejected", "CatalogNeverCaptured", "DeletionsNotPropagated", "SlotRetainsLog", "SlotNearlyLost"}
     | {"PriceJump", "DatabaseFillsDisk", "DatabaseDiskFull"}
     # Nobody posts there, and no fault hits it.
     | {"ApiUnavailable", "ApiRefusesTraffic", "ApiReadsFailing"}

@@ -58,6 +58,7 @@ GAUGES = {
     "weir_join_waiting_records": f"180+1{STEADY}",
     "weir_join_memory_bytes": f"9000000+50000{STEADY}",
     "weir_join_timeout_seconds": f"600+0{STEADY}",
+    "weir_unpropagated_deletions": f"0+0{STEADY}",
     "weir_untold_deletions": f"0+0{STEADY}",
     "weir_join_memory_limit_bytes": f"536870912+0{STEADY}",
     "weir_retention_headroom_ratio": f"1+0{STEADY}",

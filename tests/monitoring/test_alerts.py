@@ -263,7 +263,7 @@ CASES = [
     ),
     Case("CatalogChangesRejected", {rejected("invalid_catalog_change"): "5+0x10 6+0x60"}, 11, ({},), until_minute=20),
     Case("PriceJump", {of("weir_price_jumps"): "0+0x10 2+0x9 0+0x60"}, 11, ({},), until_minute=21),
-    Case("DeletionsNotTold", {of("weir_untold_deletions"): "0+0x10 2+0x60"}, 16, ({},)),
+    Case("DeletionsNotPropagated", {of("weir_unpropagated_deletions"): "0+0x10 2+0x60"}, 16, ({},)),
     Case("CatalogNotCaptured", {of("weir_catalog_behind_seconds"): "3+0x10 61+0x60"}, 13, ({},)),
     Case("CatalogNeverCaptured", {of("weir_catalog_behind_seconds"): "+Inf+0x60"}, 2, ({},)),
     Case(

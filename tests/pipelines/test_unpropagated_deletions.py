@@ -33,7 +33,7 @@ class Looking:
 
     def __init__(self, url: str) -> None:
         self._clock = HandClock()
-        self.untold = UnpropagatedDeletions(url, self._clock)
+        self.deletions = UnpropagatedDeletions(url, self._clock)
         self.database = psycopg.connect(url, autocommit=True)
         self.database.execute(CAPTURE)
         self.held = {
@@ -63,8 +63,8 @@ class Looking:
         for _ in range(times):
             self._clock.go(LOOK_SECONDS)
             now = datetime.now(UTC)
-            self.untold.look_if_due(self.held, None if frontier is None else now + frontier)
-        return self.untold.rows
+            self.deletions.look_if_due(self.held, None if frontier is None else now + frontier)
+        return self.deletions.rows
 
 
 def version(table: Table, lsn: int, *, deleted: bool = False, **said: Any) -> pa.Table:

@@ -38,13 +38,13 @@ def test_the_state_of_a_job(process: State | None, job: JobRow | None, state: st
     assert state_of(Process("joins", process) if process else None, job) == state
 
 
-@pytest.mark.parametrize("progress", [{}, {"untold_deletions": 0}])
+@pytest.mark.parametrize("progress", [{}, {"unpropagated_deletions": 0}])
 def test_deletions_are_not_reported_where_joins_reports_none(progress: dict[str, int]) -> None:
     assert unpropagated_sentence({}) == unpropagated_sentence({"joins": JobRow(1, "running", progress, 1.0)}) == []
 
 
 def test_a_difference_from_the_catalog_is_reported_with_the_command() -> None:
-    (said,) = unpropagated_sentence({"joins": JobRow(1, "running", {"untold_deletions": 3}, 1.0)})
+    (said,) = unpropagated_sentence({"joins": JobRow(1, "running", {"unpropagated_deletions": 3}, 1.0)})
     assert said.startswith("joins prices with 3 accounts and prices that were deleted")
     assert "`weir catalog reconcile`" in said
 

@@ -473,15 +473,15 @@ def test_deletions_during_a_lost_slot_are_published_later(edited: tuple[Chain, E
     for table, rows in held(before).items():
         write_deltalake(f"{tmp_path}/{table}", rows)
     clock = HandClock()
-    untold = UnpropagatedDeletions(chain.url, clock)
+    unpropagated = UnpropagatedDeletions(chain.url, clock)
 
     def looks(versions: dict[Table, list[dict[str, Any]]]) -> int:
         """What joins would say, after a look and another when all that was committed is captured."""
         for _ in range(3):
             clock.go(LOOK_SECONDS)
-            untold.look_if_due(held(versions), datetime.now(UTC) + timedelta(hours=1))
+            unpropagated.look_if_due(held(versions), datetime.now(UTC) + timedelta(hours=1))
             chain.until_captured()
-        return untold.rows
+        return unpropagated.rows
 
     never_told = looks(before)
     deleted = delete_missing(str(tmp_path), chain.url, missing_deletions(str(tmp_path), chain.url))
