@@ -15,7 +15,7 @@ import typer
 from bench import events
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.validator import LOG_APPEND_TIME, EventValidator
-from jobs.runtime.kafka.quarantine.scanned_records import RECORDS
+from jobs.runtime.kafka.records import RECORDS
 
 RECORDS_OF_A_BLOCK, BAD = 10_000, 1_000
 RESULTS = Path(__file__).parent / "results"

@@ -12,7 +12,7 @@ import typer
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, print_rows
 from cli.progress import telling
-from jobs.audit.check_rows import COLUMNS, check_rows
+from jobs.audit.check_rows import PRINTED, check_rows, printed_rows
 from jobs.audit.period import Last, OccurredTo, OneDay, ReceivedFrom, Unpriced, period
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from jobs.audit.recompute.basis import Scope
 
 JARS_VARIABLE = "WEIR_JARS"
+EARLIER = {"detail": "says"}
 
 
 def audit(
@@ -61,11 +62,11 @@ def audit(
             since = unpriced_from(stack.postgres_url, stack.tables)
         if since is None:
             typer.echo("No usage that billing has folded waits for a price that has come: nothing to audit.", err=True)
-            print_rows([], COLUMNS, form)
+            print_rows([], PRINTED, form, earlier=EARLIER)
             return
         scope = Scope(since)
     found = audited(stack, scope, memory_mib, appends=not dry_run)
-    print_rows(check_rows(found), COLUMNS, form)
+    print_rows(printed_rows(check_rows(found)), PRINTED, form, earlier=EARLIER)
     if not all(check.holds for check in found):
         raise typer.Exit(1)
 

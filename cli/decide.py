@@ -40,7 +40,7 @@ _ASKED = """
 """
 _FOUND = f"""
     SELECT usage_lsn, meter, account, request_id, decision, cause, corrects_lsns, hold_until,
-           hold_until <= now() AS is_over, decided_by, settled IS NOT NULL AS has_waited
+           hold_until <= now() AS is_expired, decided_by, settled IS NOT NULL AS has_waited
     FROM stragglers
     WHERE {_ASKED} AND (%(lsns)s::bigint[] IS NOT NULL OR (decision = 'hold' AND cause = 'stream'))
     ORDER BY usage_lsn, meter
@@ -148,7 +148,7 @@ def to_decide(database: Database, selection: Selection, decision: Decision) -> t
     problems = list(_missing(selection, rows))
     # Of a row of usage that has other meters than those that wait, those are meant.
     waited = {row["usage_lsn"] for row in rows if row["has_waited"]}
-    over = [row for row in rows if selection.lsns is None and row["is_over"]]
+    over = [row for row in rows if selection.lsns is None and row["is_expired"]]
     for row in (row for row in rows if (row["has_waited"] or row["usage_lsn"] not in waited) and row not in over):
         is_so = row["decision"] == decision
         found[is_so].append(Waiting(*(row[name] for name in NAMES)))
@@ -185,7 +185,7 @@ def _problem(row: dict[str, Any]) -> Iterator[str]:
     elif row["cause"] != UsageCause.STREAM:
         corrected = ", ".join(map(str, row["corrects_lsns"] or ()))
         yield f"{place} corrects usage {corrected}, and is decided with it: decide that."
-    elif row["is_over"]:
+    elif row["is_expired"]:
         yield f"{place} had to be decided before {rfc3339(row['hold_until'])}: `hold.expires` decides it."
 
 

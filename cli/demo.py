@@ -14,7 +14,7 @@ from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, print_rows
 from cli.stack import summary
 from cli.traffic import DEFAULT_RATE, EventsOption, SeedOption, run_traffic
-from jobs.audit.check_rows import COLUMNS, check_rows
+from jobs.audit.check_rows import PRINTED, check_rows, printed_rows
 from traffic.declared import CONTRACTS, DECLARED, REVERSAL
 
 CONFIG = {
@@ -70,7 +70,7 @@ def demo(
         print_comparison(live)
         typer.echo("An audit takes back what was reversed, and prices by what is known by now.")
         promises = audited(launch.stack, Scope())
-        print_rows(check_rows(promises), COLUMNS, Format.TABLE)
+        print_rows(printed_rows(check_rows(promises)), PRINTED, Format.TABLE)
         with telling("Demo …") as tell:
             standing = settle(launch.stack, truth, DRAIN_SECONDS, tell, audited=True)
         print_comparison(standing)

@@ -33,8 +33,8 @@ def main() -> None:
     """Run a command. An error is printed as a sentence, with exit status 1; a refusal has 3, as for a job."""
     try:
         app()
-    except CannotRun as obstacle:
-        typer.echo(str(obstacle), err=True)
+    except CannotRun as error:
+        typer.echo(str(error), err=True)
         sys.exit(1)
     except Refused as refusal:
         typer.echo(str(refusal), err=True)

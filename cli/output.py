@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Annotated, Any, TextIO
 
 import typer
@@ -39,15 +40,25 @@ LimitOption = Annotated[
 
 
 def print_rows(
-    rows: Iterable[Row], columns: Sequence[str], form: Format, limit: int | None = None, out: TextIO | None = None
+    rows: Iterable[Row],
+    columns: Sequence[str],
+    form: Format,
+    limit: int | None = None,
+    out: TextIO | None = None,
+    *,
+    earlier: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Print `rows`, each with exactly the keys `columns`. JSON and CSV are written as the rows come.
 
-    A list cut by `limit` says so on standard error. Raises KeyError for a row without one of the columns, ValueError
-    for a datetime without a zone.
+    A list cut by `limit` says so on standard error. `earlier`: the names that columns had until this release, which
+    JSON and CSV have, too, until the next. Raises KeyError for a row without one of the columns, ValueError for a
+    datetime without a zone.
     """
     out = out or sys.stdout
     kept = _cut(rows, limit)
+    if earlier and form is not Format.TABLE:
+        kept = ({**row, **{before: row[name] for name, before in earlier.items()}} for row in kept)
+        columns = (*columns, *earlier.values())
     match form:
         case Format.JSON:
             _print_json(kept, columns, out)

@@ -67,6 +67,6 @@ def rebuild(
         with telling(f"Making {job} again:") as tell:
             try:
                 made = Rebuild(job, stack.tables, stack.postgres_url, given, tell).run()
-            except NotYet as obstacle:
-                raise CannotRun(f"{obstacle} Nothing was changed: try again.") from None
+            except NotYet as error:
+                raise CannotRun(f"{error} Nothing was changed: try again.") from None
     print_rows(({"table": name, "rows": rows} for name, rows in made.items()), COLUMNS, form)

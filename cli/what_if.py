@@ -89,8 +89,8 @@ def what_if(
         replay = Replay(stack.tables, stack.postgres_url, start, end, into, assumed, replace, tell=tell)
         try:
             found = replay.run()
-        except NotBilledError as obstacle:
-            raise CannotRun(str(obstacle)) from None
+        except NotBilledError as error:
+            raise CannotRun(str(error)) from None
     _print(found, start, end, into, form)
 
 

@@ -71,6 +71,6 @@ def _submit(java_options: str) -> dict[str, str]:
 if __name__ == "__main__":
     try:
         print(f"class archive: {make_archive()}")
-    except (CannotRun, subprocess.TimeoutExpired) as obstacle:
+    except (CannotRun, subprocess.TimeoutExpired) as error:
         # Not an error: everything works without it.
-        print(f"Going on without a class archive. {obstacle}", file=sys.stderr)
+        print(f"Going on without a class archive. {error}", file=sys.stderr)

@@ -134,8 +134,8 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         return 2
     try:
         return words[arguments[0]](environment)
-    except CannotRun as obstacle:
-        print(obstacle, file=sys.stderr)
+    except CannotRun as error:
+        print(error, file=sys.stderr)
         return 1
 
 

@@ -18,7 +18,7 @@ from jobs.backoff import Backoff
 from laptop.programs import Program
 
 MAX_LOG_BYTES = 32 * 1024 * 1024
-LAST_WORDS_BYTES = 8 * 1024
+LAST_LINE_BYTES = 8 * 1024
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -53,8 +53,8 @@ class Supervised:
     def _start(self, now: float) -> None:
         try:
             command = self._program.command()
-        except CannotRun as obstacle:
-            self._schedule(str(obstacle), None, 0.0, now)
+        except CannotRun as error:
+            self._schedule(str(error), None, 0.0, now)
             return
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as log:
@@ -117,7 +117,7 @@ def last_lines(log: Path, count: int) -> list[str]:
     """The last lines of a log that are not blank, without colours; none when there is no log."""
     try:
         with log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_WORDS_BYTES))
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_LINE_BYTES))
             text = file.read().decode("utf-8", errors="replace")
     except OSError:
         return []

@@ -142,8 +142,8 @@ def main(data_dir: Path) -> int:
     assert this is not None, "a running process has an identity"
     try:
         Supervisor(Stack(uuid.uuid4().hex, data_dir, this), stopping).run()
-    except CannotRun as obstacle:
-        log.error("%s", obstacle)
+    except CannotRun as error:
+        log.error("%s", error)
         return 1
     return 0
 

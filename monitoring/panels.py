@@ -186,7 +186,7 @@ PANELS: dict[str, tuple[Panel, ...]] = {
             "s",
             limit=UNSENT_SECONDS,
         ),
-        Panel("Publishing waits", (("max by (topic) (weir_publishing_waits)", "{{topic}}"),)),
+        Panel("Publishing blocked", (("max by (topic) (weir_publishing_blocked)", "{{topic}}"),)),
         Panel("Unpriced usage", _rate("weir_unpriced_usage_rows_total", "meter")),
         Panel(
             "Prices to be confirmed",

@@ -14,7 +14,7 @@ from deployment.errors import CannotRun
 if TYPE_CHECKING:
     from cli.backfilling.sending import Backfill, IsClosed
 
-COLUMNS = ("file", "line", "fate", "says", "value")
+COLUMNS = ("file", "line", "fate", "detail", "value")
 NO_SOURCE_LISTED = (
     "Ingestion accepts the past of no source: list the sources in jobs.ingestion.backfill.sources and how far back in "
     'accept_past_seconds (`jobs: {ingestion: {backfill: {sources: ["history/*"], accept_past_seconds: 94608000}}}` in '
@@ -73,7 +73,9 @@ def backfill(
     try:
         with telling("Backfill:") as tell, past_events(files, MAX_BLOCK_BYTES + 1) as events:
             rows = backfill.rows(several(events, most, MAX_BLOCK_BYTES), tell)
-            print_rows(map(shortened, rows) if form is Format.TABLE else rows, COLUMNS, form)
+            print_rows(
+                map(shortened, rows) if form is Format.TABLE else rows, COLUMNS, form, earlier={"detail": "says"}
+            )
     except KeyboardInterrupt:
         if sending is not None:
             sending.refused()

@@ -87,7 +87,7 @@ class Backfill:
             yield self._row(*divmod(number, LINES), Fate.REFUSED, reason, None)
 
     def _row(self, file: int, line: int, fate: Fate, reason: str | None, document: bytes | None) -> Row:
-        return {"file": self._files[file], "line": line, "fate": fate, "says": reason, "value": text_of(document)}
+        return {"file": self._files[file], "line": line, "fate": fate, "detail": reason, "value": text_of(document)}
 
 
 class Sending:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from deployment.sender import Sender
     from jobs.runtime.kafka.headers import Headers
 
-COLUMNS = ("topic", "partition", "offset", "reason", "fate", "says", "value")
+COLUMNS = ("topic", "partition", "offset", "reason", "fate", "detail", "value")
+EARLIER = {"detail": "says"}
 BATCH_ROWS, BATCH_BYTES = 500, 8 << 20
 """How many letters, and how many bytes of them, are validated at once; at least one."""
 
@@ -81,7 +82,7 @@ def redrive(
     check_range(start, end)
     stack = running_deployment(data_dir)
     if (journal := open_journal(stack.tables)) is None:
-        print_rows([], COLUMNS, form)
+        print_rows([], COLUMNS, form, earlier=EARLIER)
         return
     config = ingestion_of(stack.postgres_url)
     sender = None if dry_run else Sender(kafka_client(stack.kafka_bootstrap))
@@ -91,7 +92,7 @@ def redrive(
         offline = Offline(config, MachineClock().now)
         rows = _rows(letters, edit, offline, _Sending(sender, config.topic) if sender else None, tell)
         listed = _counted(rows, fates)
-        print_rows(map(shortened, listed) if form is Format.TABLE else listed, COLUMNS, form)
+        print_rows(map(shortened, listed) if form is Format.TABLE else listed, COLUMNS, form, earlier=EARLIER)
     typer.echo(", ".join(f"{fates[fate]} {fate.replace('_', ' ')}" for fate in Fate if fates[fate]) or "none", err=True)
     if fates.keys() & FAILED:
         raise typer.Exit(1)
@@ -139,7 +140,7 @@ def _rows(
     from cli.redrive.script import edited
 
     for place, reason, lsn in letters.back:
-        yield {**place._asdict(), "reason": reason, "fate": Fate.CAME_BACK, "says": f"as lsn {lsn}", "value": None}
+        yield {**place._asdict(), "reason": reason, "fate": Fate.CAME_BACK, "detail": f"as lsn {lsn}", "value": None}
     if edit is not None:
         tell(f"{edit} edits {len(letters)}")
     able = (letter for letter in letters if letter.problem is None)
@@ -202,7 +203,7 @@ def _row(letter: Letter, fate: Fate, text: str | None = None, event: bytes | Non
     from cli.dead_letter_rows import text_of
 
     where = letter.place._asdict()
-    return {**where, "reason": letter.reason, "fate": fate, "says": text, "value": text_of(event)}
+    return {**where, "reason": letter.reason, "fate": fate, "detail": text, "value": text_of(event)}
 
 
 def _counted(rows: Iterator[Row], fates: Counter[Fate]) -> Iterator[Row]:

@@ -134,7 +134,7 @@ def _check(check: Check, audit: Audit) -> dict[str, Value]:
         "found": check.found,
         "unexpected": audit.unexpected.get(check.check, 0),
         "corrected": check.corrected,
-        "says": check.says,
+        "detail": check.says,
     }
 
 

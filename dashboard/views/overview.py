@@ -62,11 +62,11 @@ def _freshness(applications: Applications) -> Freshness:
     reports = [application.reported_at for application in applications.by_job.values()]
     if not reports:
         return Freshness(State.NEVER_HAD_DATA, "No application has run on this database yet.")
-    doing = {health(application, applications.read_at) for application in applications.by_job.values()}
+    phase = {health(application, applications.read_at) for application in applications.by_job.values()}
     age = span(applications.read_at - max(reports))
-    if doing <= {Health.STALE, Health.STOPPED}:
+    if phase <= {Health.STALE, Health.STOPPED}:
         return Freshness(State.STALE, f"No application has reported for {age}: these are their last values.")
-    if doing <= {Health.IDLE, Health.STALE, Health.STOPPED}:
+    if phase <= {Health.IDLE, Health.STALE, Health.STOPPED}:
         return Freshness(State.IDLE, f"Nothing to do; last report {age} ago.")
     return Freshness(State.LIVE, f"Last report {age} ago; an application reports every 5 s.")
 
@@ -74,9 +74,9 @@ def _freshness(applications: Applications) -> Freshness:
 def _card(
     job: str, application: Application | None, now: datetime, lag: tuple[float, ...], pod: SparkApplication | None
 ) -> None:
-    doing = health(application, now)
-    icon, color = _BADGES[doing]
-    st.markdown(f"**{job}** &nbsp; :{color}-badge[{icon} {doing}]")
+    phase = health(application, now)
+    icon, color = _BADGES[phase]
+    st.markdown(f"**{job}** &nbsp; :{color}-badge[{icon} {phase}]")
     if application is None:
         st.caption("This application has not run on this database yet.")
         return
@@ -95,7 +95,7 @@ def _card(
         facts.append(f"Kubernetes: {pod.state.lower()}, {pod.restarts:,} restarts {literal(pod.message)}")
     st.markdown("  \n".join(f":small[{fact}]" for fact in facts))
     reported = span(now - application.reported_at)
-    if doing is Health.STALE:
+    if phase is Health.STALE:
         st.warning(f"No report for {reported}: these are its last values.", icon=":material/warning:")
     else:
         st.caption(f"Reported {reported} ago")
@@ -104,12 +104,12 @@ def _card(
 def _facts(application: Application, now: datetime) -> list[str]:
     facts = [_last_batch(application, now)]
     if application.waiting_because is not None:
-        facts.append(f"Waits: {_first_words(application.waiting_because)}")
+        facts.append(f"Waits: {_first_line(application.waiting_because)}")
     if application.records_behind and application.catch_up_seconds is not None:
         facts.append(f"Caught up in about {span(timedelta(seconds=application.catch_up_seconds))}")
     facts.append(f"Restarts: {application.starts - 1:,}")
     if application.exit_at is not None:
-        facts.append(f"Last ended {span(now - application.exit_at)} ago: {_first_words(application.exit_reason)}")
+        facts.append(f"Last ended {span(now - application.exit_at)} ago: {_first_line(application.exit_reason)}")
     if application.frontier is not None:
         facts.append(f"Frontier: {instant(application.frontier)} UTC")
     return facts
@@ -122,6 +122,6 @@ def _last_batch(application: Application, now: datetime) -> str:
     return f"Last batch: {records} records in {took_ms} ms, {span(now - application.last_batch_at)} ago"
 
 
-def _first_words(reason: str | None) -> str:
+def _first_line(reason: str | None) -> str:
     words = (reason or "").strip().splitlines()
     return literal((words[0] if words else "no reason given")[:120])

@@ -8,6 +8,9 @@ from typing import Any
 from jobs.audit.check import Check
 
 COLUMNS = ("check", "holds", "examined", "found", "corrected", "says")
+"""As the table `audits` stores them for good."""
+PRINTED = (*COLUMNS[:-1], "detail")
+"""As they are printed."""
 NOT_EXAMINED = {
     "I3": "only producers know what they produced; `weir compare` compares generated traffic with its truth",
     "I7": "there are no invoices yet",
@@ -24,6 +27,12 @@ def check_rows(checks: Iterable[Check]) -> list[Row]:
 def check_row(check: Check) -> Row:
     """One check (COLUMNS)."""
     return {name: getattr(check, name) for name in COLUMNS}
+
+
+def printed_rows(rows: Iterable[Row]) -> Iterator[Row]:
+    """Rows (COLUMNS) as PRINTED."""
+    for row in rows:
+        yield {**{name: row[name] for name in COLUMNS[:-1]}, "detail": row["says"]}
 
 
 def _not_examined() -> Iterator[Row]:

@@ -170,9 +170,10 @@ class PublishingThread:
             self._waits(topic, "")
 
     def _waits(self, topic: Published, reason: str) -> None:
-        metrics.PUBLISHING_WAITS.set(float(bool(reason)), topic=topic.value)
+        metrics.PUBLISHING_BLOCKED.set(float(bool(reason)), topic=topic.value)
+        metrics.EARLIER_PUBLISHING_BLOCKED.set(float(bool(reason)), topic=topic.value)
         if reason != self._reasons.get(topic, ""):
-            log.warning("publishing waits" if reason else "publishing goes on", topic=topic.value, reason=reason)
+            log.warning("publishing blocked" if reason else "publishing resumed", topic=topic.value, reason=reason)
         self._reasons[topic] = reason
         if reason and topic is Published.WINDOWS:
             with suppress(psycopg.Error):

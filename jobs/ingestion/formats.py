@@ -20,8 +20,8 @@ from jobs.runtime.kafka.headers import (
     CONTENT_TYPE,
     SPECVERSION,
     Headers,
+    has_structured_type,
     headers_of,
-    says_structured,
     size_bytes,
     text_of,
 )
@@ -119,7 +119,7 @@ def is_binary(headers: Headers, value: bytes | None) -> bool:
 
     A value that is a structured event itself was read as such before Weir knew of binary mode, and still is.
     """
-    if any(says_structured(name, header) for name, header in headers):
+    if any(has_structured_type(name, header) for name, header in headers):
         return False
     if value is None or b'"specversion"' not in value:
         return True

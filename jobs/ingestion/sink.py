@@ -158,8 +158,8 @@ class JournalSink:
         if in_force:
             self._rules.written(first_lsn, now)
         self._settle(seen)
-        if set_aside_here := quarantined_places(stamped):
-            self._isolated.journalled(set_aside_here)
+        if quarantined_here := quarantined_places(stamped):
+            self._isolated.journalled(quarantined_here)
         self._isolated_changes.journalled(catalog)
         self._learn(records_of_batch, frontier)
         bookkept = self._bookkeeping.take(records_of_batch, self._writer.next_lsn, frontier)

@@ -20,7 +20,7 @@ def documents_in(files: Sequence[Path], shipped: Mapping[str, Document]) -> list
     try:
         contracts_of(documents, shipped)
     except ContractRefused:
-        _say_which(files, documents, shipped)
+        _report_which(files, documents, shipped)
         raise
     return documents
 
@@ -37,7 +37,7 @@ def _document(file: Path) -> Document:
     return found
 
 
-def _say_which(files: Sequence[Path], documents: Sequence[Document], shipped: Mapping[str, Document]) -> None:
+def _report_which(files: Sequence[Path], documents: Sequence[Document], shipped: Mapping[str, Document]) -> None:
     """Raise for the first file with which, behind those before it, the documents are refused."""
     for number, file in enumerate(files, start=1):
         try:

@@ -96,10 +96,17 @@ UNSENT_SECONDS = GaugeMetric(
     BILLING,
     from_database=True,
 )
-PUBLISHING_WAITS = GaugeMetric(
-    "weir_publishing_waits",
+PUBLISHING_BLOCKED = GaugeMetric(
+    "weir_publishing_blocked",
     "",
     "1 while billing cannot publish to this topic, else 0; its log shows why. It retries; bills are not affected.",
+    {"topic": tuple(Published)},
+    BILLING,
+)
+EARLIER_PUBLISHING_BLOCKED = GaugeMetric(
+    "weir_publishing_waits",
+    "",
+    "The earlier name of weir_publishing_blocked, until the next release.",
     {"topic": tuple(Published)},
     BILLING,
 )

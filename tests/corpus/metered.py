@@ -30,7 +30,7 @@ from jobs.runtime.job import Context, PostgresJob, TableJob
 from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.kafka.headers import COLUMN
 from jobs.runtime.kafka.marks import MARKS
-from jobs.runtime.kafka.quarantine.scanned_records import RECORDS
+from jobs.runtime.kafka.records import RECORDS
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.sink import PostgresSink
 from jobs.sessionization.pipeline import JOB as SESSIONIZATION

@@ -71,6 +71,7 @@ GAUGES = {
     "weir_usage_windows": f"500+3{STEADY}",
     "weir_unsent_changes": f"40+0{STEADY}",
     "weir_unsent_seconds": f"3+0{STEADY}",
+    "weir_publishing_blocked": f"0+0{STEADY}",
     "weir_publishing_waits": f"0+0{STEADY}",
     "weir_api_ready": f"1+0{STEADY}",
     "weir_api_body_bytes": f"40000+0{STEADY}",

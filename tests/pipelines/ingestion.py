@@ -12,7 +12,7 @@ import pyarrow as pa
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.event_times import validated_by_reception
 from jobs.ingestion.validator import LOG_APPEND_TIME
-from jobs.runtime.kafka.quarantine.scanned_records import RECORDS
+from jobs.runtime.kafka.records import RECORDS
 from tests.corpus import RECEIVED_AT
 
 Record = tuple[bytes | None, datetime]

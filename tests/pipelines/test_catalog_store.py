@@ -172,7 +172,7 @@ def test_capture_progress_is_unknown_before_the_slot_exists(database: str) -> No
     assert 0 <= behind < 60
 
 
-BEAT_AT = "INSERT INTO catalog.beats VALUES (clock_timestamp() + %s, '0/1')"
+BEAT_AT = "INSERT INTO catalog.capture_heartbeats VALUES (clock_timestamp() + %s, '0/1')"
 
 
 def test_a_clock_that_was_ahead_does_not_make_capture_look_current(database: str) -> None:
@@ -186,7 +186,7 @@ def test_a_clock_that_was_ahead_does_not_make_capture_look_current(database: str
         try:
             behind = read_capture(database).behind_seconds
             connection.execute("SELECT catalog.beat()")
-            [beats] = connection.execute("SELECT count(*) FROM catalog.beats").fetchone() or [0]
+            [beats] = connection.execute("SELECT count(*) FROM catalog.capture_heartbeats").fetchone() or [0]
         finally:
             connection.execute("SELECT pg_drop_replication_slot(%s)", [slot])
     assert behind is not None
@@ -199,7 +199,7 @@ def test_a_truncate_is_refused_because_capture_does_not_report_it(database: str,
     store(database, file())
     with (
         psycopg.connect(database) as connection,
-        pytest.raises(psycopg.errors.FeatureNotSupported, match=r"told to nobody, .*: DELETE the rows"),
+        pytest.raises(psycopg.errors.FeatureNotSupported, match=r"is not captured: .* DELETE the rows"),
     ):
         connection.execute(f"TRUNCATE catalog.{table} CASCADE")
 

@@ -66,7 +66,7 @@ def said(
 ) -> dict[int, tuple[str, str | None]]:
     """By offset what a dry run says: fate, and why."""
     rows = _rows(letters(tables), edit, Offline(config or IngestionConfig(), lambda: NOW), None, lambda _: None)
-    return {int(str(row["offset"])): (str(row["fate"]), row["says"]) for row in rows}  # type: ignore[misc]
+    return {int(str(row["offset"])): (str(row["fate"]), row["detail"]) for row in rows}  # type: ignore[misc]
 
 
 def test_each_unreplayed_dead_letter_is_sent_with_its_first_mark_and_last_content(

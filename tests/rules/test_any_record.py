@@ -23,7 +23,7 @@ from jobs.ingestion.event_times import validated_by_reception
 from jobs.ingestion.replays import places
 from jobs.ingestion.validator import LOG_APPEND_TIME
 from jobs.runtime.kafka.quarantine.isolated_records import MAX_DETAIL
-from jobs.runtime.kafka.quarantine.scanned_records import RECORDS
+from jobs.runtime.kafka.records import RECORDS
 from jobs.streams import CatalogTopic
 from metering.texts import encodable, error_text
 from tests.corpus import RECEIVED_AT

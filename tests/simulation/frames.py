@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 
 from jobs.runtime.batch import Seen, seen_in
-from jobs.runtime.kafka.quarantine.scanned_records import RECORDS
+from jobs.runtime.kafka.records import RECORDS
 from tests.simulation.calls import idle, outside
 from tests.simulation.kafka import Kafka
 

@@ -17,7 +17,7 @@ from jobs.runtime.errors import Refused
 from jobs.runtime.kafka.heartbeat import heartbeat
 from jobs.runtime.kafka.protocol.absent_offsets import Gap
 from jobs.runtime.kafka.protocol.log_records import LogRecord
-from jobs.runtime.kafka.quarantine.scanned_records import RECORDS
+from jobs.runtime.kafka.records import RECORDS
 from jobs.runtime.kafka.topic import EARLIEST, Topic
 from jobs.streams import EVENTS_TOPIC, CatalogTopic
 from tests.simulation.calls import outside

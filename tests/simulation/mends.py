@@ -201,8 +201,8 @@ MENDS = (
     _mend(
         "a request and an answer of years before are one where they are backfilled at once",
         "jobs/audit/recompute/restatements.py",
-        "(says_more | is_parted)",
-        "says_more",
+        "(reports_more | is_parted)",
+        "reports_more",
     ),
 )
 """Faults of money that an attack found, bugs that it takes more than one driver to see, and some that only an

@@ -67,7 +67,7 @@ def interrupting(after: int) -> Callable[[Sending, PastEvent], None]:
 
 
 def said(result: Result) -> dict[int, tuple[str, str | None]]:
-    return {row["line"]: (row["fate"], row["says"]) for row in json.loads(result.stdout)}
+    return {row["line"]: (row["fate"], row["detail"]) for row in json.loads(result.stdout)}
 
 
 def test_history_counts_once_however_often_it_is_sent(

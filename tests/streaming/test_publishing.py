@@ -57,7 +57,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def topics(bootstrap: str) -> Iterator[str]:
     """The broker's address, with both topics empty."""
     for topic in TOPICS:
-        metrics.PUBLISHING_WAITS.set(-1, topic=topic.value)
+        metrics.PUBLISHING_BLOCKED.set(-1, topic=topic.value)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     yield bootstrap
     for gone in admin.delete_topics([topic.value for topic in TOPICS]).values():
@@ -297,7 +297,7 @@ def test_changes_sent_again_after_a_kafka_commit_are_applied_once(topics: str, d
 
 
 def waits(topic: Published) -> float | None:
-    return REGISTRY.get_sample_value("weir_publishing_waits", {"topic": topic.value})
+    return REGISTRY.get_sample_value("weir_publishing_blocked", {"topic": topic.value})
 
 
 def test_publishing_waits_for_a_missing_topic_while_the_other_goes_on(topics: str, database: str) -> None:

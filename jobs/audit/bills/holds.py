@@ -71,8 +71,8 @@ def settle(rows: pl.DataFrame, journaled: pl.DataFrame, frontier: datetime | Non
         .unique(["usage_lsn", "meter"], keep="first")
         .select("usage_lsn", "meter", *_ENDED, by_people="decision")
     )
-    is_over = pl.lit(frontier, INSTANT) >= pl.col("hold_until")
-    expired = pl.col("by_people").is_null() & is_over.fill_null(value=False)
+    is_expired = pl.lit(frontier, INSTANT) >= pl.col("hold_until")
+    expired = pl.col("by_people").is_null() & is_expired.fill_null(value=False)
     ended = (
         waits.drop(_ENDED)
         .join(first, on=["usage_lsn", "meter"], how="left")

@@ -74,8 +74,8 @@ def rejoin_outcomes(
         first_received_at=pl.col("first_us").cast(instant),
     )
     consumed = [lsn for _, pair in found for lsn in pair]
-    is_over = (pl.col("outcome") != Outcome.SUPERSEDED.value) & pl.coalesce(*PARTS).is_in(consumed)
-    return pl.concat([outcomes.filter(~is_over), made.select(outcomes.columns)])
+    is_rejoined = (pl.col("outcome") != Outcome.SUPERSEDED.value) & pl.coalesce(*PARTS).is_in(consumed)
+    return pl.concat([outcomes.filter(~is_rejoined), made.select(outcomes.columns)])
 
 
 def _decided(row: tuple[int, str, bool], first_received_us: Mapping[int, int]) -> Decided:

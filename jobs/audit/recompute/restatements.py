@@ -51,14 +51,14 @@ def _several(carried: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
     of_request, answered = ([pl.col(name).filter(of).first() for name in texts] for of in (is_request, is_report))
     first = pl.coalesce(pl.col("lsn").filter(~pl.col(IS_CONTRACTED)).min(), pl.col("lsn").min())
     is_apart = (pl.col("family") == Family.BOTH.value).any() | (is_request.sum() > 1) | (is_report.sum() > 1)
-    says_more = pl.any_horizontal(
+    reports_more = pl.any_horizontal(
         report.is_not_null() & report.ne_missing(request) for request, report in zip(of_request, answered, strict=True)
     )
     first_us, reach_us = pl.col("first_us"), pl.col("reach_us")
     is_parted = first_us.max() - first_us.min() > reach_us.get(first_us.arg_min())
     # A request and its completion alone are one pair already, or rejoined; but the completion may have its own model.
     # What is backfilled at once may also meet years after its request was over.
-    is_ranked = is_apart | (is_request.any() & (says_more | is_parted))
+    is_ranked = is_apart | (is_request.any() & (reports_more | is_parted))
     first_received_us = pl.coalesce("first_received_at", "received_at").dt.epoch("us")
     timed = carried.with_columns(first_us=first_received_us, reach_us=_by_rules(pinned.reach_us, "lsn", pinned))
     counted = timed.group_by(KEY).agg(is_ranked=is_ranked, first=first, rows=pl.len())

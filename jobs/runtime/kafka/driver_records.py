@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient
 from jobs.runtime.kafka.access import KafkaSettings
 from jobs.runtime.kafka.headers import COLUMN, text_of
 from jobs.runtime.kafka.marks import MARKS, mark_in
-from jobs.runtime.kafka.quarantine.scanned_records import RECORDS
+from jobs.runtime.kafka.records import RECORDS
 from jobs.runtime.kafka.topic import COMMITTED, EARLIEST, LATEST, Topic, offsets
 
 

@@ -55,7 +55,7 @@ def size_bytes(headers: Headers) -> int:
     return sum(len(name.encode(errors="replace")) + len(value or b"") for name, value in headers)
 
 
-def says_structured(name: str, value: bytes | None) -> bool:
+def has_structured_type(name: str, value: bytes | None) -> bool:
     """Whether a header says that the value is a whole event (CloudEvents' Kafka binding, 3): a content-type that names
     a format of CloudEvents, of no more than MAX_BYTES.
     """

@@ -76,7 +76,7 @@ class TopicSource(IdleTrigger):
     def backlog(self, spark: SparkSession) -> Iterator[DataFrame]:
         """None as long as no start has failed: the topic is one stream from its first record on."""
         topic = describe_topic(self._admin, self._config.topic, self._denials, self._clock)
-        careful = QuarantineStart(
+        start = QuarantineStart(
             topic.name,
             self._built,
             self._sink,
@@ -87,7 +87,7 @@ class TopicSource(IdleTrigger):
             clock=self._clock,
         )
         ends = offsets(self._admin, topic, LATEST)
-        return careful.batches(spark, lambda: RawScan(self._kafka, self._admin, topic), ends, self._fitting())
+        return start.batches(spark, lambda: RawScan(self._kafka, self._admin, topic), ends, self._fitting())
 
     def _read(self, spark: SparkSession, partition: int, first: int, end: int) -> DataFrame:
         """What Spark's batch source reads of these offsets, and of nothing else."""
@@ -188,8 +188,8 @@ class TopicSource(IdleTrigger):
         Also when records have become so large that a full batch would not fit the driver, or batches are smaller than
         they need to be.
         """
-        rests_wrongly = self._may_idle() != self._is_idle or self._was_idle()
-        return rests_wrongly or self._has_grown() or self._fitting() < self._limit // 2 or self._is_stalled()
+        is_idle_wrongly = self._may_idle() != self._is_idle or self._was_idle()
+        return is_idle_wrongly or self._has_grown() or self._fitting() < self._limit // 2 or self._is_stalled()
 
     def _was_idle(self) -> bool:
         """Whether Spark would look by now: one batch may not reach as far as the driver has read, a new query begins

@@ -14,7 +14,7 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from jobs.runtime.kafka.headers import MAX_BYTES as MAX_HEADERS_BYTES
-from jobs.runtime.kafka.headers import SPECVERSION, says_structured, text_of
+from jobs.runtime.kafka.headers import SPECVERSION, has_structured_type, text_of
 from jobs.runtime.kafka.marks import MARKS, MAX_BYTES, RECEPTION_MARK, REPLAY_MARK
 from jobs.runtime.kafka.protocol.record_batches import RecordBatch
 from jobs.runtime.kafka.protocol.unpacking import CHUNK_BYTES, unpacked
@@ -128,7 +128,7 @@ class _Records:
             header = (name or b"").decode(errors="replace"), value
             if left_bytes >= 0:
                 kept.append(header)
-            elif (is_structured := says_structured(*header)) or header[0] == SPECVERSION:
+            elif (is_structured := has_structured_type(*header)) or header[0] == SPECVERSION:
                 deciding.setdefault(is_structured, header)
         if left_bytes < 0:
             kept += [*deciding.values(), ("", bytes(MAX_HEADERS_BYTES + 1))]

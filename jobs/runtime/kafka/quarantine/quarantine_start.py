@@ -24,13 +24,13 @@ from jobs.runtime.kafka.quarantine.attempts import ALONE_LIMIT, Attempt, Attempt
 from jobs.runtime.kafka.quarantine.isolated_records import Isolated, IsolatedRecords
 from jobs.runtime.kafka.quarantine.raw_scan import RawScan
 from jobs.runtime.kafka.quarantine.scanned_records import (
-    RECORDS,
     as_frame,
     first_known,
     first_unknown,
     good_record,
     unpacked_with,
 )
+from jobs.runtime.kafka.records import RECORDS
 from jobs.runtime.spark import java_runs
 from jobs.runtime.transient_errors import CANNOT_FETCH, transient_error_of
 from metering.instants import Clock
@@ -151,8 +151,8 @@ class QuarantineStart:
         scan finds. A driver that was asked to stop validates nothing more.
         """
         is_unfetched = bool(CANNOT_FETCH.search(str(error)))
-        is_obstacle = transient_error_of(error) is not None and not is_unfetched
-        if is_obstacle or not java_runs(spark) or attempt.failures_alone > KEPT_LIMIT:
+        is_transient = transient_error_of(error) is not None and not is_unfetched
+        if is_transient or not java_runs(spark) or attempt.failures_alone > KEPT_LIMIT:
             raise error
         if is_unfetched and not self._next(look, attempt):
             raise error

@@ -12,26 +12,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jobs.runtime.kafka import headers
 from jobs.runtime.kafka.heartbeat import heartbeat
-from jobs.runtime.kafka.marks import MARKS, RECEPTION_MARK, REPLAY_MARK
+from jobs.runtime.kafka.marks import RECEPTION_MARK, REPLAY_MARK
 from jobs.runtime.kafka.protocol.log_records import TOO_LARGE, LogRecord
 from jobs.runtime.kafka.quarantine.isolated_records import Isolated
+from jobs.runtime.kafka.records import RECORDS
 
 MAX_GIVEN_UP = 100_000
 """How many records of a batch that cannot be unpacked one verdict gives up: it holds for all of them."""
-RECORDS = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
-        ("timestampType", pa.int32()),
-        headers.FIELD,
-        *((column, pa.binary()) for column in MARKS),
-    ]
-)
-"""As Spark's Kafka source names them, their headers (`headers`), and what those say of their past (`marks`)."""
 
 
 def good_record(now: datetime) -> LogRecord:
