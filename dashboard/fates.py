@@ -21,6 +21,7 @@ CAUSES: Mapping[str, str] = {
     UsageCause.DUPLICATE: "billed twice",
     UsageCause.REJOINED: "late partner",
     UsageCause.REPRICED: "late price",
+    UsageCause.SCHEMA_ADDED: "late contract",
     UsageCause.CONTRACTED: "late contract",
     UsageCause.RESTATED: "better report",
     UsageCause.REVERSED: "reversal",

@@ -22,14 +22,18 @@ _CHOSEN = """
     WHERE (%(start)s::timestamptz IS NULL OR window_start >= %(start)s)
       AND (%(end)s::timestamptz IS NULL OR window_start < %(end)s)
       AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
-      AND (%(cause)s::text IS NULL OR cause = %(cause)s)
+      AND (%(causes)s::text[] IS NULL OR cause = ANY (%(causes)s))
 """
+_LISTED = ", ".join(COLUMNS).replace(
+    " cause,", f" CASE cause WHEN '{UsageCause.CONTRACTED}' THEN '{UsageCause.SCHEMA_ADDED}' ELSE cause END AS cause,"
+)
+"""Rows of earlier releases have another word for SCHEMA_ADDED."""
 _STATEMENT = f"""
-    SELECT {", ".join(COLUMNS)} {_CHOSEN}
+    SELECT {_LISTED} {_CHOSEN}
     ORDER BY window_start, account, model, meter, currency, number
 """
 _SINCE = f"""
-    SELECT number, {", ".join(COLUMNS)} {_CHOSEN} AND number > %(since)s
+    SELECT number, {_LISTED} {_CHOSEN} AND number > %(since)s
     ORDER BY number LIMIT %(limit)s
 """
 
@@ -58,10 +62,16 @@ def corrections_since(database: Database, query: CorrectionQuery, number: int, l
     return select(database, _SINCE, {**_parameters(query), "since": number, "limit": limit})
 
 
+def _stored(cause: UsageCause | None) -> list[str] | None:
+    """The words that rows have for a cause; None: any."""
+    renamed = (UsageCause.SCHEMA_ADDED, UsageCause.CONTRACTED)
+    return None if cause is None else [*map(str, renamed if cause in renamed else (cause,))]
+
+
 def _parameters(query: CorrectionQuery) -> Mapping[str, Any]:
     return {
         "start": query.start,
         "end": query.end,
         "accounts": list(query.accounts) or None,
-        "cause": query.cause and query.cause.value,
+        "causes": _stored(query.cause),
     }

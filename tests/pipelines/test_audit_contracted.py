@@ -56,7 +56,7 @@ def tables(unaudited: World, tmp_path: Path) -> str:
 
 def added(tables: str) -> list[Row]:
     rows = DeltaTable(f"{tables}/{Table.USAGE}").to_pyarrow_table().to_pylist()
-    return sorted(({**row, "lsn": None} for row in rows if row["cause"] == "contracted"), key=str)
+    return sorted(({**row, "lsn": None} for row in rows if row["cause"] == "schema_added"), key=str)
 
 
 def test_executors_validate_as_one_process_does(
@@ -96,7 +96,7 @@ def test_a_fault_in_rows_of_a_late_contract_is_reported_and_not_corrected(tables
     chosen = next(
         row
         for row in rows
-        if row["cause"] == "contracted" and row["sign"] > 0 and any(entry["quantity"] for entry in row["meters"])
+        if row["cause"] == "schema_added" and row["sign"] > 0 and any(entry["quantity"] for entry in row["meters"])
     )
     planted = {**chosen, **PLANTED[fault]}
     if fault == "a token more":

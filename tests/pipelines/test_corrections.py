@@ -287,7 +287,7 @@ def test_no_decision_is_inherited_for_quantities_that_were_not_reported(
 ) -> None:
     """A straggler without a quantity leaves no row, so what comes in its place cannot depend on how usage is cut."""
     unreported = {Meter.REQUESTS: 1, Meter.OUTPUT_TOKENS: None}
-    replaces: Row = {"cause": "contracted", "corrects_lsns": [1]}
+    replaces: Row = {"cause": "schema_added", "corrects_lsns": [1]}
     rows = [
         usage_row(1, NOON, LATE, quantities=unreported),
         usage_row(2, NOON, LATE, quantities={Meter.OUTPUT_TOKENS: 5}, **replaces),

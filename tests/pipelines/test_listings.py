@@ -282,6 +282,22 @@ def test_corrections_show_old_and_new_values_in_order(database: str) -> None:
     assert (told["usage_lsns"], told["dimensions"], told["new_amount"]) == ([7, 9], {"region": "eu"}, "1.5")
 
 
+def test_a_cause_of_an_earlier_release_is_listed_by_its_name_of_today(database: str) -> None:
+    window = {"window_start": T0, "account": "a1", "model": "m1", "meter": "requests", "currency": "EUR"}
+    quantities = {"old_quantity": 1, "new_quantity": 2}
+    rows = [
+        {**window, "usage_lsn": lsn, "usage_lsns": [lsn], "cause": cause, **quantities}
+        for lsn, cause in enumerate(("contracted", "schema_added", "repriced"), start=1)
+    ]
+    write(database, "corrections", *rows)
+    with read_only(database) as connection:
+        causes = [row["cause"] for row in correction_rows(connection, CorrectionQuery())]
+        assert sorted(causes) == ["repriced", "schema_added", "schema_added"]
+        for cause in (UsageCause.CONTRACTED, UsageCause.SCHEMA_ADDED):
+            found = correction_rows(connection, CorrectionQuery(cause=cause))
+            assert [row["usage_lsns"] for row in found] == [[1], [2]]
+
+
 def test_a_listing_cannot_write(connection: Database) -> None:
     with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
         connection.execute("DELETE FROM usage_windows")

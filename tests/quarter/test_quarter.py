@@ -57,7 +57,7 @@ def test_the_quarter_has_every_kind_of_late_arrival(quarter: Quarter, result: Re
     made = result.made
     # Nor is the best report of a request what bills, where nobody turned that on; nor does traffic take anything back,
     # or a meter count each content once.
-    never = {"contracted", "decided", "restated", "reversed", "once_per"}
+    never = {"contracted", "schema_added", "decided", "restated", "reversed", "once_per"}
     assert made["corrections"].keys() == {each.value for each in UsageCause} - never
     assert made["stragglers"].keys() >= {Decision.CORRECT, Decision.DROP, f"{Decision.CORRECT}, after it waited"}
     assert min(quarter.truth.counts.values()) > 0

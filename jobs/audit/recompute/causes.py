@@ -137,7 +137,7 @@ def with_causes(both: pl.DataFrame, known: Mapping[str, pl.DataFrame], taken: Ta
         .when(changes & pl.col("is_repeated"))
         .then(pl.lit(UsageCause.DUPLICATE.value))
         .when(changes & pl.col("is_contracted"))
-        .then(pl.lit(UsageCause.CONTRACTED.value))
+        .then(pl.lit(UsageCause.SCHEMA_ADDED.value))
         .when(changes & is_ranked)
         .then(restated_as)
         .when(is_priced_otherwise & ~is_otherwise)

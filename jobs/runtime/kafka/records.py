@@ -1,4 +1,4 @@
-"""Kafka's records as columns, whoever reads them: Spark, the driver, or a raw scan."""
+"""Kafka's records as columns: Spark, the driver and the raw scan all give these."""
 
 from __future__ import annotations
 

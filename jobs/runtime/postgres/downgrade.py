@@ -90,6 +90,12 @@ USES = (
         "a meter bills whole periods",
     ),
     Use("0055", "EXISTS (SELECT FROM late_members)", "corrections of whole periods wait for their close"),
+    Use(
+        "0062",
+        "EXISTS (SELECT FROM corrections WHERE cause = 'schema_added')"
+        " OR EXISTS (SELECT FROM stragglers WHERE cause = 'schema_added')",
+        "an audit has billed events whose contract came late",
+    ),
 )
 
 

@@ -1,6 +1,7 @@
 """Plain names: `catalog.effective_prices` was `catalog.contracts`, `catalog.capture_heartbeats` was `catalog.beats`.
 
-Contracts are of events, and a beat is a heartbeat. The view's earlier name stays for one release.
+Contracts are of events, and a beat is a heartbeat. The view's earlier name stays for one release. A correction whose
+contract came late has the cause `schema_added`; earlier rows keep `contracted`.
 """
 
 from alembic import op
@@ -31,6 +32,13 @@ BEGIN
     END LOOP;
 END $$
 """
+CAUSES = (
+    *("stream", "duplicate", "rejoined", "repriced", "contracted", "restated", "reversed", "once_per", "schema_added"),
+)
+CHECKED = """
+ALTER TABLE {table} DROP CONSTRAINT {table}_cause_check,
+    ADD CONSTRAINT {table}_cause_check CHECK (cause IN ({causes})) NOT VALID
+"""
 HEARTBEATS = """
 ALTER TABLE catalog.{before} RENAME TO {after};
 CREATE OR REPLACE FUNCTION catalog.beat() RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog AS $$
@@ -60,9 +68,11 @@ def upgrade() -> None:
     op.execute(GRANT)
     op.execute(HEARTBEATS.format(before="beats", after="capture_heartbeats"))
     op.execute(TRUNCATED)
+    for table in ("corrections", "stragglers"):
+        op.execute(CHECKED.format(table=table, causes=", ".join(f"'{cause}'" for cause in CAUSES)))
 
 
 def downgrade() -> None:
-    """The earlier names alone; the sentence about TRUNCATE may stay."""
+    """The earlier names alone. The sentence about TRUNCATE stays, and so does the cause: rows may have it."""
     op.execute(HEARTBEATS.format(before="capture_heartbeats", after="beats"))
     op.execute(BACK)
