@@ -7,8 +7,9 @@ notation (a binary float would change the last digit of a bill).
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -23,6 +24,9 @@ Value = str | int | float | bool | Decimal | datetime | Mapping[str, Any] | list
 Row = Mapping[str, Value]
 
 _UNBOUNDED_WIDTH = 100_000
+_GAP = "   "
+MAX_DRAWN_ROWS = 200
+"""A longer table is not fitted to the terminal, but paged there."""
 
 
 class Format(StrEnum):
@@ -90,24 +94,62 @@ def _print_json(rows: Iterable[Row], columns: Sequence[str], out: TextIO) -> Non
 
 
 def _print_table(rows: Iterable[Row], columns: Sequence[str], out: TextIO) -> None:
+    listed = list(rows)
+    is_number = [any(isinstance(row[name], int | float | Decimal) for row in listed) for name in columns]
+    texts = [[printable(text_of(row[name])) for name in columns] for row in listed]
+    if len(texts) <= MAX_DRAWN_ROWS:
+        _draw_table(columns, texts, is_number, out)
+    elif out.isatty():
+        import click
+
+        # Short lines are not wrapped, long ones scroll, and what was read stays on the screen.
+        os.environ.setdefault("LESS", "-RSX")
+        click.echo_via_pager(_table_lines(columns, texts, is_number))
+    else:
+        out.writelines(_table_lines(columns, texts, is_number))
+
+
+def _draw_table(columns: Sequence[str], texts: list[list[str]], is_number: list[bool], out: TextIO) -> None:
     # Rich takes 0.2 s to import; programs that ask for JSON do not pay for it.
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    listed = list(rows)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in columns:
-        is_number = any(isinstance(row[name], int | float | Decimal) for row in listed)
+    for name, number in zip(columns, is_number, strict=True):
         # Folding keeps every digit; Rich's default would cut an amount short with an ellipsis.
-        table.add_column(name, justify="right" if is_number else "left", overflow="fold")
-    for row in listed:
-        table.add_row(*(Text(printable(text_of(row[name]))) for name in columns))
+        table.add_column(name, justify="right" if number else "left", overflow="fold")
+    for row in texts:
+        table.add_row(*map(Text, row))
     console = Console(file=out, width=None if out.isatty() else _UNBOUNDED_WIDTH)
     console.print(table)
-    if not listed:
+    if not texts:
         console.print("Nothing to list.")
+
+
+def _table_lines(columns: Sequence[str], texts: list[list[str]], is_number: list[bool]) -> Iterator[str]:
+    """The lines that `_draw_table` gives without a limit of width: Rich takes a millisecond for each row."""
+    from rich.cells import cell_len
+
+    def width(text: str) -> int:
+        return len(text) if text.isascii() else cell_len(text)
+
+    widths = [max(map(width, column)) for column in zip(columns, *texts, strict=True)]
+
+    def line(row: Sequence[str]) -> str:
+        cells = []
+        for text, wide, number in zip(row, widths, is_number, strict=True):
+            blank = " " * (wide - width(text))
+            cells.append(blank + text if number else text + blank)
+        return f" {_GAP.join(cells)} \n"
+
+    total = sum(widths) + len(_GAP) * (len(widths) - 1)
+    yield " " * (total + 2) + "\n"
+    yield line(columns)
+    yield f" {'─' * total} \n"
+    yield from map(line, texts)
+    yield " " * (total + 2) + "\n"
 
 
 def _json_value(value: Value) -> str | int | float | bool | Mapping[str, Any] | list[int] | None:
@@ -126,4 +168,6 @@ def _document_value(value: object) -> str:
 
 def printable(text: str) -> str:
     """Control characters escaped: what a stranger sent must not steer the reader's terminal."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)

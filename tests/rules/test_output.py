@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from io import StringIO
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cli import output
 from cli.output import Format, Row, print_rows
 from metering.digits import plain
 from metering.instants import rfc3339
@@ -102,3 +104,34 @@ def test_a_truncated_list_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == ""
     assert len(json.loads(printed([ROW] * 4, Format.JSON, limit=3))) == 3
     assert "Cut after 3 rows" in capsys.readouterr().err
+
+
+@given(st.lists(st.lists(st.text(max_size=8), min_size=2, max_size=2), min_size=1, max_size=5), st.booleans())
+def test_differential_a_long_table_is_drawn_as_a_short_one(texts: list[list[str]], is_number: bool) -> None:
+    shown = [[output.printable(text) for text in row] for row in texts]
+    drawn = StringIO()
+    output._draw_table(("first", "second"), shown, [is_number, False], drawn)
+    assert "".join(output._table_lines(("first", "second"), shown, [is_number, False])) == drawn.getvalue()
+
+
+def test_a_table_of_thousands_of_rows_is_cheap() -> None:
+    rows = [{**ROW, "account": f"account-{number}"} for number in range(4_087)]
+    before = time.process_time()
+    lines = printed(rows, Format.TABLE).splitlines()
+    assert time.process_time() - before < 1, "Rich took 7.6 s for the columns of stragglers"
+    assert len(lines) == 4_087 + 4
+
+
+def test_a_long_table_is_paged_on_a_terminal_and_a_short_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    pages: list[str] = []
+    monkeypatch.setattr("click.echo_via_pager", pages.extend)
+    screen = Terminal()
+    print_rows([ROW] * output.MAX_DRAWN_ROWS, COLUMNS, Format.TABLE, out=screen)
+    assert screen.getvalue().count("a1") == output.MAX_DRAWN_ROWS
+    assert pages == []
+    print_rows([ROW] * (output.MAX_DRAWN_ROWS + 1), COLUMNS, Format.TABLE, out=Terminal())
+    assert sum("a1" in line for line in pages) == output.MAX_DRAWN_ROWS + 1
