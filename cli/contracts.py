@@ -89,8 +89,9 @@ def field_rows(contract: Contract) -> Iterator[Row]:
 
 def _in_force(files: list[Path] | None) -> dict[str, Contract]:
     """The contracts that hold with those in the files, by type; a refused one ends the command."""
+    from metering.contracts.field_reader import ContractRefused
     from metering.contracts.files import documents_in
-    from metering.contracts.schema import ContractRefused, contracts_of
+    from metering.contracts.schema import contracts_of
     from metering.contracts.shipped import shipped
 
     try:

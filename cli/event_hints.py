@@ -13,8 +13,8 @@ from jobs.ingestion.rules import TIME_SOURCE
 from jobs.ingestion.strict_json import Tree, tree_of
 from jobs.ingestion.unnesting import without
 from metering.contracts.details import COLUMNS
+from metering.contracts.keywords import ENVELOPE, ENVELOPE_OTHER
 from metering.contracts.model import Contract, Kind, Path, pointer
-from metering.contracts.schema import ENVELOPE, ENVELOPE_OTHER
 from metering.contracts.unnest import element_text
 from metering.vocabulary import REPORTING, Status
 

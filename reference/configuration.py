@@ -10,7 +10,7 @@ from pydantic import BaseModel, SecretStr
 
 from dashboard.settings import Settings
 from jobs.audit.config import AuditConfig
-from jobs.ingestion.config import Backfill, Clocks, Reversal, SourceConvention
+from jobs.ingestion.config_groups import Backfill, Clocks, Reversal, SourceConvention
 from jobs.runtime.config import JobConfig
 from jobs.runtime.environment import Environment, variable_of
 from jobs.runtime.kafka.access import KafkaAccess

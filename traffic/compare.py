@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from traffic import found
+from traffic import found, shapes
 from traffic.truth import Truth
 
 EXAMPLES = 5
-Billed = TypeVar("Billed", found.Window, found.Period)
+Billed = TypeVar("Billed", shapes.Window, shapes.Period)
 LOST, DUPLICATED, PHANTOM = "lost", "duplicated", "phantom"
 
 
@@ -93,7 +93,7 @@ def compare(truth: Truth, postgres_url: str, tables: str, *, audited: bool = Fal
         stragglers = list(found.stragglers(database, truth["accounts"]))
         sessions = found.sessions(database, truth["accounts"])
         sources, runs = found.sources(database, truth["tag"])
-    live = [row for row in usage if row.cause == found.STREAM]
+    live = [row for row in usage if row.cause == shapes.STREAM]
     return Comparison(
         (
             *_records(truth, records),
@@ -105,7 +105,7 @@ def compare(truth: Truth, postgres_url: str, tables: str, *, audited: bool = Fal
             *(_standing(truth, usage) if audited else (_nobody_audited(usage),)),
             *_windows(windows, truth["audited"]["totals"] if audited else truth["totals"]),
             *_periods(periods, (truth["audited"] if audited else truth).get("periods")),
-            *_stragglers(truth, [row for row in stragglers if row.cause == found.STREAM]),
+            *_stragglers(truth, [row for row in stragglers if row.cause == shapes.STREAM]),
             *(_standing_stragglers(truth, stragglers) if audited else ()),
             _sessions(truth, sessions),
             *_sources(truth, sources, runs),
@@ -113,14 +113,14 @@ def compare(truth: Truth, postgres_url: str, tables: str, *, audited: bool = Fal
     )
 
 
-def _nobody_audited(rows: list[found.Usage]) -> Check:
+def _nobody_audited(rows: list[shapes.Usage]) -> Check:
     """Windows are compared with what live bills, so nobody may have corrected them."""
-    others = Counter(row.cause for row in rows if row.cause != found.STREAM)
+    others = Counter(row.cause for row in rows if row.cause != shapes.STREAM)
     hint = [f"{', '.join(sorted(others))}: compare what an audit has corrected with --audited"] if others else []
     return Check("rows of an audit", 0, 0, others.total(), tuple(hint))
 
 
-def _standing(truth: Truth, rows: list[found.Usage]) -> Iterator[Check]:
+def _standing(truth: Truth, rows: list[shapes.Usage]) -> Iterator[Check]:
     """What stands of each outcome, and how much of each meter: what is taken back stands no more."""
     outcomes: Counter[Any] = Counter()
     quantities: Counter[Any] = Counter()
@@ -143,7 +143,7 @@ def _standing(truth: Truth, rows: list[found.Usage]) -> Iterator[Check]:
     yield Check("outcomes taken back twice", 0, 0, len(below), tuple(map(str, below[:EXAMPLES])))
 
 
-def _records(truth: Truth, rows: list[found.Record]) -> Iterator[Check]:
+def _records(truth: Truth, rows: list[shapes.Record]) -> Iterator[Check]:
     """Per kind: each record has its disposition, and a rejected one a reason of its class."""
     known = {record["digest"] for record in truth["records"]}
     left = Counter((row.digest, row.disposition, _reason_class(row.reason)) for row in rows if row.digest in known)
@@ -169,7 +169,7 @@ def _reason_class(reason: str | None) -> str | None:
     return reason if reason in (None, "too_old", "future") else "malformed"
 
 
-def _identities(truth: Truth, rows: list[found.Record]) -> Iterator[Check]:
+def _identities(truth: Truth, rows: list[shapes.Record]) -> Iterator[Check]:
     """I3: lost, duplicated and phantom identities, apart."""
     valid = {(r["source"], r["id"]) for r in truth["records"] if r["disposition"] == "accepted"}
     accepted = Counter((row.source, row.id) for row in rows if row.disposition == "accepted")
@@ -180,7 +180,7 @@ def _identities(truth: Truth, rows: list[found.Record]) -> Iterator[Check]:
         yield Check(f"events {name}", 0, 0, len(found_there), tuple(map(str, list(found_there)[:EXAMPLES])))
 
 
-def _outcomes(truth: Truth, rows: list[found.Usage]) -> Iterator[Check]:
+def _outcomes(truth: Truth, rows: list[shapes.Usage]) -> Iterator[Check]:
     """Every request has its outcome, once, on the day of its account's calendar."""
     is_older = any("day" not in outcome for outcome in truth["outcomes"])
     expected = Counter(
@@ -198,7 +198,7 @@ def _model(outcome: Mapping[str, Any]) -> str | None:
     return None if outcome["outcome"] == "superseded" else outcome["model"]
 
 
-def _quantities(truth: Truth, rows: list[found.Usage]) -> Iterator[Check]:
+def _quantities(truth: Truth, rows: list[shapes.Usage]) -> Iterator[Check]:
     """Every outcome has so much of each meter that is declared, and nothing of a meter that it need not report."""
     if any("quantities" not in outcome for outcome in truth["outcomes"]):
         return  # The truth of an older release.
@@ -213,7 +213,7 @@ def _quantities(truth: Truth, rows: list[found.Usage]) -> Iterator[Check]:
     yield from _by(lambda key: f"quantities of {key[0]}", expected, there)
 
 
-def _late(truth: Truth, rows: list[found.Usage]) -> Check:
+def _late(truth: Truth, rows: list[shapes.Usage]) -> Check:
     """What certainly is late was received after its window, and within grace."""
     expected = set(truth["late"])
     late = {row.request_id for row in rows if 0 <= row.late_seconds < truth["policy"]["grace_seconds"]}
@@ -221,15 +221,15 @@ def _late(truth: Truth, rows: list[found.Usage]) -> Check:
     return Check("requests certainly late", len(expected), len(expected & late), examples=tuple(missing))
 
 
-def _late_rows(truth: Truth, usage: list[found.Usage], rows: list[found.Late]) -> Iterator[Check]:
+def _late_rows(truth: Truth, usage: list[shapes.Usage], rows: list[shapes.Late]) -> Iterator[Check]:
     """What billing counted as late is what usage says: an event of this very minute is near that boundary."""
     expected = Counter(found.late_of(usage, truth["policy"]["grace_seconds"]))
     yield from _by(lambda row: f"late rows of {row.meter}", expected, Counter(rows))
 
 
-def _windows(rows: list[found.Window], totals: list[Mapping[str, Any]]) -> Iterator[Check]:
+def _windows(rows: list[shapes.Window], totals: list[Mapping[str, Any]]) -> Iterator[Check]:
     """Every account, model, meter, currency, window and price: quantity and amount to the last digit, and corrected."""
-    expected = [found.window(total) for total in totals]
+    expected = [shapes.window(total) for total in totals]
     is_older = any("price_from" not in total for total in totals)
     there = [row for row in (_without_prices(rows) if is_older else rows) if row.quantity != 0]
     unknown = {_cell(row) for row in expected if row.corrected is None}
@@ -245,11 +245,11 @@ def _windows(rows: list[found.Window], totals: list[Mapping[str, Any]]) -> Itera
         yield Check(f"total {currency} {must:f}", 1, right, examples=(f"it is {is_there:f}",), is_money=True)
 
 
-def _periods(rows: list[found.Period], lines: list[Mapping[str, Any]] | None) -> Iterator[Check]:
+def _periods(rows: list[shapes.Period], lines: list[Mapping[str, Any]] | None) -> Iterator[Check]:
     """Every account, model, meter, currency, period and price: quantity and amount to the last digit, and corrected."""
     if lines is None:
         return  # The truth of an older release.
-    expected = [found.period(line) for line in lines]
+    expected = [shapes.period(line) for line in lines]
     unknown = {_cell(row) for row in expected if row.corrected is None}
     there = [replace(row, corrected=None) if _cell(row) in unknown else row for row in rows if row.quantity != 0]
     yield from _money("periods", expected, there)
@@ -265,9 +265,9 @@ def _cell(row: Billed) -> Billed:
     return replace(row, quantity=Decimal(0), amount=Decimal(0), corrected=None)
 
 
-def _without_prices(rows: Iterable[found.Window]) -> Iterator[found.Window]:
+def _without_prices(rows: Iterable[shapes.Window]) -> Iterator[shapes.Window]:
     """The same, added up over prices: as much as the truth of an older release says."""
-    sums: dict[found.Window, tuple[Decimal, Decimal]] = {}
+    sums: dict[shapes.Window, tuple[Decimal, Decimal]] = {}
     with localcontext(prec=1_000):
         for row in rows:
             of = replace(row, price_from=None, unit_price=None, corrected=False, quantity=Decimal(0), amount=Decimal(0))
@@ -276,18 +276,18 @@ def _without_prices(rows: Iterable[found.Window]) -> Iterator[found.Window]:
     return (replace(of, quantity=quantity, amount=amount) for of, (quantity, amount) in sums.items())
 
 
-def _stragglers(truth: Truth, rows: list[found.Straggler]) -> Iterator[Check]:
-    expected = Counter(found.straggler(straggler) for straggler in truth["stragglers"])
+def _stragglers(truth: Truth, rows: list[shapes.Straggler]) -> Iterator[Check]:
+    expected = Counter(shapes.straggler(straggler) for straggler in truth["stragglers"])
     is_older = any("currency" not in straggler for straggler in truth["stragglers"])
     there = Counter(replace(row, model=None, currency=None) if is_older else row for row in rows if row.quantity != 0)
     yield from _by(lambda row: f"stragglers: {row.decision}", expected, there)
 
 
-def _standing_stragglers(truth: Truth, rows: Iterable[found.Straggler]) -> Iterator[Check]:
+def _standing_stragglers(truth: Truth, rows: Iterable[shapes.Straggler]) -> Iterator[Check]:
     """What stands of stragglers: what takes one back, or its place, inherits what was decided."""
     both = []
-    for listed in (map(found.straggler, truth["audited"]["stragglers"]), rows):
-        sums: dict[found.Straggler, tuple[Decimal, Decimal]] = {}
+    for listed in (map(shapes.straggler, truth["audited"]["stragglers"]), rows):
+        sums: dict[shapes.Straggler, tuple[Decimal, Decimal]] = {}
         for row in listed:
             quantity, amount = sums.get(row.key, (Decimal(0), Decimal(0)))
             sums[row.key] = quantity + row.quantity, amount + (row.amount or 0)
@@ -295,7 +295,7 @@ def _standing_stragglers(truth: Truth, rows: Iterable[found.Straggler]) -> Itera
     yield from _by(lambda straggler: f"stragglers that stand: {straggler[0].decision}", *both)
 
 
-def _sessions(truth: Truth, rows: Mapping[tuple[str, str], list[found.Session]]) -> Check:
+def _sessions(truth: Truth, rows: Mapping[tuple[str, str], list[shapes.Session]]) -> Check:
     """The sessions of each user: numbers of events, first and last, where the truth says them."""
     # The truth of an older release lists numbers of events, and calls them so.
     sessions_by_user = {
@@ -310,7 +310,7 @@ def _sessions(truth: Truth, rows: Mapping[tuple[str, str], list[found.Session]])
     return Check("users' sessions", len(expected), right, len(strangers), (*examples, *map(str, strangers[:EXAMPLES])))
 
 
-def _are(expected: list[Any], there: list[found.Session]) -> bool:
+def _are(expected: list[Any], there: list[shapes.Session]) -> bool:
     whole: list[Mapping[str, Any]] = [
         {"events": must, "start": None, "end": None} if isinstance(must, int) else must for must in expected
     ]
@@ -324,17 +324,17 @@ def _are(expected: list[Any], there: list[found.Session]) -> bool:
     )
 
 
-def _sources(truth: Truth, rows: list[found.Source], runs: list[found.Run]) -> Iterator[Check]:
+def _sources(truth: Truth, rows: list[shapes.Source], runs: list[shapes.Run]) -> Iterator[Check]:
     """Who was heard and until when, and which sequence numbers arrived and are missing."""
     if "sources" not in truth:
         return  # The truth of an older release.
-    expected = Counter(found.source(source) for source in truth["sources"])
+    expected = Counter(shapes.source(source) for source in truth["sources"])
     in_truth = {(source["source"], source["source_epoch"]) for source in truth["sources"] if source["last_event_time"]}
     there = Counter(
         row if (row.source, row.source_epoch) in in_truth else replace(row, last_event_time=None) for row in rows
     )
     yield from _by(lambda _: "sources heard", expected, there)
-    numbers = Counter(run for source in truth["sources"] for run in found.runs(source))
+    numbers = Counter(run for source in truth["sources"] for run in shapes.runs(source))
     yield from _by(lambda run: f"sequences {'arrived' if run.arrived else 'missing'}", numbers, Counter(runs))
 
 

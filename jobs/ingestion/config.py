@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from jobs.ingestion.conventions import Convention, refuse_unknown_quantities
+from jobs.ingestion.config_groups import DAY_SECONDS, Backfill, Clocks, Reversal, SourceConvention
+from jobs.ingestion.conventions import refuse_unknown_quantities
 from jobs.ingestion.fingerprints import DIGEST
 from jobs.ingestion.limits_of_meters import (
     limited,
@@ -23,109 +24,27 @@ from jobs.ingestion.validator import EventValidator
 from jobs.runtime.config import JobConfig
 from jobs.runtime.effective_rules import History
 from jobs.runtime.errors import Refused
-from jobs.settings.names import Name
 from jobs.settings.stored_meters import conditions_stored, of_period_stored, once_stored, stored
 from jobs.streams import EVENTS_TOPIC
 from metering.clock import AcceptWindow
 from metering.contracts.details import has_details as has_token_details
 from metering.contracts.details import without_details, yielding
-from metering.contracts.includes import INCLUDES, includes_of, without_includes
+from metering.contracts.field_reader import ContractRefused
+from metering.contracts.includes import INCLUDES, without_includes
+from metering.contracts.keywords import Document
 from metering.contracts.model import Contract
 from metering.contracts.reversals import is_reversal, without_reversals
-from metering.contracts.schema import SHIPPED_REF, ContractRefused, Document, contracts_of
+from metering.contracts.schema import SHIPPED_REF, contracts_of
 from metering.contracts.shipped import shipped
 from metering.limits import MAX_NAME_BYTES
 from metering.meters import DETAILS, Meter, columns_of
 
-DAY_SECONDS = 86_400
 MAX_CONTRACTS = 100
 _TYPE = {"type": "string", "minLength": 1, "maxLength": MAX_NAME_BYTES, "pattern": r"^[^\x00-\x1f\x7f-\x9f]+$"}
 ContractDocument = Annotated[
     dict[str, Any], Field(json_schema_extra={"required": ["$id"], "properties": {"$id": dict(_TYPE)}})
 ]
 """A JSON Schema, as far as the chart's schema can check it; `contracts_of` refuses all else."""
-
-
-class Clocks(BaseModel):
-    """Whose clock is corrected. Every source is trusted unless it is listed as a device."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    device: tuple[Name, ...] = Field(
-        default=(),
-        max_length=100,
-        description="Patterns of the `source` of devices: `*` is any text, `?` one character, all else is itself. Each "
-        f"has 1 to {MAX_NAME_BYTES} bytes.",
-    )
-    tolerance_seconds: int = Field(
-        default=2,
-        ge=0,
-        le=3_600,
-        description="A device's clock that is off by no more than this is not corrected; in seconds, at most an hour.",
-    )
-
-    @property
-    def tolerance(self) -> timedelta:
-        """The tolerance as a duration."""
-        return timedelta(seconds=self.tolerance_seconds)
-
-
-class Backfill(BaseModel):
-    """Whose marks of a first reception are trusted, and how far back."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    sources: tuple[Name, ...] = Field(
-        default=(),
-        max_length=100,
-        description="Patterns of the `source` of events of the past, as those of `clocks.device`: their header "
-        "`weir-first-received` says when they were received first, and lateness and the accept window are measured "
-        "from that. For any other source it is ignored.",
-    )
-    accept_past_seconds: int = Field(
-        default=35 * DAY_SECONDS,
-        ge=60,
-        le=36_600 * DAY_SECONDS,
-        description="How long ago such an event may have been received first; one before that is rejected as "
-        "invalid_reception. In seconds, at most 100 years.",
-    )
-
-
-class Reversal(BaseModel):
-    """Whose reversals count."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    sources: tuple[Name, ...] | None = Field(
-        default=None,
-        max_length=100,
-        description="Patterns of the `source` of reversals (`ai.inference.reversal.v1`), as those of `clocks.device`. "
-        "Of any other source such an event is a dead letter. Left out: no source may take anything back, and in an "
-        "installation that an earlier release has begun the type stays unknown.",
-    )
-
-
-class SourceConvention(BaseModel):
-    """A convention for some sources, which overrides their contract."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    source: Name = Field(description="A pattern of `source`, as those of `clocks.device`; the first match applies.")
-    type: Name | None = Field(default=None, description="The type of its events; left out: all types.")
-    includes: dict[str, tuple[str, ...]] = Field(
-        description="Which quantities are part of others, as x-weir-includes of a contract; `{}`: none is."
-    )
-
-    @field_validator("includes")
-    @classmethod
-    def _is_sound(cls, includes: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-        includes_of(includes)
-        return includes
-
-    @property
-    def convention(self) -> Convention:
-        """As the validator uses it."""
-        return Convention(self.source, self.type, includes_of(self.includes))
 
 
 class IngestionConfig(JobConfig):

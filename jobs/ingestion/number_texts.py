@@ -14,8 +14,8 @@ from functools import cached_property
 import polars as pl
 
 from jobs.ingestion.strict_json import NUMBER
+from metering.contracts.keywords import ENVELOPE, ENVELOPE_OTHER
 from metering.contracts.model import Contract, Kind, Path
-from metering.contracts.schema import ENVELOPE, ENVELOPE_OTHER
 
 NUMBERS = (Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE)
 PLAIN = re.compile("[A-Za-z0-9_]+")

@@ -14,8 +14,8 @@ import pyarrow as pa
 from jobs.ingestion import strict_json
 from jobs.ingestion.number_texts import NumberTexts
 from jobs.ingestion.rules import TIME_SOURCE
+from metering.contracts.keywords import ENVELOPE
 from metering.contracts.model import Contract, Kind, Path, pointer
-from metering.contracts.schema import ENVELOPE
 
 ARROW = {
     Kind.TEXT: pa.string(),

@@ -16,7 +16,7 @@ from jobs.runtime.kafka.marks import FIRST_RECEIVED, MAX_BYTES
 from metering.vocabulary import Reason
 
 if TYPE_CHECKING:
-    from jobs.ingestion.config import Backfill
+    from jobs.ingestion.config_groups import Backfill
 
 INSTANT = pl.Datetime("us", "UTC")
 MAX_CHARACTERS = 64

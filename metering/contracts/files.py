@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from metering.contracts.schema import ContractRefused, Document, contracts_of
+from metering.contracts.field_reader import ContractRefused
+from metering.contracts.keywords import Document
+from metering.contracts.schema import contracts_of
 from metering.members import member_twice
 
 

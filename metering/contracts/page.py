@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from metering.contracts.includes import INCLUDES
-from metering.contracts.model import Contract, Field, Kind
-from metering.contracts.schema import (
+from metering.contracts.keywords import (
     ANNOTATIONS,
     COLUMNS,
     MAX_FIELDS,
@@ -20,12 +19,12 @@ from metering.contracts.schema import (
     OBJECT_KEYWORDS,
     RESERVED,
     ROOT_KEYWORDS,
-    SHIPPED_REF,
     TEXT_OR_NUMBER,
     TYPES,
     VALUE_KEYWORDS,
-    contracts_of,
 )
+from metering.contracts.model import Contract, Field, Kind
+from metering.contracts.schema import SHIPPED_REF, contracts_of
 from metering.contracts.shipped import shipped
 from metering.contracts.unnest import MAX_ELEMENTS, MAX_UNNESTED_BYTES, UNNEST
 from metering.contracts.wording import HOLDS, holds, rule_of

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
-from metering.contracts.schema import Document
+from metering.contracts.keywords import Document
 
 
 @cache

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deployment.stack import Stack
-from metering.contracts.schema import MAX_UNITS
+from metering.contracts.keywords import MAX_UNITS
 from tests.e2e.metering import PRICES, Customer, drain, new_customer, weir
 
 pytestmark = [pytest.mark.attack, pytest.mark.timeout(600)]

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from metering.contracts.compatibility import withdrawn
+from metering.contracts.keywords import Document
 from metering.contracts.model import Contract
-from metering.contracts.schema import Document, contracts_of
+from metering.contracts.schema import contracts_of
 from metering.contracts.shipped import shipped
 
 FOLDER = Path(__file__).with_name("accepted")

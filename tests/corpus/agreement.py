@@ -19,7 +19,7 @@ import psycopg
 
 from jobs.joins.catalog import KEY_OF, TABLE_OF
 from jobs.streams import METERED, SOURCE, CatalogTopic, Table
-from metering.contracts.schema import COLUMNS
+from metering.contracts.keywords import COLUMNS
 from metering.meters import REPORTED_COLUMNS, Meter
 from metering.vocabulary import BILLABLE, REQUESTS, Disposition, Outcome, Reason, UsageCause
 from tests.corpus.metered import DEVICE, Metered, Place

@@ -18,7 +18,8 @@ from cli.redrive.letters import DeadLetters, Letter
 from cli.redrive.offline import Offline
 from cli.redrive.script import edited, line_of
 from deployment.errors import CannotRun
-from jobs.ingestion.config import Backfill, IngestionConfig
+from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.config_groups import Backfill
 from jobs.runtime.kafka.replay_mark import Rejected
 from metering.instants import rfc3339
 from tests.pipelines.test_journal_listings import T0, commit, journal, record

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from cli.author import who
 from cli.validated_lines import ValidatedLines
 from jobs.ingestion.catalog import MAX_VIOLATION_CHARACTERS, change_verdict
-from jobs.ingestion.config import Backfill, IngestionConfig
+from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.config_groups import Backfill
 from jobs.ingestion.event_times import validated_by_reception
 from jobs.ingestion.replays import places
 from jobs.ingestion.validator import LOG_APPEND_TIME

@@ -34,8 +34,9 @@ from jobs.sessionization.fold import CHANGES
 from jobs.stack import Jobs
 from jobs.streams import Table
 from metering.clock import Acceptance
+from metering.contracts.keywords import NEEDED
 from metering.contracts.page import FAMILIES
-from metering.contracts.schema import NEEDED, contracts_of
+from metering.contracts.schema import contracts_of
 from metering.contracts.shipped import shipped
 from metering.joining import Side
 from metering.lateness import WindowState

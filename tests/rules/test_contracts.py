@@ -18,17 +18,10 @@ from jobs.ingestion.formats import DOCUMENT
 from jobs.ingestion.paths import ARROW
 from jobs.ingestion.validator import EventValidator
 from jobs.streams import JOURNAL
+from metering.contracts.field_reader import ContractRefused
+from metering.contracts.keywords import COLUMNS, ENVELOPE, ENVELOPE_OTHER, MAX_FIELDS, RESERVED
 from metering.contracts.model import Contract, Kind, pointer
-from metering.contracts.schema import (
-    COLUMNS,
-    ENVELOPE,
-    ENVELOPE_OTHER,
-    MAX_FIELDS,
-    RESERVED,
-    ContractRefused,
-    contract_of,
-    contracts_of,
-)
+from metering.contracts.schema import contract_of, contracts_of
 from metering.contracts.shipped import shipped
 from metering.vocabulary import Family, Reason
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from metering.contracts.page import EXAMPLE, FAMILIES, MEANINGS, REASON_MEANINGS, contracts_page
-from metering.contracts.render import PAGE
-from metering.contracts.schema import (
+from metering.contracts.field_reader import ContractRefused
+from metering.contracts.keywords import (
     ANNOTATIONS,
     MAX_FIELDS_OF_ALL,
     MAX_UNITS,
@@ -18,9 +17,10 @@ from metering.contracts.schema import (
     REASONS,
     ROOT_KEYWORDS,
     VALUE_KEYWORDS,
-    ContractRefused,
-    contract_of,
 )
+from metering.contracts.page import EXAMPLE, FAMILIES, MEANINGS, REASON_MEANINGS, contracts_page
+from metering.contracts.render import PAGE
+from metering.contracts.schema import contract_of
 from metering.contracts.shipped import shipped
 from metering.vocabulary import Family
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from jobs.ingestion.config import Clocks, IngestionConfig
+from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.config_groups import Clocks
 from jobs.ingestion.earlier_rules import comparable_since, looked_for
 from jobs.ingestion.repeats import candidates, entries, repeats
 from jobs.runtime.effective_rules import History, Rules, extended

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.ingestion.config import Backfill, IngestionConfig
+from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.config_groups import Backfill
 from jobs.ingestion.event_times import validated_by_reception
 from jobs.ingestion.received import INSTANT
 from jobs.ingestion.receptions import mark_texts

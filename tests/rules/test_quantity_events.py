@@ -22,7 +22,8 @@ from jobs.joins.timeouts import Timeouts
 from jobs.rebuild.sessions import mini_sessions
 from jobs.runtime.effective_rules import EffectiveRules
 from jobs.sessionization.config import SessionizationConfig
-from metering.contracts.schema import ContractRefused, contract_of
+from metering.contracts.field_reader import ContractRefused
+from metering.contracts.schema import contract_of
 from metering.contracts.shipped import shipped
 from metering.instants import rfc3339
 from metering.joining import FINAL

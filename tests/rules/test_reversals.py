@@ -9,7 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from jobs.audit.recompute.reversals import _of_key
-from jobs.ingestion.config import IngestionConfig, Reversal
+from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.config_groups import Reversal
 from jobs.ingestion.declared_columns import warn_of_left_out
 from jobs.joins.credits import CREDITS, KIND, credited
 from jobs.runtime.effective_rules import EffectiveRules

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from cli.main import app
 from cli.reversing import event_of
-from jobs.ingestion.config import IngestionConfig, Reversal
+from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.config_groups import Reversal
 from metering.contracts.reversals import METER, QUANTITY, REASON
 from tests.corpus.documents import RECEIVED_AT
 from tests.pipelines.ingestion import rows_of

@@ -23,7 +23,7 @@ from jobs.joins.sink import usage_rows
 from jobs.settings.outcome_columns import OF_OUTCOMES
 from jobs.streams import ACCOUNTS, PRICES, USAGE
 from metering.contracts.includes import COLUMN
-from metering.contracts.schema import COLUMNS, RESERVED
+from metering.contracts.keywords import COLUMNS, RESERVED
 from metering.joining import FINAL
 from metering.vocabulary import Family
 

@@ -18,7 +18,7 @@ from deltalake import write_deltalake
 from jobs.streams import JOURNAL
 from tests.rules.test_traffic_prices import simpler
 from tests.rules.test_traffic_truth import run
-from traffic import compare, found
+from traffic import compare, found, shapes
 from traffic.meters import METERS
 from traffic.truth import Truth, digest, truth_of
 
@@ -40,7 +40,7 @@ def as_the_truth_says() -> dict[str, list[Any]]:
     """What a stack without a fault has, by the function of `found` that reads it."""
     grace_seconds = truth()["policy"]["grace_seconds"]
     usage = [
-        found.Usage(
+        shapes.Usage(
             account=outcome["account"],
             request_id=outcome["request_id"],
             outcome=outcome["outcome"],
@@ -58,13 +58,13 @@ def as_the_truth_says() -> dict[str, list[Any]]:
     ]
     return {
         "records": [
-            found.Record(r["digest"], r["disposition"], r["reason"], r["source"], r["id"]) for r in truth()["records"]
+            shapes.Record(r["digest"], r["disposition"], r["reason"], r["source"], r["id"]) for r in truth()["records"]
         ],
         "usage": usage,
-        "windows": [found.window(total) for total in truth()["totals"]],
-        "periods": [found.period(line) for line in truth()["periods"]],
+        "windows": [shapes.window(total) for total in truth()["totals"]],
+        "periods": [shapes.period(line) for line in truth()["periods"]],
         "late": list(found.late_of(usage, grace_seconds)),
-        "stragglers": [found.straggler(straggler) for straggler in truth()["stragglers"]],
+        "stragglers": [shapes.straggler(straggler) for straggler in truth()["stragglers"]],
     }
 
 
@@ -82,11 +82,11 @@ def after_an_audit() -> dict[str, list[Any]]:
         replace(row, quantity=-row.quantity, amount=row.amount and -row.amount, cause="reversed")
         for row in rows["stragglers"]
     ]
-    put = [replace(found.straggler(each), cause="reversed") for each in truth()["audited"]["stragglers"]]
+    put = [replace(shapes.straggler(each), cause="reversed") for each in truth()["audited"]["stragglers"]]
     rows["stragglers"] += [*taken, *put]
     # Whether it is corrected where the truth does not know that.
-    totals = map(found.window, truth()["audited"]["totals"])
-    periods = map(found.period, truth()["audited"]["periods"])
+    totals = map(shapes.window, truth()["audited"]["totals"])
+    periods = map(shapes.period, truth()["audited"]["periods"])
     both: tuple[tuple[str, Iterable[Any]], ...] = ("windows", totals), ("periods", periods)
     for name, standing in both:
         rows[name] = [
@@ -95,17 +95,17 @@ def after_an_audit() -> dict[str, list[Any]]:
     return rows
 
 
-def sources() -> tuple[list[found.Source], list[found.Run]]:
+def sources() -> tuple[list[shapes.Source], list[shapes.Run]]:
     """As `found.sources` reads them; a stack knows the last event's time also where the truth does not say it."""
-    heard = [found.source(source) for source in truth()["sources"]]
+    heard = [shapes.source(source) for source in truth()["sources"]]
     known = [replace(source, last_event_time=source.last_event_time or SOME_DAY) for source in heard]
-    return known, [run for source in truth()["sources"] for run in found.runs(source)]
+    return known, [run for source in truth()["sources"] for run in shapes.runs(source)]
 
 
-def sessions() -> dict[tuple[str, str], list[found.Session]]:
+def sessions() -> dict[tuple[str, str], list[shapes.Session]]:
     return {
         (user["account"], user["user_id"]): [
-            found.Session(
+            shapes.Session(
                 datetime.fromisoformat(session["start"] or "2026-11-03T00:00:00Z"),
                 datetime.fromisoformat(session["end"] or "2026-11-03T00:00:00Z"),
                 session["events"],
@@ -177,7 +177,7 @@ def test_whether_a_window_is_corrected_counts_where_the_truth_knows_it(
     compared: Callable[..., compare.Comparison],
 ) -> None:
     rows = after_an_audit()
-    known = [found.window(total).corrected for total in truth()["audited"]["totals"]]
+    known = [shapes.window(total).corrected for total in truth()["audited"]["totals"]]
     assert None in known
     number = known.index(False)
     other = [replace(row, corrected=True) if n == number else row for n, row in enumerate(rows["windows"])]
@@ -287,11 +287,11 @@ def test_the_truth_of_an_older_release_is_compared_by_its_own_fields(
     [
         (name, field.name)
         for name, row in (
-            ("records", found.Record),
-            ("windows", found.Window),
-            ("periods", found.Period),
-            ("late", found.Late),
-            ("stragglers", found.Straggler),
+            ("records", shapes.Record),
+            ("windows", shapes.Window),
+            ("periods", shapes.Period),
+            ("late", shapes.Late),
+            ("stragglers", shapes.Straggler),
         )
         for field in fields(row)
     ]
@@ -327,7 +327,7 @@ def test_a_session_that_differs_is_seen(compared: Callable[..., compare.Comparis
     assert not compared(sessions={**there, key: others}).is_equal
 
 
-@pytest.mark.parametrize("field", [field.name for field in fields(found.Source)])
+@pytest.mark.parametrize("field", [field.name for field in fields(shapes.Source)])
 def test_a_source_that_differs_in_one_field_is_seen(compared: Callable[..., compare.Comparison], field: str) -> None:
     heard, runs = sources()
     number = next(n for n, source in enumerate(truth()["sources"]) if source["last_event_time"])
@@ -337,7 +337,7 @@ def test_a_source_that_differs_in_one_field_is_seen(compared: Callable[..., comp
     assert not compared(sources=([*heard, heard[0]], runs)).is_equal
 
 
-@pytest.mark.parametrize("field", [field.name for field in fields(found.Run)])
+@pytest.mark.parametrize("field", [field.name for field in fields(shapes.Run)])
 @pytest.mark.parametrize("arrived", [True, False])
 def test_a_run_of_numbers_that_differs_is_seen(
     compared: Callable[..., compare.Comparison], field: str, arrived: bool
@@ -351,11 +351,11 @@ def test_a_run_of_numbers_that_differs_is_seen(
 
 
 def test_what_came_late_is_added_up_from_the_rows_of_usage_within_grace() -> None:
-    row = found.Usage("a", "r", "matched", "m", "EUR", SOME_DAY, SOME_DAY.date(), 0.0, METERED)
+    row = shapes.Usage("a", "r", "matched", "m", "EUR", SOME_DAY, SOME_DAY.date(), 0.0, METERED)
     rows = [row, replace(row, late_seconds=299.9), replace(row, late_seconds=300.0), replace(row, late_seconds=-0.1)]
     assert list(found.late_of(rows, 300)) == [
-        found.Late("a", "m", METERS[0], "EUR", SOME_DAY, 5, 2, Decimal(2)),
-        found.Late("a", "m", METERS[3], "EUR", SOME_DAY, 6, 2, Decimal(14)),
+        shapes.Late("a", "m", METERS[0], "EUR", SOME_DAY, 5, 2, Decimal(2)),
+        shapes.Late("a", "m", METERS[3], "EUR", SOME_DAY, 6, 2, Decimal(14)),
     ]
 
 

@@ -23,7 +23,8 @@ from jobs.ingestion.elements import rejected_whole, split
 from jobs.ingestion.stored_contracts import stored_contracts
 from jobs.ingestion.validator import EventValidator
 from metering.contracts.compatibility import narrowed
-from metering.contracts.schema import ContractRefused, contract_of, contracts_of
+from metering.contracts.field_reader import ContractRefused
+from metering.contracts.schema import contract_of, contracts_of
 from metering.contracts.shipped import shipped
 from metering.contracts.unnest import MAX_ELEMENTS, MAX_UNNESTED_BYTES
 from metering.instants import rfc3339

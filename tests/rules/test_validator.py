@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.ingestion.config import Clocks, IngestionConfig
+from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.config_groups import Clocks
 from jobs.ingestion.formats import DOCUMENT
 from jobs.streams import JOURNAL
 from metering.contracts.details import COLUMNS

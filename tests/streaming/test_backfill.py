@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 from cli.backfilling.records import PastEvent
 from cli.backfilling.sending import Sending
 from cli.main import app
-from jobs.ingestion.config import Backfill
+from jobs.ingestion.config_groups import Backfill
 from jobs.runtime.kafka.marks import FIRST_RECEIVED
 from metering.instants import rfc3339
 from metering.vocabulary import EventType
