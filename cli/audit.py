@@ -41,7 +41,7 @@ def audit(
     """Recompute everything from the journal, append corrections where the cause is known, and prove the rest.
 
     Differences with a known cause (an event accepted twice, a completion that came too late for its request, a price
-    that came late) are corrected by signed rows of usage; the command returns when these are in the windows. Any
+    that came late) are corrected by signed rows of usage. The command returns when these are in the windows. Any
     other difference is reported and left as it is. --from selects by time of receipt, --to by event time; both are
     whole minutes. Requests with a part from before --from are left to an audit without it. Each audit but a dry run
     is kept in the table audits and shown on the dashboard.

@@ -31,7 +31,7 @@ def compact(
     """Merge the small files of days that are over, and delete files that were replaced long ago.
 
     The applications may run meanwhile. Exit status 3 for a table that a newer version of Weir writes, and for one that
-    is not the one its readers have read (rolled back or recreated): nothing is merged or deleted then, in any table.
+    is not the one its readers have read (rolled back or recreated). Then nothing is merged or deleted in any table.
 
     `files_before` and `files_after` are those that a reader opens.
     """

@@ -99,3 +99,17 @@ def test_the_guide_builds_and_a_page_fetches_nothing_from_elsewhere(tmp_path: Pa
     assert len(pages) > len(DECISIONS)
     assert [page.name for page in pages if FETCHED.search(page.read_text(encoding="utf-8"))] == []
     assert [page.name for page in pages if 'class="mermaid"' in page.read_text(encoding="utf-8")] == []
+
+
+@pytest.mark.parametrize(
+    ("link", "holds"),
+    [
+        *((f"jobs/{job}/pipeline.py", "JOB = ") for job in ("ingestion", "sessionization", "joins", "billing")),
+        ("metering/lateness.py", "STRAGGLER"),
+        ("docs/how-to/meters.md", "meters:"),
+        ("docs/reference/alerts.md", "fires when"),
+    ],
+)
+def test_a_newcomer_finds_each_answer_one_click_from_the_readme(link: str, holds: str) -> None:
+    assert f"]({link})" in README.read_text(encoding="utf-8")
+    assert holds in (ROOT / link).read_text(encoding="utf-8")
