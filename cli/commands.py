@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -47,7 +48,7 @@ class Entry:
         else:
             alone.command(name=self.name, rich_help_panel=self.panel.value)(found)
         group: Any = typer.main.get_command(alone)
-        return group.commands[self.name]
+        return _reflowed(group.commands[self.name])
 
     def listed(self) -> TyperCommand:
         """What `weir --help` and a shell's completion show of it."""
@@ -259,6 +260,14 @@ class LazyGroup(Arguments):
         """The command that is to run."""
         name, listed, rest = super().resolve_command(ctx, renamed(args, EARLIER, "weir"))
         return name, listed if name is None else self.commands[name], rest
+
+
+def _reflowed(command: Any) -> Any:
+    """The command, whose help is broken where the terminal ends, and not where lines of the source do."""
+    command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", command.help or "") or None
+    for inner in getattr(command, "commands", {}).values():
+        _reflowed(inner)
+    return command
 
 
 def _nothing() -> None:

@@ -26,6 +26,13 @@ def test_a_command_is_listed_with_the_first_sentence_of_its_own_help(entry: Entr
     assert entry.listed().hidden is command.hidden is False
 
 
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_help_is_wrapped_by_the_terminal_and_not_by_the_source(entry: Entry) -> None:
+    command = ROOT.commands[entry.name]
+    for shown in (command, *getattr(command, "commands", {}).values()):
+        assert "\n" not in (shown.help or "").replace("\n\n", "")
+
+
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["unknown"]], ids=["alone", "help", "unknown"])
 def test_what_lists_the_commands_imports_none_of_them(arguments: list[str]) -> None:
     code = "import sys; from cli.main import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
