@@ -55,7 +55,7 @@ async def read_body(
                 f"A body has at most {max_bytes} bytes, unpacked: send fewer events at once.",
             )
     if unpacker is not None and (not unpacker.eof or unpacker.unused_data):
-        raise Problem(HTTPStatus.BAD_REQUEST, "The body is no single gzip stream: it was cut off, or more follows it.")
+        raise Problem(HTTPStatus.BAD_REQUEST, "The body is not one gzip stream: it is cut off, or data follows it.")
     return bytes(found)
 
 

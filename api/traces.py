@@ -159,5 +159,5 @@ async def refuse_others(_request: Request, _services: Services) -> Response:
     """`POST /v1/metrics` and `/v1/logs`: 400, after which nobody sends them again."""
     raise Problem(
         HTTPStatus.BAD_REQUEST,
-        "Weir takes spans alone (/v1/traces): a counter has no identity, so nobody could tell a repeat from more use.",
+        "Weir accepts spans only (/v1/traces): a counter has no identity, so a repeat would look like more usage.",
     )

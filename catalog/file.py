@@ -111,7 +111,7 @@ def _priced_model(value: Any, info: ValidationInfo) -> str:
     if not conditions:
         return PricedModel.parse(model).text
     if BEGINS in model:
-        raise ValueError("must have no conditions of its own where `conditions` says them")
+        raise ValueError("must not contain conditions if `conditions` is given")
     return checked_text(PricedModel.of(model, conditions).text)
 
 

@@ -125,7 +125,7 @@ def selected(
 ) -> Selection:
     """What options ask for. Raises `typer.BadParameter` unless they name stragglers, or say that all are meant."""
     if everything == bool(lsns):
-        raise typer.BadParameter("name stragglers by their USAGE_LSN, or say --all: one of both.")
+        raise typer.BadParameter("give USAGE_LSNs or --all, and not both.")
     return Selection(tuple(lsns) if lsns else None, *(tuple(names) if names else None for names in (meters, accounts)))
 
 

@@ -164,7 +164,7 @@ class Outbox:
                 ) from error
             if code in _DAMAGED:
                 raise OutboxDamaged(
-                    f"The outbox {self.path} is damaged, or is no outbox ({error}). Move it away, and start with a new"
+                    f"The outbox {self.path} is damaged, or not an outbox ({error}). Move it away, and start with a new"
                     f" one; `sqlite3 {self.path} .recover` reads what is left of its events."
                 ) from error
             raise OutboxError(f"The outbox {self.path} cannot be used: {error}.") from error

@@ -85,7 +85,7 @@ def explain(
     if line is None and currency is not None:
         raise typer.BadParameter("--currency is of a --line.")
     if text is None and not start is end is None:
-        raise typer.BadParameter("--from and --to say when something with an ID was received: leave them out.")
+        raise typer.BadParameter("--from and --to apply to an ID only: leave them out.")
     subjects = (text, line, window, straggler, correction, session)
     if sum(subject is not None for subject in subjects) != 1:
         raise typer.BadParameter("name one thing: an ID, --line, --window, --straggler, --correction or --session.")

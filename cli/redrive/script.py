@@ -86,8 +86,8 @@ def _run(script: Path, given: IO[bytes], made: IO[bytes]) -> int:
         status = subprocess.run([script.absolute()], stdin=given, stdout=made, check=False).returncode
     except OSError as problem:
         raise CannotRun(
-            f"{script} cannot be run: {problem.strerror}. It must be an executable file (chmod +x); a script says in "
-            "its first line by what it is run (#!/usr/bin/env python3)."
+            f"{script} cannot be run: {problem.strerror}. It must be an executable file (chmod +x); a script "
+            "needs a first line such as #!/usr/bin/env python3."
         ) from problem
     made.seek(0)
     return status

@@ -105,7 +105,7 @@ class BillingConfig(JobConfig):
                     raise ValueError(f"meters.{name}: {error}") from None
             if self.meters[name].hold is not None and policy is not LatePolicy.HOLD:
                 raise ValueError(
-                    f"meters.{name}.hold says how stragglers wait, but its late_policy is {policy}; make that hold"
+                    f"meters.{name}.hold is given, but its late_policy is {policy}; set it to hold, or remove hold"
                 )
         return self
 

@@ -146,7 +146,7 @@ def structured(headers: Headers, value: bytes | None) -> bytes:
             _check_one_json_text(json_text)
         except ValueError as error:
             raise NoEventError(
-                f"data is no JSON (RFC 8259): {framed or error}; a content-type must name what it is"
+                f"data is no JSON (RFC 8259): {framed or error}; set a content-type that names its format"
             ) from None
         return f'{text[:-1]},"{DATA}":{json_text}}}'.encode()
     return f'{text[:-1]},"{BASE64}":"{base64.b64encode(value).decode()}"}}'.encode()

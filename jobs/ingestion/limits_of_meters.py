@@ -90,7 +90,8 @@ def refuse_unknown_conditions(meters: Iterable[Declaration], contracts: Mapping[
                 )
             if column not in fields:
                 raise ValueError(
-                    f"meters.{meter.name}.where names {column}, which is no text or boolean column of a contract; it "
+                    f"meters.{meter.name}.where names {column}, which is not a text or boolean column of a "
+                    "contract; it "
                     f"can name {', '.join(sorted(fields))}"
                 )
             possible = _possible(fields[column])
@@ -113,7 +114,8 @@ def refuse_unknown_contents(meters: Iterable[Declaration], contracts: Mapping[st
         texts = sorted(name for name, given in fields.items() if all(field.kind is Kind.TEXT for field in given))
         if meter.once_per.column not in texts:
             raise ValueError(
-                f"meters.{meter.name}.once_per names {meter.once_per.column}, which is no text column of a contract of "
+                f"meters.{meter.name}.once_per names {meter.once_per.column}, which is not a text column of a "
+                "contract of "
                 f"what it counts; it can name {', '.join(texts)}"
             )
 
@@ -153,13 +155,14 @@ def refuse_unknown_attributes(attributes: Iterable[PriceAttribute], contracts: M
     for attribute in attributes:
         if not attribute.bands and not attribute.is_of_account and attribute.name not in offered:
             raise ValueError(
-                f"price_attributes names {attribute.name}, which is no text or boolean column of a contract; it "
+                f"price_attributes names {attribute.name}, which is not a text or boolean column of a contract; it "
                 f"can name {', '.join(offered)}"
             )
         for column in attribute.of:
             if column not in numbers:
                 raise ValueError(
-                    f"price_attributes.{attribute.name} is of {column}, which is no number that a completion reports; "
+                    f"price_attributes.{attribute.name} is of {column}, which is not a number that a completion "
+                    "reports; "
                     f"it can be of {', '.join(numbers)}"
                 )
 
@@ -205,4 +208,6 @@ def refuse_unknown_dimensions(names: Iterable[str], contracts: Mapping[str, Cont
     for name in of_events(names):
         if name not in texts:
             offered = ", ".join(sorted(texts - RESERVED))
-            raise ValueError(f"dimensions names {name}, which is no text column of a contract; it can name {offered}")
+            raise ValueError(
+                f"dimensions names {name}, which is not a text column of a contract; it can name {offered}"
+            )

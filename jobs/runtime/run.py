@@ -184,7 +184,7 @@ def new_checkpoints(folder: Path, epoch: int) -> Iterator[Path]:
 def refuse_if_cancelled(query: Query | None) -> None:
     """Raises RuntimeError for a batch of a query that was ended."""
     if query is not None and query.is_cancelled:
-        raise RuntimeError("this query was ended: what it still reads is another's to commit")
+        raise RuntimeError("this query was stopped: another one commits what it still reads")
 
 
 class Driver:

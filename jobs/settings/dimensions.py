@@ -51,7 +51,7 @@ def refuse_unfit_dimensions(names: Sequence[str]) -> None:
         if names.count(name) > 1:
             raise ValueError(f"{name} occurs twice")
         if name in RESERVED:
-            raise ValueError(f"{name} is no dimension: usage has it already, or every event has another")
+            raise ValueError(f"{name} cannot be a dimension: usage has it already, or it differs in every event")
 
 
 def of_accounts(names: Iterable[str]) -> tuple[str, ...]:

@@ -57,7 +57,8 @@ class OncePerConfig(BaseModel):
     def _is_of_events(cls, column: str) -> str:
         if column in OF_OUTCOMES - set(OUTCOME_TEXTS) | {FAMILY}:
             raise ValueError(
-                f"it cannot be {column}, of which every outcome has its own; give the contract another x-weir-column "
+                f"it cannot be {column}, because every outcome has a column of that name; give the contract "
+                "another x-weir-column "
                 "for it"
             )
         return column
@@ -214,7 +215,8 @@ class MeterConfig(BaseModel):
         for column in where or {}:
             if column in OF_OUTCOMES - set(OUTCOME_TEXTS):
                 raise ValueError(
-                    f"it cannot name {column}, of which every outcome has its own; give the contract another "
+                    f"it cannot name {column}, because every outcome has a column of that name; give the "
+                    "contract another "
                     "x-weir-column for it"
                 )
         return where

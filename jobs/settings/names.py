@@ -12,7 +12,7 @@ from metering.texts import encodable
 
 def _as_long_as_in_events(name: str) -> str:
     if encodable(name) != name:
-        raise ValueError("holds U+0000 or half of a surrogate pair, which no event may have")
+        raise ValueError("contains U+0000 or half of a surrogate pair, which no event may contain")
     length = len(name.encode())
     if not 1 <= length <= MAX_NAME_BYTES:
         raise ValueError(f"has {length} bytes, but must have 1 to {MAX_NAME_BYTES}")

@@ -85,7 +85,7 @@ class FieldReader:
                 raise self.refused(path, "only data holds objects: attributes of CloudEvents are texts and numbers")
             self.take_object(schema, path, OBJECT_KEYWORDS)
         elif path in self._found and not _agrees(schema, self._found[path]):
-            raise self.refused(path, "the contract that it builds on says something else of it; leave it out here")
+            raise self.refused(path, "the contract that it builds on defines it differently; leave it out here")
         else:
             self._known_only(schema, path, VALUE_KEYWORDS | ANNOTATIONS)
             self._found[path] = {**self._found.get(path, {}), **schema}

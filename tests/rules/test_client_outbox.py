@@ -86,7 +86,7 @@ def test_a_file_that_is_no_outbox_is_a_sentence_and_stays_as_it_is(tmp_path: Pat
     path = tmp_path / "outbox"
     path.write_bytes(b"no database at all, " * 100)
     before = path.read_bytes()
-    with pytest.raises(OutboxDamaged, match=r"is damaged, or is no outbox .*Move it away"):
+    with pytest.raises(OutboxDamaged, match=r"is damaged, or not an outbox .*Move it away"):
         Outbox(path)
     assert path.read_bytes() == before
 

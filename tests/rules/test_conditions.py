@@ -171,10 +171,10 @@ def test_other_conditions_are_other_rules_of_joins_and_of_ingestion() -> None:
 REFUSED: dict[str, tuple[Row, str]] = {
     "an unknown column": (
         {"stat": "completed"},
-        "names stat, which is no text or boolean column of a contract; it can name api_key_id, cached, content_hash",
+        "names stat, which is not a text or boolean column of a contract; it can name api_key_id, cached, content_hash",
     ),
-    "a number": ({"input_tokens": "1"}, "where names input_tokens, which is no text or boolean column"),
-    "what an outcome has": ({"plan": "pro"}, "it cannot name plan, of which every outcome has its own"),
+    "a number": ({"input_tokens": "1"}, "where names input_tokens, which is not a text or boolean column"),
+    "what an outcome has": ({"plan": "pro"}, "it cannot name plan, because every outcome has a column of that name"),
     "a value that no event has": (
         {"status": ["completed", "complete"]},
         "requires status 'complete', which no event has; it can be cancelled, completed, error",

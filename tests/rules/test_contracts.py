@@ -274,7 +274,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "a number of the base that is said otherwise": (
         building_on(properties=of_data(input_tokens={"maximum": 9, "x-weir-number": "text_or_number"})),
-        "at /data/input_tokens: the contract that it builds on says something else of it; leave it out here",
+        "at /data/input_tokens: the contract that it builds on defines it differently; leave it out here",
     ),
     "a text of the base that may be a number": (
         building_on(properties=of_data(status={"x-weir-number": "text_or_number"})),
@@ -312,7 +312,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a base that is no list": ({"$id": "t.v1", "allOf": {"$ref": f"weir:{COMPLETION}"}}, "allOf is a list; it is {"),
     "a field of the base that is said otherwise": (
         building_on(properties=of_data(status={"enum": ["completed"], COLUMN: "status"})),
-        "contract t.v1 at /data/status: the contract that it builds on says something else of it; leave it out here",
+        "contract t.v1 at /data/status: the contract that it builds on defines it differently; leave it out here",
     ),
     "a field of the base that is made an object": (
         building_on(properties=of_data(status={"properties": {"g": text("g")}})),

@@ -37,12 +37,12 @@ def test_without_dimensions_usage_has_none() -> None:
     [
         (["a", "b", "c", "d", "e"], "at most 4"),
         (["region", "region"], "region occurs twice"),
-        (["request_id"], "request_id is no dimension"),
-        (["model"], "model is no dimension"),
-        (["plan"], "plan is no dimension"),
-        (["day"], "day is no dimension"),
-        (["input_tokens"], "input_tokens, which is no text column of a contract; it can name api_key_id"),
-        (["nothing"], "nothing, which is no text column"),
+        (["request_id"], "request_id cannot be a dimension"),
+        (["model"], "model cannot be a dimension"),
+        (["plan"], "plan cannot be a dimension"),
+        (["day"], "day cannot be a dimension"),
+        (["input_tokens"], "input_tokens, which is not a text column of a contract; it can name api_key_id"),
+        (["nothing"], "nothing, which is not a text column"),
         (["Region"], "pattern"),
     ],
 )

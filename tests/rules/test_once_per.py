@@ -70,10 +70,10 @@ def test_only_declared_contents_are_stored() -> None:
 
 
 REFUSED = {
-    "a boolean": ("cached", "once_per names cached, which is no text column"),
-    "a number": ("input_tokens", "once_per names input_tokens, which is no text column"),
-    "nobody's": ("prompt_hash", "once_per names prompt_hash, which is no text column.*content_hash"),
-    "what every outcome has": ("outcome", "it cannot be outcome, of which every outcome has its own"),
+    "a boolean": ("cached", "once_per names cached, which is not a text column"),
+    "a number": ("input_tokens", "once_per names input_tokens, which is not a text column"),
+    "nobody's": ("prompt_hash", "once_per names prompt_hash, which is not a text column.*content_hash"),
+    "what every outcome has": ("outcome", "it cannot be outcome, because every outcome has a column of that name"),
     "the family": ("family", "it cannot be family"),
 }
 

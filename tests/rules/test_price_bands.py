@@ -99,7 +99,7 @@ def banded(**says: Any) -> dict[str, Any]:
     [
         (
             banded(of="input_token"),
-            "context is of input_token, which is no number that a completion reports; it can be",
+            "context is of input_token, which is not a number that a completion reports; it can be",
         ),
         (banded(of="operation"), "context is of operation, which is no number"),
         (banded(of=[]), "at least 1 item"),

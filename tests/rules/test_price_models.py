@@ -134,7 +134,7 @@ def test_a_file_lists_the_conditions_of_a_price_in_any_order() -> None:
         ({"conditions": {"operation": ""}}, "must be text that is not empty"),
         ({"conditions": {"operation": "x" * 600}}, "must be at most 512 bytes long"),
         ({"conditions": {"operation": "x" * 500}}, "must be at most 512 bytes long"),
-        ({"model": 'gpt-4o{"operation":"batch"}'}, "must have no conditions of its own"),
+        ({"model": 'gpt-4o{"operation":"batch"}'}, "must not contain conditions if"),
         ({"model": 'gpt-4o{"b":', "conditions": None}, "are no JSON object"),
     ],
 )
@@ -157,9 +157,9 @@ def test_a_condition_on_a_column_that_is_no_price_attribute_is_named() -> None:
     [
         (
             ["operatio"],
-            "names operatio, which is no text or boolean column of a contract; it can name api_key_id, cached",
+            "names operatio, which is not a text or boolean column of a contract; it can name api_key_id, cached",
         ),
-        (["input_tokens"], "names input_tokens, which is no text or boolean column"),
+        (["input_tokens"], "names input_tokens, which is not a text or boolean column"),
         (["model"], "model is no attribute"),
         (["region", "region"], "region occurs twice"),
         (["plan"], "an outcome has a plan of its own"),

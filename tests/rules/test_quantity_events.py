@@ -183,12 +183,12 @@ REFUSED: dict[str, tuple[Row, list[Row], str]] = {
     "quantities that no contract declares": (
         {**COUNTED, "where": {"family": "quantity"}},
         [],
-        "names family, which is no text or boolean column of a contract",
+        "names family, which is not a text or boolean column of a contract",
     ),
     "quantities by what requests alone say": (
         {**COUNTED, "where": {"family": "quantity", "region": "eu"}},
         [contract()],
-        "names region, which is no text or boolean column of a contract; it can name family, model, token_type",
+        "names region, which is not a text or boolean column of a contract; it can name family, model, token_type",
     ),
 }
 

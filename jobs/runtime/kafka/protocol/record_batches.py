@@ -76,7 +76,9 @@ def batches_of(data: bytes) -> Iterator[RecordBatch]:
             yield batch
             following = batch.last_offset + 1
         else:
-            raise ValueError(f"the records from offset {offset} on have message format {magic}, which is none of today")
+            raise ValueError(
+                f"records from offset {offset} on have the message format {magic}, which Weir does not know"
+            )
         at = end
 
 
