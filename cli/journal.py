@@ -27,10 +27,11 @@ COLUMNS = (
     "next_offset",
     "absent",
     *Disposition,
-    "came_back",
+    "redriven",
     "removed",
     "residual",
 )
+EARLIER = {"redriven": "came_back"}
 COLUMNS_BY_REASON = (*COLUMNS[:2], "reason", *COLUMNS[2:])
 
 
@@ -45,11 +46,11 @@ def summary_rows(
     rows: Mapping[RowKey, int],
     *,
     by_reason: bool,
-    came_back: Mapping[Partition, int] = MappingProxyType({}),
+    redriven: Mapping[Partition, int] = MappingProxyType({}),
 ) -> Iterator[Row]:
     """One row per partition with the keys `COLUMNS`, or per partition and reason with `COLUMNS_BY_REASON`.
 
-    `rows` counts the journal's rows per topic, partition, disposition and reason; `came_back` how many of the accepted
+    `rows` counts the journal's rows per topic, partition, disposition and reason; `redriven` how many of the accepted
     are dead letters that were sent again. Split by reason, the line without a
     reason counts what needs none; offsets, absent, removed and residual are the partition's, repeated on each of its
     lines. A partition that Kafka does not know any more has no range, so no residual.
@@ -68,7 +69,7 @@ def summary_rows(
                 "next_offset": covered.next_offset if covered else None,
                 "absent": covered.absent if covered else None,
                 **{kind: sum(kept[key] for key in kept if key[0] == kind) for kind in Disposition},
-                "came_back": came_back.get((topic, partition), 0) if reason is None else 0,
+                "redriven": redriven.get((topic, partition), 0) if reason is None else 0,
                 "removed": covered.removed if covered else None,
                 "residual": residual(covered, sum(mine.values())) if covered else None,
             }
@@ -90,7 +91,7 @@ def _journal(
 ) -> None:
     """Show that every record has exactly one row: offsets read = absent + accepted + rejected + duplicate + conflict.
 
-    Rows that `weir retain` removed are counted, too. came_back counts the accepted rows that are dead letters sent
+    Rows that `weir retain` removed are counted, too. redriven counts the accepted rows that are dead letters sent
     again. `residual` is the number of missing rows (negative: surplus rows) and must be 0. Absent offsets are proved
     to hold no record.
     """
@@ -107,10 +108,10 @@ def _journal(
     columns = COLUMNS_BY_REASON if by else COLUMNS
     table = open_journal(stack.tables)
     if table is None:
-        print_rows([], columns, form)
+        print_rows([], columns, form, earlier=EARLIER)
         return
     rows, back = count_rows(table), count_redriven(table)
     with asking_kafka(stack.kafka_bootstrap) as admin:
         topics = topics_read(admin, rows)
-    lines = summary_rows(consumed_ranges(table, topics), rows, by_reason=by is not None, came_back=back)
-    print_rows(lines, columns, form)
+    lines = summary_rows(consumed_ranges(table, topics), rows, by_reason=by is not None, redriven=back)
+    print_rows(lines, columns, form, earlier=EARLIER)

@@ -15,6 +15,9 @@ INCLUDED = {
 }
 """Pages of the guide that other parts of Weir ship, by their path in the repository."""
 
+MOVED = {"how-to/ask.html": "query-usage.html"}
+"""Pages of an earlier release → where they are now."""
+
 
 def on_files(files: Any, config: Any) -> Any:
     """The guide's files, with the pages that are kept elsewhere."""
@@ -47,3 +50,12 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
         return text if text.strip("`") == path else f"{text} (`{path}`)"
 
     return LINK.sub(replaced, markdown)
+
+
+def on_post_build(*, config: Any) -> None:
+    """A page that has moved leads to its new place."""
+    for page, target in MOVED.items():
+        file = Path(config.site_dir) / page
+        file.write_text(
+            f'<!doctype html><meta http-equiv="refresh" content="0; url={target}"><a href="{target}">Moved</a>'
+        )

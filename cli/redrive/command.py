@@ -33,7 +33,7 @@ class Fate(StrEnum):
     SENT = "sent"
     ACCEPTED = "would_be_accepted"
     REJECTED = "would_be_rejected"
-    CAME_BACK = "came_back"
+    REPLAYED = "replayed"
     LEFT_OUT = "left_out"
     IMPOSSIBLE = "impossible"
     REFUSED = "refused"
@@ -140,7 +140,7 @@ def _rows(
     from cli.redrive.script import edited
 
     for place, reason, lsn in letters.back:
-        yield {**place._asdict(), "reason": reason, "fate": Fate.CAME_BACK, "detail": f"as lsn {lsn}", "value": None}
+        yield {**place._asdict(), "reason": reason, "fate": Fate.REPLAYED, "detail": f"as lsn {lsn}", "value": None}
     if edit is not None:
         tell(f"{edit} edits {len(letters)}")
     able = (letter for letter in letters if letter.problem is None)

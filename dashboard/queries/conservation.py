@@ -23,7 +23,7 @@ _KEYS = ["topic", "partition", "disposition", "reason"]
 
 def _merge(parts: pl.LazyFrame) -> pl.LazyFrame:
     return parts.group_by(_KEYS).agg(
-        pl.sum("records", "came_back"), pl.min("first_offset"), pl.max("last_offset"), pl.max("received_at")
+        pl.sum("records", "redriven"), pl.min("first_offset"), pl.max("last_offset"), pl.max("received_at")
     )
 
 
@@ -36,7 +36,7 @@ def _reduce(rows: pl.LazyFrame) -> pl.LazyFrame:
     records = rows.filter((pl.col(ELEMENT) <= 1).fill_null(value=True)) if has_elements else rows
     return records.group_by(_KEYS).agg(
         pl.len().cast(pl.Int64).alias("records"),
-        replays.cast(pl.Int64).alias("came_back"),
+        replays.cast(pl.Int64).alias("redriven"),
         pl.min("offset").alias("first_offset"),
         pl.max("offset").alias("last_offset"),
         pl.max("received_at"),
@@ -56,7 +56,7 @@ RECIPE = Recipe(
 class Conservation:
     """Records by disposition, and rejected ones by reason. None in `by_disposition`: there is no journal yet.
 
-    `came_back`: how many of the accepted are dead letters that were sent again.
+    `redriven`: how many of the accepted are dead letters that were sent again.
 
     `offsets` is how many offsets lie between first and last; `residual` is ingestion's own figure over the journal's
     whole life (records read less rows written), None until it reported one.
@@ -65,7 +65,7 @@ class Conservation:
     feed: Feed
     by_disposition: dict[str, int] | None
     by_reason: dict[str, int]
-    came_back: int
+    redriven: int
     offsets: int
     residual: int | None
     files_read: int
@@ -101,7 +101,7 @@ def read_conservation(backend: Backend) -> Conservation:
             .sort("records", "reason", descending=[True, False])
             .iter_rows()
         ),
-        came_back=int(found.rows.filter(pl.col("disposition") == Disposition.ACCEPTED)["came_back"].sum()),
+        redriven=int(found.rows.filter(pl.col("disposition") == Disposition.ACCEPTED)["redriven"].sum()),
         offsets=int((partitions["last_offset"] - partitions["first_offset"] + 1).sum()),
         residual=reported["residual"] if reported and is_whole else None,
         files_read=found.files_read,

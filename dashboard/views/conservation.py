@@ -60,8 +60,8 @@ def _explain(equation: Conservation) -> None:
         listed = ", ".join(f"{reason} {number:,}" for reason, number in reasons[:MAX_REASONS])
         more = f" and {len(reasons) - MAX_REASONS} more reasons" if len(reasons) > MAX_REASONS else ""
         st.caption(f"Rejected for: {listed}{more}. `weir dead-letters` lists them as they were received.")
-    if equation.came_back:
-        st.caption(f"{count(equation.came_back)} of the accepted are redriven dead letters.")
+    if equation.redriven:
+        st.caption(f"{count(equation.redriven)} of the accepted are redriven dead letters.")
     if equation.residual == 0:
         st.markdown(":green-badge[:material/check: residual 0] :small[Every record ever read has exactly one row.]")
     elif equation.residual is not None:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import polars as pl
 
 from jobs.ingestion.identity_segment import ENTRY_BYTES, MAX_HALVINGS, Asking, Segment, Span
-from jobs.ingestion.repeats import CAME_BACK, ENTRY, Horizons, repeats
+from jobs.ingestion.repeats import ENTRY, REPLAYED, Horizons, repeats
 from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.job import Counts
 from monitoring import metrics
@@ -23,7 +23,7 @@ from monitoring.instruments import GaugeMetric
 
 SEGMENT_LSNS = 1 << 20
 """Rows of the journal in one segment: 35 minutes at 500 events/s, and 46 MB when it is read."""
-NONE_CAME_BACK = pl.DataFrame(schema=CAME_BACK)
+NONE_REPLAYED = pl.DataFrame(schema=REPLAYED)
 
 
 class AcceptedIdentities(Protocol):
@@ -79,10 +79,10 @@ class IdentityIndex:
             if segment.rows is None and self._is_near(segment):
                 self._read(segment)
 
-    def find_repeats(self, batch: pl.DataFrame, came_back: pl.DataFrame = NONE_CAME_BACK) -> pl.DataFrame:
+    def find_repeats(self, batch: pl.DataFrame, redriven: pl.DataFrame = NONE_REPLAYED) -> pl.DataFrame:
         """The rows of `batch` (CANDIDATE, in lsn order) that repeat an accepted record, with `first_lsn` and `same`.
 
-        `came_back`: the accepted rows of dead letters that the batch replays (CAME_BACK).
+        `redriven`: the accepted rows of dead letters that the batch replays (REPLAYED).
 
         Columns: lsn, first_lsn (the lowest that it repeats), same (whether the content is the same; always for an
         accepted dead letter, however it was edited). All other rows are to be accepted. The index does not change.
@@ -92,7 +92,7 @@ class IdentityIndex:
         while True:
             candidates = rest
             if replays:
-                replayed = rest.join(came_back, on="replays_lsn").select("lsn", "first_lsn", same=pl.lit(True))
+                replayed = rest.join(redriven, on="replays_lsn").select("lsn", "first_lsn", same=pl.lit(True))
                 found.append(replayed)
                 rest = rest.join(replayed, on="lsn", how="anti", maintain_order="left")
                 # What an earlier one of the same dead letter becomes decides about the others.
@@ -107,7 +107,7 @@ class IdentityIndex:
                 return pl.concat(found)
             # Each round accepts one more record of every identity that is left; the next are its repeats or new again.
             accepted = pl.concat([accepted, firsts.select(*ENTRY)]) if replays else firsts.select(*ENTRY)
-            came_back = firsts.select("replays_lsn", first_lsn="lsn")
+            redriven = firsts.select("replays_lsn", first_lsn="lsn")
             rest = rest.join(firsts, on="lsn", how="anti", maintain_order="left")
 
     def _accepted_like(self, batch: pl.DataFrame) -> pl.DataFrame:

@@ -94,8 +94,8 @@ class JournalIdentities:
         found = self._rows(files, is_there & is_rejected, (*REJECTED, "reason", "replay_mark", "first_received_at"))
         return rejected(found).join(places, on=list(PLACE), how="semi")
 
-    def came_back(self, lsns: pl.Series) -> pl.DataFrame:
-        """Which of these dead letters were accepted, and as which row (repeats.CAME_BACK)."""
+    def accepted_replays(self, lsns: pl.Series) -> pl.DataFrame:
+        """Which of these dead letters were accepted, and as which row (repeats.REPLAYED)."""
         # No file without the statistic has one: it is as old as the column.
         statistics = (
             self._files()

@@ -63,9 +63,9 @@ class Paths:
     def schema(self) -> dict[str, pl.DataType]:
         """The columns of what was read.
 
-        By pointer each field, null where it is missing; `/data`: whether it is an object; `unreadable`: the `Reason`
-        for which nothing could be read; `problem`: what was wrong with the JSON; `misread`: the values of another kind
-        than the contracts have there, texts that are taken for numbers among them (`violations.misread_text`).
+        Each field by its pointer, null where it is missing. `/data`: whether it is an object. `unreadable`: the
+        `Reason` for which nothing could be read. `problem`: what is wrong with the JSON. `misread`: values of another
+        kind than the contracts declare there, also texts that are taken for numbers (`violations.misread_text`).
         """
         return {
             **{pointer(path): POLARS[kind] for path, kind in self.fields.items()},

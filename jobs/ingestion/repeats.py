@@ -33,9 +33,9 @@ ENTRY: dict[str, pl.DataType | type[pl.DataType]] = {
 """An accepted record: its identity as two halves, its content, its lsn, when it was received, and on which day since
 1970 it occurred. 44 bytes."""
 CANDIDATE = {**ENTRY, "near_since": INSTANT, "far_since": INSTANT, "replays_lsn": pl.Int64}
-"""A record that may repeat one that was received at `near_since` or later; or, where `far_since` is not null, one of
-the same day that was received then or later; or, where `replays_lsn` is not null, one that replays the same row."""
-CAME_BACK: dict[str, pl.DataType | type[pl.DataType]] = {"replays_lsn": pl.Int64, "first_lsn": pl.Int64}
+"""A record that may repeat an earlier one: one received at `near_since` or later; where `far_since` is not null, one of
+the same day received then or later; where `replays_lsn` is not null, one that replays the same row."""
+REPLAYED: dict[str, pl.DataType | type[pl.DataType]] = {"replays_lsn": pl.Int64, "first_lsn": pl.Int64}
 """A dead letter that was accepted: its lsn, and that of the row which replays it."""
 
 

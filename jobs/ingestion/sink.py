@@ -24,7 +24,7 @@ from jobs.ingestion.elements import TRANSACTION, Elements, rejected_whole, split
 from jobs.ingestion.event_times import validated_by_reception
 from jobs.ingestion.formats import DOCUMENT, form_bytes
 from jobs.ingestion.handover import collected
-from jobs.ingestion.identity_index import NONE_CAME_BACK, IdentityIndex
+from jobs.ingestion.identity_index import NONE_REPLAYED, IdentityIndex
 from jobs.ingestion.identity_journal import JournalIdentities
 from jobs.ingestion.isolated_changes import IsolatedChanges
 from jobs.ingestion.lateness import lateness_of
@@ -221,7 +221,7 @@ class JournalSink:
         events = events.with_columns(pl.col("lsn").cast(pl.Int64))
         valid = events.filter(pl.col("reason").is_null())
         replayed = valid["replays_lsn"].drop_nulls()
-        before = self._identities.came_back(replayed) if len(replayed) else NONE_CAME_BACK
+        before = self._identities.accepted_replays(replayed) if len(replayed) else NONE_REPLAYED
         repeats = self._index.find_repeats(candidates(repeating(valid), *self._looked_for), before)
         repeats = self._read_again(repeats, valid)
         return events.join(repeats, on="lsn", how="left", maintain_order="left").with_columns(

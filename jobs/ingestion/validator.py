@@ -103,8 +103,8 @@ class EventValidator:
         A record is one row, or one row per element of its event if its contract has elements and accepts all of them.
         Then `element` is the number, and only the first row has key and value. (Without such a contract there is no
         such column.) For the driver there are also `stamped_at`, `is_broker_stamp`, `occurred_us` and `device_sent_us`
-        (microseconds since 1970), and DOCUMENT: the event as JSON, null where that is the value itself;
-        and the record's headers.
+        (microseconds since 1970), the record's headers, and DOCUMENT: the event as JSON, null where that is the value
+        itself.
         `reason` is a `Reason` or null, and `violation` says which rule of which contract is broken where. `family` is
         null for a type without a contract. Columns of a rejected row are filled as far as they could be read.
         `content_digest` is null for a rejected row.

@@ -34,9 +34,9 @@ def _named(name: Any) -> Any:
     if isinstance(name, str) and name.startswith(ACCOUNT) and not re.fullmatch(_OF_ACCOUNT, name):
         columns = ", ".join(ACCOUNT + column for column in ACCOUNT_COLUMNS)
         raise ValueError(
-            f"{name} is no column of an account that usage can be kept by, or priced by; it can name {columns}, and "
-            f"{ACCOUNT}{TAG}KEY of a tag whose key has letters, digits and _ . : / @ -, begins with a letter, a digit "
-            f"or _, and has at most {MAX_TAG_NAME_BYTES} of them"
+            f"{name} is not a column of an account by which usage can be grouped or priced; use {columns}, or "
+            f"{ACCOUNT}{TAG}KEY for a tag whose key has letters, digits and _ . : / @ -, begins with a letter, a digit "
+            f"or _, and has at most {MAX_TAG_NAME_BYTES} characters"
         )
     return name
 

@@ -66,7 +66,7 @@ def test_a_corrected_dead_letter_is_billed_once_as_late_as_at_first(stack: Stack
         done = weir(stack, *replay)
         assert done.returncode == 0, done.stdout + done.stderr
         drain(stack)
-    assert "2 came back" in done.stderr
+    assert "2 replayed" in done.stderr
     with psycopg.connect(stack.postgres_url) as connection:
         rows = connection.execute(WINDOWS, [account]).fetchall()
         corrections = connection.execute("SELECT meter FROM corrections WHERE account = %s", [account]).fetchall()

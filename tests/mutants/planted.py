@@ -198,8 +198,8 @@ MUTANTS = (
     Mutant(
         "of one dead letter two records accepted",
         "jobs/ingestion/identity_index.py",
-        'rest.join(came_back, on="replays_lsn")',
-        'rest.join(came_back.clear(), on="replays_lsn")',
+        'rest.join(redriven, on="replays_lsn")',
+        'rest.join(redriven.clear(), on="replays_lsn")',
         (f"{OF_IDENTITIES}::test_a_dead_letter_is_accepted_once_in_any_corrected_form",),
     ),
     Mutant(

@@ -143,7 +143,7 @@ def test_the_equation_adds_up_per_partition(tmp_path: Path) -> None:
     consumed = consumed_ranges(table, [EVENTS, Topic("catalog.plans", "x", (0,))])
     rows = count_rows(table)
 
-    (line,) = summary_rows(consumed, rows, by_reason=False, came_back=count_redriven(table))
+    (line,) = summary_rows(consumed, rows, by_reason=False, redriven=count_redriven(table))
     assert line == {
         "topic": "events",
         "partition": 0,
@@ -155,7 +155,7 @@ def test_the_equation_adds_up_per_partition(tmp_path: Path) -> None:
         "rejected": 2,
         "duplicate": 1,
         "conflict": 1,
-        "came_back": 1,
+        "redriven": 1,
         "removed": 0,
         "residual": 0,
     }

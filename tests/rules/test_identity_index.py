@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from jobs.ingestion.identity_index import IdentityIndex
 from jobs.ingestion.identity_segment import ALWAYS, ANY_DAY, Span
-from jobs.ingestion.repeats import CAME_BACK, ENTRY, INSTANT, Horizons, candidates, entries
+from jobs.ingestion.repeats import ENTRY, INSTANT, REPLAYED, Horizons, candidates, entries
 from monitoring import metrics
 
 EXACT, WHOLE, EARLY = timedelta(hours=1), timedelta(days=35), timedelta(minutes=5)
@@ -71,7 +71,7 @@ class Journal:
     next_lsn: int = 1
     frontier: datetime | None = None
     reads: int = 0
-    came_back: list[dict[str, Any]] = field(default_factory=list)
+    replays: list[dict[str, Any]] = field(default_factory=list)
 
     def spans(self) -> list[Span]:
         return [
@@ -101,11 +101,11 @@ class Journal:
         for row in rows:
             row["lsn"] = self.next_lsn
             self.next_lsn += 1
-        before = pl.DataFrame(self.came_back, schema=CAME_BACK)
+        before = pl.DataFrame(self.replays, schema=REPLAYED)
         repeats = index.find_repeats(candidates(frame(rows), HORIZONS, ("device/*",)), before)
         accepted = entries(frame(rows)).join(repeats, on="lsn", how="anti")
         self.accepted.append(accepted)
-        self.came_back += [
+        self.replays += [
             {"replays_lsn": row["replays_lsn"], "first_lsn": row["lsn"]}
             for row in rows
             if row.get("replays_lsn") is not None and row["lsn"] not in set(repeats["lsn"])

@@ -116,6 +116,8 @@ NAMES = {
     "careful_start": "quarantine_start",
     "Judge": "EventValidator",
     "came_back_as": "replayed_as",
+    "CAME_BACK": "REPLAYED",
+    "NONE_CAME_BACK": "NONE_REPLAYED",
     "judge": "validate, decide, classify, compare",
     "begin_anew": "restart_sequences",
     "BEGIN_ANEW": "START_OVER",

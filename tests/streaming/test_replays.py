@@ -98,7 +98,7 @@ def test_a_corrected_dead_letter_is_accepted_as_of_its_first_receipt(
     rows = json.loads(CliRunner().invoke(app, ["dead-letters", "--format", "json"]).stdout)
     assert [row["replayed_as"] for row in rows if row["topic"] == topic.name] == [back["lsn"], None]
     summary = json.loads(CliRunner().invoke(app, ["journal", "--summary", "--format", "json"]).stdout)
-    assert sum(row["came_back"] for row in summary) == 1
+    assert sum(row["redriven"] for row in summary) == 1
     assert {row["residual"] for row in summary} == {0}
 
 
@@ -140,8 +140,8 @@ def test_redriving_twice_under_kills_changes_nothing(
     dispositions = [row[1] for row in came(tmp_path)]
     assert sorted(dispositions) == [*["accepted"] * 2, *["duplicate"] * 2, *["rejected"] * 2]
     done = replay("--edit", edit, "--format", "json")
-    assert (done.exit_code, done.stderr.strip()) == (0, "2 came back")
-    assert [row["fate"] for row in json.loads(done.stdout)] == ["came_back", "came_back"]
+    assert (done.exit_code, done.stderr.strip()) == (0, "2 replayed")
+    assert [row["fate"] for row in json.loads(done.stdout)] == ["replayed", "replayed"]
     rows = journal(tmp_path)
     dead, again = rows.filter(disposition="rejected"), rows.filter(pl.col("replays_lsn").is_not_null())
     accepted, duplicates = (again.filter(disposition=kind) for kind in ("accepted", "duplicate"))

@@ -219,13 +219,13 @@ def test_a_trace_with_one_bad_call_is_a_dead_letter_and_is_redriven_whole(
         sink.process(batch(spark, topic, config=TRACES))
         accounted(tmp_path, sink)
         done = CliRunner().invoke(app, command)
-        assert done.stderr.strip() == "1 came back"
+        assert done.stderr.strip() == "1 replayed"
     back = journal(tmp_path).filter(pl.col("replays_lsn") == dead["lsn"])
     kinds = back.group_by("offset", maintain_order=True).agg(pl.first("disposition"), pl.len())
     assert kinds.select("disposition", "len").rows() == [("accepted", 12), ("duplicate", 12)]
     assert set(back["first_received_at"]) == {dead["received_at"]}
     summary = json.loads(CliRunner().invoke(app, ["journal", "--summary", "--format", "json"]).stdout)
-    assert sum(row["came_back"] for row in summary) == 1
+    assert sum(row["redriven"] for row in summary) == 1
     assert {row["residual"] for row in summary} == {0}
 
 

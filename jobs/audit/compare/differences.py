@@ -64,9 +64,9 @@ def net(usage: pl.DataFrame) -> pl.DataFrame:
 def standing(usage: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Rows of usage of whole keys (lsn, sign, cause, corrects_lsns, …) → (effective usage as in `net`; DIFFERENCES).
 
-    A negating row is a copy of the one row that it names, which no other row negates; a row that replaces others
-    names just the rows that are negated with it and share a part with it, and is on the day of what occurred when
-    it did (`has_own_day`: none of them occurred then). Any other is a difference, and takes nothing back.
+    A negating row is a copy of the one row that it names, and no other row negates that one. A replacing row names
+    exactly the rows that are negated with it and share a part with it. It is on the day of the one that occurred when
+    it did (`has_own_day`: none of them did). Any other row is a difference, and takes nothing back.
     """
     columns = [
         name for name in dict.fromkeys((*EXPECTED, *METERED_COLUMNS)) if name in usage.columns and name not in OUTCOME

@@ -34,9 +34,9 @@ EXAMINATION = pl.Schema(
         "corrections": pl.Binary(),
     }
 )
-"""DIFFERENCES of the stream's rows (`of` null) and of effective usage (STANDING), and one row of the kind SUM:
-how many rows of the journal and outcomes were examined, how many rows correct them, and the first of those (an Arrow
-stream of `corrections.CORRECTIONS`)."""
+"""DIFFERENCES of the stream's rows (`of` null) and of effective usage (STANDING), and one row of the kind SUM. It
+counts the examined rows of the journal, the examined outcomes and the rows that correct them, and has the first of
+these (an Arrow stream of `corrections.CORRECTIONS`)."""
 _KINDS = pl.DataFrame(USAGE.empty_table()).schema
 _COLUMNS = [name for name in EXPECTED if name not in METERED_COLUMNS]
 USAGE_READ = tuple(dict.fromkeys(("lsn", "sign", "cause", "corrects_lsns", "logged_at", *EXPECTED, *METERED_COLUMNS)))

@@ -83,8 +83,9 @@ class TableSource(IdleTrigger):
     def backlog(self, spark: SparkSession) -> Iterator[DataFrame]:
         """What the table holds beyond the sink's position, cut into bounded ranges of lsn.
 
-        The log of the version that is read expires while a long backlog lasts, so it is reopened now and then; and
-        it ends only with a version that was read in one range, so that the stream begins where the log still reaches.
+        The log of the version that is read expires while a long backlog lasts, so the table is reopened now and then.
+        The backlog ends only with a version that was read in one range, so that the stream begins where the log still
+        reaches.
         """
         self._upstream.refresh()
         if not self._is_verified:

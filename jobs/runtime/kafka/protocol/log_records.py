@@ -61,9 +61,9 @@ class LogRecord:
 def records_of(batch: RecordBatch, partition: int, position: int, largest_bytes: int) -> Iterator[LogRecord]:
     """The records of a batch from `position` on, one at a time; of one above `largest_bytes` only what it is.
 
-    What cannot be unpacked makes a record with a `problem` for each offset that it may have been: without key and
-    value, with the stamp of the batch's newest; of the formats of long ago with none, as of a producer that stamps
-    wrongly. An offset among them may hold no record at all (after compaction); only Spark can say.
+    What cannot be unpacked gives a record with a `problem` for each offset that it may have had. It has no key and
+    value, and the stamp of the batch's newest record; of very old formats it has no stamp. Such an offset may hold no
+    record at all (after compaction); only Spark can say.
     """
     following = max(position, batch.base_offset)
     try:
