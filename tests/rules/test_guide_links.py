@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from docs.hooks import INCLUDED
+from docs.hooks import INCLUDED, MOVED
 from tests.pages import DOCS, HISTORY, PAGES, README, ROOT
 
 README_BYTES = 9_000
@@ -97,6 +97,7 @@ def test_the_guide_builds_and_a_page_fetches_nothing_from_elsewhere(tmp_path: Pa
     assert built.returncode == 0, built.stderr
     pages = list(tmp_path.rglob("*.html"))
     assert len(pages) > len(DECISIONS)
+    assert [page for page, target in MOVED.items() if not (tmp_path / page).with_name(target).exists()] == []
     assert [page.name for page in pages if FETCHED.search(page.read_text(encoding="utf-8"))] == []
     assert [page.name for page in pages if 'class="mermaid"' in page.read_text(encoding="utf-8")] == []
 
