@@ -119,7 +119,7 @@ def test_a_meters_own_hold_wins_over_the_general_one() -> None:
     assert found["a"] == Hold(timedelta(days=7), Decision.DROP, above_amount=Decimal("0.1"))
     assert found["b"] == Hold(timedelta(seconds=60), Decision.CORRECT)
     for other in (None, "correct", "drop"):
-        with pytest.raises(ValidationError, match=r"meters\.a\.hold says how stragglers wait, but its late_policy is"):
+        with pytest.raises(ValidationError, match=r"meters\.a\.hold is given, but its late_policy is"):
             BillingConfig.model_validate({"meters": {"a": {**call, "late_policy": other, "hold": {}}}})
 
 

@@ -101,7 +101,7 @@ def banded(**says: Any) -> dict[str, Any]:
             banded(of="input_token"),
             "context is of input_token, which is not a number that a completion reports; it can be",
         ),
-        (banded(of="operation"), "context is of operation, which is no number"),
+        (banded(of="operation"), "context is of operation, which is not a number"),
         (banded(of=[]), "at least 1 item"),
         (banded(bands={"all": None}), "at least 2 items"),
         (banded(bands={"low": "1", "high": "2"}), "one band, and only one, is above all others"),
