@@ -83,10 +83,6 @@ def page(browser: Browser) -> Iterator[Page]:
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_each_page_shows_its_data_while_traffic_flows(stack: Stack, customer: Customer, page: Page, name: str) -> None:
-    noise: list[str] = []
-    page.on("console", lambda message: noise.append(f"{message.type}: {message.text}"))
-    page.on("response", lambda response: noise.append(response.url) if response.status >= 400 else None)
-    page.on("requestfailed", lambda request: noise.append(f"{request.url}: {request.failure}"))
     page.goto(address(stack, name, customer))
     main = page.get_by_test_id("stMain")
     backgrounds = set()
@@ -102,7 +98,6 @@ def test_each_page_shows_its_data_while_traffic_flows(stack: Stack, customer: Cu
         keep_screenshot(page, f"{name}-{theme}")
         backgrounds.add(background(page))
     assert len(backgrounds) == 2
-    assert noise == [], "the browser's console is silent"
 
 
 def test_the_themes_differ(stack: Stack, browser: Browser) -> None:
