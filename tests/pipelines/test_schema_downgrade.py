@@ -138,6 +138,9 @@ PLANTED = {
         "meters",
         {"meter": "m", "unit": "u", "sums": "c", "aggregation": "max", "period": "day", "is_declared": False},
     ),
+    "an audit has billed events whose contract came late": lambda at: write(
+        at, "stragglers", {**STRAGGLER, "cause": "schema_added"}
+    ),
     "corrections of whole periods wait": lambda at: write(at, "late_members", LATE_MEMBER),
 }
 

@@ -52,10 +52,14 @@ END $$;
 TRUNCATED = """
 CREATE OR REPLACE FUNCTION catalog.refuse_truncate() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 BEGIN
-    RAISE EXCEPTION 'TRUNCATE of catalog.% is not captured: usage would still be billed by its rows. DELETE the rows',
+    RAISE EXCEPTION '{sentence}',
         TG_TABLE_NAME USING ERRCODE = 'feature_not_supported';
 END $$;
 """
+SENTENCES = (
+    "TRUNCATE of catalog.% is told to nobody, and usage would go on at what it had: DELETE the rows",
+    "TRUNCATE of catalog.% is not captured: usage would still be billed by its rows. DELETE the rows",
+)
 BACK = """
 DROP VIEW catalog.contracts;
 ALTER VIEW catalog.effective_prices RENAME TO contracts;
@@ -67,12 +71,13 @@ def upgrade() -> None:
     op.execute(RENAME)
     op.execute(GRANT)
     op.execute(HEARTBEATS.format(before="beats", after="capture_heartbeats"))
-    op.execute(TRUNCATED)
+    op.execute(TRUNCATED.format(sentence=SENTENCES[1]))
     for table in ("corrections", "stragglers"):
         op.execute(CHECKED.format(table=table, causes=", ".join(f"'{cause}'" for cause in CAUSES)))
 
 
 def downgrade() -> None:
-    """The earlier names alone. The sentence about TRUNCATE stays, and so does the cause: rows may have it."""
+    """The earlier names alone. The cause stays allowed: rows may have it."""
+    op.execute(TRUNCATED.format(sentence=SENTENCES[0]))
     op.execute(HEARTBEATS.format(before="capture_heartbeats", after="beats"))
     op.execute(BACK)
