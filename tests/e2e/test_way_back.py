@@ -87,6 +87,7 @@ def schema_of(url: str) -> str:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1_800)
 def test_the_release_before_goes_on_from_what_this_one_has_metered(tmp_path: Path) -> None:
     data_dir = tmp_path / "weir"
     before = Release(code_of(BEFORE, tmp_path / "before"), data_dir)
