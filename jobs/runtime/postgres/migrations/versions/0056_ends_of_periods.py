@@ -32,5 +32,5 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Store the close again. `downgrade.py` refuses while anything waits."""
-    op.execute("ALTER TABLE late_members RENAME COLUMN ends_at TO closes_at")
+    op.execute("ALTER TABLE late_members DROP COLUMN ends_at, ADD COLUMN closes_at timestamptz NOT NULL")
     op.execute("CREATE INDEX late_members_by_close ON late_members (closes_at)")
