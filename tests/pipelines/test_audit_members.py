@@ -240,6 +240,7 @@ def test_a_period_is_priced_by_the_version_at_its_start(tmp_path: Path) -> None:
     assert audited(world, 62 * DAY) == 0
 
 
+@pytest.mark.few_in_ci(2)
 @pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
 @pytest.mark.parametrize("is_late", [False, True], ids=["price in time", "price comes last"])
 def test_a_month_in_which_the_account_became_known_has_one_price(tmp_path: Path, zone: str, *, is_late: bool) -> None:
