@@ -45,6 +45,14 @@ def written(entries: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def written_members(entries: pl.DataFrame) -> pl.Series:
+    """(member, value) of ENTRY → the part of MEMBERS by which `written` names it: its number, or else its text."""
+    text = pl.struct("member").struct.json_encode()
+    number = pl.struct(plain(pl.col("value")).alias("value")).struct.json_encode()
+    named = pl.when(pl.col("value").is_null()).then(text).otherwise(number)
+    return entries.select(named.str.strip_prefix("{").str.strip_suffix("}")).to_series()
+
+
 def members(usage: pl.DataFrame) -> pl.DataFrame:
     """Rows of `usage` → their other columns and ENTRY, a row per entry; rows without members give none."""
     others = [name for name in usage.columns if name != MEMBERS and name not in ENTRY]

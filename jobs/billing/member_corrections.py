@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb
 
 from metering.digits import EXACT
+from metering.meters import OfMeter
 from metering.period_meters import NEVER, Aggregation, Member, Members
 
 Row = Mapping[str, Any]
@@ -56,10 +58,12 @@ class MemberCorrection:
         return {**asdict(self), **self.key._asdict(), "usage_lsn": self.usage_lsns[0]}
 
 
-# A period is due as soon as one of its closes is: then all that waits for it is.
-_DUE_PERIODS = """
-(SELECT DISTINCT account, first_day, model, meter, currency FROM late_members WHERE closes_at <= %(frontier)s)
+DUE_PERIODS = """
+(SELECT account, first_day, model, meter, currency FROM late_members
+ GROUP BY account, first_day, model, meter, currency
+ HAVING max(ends_at) <= coalesce((%(of_meters)s::jsonb ->> meter)::timestamptz, %(of_others)s::timestamptz))
 """
+"""The periods that have closed by `due`, with all that waits for them."""
 _OF_PERIOD = """
 {rows}.account = periods.account AND {rows}.{day} = periods.first_day AND {rows}.meter = periods.meter
 AND ({rows}.model, {rows}.currency) IS NOT DISTINCT FROM (periods.model, periods.currency)
@@ -67,11 +71,11 @@ AND ({rows}.model, {rows}.currency) IS NOT DISTINCT FROM (periods.model, periods
 _LATE_ROWS = f"""
 SELECT late.account, late.first_day AS day, late.model, late.meter, late.currency, price_version, aggregation, period,
        window_start, usage_lsn, is_correction, corrects_lsns, cause, member_rows, member, value, occurred_at
-FROM {_DUE_PERIODS} AS periods JOIN late_members AS late ON {_OF_PERIOD.format(rows="late", day="first_day")}
+FROM {DUE_PERIODS} AS periods JOIN late_members AS late ON {_OF_PERIOD.format(rows="late", day="first_day")}
 ORDER BY usage_lsn, late.meter
 """
 _OF_SETS = f"""
-FROM {_DUE_PERIODS} AS periods JOIN usage_members AS known ON {_OF_PERIOD.format(rows="known", day="first_day")}
+FROM {DUE_PERIODS} AS periods JOIN usage_members AS known ON {_OF_PERIOD.format(rows="known", day="first_day")}
 """
 _IS_CHANGED = """
 EXISTS (
@@ -95,26 +99,33 @@ ORDER BY {_KEY}, occurred_at DESC NULLS LAST, value DESC
 """
 _PRICES = f"""
 SELECT price_version, max(unit_price) AS unit_price
-FROM {_DUE_PERIODS} AS periods JOIN usage_days ON {_OF_PERIOD.format(rows="usage_days", day="day")}
+FROM {DUE_PERIODS} AS periods JOIN usage_days ON {_OF_PERIOD.format(rows="usage_days", day="day")}
 WHERE price_version IS NOT NULL GROUP BY price_version
 """
 _REMOVE = f"""
-DELETE FROM late_members AS late USING {_DUE_PERIODS} AS periods
+DELETE FROM late_members AS late USING {DUE_PERIODS} AS periods
 WHERE {_OF_PERIOD.format(rows="late", day="first_day")}
 """
 
 
-def corrected_sets(cursor: psycopg.Cursor[Any], frontier: datetime | None) -> list[MemberCorrection]:
-    """The corrections of periods that closed before `frontier`, in the order of usage. Removes what waited for them.
+def due(closed: OfMeter[datetime | None]) -> dict[str, Any]:
+    """The parameters of DUE_PERIODS: by when periods ended that have closed, by meter (None: none has)."""
+    never = "-infinity"
+    own = {meter: never if at is None else at.isoformat() for meter, at in closed.own.items()}
+    return {"of_meters": Jsonb(own), "of_others": never if closed.every is None else closed.every.isoformat()}
+
+
+def corrected_sets(cursor: psycopg.Cursor[Any], closed: OfMeter[datetime | None]) -> list[MemberCorrection]:
+    """The corrections of periods that ended by `closed`, in the order of usage. Removes what waited for them.
 
     `usage_members` has all rows already. What waits is subtracted: the first correction begins with what was on time.
     """
-    due = {"frontier": frontier}
+    periods_due = due(closed)
     reader = cursor.connection.cursor(row_factory=dict_row)
-    rows = reader.execute(_LATE_ROWS, due).fetchall()
-    prices = {row["price_version"]: row["unit_price"] for row in reader.execute(_PRICES, due).fetchall()}
-    periods = _before(reader, rows, due)
-    cursor.execute(_REMOVE, due)
+    rows = reader.execute(_LATE_ROWS, periods_due).fetchall()
+    prices = {row["price_version"]: row["unit_price"] for row in reader.execute(_PRICES, periods_due).fetchall()}
+    periods = _before(reader, rows, periods_due)
+    cursor.execute(_REMOVE, periods_due)
     return list(_stepped(rows, periods, prices))
 
 
@@ -123,18 +134,18 @@ Sets = dict[int | None, Members]
 
 
 def _before(
-    reader: psycopg.Cursor[dict[str, Any]], rows: Sequence[Row], due: Mapping[str, Any]
+    reader: psycopg.Cursor[dict[str, Any]], rows: Sequence[Row], periods_due: Mapping[str, Any]
 ) -> defaultdict[PeriodKey, Sets]:
     """The members of each corrected period without those of the late rows, by price version."""
     counts: defaultdict[Any, defaultdict[Member, int]] = defaultdict(lambda: defaultdict(int))
     others: dict[Any, int | Member] = {}
-    for row in reader.execute(_MEMBERS, due).fetchall():
+    for row in reader.execute(_MEMBERS, periods_due).fetchall():
         counts[period_key(row), row["price_version"]][member_of(row)] += row["member_rows"]
     for late in rows:
         counts[period_key(late), late["price_version"]][member_of(late)] -= late["member_rows"]
-    for row in reader.execute(_UNCHANGED_COUNTS, due).fetchall():
+    for row in reader.execute(_UNCHANGED_COUNTS, periods_due).fetchall():
         others[period_key(row), row["price_version"]] = row["members"]
-    for row in reader.execute(_UNCHANGED_GREATEST, due).fetchall():
+    for row in reader.execute(_UNCHANGED_GREATEST, periods_due).fetchall():
         others[period_key(row), row["price_version"]] = member_of(row)
     aggregations = {period_key(row): Aggregation(row["aggregation"]) for row in rows}
     periods: defaultdict[PeriodKey, Sets] = defaultdict(dict)

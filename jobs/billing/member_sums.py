@@ -22,7 +22,7 @@ _READ = (
 )
 _KEY = (
     *("window_start", "account", "model", "meter", "currency", "price_version", "cause", "sign", "usage_lsn"),
-    *("corrects_lsns", "is_correction", "closes_at", "day", "aggregation", "period", "member", "value", "occurred_at"),
+    *("corrects_lsns", "is_correction", "ends_at", "day", "aggregation", "period", "member", "value", "occurred_at"),
 )
 _PERIOD = ("account", "model", "meter", "currency", "first_day")
 
@@ -62,7 +62,7 @@ def member_sums(usage: pl.DataFrame, effective: EffectiveRules) -> pl.DataFrame:
 
 
 def _with_corrections(entries: pl.DataFrame, effective: EffectiveRules) -> pl.DataFrame:
-    """With `is_correction`, what it corrects, and `closes_at`, by the rules of windows for the end of the period.
+    """With `is_correction`, what it corrects, and `ends_at` of what came after the close, as windows close.
 
     All of it follows from the row of usage alone. What corrects or replaces a late row is late itself. History that
     comes after the close (`history_until`) is no correction, but keeps its place among the corrections of its period.
@@ -77,11 +77,9 @@ def _with_corrections(entries: pl.DataFrame, effective: EffectiveRules) -> pl.Da
     was_closed = had_closed | (closes_at <= pl.col("frontier")).fill_null(value=False)
     placed = entries.with_columns(
         is_correction=is_straggler | (~_IS_STREAM & was_closed),
-        closes_at=pl.when(is_late | (~_IS_STREAM & was_closed)).then(
-            pl.when(had_closed).then("ends_at").otherwise(closes_at)
-        ),
+        ends_at=pl.when(is_late | (~_IS_STREAM & was_closed)).then("ends_at"),
     )
-    is_among_corrections = pl.col("closes_at").is_not_null() & pl.col("is_correction").any().over(_PERIOD)
+    is_among_corrections = pl.col("ends_at").is_not_null() & pl.col("is_correction").any().over(_PERIOD)
     return placed.with_columns(
         usage_lsn=pl.when(is_among_corrections).then("lsn"),
         corrects_lsns=pl.when(pl.col("is_correction") & ~_IS_STREAM).then("corrects_lsns"),

@@ -7,13 +7,13 @@ counted again, so that nothing is ever subtracted.
 from __future__ import annotations
 
 from collections import Counter
-from datetime import datetime
 from typing import Any
 
 import psycopg
 from psycopg.types.json import Jsonb
 
-from jobs.billing.member_corrections import corrected_sets
+from jobs.billing.member_corrections import DUE_PERIODS, corrected_sets, due
+from jobs.billing.rules import closed_until
 from jobs.runtime.job import Counts, Fold
 from metering.vocabulary import UsageCause
 from metering.windows import MINUTE
@@ -128,13 +128,13 @@ _REMOVE = "DELETE FROM staged WHERE aggregation IS NOT NULL"
 # where one of lower lsn waits.
 _LATE_COLUMNS = """
 usage_lsn, meter, is_correction, cause, corrects_lsns, account, first_day, model, currency, price_version, aggregation,
-period, window_start, closes_at, member, value, occurred_at, member_rows
+period, window_start, ends_at, member, value, occurred_at, member_rows
 """
 _LATE = f"""
 INSERT INTO late_members ({_LATE_COLUMNS})
 SELECT first_lsn, meter, is_correction, cause, corrects_lsns::bigint[], account, day, model, currency, price_version,
-       aggregation, period, window_start, closes_at, member, value, occurred_at, quantity
-FROM staged WHERE aggregation IS NOT NULL AND closes_at IS NOT NULL
+       aggregation, period, window_start, ends_at, member, value, occurred_at, quantity
+FROM staged WHERE aggregation IS NOT NULL AND ends_at IS NOT NULL
 """
 _WAIT = (
     f"{_LATE} AND is_correction",
@@ -145,7 +145,7 @@ _WAIT = (
           AND waiting.is_correction AND waiting.usage_lsn < staged.first_lsn
     )""",
 )
-_IS_DUE = "SELECT EXISTS (SELECT FROM late_members WHERE closes_at <= %s)"
+_IS_DUE = f"SELECT EXISTS {DUE_PERIODS}"
 
 
 def take_members(cursor: psycopg.Cursor[Any], around: Fold) -> Counts:
@@ -165,15 +165,15 @@ def take_members(cursor: psycopg.Cursor[Any], around: Fold) -> Counts:
         for meter, rows in cursor.execute(_UNPRICED, [UsageCause.STREAM.value]).fetchall():
             counts[metrics.UNPRICED, meter] += rows
         cursor.execute(_REMOVE)
-    if around.is_whole and is_correction_due(cursor, around.frontier):
-        for correction in corrected_sets(cursor, around.frontier):
+    if around.is_whole and is_correction_due(cursor, around):
+        for correction in corrected_sets(cursor, closed_until(around.rules, around.frontier)):
             cursor.execute(_RECORD, correction.parameters)
             cursor.execute(_IS_CORRECTED, correction.parameters)
             counts[metrics.CORRECTIONS, correction.meter, correction.cause] += 1
     return counts
 
 
-def is_correction_due(cursor: psycopg.Cursor[Any], frontier: datetime | None) -> bool:
+def is_correction_due(cursor: psycopg.Cursor[Any], around: Fold) -> bool:
     """Whether a correction waits for a close that F has passed."""
-    found = cursor.execute(_IS_DUE, [frontier]).fetchone()
+    found = cursor.execute(_IS_DUE, due(closed_until(around.rules, around.frontier))).fetchone()
     return bool(found and found[0])

@@ -7,7 +7,6 @@ once.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import psycopg
@@ -23,7 +22,7 @@ from jobs.billing.rules import following, grace
 from jobs.billing.staged import STAGED
 from jobs.billing.sums import COLUMNS, sums
 from jobs.runtime.delta.position import with_fingerprint
-from jobs.runtime.job import PostgresJob
+from jobs.runtime.job import Fold, PostgresJob
 from jobs.streams import Table
 from metering.vocabulary import Job
 
@@ -33,8 +32,8 @@ def build(usage: DataFrame, _config: BillingConfig) -> DataFrame:
     return usage
 
 
-def _is_due(cursor: psycopg.Cursor[Any], frontier: datetime | None) -> bool:
-    return is_due(cursor, frontier) or is_correction_due(cursor, frontier)
+def _is_due(cursor: psycopg.Cursor[Any], around: Fold) -> bool:
+    return is_due(cursor, around.frontier) or is_correction_due(cursor, around)
 
 
 JOB = PostgresJob(

@@ -7,13 +7,13 @@ only where meters have their own grace, hold stragglers, or history is loaded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 import polars as pl
 
-from jobs.runtime.effective_rules import Rules
+from jobs.runtime.effective_rules import EffectiveRules, Rules, closed_under
 from jobs.settings.holding import HoldConfig
 from metering.holding import Hold
 from metering.meters import DETAILS, OfMeter
@@ -33,6 +33,24 @@ def history_until(rules: Rules) -> datetime | None:
     """By when windows ended that were billed elsewhere; None: all are billed here."""
     text = rules.get(HISTORY)
     return None if text is None else datetime.fromisoformat(text)
+
+
+def closed_until(following: Iterable[EffectiveRules], frontier: datetime | None) -> OfMeter[datetime | None]:
+    """The end up to which windows and periods have closed for all rows to come, by meter; None: none has.
+
+    `following`: what decides these rows (`Fold.rules`). What closed by all of it stays closed under any later rules.
+    """
+    closed = [closed_under(held, grace(held.rules), frontier) for held in following]
+    meters = {meter for of_rules in closed for meter in of_rules.own}
+    return OfMeter(
+        _earliest(of_rules.every for of_rules in closed),
+        {meter: _earliest(of_rules.of(meter) for of_rules in closed) for meter in meters},
+    )
+
+
+def _earliest(instants: Iterable[datetime | None]) -> datetime | None:
+    found = list(instants)
+    return min((at for at in found if at is not None), default=None) if None not in found else None
 
 
 def policy(rules: Rules) -> OfMeter[LatePolicy]:

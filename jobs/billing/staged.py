@@ -46,7 +46,7 @@ STAGED = pa.schema(
         pa.field("member", pa.string()),
         pa.field("value", QUANTITY),
         pa.field("occurred_at", INSTANT),
-        pa.field("closes_at", INSTANT),
+        pa.field("ends_at", INSTANT),
     ]
 )
 """Quantities are signed. `dimensions` is JSON; `first_lsn` is the lowest of usage, or where what had waited takes
@@ -58,8 +58,8 @@ row of cause `decided` is what somebody has decided about the straggler in `corr
 (`streams.USAGE`). `unit_price` and `lowest_unit_price` are the highest and lowest of the price version; `metered_rows`
 have a quantity other than 0, `unmetered_rows` should have one and have none, `unsound_rows` have an amount that is not
 quantity x unit price. A row with an `aggregation` is in no window: it adds or removes a `member`, `quantity` times, of
-the `period` that begins at `window_start` and whose first day is `day`; with `closes_at`, it came after the period had
-closed, which was then."""
+the `period` that begins at `window_start` and whose first day is `day`; with `ends_at`, it came after the period, which
+ends then, had closed."""
 
 IS_BILLED = f"coalesce(decision IN ({', '.join(repr(decision.value) for decision in BILLED)}), true)"
 """Whether a row of `staged` or `stragglers` is in its window: what is no straggler is."""

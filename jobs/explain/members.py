@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,8 +12,7 @@ import polars as pl
 from jobs.explain.arithmetic import Row
 from jobs.explain.documents import Document
 from jobs.explain.records import Tables
-from jobs.usage_members import ENTRY, MEMBERS, members
-from metering.digits import plain
+from jobs.usage_members import ENTRY, MEMBERS, members, written_members
 from metering.period_meters import Period
 
 MAX_LOOKS = 10
@@ -61,6 +59,7 @@ def _set(row: Row) -> tuple[Any, ...]:
 
 
 _COLUMNS = ("lsn", "account", "model", "request_id", "event_time", MEMBERS)
+_NAMED = {name: ENTRY[name] for name in ("member", "value")}
 _ADDED = pl.Schema(
     {
         "lsn": pl.Int64(),
@@ -84,21 +83,16 @@ def _is_latest(row: Row) -> bool:
 
 def _added(tables: Tables, account: str, rows: Sequence[Row]) -> pl.DataFrame:
     """The entries of the first rows of usage that name any of these members, and were not taken back."""
-    first = min(row["starts_at"] for row in rows)
+    # Usage of before the account was known keeps its day of UTC, which may begin before the account's.
+    first = min(row["starts_at"] for row in rows) - timedelta(days=1)
     longest = max(timedelta(days=33 if Period(row["period"]) is Period.MONTH else 3) for row in rows)
     last = max(row["starts_at"] for row in rows) + longest
     files = tables.usage.between("event_time", first, last)
     within = (pl.col("account") == account) & (pl.col("event_time") >= first) & (pl.col("event_time") < last)
-    names = within & pl.col(MEMBERS).str.contains_any(sorted({_text(row) for row in rows}))
+    named = pl.DataFrame([(row["member"], row["value"]) for row in rows], _NAMED, orient="row")
+    names = within & pl.col(MEMBERS).str.contains_any(written_members(named).unique().to_list())
     found = files.rows(names, ("lsn", "sign"))
     taken_back = files.rows(names & (pl.col("sign") < 0), ("corrects_lsns",))["corrects_lsns"].explode().drop_nulls()
     stands = found.filter((pl.col("sign") > 0) & ~pl.col("lsn").is_in(taken_back.implode()))["lsn"].sort()
     read = tables.usage.by_lsn(stands.head(MAX_LOOKS * tables.limit), _COLUMNS)
     return members(read).select(_ADDED.names())
-
-
-def _text(row: Row) -> str:
-    """How the column `members` of usage has it."""
-    if row["value"] is None:
-        return f'"member":{json.dumps(row["member"], ensure_ascii=False)}'
-    return f'"value":"{plain(row["value"])}"'

@@ -28,6 +28,7 @@ MONTHS: dict[str, pl.DataType | type[pl.DataType]] = {
     "zone": pl.String,
     "first_day": pl.Date,
 }
+_OF_MONTH = {"start_known": MONTHS["start"], "zone_known": MONTHS["zone"], "month_begins_known": MONTHS["first_day"]}
 Zones = list[tuple[datetime, str, date | None]]
 """From when on which zone names the days, in order, and before which date none is named."""
 
@@ -85,11 +86,18 @@ class BillingDays:
         """`day` of each outcome (account, event_time, request_lsn, completion_lsn), in their order."""
         return self._placed(outcomes)["day"]
 
-    def periods(self, outcomes: pl.DataFrame, period: Period) -> pl.DataFrame:
-        """(first_day, starts_at, ends_at) of each outcome's period, in their order, by the calendar of `day`."""
+    def periods(self, outcomes: pl.DataFrame, period: Period, seen_from: int | None = None) -> pl.DataFrame:
+        """(first_day, starts_at, ends_at) of each outcome's period, in their order, by the calendar of `day`.
+
+        `seen_from`: a reader that looks back also knows the versions before that lsn. A day of before the account was
+        known keeps its name, and begins and ends as the account's day of this name does.
+        """
         of_month = ("start", "zone", "month_begins")
         first_day = pl.col("day").dt.truncate("1mo") if period is Period.MONTH else pl.col("day")
-        placed = self._placed(outcomes).rename({"first_day": "month_begins"}).select(*of_month, first_day=first_day)
+        days = self._placed(outcomes).rename({"first_day": "month_begins"}).with_columns(first_day=first_day)
+        if seen_from is not None:
+            days = self._known_by_now(days, seen_from)
+        placed = days.select(*of_month, "first_day")
         found = [
             (start, zone, begins, first, *period_bounds(first, period, MonthZone(start or FIRST, zone, begins)))
             for start, zone, begins, first in placed.unique().iter_rows()
@@ -99,6 +107,23 @@ class BillingDays:
         both = placed.join(bounds, on=placed.columns, how="left", nulls_equal=True, maintain_order="left")
         return both.select("first_day", "starts_at", "ends_at")
 
+    def _known_by_now(self, days: pl.DataFrame, seen_from: int) -> pl.DataFrame:
+        """Days (account, is_seen, first_day) whose account became known before `seen_from`, with the month of then."""
+        known = self._versions.filter(pl.col("lsn") < seen_from).group_by("account").agg(seen_lsn=pl.max("lsn"))
+        unseen = days.filter(~pl.col("is_seen")).select("account", "first_day").unique()
+        found = []
+        for account, first_day, seen_lsn in unseen.join(known, on="account").iter_rows():
+            zones = [zone for zone in self._zones(account, seen_lsn) if zone[2] is None or zone[2] <= first_day]
+            found.append((account, first_day, False, *zones[-1]))
+        kinds = {**{name: days.schema[name] for name in ("account", "first_day", "is_seen")}, **_OF_MONTH}
+        months = pl.DataFrame(found, schema=kinds, orient="row")
+        joined = days.join(months, on=["account", "first_day", "is_seen"], how="left", maintain_order="left")
+        is_known = pl.col("zone_known").is_not_null()
+        return joined.with_columns(
+            pl.when(is_known).then(f"{name}_known").otherwise(name).alias(name)
+            for name in ("start", "zone", "month_begins")
+        )
+
     def _placed(self, outcomes: pl.DataFrame) -> pl.DataFrame:
         """`day` of each outcome, and the `zone`, `first_day` and `start` of its month, in their order."""
         decided_lsn = pl.max_horizontal("request_lsn", "completion_lsn")
@@ -107,6 +132,7 @@ class BillingDays:
         rows = rows.join(concerned, on="account", how="left")
         is_seen = (pl.col("decided_lsn") > pl.col("first_lsn")).fill_null(False)
         placed = rows.with_columns(
+            is_seen=is_seen,
             zone=pl.when(is_seen).then("zone").otherwise(pl.lit(UNKNOWN_ZONE)),
             first_day=pl.lit(None, pl.Date),
             start=pl.lit(None, pl.Datetime("us", "UTC")),
@@ -139,7 +165,7 @@ class BillingDays:
                 coalesce=False,
                 check_sortedness=False,
             )
-            .select("index", "event_time", "zone", "first_day", "start")
+            .select("index", "account", "event_time", "is_seen", "zone", "first_day", "start")
         )
 
     def _zones(self, account: str, seen_lsn: int) -> Zones:

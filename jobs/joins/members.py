@@ -73,7 +73,7 @@ def _of_period(outcomes: pl.DataFrame, period: Period, meters: Sequence[Declarat
     """(row, ENTRY) of the meters of a day, or of a month."""
     found = pl.concat([_found(outcomes, meter) for meter in meters])
     concerned = outcomes.with_row_index("place").filter(pl.col("place").is_in(found["row"].implode()))
-    bounds = known.days.periods(concerned, period)
+    bounds = known.days.periods(concerned, period, known.seen_from)
     at = concerned.with_columns(
         decided_lsn=pl.max_horizontal("request_lsn", "completion_lsn"),
         event_us=bounds["starts_at"].dt.epoch("us"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -22,6 +22,7 @@ from jobs.rebuild.reading import Whole, whole
 from jobs.runtime.config import JobConfig
 from jobs.runtime.delta.object_store import store_of
 from jobs.runtime.delta.position import Position
+from jobs.runtime.effective_rules import effective_from
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Fold
 from jobs.runtime.postgres.meters_table import declare
@@ -157,31 +158,34 @@ class Rebuild:
             self._restore(cursor, known, before=first)
             part = next((part for part in reversed(parts) if part.first <= first), parts[0])
             for piece in self.plan.pieces(rows, part, ends_table=after.next_lsn >= source.next_lsn):
-                frontier = self._fold(cursor, piece, part, frontier)
+                frontier = self._fold(cursor, piece, part.config, self._around(piece, parts, frontier))
                 place_position(cursor, job, Position(piece.next_lsn, after.table), frontier)
             place_position(cursor, job, after, frontier)
             records, before = records + len(rows), after.next_lsn
             self.tell(f"{records:,} of {source.next_lsn - 1:,} rows of {source.name}")
         self._restore(cursor, known)
         last = Piece(job.staged.empty_table(), before, source.frontier)
-        if frontier != source.frontier and before > 1:
-            if job.is_due(cursor, source.frontier):
-                self._fold(cursor, last, parts[-1], frontier)
+        if before > 1:
+            around = self._around(last, parts, frontier)
+            if job.is_due(cursor, around):
+                self._fold(cursor, last, parts[-1].config, around)
             cursor.execute(
                 "UPDATE positions SET frontier = %s WHERE job = %s AND input = %s",
                 [source.frontier, job.name, job.reads],
             )
         return records
 
-    def _fold(
-        self, cursor: psycopg.Cursor[Any], piece: Piece, part: Part, previous: datetime | None
-    ) -> datetime | None:
+    def _around(self, piece: Piece, parts: Sequence[Part], previous: datetime | None) -> Fold:
         frontier = max((instant for instant in (previous, piece.frontier) if instant is not None), default=None)
+        history = tuple(part.effective for part in parts if part.effective is not None)
+        rules = effective_from(history, piece.next_lsn)
+        return Fold(previous, frontier, piece.next_lsn, is_whole=piece.frontier is not None, rules=rules)
+
+    def _fold(self, cursor: psycopg.Cursor[Any], piece: Piece, config: Any, around: Fold) -> datetime | None:
         stage(cursor, self.plan.job.staged, piece.staged)
-        around = Fold(previous, frontier, piece.next_lsn, is_whole=piece.frontier is not None)
-        self.plan.job.fold(cursor, part.config, around)
+        self.plan.job.fold(cursor, config, around)
         cursor.execute(_SCRATCH)
-        return frontier
+        return around.frontier
 
     def _floor(self, cursor: psycopg.Cursor[Any], next_lsn: int) -> int:
         """A version that none has had, also in a database that is lost: written down before it is used.

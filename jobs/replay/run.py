@@ -182,10 +182,10 @@ class Replay:
         assumed = self.assumed.pinned(live)
         for rows in replayed(tables, live, assumed):
             for piece, effective in _by_rules(rows, rules):
-                _fold(cursor, config, sums(piece, effective), None)
+                _fold(cursor, config, sums(piece, effective), Fold(None, None, 1, is_whole=False))
             outcomes += len(rows)
             self.tell(f"{outcomes:,} rows of usage")
-        _fold(cursor, config, STAGED.empty_table(), frontier)
+        _fold(cursor, config, STAGED.empty_table(), Fold(None, frontier, 1, rules=rules[-1:]))
         return self._compared(cursor, schema, _periods(assumed))
 
     def _compared(self, cursor: psycopg.Cursor[Any], live: str, assumed: Mapping[str, Period]) -> Compared:
@@ -225,7 +225,7 @@ def _by_rules(rows: pa.Table, history: History) -> Iterator[tuple[pa.Table, Effe
         first = border
 
 
-def _fold(cursor: psycopg.Cursor[Any], config: BillingConfig, staged: pa.Table, frontier: datetime | None) -> None:
+def _fold(cursor: psycopg.Cursor[Any], config: BillingConfig, staged: pa.Table, around: Fold) -> None:
     stage(cursor, STAGED, staged)
-    fold(cursor, config, Fold(None, frontier, 1, is_whole=frontier is not None))
+    fold(cursor, config, around)
     cursor.execute(_SCRATCH)

@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from deltalake import DeltaTable
 
 from jobs.runtime.delta.rows_by_lsn import rows_at
 from jobs.runtime.delta.table import DeltaWriter
+from metering.lateness import still_closed
 from metering.meters import OfMeter
 
 TRANSACTION = "rules"
@@ -49,6 +50,21 @@ History = tuple[EffectiveRules, ...]
 def effective_at(history: History, position: int) -> EffectiveRules:
     """What decides `position`; before the first known rules, those. Raises IndexError without any."""
     return next((held for held in reversed(history) if held.first <= position), history[0])
+
+
+def effective_from(history: History, position: int) -> History:
+    """What decides the rows from `position` on; nothing without any."""
+    return (effective_at(history, position), *(held for held in history if held.first > position)) if history else ()
+
+
+def closed_under(
+    held: EffectiveRules, after: OfMeter[timedelta], frontier: datetime | None
+) -> OfMeter[datetime | None]:
+    """By when ended what is closed under rules at this F, `after` so long: now, or before they held."""
+    before = held.closed_before
+    every = still_closed(frontier, after.every, before.every)
+    own = {meter: still_closed(frontier, after.of(meter), before.of(meter)) for meter in {*after.own, *before.own}}
+    return OfMeter(every, {meter: closed for meter, closed in own.items() if closed != every})
 
 
 def rules_at(history: History, position: int) -> Rules:

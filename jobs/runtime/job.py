@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -43,6 +43,8 @@ class Fold:
     next_position: int
     is_whole: bool = True
     """Whether each commit of the table is folded with all its rows. It may be that F has passed, and one is not."""
+    rules: Sequence[EffectiveRules] = ()
+    """What decides the rows from `next_position` on, as far as it is known; without any, nothing is known to close."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ def only_the_later(_last: Rules, present: Rules) -> Rules:
     return present
 
 
-def never(_cursor: psycopg.Cursor[Any], _frontier: datetime | None) -> bool:
+def never(_cursor: psycopg.Cursor[Any], _around: Fold) -> bool:
     """`PostgresJob.is_due` where only rows change what is stored."""
     return False
 
@@ -225,8 +227,7 @@ class PostgresJob(Generic[C]):
     under some rules; `summarize` gets with the rules what was shown closed under earlier ones, up to and with
     which end. Without it nothing counts as closed.
 
-    `is_due`: whether the passing of time alone, up to this F, changes what is stored: then `fold` is called without any
-    row.
+    `is_due`: whether the passing of time alone changes what is stored: then `fold` is called without any row.
 
     `beside` is entered before the first batch and left after the last: what else runs in the driver meanwhile.
 
@@ -244,7 +245,7 @@ class PostgresJob(Generic[C]):
     concerns: str = "true"
     following: Callable[[Rules, Rules], Rules] = only_the_later
     closes_after: Callable[[Rules], OfMeter[timedelta]] | None = None
-    is_due: Callable[[psycopg.Cursor[Any], datetime | None], bool] = never
+    is_due: Callable[[psycopg.Cursor[Any], Fold], bool] = never
     totals: TotalsOf = no_totals
     beside: Callable[[Context[C]], AbstractContextManager[None]] | None = None
     history: str = "rules"

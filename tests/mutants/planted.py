@@ -261,7 +261,7 @@ MUTANTS = (
     Mutant(
         "time passes and ends no waiting",
         POSTGRES_SINK,
-        "                counts = self._fold_time(cursor, frontier)\n",
+        "                counts = self._fold_time(cursor, frontier, held)\n",
         "                counts: Counts = {}\n",
         (f"{OF_SINK}::test_changes_by_time_alone_are_folded_with_the_frontier",),
     ),
@@ -685,10 +685,19 @@ MUTANTS = (
     ),
     Mutant(
         "a correction of a period is written before its grace is over",
-        "jobs/billing/member_sums.py",
-        'pl.when(had_closed).then("ends_at").otherwise(closes_at)',
-        'pl.col("ends_at")',
+        "jobs/billing/rules.py",
+        "closed_under(held, grace(held.rules), frontier)",
+        "closed_under(held, OfMeter(timedelta()), frontier)",
         (f"{OF_MEMBER_CORRECTIONS}::test_a_correction_waits_until_all_that_was_on_time_is_known[at once]",),
+    ),
+    Mutant(
+        "usage of before the account was known keeps the bounds of UTC",
+        "jobs/joins/members.py",
+        "known.days.periods(concerned, period, known.seen_from)",
+        "known.days.periods(concerned, period)",
+        (
+            "tests/pipelines/test_period_scenarios.py::test_usage_of_before_the_account_was_known_closes_with_what_follows",
+        ),
     ),
     Mutant(
         "a correction of a period begins with what is late",

@@ -11,6 +11,7 @@ import pyarrow as pa
 from psycopg.rows import dict_row
 from pyspark.sql import DataFrame, SparkSession
 
+from jobs.runtime.effective_rules import EffectiveRules
 from jobs.runtime.job import Counts, Fold, PostgresJob
 from jobs.runtime.postgres.sink import stage
 
@@ -35,7 +36,8 @@ def fold_table(
     """Fold what `build` returned, in one transaction, without the position that the sink moves with it."""
     with connection.transaction(), connection.cursor() as cursor:
         stage(cursor, job.staged, staged)
-        return job.fold(cursor, config, Fold(previous_frontier, frontier, next_position, is_whole))
+        rules = (EffectiveRules(1, config.deciding),)
+        return job.fold(cursor, config, Fold(previous_frontier, frontier, next_position, is_whole, rules))
 
 
 def rows_of(connection: psycopg.Connection[Any], query: str) -> list[dict[str, Any]]:

@@ -240,6 +240,38 @@ def test_a_period_is_priced_by_the_version_at_its_start(tmp_path: Path) -> None:
     assert audited(world, 62 * DAY) == 0
 
 
+@pytest.mark.few_in_ci(2)
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
+@pytest.mark.parametrize("is_late", [False, True], ids=["price in time", "price comes last"])
+def test_a_month_in_which_the_account_became_known_has_one_price(tmp_path: Path, zone: str, *, is_late: bool) -> None:
+    """Its price changes between the midnights of UTC and of the account; earlier usage had the month of UTC."""
+    world = world_of(tmp_path)
+    world.accounts.clear()
+    of_utc, of_zone = 31 * DAY, 31 * DAY + (5 if zone == "America/New_York" else -9) * HOUR
+    border = (of_utc + of_zone) / 2
+
+    def changes(at: timedelta) -> None:
+        world.price(at, "0.03", begins=border, meter="users")
+
+    if not is_late:
+        changes(timedelta())
+    Report("a", 31 * DAY + HOUR, "x").received(world, 32 * DAY)
+    world.joined(33 * DAY)
+    world.account(40 * DAY, timezone=zone)
+    Report("b", 45 * DAY, "y").received(world, 46 * DAY)
+    world.joined(47 * DAY)
+    audited(world, 48 * DAY)
+    if is_late:
+        changes(49 * DAY)
+        world.joined(50 * DAY)
+        audited(world, 50 * DAY)
+    price = "0.03" if border <= of_zone else "0.01"
+    users = {key: quantity for key, quantity in stands(world).items() if key[0] == "users"}
+    assert users == {("users", FEBRUARY, "m", price): 2}
+    assert audited(world, 51 * DAY) == 0
+    assert replays(world) == stands(world)
+
+
 def test_a_period_is_priced_by_the_plan_at_its_start(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     world.account(38 * DAY, plan="another")

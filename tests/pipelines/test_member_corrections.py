@@ -1,7 +1,8 @@
 """Corrections of periods: any cut of usage into batches gives those that a rule in plain Python gives of usage at once.
 
 The rule: what is received before the close is on time. All that comes after it is applied to the on-time members in
-the order of usage, and each row that corrects is a correction where quantity or amount change.
+the order of usage, and each row that corrects is a correction where quantity or amount change. Each row closes by the
+grace of its time, unless its period had been shown closed before.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ import pytest
 
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
+from jobs.billing.rules import grace as grace_of
 from jobs.billing.sums import COLUMNS, sums
 from jobs.rebuild.billing import PLAN
 from jobs.rebuild.plan import Part
-from jobs.runtime.effective_rules import EffectiveRules
+from jobs.runtime.effective_rules import EffectiveRules, History, closed_under, effective_at, effective_from
 from jobs.runtime.job import Fold
 from jobs.runtime.postgres.sink import stage
 from jobs.streams import USAGE
@@ -46,9 +48,30 @@ KINDS = {"users": Aggregation.UNIQUE, "peak": Aggregation.MAX, "last": Aggregati
 PRICES = {7: Decimal("0.25"), 8: Decimal("0.5")}
 
 
-def config_of(*, has_history: bool) -> BillingConfig:
+def config_of(*, has_history: bool, grace: timedelta = GRACE) -> BillingConfig:
     until = {"history_until": rfc3339(END)} if has_history else {}
-    return BillingConfig.model_validate({"meters": METERS, "grace_seconds": GRACE.total_seconds(), **until})
+    return BillingConfig.model_validate({"meters": METERS, "grace_seconds": grace.total_seconds(), **until})
+
+
+@dataclass(frozen=True)
+class Restart:
+    """A driver starts with another grace. F is what the driver before it had folded, which may be behind."""
+
+    first: int
+    """The first row that it decides."""
+    grace: timedelta
+    frontier: datetime | None
+
+
+def rules_of(restarts: Sequence[Restart], *, has_history: bool) -> History:
+    """The rules as the drivers store them."""
+    history: History = (EffectiveRules(1, config_of(has_history=has_history).deciding),)
+    for restart in restarts:
+        last = history[-1]
+        closed = closed_under(last, grace_of(last.rules), restart.frontier)
+        rules = config_of(has_history=has_history, grace=restart.grace).deciding
+        history = (*history, EffectiveRules(restart.first, rules, closed_before=closed))
+    return history
 
 
 @dataclass(frozen=True)
@@ -81,7 +104,7 @@ class Commit:
 
 
 @dataclass
-class History:
+class Usage:
     """Random usage whose F comes past the close, as joins and audits commit it.
 
     All that was received before F is in the commits up to it; history (`is_history`) may have been received first
@@ -94,7 +117,7 @@ class History:
     standing: dict[int, Row] = field(default_factory=dict)
     lsn: int = 0
 
-    def drawn(self) -> History:
+    def drawn(self) -> Usage:
         frontier = CLOSE - 5 * MINUTE
         for _ in range(9):
             before, frontier = frontier, frontier + self.random.choice([0, 0, 1, 4, 6]) * MINUTE
@@ -145,17 +168,22 @@ Found = dict[Any, list[tuple[Any, ...]]]
 """By model, meter and currency the corrections in order: the rows of usage, cause, quantities and amounts."""
 
 
-def expected(history: History) -> tuple[Found, dict[Any, Decimal]]:
+def expected(history: Usage, rules: History) -> tuple[Found, dict[Any, Decimal]]:
     """The corrections by the rule, and what each set (model, meter, price version) comes to."""
     on_time: defaultdict[Any, list[Row]] = defaultdict(list)
     late: defaultdict[Any, defaultdict[Any, list[tuple[int, bool, Row]]]] = defaultdict(lambda: defaultdict(list))
     for lsn, (place, frontier, row) in enumerate(history.rows, 1):
         first = row.first_received_at or row.received_at
-        is_elsewhere = history.is_history and first < min(CLOSE, row.received_at)
-        was_closed = row.cause != "stream" and frontier >= CLOSE
-        is_correction = was_closed or (row.received_at >= CLOSE and not is_elsewhere)
+        effective = effective_at(rules, lsn)
+        closed_before = effective.closed_before.every
+        had_closed = closed_before is not None and closed_before >= END
+        close = END + timedelta(seconds=effective.rules["grace_seconds"])
+        is_elsewhere = history.is_history and first < min(close, row.received_at)
+        was_closed = row.cause != "stream" and (had_closed or frontier >= close)
+        is_late = had_closed or row.received_at >= close
+        is_correction = was_closed or (is_late and not is_elsewhere)
         key = row.model, None if row.price is None else "EUR"
-        if row.received_at < CLOSE and not was_closed:
+        if not is_late and not was_closed:
             on_time[key].append(row)
         else:
             together = (place, row.cause, *row.corrects) if row.corrects else (lsn,)
@@ -187,7 +215,7 @@ def _total(rows: Sequence[Row], meter: str, kind: Aggregation) -> tuple[Decimal,
     return sum(found.values(), Decimal(0)), amount
 
 
-def usage_of(history: History) -> pa.Table:
+def usage_of(history: Usage) -> pa.Table:
     """The rows as usage has them."""
     rows: list[dict[str, Any]] = []
     entries: list[dict[str, Any]] = []
@@ -236,24 +264,34 @@ def usage_of(history: History) -> pa.Table:
     return pa.Table.from_pylist(named, schema=schema)
 
 
-def pieces_of(usage: pa.Table, rules: EffectiveRules, cuts: Sequence[int]) -> Iterator[tuple[pa.Table, Fold]]:
+def pieces_of(
+    usage: pa.Table, rules: History, cuts: Sequence[int], restarts: Sequence[Restart] = ()
+) -> Iterator[tuple[pa.Table, Fold]]:
     """What is staged, as by a driver whose batches end before these rows: F comes with the end of the table alone.
 
-    The table ends, as that driver sees it, where a commit does and a batch, too.
+    The table ends, as that driver sees it, where a commit does and a batch, too. A driver ends where the next one
+    starts, with its F.
     """
     commits, frontiers = usage["logged_at"].to_pylist(), usage["frontier"].to_pylist()
-    bounds = [0, *sorted({cut for cut in cuts if 0 < cut < len(usage)}), len(usage)]
+    starts = {restart.first - 1: restart.frontier for restart in restarts}
+    bounds = [0, *sorted({cut for cut in (*cuts, *starts) if 0 < cut < len(usage)}), len(usage)]
     reached = None
     for first, end in pairwise(bounds):
         is_whole = end == len(usage) or commits[end] != commits[end - 1]
         reached = frontiers[end - 1] if is_whole else reached
-        yield sums(usage.slice(first, end - first), rules), Fold(None, reached, end + 1, is_whole)
+        if later := [frontier for start, frontier in starts.items() if start >= end]:
+            reached = None if None in later else min(at for at in (reached, *later) if at is not None)
+        held = effective_at(rules, first + 1)
+        yield sums(usage.slice(first, end - first), held), Fold(None, reached, end + 1, is_whole, (held,))
 
 
-def rebuilt(usage: pa.Table, rules: EffectiveRules, config: BillingConfig) -> Iterator[tuple[pa.Table, Fold]]:
+def rebuilt(usage: pa.Table, rules: History, config: BillingConfig) -> Iterator[tuple[pa.Table, Fold]]:
     """The pieces of `weir rebuild`."""
-    for piece in PLAN.pieces(usage, Part(1, config, rules), ends_table=True):
-        yield piece.staged, Fold(None, piece.frontier, piece.next_lsn, piece.frontier is not None)
+    for held, end in zip(rules, [*(later.first for later in rules[1:]), len(usage) + 1], strict=True):
+        rows = usage.slice(held.first - 1, end - held.first)
+        for piece in PLAN.pieces(rows, Part(held.first, config, held), ends_table=end > len(usage)):
+            known = effective_from(rules, piece.next_lsn)
+            yield piece.staged, Fold(None, piece.frontier, piece.next_lsn, piece.frontier is not None, known)
 
 
 def folded(
@@ -279,19 +317,38 @@ def folded(
     return dict(corrections), found, waiting
 
 
-@pytest.mark.few_in_ci(4)
+def restarts_in(usage: pa.Table, random: Random, count: int) -> list[Restart]:
+    """Drivers that start with a longer or shorter grace; the one before may have seen less of F than the table had."""
+    commits, frontiers = usage["logged_at"].to_pylist(), usage["frontier"].to_pylist()
+    ends = [place for place in range(1, len(usage)) if commits[place] != commits[place - 1]]
+    restarts: list[Restart] = []
+    for place in sorted(random.sample(ends, k=min(count, len(ends)))):
+        behind = random.choice([place - 1, *(end - 1 for end in ends if end < place)])
+        known = [restart.frontier for restart in restarts if restart.frontier is not None]
+        frontier = max([frontiers[behind], *known])
+        restarts.append(Restart(place + 1, random.choice([5, 15, 18, 25]) * MINUTE, frontier))
+    return restarts
+
+
+@pytest.mark.few_in_ci(6)
+@pytest.mark.parametrize("restarts", [0, 1, 3])
 @pytest.mark.parametrize("seed", range(24))
-def test_any_cut_and_a_rebuild_give_the_corrections_of_the_rule(connection: psycopg.Connection[Any], seed: int) -> None:
+def test_any_cut_and_a_rebuild_give_the_corrections_of_the_rule(
+    connection: psycopg.Connection[Any], seed: int, restarts: int
+) -> None:
     random = Random(seed)
-    history = History(random, is_history=seed % 3 == 2).drawn()
-    history._commit(CLOSE + 30 * MINUTE, [history._report(CLOSE, CLOSE)])
+    history = Usage(random, is_history=seed % 3 == 2).drawn()
+    last = history.commits[-1].frontier
+    history._commit(CLOSE + 30 * MINUTE, [history._report(last, last)])
     config = config_of(has_history=history.is_history)
-    rules, usage = EffectiveRules(1, config.deciding), usage_of(history)
-    corrections, quantities = expected(history)
+    usage = usage_of(history)
+    drivers = restarts_in(usage, random, restarts)
+    rules = rules_of(drivers, has_history=history.is_history)
+    corrections, quantities = expected(history, rules)
     ways = {
-        "at once": pieces_of(usage, rules, ()),
-        "one by one": pieces_of(usage, rules, range(len(usage))),
-        "anyhow": pieces_of(usage, rules, random.sample(range(len(usage)), k=4)),
+        "at once": pieces_of(usage, rules, (), drivers),
+        "one by one": pieces_of(usage, rules, range(len(usage)), drivers),
+        "anyhow": pieces_of(usage, rules, random.sample(range(len(usage)), k=4), drivers),
         "rebuilt": rebuilt(usage, rules, config),
     }
     for way, pieces in ways.items():
@@ -307,18 +364,18 @@ def test_a_correction_waits_until_all_that_was_on_time_is_known(
 ) -> None:
     """A straggler is ahead of F, and what is on time follows it in usage: the bill has both at once."""
     config = config_of(has_history=False)
-    rules = EffectiveRules(1, config.deciding)
+    rules = (EffectiveRules(1, config.deciding),)
     late, on_time = Row("x", 1, FIRST, CLOSE + MINUTE), Row("y", 3, FIRST, CLOSE - MINUTE)
-    history = History(Random(0), commits=[Commit(CLOSE - 2 * MINUTE, (late,)), Commit(CLOSE - MINUTE, (on_time,))])
+    history = Usage(Random(0), commits=[Commit(CLOSE - 2 * MINUTE, (late,)), Commit(CLOSE - MINUTE, (on_time,))])
     pieces = list(pieces_of(usage_of(history), rules, cuts))
     corrections, days, waiting = folded(connection, iter(pieces), config)
     assert corrections == {}
     assert days == {("m", "users", 7): 2, ("m", "peak", 7): 3, ("m", "last", 7): 3}
     assert {row["usage_lsn"] for row in waiting} == {1}
     with connection.transaction(), connection.cursor() as cursor:
-        assert not JOB.is_due(cursor, CLOSE - timedelta(microseconds=1))
-        assert JOB.is_due(cursor, CLOSE)
-    closed = (JOB.staged.empty_table(), Fold(None, CLOSE, 3))
+        assert not JOB.is_due(cursor, Fold(None, CLOSE - timedelta(microseconds=1), 3, rules=rules))
+        assert JOB.is_due(cursor, Fold(None, CLOSE, 3, rules=rules))
+    closed = (JOB.staged.empty_table(), Fold(None, CLOSE, 3, rules=rules))
     corrections, _, waiting = folded(connection, iter([*pieces, closed]), config)
     quarter = PRICES[7]
     assert corrections == {("m", "EUR", "users"): [([1], "stream", 1, quarter, 2, 2 * quarter)]}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -206,8 +207,43 @@ def test_corrections_of_a_period_are_proved_where_the_account_was_made_after_its
     for url in (database, another_database):
         write(url, "catalog.account_zones", {"account": "a", "holds_from": "-infinity", "timezone": "Asia/Tokyo"})
     is_proved(world, database, another_database)
-    peaks = [row for row in corrections(database) if row["meter"] == "peak"]
-    assert {f"{row['window_start']:%d %H:%M}" for row in peaks} == {"05 00:00", "04 15:00"}
+    peaks = [row for row in corrections(database) if row["meter"] == "peak" and row["currency"] == "EUR"]
+    assert {f"{row['window_start']:%d %H:%M}" for row in peaks} == {"04 15:00"}
+
+
+@pytest.mark.few_in_ci(2)
+@pytest.mark.parametrize("audited_after", [14 * HOUR, 16 * HOUR, 20 * HOUR, 26 * HOUR, 31 * HOUR])
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
+def test_usage_of_before_the_account_was_known_closes_with_what_follows(
+    tmp_path: Path, database: str, another_database: str, zone: str, audited_after: timedelta
+) -> None:
+    """February ends at 15:00 of its last day in Tokyo, and at 5:00 of the next one in New York. The audit gives earlier
+    usage its price between them, or after both; on-time usage and stragglers of either zone come around it.
+    """
+    world = world_of(tmp_path)
+    world.accounts.clear()
+    Report("a", 35 * DAY, "x", 10, 5).received(world, 35 * DAY + MINUTE)
+    world.joined(36 * DAY)
+    world.account(40 * DAY, timezone=zone)
+    last_day = 58 * DAY
+    Report("b", 45 * DAY, "y", 30, 7).received(world, 45 * DAY + MINUTE)
+    received = {hour * HOUR + 20 * MINUTE: number for number, hour in enumerate((14, 15, 18, 23, 24, 27, 28, 29))}
+    for at in sorted([*received, audited_after]):
+        if at in received:
+            number = received[at]
+            report = Report(f"r{number}", 45 * DAY + number * MINUTE, f"u{number}", 40 + number, number)
+            report.received(world, last_day + at)
+        world.joined(last_day + at + MINUTE)
+        if at == audited_after:
+            assert audited(world, last_day + at + MINUTE) == 2
+    world.joined(63 * DAY)
+    audited(world, 63 * DAY)
+    for url in (database, another_database):
+        write(url, "catalog.account_zones", {"account": "a", "holds_from": "-infinity", "timezone": zone})
+    is_proved(world, database, another_database)
+    users = [row for row in corrections(database) if row["meter"] == "users" and row["currency"] == "EUR"]
+    assert users, "stragglers add users to February"
+    assert len({row["window_start"] for row in users}) == 1, "one period, one start"
 
 
 @pytest.mark.few_in_ci(1)

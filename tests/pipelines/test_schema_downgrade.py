@@ -98,7 +98,7 @@ LATE_MEMBER = {
     "aggregation": "max",
     "period": "day",
     "window_start": NOW,
-    "closes_at": NOW,
+    "ends_at": NOW,
     "member": "7",
     "member_rows": 1,
 }

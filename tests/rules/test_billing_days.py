@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from jobs.joins.billing_days import BillingDays, offsets_of
 from jobs.streams import ACCOUNTS
+from metering.period_meters import Period
 from metering.pricing import Version, account_as_of
 
 ZONES = [
@@ -187,3 +188,43 @@ def test_a_backdated_zone_holds_from_its_commit() -> None:
     # November is of the zone that held when it began, as far as its bill, and December of the new one.
     midnight = outcomes.with_columns(event_time=pl.Series([datetime(2025, 12, 1, tzinfo=UTC)] * 2))
     assert BillingDays(accounts).days(midnight.cast(outcomes.schema)).to_list() == [date(2025, 12, 1)] * 2
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    changes=st.lists(st.tuples(HOURS | begins, st.sampled_from([*ZONES, None]), HOURS), min_size=1, max_size=6),
+    events=st.lists(st.tuples(HOURS | begins, st.integers(0, 24 * 60)), min_size=2, max_size=30),
+    period=st.sampled_from(list(Period)),
+)
+def test_a_day_or_month_of_an_account_begins_and_ends_once_whatever_was_known_when(
+    changes: list[tuple[int, str | None, int]], events: list[tuple[int, int]], period: Period
+) -> None:
+    """Each version is known from its commit on. It may begin later, and be replaced before; usage may be decided late.
+
+    What was decided before the account was known is looked at later, as an audit does.
+    """
+    lsn_of = {number: 10 * at + 1 for number, (at, _, _) in enumerate(sorted(changes, key=lambda change: change[0]))}
+    rows = [
+        {"lsn": lsn_of[number], "account": "a", "timezone": zone, "effective_from": hour(max(at, begins_at))}
+        | {"deleted": zone is None and number > 0, "committed_at": hour(at)}
+        for number, (at, zone, begins_at) in enumerate(sorted(changes, key=lambda change: change[0]))
+    ]
+    rows = list({row["lsn"]: row for row in rows}.values())
+    accounts = pa.Table.from_pylist(rows, schema=ACCOUNTS)
+    outcomes = pl.DataFrame(
+        [("a", hour(at), 10 * (at + delay) + 5, None) for at, delay in events],
+        schema={
+            "account": pl.String,
+            "event_time": pl.Datetime("us", "UTC"),
+            "request_lsn": pl.Int64,
+            "completion_lsn": pl.Int64,
+        },
+        orient="row",
+    )
+    bounds = BillingDays(accounts).periods(outcomes, period, seen_from=10**6)
+    names = bounds.select("first_day").n_unique()
+    assert bounds.n_unique() == names
+    assert (bounds["starts_at"] < bounds["ends_at"]).all()
+    known_from = next((row["lsn"] for row in rows if not row["deleted"]), 10**6)
+    known = bounds.with_columns(outcomes["event_time"]).filter(outcomes["request_lsn"] > known_from)
+    assert known.filter(pl.col("event_time").is_between("starts_at", "ends_at", closed="left")).height == len(known)

@@ -153,7 +153,7 @@ def test_changes_by_time_alone_are_folded_with_the_frontier(stage: Stage) -> Non
         return JOB.fold(cursor, config, frontiers)
 
     due = START + timedelta(minutes=30)
-    job = replace(JOB, fold=fold, is_due=lambda _, frontier: frontier is not None and frontier >= due)
+    job = replace(JOB, fold=fold, is_due=lambda _, around: around.frontier is not None and around.frontier >= due)
     stage.append(0, 10)
     driver = stage.driver(job)
     driver.process(stage.batch(1, 3))

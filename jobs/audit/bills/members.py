@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -61,7 +61,7 @@ CORRECTING_MEMBERS = pl.Schema(
         "window_start": _INSTANT,
         "usage_lsn": pl.Int64(),
         "corrects_lsns": pl.List(pl.Int64()),
-        "closes_at": _INSTANT,
+        "ends_at": _INSTANT,
         "sign": pl.Int32(),
     }
 )
@@ -75,7 +75,7 @@ LATE_MEMBERS = pl.Schema(
             for name in ("day", "model", "currency", "price_version", "member", "value", "occurred_at")
         },
         **dict.fromkeys(("aggregation", "period", "cause"), pl.String()),
-        **dict.fromkeys(("window_start", "closes_at"), _INSTANT),
+        **dict.fromkeys(("window_start", "ends_at"), _INSTANT),
         "sign": pl.Int32(),
     }
 )
@@ -114,9 +114,7 @@ def made_members(staged: pl.DataFrame) -> pl.DataFrame:
             pl.col("quantity").cast(pl.Int64).alias("member_rows"),
             pl.col("window_start").alias("first_window"),
             pl.col("window_start").alias("last_window"),
-            pl.when(~pl.col("is_correction") & pl.col("closes_at").is_not_null())
-            .then("first_lsn")
-            .alias("history_lsn"),
+            pl.when(~pl.col("is_correction") & pl.col("ends_at").is_not_null()).then("first_lsn").alias("history_lsn"),
         )
     )
 
@@ -172,6 +170,17 @@ def whole_periods(
     bounds = [pl.col("day") >= begin] if begin is not None else []
     bounds += [pl.col("_ends") <= until] if until is not None else []
     return placed.filter(*bounds).drop("_ends") if bounds else placed.drop("_ends")
+
+
+def with_first_days(stored: pl.DataFrame, correcting: pl.DataFrame, *, last: bool) -> pl.DataFrame:
+    """STORED_CORRECTIONS with the first `day` of their periods, as the rows of usage that they list name it.
+
+    Of other rows it is the first or `last` day that may begin at that instant.
+    """
+    key = ["usage_lsn", "meter", "account"]
+    begins = pl.col("window_start").dt.date() + timedelta(days=int(last))
+    named = correcting.select(*key, "day").unique()
+    return stored.join(named, on=key, how="left").with_columns(day=pl.coalesce("day", begins))
 
 
 def unequal_members(made: pl.DataFrame, stored: pl.DataFrame) -> Wrong:

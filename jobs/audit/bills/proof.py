@@ -27,6 +27,7 @@ from jobs.audit.bills.members import (
     days_of_sets,
     unequal_members,
     whole_periods,
+    with_first_days,
     wrong_corrections,
 )
 from jobs.audit.bills.windows import STORED_STRAGGLERS, STORED_WINDOWS, unequal_stragglers, unequal_windows
@@ -209,11 +210,14 @@ def _of_sets(parts: Parts, billed: Billed, bucket: int, span: Span, days: pl.Dat
     stored = whole(billed.rows.rows(held.MEMBERS, bucket, MEMBERS))
     of_days = added_days(days_of_sets(made).select(DAYS.names()).cast(DAYS))
     sums = unequal_members(made, stored) + unequal_days(of_days, whole(days), is_everything=span.is_everything)
-    if not span.is_everything:
-        return Proof(sums, Wrong())
     corrected = billed.rows.rows(held.OF_PERIODS, bucket, STORED_CORRECTIONS)
     waiting = billed.rows.rows(held.LATE_MEMBERS, bucket, LATE_MEMBERS)
-    return Proof(sums, wrong_corrections(corrected, made, parts[_CORRECTING], waiting))
+    correcting = parts[_CORRECTING]
+    if not span.is_everything:
+        corrected = whole(with_first_days(corrected, correcting, last=True)).drop("day")
+        corrected = whole(with_first_days(corrected, correcting, last=False)).drop("day")
+        correcting, waiting = whole(correcting), whole(waiting)
+    return Proof(sums, wrong_corrections(corrected, made, correcting, waiting))
 
 
 def _corrected(alone: pl.DataFrame, named: pl.DataFrame) -> pl.DataFrame:

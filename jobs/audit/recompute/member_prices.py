@@ -8,7 +8,8 @@ from jobs.audit.recompute.expected import OUTCOME, Pinned
 from jobs.usage_members import MEMBERS, members, written
 from metering.lateness import MAX_FUTURE
 
-_COST = ("currency", "price_version", "unit_price")
+_COST = ("currency", "price_version", "unit_price", "starts_at", "ends_at")
+"""The price of a member, and the period that it is for."""
 _KEY = (*OUTCOME, "model")
 _ENTRY = ("row", "meter", "first_day")
 

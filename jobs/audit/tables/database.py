@@ -126,7 +126,7 @@ FROM usage_members
 """
 _LATE_MEMBERS = """
 SELECT account, meter, usage_lsn, first_day, model, currency, price_version, member, value, occurred_at, aggregation,
-       period, cause, window_start, closes_at, member_rows
+       period, cause, window_start, ends_at, member_rows
 FROM late_members WHERE is_correction
 """
 _PERIODS = "SELECT meter, period FROM meters WHERE period IS NOT NULL"

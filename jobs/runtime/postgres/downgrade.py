@@ -89,7 +89,7 @@ USES = (
         "EXISTS (SELECT FROM meters WHERE aggregation IS NOT NULL)",
         "a meter bills whole periods",
     ),
-    Use("0055", "EXISTS (SELECT FROM late_members)", "corrections of whole periods wait for their close"),
+    Use("0056", "EXISTS (SELECT FROM late_members)", "corrections of whole periods wait for their close"),
     Use(
         "0062",
         "EXISTS (SELECT FROM corrections WHERE cause = 'schema_added')"

@@ -9,9 +9,16 @@ from typing import Any
 import psycopg
 from psycopg.types.json import Jsonb
 
-from jobs.runtime.effective_rules import NOTHING_CLOSED, EffectiveRules, History, Rules, effective_at
+from jobs.runtime.effective_rules import (
+    NOTHING_CLOSED,
+    EffectiveRules,
+    History,
+    Rules,
+    closed_under,
+    effective_at,
+    effective_from,
+)
 from jobs.runtime.job import PostgresJob
-from metering.lateness import still_closed
 from metering.meters import OfMeter
 
 _HISTORY = """
@@ -65,14 +72,18 @@ class RulesTable:
         """Where other rules decide, within a batch that begins at `first`: only in what was decided already."""
         return [held.first for held in self._history if held.first > first] if first < self._decided_before else []
 
+    def following(self, held: EffectiveRules, first: int, position: int) -> Sequence[EffectiveRules]:
+        """What decides the rows from `position` on, as far as it is known, after a batch from `first` on.
+
+        `held`: what decides the batch. It decides all that follows, except in what was decided already.
+        """
+        return (held,) if first >= self._decided_before else effective_from(self._history, position)
+
     def _closed_before(self, frontier: datetime | None) -> OfMeter[datetime | None]:
         """What readers may have seen closed: until other rules are kept they go by the last (view `closed_meters`)."""
         if self._last is None or self._job.closes_after is None:
             return NOTHING_CLOSED
-        after, before = self._job.closes_after(self._last.rules), self._last.closed_before
-        every = still_closed(frontier, after.every, before.every)
-        own = {meter: still_closed(frontier, after.of(meter), before.of(meter)) for meter in {*after.own, *before.own}}
-        return OfMeter(every, {meter: closed for meter, closed in own.items() if closed != every})
+        return closed_under(self._last, self._job.closes_after(self._last.rules), frontier)
 
     def keep(self, cursor: psycopg.Cursor[Any], held: EffectiveRules) -> None:
         """Write the rules `in_force`, if they are new, in the transaction that they decide: a batch, or a move of F."""

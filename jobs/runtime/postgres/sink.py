@@ -178,7 +178,8 @@ class PostgresSink:
         with self._ownership.transaction() as cursor:
             self._assert_position(cursor)
             stage(cursor, self._job.staged, summary)
-            around = Fold(self._frontier, frontier, after.next_lsn, is_whole)
+            rules = self._rules.following(held, self._at.next_lsn, after.next_lsn)
+            around = Fold(self._frontier, frontier, after.next_lsn, is_whole, rules)
             counts = self._job.fold(cursor, self._config, around)
             self._rules.keep(cursor, held)
             self._move(cursor, after, frontier)
@@ -228,7 +229,7 @@ class PostgresSink:
             held = self._rules.in_force(self._at.next_lsn, self._frontier)
             with self._ownership.transaction() as cursor:
                 self._assert_position(cursor)
-                counts = self._fold_time(cursor, frontier)
+                counts = self._fold_time(cursor, frontier, held)
                 self._rules.keep(cursor, held)
                 self._move(cursor, self._at, frontier)
             self._frontier = frontier
@@ -241,11 +242,13 @@ class PostgresSink:
         if self._at.next_lsn >= self._upstream.next_lsn and self._upstream.goes_on():
             self._upstream.refresh()
 
-    def _fold_time(self, cursor: psycopg.Cursor[Any], frontier: datetime | None) -> Counts:
-        if not self._job.is_due(cursor, frontier):
+    def _fold_time(self, cursor: psycopg.Cursor[Any], frontier: datetime | None, held: EffectiveRules) -> Counts:
+        first = self._at.next_lsn
+        around = Fold(self._frontier, frontier, first, rules=self._rules.following(held, first, first))
+        if not self._job.is_due(cursor, around):
             return {}
         stage(cursor, self._job.staged, self._job.staged.empty_table())
-        return self._job.fold(cursor, self._config, Fold(self._frontier, frontier, self._at.next_lsn))
+        return self._job.fold(cursor, self._config, around)
 
     def _frontier_at(self, position: int) -> datetime | None:
         seen = self._upstream.frontier
