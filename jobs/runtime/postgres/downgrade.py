@@ -90,6 +90,7 @@ USES = (
         "a meter bills whole periods",
     ),
     Use("0055", "EXISTS (SELECT FROM late_members)", "corrections of whole periods wait for their close"),
+    Use("0059", "EXISTS (SELECT FROM invoices)", "invoices were issued"),
 )
 
 
