@@ -64,8 +64,8 @@ WITH new_members AS MATERIALIZED (
     )
 )
 INSERT INTO usage_days AS old (
-    account, day, model, meter, currency, price_version, quantity, unit_price, usage_rows, first_window, last_window_end,
-    next_position
+    account, day, model, meter, currency, price_version, quantity, unit_price, usage_rows, first_window,
+    last_window_end, next_position
 )
 SELECT {_SET}, trim_scale(coalesce(
            CASE

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import psycopg
@@ -63,7 +64,8 @@ def lines_of_usage(database: Database) -> Check:
     by_month: defaultdict[date, list[str]] = defaultdict(list)
     for row in database.execute(_UNCHANGED).fetchall():
         by_month[row["period"]].append(row["account"])
-    examined, broken = 0, []
+    examined = 0
+    broken: list[str] = []
     for month, accounts in by_month.items():
         for start in range(0, len(accounts), _ACCOUNTS_AT_ONCE):
             some = accounts[start : start + _ACCOUNTS_AT_ONCE]
@@ -88,7 +90,7 @@ def _differing(
     for place in sorted(present.keys() | issued.keys(), key=repr):
         line, known = present.get(place), issued.get(place)
         name = f"{place[3]} of {place[0]}, {place[2]}, in {month_text(month)}"
-        quantity = line["quantity"] if line else 0
+        quantity = line["quantity"] if line else Decimal()
         if known is None:
             yield f"{name}: {plain(quantity)} of usage are on no invoice, at price version {place[4]}"
         elif quantity != known.line.quantity:
