@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 from metering.digits import EXACT, plain
 from metering.invoice_chain import BEGINNING, Event
@@ -155,7 +155,7 @@ def _corrections(events: Sequence[Event], invoices: Mapping[str, StoredInvoice])
         invoice = invoices[event.invoice]
         currency = invoice.header.money.currency
         lines = [line for line, _ in invoice.lines if line.key.kind != WRITE_OFF]
-        for line, following in zip(lines, [*lines[1:], None], strict=True):
+        for line, following in zip_longest(lines, lines[1:]):
             known = last.get((currency, line.key))
             name = f"line {line.line} of {event.invoice}"
             if _takes_back(line, following):

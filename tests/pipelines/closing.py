@@ -21,7 +21,6 @@ from jobs.close.obstacles import Open
 from jobs.close.run import Close
 from jobs.queries.invoices import stored_invoices
 from jobs.runtime.postgres.meters_table import declare
-from metering.digits import EXACT
 from metering.invoice_verification import wrong_account, wrong_numbers
 from metering.meters import Meter
 from tests.pipelines.billing import Price, bill, usage_row
@@ -29,6 +28,7 @@ from tests.pipelines.billing import Price, bill, usage_row
 OCTOBER, NOVEMBER, DECEMBER = (date(2026, month, 1) for month in (10, 11, 12))
 NOON = datetime(2026, 10, 5, 12, tzinfo=UTC)
 CONFIG = BillingConfig()
+PRICE = Price(7, Decimal("0.0015"))
 Row = dict[str, Any]
 
 
@@ -57,7 +57,7 @@ class Books:
         self,
         quantity: Decimal | int,
         at: datetime = NOON,
-        price: Price | None = Price(7, Decimal("0.0015")),
+        price: Price | None = PRICE,
         account: str = "acme",
         *,
         frontier: datetime | None = None,
@@ -107,8 +107,9 @@ class Books:
         clean = self.audit_finds(scope)
         with self.connection.transaction():
             self.connection.execute(
-                "INSERT INTO audits (received_from, occurred_to, version, finished_at, is_proved, unexpected, billed_to)"
-                " VALUES (%s, %s, 'test', now(), %s, %s, (SELECT next_position FROM positions))",
+                """INSERT INTO audits (
+                       received_from, occurred_to, version, finished_at, is_proved, unexpected, billed_to
+                   ) VALUES (%s, %s, 'test', now(), %s, %s, (SELECT next_position FROM positions))""",
                 [scope.since, scope.until, clean, Jsonb({} if clean else {"I6": 1})],
             )
         return clean
@@ -152,11 +153,6 @@ class Books:
     def hashes(self) -> list[str]:
         """Of all events, in the order of accounts."""
         return [row["hash"] for row in self.rows("SELECT hash FROM invoice_events ORDER BY account, sequence")]
-
-
-def product(quantity: Decimal, price: Decimal) -> Decimal:
-    """Exact."""
-    return EXACT.multiply(quantity, price)
 
 
 def books_of(database: str) -> Iterator[Books]:

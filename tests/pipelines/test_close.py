@@ -143,8 +143,8 @@ def test_what_is_unpriced_held_or_waiting_is_listed_and_may_stay_open_for_a_reas
     books.use(1_000, account="waiting")
     with books.connection.transaction():
         books.connection.execute(
-            "INSERT INTO stragglers (usage_lsn, meter, account, request_id, window_start, event_time, received_at, late_seconds,"
-            " decision, quantity, cause, sign, settled, day)"
+            "INSERT INTO stragglers (usage_lsn, meter, account, request_id, window_start, event_time, received_at,"
+            " late_seconds, decision, quantity, cause, sign, settled, day)"
             " VALUES (90, 'input_tokens', 'held', 'r', %s, %s, %s, 1, 'hold', 1, 'stream', 1, 0, %s)",
             [NOON, NOON, NOON, NOON.date()],
         )
@@ -242,10 +242,13 @@ def test_no_role_may_change_what_was_issued(books: Books, table: str, statement:
     books.end(OCTOBER)
     books.close()
     for setting in ("origin", "replica"):
-        with pytest.raises(psycopg.errors.RaiseException, match="what was issued never changes"):
-            with books.connection.transaction():
-                books.connection.execute(f"SET LOCAL session_replication_role = {setting}")
-                books.connection.execute(statement.format(table))
+        books.connection.execute(f"SET session_replication_role = {setting}")
+        books.connection.commit()
+        with (
+            pytest.raises(psycopg.errors.RaiseException, match="what was issued never changes"),
+            books.connection.transaction(),
+        ):
+            books.connection.execute(statement.format(table))
 
 
 def test_an_issued_invoice_gets_no_further_line_and_no_earlier_state(books: Books) -> None:
@@ -253,20 +256,24 @@ def test_an_issued_invoice_gets_no_further_line_and_no_earlier_state(books: Book
     books.use(1_000)
     books.end(OCTOBER)
     books.close()
-    with pytest.raises(psycopg.errors.RaiseException, match="a line of weir-1 is refused: it was issued"):
-        with books.connection.transaction():
-            books.connection.execute(
-                "INSERT INTO invoice_lines SELECT invoice, 2, account, kind, charge_class, original_period, null, null,"
-                " model, meter, 99, tier, unit_price, quantity, exact_amount, amount, residual, hash FROM invoice_lines"
-            )
+    with (
+        pytest.raises(psycopg.errors.RaiseException, match="a line of weir-1 is refused: it was issued"),
+        books.connection.transaction(),
+    ):
+        books.connection.execute(
+            "INSERT INTO invoice_lines SELECT invoice, 2, account, kind, charge_class, original_period, null, null,"
+            " model, meter, 99, tier, unit_price, quantity, exact_amount, amount, residual, hash FROM invoice_lines"
+        )
     for state in ("Open", "Issued"):
-        with pytest.raises(psycopg.errors.RaiseException, match="is refused as state 3 of weir-1"):
-            with books.connection.transaction():
-                books.connection.execute(
-                    "INSERT INTO invoice_events SELECT account, 3, invoice, %s, at, made_by, reason, allowed, document,"
-                    " previous, hash FROM invoice_events WHERE sequence = 1",
-                    [state],
-                )
+        with (
+            pytest.raises(psycopg.errors.RaiseException, match="is refused as state 3 of weir-1"),
+            books.connection.transaction(),
+        ):
+            books.connection.execute(
+                "INSERT INTO invoice_events SELECT account, 3, invoice, %s, at, made_by, reason, allowed, document,"
+                " previous, hash FROM invoice_events WHERE sequence = 1",
+                [state],
+            )
 
 
 def test_late_usage_and_another_price_become_pairs_of_lines_in_the_next_month(books: Books) -> None:
