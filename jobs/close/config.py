@@ -24,7 +24,7 @@ class CloseConfig(BaseModel):
 
     issuer: str = Field(
         default="weir",
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._]{0,39}$",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$",
         description="Who issues the invoices. Each issuer has a series of numbers, so `weir-12` is its twelfth.",
     )
     rounding: Rounding = Field(
