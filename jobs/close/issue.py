@@ -13,8 +13,8 @@ import psycopg
 from jobs.billing_progress import Row
 from jobs.close.account_months import Invoiced, all_walked, following, invoiced
 from jobs.close.config import CloseConfig
-from jobs.close.obstacles import Open, open_rows, refusal, unpriced
 from jobs.close.proof import Proof, unproved
+from jobs.close.readiness import Open, open_rows, refusal, unpriced
 from jobs.close.store import chain_ends, lock_series, store
 from jobs.queries.bills import Period, read_month
 from jobs.queries.invoices import last_lines, month_text

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from jobs.close.obstacles import Open
+from jobs.close.readiness import Open
 
 _MONTH = re.compile(r"((?:19|20|21)[0-9]{2})-(0[1-9]|1[0-2])")
 

@@ -16,8 +16,8 @@ from jobs.audit.recompute.basis import Scope
 from jobs.billing_progress import billing_progress
 from jobs.close.account_months import following, invoiced
 from jobs.close.issue import Batch, Terms, issue
-from jobs.close.obstacles import not_over
 from jobs.close.proof import EARLIER, NOTHING, Proof, find_proof, unproved
+from jobs.close.readiness import not_over
 from jobs.queries.bills import Period, read_periods
 from jobs.queries.invoices import month_text
 from jobs.runtime.postgres.session import Session
@@ -25,7 +25,7 @@ from metering.invoices import Invoice
 
 COLUMNS = ("account", "period", "currency", "invoice", "total", "outcome", "reason")
 ISSUED, WOULD_BE_ISSUED, CLOSED, REFUSED = "issued", "would be issued", "closed already", "refused"
-ACCOUNTS_AT_ONCE = 500
+ACCOUNT_BATCH = 500
 """Billing waits while these are closed."""
 MAX_AUDITS = 3
 """Usage of a month that is long over comes rarely; where it keeps coming the next close tries again."""
@@ -50,15 +50,15 @@ class Close:
     def run(self) -> Iterator[Row]:
         """A row (COLUMNS) for each invoice, and for each account that is refused, as they are made.
 
-        Whoever is closed already has a row too, where it was asked for by name. Raises what `audit` raises, and
+        An account that is closed already has a row, too, where it is named. Raises what `audit` raises, and
         `psycopg.Error` where the database does not answer: what is issued by then stays, and the next close goes on.
         """
         options = "-c synchronous_commit=on -c idle_in_transaction_session_timeout=60s"
         with Session.to(
             self.postgres_url, "weir close", options=options, is_patient=True, row_factory=dict_row
         ) as database:
-            ready, told = self._ready(database)
-            yield from told
+            ready, rows = self._ready(database)
+            yield from rows
             proof = find_proof(database, *self._span(database, ready)) if ready else NOTHING
             for audits in range(MAX_AUDITS + 1):
                 if not ready:
@@ -121,12 +121,12 @@ class Close:
     ) -> Generator[Row, None, list[str]]:
         """Rows of what is closed now; returns who must be audited again."""
         moved: list[str] = []
-        for start in range(0, len(ready), ACCOUNTS_AT_ONCE):
-            accounts = ready[start : start + ACCOUNTS_AT_ONCE]
+        for start in range(0, len(ready), ACCOUNT_BATCH):
+            accounts = ready[start : start + ACCOUNT_BATCH]
             for batch in self._batches(database, accounts, proof):
                 moved += sorted(batch.moved)
                 yield from self._rows(batch)
-            self.tell(f"{min(start + ACCOUNTS_AT_ONCE, len(ready)):,} of {len(ready):,} accounts")
+            self.tell(f"{min(start + ACCOUNT_BATCH, len(ready)):,} of {len(ready):,} accounts")
         return moved
 
     def _batches(self, database: psycopg.Connection[Any], accounts: Sequence[str], proof: Proof) -> Iterator[Batch]:

@@ -19,9 +19,9 @@ LINE_COLUMNS = (
     *("price_version", "tier", "unit_price", "quantity", "exact_amount", "amount", "residual"),
 )
 EVENT_COLUMNS = ("state", "at", "made_by", "reason", "allowed", "hash")
-_ACCOUNTS_AT_ONCE = 500
+_ACCOUNT_BATCH = 500
 
-# The hash of an invoice is that of its issue: it is the same for ever, whatever comes later.
+# The hash of an invoice is that of its issue: later states do not change it.
 _LISTED = """
     SELECT invoices.*, issued.hash, issued.at AS issued_at,
            CASE WHEN voided.invoice IS NULL THEN 'Issued' ELSE 'Voided' END AS state
@@ -90,8 +90,8 @@ def invoice_document(database: Database, invoice: str) -> Mapping[str, Any] | No
 def stored_invoices(database: Database, accounts: Sequence[str] | None = None) -> Iterator[Stored]:
     """All invoices and events of each account (None: of all), a few hundred accounts in memory at once."""
     known = list(accounts) if accounts is not None else [row["account"] for row in database.execute(_ACCOUNTS)]
-    for start in range(0, len(known), _ACCOUNTS_AT_ONCE):
-        yield from _stored(database, known[start : start + _ACCOUNTS_AT_ONCE])
+    for start in range(0, len(known), _ACCOUNT_BATCH):
+        yield from _stored(database, known[start : start + _ACCOUNT_BATCH])
 
 
 def numbers_by_issuer(database: Database) -> Mapping[str, list[int]]:

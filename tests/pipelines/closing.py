@@ -17,7 +17,7 @@ from jobs.audit.recompute.basis import Scope
 from jobs.billing.config import BillingConfig
 from jobs.close.config import CloseConfig
 from jobs.close.issue import Terms
-from jobs.close.obstacles import Open
+from jobs.close.readiness import Open
 from jobs.close.run import Close
 from jobs.queries.invoices import stored_invoices
 from jobs.runtime.postgres.meters_table import declare

@@ -11,7 +11,7 @@ import pytest
 
 from jobs.close import run
 from jobs.close.config import CloseConfig
-from jobs.close.obstacles import Open
+from jobs.close.readiness import Open
 from metering.invoices import Rounding
 from tests.pipelines.billing import Price
 from tests.pipelines.closing import DECEMBER, NOON, NOVEMBER, OCTOBER, Books, books_of

@@ -107,14 +107,15 @@ def test_what_the_owner_does_with_triggers_disabled_is_named_by_verify_and_by_th
 def test_lines_that_are_not_what_usage_comes_to_are_found_by_the_audit(books: Books) -> None:
     """Whoever writes all hashes anew makes a chain that verifies: usage says otherwise."""
     assert [check.holds for check in check_invoices(books.database)] == [True, True]
-    disable(
-        books,
-        "UPDATE invoice_lines SET quantity = quantity + 1 WHERE invoice = 'weir-3' AND line = 1",
-        "DELETE FROM invoice_lines WHERE invoice = 'weir-2'",
-    )
+    disable(books, "UPDATE invoice_lines SET quantity = quantity + 1 WHERE invoice = 'weir-3' AND line = 1")
+    found = {check.check: check for check in check_invoices(books.database)}
+    assert found["I7"].says == "input_tokens of acme, sonnet, in 2026-11: line 1 of weir-3 has 3001, and usage 3000"
+    disable(books, "DELETE FROM invoice_lines WHERE invoice = 'weir-2'")
     found = {check.check: check for check in check_invoices(books.database)}
     assert found["I7"].found == 2
-    assert found["I7"].says == "input_tokens of acme, sonnet, in 2026-11: line 1 of weir-3 has 3001, and usage 3000"
+    assert found["I7"].says == (
+        "input_tokens of bolt, sonnet, in 2026-10: 2000 of usage are on no invoice, at price version 7"
+    )
 
 
 def test_what_came_after_the_close_is_no_fault(books: Books) -> None:
@@ -188,7 +189,7 @@ def test_a_close_killed_anywhere_leaves_the_invoices_and_hashes_of_one_that_was_
 ) -> None:
     from tests.conftest import fresh_database
 
-    monkeypatch.setattr(close_run, "ACCOUNTS_AT_ONCE", 3)
+    monkeypatch.setattr(close_run, "ACCOUNT_BATCH", 3)
     with fresh_database(postgres_url) as other:
         for whole in books_of(other):
             many(whole)

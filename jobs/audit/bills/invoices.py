@@ -21,7 +21,7 @@ from metering.digits import plain
 from metering.invoice_verification import wrong_account, wrong_numbers
 from metering.invoices import USAGE, IssuedLine, Key
 
-_ACCOUNTS_AT_ONCE = 500
+_ACCOUNT_BATCH = 500
 _NONE = "there are no invoices yet"
 # What has changed since is not wrong: the next close corrects it.
 _UNCHANGED = """
@@ -67,8 +67,8 @@ def lines_of_usage(database: Database) -> Check:
     examined = 0
     broken: list[str] = []
     for month, accounts in by_month.items():
-        for start in range(0, len(accounts), _ACCOUNTS_AT_ONCE):
-            some = accounts[start : start + _ACCOUNTS_AT_ONCE]
+        for start in range(0, len(accounts), _ACCOUNT_BATCH):
+            some = accounts[start : start + _ACCOUNT_BATCH]
             last = last_lines(database, some, month)
             lines = read_month(database, month, some).lines
             examined += sum(map(len, last.values()))
