@@ -67,7 +67,7 @@ def configuration_page() -> str:
         *(_section(f"`jobs.{name}`", "", model, own[name]) for name, model in models.items()),
         *(_section(code(title), _used_by(model), model) for model, title in NESTED.items()),
         _section("`audit.config`", "Of audits that the chart starts. `weir audit` has options instead.", AuditConfig),
-        _section("The close", "The file of `weir close --config` and `python -m jobs close --config`.", CloseConfig),
+        _section("`close.config`", "Also the file of `weir close --config`.", CloseConfig),
         f"## Environment\n\n{_VARIABLES.strip()}\n\n{_variables()}",
     ]
     return page("Configuration", "the models of the applications", _INTRODUCTION, "\n\n".join(sections))
