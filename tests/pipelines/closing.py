@@ -133,7 +133,7 @@ class Books:
     def rows(self, statement: str, *values: Any) -> list[Row]:
         """Rows by name."""
         with self.connection.transaction(), self.connection.cursor(row_factory=dict_row) as cursor:
-            return cursor.execute(statement, values or None).fetchall()  # type: ignore[arg-type]
+            return cursor.execute(statement, values or None).fetchall()
 
     def lines(self, invoice: str = "weir-1") -> list[tuple[Any, ...]]:
         """(original month, class, version, quantity, amount) of its lines."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import psycopg
 import pytest
 
-from jobs.close import run
+from jobs.audit.recompute.basis import Scope
 from jobs.close.config import CloseConfig
 from jobs.close.readiness import Open
 from metering.invoices import Rounding
@@ -26,8 +27,8 @@ def books(database: str) -> Iterator[Books]:
     yield from books_of(database)
 
 
-def refusals(rows: list[object]) -> list[str]:
-    return [row["reason"] for row in rows if row["outcome"] == "refused"]  # type: ignore[index]
+def refusals(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [row["reason"] for row in rows if row["outcome"] == "refused"]
 
 
 def test_a_month_that_is_over_and_proved_becomes_an_invoice(books: Books) -> None:
@@ -107,7 +108,7 @@ def test_a_later_audit_with_a_fault_takes_the_proof_away(books: Books) -> None:
     books.open()
     books.use(1_000)
     books.end(OCTOBER)
-    span = run.Scope(None, None)
+    span = Scope(None, None)
     books.audit(span)
     books.audit_finds = lambda _: False
     books.audit(span)
@@ -122,8 +123,8 @@ def test_usage_that_keeps_coming_leaves_the_month_open(books: Books, monkeypatch
     books.end(OCTOBER)
     proving = books.audit
 
-    def audit(scope: object) -> bool:
-        clean = proving(scope)  # type: ignore[arg-type]
+    def audit(scope: Scope) -> bool:
+        clean = proving(scope)
         books.use(1)
         return clean
 

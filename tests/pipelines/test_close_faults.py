@@ -16,6 +16,7 @@ import pytest
 from psycopg.rows import dict_row
 
 from jobs.audit.bills.invoices import check_invoices
+from jobs.audit.recompute.basis import Scope
 from jobs.close import issue, store
 from jobs.close import run as close_run
 from jobs.close.void import NotVoidedError, void
@@ -228,7 +229,7 @@ def test_two_closes_at_once_issue_each_month_once(books: Books) -> None:
     for account in ("acme", "bolt"):
         books.use(100, at=IN_NOVEMBER + timedelta(days=30), account=account, price=Price(9, Decimal("0.5")))
     books.end(december)
-    books.audit(close_run.Scope(None, None))
+    books.audit(Scope(None, None))
     rows: list[Any] = []
     threads = [Thread(target=lambda: rows.extend(books.close(december))) for _ in range(2)]
     for thread in threads:

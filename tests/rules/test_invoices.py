@@ -168,8 +168,22 @@ class Ledger:
         total, residual = totals(lines)
         number = len(self.invoices) + 1
         header = Header(
-            *(f"weir-{number}", "weir", number, "acme", kind_of(lines) if lines else Kind.INVOICE, month, AT),
-            *(AT + timedelta(days=30), "UTC", EUR, len(lines), total, residual, 100, AT, 1),
+            invoice=f"weir-{number}",
+            issuer="weir",
+            number=number,
+            account="acme",
+            kind=kind_of(lines) if lines else Kind.INVOICE,
+            period=month,
+            period_start=AT,
+            period_end=AT + timedelta(days=30),
+            timezone="UTC",
+            money=EUR,
+            lines=len(lines),
+            total=total,
+            residual=residual,
+            usage_position=100,
+            frontier=AT,
+            audit_id=1,
         )
         invoice = Invoice(header, numbered(lines))
         self.invoices.append(StoredInvoice(header, tuple((line, line.hash) for line in invoice.lines)))
@@ -245,10 +259,10 @@ def test_two_swapped_invoices_are_named_together(ledger: Ledger, what: str) -> N
     if what in ("lines", "both"):
         first, third = replace(first, lines=third.lines), replace(third, lines=first.lines)
     if what in ("headers", "both"):
-        names = [{"invoice": each.header.invoice, "number": each.header.number} for each in (first, third)]
+        ours, theirs = first.header, third.header
         first, third = (
-            replace(first, header=replace(third.header, **names[0])),
-            replace(third, header=replace(first.header, **names[1])),
+            replace(first, header=replace(theirs, invoice=ours.invoice, number=ours.number)),
+            replace(third, header=replace(ours, invoice=theirs.invoice, number=theirs.number)),
         )
     ledger.invoices[0], ledger.invoices[2] = first, third
     assert "weir-1 and weir-3 were swapped: each has content of the other" in ledger.faults()
