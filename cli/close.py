@@ -79,13 +79,14 @@ def close(
         raise typer.Exit(2) from None
     stack = running_deployment(data_dir)
 
-    def audit(scope: Scope) -> bool:
-        return all(check.holds for check in audited(stack, scope, memory_mib))
-
     terms = Terms(given, month, MachineClock().now(), author(by), reason, allowed, reissue)
     with asking_database(stack.postgres_url):
         refuse_other_schema(stack.postgres_url)
         with telling("Closing:") as tell:
+
+            def audit(scope: Scope) -> bool:
+                return all(check.holds for check in audited(stack, scope, memory_mib, tell=tell))
+
             rows = list(Close(stack.postgres_url, terms, audit, account or (), dry_run, tell).run())
     print_rows(rows, COLUMNS, form)
     if any(row["outcome"] == REFUSED for row in rows):
