@@ -46,6 +46,7 @@ class Close:
     accounts: Sequence[str] = ()
     is_dry_run: bool = False
     tell: Callable[[str], None] = field(default=lambda _: None)
+    account_batch: int = ACCOUNT_BATCH
 
     def run(self) -> Iterator[Row]:
         """A row (COLUMNS) for each invoice, and for each account that is refused, as they are made.
@@ -121,12 +122,12 @@ class Close:
     ) -> Generator[Row, None, list[str]]:
         """Rows of what is closed now; returns who must be audited again."""
         moved: list[str] = []
-        for start in range(0, len(ready), ACCOUNT_BATCH):
-            accounts = ready[start : start + ACCOUNT_BATCH]
+        for start in range(0, len(ready), self.account_batch):
+            accounts = ready[start : start + self.account_batch]
             for batch in self._batches(database, accounts, proof):
                 moved += sorted(batch.moved)
                 yield from self._rows(batch)
-            self.tell(f"{min(start + ACCOUNT_BATCH, len(ready)):,} of {len(ready):,} accounts")
+            self.tell(f"{min(start + self.account_batch, len(ready)):,} of {len(ready):,} accounts")
         return moved
 
     def _batches(self, database: psycopg.Connection[Any], accounts: Sequence[str], proof: Proof) -> Iterator[Batch]:

@@ -18,7 +18,7 @@ from jobs.billing.config import BillingConfig
 from jobs.close.config import CloseConfig
 from jobs.close.issue import Terms
 from jobs.close.readiness import Open
-from jobs.close.run import Close
+from jobs.close.run import ACCOUNT_BATCH, Close
 from jobs.queries.invoices import stored_invoices
 from jobs.runtime.postgres.meters_table import declare
 from metering.invoice_verification import wrong_account, wrong_numbers
@@ -120,11 +120,17 @@ class Books:
         return Terms(**{"config": CloseConfig(), "month": month, "at": at, "made_by": "test", **other})
 
     def close(
-        self, month: date = OCTOBER, accounts: Sequence[str] = (), *, is_dry_run: bool = False, **terms: Any
+        self,
+        month: date = OCTOBER,
+        accounts: Sequence[str] = (),
+        *,
+        is_dry_run: bool = False,
+        account_batch: int = ACCOUNT_BATCH,
+        **terms: Any,
     ) -> list[Mapping[str, Any]]:
         """The rows of `weir close`."""
         where = (self.database, self.terms(month, **terms), self.audit, accounts)
-        return list(Close(*where, is_dry_run=is_dry_run).run())
+        return list(Close(*where, is_dry_run=is_dry_run, account_batch=account_batch).run())
 
     def leave_open(self, month: date, *what: Open) -> list[Mapping[str, Any]]:
         """The same by somebody who gives a reason."""

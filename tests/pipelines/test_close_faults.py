@@ -190,11 +190,10 @@ def test_a_close_killed_anywhere_leaves_the_invoices_and_hashes_of_one_that_was_
 ) -> None:
     from tests.conftest import fresh_database
 
-    monkeypatch.setattr(close_run, "ACCOUNT_BATCH", 3)
     with fresh_database(postgres_url) as other:
         for whole in books_of(other):
             many(whole)
-            whole.close()
+            whole.close(account_batch=3)
             expected = whole.hashes()
     calls = {"left": place}
 
@@ -213,10 +212,10 @@ def test_a_close_killed_anywhere_leaves_the_invoices_and_hashes_of_one_that_was_
     for books in books_of(database):
         many(books)
         with suppress(KilledError):
-            books.close()
+            books.close(account_batch=3)
         assert calls["left"] == -1
         assert books.hashes() == [hash_ for hash_ in expected if hash_ in books.hashes()]
-        books.close()
+        books.close(account_batch=3)
         assert books.hashes() == expected
         assert books.faults() == []
 
