@@ -25,16 +25,15 @@ _ACCOUNT_BATCH = 500
 _NONE = "there are no invoices yet"
 # What has changed since is not wrong: the next close corrects it.
 _UNCHANGED = """
-    SELECT period, account FROM invoices AS closed
-    WHERE NOT EXISTS (
-        SELECT FROM usage_days
-        WHERE usage_days.account = closed.account AND day >= period AND day < (period + interval '1 month')::date
-          AND next_position > (SELECT max(usage_position) FROM invoices WHERE invoices.account = closed.account)
-    ) AND NOT EXISTS (
-        SELECT FROM invoices AS replaced JOIN invoice_events AS voided USING (invoice)
-        WHERE replaced.account = closed.account AND voided.state = 'Voided'
+    WITH last AS (SELECT account, max(usage_position) AS position FROM invoices GROUP BY account),
+    changed AS (
+        SELECT DISTINCT account, date_trunc('month', day)::date AS period
+        FROM usage_days JOIN last USING (account) WHERE next_position > position
     )
-    GROUP BY period, account ORDER BY period, account
+    SELECT DISTINCT period, account FROM invoices
+    WHERE (account, period) NOT IN (SELECT account, period FROM changed)
+      AND account NOT IN (SELECT account FROM invoice_events WHERE state = 'Voided')
+    ORDER BY period, account
 """
 
 
