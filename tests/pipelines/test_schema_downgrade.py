@@ -116,10 +116,24 @@ def priced(database: str, model: str) -> None:
 
 
 INVOICE = {
-    **{"invoice": "weir-1", "issuer": "weir", "number": 1, "account": "acme", "kind": "invoice", "timezone": "UTC"},
-    **{"period": "2026-10-01", "period_start": "2026-10-01T00:00Z", "period_end": "2026-11-01T00:00Z"},
-    **{"currency": "EUR", "minor_unit": 2, "rounding": "half-even", "lines": 1, "total": 0, "residual": 0},
-    **{"usage_position": 1, "frontier": "2026-11-02T00:00Z", "audit_id": 1},
+    "invoice": "weir-1",
+    "issuer": "weir",
+    "number": 1,
+    "account": "acme",
+    "kind": "invoice",
+    "timezone": "UTC",
+    "period": "2026-10-01",
+    "period_start": "2026-10-01T00:00Z",
+    "period_end": "2026-11-01T00:00Z",
+    "currency": "EUR",
+    "minor_unit": 2,
+    "rounding": "half-even",
+    "lines": 1,
+    "total": 0,
+    "residual": 0,
+    "usage_position": 1,
+    "frontier": "2026-11-02T00:00Z",
+    "audit_id": 1,
 }
 PLANTED = {
     "usage was billed once by the more specific meter": lambda at: write(
