@@ -57,7 +57,7 @@ async def bills(read_request: ReadRequest) -> Response:
     `amount` is null for usage without a price, and a total leaves it out.
     """
     given = Parameters.of(read_request.request.query_params, BILLS)
-    month, limit, accounts = month_of(given), given.limit(), given.accounts(read_request.key)
+    month, limit, accounts = month_in(given, "month"), given.limit(), given.accounts(read_request.key)
     page = Page(limit + 1, given.cursor(len(PAGE_KEY)))
 
     def read(database: Database, progress: Progress) -> _Bills:
@@ -85,11 +85,11 @@ async def prices(read_request: ReadRequest) -> Response:
     return answer(read_request.request, columns_of(rows, contracts.COLUMNS), frontier, following)
 
 
-def month_of(given: Parameters) -> date:
-    """The first day of the month that is asked for. Raises Problem (400)."""
-    found = _MONTH.fullmatch(given.text("month") or "")
+def month_in(given: Parameters, name: str) -> date:
+    """The first day of the month that a parameter names. Raises Problem (400)."""
+    found = _MONTH.fullmatch(given.text(name) or "")
     if found is None or not 1971 <= int(found[1]) < 9999:
-        raise bad_request("month", "It must be a month such as 2026-10.")
+        raise bad_request(name, "It must be a month such as 2026-10.")
     return date(int(found[1]), int(found[2]), 1)
 
 

@@ -9,13 +9,14 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import bills, explained, lists, meter_query_request, usage, window_stream
+from api import bills, explained, invoices, lists, meter_query_request, usage, window_stream
 from api.answers import JSON, to_json
 from api.events import Services, authorized
 from api.openapi_schemas import (
     BOOLEAN,
     EXPLAINED_EVENT,
     INSTANT,
+    INVOICE,
     METER,
     METER_ANSWER,
     METER_ANSWER_V3,
@@ -26,6 +27,7 @@ from api.openapi_schemas import (
     TEXT,
     USAGE_COLUMNS,
     WHOLE,
+    WHOLE_INVOICE,
     Schema,
     answer_of,
     one_of,
@@ -51,6 +53,16 @@ _READ_QUERIES: Mapping[ApiRoute, tuple[str, tuple[str, ...], Schema]] = {
         "The lines of a month so far, and the totals of the accounts that have some.",
         bills.BILLS,
         answer_of(rows_of(bills.LINE), totals=rows_of(bills.TOTAL), next=NEXT),
+    ),
+    ApiRoute.INVOICES: (
+        "Invoices in the order of their numbers.",
+        invoices.INVOICES,
+        answer_of({"type": "array", "items": INVOICE}, next=NEXT),
+    ),
+    ApiRoute.INVOICE: (
+        "An invoice with its lines, and its states with their hashes.",
+        (),
+        answer_of(WHOLE_INVOICE),
     ),
     ApiRoute.PRICES: (
         "What each account pays for a unit of each meter.",

@@ -10,6 +10,7 @@ from api.own_writes import DEFAULT_WAIT_SECONDS, MAX_WAIT_SECONDS
 from api.parameters import AFTER, DEFAULT_ROWS, MAX_ROWS, WAIT
 from jobs.queries.periods import Window
 from jobs.queries.usage import DETAILS, SUMMED
+from metering.invoices import Kind, State
 from metering.lateness import WindowState
 from metering.period_meters import Period
 from metering.vocabulary import Decision, Disposition, UsageCause
@@ -47,6 +48,7 @@ PARAMETERS: Mapping[str, tuple[Schema, str]] = {
     "timezone": (TEXT, "IANA time zone of the days and months of P1D and P1M; UTC by default."),
     "roll_up": (one_of(("true", "false")), "Sum each account with its descendants."),
     "month": ({"type": "string", "pattern": "^[0-9]{4}-(0[1-9]|1[0-2])$"}, "The month; each account's own calendar."),
+    "period": ({"type": "string", "pattern": "^[0-9]{4}-(0[1-9]|1[0-2])$"}, "Only invoices of this month."),
     "at": (INSTANT, "What is in force at this instant; now by default."),
     "since": ({"type": "integer", "minimum": 0}, "Only corrections with a higher number; `next` of the last answer."),
     "cause": (one_of(UsageCause), "Only this cause."),
@@ -130,6 +132,50 @@ EXPLAINED_EVENT: Schema = {
     "properties": {"event": {"type": "object", "properties": _EVENT, "required": list(_EVENT)}},
     "required": ["event"],
 }
+_MONTH: Schema = {"type": "string", "pattern": "^[0-9]{4}-(0[1-9]|1[0-2])$"}
+_HASH: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+_INVOICE: Mapping[str, Schema] = {
+    **dict.fromkeys(("invoice", "account", "timezone", "currency"), TEXT),
+    "kind": one_of(Kind),
+    "period": _MONTH,
+    **dict.fromkeys(("period_start", "period_end", "issued_at"), INSTANT),
+    "total": DECIMAL,
+    "state": one_of((State.ISSUED, State.VOIDED)),
+    "hash": _HASH,
+    "replaces": or_null(TEXT),
+}
+_INVOICE_LINE: Mapping[str, Schema] = {
+    "line": WHOLE,
+    "kind": TEXT,
+    "original_period": _MONTH,
+    **dict.fromkeys(("charge_class", "corrects_invoice", "model", "meter", "tier"), or_null(TEXT)),
+    **dict.fromkeys(("corrects_line", "price_version"), or_null(WHOLE)),
+    **dict.fromkeys(("unit_price", "exact_amount"), or_null(DECIMAL)),
+    **dict.fromkeys(("quantity", "amount", "residual"), DECIMAL),
+}
+_INVOICE_EVENT: Mapping[str, Schema] = {
+    "state": one_of(State),
+    "at": INSTANT,
+    "hash": _HASH,
+    "made_by": TEXT,
+    "reason": or_null(TEXT),
+    "allowed": {"type": "array", "items": TEXT},
+}
+
+
+def _row(columns: Mapping[str, Schema], optional: Collection[str] = ()) -> Schema:
+    needed = [name for name in columns if name not in optional]
+    return {"type": "object", "properties": dict(columns), "required": needed, "additionalProperties": False}
+
+
+INVOICE = _row(_INVOICE)
+WHOLE_INVOICE = _row(
+    {
+        **_INVOICE,
+        "lines": {"type": "array", "items": _row(_INVOICE_LINE)},
+        "events": {"type": "array", "items": _row(_INVOICE_EVENT, ("made_by", "reason", "allowed"))},
+    }
+)
 USAGE_COLUMNS = ("window_start", "window_end", "currency", *SUMMED, *DETAILS, "state")
 METER: Schema = {
     "type": "object",

@@ -12,6 +12,7 @@ from starlette.routing import Route
 from api.bills import bills, prices
 from api.events import Services, authorized
 from api.explained import Explainer
+from api.invoices import invoice, invoices
 from api.lists import corrections, stragglers
 from api.meter_query import meter_query, meters
 from api.meter_query_v3 import meter_query_v3
@@ -31,6 +32,8 @@ ReadQuery = Callable[[ReadRequest], Awaitable[Response]]
 READ_QUERIES: tuple[tuple[ApiRoute, tuple[str, ...], ReadQuery], ...] = (
     (ApiRoute.USAGE, ("GET",), usage),
     (ApiRoute.BILLS, ("GET",), bills),
+    (ApiRoute.INVOICES, ("GET",), invoices),
+    (ApiRoute.INVOICE, ("GET",), invoice),
     (ApiRoute.PRICES, ("GET",), prices),
     (ApiRoute.CORRECTIONS, ("GET",), corrections),
     (ApiRoute.STRAGGLERS, ("GET",), stragglers),

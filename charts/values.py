@@ -8,7 +8,7 @@ from pydantic import Field
 
 from charts.connections import Kafka, Postgres, Quickstart, Storage
 from charts.part import HttpUrl, Key, Kubernetes, Labels, Name, Part, Port, Scheduling, Seconds
-from charts.workloads import Api, Audit, Batch, Connect, Dashboard, Job, JobSettings, RunName, Setup
+from charts.workloads import Api, Audit, Batch, Close, Connect, Dashboard, Job, JobSettings, RunName, Setup
 from jobs.billing.config import BillingConfig
 from jobs.ingestion.config import MAX_CONTRACTS, ContractDocument, IngestionConfig
 from jobs.joins.config import JoinsConfig
@@ -124,6 +124,7 @@ class Values(Part):
     job_defaults: JobSettings
     jobs: Jobs
     audit: Audit
+    close: Close
     batch: dict[RunName, Batch]
     setup: Setup
     connect: Connect

@@ -22,6 +22,7 @@ from charts.part import (
     SparkBytes,
 )
 from jobs.audit.config import AuditConfig
+from jobs.close.config import CloseConfig
 from jobs.runtime.config import JobConfig
 
 C = TypeVar("C", bound=JobConfig)
@@ -109,6 +110,17 @@ class Audit(Application):
     enabled: bool
     config: AuditConfig
     runs: dict[RunName, AuditRun]
+    time_zone: TimeZone
+    suspend: bool
+
+
+class Close(Application):
+    """`close`."""
+
+    enabled: bool
+    config: CloseConfig
+    schedule: Schedule
+    args: list[str]
     time_zone: TimeZone
     suspend: bool
 

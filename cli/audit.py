@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -71,15 +72,35 @@ def audit(
         raise typer.Exit(1)
 
 
-def audited(stack: Deployment, scope: Scope, memory_mib: int = 1024, *, appends: bool = True) -> list[Check]:
-    """Audit a stack; what was promised. Raises CannotRun where nothing could be examined."""
+def audited(
+    stack: Deployment,
+    scope: Scope,
+    memory_mib: int = 1024,
+    *,
+    appends: bool = True,
+    tell: Callable[[str], None] | None = None,
+) -> list[Check]:
+    """Audit a stack; what was promised. `tell` gets the progress, where another command shows it.
+
+    Raises CannotRun where nothing could be examined.
+    """
     from deployment.asking import asking_database, asking_kafka
 
     with asking_database(stack.postgres_url), asking_kafka(stack.kafka_bootstrap) as admin:
-        return list(_checks(stack, scope, admin, memory_mib, appends=appends))
+        shown = telling("Auditing:") if tell is None else nullcontext(tell)
+        with shown as progress:
+            return list(_checks(stack, scope, admin, memory_mib, progress, appends=appends))
 
 
-def _checks(stack: Deployment, scope: Scope, admin: AdminClient, memory_mib: int, *, appends: bool) -> Iterator[Check]:
+def _checks(
+    stack: Deployment,
+    scope: Scope,
+    admin: AdminClient,
+    memory_mib: int,
+    tell: Callable[[str], None],
+    *,
+    appends: bool,
+) -> Iterator[Check]:
     from deployment.errors import CannotRun
     from deployment.kafka_client import kafka_access
     from jobs.audit.compare.conservation import conservation
@@ -93,21 +114,20 @@ def _checks(stack: Deployment, scope: Scope, admin: AdminClient, memory_mib: int
 
     access = kafka_access(stack.kafka_bootstrap)
     conf = {**spark_settings(stack.tables, os.environ), "spark.log.level": "ERROR"}
-    with telling("Auditing:") as tell:
-        # An unreachable database is reported at once, not after Spark has started.
-        with connected(stack.postgres_url) as database:
-            database.execute("SELECT FROM audits LIMIT 0")
-        tell("Spark starts")
-        session = spark_session("weir-audit", _jars(), master="local[2]", memory_mib=memory_mib, conf=conf)
-        audit = Audit(session, stack.tables, stack.postgres_url, MachineClock(), scope, appends=appends, tell=tell)
-        try:
-            for check in record_audit(audit, lambda: [conservation(stack.tables, access, admin, scope.since)]):
-                tell(f"{check.check}, {check.examined:,} examined, {check.found:,} found")
-                yield check
-        except (NotBilledError, Refused) as error:
-            raise CannotRun(str(error)) from error
-        finally:
-            session.stop()
+    # An unreachable database is reported at once, not after Spark has started.
+    with connected(stack.postgres_url) as database:
+        database.execute("SELECT FROM audits LIMIT 0")
+    tell("Spark starts")
+    session = spark_session("weir-audit", _jars(), master="local[2]", memory_mib=memory_mib, conf=conf)
+    audit = Audit(session, stack.tables, stack.postgres_url, MachineClock(), scope, appends=appends, tell=tell)
+    try:
+        for check in record_audit(audit, lambda: [conservation(stack.tables, access, admin, scope.since)]):
+            tell(f"{check.check}, {check.examined:,} examined, {check.found:,} found")
+            yield check
+    except (NotBilledError, Refused) as error:
+        raise CannotRun(str(error)) from error
+    finally:
+        session.stop()
 
 
 def _jars() -> Path:

@@ -120,6 +120,7 @@ ENTRIES = (
         "cli.sessions",
         "List sessions: a user's events with no gap longer than the session gap between them.",
     ),
+    Entry("invoices", Panel.LOOK, "cli.invoices", "List, show, verify and void invoices."),
     Entry(
         "corrections",
         Panel.LOOK,
@@ -164,6 +165,12 @@ ENTRIES = (
         Panel.CHANGE,
         "cli.stragglers",
         "List stragglers: usage received after the end of its window and the grace.",
+    ),
+    Entry(
+        "close",
+        Panel.CHANGE,
+        "cli.close",
+        "Close a month: issue an invoice for each account and currency, of usage that an audit has proved.",
     ),
     Entry(
         "backfill",

@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from contextlib import suppress
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +19,15 @@ from pydantic_core import ErrorDetails
 from sqlalchemy.exc import DBAPIError
 
 from jobs.audit.period import Last, OccurredTo, OneDay, ReceivedFrom, period
+from jobs.close.month import (
+    AccountOption,
+    AllowOption,
+    DryRunOption,
+    ReasonOption,
+    checked_allowed,
+    last_month,
+    month_of,
+)
 from jobs.runtime.environment import Environment, variable_of
 from jobs.runtime.errors import ExitStatus, Fenced, Refused
 from jobs.runtime.postgres.address import SCHEMA_VARIABLE, in_schema
@@ -155,6 +165,41 @@ def audit(
     where = environment()
     (log_as_json if where.submitted else log_for_people)()
     _end(run(given, where, scope, clock, appends=not dry_run))
+
+
+@app.command()
+def close(
+    *,
+    config: Config = None,
+    month: Annotated[
+        date | None,
+        typer.Option("--month", parser=month_of, metavar="YYYY-MM", help="Default: the month before this one, in UTC."),
+    ] = None,
+    account: AccountOption = None,
+    allow: AllowOption = None,
+    reason: ReasonOption = None,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Close a month, as `weir close`: issue the invoices of what an audit has proved. It audits the month if none has.
+
+    Exit status 0 when no account was refused.
+    """
+    from jobs.close.application import NAME, run
+    from jobs.close.config import CloseConfig
+    from jobs.close.issue import Terms
+    from jobs.runtime.clock import MachineClock
+
+    clock = MachineClock()
+    try:
+        given = validated(CloseConfig, config) if config else CloseConfig()
+    except ValueError as error:
+        typer.echo(str(error), err=True)
+        raise SystemExit(ExitStatus.BAD_CONFIGURATION) from None
+    allowed = checked_allowed(allow, reason)
+    where = environment()
+    (log_as_json if where.submitted else log_for_people)()
+    terms = Terms(given, month or last_month(clock.now()), clock.now(), NAME, reason, allowed)
+    _end(run(terms, where, clock, account or (), is_dry_run=dry_run))
 
 
 @app.command()

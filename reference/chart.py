@@ -11,6 +11,7 @@ from charts.comments import Value, documented_values
 from charts.render import CHART
 from charts.schema import values_schema
 from jobs.audit.config import AuditConfig
+from jobs.close.config import CloseConfig
 from jobs.stack import Jobs
 from reference.configuration import NESTED
 from reference.markdown import cell, code, page, table
@@ -20,6 +21,7 @@ _CONFIGURATION = "configuration.md"
 _JOBS: Mapping[str, Any] = Jobs.model_fields
 _LINKS = {
     **{field.annotation.__name__: f"[settings]({_CONFIGURATION}#jobs{name})" for name, field in _JOBS.items()},
+    CloseConfig.__name__: f"[settings]({_CONFIGURATION}#closeconfig)",
     AuditConfig.__name__: f"[settings]({_CONFIGURATION}#auditconfig)",
     **{model.__name__: f"[`{title}`]({_CONFIGURATION}#{title})" for model, title in NESTED.items()},
 }

@@ -10,6 +10,7 @@ from pydantic import BaseModel, SecretStr
 
 from dashboard.settings import Settings
 from jobs.audit.config import AuditConfig
+from jobs.close.config import CloseConfig
 from jobs.ingestion.config_groups import Backfill, Clocks, Reversal, SourceConvention
 from jobs.runtime.config import JobConfig
 from jobs.runtime.environment import Environment, variable_of
@@ -66,6 +67,7 @@ def configuration_page() -> str:
         *(_section(f"`jobs.{name}`", "", model, own[name]) for name, model in models.items()),
         *(_section(code(title), _used_by(model), model) for model, title in NESTED.items()),
         _section("`audit.config`", "Of audits that the chart starts. `weir audit` has options instead.", AuditConfig),
+        _section("`close.config`", "Also the file of `weir close --config`.", CloseConfig),
         f"## Environment\n\n{_VARIABLES.strip()}\n\n{_variables()}",
     ]
     return page("Configuration", "the models of the applications", _INTRODUCTION, "\n\n".join(sections))

@@ -32,7 +32,7 @@ NAME = "audit"
 def run(config: AuditConfig, where: Environment, scope: Scope, clock: Clock, *, appends: bool) -> ExitStatus:
     """Audit once and log each check; STOPPED where every difference had a known cause and all checks hold."""
     try:
-        found = list(_checks(config, where, scope, clock, appends=appends))
+        found = audited(config, where, scope, clock, appends=appends)
     except Refused as error:
         log.error("refused to go on", job=NAME, reason=str(error))
         return ExitStatus.REFUSED
@@ -58,7 +58,8 @@ def parts_at_once(settings: Mapping[str, str], known_cores: int) -> int:
     return max(SHUFFLE_PARTITIONS, known_cores, executors_and_cores[0] * executors_and_cores[1])
 
 
-def _checks(config: AuditConfig, where: Environment, scope: Scope, clock: Clock, *, appends: bool) -> list[Check]:
+def audited(config: AuditConfig, where: Environment, scope: Scope, clock: Clock, *, appends: bool) -> list[Check]:
+    """Audit once, and log each check. Raises Refused, and NotBilledError where billing does not get on."""
     session = spark_session(
         f"weir-{NAME}",
         where.jars,

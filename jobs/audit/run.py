@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from jobs.audit import checks
+from jobs.audit.bills.invoices import check_invoices
 from jobs.audit.bills.journal_decisions import wrong_decisions
 from jobs.audit.bills.proof import prove_bills, span_of
 from jobs.audit.check import Check
@@ -50,6 +51,8 @@ class Audit:
     tell: Callable[[str], None] = field(default=lambda _: None)
     appended: Callable[[pa.Table], None] = field(default=lambda _: None)
     """Called with CORRECTIONS as soon as they are rows of usage."""
+    compared: Callable[[int], None] = field(default=lambda _: None)
+    """Called with the lsn before which usage was billed when it is compared with windows and days."""
 
     def run(self) -> Iterator[Check]:
         """The checks, in the order in which they are made.
@@ -60,8 +63,10 @@ class Audit:
         found, pinned, corrected = self._append_corrections(present)
         if found is None or pinned is None:
             yield from checks.no_usage(stored(self.postgres_url))
+            yield from check_invoices(self.postgres_url)
             return
         made = stored(self.postgres_url, self.scope)
+        self.compared(made.billed.position)
         opened = self._opened(present)
         assert opened is not None
         versions, retained = opened
@@ -84,6 +89,7 @@ class Audit:
         yield checks.windows(proof, span, retained[Table.USAGE].next - made.billed.position)
         yield checks.corrections(found, proof, corrected)
         yield checks.months(made, pinned)
+        yield from check_invoices(self.postgres_url)
 
     def _append_corrections(self, present: JoinsConfig) -> tuple[Outcomes | None, Pinned | None, Counter[str]]:
         """What was found first, the state that it was compared with, and how many rows were appended, by cause."""

@@ -39,12 +39,12 @@ WHERE place + coalesce(taken.rows, 0) <= %(most)s
 ADD = f"""
 INSERT INTO usage_days AS old (
     account, day, model, meter, currency, price_version, dimensions, is_other, quantity, unit_price, usage_rows,
-    first_window, last_window_end, corrected
+    first_window, last_window_end, corrected, next_position
 )
 SELECT staged.account, staged.day, model, meter, currency, price_version, known.dimensions,
        staged.dimensions IS NOT NULL AND known.dimensions IS NULL,
        trim_scale(sum(quantity)), max(unit_price), sum(sign * metered_rows),
-       min(window_start), max(window_start) + %(minute)s, bool_or(is_correction)
+       min(window_start), max(window_start) + %(minute)s, bool_or(is_correction), %(position)s
 FROM staged LEFT JOIN usage_day_dimensions AS known
   ON (known.account, known.day, known.dimensions_key)
    = (staged.account, staged.day, sha256(jsonb_send(staged.dimensions::jsonb)))
@@ -58,11 +58,15 @@ ON CONFLICT ON CONSTRAINT usage_days_key DO UPDATE SET
     first_window = least(old.first_window, excluded.first_window),
     last_window_end = greatest(old.last_window_end, excluded.last_window_end),
     corrected = old.corrected OR excluded.corrected,
+    next_position = excluded.next_position,
     updated_at = now()
 """
 
 
-def add_days(cursor: psycopg.Cursor[Any], max_combinations: int = MAX_COMBINATIONS) -> None:
-    """Add `staged` to `usage_days`, but only what is in windows: not what is dropped, rejected or held."""
+def add_days(cursor: psycopg.Cursor[Any], position: int, max_combinations: int = MAX_COMBINATIONS) -> None:
+    """Add `staged` to `usage_days`, but only what is in windows: not what is dropped, rejected or held.
+
+    `position`: that of billing after the batch. No day of a proved month has a later one than its audit.
+    """
     cursor.execute(ADMIT, {"most": max_combinations})
-    cursor.execute(ADD, {"minute": MINUTE})
+    cursor.execute(ADD, {"minute": MINUTE, "position": position})

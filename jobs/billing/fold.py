@@ -155,7 +155,7 @@ def fold(cursor: psycopg.Cursor[Any], config: BillingConfig, around: Fold) -> Co
     if Published.WINDOWS in config.publish:
         outbox.note(cursor, around.next_position)
     cursor.execute(RECORD, (MINUTE,))
-    add_days(cursor)
+    add_days(cursor, around.next_position)
     counts: Counter[tuple[CounterMetric, *tuple[str, ...]]] = Counter()
     for meter, decision, count in keep_decided(cursor) if is_decided else ():
         counts[metrics.STRAGGLERS, meter, decision] += count

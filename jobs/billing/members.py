@@ -64,7 +64,8 @@ WITH new_members AS MATERIALIZED (
     )
 )
 INSERT INTO usage_days AS old (
-    account, day, model, meter, currency, price_version, quantity, unit_price, usage_rows, first_window, last_window_end
+    account, day, model, meter, currency, price_version, quantity, unit_price, usage_rows, first_window,
+    last_window_end, next_position
 )
 SELECT {_SET}, trim_scale(coalesce(
            CASE
@@ -86,7 +87,7 @@ SELECT {_SET}, trim_scale(coalesce(
                ELSE (SELECT value FROM usage_members
                      WHERE {_IN_SET} AND member_rows > 0 AND value IS NOT NULL {_IN_ORDER})
            END, 0)),
-       unit_price, usage_rows, first_window, last_window + %(minute)s
+       unit_price, usage_rows, first_window, last_window + %(minute)s, %(position)s
 FROM (
     SELECT {_SET}, max(aggregation) AS aggregation, max(unit_price) AS unit_price, sum(quantity) AS usage_rows,
            min(window_start) AS first_window, max(window_start) AS last_window, bool_or(quantity < 0) AS has_removals
@@ -99,6 +100,7 @@ ON CONFLICT ON CONSTRAINT usage_days_key DO UPDATE SET
     usage_rows = old.usage_rows + excluded.usage_rows,
     first_window = least(old.first_window, excluded.first_window),
     last_window_end = greatest(old.last_window_end, excluded.last_window_end),
+    next_position = excluded.next_position,
     updated_at = now()
 """
 _RECORD = """
@@ -159,7 +161,8 @@ def take_members(cursor: psycopg.Cursor[Any], around: Fold) -> Counts:
     found = cursor.execute(_HAS_MEMBERS).fetchone()
     if found and found[0]:
         taken = cursor.execute(_TAKE).fetchone()
-        cursor.execute(_QUANTITIES, {"minute": MINUTE, "new_members": Jsonb([] if taken is None else taken[0])})
+        members = Jsonb([] if taken is None else taken[0])
+        cursor.execute(_QUANTITIES, {"minute": MINUTE, "new_members": members, "position": around.next_position})
         for statement in _WAIT:
             cursor.execute(statement)
         for meter, rows in cursor.execute(_UNPRICED, [UsageCause.STREAM.value]).fetchall():

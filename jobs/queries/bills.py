@@ -75,10 +75,7 @@ def read_month(
     database: Database, month: date, accounts: Sequence[str] | None = None, page: Page | None = None
 ) -> Month:
     """The lines of the month that begins on `month`, a first of a month; of some accounts or (None) of all."""
-    rows = database.execute(_ACCOUNTS).fetchall()
-    parents = _parents(month, rows, database.execute(PARENTS).fetchall())
-    known = [_period(month, **row, parent=parents.get(row["account"])) for row in rows]
-    periods, general = {period.account: period for period in known}, _period(month, "", [], [])
+    periods, general = read_periods(database, month), _period(month, "", [], [])
     statement, more = paged(_LINES, PAGE_KEY, page)
     lines = database.execute(statement, {"month": month, "accounts": accounts and list(accounts), **more}).fetchall()
     used: dict[str, Period] = {}
@@ -89,6 +86,13 @@ def read_month(
             # One that may not be seen is not named either.
             account = used[account].parent if used[account].parent in periods else None
     return Month(lines, used)
+
+
+def read_periods(database: Database, month: date) -> dict[str, Period]:
+    """The month of each account that the catalog knows or knew, also of those without usage."""
+    rows = database.execute(_ACCOUNTS).fetchall()
+    parents = _parents(month, rows, database.execute(PARENTS).fetchall())
+    return {row["account"]: _period(month, **row, parent=parents.get(row["account"])) for row in rows}
 
 
 def read_totals(database: Database, month: date, accounts: Sequence[str]) -> list[Row]:

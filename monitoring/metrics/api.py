@@ -20,6 +20,8 @@ class ApiRoute(StrEnum):
     TRACES = "/v1/traces"
     USAGE = "/v1/usage"
     BILLS = "/v1/bills"
+    INVOICES = "/v1/invoices"
+    INVOICE = "/v1/invoices/{id}"
     PRICES = "/v1/prices"
     CORRECTIONS = "/v1/corrections"
     STRAGGLERS = "/v1/stragglers"

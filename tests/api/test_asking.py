@@ -6,7 +6,7 @@ import json
 import random
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from urllib.parse import urlencode
@@ -71,6 +71,25 @@ def whole_period(meter: str, first: int, quantity: int) -> dict[str, Any]:
     return {**key, **of_period, "quantity": quantity, "unit_price": 1, "price_version": 1, "usage_rows": quantity}
 
 
+def invoice(database: str, number: int, account: str) -> None:
+    """An invoice of an account with one line."""
+    month, at = {"period": date(2026, 10, 1), "period_start": T0 - 31 * DAY, "period_end": T0}, T0 + DAY
+    money = {"currency": "EUR", "minor_unit": 2, "rounding": "half-even", "total": "1.50", "residual": "0.0015"}
+    named = {"invoice": f"weir-{number}", "account": account}
+    of_usage = {"usage_position": 7, "frontier": T0, "audit_id": 1, "timezone": "UTC", "lines": 1}
+    write(
+        database,
+        "invoices",
+        {**named, **month, **money, **of_usage, "issuer": "weir", "number": number, "kind": "invoice"},
+    )
+    line = {"line": 1, "kind": "usage", "original_period": month["period"], "model": "m1", "meter": "requests"}
+    line |= {"quantity": "1001.000", "exact_amount": "1.5015", "amount": "1.50", "residual": "0.0015"}
+    write(database, "invoice_lines", {**named, **line, "hash": "a" * 64})
+    for sequence, state in enumerate(("Open", "Issued"), 1):
+        event = {"sequence": sequence, "state": state, "at": at, "made_by": "ann", "reason": None, "document": "b" * 64}
+        write(database, "invoice_events", {**named, **event, "previous": "0" * 64, "hash": str(sequence) * 64})
+
+
 def fill(database: str) -> None:
     """Two accounts with as much of everything."""
     write(database, "catalog.plans", *({"plan": f"plan-{name}", "name": name} for name in ACCOUNTS))
@@ -85,6 +104,7 @@ def fill(database: str) -> None:
         write(database, "stragglers", straggler(lsn, name))
         write(database, "corrections", correction(lsn, name))
         decided = {"usage_lsn": lsn, "meter": "requests", "account": name, "request_id": f"r-{name}"}
+        invoice(database, lsn, name)
         write(database, "catalog.decisions", {**decided, "decision": "approve", "reason": "x", "decided_by": "ann"})
     write_windows(
         database,
@@ -143,7 +163,7 @@ def everybody(reading: Server) -> str:
     return reads(reading)
 
 
-LISTS = ("/v1/usage", "/v1/corrections", "/v1/stragglers")
+LISTS = ("/v1/usage", "/v1/invoices", "/v1/corrections", "/v1/stragglers")
 
 
 @pytest.mark.parametrize("path", LISTS)
@@ -494,6 +514,33 @@ def test_an_invalid_meter_query_is_refused(
     refused(get(reading, QUERY.replace("requests", "nothing"), acme), 404, "nothing", "/api/v1/meters")
     refused(reading.post(QUERY, b"[]", acme), 400, "JSON object")
     refused(reading.post(f"{QUERY}?from=2026-12-01T00:00:00Z", b"{}", acme), 400, "from")
+
+
+def test_an_invoice_has_its_lines_and_states_and_is_hidden_from_other_accounts(
+    reading: Server, acme: str, everybody: str
+) -> None:
+    listed = get(reading, "/v1/invoices", everybody, period="2026-10").json["data"]
+    assert [(row["invoice"], row["account"], row["total"], row["hash"]) for row in listed] == [
+        ("weir-1", "acme", "1.5", "2" * 64),
+        ("weir-2", "globex", "1.5", "2" * 64),
+    ]
+    assert pages(reading, "/v1/invoices", everybody, limit=1) == listed
+    assert get(reading, "/v1/invoices", everybody, period="2026-11").json["data"] == []
+    refused(get(reading, "/v1/invoices", everybody, period="2026-13"), 400, "period")
+    shown = get(reading, "/v1/invoices/weir-1", acme).json["data"]
+    assert [(line["quantity"], line["amount"], line["original_period"]) for line in shown["lines"]] == [
+        ("1001", "1.5", "2026-10")
+    ]
+    assert [event.keys() for event in shown["events"]] == [{"state", "at", "hash"}] * 2
+    staff = get(reading, "/v1/invoices/weir-1", everybody).json["data"]
+    assert {event["made_by"] for event in staff["events"]} == {"ann"}
+    for key in (acme, everybody):
+        schema = DOCUMENT["paths"]["/v1/invoices/{id}"]["get"]["responses"]["200"]["content"]["application/json"][
+            "schema"
+        ]
+        Draft202012Validator(schema).validate(get(reading, "/v1/invoices/weir-1", key).json)
+    refused(get(reading, "/v1/invoices/weir-2", acme), 404, "weir-2")
+    refused(get(reading, "/v1/invoices/weir-9", everybody), 404, "weir-9")
 
 
 DOCUMENT: dict[str, Any] = document()

@@ -239,7 +239,7 @@ def test_a_fault_in_the_tables_is_found(spark: SparkSession, metered: Metered, t
     found = checks(spark, Metered(tmp_path / "tables", metered.database))
     assert not found[check].holds
     assert says in found[check].says
-    assert set(found) == {"I1", "I4", "I5", "I6", "I8", "I10", "I12"}
+    assert set(found) == {"I1", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I12"}
 
 
 def test_tables_of_a_release_that_kept_no_author_are_proved(

@@ -96,7 +96,7 @@ def test_oracle_the_audit_proves_every_bill_that_billing_made(
 def test_days_beyond_the_cap_on_dimensions_are_proved(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fold, "add_days", lambda cursor: days.add_days(cursor, max_combinations=1))
+    monkeypatch.setattr(fold, "add_days", partial(days.add_days, max_combinations=1))
     monkeypatch.setattr(calendar, "crowded_out", partial(calendar.crowded_out, max_combinations=1))
     history = History(3)
     billed(database, tmp_path, history, CONFIG, [None] * len(history.rows))
@@ -110,7 +110,7 @@ def test_days_beyond_the_cap_on_dimensions_are_proved(
 def test_dimensions_wrongly_folded_into_other_are_found(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fold, "add_days", lambda cursor: days.add_days(cursor, max_combinations=0))
+    monkeypatch.setattr(fold, "add_days", partial(days.add_days, max_combinations=0))
     monkeypatch.setattr(calendar, "crowded_out", partial(calendar.crowded_out, max_combinations=1))
     history = History(3)
     billed(database, tmp_path, history, CONFIG, [None] * len(history.rows))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from decimal import ROUND_HALF_EVEN, Decimal
 from io import StringIO
 from pathlib import Path
 from shutil import copytree
@@ -38,6 +38,11 @@ from jobs.audit.config import AuditConfig
 from jobs.audit.recompute.basis import EVERYTHING, Scope
 from jobs.audit.run import Audit, NotBilledError
 from jobs.audit.tables.audit_record import record_audit
+from jobs.close.config import CloseConfig
+from jobs.close.issue import Terms
+from jobs.close.readiness import Open
+from jobs.close.run import Close
+from jobs.queries.bills import read_month
 from jobs.runtime.environment import Environment
 from jobs.runtime.errors import ExitStatus, Refused
 from jobs.runtime.kafka.access import KafkaAccess
@@ -121,6 +126,14 @@ def fresh_copy(url: str) -> Iterator[str]:
         server.execute("DROP DATABASE copied WITH (FORCE)")
 
 
+def billed_to(database: str) -> int:
+    """Where billing is."""
+    with psycopg.connect(database) as connection:
+        row = connection.execute("SELECT next_position FROM positions WHERE job = 'billing'").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
 def amounts(rows: list[Row]) -> dict[str, dict[str, Decimal]]:
     """What rows of usage change, added up row by row: cause, currency, amount."""
     changed: dict[str, dict[str, Decimal]] = {}
@@ -143,6 +156,7 @@ def test_a_row_has_the_result_of_an_audit_and_its_changes_to_the_last_digit(hist
     assert [each["check"] for each in row["checks"]] == [*(f"I{number}" for number in range(1, 11)), "I12"]
     assert row["finished_at"] >= row["started_at"]
     assert (row["is_proved"], row["failure"], row["unexpected"]) == (True, None, {})
+    assert row["billed_to"] == billed_to(history.world.database)
     assert row["corrected"] == Counter(each["cause"] for each in history.added())
     assert set(row["corrected"]) == {"repriced", "rejoined", "duplicate"}
     told = {cause: {c: Decimal(text) for c, text in of.items()} for cause, of in row["changed"].items()}
@@ -290,3 +304,42 @@ def test_the_exit_status_tells_whether_the_audit_proved_everything(
     assert status == (ExitStatus.CRASHED if is_broken else ExitStatus.STOPPED)
     (row,) = rows_of(database)
     assert (row["is_proved"], row["failure"]) == (not is_broken, None)
+
+
+def test_a_close_audits_its_month_and_invoices_what_the_audit_proved(
+    history: Audited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a real audit, of a history in which prices come late and requests are rejoined."""
+    database = history.world.database
+    monkeypatch.setattr("jobs.close.run.not_over", lambda *_: None)
+    with psycopg.connect(database) as connection:
+        connection.execute("INSERT INTO catalog.plans (plan, name) VALUES ('p', 'P') ON CONFLICT DO NOTHING")
+        connection.execute(
+            "INSERT INTO catalog.accounts (account, name, plan, currency) SELECT DISTINCT account, account, 'p', 'EUR'"
+            " FROM usage_days ON CONFLICT DO NOTHING"
+        )
+        found = connection.execute("SELECT max(date_trunc('month', day))::date FROM usage_days").fetchone()
+    assert found is not None
+
+    def audit(scope: Scope) -> bool:
+        return all(check.holds for check in record_audit(history.audit(asked=scope), lambda: [SOUND]))
+
+    terms = Terms(CloseConfig(), found[0], NOW, "test", "everything may stay open", tuple(Open))
+    rows = list(Close(database, terms, audit).run())
+    assert {row["outcome"] for row in rows} == {"issued"}
+    (proof,) = history.rows()
+    assert proof["corrected"]
+    with psycopg.connect(database, row_factory=dict_row) as reader:
+        invoices = reader.execute("SELECT account, audit_id, usage_position FROM invoices").fetchall()
+        lines = read_month(reader, found[0]).lines
+        summed = reader.execute("SELECT sum(exact_amount) AS exact, sum(amount) AS amount FROM invoice_lines")
+        totals = summed.fetchone()
+    assert {row["audit_id"] for row in invoices} == {proof["audit_id"]}
+    assert {row["usage_position"] for row in invoices} == {proof["billed_to"]}
+    priced = [line["amount"] for line in lines if line["amount"] is not None]
+    assert totals == {
+        "exact": sum(priced),
+        "amount": sum(amount.quantize(Decimal("0.01"), ROUND_HALF_EVEN) for amount in priced),
+    }
+    checks = {check.check: check for check in history.audit(appends=False).run()}
+    assert (checks["I7"].holds, checks["I9"].holds, checks["I9"].examined) == (True, True, len(invoices))

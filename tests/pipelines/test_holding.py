@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -454,7 +455,7 @@ def test_which_dimensions_have_a_row_of_their_own_does_not_depend_on_when_time_p
     connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """What waited, and what takes it back, come behind what was billed before them."""
-    monkeypatch.setattr(fold, "add_days", lambda cursor: days.add_days(cursor, max_combinations=1))
+    monkeypatch.setattr(fold, "add_days", partial(days.add_days, max_combinations=1))
     rows = [
         straggler(1, dimensions='{"team": "a"}'),
         taken_back(2, 1, dimensions='{"team": "b"}'),

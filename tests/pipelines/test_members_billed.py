@@ -106,7 +106,7 @@ def faults(world: HandMade, database: str, asked: Scope = EVERYTHING) -> dict[st
 
 
 def stored(database: str, table: str) -> list[dict[str, Any]]:
-    volatile = {"updated_at", "corrected_at", "number", "corrected"}
+    volatile = {"updated_at", "corrected_at", "number", "corrected", "next_position"}
     with psycopg.connect(database) as connection:
         rows = rows_of(connection, f"SELECT * FROM {table}")
     kept = [{name: value for name, value in row.items() if name not in volatile} for row in rows]

@@ -42,7 +42,7 @@ from tests.streaming.journals import environment
 
 COMPARED = {
     "usage_windows": ("version", "next_position", "updated_at"),
-    "usage_days": ("updated_at",),
+    "usage_days": ("updated_at", "next_position"),
     "usage_day_dimensions": (),
     "stragglers": ("recorded_at", "settled"),
     "corrections": ("number", "corrected_at"),

@@ -115,6 +115,26 @@ def priced(database: str, model: str) -> None:
     write(database, "catalog.prices", {**PRICE, "model": model})
 
 
+INVOICE = {
+    "invoice": "weir-1",
+    "issuer": "weir",
+    "number": 1,
+    "account": "acme",
+    "kind": "invoice",
+    "timezone": "UTC",
+    "period": "2026-10-01",
+    "period_start": "2026-10-01T00:00Z",
+    "period_end": "2026-11-01T00:00Z",
+    "currency": "EUR",
+    "minor_unit": 2,
+    "rounding": "half-even",
+    "lines": 1,
+    "total": 0,
+    "residual": 0,
+    "usage_position": 1,
+    "frontier": "2026-11-02T00:00Z",
+    "audit_id": 1,
+}
 PLANTED = {
     "usage was billed once by the more specific meter": lambda at: write(
         at, "usage_windows", {**WINDOW, "price_version": 0}
@@ -142,6 +162,7 @@ PLANTED = {
         at, "stragglers", {**STRAGGLER, "cause": "schema_added"}
     ),
     "corrections of whole periods wait": lambda at: write(at, "late_members", LATE_MEMBER),
+    "invoices were issued": lambda at: write(at, "invoices", INVOICE),
 }
 
 

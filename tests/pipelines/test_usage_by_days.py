@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from functools import reduce
+from functools import partial, reduce
 from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -309,7 +309,7 @@ def test_a_day_of_an_account_is_that_of_its_zone_and_is_selected_by_its_start(da
 def test_values_beyond_the_cap_are_other_and_not_a_key_named_other(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fold, "add_days", lambda cursor: days.add_days(cursor, max_combinations=2))
+    monkeypatch.setattr(fold, "add_days", partial(days.add_days, max_combinations=2))
     keys = ["a", "other", "c", "d", None]
     named = [None if key is None else json.dumps({"api_key_id": key}) for key in keys]
     with psycopg.connect(database) as connection:

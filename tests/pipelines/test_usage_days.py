@@ -6,6 +6,7 @@ import json
 import random
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from string import ascii_letters, digits
 from typing import Any
@@ -49,7 +50,7 @@ def keys(connection: psycopg.Connection[Any]) -> dict[str, Decimal]:
 
 @pytest.fixture
 def three_combinations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fold, "add_days", lambda cursor: days.add_days(cursor, max_combinations=3))
+    monkeypatch.setattr(fold, "add_days", partial(days.add_days, max_combinations=3))
 
 
 def test_days_sum_up_to_windows_without_dropped_usage(connection: psycopg.Connection[Any]) -> None:

@@ -22,10 +22,12 @@ from catalog.file import load_catalog_file
 from cli.main import app
 from cli.validated_lines import INVALID, VALID, ValidatedLines
 from jobs.billing.messages import window_message
+from jobs.close.config import CloseConfig
+from jobs.queries.invoices import COLUMNS as INVOICE_COLUMNS
 from jobs.queries.periods import Window
 from jobs.queries.usage import UsageQuery
 from jobs.queries.usage_keys import Key
-from jobs.stack import BESIDE_JOBS, load_stack_config
+from jobs.stack import BESIDE_JOBS, load_stack_config, validated
 from metering.contracts.schema import contracts_of
 from metering.contracts.shipped import shipped
 from tests.pages import ROOT, Block, blocks, blocks_of
@@ -137,6 +139,8 @@ def test_each_file_of_yaml_is_read_by_what_reads_it(block: Block, tmp_path: Path
         for name, contract in zip(yaml.safe_load(block.text).get("contracts", ()), of_page, strict=False):
             (tmp_path / name).write_text(contract)
         load_stack_config(file)
+    elif keys <= CloseConfig.model_fields.keys():
+        validated(CloseConfig, file)
     else:
         jsonschema.validate(yaml.safe_load(block.text), SCHEMA)
 
@@ -158,7 +162,9 @@ def test_the_validator_accepts_each_event_and_contract_of_the_guide(block: Block
         file = tmp_path / "events.jsonl"
         file.write_text(block.text, encoding="utf-8")
         assert_valid(file)
-    elif (shown := json.loads(block.text)).keys() == {"data", "next", "frontier"}:
+    elif isinstance(shown := json.loads(block.text), list):
+        assert [tuple(row) for row in shown] == [INVOICE_COLUMNS]
+    elif shown.keys() == {"data", "next", "frontier"}:
         asked = UsageQuery(window=Window.DAY, group_by=(Key.ACCOUNT, Key.METER), has_details=True)
         assert [list(row) for row in shown["data"]] == [asked.columns]
     else:

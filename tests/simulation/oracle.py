@@ -1,7 +1,7 @@
 """What must hold at the end of a history, recomputed at once: row by row, by the rules of `metering`, from what Kafka
 holds and from the order that the journal gave to it.
 
-The checks are those of docs/design.md, section 8. I7 and I9 speak of invoices, which are not built.
+The checks are those of docs/design.md, section 8. I7 and I9 speak of invoices, which no history closes.
 """
 
 from __future__ import annotations

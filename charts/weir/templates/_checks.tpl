@@ -25,7 +25,7 @@
 {{- if not (regexMatch "^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$" $name) -}}
 {{- fail (printf "The name %q cannot begin the names of Spark applications: it must start with a letter, hold a-z, 0-9 and - only, and have at most 40 characters. Choose another release name, or set fullnameOverride." $name) -}}
 {{- end -}}
-{{- $taken := concat (keys .Values.jobs) (list "api" "audit" "dashboard" "driver" "kafka" "postgres" "setup" "tables" "test") -}}
+{{- $taken := concat (keys .Values.jobs) (list "api" "audit" "close" "dashboard" "driver" "kafka" "postgres" "setup" "tables" "test") -}}
 {{- range $batch, $_ := .Values.batch -}}
 {{- if has $batch $taken -}}
 {{- fail (printf "batch.%s has the name of another part of Weir: choose another." $batch) -}}
@@ -43,6 +43,9 @@
 {{- fail (printf "The name %s-audit-%s has more than 43 characters: the operator appends the time of a run, and Kubernetes takes 63 in a label. Choose a shorter name in audit.runs or for the release, or set audit.enabled=false." $name $run) -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+{{- if and .Values.close.enabled (gt (len (printf "%s-close" $name)) 43) -}}
+{{- fail (printf "The name %s-close has more than 43 characters: the operator appends the time of a run, and Kubernetes takes 63 in a label. Choose a shorter name for the release, or set close.enabled=false." $name) -}}
 {{- end -}}
 {{- end }}
 
@@ -234,8 +237,8 @@
 {{/* They would be visible to everyone who may read the pod or the application. */}}
 {{- define "weir.checkSecrets" -}}
 {{- $secret := "(?i)(secret|password|passwd|token|credential|access[._-]?key)" -}}
-{{- $variables := dict "jobDefaults.env" .Values.jobDefaults.env "dashboard.env" .Values.dashboard.env "api.env" .Values.api.env "audit.env" .Values.audit.env -}}
-{{- $settings := dict "jobDefaults.sparkConf" .Values.jobDefaults.sparkConf "jobDefaults.hadoopConf" .Values.jobDefaults.hadoopConf "audit.sparkConf" .Values.audit.sparkConf "audit.hadoopConf" .Values.audit.hadoopConf -}}
+{{- $variables := dict "jobDefaults.env" .Values.jobDefaults.env "dashboard.env" .Values.dashboard.env "api.env" .Values.api.env "audit.env" .Values.audit.env "close.env" .Values.close.env -}}
+{{- $settings := dict "jobDefaults.sparkConf" .Values.jobDefaults.sparkConf "jobDefaults.hadoopConf" .Values.jobDefaults.hadoopConf "audit.sparkConf" .Values.audit.sparkConf "audit.hadoopConf" .Values.audit.hadoopConf "close.sparkConf" .Values.close.sparkConf "close.hadoopConf" .Values.close.hadoopConf -}}
 {{- range $name, $job := .Values.jobs -}}
 {{- $_ := set $variables (printf "jobs.%s.env" $name) $job.env -}}
 {{- $_ := set $settings (printf "jobs.%s.sparkConf" $name) $job.sparkConf -}}
@@ -268,6 +271,9 @@
 {{- end -}}
 {{- if and .Values.audit.enabled .Values.audit.runs (not (.Capabilities.APIVersions.Has "sparkoperator.k8s.io/v1beta2/ScheduledSparkApplication")) -}}
 {{- fail "This cluster does not know ScheduledSparkApplication: install all of the Kubeflow Spark Operator's kinds, or set audit.enabled=false." -}}
+{{- end -}}
+{{- if and .Values.close.enabled (not (.Capabilities.APIVersions.Has "sparkoperator.k8s.io/v1beta2/ScheduledSparkApplication")) -}}
+{{- fail "This cluster does not know ScheduledSparkApplication: install all of the Kubeflow Spark Operator's kinds, or set close.enabled=false." -}}
 {{- end -}}
 {{- if and .Values.connect.strimzi.enabled (not (.Capabilities.APIVersions.Has "kafka.strimzi.io/v1/KafkaConnector")) -}}
 {{- fail "This cluster does not know KafkaConnector of kafka.strimzi.io/v1: install Strimzi 0.49 or newer first, or set connect.strimzi.enabled=false." -}}

@@ -1,7 +1,7 @@
-{{/* One application's own values: a job's, or the audit's. Takes (list $ "name"). */}}
+{{/* One application's own values: a job's, the audit's or the close's. Takes (list $ "name"). */}}
 {{- define "weir.ownValues" -}}
 {{- $values := (index . 0).Values -}}
-{{- eq (index . 1) "audit" | ternary $values.audit (get $values.jobs (index . 1)) | toJson -}}
+{{- has (index . 1) (list "audit" "close") | ternary (get $values (index . 1)) (get $values.jobs (index . 1)) | toJson -}}
 {{- end }}
 
 {{/* The same over the defaults of all. Takes (list $ "name"); YAML of the same shape as `jobDefaults`. */}}
@@ -15,15 +15,15 @@
 {{- $root := index . 0 -}}
 {{- $config := (include "weir.ownValues" (list $root (index . 1)) | fromJson).config -}}
 {{- $facts := $root.Files.Get "files/jobs.yaml" | fromYaml -}}
-{{- $defaults := eq (index . 1) "audit" | ternary $facts.audit (get $facts.defaults (index . 1)) -}}
+{{- $defaults := has (index . 1) (list "audit" "close") | ternary (get $facts (index . 1)) (get $facts.defaults (index . 1)) -}}
 {{- get (hasKey $config (index . 2) | ternary $config $defaults) (index . 2) | int64 -}}
 {{- end }}
 
 {{/* JSON, which is YAML too: toYaml would write 1000000 as 1e+06, and that is no integer. Takes (list $ "name"). */}}
 {{- define "weir.jobConfig" -}}
 {{- $root := index . 0 -}}
-{{- if eq (index . 1) "audit" -}}
-{{- $root.Values.audit.config | toPrettyJson -}}
+{{- if has (index . 1) (list "audit" "close") -}}
+{{- (get $root.Values (index . 1)).config | toPrettyJson -}}
 {{- else -}}
 {{- $config := (index $root.Values.jobs (index . 1)).config -}}
 {{- if and (eq (index . 1) "ingestion") $root.Values.contracts -}}
@@ -44,7 +44,7 @@
 
 {{/* Whether any application that is enabled has executors. */}}
 {{- define "weir.hasClusterMode" -}}
-{{- range $name := append (keys .Values.jobs) "audit" -}}
+{{- range $name := concat (keys .Values.jobs) (list "audit" "close") -}}
 {{- $job := include "weir.job" (list $ $name) | fromJson -}}
 {{- if and $job.enabled (eq $job.mode "cluster") }}true{{ end -}}
 {{- end -}}

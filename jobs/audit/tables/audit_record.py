@@ -29,6 +29,7 @@ MAX_FAILURE = 2_000
 _BEGIN = "INSERT INTO audits (received_from, occurred_to, version) VALUES (%s, %s, %s) RETURNING audit_id"
 _CHECKED = "UPDATE audits SET checks = %s, unexpected = %s WHERE audit_id = %s"
 _APPENDED = "UPDATE audits SET corrected = %s, changed = %s WHERE audit_id = %s"
+_COMPARED = "UPDATE audits SET billed_to = %s WHERE audit_id = %s"
 _FINISH = "UPDATE audits SET finished_at = now(), is_proved = %s, failure = %s WHERE audit_id = %s"
 
 
@@ -47,7 +48,7 @@ def record_audit(audit: Audit, others: Callable[[], Iterable[Check]] = tuple) ->
         for check in others():
             record.check(check)
             yield check
-        for check in replace(audit, appended=record.append).run():
+        for check in replace(audit, appended=record.append, compared=record.compared).run():
             record.check(check)
             yield check
         record.finish()
@@ -84,6 +85,10 @@ class Record:
         for (cause, currency), amount in sorted(self._changed.items()):
             money[cause][currency] = f"{amount.normalize(EXACT):f}"
         self._write(_APPENDED, Jsonb(dict(sorted(self._rows.items()))), Jsonb(money))
+
+    def compared(self, billed_to: int) -> None:
+        """It compares usage before this lsn with what is billed: what changes later is not proved by it."""
+        self._write(_COMPARED, billed_to)
 
     def finish(self, failure: str | None = None) -> None:
         """Mark the audit as finished. It is a proof if it ended normally and every check holds."""

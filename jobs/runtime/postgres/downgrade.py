@@ -90,6 +90,7 @@ USES = (
         "a meter bills whole periods",
     ),
     Use("0056", "EXISTS (SELECT FROM late_members)", "corrections of whole periods wait for their close"),
+    Use("0059", "EXISTS (SELECT FROM invoices)", "invoices were issued"),
     Use(
         "0062",
         "EXISTS (SELECT FROM corrections WHERE cause = 'schema_added')"

@@ -31,7 +31,10 @@ EARLIER = {
 revisions make is made in Weir's own schema."""
 EARLIER_FUNCTIONS = {"0022": ("usage_spans(date, date)",)}
 
-LATER = ("api_keys", "declared_dimensions", "late_members", "taken_back_on_time", "usage_members")
+LATER = (
+    *("api_keys", "declared_dimensions", "invoice_events", "invoice_lines", "invoices", "late_members"),
+    *("taken_back_on_time", "usage_members"),
+)
 """Relations that revisions after 0034 make in Weir's own schema."""
 
 CATALOG = (
@@ -68,6 +71,7 @@ SECRET = ("api_keys",)
 """Of these the reader sees nothing."""
 ASKED = (
     *("closed_meters", "closed_usage", "corrections", "declared_dimensions", "meters", "positions", "stragglers"),
+    *("invoice_events", "invoice_lines", "invoices"),
     *("usage_day_dimensions", "usage_days", "usage_windows"),
 )
 """Of these the API reads: what names an account is guarded by row-level security, and nothing else."""

@@ -1,0 +1,105 @@
+"""I7 and I9: each invoice is what was issued, and its lines are what usage comes to, rounded once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from jobs.audit.check import Check, first_sentence
+from jobs.audit.tables.database import STATEMENT_SECONDS
+from jobs.billing_progress import Database, Row
+from jobs.queries.bills import read_month
+from jobs.queries.invoices import last_lines, month_text, numbers_by_issuer, stored_invoices
+from jobs.runtime.postgres.address import in_schema
+from metering.digits import plain
+from metering.invoice_verification import wrong_account, wrong_numbers
+from metering.invoices import USAGE, IssuedLine, Key
+
+_ACCOUNT_BATCH = 500
+_NONE = "there are no invoices yet"
+# What has changed since is not wrong: the next close corrects it.
+_UNCHANGED = """
+    WITH last AS (SELECT account, max(usage_position) AS position FROM invoices GROUP BY account),
+    changed AS (
+        SELECT DISTINCT account, date_trunc('month', day)::date AS period
+        FROM usage_days JOIN last USING (account) WHERE next_position > position
+    )
+    SELECT DISTINCT period, account FROM invoices
+    WHERE (account, period) NOT IN (SELECT account, period FROM changed)
+      AND account NOT IN (SELECT account FROM invoice_events WHERE state = 'Voided')
+    ORDER BY period, account
+"""
+
+
+def check_invoices(postgres_url: str) -> Iterator[Check]:
+    """I7 and I9 of all invoices, in one snapshot of the database."""
+    with psycopg.connect(in_schema(postgres_url), row_factory=dict_row, connect_timeout=10) as database:
+        database.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        database.read_only = True
+        for setting, value in (("TimeZone", "UTC"), ("statement_timeout", f"{STATEMENT_SECONDS}s")):
+            database.execute("SELECT set_config(%s, %s, true)", [setting, value])
+        yield lines_of_usage(database)
+        yield unchanged(database)
+
+
+def unchanged(database: Database) -> Check:
+    """I9: hashes, chain, arithmetic, numbers and corrections of all invoices."""
+    examined, broken = 0, []
+    for stored in stored_invoices(database):
+        examined += len(stored.invoices)
+        broken += wrong_account(stored)
+    broken += wrong_numbers(numbers_by_issuer(database))
+    return first_sentence("I9", examined, broken, "each invoice is what was issued" if examined else _NONE)
+
+
+def lines_of_usage(database: Database) -> Check:
+    """I7: where nothing came since, the last line of each key is what usage of its month comes to now."""
+    by_month: defaultdict[date, list[str]] = defaultdict(list)
+    for row in database.execute(_UNCHANGED).fetchall():
+        by_month[row["period"]].append(row["account"])
+    examined = 0
+    broken: list[str] = []
+    for month, accounts in by_month.items():
+        for start in range(0, len(accounts), _ACCOUNT_BATCH):
+            some = accounts[start : start + _ACCOUNT_BATCH]
+            last = last_lines(database, some, month)
+            lines = read_month(database, month, some).lines
+            examined += sum(map(len, last.values()))
+            broken += _differing(month, lines, last)
+    return first_sentence("I7", examined, broken, "each line is what its usage comes to" if examined else _NONE)
+
+
+def _differing(
+    month: date, lines: Sequence[Row], last: Mapping[tuple[str, str], Mapping[Key, IssuedLine]]
+) -> Iterator[str]:
+    """Flat fees may change without usage, by the catalog: only lines of usage are compared."""
+    present = {_place(line): line for line in lines if (line.get("kind") or USAGE) == USAGE and line["currency"]}
+    issued = {
+        (account, currency, key.model, key.meter, key.price_version, key.tier): line
+        for (account, currency), keys in last.items()
+        for key, line in keys.items()
+        if key.kind == USAGE
+    }
+    for place in sorted(present.keys() | issued.keys(), key=repr):
+        line, known = present.get(place), issued.get(place)
+        name = f"{place[3]} of {place[0]}, {place[2]}, in {month_text(month)}"
+        quantity = line["quantity"] if line else Decimal()
+        if known is None:
+            yield f"{name}: {plain(quantity)} of usage are on no invoice, at price version {place[4]}"
+        elif quantity != known.line.quantity:
+            where = f"line {known.line.line} of {known.invoice}"
+            yield f"{name}: {where} has {plain(known.line.quantity)}, and usage {plain(quantity)}"
+        elif line and line["unit_price"] is not None and line["amount"] != known.line.exact_amount:
+            yield f"{name}: line {known.line.line} of {known.invoice} is not its quantity times its price"
+
+
+def _place(line: Row) -> tuple[Any, ...]:
+    tier = line.get("tier")
+    names = ("account", "currency", "model", "meter", "price_version")
+    return (*(line[name] for name in names), None if tier is None else str(tier))

@@ -1,0 +1,1 @@
+"""The batch application that closes months: usage that an audit has proved → invoices."""

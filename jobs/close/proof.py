@@ -1,0 +1,51 @@
+"""Which audit proves a month: the newest one that covers it, if no later audit found a fault."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from jobs.billing_progress import Database
+
+EARLIER = timedelta(days=2)
+"""An event is received at most a day before it occurs, and waits for its partner a day at most: all that belongs to a
+month was received from two days before its start on."""
+_PROOF = """
+    SELECT audit_id, billed_to FROM audits AS proof
+    WHERE is_proved AND billed_to IS NOT NULL
+      AND (received_from IS NULL OR received_from <= %(since)s) AND (occurred_to IS NULL OR occurred_to >= %(until)s)
+      AND NOT EXISTS (SELECT FROM audits AS later WHERE later.audit_id > proof.audit_id AND later.unexpected <> '{}')
+    ORDER BY billed_to DESC, audit_id DESC LIMIT 1
+"""
+# Also what changed in earlier months becomes lines of this invoice.
+_CHANGED = """
+    SELECT DISTINCT account FROM usage_days
+    WHERE account = ANY (%(accounts)s) AND day < %(end)s AND next_position > %(billed_to)s
+"""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Usage before `billed_to` was proved to be billed rightly."""
+
+    audit_id: int
+    billed_to: int
+
+
+NOTHING = Proof(0, 0)
+"""No audit has proved anything."""
+
+
+def find_proof(database: Database, since: datetime, until: datetime) -> Proof:
+    """The proof of what was received from `since` on and occurred before `until`; NOTHING without one."""
+    row = database.execute(_PROOF, {"since": since, "until": until}).fetchone()
+    return Proof(row["audit_id"], row["billed_to"]) if row else NOTHING
+
+
+def unproved(database: Database, proof: Proof, accounts: Collection[str], following: date) -> set[str]:
+    """Of these accounts, those with a day before `following` that has changed since the audit; all without a proof."""
+    if proof == NOTHING:
+        return set(accounts)
+    parameters = {"accounts": list(accounts), "end": following, "billed_to": proof.billed_to}
+    return {row["account"] for row in database.execute(_CHANGED, parameters).fetchall()}

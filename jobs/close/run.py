@@ -1,0 +1,174 @@
+"""One close: who can be closed, the audit where there is no proof, and then the invoices, some accounts at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from jobs.audit.recompute.basis import Scope
+from jobs.billing_progress import billing_progress
+from jobs.close.account_months import following, invoiced
+from jobs.close.issue import Batch, Terms, issue
+from jobs.close.proof import EARLIER, NOTHING, Proof, find_proof, unproved
+from jobs.close.readiness import not_over
+from jobs.queries.bills import Period, read_periods
+from jobs.queries.invoices import month_text
+from jobs.runtime.postgres.session import Session
+from metering.invoices import Invoice
+
+COLUMNS = ("account", "period", "currency", "invoice", "total", "outcome", "reason")
+ISSUED, WOULD_BE_ISSUED, CLOSED, REFUSED = "issued", "would be issued", "closed already", "refused"
+ACCOUNT_BATCH = 500
+"""Billing waits while these are closed."""
+MAX_AUDITS = 3
+"""Usage of a month that is long over comes rarely; where it keeps coming the next close tries again."""
+_MOVES = "usage of it came after the audit, {} times; close it again later"
+_WITH_USAGE = "SELECT DISTINCT account FROM usage_days WHERE day >= %s AND day < %s"
+_UNKNOWN = "the catalog knows no such account, so its usage has no price and no currency"
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Close:
+    """One close of a month, of some accounts or (empty) of all. `audit` audits a period; whether all of it holds."""
+
+    postgres_url: str
+    terms: Terms
+    audit: Callable[[Scope], bool]
+    accounts: Sequence[str] = ()
+    is_dry_run: bool = False
+    tell: Callable[[str], None] = field(default=lambda _: None)
+    account_batch: int = ACCOUNT_BATCH
+
+    def run(self) -> Iterator[Row]:
+        """A row (COLUMNS) for each invoice, and for each account that is refused, as they are made.
+
+        An account that is closed already has a row, too, where it is named. Raises what `audit` raises, and
+        `psycopg.Error` where the database does not answer: what is issued by then stays, and the next close goes on.
+        """
+        options = "-c synchronous_commit=on -c idle_in_transaction_session_timeout=60s"
+        with Session.to(
+            self.postgres_url, "weir close", options=options, is_patient=True, row_factory=dict_row
+        ) as database:
+            ready, rows = self._ready(database)
+            yield from rows
+            proof = find_proof(database, *self._span(database, ready)) if ready else NOTHING
+            for audits in range(MAX_AUDITS + 1):
+                if not ready:
+                    return
+                if not self.is_dry_run and unproved(database, proof, ready, following(self.terms.month)):
+                    if audits == MAX_AUDITS:
+                        break
+                    self.tell(f"the audit of {month_text(self.terms.month)}")
+                    since, until = self._span(database, ready)
+                    if not self.audit(Scope(since, until)):
+                        reason = "the audit found what it cannot explain: see `weir audit`"
+                        yield from (self._refused(account, reason) for account in ready)
+                        return
+                    proof = find_proof(database, since, until)
+                ready = yield from self._issue(database, ready, proof)
+            yield from (self._refused(account, _MOVES.format(MAX_AUDITS)) for account in ready)
+
+    def _ready(self, database: psycopg.Connection[Any]) -> tuple[list[str], list[Row]]:
+        """The accounts whose month is over and not closed yet; and rows of the others that have something to say."""
+        month = self.terms.month
+        known = self._periods(database, month)
+        used = {row["account"] for row in database.execute(_WITH_USAGE, [month, following(month)]).fetchall()}
+        named = list(dict.fromkeys(self.accounts)) or sorted(known.keys() | used)
+        closed_until = billing_progress(database)[1].every
+        months = invoiced(database, named)
+        ready, rows = [], []
+        for account in named:
+            if account not in known:
+                rows.append(self._refused(account, _UNKNOWN))
+            elif months[account].is_closed(month):
+                rows += [self._row(account, CLOSED)] if self.accounts else []
+            elif (reason := not_over(known[account], closed_until)) is None:
+                ready.append(account)
+            elif account in used or self.accounts:
+                rows.append(self._refused(account, reason))
+        return ready, rows
+
+    @cached_property
+    def _known_periods(self) -> dict[date, dict[str, Period]]:
+        return {}
+
+    def _periods(self, database: psycopg.Connection[Any], month: date) -> dict[str, Period]:
+        if month not in self._known_periods:
+            self._known_periods[month] = read_periods(database, month)
+        return self._known_periods[month]
+
+    def _span(self, database: psycopg.Connection[Any], accounts: Sequence[str]) -> tuple[Any, Any]:
+        """What the audit must cover: the earliest start of a month to close, and the latest end."""
+        months = invoiced(database, accounts)
+        starts, ends = [], []
+        for account in accounts:
+            walked = list(months[account].walked(self.terms.month))
+            first = next((month for month in walked if not months[account].is_closed(month)), walked[-1])
+            starts.append(self._periods(database, first)[account].start)
+            ends.append(self._periods(database, self.terms.month)[account].end)
+        return min(starts).astimezone(UTC) - EARLIER, max(ends).astimezone(UTC)
+
+    def _issue(
+        self, database: psycopg.Connection[Any], ready: Sequence[str], proof: Proof
+    ) -> Generator[Row, None, list[str]]:
+        """Rows of what is closed now; returns who must be audited again."""
+        moved: list[str] = []
+        for start in range(0, len(ready), self.account_batch):
+            accounts = ready[start : start + self.account_batch]
+            for batch in self._batches(database, accounts, proof):
+                moved += sorted(batch.moved)
+                yield from self._rows(batch)
+            self.tell(f"{min(start + self.account_batch, len(ready)):,} of {len(ready):,} accounts")
+        return moved
+
+    def _batches(self, database: psycopg.Connection[Any], accounts: Sequence[str], proof: Proof) -> Iterator[Batch]:
+        """All at once; one by one where the database refuses some of it, so that one stops no other."""
+        periods = {
+            month: self._periods(database, month)
+            for found in invoiced(database, accounts).values()
+            for month in found.walked(self.terms.month)
+        }
+        try:
+            yield issue(database, accounts, periods, proof, self.terms, keeps=not self.is_dry_run)
+        except (psycopg.errors.DataError, psycopg.errors.IntegrityError, psycopg.errors.RaiseException) as error:
+            if len(accounts) == 1:
+                yield Batch(refused={accounts[0]: str(error).splitlines()[0]})
+                return
+            for account in accounts:
+                yield from self._batches(database, [account], proof)
+
+    def _rows(self, batch: Batch) -> Iterator[Row]:
+        for invoice in batch.invoices:
+            yield self._issued(invoice)
+        for account, reason in sorted(batch.refused.items()):
+            yield self._refused(account, reason)
+        if self.accounts:
+            for account in batch.closed:
+                yield self._row(account, CLOSED)
+
+    def _issued(self, invoice: Invoice) -> Row:
+        header = invoice.header
+        outcome = WOULD_BE_ISSUED if self.is_dry_run else ISSUED
+        return {
+            **self._row(header.account, outcome),
+            "period": month_text(header.period),
+            "currency": header.money.currency,
+            "invoice": None if self.is_dry_run else header.invoice,
+            "total": header.total,
+        }
+
+    def _refused(self, account: str, reason: str) -> Row:
+        return {**self._row(account, REFUSED), "reason": reason}
+
+    def _row(self, account: str, outcome: str) -> Row:
+        nothing: dict[str, Decimal | str | None] = dict.fromkeys(COLUMNS)
+        return {**nothing, "account": account, "period": month_text(self.terms.month), "outcome": outcome}

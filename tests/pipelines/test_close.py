@@ -1,0 +1,377 @@
+"""A month is closed once it is over and proved; its invoices never change, and what comes later corrects them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+import pytest
+
+from jobs.audit.recompute.basis import Scope
+from jobs.close.config import CloseConfig
+from jobs.close.readiness import Open
+from metering.invoices import Rounding
+from tests.pipelines.billing import Price
+from tests.pipelines.closing import DECEMBER, NOON, NOVEMBER, OCTOBER, Books, books_of
+
+PRICE = Price(7, Decimal("0.0015"))
+IN_NOVEMBER = NOON + timedelta(days=31)
+TABLES = ("invoices", "invoice_lines", "invoice_events")
+
+
+@pytest.fixture
+def books(database: str) -> Iterator[Books]:
+    yield from books_of(database)
+
+
+def refusals(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [row["reason"] for row in rows if row["outcome"] == "refused"]
+
+
+def test_a_month_that_is_over_and_proved_becomes_an_invoice(books: Books) -> None:
+    books.open()
+    books.use(1_001)
+    books.end(OCTOBER)
+    (row,) = books.close()
+    assert row == {
+        "account": "acme",
+        "period": "2026-10",
+        "currency": "EUR",
+        "invoice": "weir-1",
+        "total": Decimal("1.50"),
+        "outcome": "issued",
+        "reason": None,
+    }
+    assert books.lines() == [(OCTOBER, None, 7, 1001, Decimal("1.50"))]
+    assert books.rows("SELECT exact_amount, residual FROM invoice_lines") == [
+        {"exact_amount": Decimal("1.5015"), "residual": Decimal("0.0015")}
+    ]
+    assert [row["state"] for row in books.rows("SELECT state FROM invoice_events ORDER BY sequence")] == [
+        "Open",
+        "Issued",
+    ]
+    assert books.faults() == []
+
+
+def test_a_month_is_refused_until_the_frontier_has_passed_its_end_and_every_grace(books: Books) -> None:
+    books.open()
+    books.use(1, frontier=datetime(2026, 11, 1, 0, 14, 59, tzinfo=UTC))
+    (reason,) = refusals(books.close())
+    assert reason == ("the month ends at 2026-11-01T00:00:00Z, and windows are closed until 2026-10-31T23:59:59Z")
+    assert books.audits == []
+    books.reach(datetime(2026, 11, 1, 0, 15, tzinfo=UTC))
+    assert [row["outcome"] for row in books.close()] == ["issued"]
+
+
+def test_each_account_has_the_month_of_its_calendar(books: Books) -> None:
+    books.open("berlin", timezone="Europe/Berlin")
+    books.open("lima", timezone="America/Lima")
+    for account in ("berlin", "lima"):
+        books.use(1_000, account=account, day=NOON.date())
+    # Midnight in Berlin is 23:00 UTC, in Lima 05:00.
+    books.reach(datetime(2026, 11, 1, 0, 0, tzinfo=UTC))
+    assert {row["account"]: row["outcome"] for row in books.close()} == {"berlin": "issued", "lima": "refused"}
+    books.end(OCTOBER)
+    assert [(row["account"], row["invoice"]) for row in books.close()] == [("lima", "weir-2")]
+
+
+def test_the_audit_runs_once_and_only_where_nothing_proves_the_month(books: Books) -> None:
+    books.open()
+    books.use(1_000)
+    books.end(OCTOBER)
+    books.close()
+    (scope,) = books.audits
+    assert (scope.since, scope.until) == (datetime(2026, 9, 29, tzinfo=UTC), datetime(2026, 11, 1, tzinfo=UTC))
+    books.open("later")
+    books.close()
+    assert len(books.audits) == 1
+    books.use(5, account="later")
+    assert [row["account"] for row in books.close()] == ["later"]
+    assert len(books.audits) == 2
+
+
+def test_an_audit_that_found_a_fault_stops_the_close_until_a_later_one_is_clean(books: Books) -> None:
+    books.open()
+    books.use(1_000)
+    books.end(OCTOBER)
+    books.audit_finds = lambda _: False
+    assert refusals(books.close()) == ["the audit found what it cannot explain: see `weir audit`"]
+    assert books.rows("SELECT 1 FROM invoices") == []
+    books.audit_finds = lambda _: True
+    assert [row["outcome"] for row in books.close()] == ["issued"]
+
+
+def test_a_later_audit_with_a_fault_takes_the_proof_away(books: Books) -> None:
+    books.open()
+    books.use(1_000)
+    books.end(OCTOBER)
+    span = Scope(None, None)
+    books.audit(span)
+    books.audit_finds = lambda _: False
+    books.audit(span)
+    assert refusals(books.close()) == ["the audit found what it cannot explain: see `weir audit`"]
+
+
+def test_usage_that_keeps_coming_leaves_the_month_open(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    books.open()
+    books.open("calm")
+    books.use(1_000)
+    books.use(1_000, account="calm")
+    books.end(OCTOBER)
+    proving = books.audit
+
+    def audit(scope: Scope) -> bool:
+        clean = proving(scope)
+        books.use(1)
+        return clean
+
+    monkeypatch.setattr(books, "audit", audit)
+    outcomes = {row["account"]: (row["outcome"], row["reason"]) for row in books.close()}
+    assert outcomes == {
+        "calm": ("issued", None),
+        "acme": ("refused", "usage of it came after the audit, 3 times; close it again later"),
+    }
+
+
+def test_what_is_unpriced_held_or_waiting_is_listed_and_may_stay_open_for_a_reason(books: Books) -> None:
+    for account in ("unpriced", "held", "waiting"):
+        books.open(account)
+    books.use(1_000, account="unpriced", price=None)
+    books.use(1_000, account="held")
+    books.use(1_000, account="waiting")
+    with books.connection.transaction():
+        books.connection.execute(
+            "INSERT INTO stragglers (usage_lsn, meter, account, request_id, window_start, event_time, received_at,"
+            " late_seconds, decision, quantity, cause, sign, settled, day)"
+            " VALUES (90, 'input_tokens', 'held', 'r', %s, %s, %s, 1, 'hold', 1, 'stream', 1, 0, %s)",
+            [NOON, NOON, NOON, NOON.date()],
+        )
+        books.connection.execute(
+            "INSERT INTO late_members VALUES (91, 'users', true, 'stream', null, 'waiting', %s, null, 'EUR', null,"
+            " 'unique', 'month', %s, %s, 'm', null, null, 1)",
+            [OCTOBER, NOON, NOON],
+        )
+    books.end(OCTOBER)
+    reasons = {row["account"]: row["reason"] for row in books.close()}
+    assert reasons == {
+        "held": "2026-10: 1 stragglers wait for a decision: `weir stragglers list --decision hold --account held` "
+        "(or --allow held)",
+        "unpriced": "2026-10: usage has no price: sonnet input_tokens; store prices, and audit (or --allow unpriced)",
+        "waiting": "2026-10: 1 late rows wait until their period has closed for everybody (or --allow waiting)",
+    }
+    rows = books.leave_open(OCTOBER, *Open)
+    assert {row["account"]: row["total"] for row in rows} == {
+        "held": Decimal("1.50"),
+        "unpriced": Decimal("0.00"),
+        "waiting": Decimal("1.50"),
+    }
+    (event,) = books.rows("SELECT reason, allowed FROM invoice_events WHERE account = 'held' AND state = 'Open'")
+    assert event == {"reason": "agreed with the customer", "allowed": ["held", "unpriced", "waiting"]}
+    assert books.faults() == []
+
+
+def test_usage_of_no_model_stops_no_close_and_stands_on_the_invoice_at_nothing(books: Books) -> None:
+    books.open()
+    books.use(1_000, price=None, model=None)
+    books.end(OCTOBER)
+    (row,) = books.close()
+    assert (row["outcome"], row["total"]) == ("issued", 0)
+    assert books.lines() == [(OCTOBER, None, None, 1000, Decimal("0.00"))]
+
+
+def test_a_second_close_changes_nothing(books: Books) -> None:
+    books.open()
+    books.use(1_000)
+    books.end(OCTOBER)
+    books.close()
+    hashes = books.hashes()
+    assert books.close() == []
+    assert [row["outcome"] for row in books.close(accounts=["acme"])] == ["closed already"]
+    assert books.hashes() == hashes
+
+
+def test_a_dry_run_shows_the_invoices_and_writes_nothing(books: Books) -> None:
+    books.open()
+    books.use(1_000)
+    books.end(OCTOBER)
+    (row,) = books.close(is_dry_run=True)
+    assert (row["outcome"], row["invoice"], row["total"]) == ("would be issued", None, Decimal("1.50"))
+    assert books.audits == []
+    assert books.rows("SELECT 1 FROM invoices") == []
+
+
+def test_one_accounts_trouble_stops_no_other_and_leaves_no_hole_in_the_numbers(books: Books) -> None:
+    for account, currency in (("a", "EUR"), ("b", "XXX"), ("c", "EUR")):
+        books.open(account, currency)
+        books.use(1_000, account=account, currency=currency)
+    books.end(OCTOBER)
+    rows = {row["account"]: row for row in books.close()}
+    assert [rows[account]["invoice"] for account in "ac"] == ["weir-1", "weir-2"]
+    assert "XXX" in str(rows["b"]["reason"])
+    (row,) = books.close(config=CloseConfig(minor_units={"XXX": 4}))
+    assert (row["invoice"], row["total"]) == ("weir-3", Decimal("1.5000"))
+    assert books.faults() == []
+
+
+def test_a_line_is_rounded_once_as_configured_to_the_currencys_smallest_unit(books: Books) -> None:
+    for account, currency in (("eur", "EUR"), ("jpy", "JPY"), ("kwd", "KWD")):
+        books.open(account, currency)
+        books.use(1_000, price=Price(7, Decimal("0.0005")), account=account, currency=currency)
+        books.use(1_000, price=Price(8, Decimal("0.002125")), account=account, currency=currency)
+        books.use(1_000, price=Price(9, Decimal("0.0000125")), account=account, currency=currency)
+    books.end(OCTOBER)
+    even = {row["account"]: row["total"] for row in books.close(is_dry_run=True)}
+    up = {
+        row["account"]: row["total"]
+        for row in books.close(is_dry_run=True, config=CloseConfig(rounding=Rounding.HALF_UP))
+    }
+    # 0.50 + 2.125 + 0.0125
+    assert even == {"eur": Decimal("2.63"), "jpy": Decimal(2), "kwd": Decimal("2.637")}
+    assert up == {"eur": Decimal("2.64"), "jpy": Decimal(3), "kwd": Decimal("2.638")}
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize(
+    "statement", ["UPDATE {} SET account = 'b'", "DELETE FROM {}", "TRUNCATE {} CASCADE"], ids=lambda text: text[:6]
+)
+def test_no_role_may_change_what_was_issued(books: Books, table: str, statement: str) -> None:
+    books.open()
+    books.use(1_000)
+    books.end(OCTOBER)
+    books.close()
+    for setting in ("origin", "replica"):
+        books.connection.execute(f"SET session_replication_role = {setting}")
+        books.connection.commit()
+        with (
+            pytest.raises(psycopg.errors.RaiseException, match="what was issued never changes"),
+            books.connection.transaction(),
+        ):
+            books.connection.execute(statement.format(table))
+
+
+def test_an_issued_invoice_gets_no_further_line_and_no_earlier_state(books: Books) -> None:
+    books.open()
+    books.use(1_000)
+    books.end(OCTOBER)
+    books.close()
+    with (
+        pytest.raises(psycopg.errors.RaiseException, match="a line of weir-1 is refused: it was issued"),
+        books.connection.transaction(),
+    ):
+        books.connection.execute(
+            "INSERT INTO invoice_lines SELECT invoice, 2, account, kind, charge_class, original_period, null, null,"
+            " model, meter, 99, tier, unit_price, quantity, exact_amount, amount, residual, hash FROM invoice_lines"
+        )
+    for state in ("Open", "Issued"):
+        with (
+            pytest.raises(psycopg.errors.RaiseException, match="is refused as state 3 of weir-1"),
+            books.connection.transaction(),
+        ):
+            books.connection.execute(
+                "INSERT INTO invoice_events SELECT account, 3, invoice, %s, at, made_by, reason, allowed, document,"
+                " previous, hash FROM invoice_events WHERE sequence = 1",
+                [state],
+            )
+
+
+def test_late_usage_and_another_price_become_pairs_of_lines_in_the_next_month(books: Books) -> None:
+    books.open()
+    books.use(1_000)
+    books.end(OCTOBER)
+    books.close()
+    hashes = books.hashes()
+    # A straggler of 30 days at the old price, and 200 of the tokens at another one.
+    books.use(500, frontier=IN_NOVEMBER)
+    books.use(-200)
+    books.use(200, price=Price(8, Decimal("0.0100")), cause="repriced")
+    books.use(2_000, at=IN_NOVEMBER)
+    books.end(NOVEMBER)
+    (row,) = books.close(NOVEMBER)
+    assert books.lines("weir-2") == [
+        (NOVEMBER, None, 7, 2000, Decimal("3.00")),
+        (OCTOBER, "Correction", 7, -1000, Decimal("-1.50")),
+        (OCTOBER, "Correction", 7, 1300, Decimal("1.95")),
+        (OCTOBER, "Correction", 8, 200, Decimal("2.00")),
+    ]
+    assert row["total"] == Decimal("5.45")
+    named = books.rows(
+        "SELECT DISTINCT corrects_invoice, corrects_line FROM invoice_lines WHERE quantity IN (-1000, 1300)"
+    )
+    assert named == [{"corrects_invoice": "weir-1", "corrects_line": 1}]
+    assert books.hashes()[:2] == hashes
+    assert books.faults() == []
+    books.end(DECEMBER)
+    assert books.close(DECEMBER) == []
+
+
+def test_a_change_too_small_to_see_is_a_pair_too(books: Books) -> None:
+    books.open()
+    books.use(1_000)
+    books.end(OCTOBER)
+    books.close()
+    books.use(1, price=Price(7, Decimal("0.0015")))
+    books.end(NOVEMBER)
+    (row,) = books.close(NOVEMBER)
+    assert row["total"] == 0
+    assert [quantity for *_, quantity, _ in books.lines("weir-2")] == [-1000, 1001]
+
+
+def test_who_gets_money_back_and_uses_nothing_more_gets_a_credit_note(books: Books) -> None:
+    books.open()
+    books.use(1_000)
+    books.end(OCTOBER)
+    books.close()
+    books.use(-1_000, cause="reversed")
+    books.end(NOVEMBER)
+    (row,) = books.close(NOVEMBER)
+    assert row["total"] == Decimal("-1.50")
+    assert books.rows("SELECT kind FROM invoices WHERE invoice = 'weir-2'") == [{"kind": "credit_note"}]
+    assert books.faults() == []
+
+
+def test_a_small_later_charge_is_written_off_as_a_line_and_what_is_owed_to_the_account_never(books: Books) -> None:
+    config = CloseConfig(write_off_below={"EUR": Decimal(1)})
+    for account in ("charged", "credited", "much"):
+        books.open(account)
+        books.use(1_000, account=account)
+    books.end(OCTOBER)
+    books.close(config=config)
+    books.use(600, account="charged")
+    books.use(-600, account="credited", cause="reversed")
+    books.use(700, account="much")
+    books.end(NOVEMBER)
+    totals = {row["account"]: row["total"] for row in books.close(NOVEMBER, config=config)}
+    assert totals == {"charged": 0, "credited": Decimal("-0.90"), "much": Decimal("1.05")}
+    assert books.rows("SELECT account, amount FROM invoice_lines WHERE kind = 'write_off'") == [
+        {"account": "charged", "amount": Decimal("-0.90")}
+    ]
+    assert books.faults() == []
+    books.end(DECEMBER)
+    assert books.close(DECEMBER, config=config) == []
+
+
+def test_a_month_that_was_left_out_is_closed_before_the_next(books: Books) -> None:
+    books.open()
+    books.use(1_000)
+    books.end(OCTOBER)
+    books.close()
+    books.use(2_000, at=IN_NOVEMBER)
+    books.use(3_000, at=IN_NOVEMBER + timedelta(days=30))
+    books.end(DECEMBER)
+    rows = books.close(DECEMBER)
+    assert [(row["period"], row["invoice"], row["total"]) for row in rows] == [
+        ("2026-11", "weir-2", Decimal("3.00")),
+        ("2026-12", "weir-3", Decimal("4.50")),
+    ]
+    assert books.faults() == []
+
+
+def test_usage_from_before_the_first_invoice_is_on_none(books: Books) -> None:
+    books.open()
+    books.use(1_000)
+    books.use(2_000, at=IN_NOVEMBER)
+    books.end(NOVEMBER)
+    assert [row["period"] for row in books.close(NOVEMBER)] == ["2026-11"]
