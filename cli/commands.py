@@ -156,6 +156,7 @@ ENTRIES = (
         "cli.what_if",
         "Bill a past period with other prices or rules into a schema of its own, and list what differs.",
     ),
+    Entry("export", Panel.LOOK, "cli.export", "Write usage and its cost to files, for other systems."),
     Entry("catalog", Panel.CHANGE, "cli.catalog", "Change and list accounts, plans and prices."),
     Entry("keys", Panel.CHANGE, "cli.keys", "Make, list, rotate and revoke API keys."),
     Entry(
