@@ -5,19 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Annotated
 
 import typer
 
 from cli.explain.command import month
 from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.output import Format, FormatOption, Row, print_rows
 from cli.progress import telling
 from cli.reading import AccountOption, read_only
 from deployment.errors import CannotRun
 from jobs.exports.columns import Focus
 from jobs.exports.files import CannotExport, destination_of
 from jobs.exports.focus import FileFormat
+
+
+def _day(text: str | date) -> date:
+    try:
+        return date.fromisoformat(str(text))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no day such as 2026-10-01.") from None
+
 
 export = typer.Typer(no_args_is_help=True, help="Write usage and its cost to files, for other systems.")
 
@@ -77,6 +86,43 @@ def focus(
         )
     if not done.is_complete:
         typer.echo(f"{period:%Y-%m} is not over for every account: export it again when it is.", err=True)
+
+
+@export.command()
+def usage(
+    *,
+    to: ToFolder,
+    first: Annotated[
+        date | None,
+        typer.Option(
+            "--from-day", parser=_day, metavar="DATE", help="From this day on; the first there is by default."
+        ),
+    ] = None,
+    last: Annotated[
+        date | None, typer.Option("--to-day", parser=_day, metavar="DATE", help="Up to this day, inclusive; yesterday.")
+    ] = None,
+    form: FormatOption = Format.TABLE,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Write usage as one Parquet file a day, one row per request outcome and meter, and list the files.
+
+    The files are `usage/log_date=DATE/usage.parquet`. A day is the one in UTC when Weir recorded the usage, so a day
+    that is over never changes, and later corrections are rows of later days: sum `quantity` and `amount` times `sign`.
+    `day` is the calendar day of the account. A second run replaces the files of its days.
+    """
+    from deployment.stack import running_deployment
+    from jobs.exports.usage import export_usage
+    from jobs.runtime.delta.table import open_table
+    from jobs.streams import Table
+
+    found = open_table(running_deployment(data_dir).tables, Table.USAGE)
+    if found is None:
+        raise CannotRun("There is no usage yet: `weir status` says what the applications wait for.")
+    yesterday = datetime.now(UTC).date() - timedelta(days=1)  # noqa: TID251 -- the top of the command
+    with _exporting(), telling("Exporting usage:") as tell:
+        days = list(export_usage(found, destination_of(to, os.environ), first, last or yesterday, tell))
+    rows: list[Row] = [{"log_date": str(day.log_date), "rows": day.rows, "file": day.file} for day in days]
+    print_rows(rows, ("log_date", "rows", "file"), form)
 
 
 @contextmanager
