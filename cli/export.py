@@ -69,14 +69,14 @@ def focus(
 
     if not issuer.strip() or host == "":
         raise typer.BadParameter("--issuer and --host must not be empty: FOCUS needs a name.")
-    asked = FocusExport(period, version, form, Seller(issuer, host or issuer), tuple(account or ()))
+    query = FocusExport(period, version, form, Seller(issuer, host or issuer), tuple(account or ()))
     now = datetime.now(UTC)  # noqa: TID251 -- the top of the command
     with (
         read_only(running_deployment(data_dir).postgres_url) as database,
         _exporting(),
         telling(f"Exporting {period:%Y-%m}:") as tell,
     ):
-        done = export_focus(database, destination_of(to, os.environ), asked, now, tell)
+        done = export_focus(database, destination_of(to, os.environ), query, now, tell)
     typer.echo(f"{done.totals.rows} rows are in {to.rstrip('/')}/{done.file}")
     if done.totals.unpriced_rows:
         typer.echo(
@@ -115,9 +115,11 @@ def usage(
     from jobs.runtime.delta.table import open_table
     from jobs.streams import Table
 
-    found = open_table(running_deployment(data_dir).tables, Table.USAGE)
+    tables = running_deployment(data_dir).tables
+    found = open_table(tables, Table.USAGE)
     if found is None:
-        raise CannotRun("There is no usage yet: `weir status` says what the applications wait for.")
+        typer.echo(f"There is no usage below {tables}: joins has not made it yet, or it is elsewhere.", err=True)
+        return
     yesterday = datetime.now(UTC).date() - timedelta(days=1)  # noqa: TID251 -- the top of the command
     with _exporting(), telling("Exporting usage:") as tell:
         days = list(export_usage(found, destination_of(to, os.environ), first, last or yesterday, tell))

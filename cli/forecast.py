@@ -25,7 +25,7 @@ def forecast(
 ) -> None:
     """Forecast what each account will owe for a month, with the error of such forecasts in the months before.
 
-    The forecast is the cost so far and, for the time that is left, the pace of the last 14 days; it is empty before an
+    The forecast is the cost so far and, for the time that is left, the rate of the last 14 days; it is empty before an
     account has an hour of usage. `error_percent` is the mean error of the same forecast in up to three months before,
     made as many days after their beginning; `months_measured` says of how many. The month is that of each account's
     calendar, each currency separately. What is billed for a month as a whole stays as it is.

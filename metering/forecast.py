@@ -1,4 +1,4 @@
-"""The forecast of a month: its cost so far, and the rest at the pace of the last days. It is an estimate.
+"""The forecast of a month: its cost so far, and the rest at the rate of the last days. It is an estimate.
 
 How good it is, is measured: the same forecast of months that are over, made as many days after they began
 (decision 0088).
@@ -18,26 +18,26 @@ CENT, TENTH = Decimal("0.01"), Decimal("0.1")
 
 
 @dataclass(frozen=True)
-class Pace:
+class Rate:
     """What the usage of the last days cost, from the first of it on."""
 
     amount: Decimal
     since: datetime
 
 
-def forecast(so_far: Decimal, pace: Pace | None, known_until: datetime, end: datetime) -> Decimal | None:
-    """`so_far` plus the pace for the time from `known_until` to `end`, in cents; None: it is too early to say.
+def forecast(so_far: Decimal, rate: Rate | None, known_until: datetime, end: datetime) -> Decimal | None:
+    """`so_far` plus the rate for the time from `known_until` to `end`, in cents; None: it is too early to say.
 
-    The pace counts from the first usage, so that an account that began on the 20th is not taken for a slow one. Without
-    a pace (no usage in the last days) nothing is added.
+    The rate counts from the first usage, so that an account that began on the 20th is not taken for a slow one. Without
+    a rate (no usage in the last days) nothing is added.
     """
     remaining = max(timedelta(), end - known_until)
     with localcontext(prec=1_000):  # cents of an amount of any size; Python's own 28 digits would be an error
-        if not remaining or pace is None:
+        if not remaining or rate is None:
             return so_far.quantize(CENT, rounding=ROUND_HALF_EVEN)
-        if known_until - pace.since < SOONEST:
+        if known_until - rate.since < SOONEST:
             return None
-        rest = pace.amount * _microseconds(remaining) / _microseconds(known_until - pace.since)
+        rest = rate.amount * _microseconds(remaining) / _microseconds(known_until - rate.since)
         return (so_far + rest).quantize(CENT, rounding=ROUND_HALF_EVEN)
 
 

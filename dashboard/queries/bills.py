@@ -17,8 +17,8 @@ from dashboard.queries.feed import Feed, feed_of
 from dashboard.queries.meters import Meters, meters_of
 from jobs.queries.bills import Period as Period  # noqa: PLC0414  # pages that show bills import it from here
 from jobs.queries.bills import read_month
-from jobs.queries.forecasts import read_paces
-from metering.forecast import Pace
+from jobs.queries.forecasts import read_rates
+from metering.forecast import Rate
 from metering.vocabulary import Job
 
 MAX_WINDOWS = 1_000
@@ -57,7 +57,7 @@ class Bills:
     lines: tuple[Line, ...]
     meters: Meters
     newest: datetime | None
-    paces: Mapping[tuple[str, str | None], Pace] = field(default_factory=dict)
+    rates: Mapping[tuple[str, str | None], Rate] = field(default_factory=dict)
     """By account and currency."""
 
 
@@ -90,9 +90,9 @@ def read_bills(backend: Backend, month: date) -> Bills:
         meters = meters_of(cursor)
         found = read_month(cursor, month)
         newest = cursor.execute(_NEWEST).fetchone()
-        paces = read_paces(cursor, feed.frontier or feed.read_at)
+        rates = read_rates(cursor, feed.frontier or feed.read_at)
     lines = tuple(_line(row, meters) for row in found.lines)
-    return Bills(feed, month, dict(found.periods), lines, meters, newest["window_end"] if newest else None, paces)
+    return Bills(feed, month, dict(found.periods), lines, meters, newest["window_end"] if newest else None, rates)
 
 
 def _line(row: Mapping[str, Any], meters: Meters) -> Line:

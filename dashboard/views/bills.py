@@ -21,7 +21,7 @@ from dashboard.views.bill_tree import Branch, branches
 from dashboard.views.bill_values import choose_dimension, show_values
 from dashboard.wording import count, literal, money, price_text, rounded, spaced
 from metering.digits import EXACT
-from metering.forecast import Pace, forecast
+from metering.forecast import Rate, forecast
 
 REFRESH_SECONDS = 10
 MONTHS_BACK = 5
@@ -72,7 +72,7 @@ def _bills(month: date, account: str | None, dimension: str | None) -> None:
     _headlines(totals)
     show_table([_row(branch, bills.periods[branch.account], totals) for branch in tree], f"bills-{month:%Y-%m}")
     st.caption(
-        "Not invoices: these are sums up to now, and Weir closes no month yet. The forecast adds the pace of the last "
+        "Not invoices: these are sums up to now, and Weir closes no month yet. The forecast adds the rate of the last "
         "two weeks for the time that is left; it needs an hour of usage. `weir forecast` measures its error."
     )
     if account is None:
@@ -104,7 +104,7 @@ def totals_of(bills: Bills) -> list[Total]:
 
 
 def _total(period: Period, currency: str | None, lines: Sequence[Line], bills: Bills, known_until: datetime) -> Total:
-    meters, pace = bills.meters, bills.paces.get((period.account, currency))
+    meters, rate = bills.meters, bills.rates.get((period.account, currency))
     amounts = [line.amount for line in lines if line.amount is not None]
     amount = exact_total(amounts) if amounts else None
     return Total(
@@ -115,15 +115,15 @@ def _total(period: Period, currency: str | None, lines: Sequence[Line], bills: B
         requests=total_quantity(line.quantity for line in lines if line.meter in meters.requests),
         tokens=total_quantity(line.quantity for line in lines if line.meter in meters.tokens),
         lines=len(lines),
-        forecast=None if amount is None else _forecast(lines, pace, known_until, period.end),
+        forecast=None if amount is None else _forecast(lines, rate, known_until, period.end),
     )
 
 
-def _forecast(lines: Sequence[Line], pace: Pace | None, known_until: datetime, end: datetime) -> Decimal | None:
+def _forecast(lines: Sequence[Line], rate: Rate | None, known_until: datetime, end: datetime) -> Decimal | None:
     """Usage by the minute or day is extrapolated. A month that is billed as a whole is not: it stays."""
-    paced = exact_total(line.amount for line in lines if line.whole_period != MONTH and line.amount is not None)
+    extrapolated = exact_total(line.amount for line in lines if line.whole_period != MONTH and line.amount is not None)
     whole = exact_total(line.amount for line in lines if line.whole_period == MONTH and line.amount is not None)
-    expected = forecast(paced, pace, known_until, end)
+    expected = forecast(extrapolated, rate, known_until, end)
     return None if expected is None else EXACT.add(expected, whole)
 
 

@@ -109,7 +109,7 @@ class Month:
         if period.zones not in self._days:
             last = (self.first + 31 * DAY).replace(day=1) - DAY
             found = periods(Window.DAY, period.zones, self.first, last)
-            self._days[period.zones] = {each.first: (each.start, each.end) for each in found}
+            self._days[period.zones] = {local.first: (local.start, local.end) for local in found}
         return self._days[period.zones].get(day) or (period.start, period.end)
 
 

@@ -58,7 +58,7 @@ class _Folder:
 
     def space(self) -> Path:
         with _reached(self._root):
-            # On the same disk, and hidden from whoever reads the folder.
+            # On the same disk, and hidden from readers of the folder.
             self._root.mkdir(parents=True, exist_ok=True)
         return self._root
 

@@ -14,7 +14,7 @@ from jobs.billing_progress import billing_progress
 from jobs.queries.bills import Period, read_periods, unknown_period
 from jobs.queries.reading import Database, select
 from metering.digits import EXACT
-from metering.forecast import RECENT, Pace, error_percent, forecast
+from metering.forecast import RECENT, Rate, error_percent, forecast
 
 MONTHS_MEASURED = 3
 """Months before, in which the forecast is measured."""
@@ -24,17 +24,17 @@ COLUMNS = (
 )
 DAY, NOTHING = timedelta(days=1), Decimal(0)
 
-# A month that is billed as a whole has no pace.
-_PACED = "meter NOT IN (SELECT meter FROM meters WHERE period = 'month')"
-_PACES = f"""
+# A month that is billed as a whole has no rate.
+_EXTRAPOLATED = "meter NOT IN (SELECT meter FROM meters WHERE period = 'month')"
+_RATES = f"""
     SELECT account, currency, sum(amount) AS amount, min(first_window) AS since FROM usage_days
-    WHERE day > %(first)s::date AND amount IS NOT NULL AND {_PACED}
+    WHERE day > %(first)s::date AND amount IS NOT NULL AND {_EXTRAPOLATED}
     GROUP BY account, currency
 """
 _DAYS = f"""
-    SELECT account, currency, day, coalesce(sum(amount) FILTER (WHERE {_PACED}), 0) AS paced,
-           coalesce(sum(amount) FILTER (WHERE NOT {_PACED}), 0) AS whole,
-           min(first_window) FILTER (WHERE {_PACED}) AS since
+    SELECT account, currency, day, coalesce(sum(amount) FILTER (WHERE {_EXTRAPOLATED}), 0) AS extrapolated,
+           coalesce(sum(amount) FILTER (WHERE NOT {_EXTRAPOLATED}), 0) AS whole,
+           min(first_window) FILTER (WHERE {_EXTRAPOLATED}) AS since
     FROM usage_days
     WHERE day >= %(first)s::date AND day < %(end)s::date AND amount IS NOT NULL
       AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
@@ -42,10 +42,10 @@ _DAYS = f"""
 """
 
 
-def read_paces(database: Snapshot, known_until: datetime) -> dict[tuple[str, str | None], Pace]:
-    """The pace of each account in each currency as of `known_until`, from its days of the last two weeks."""
-    rows = database.execute(_PACES, {"first": (known_until - RECENT).astimezone(UTC).date()}).fetchall()
-    return {(row["account"], row["currency"]): Pace(row["amount"], row["since"]) for row in rows}
+def read_rates(database: Snapshot, known_until: datetime) -> dict[tuple[str, str | None], Rate]:
+    """The rate of each account in each currency as of `known_until`, from its days of the last two weeks."""
+    rows = database.execute(_RATES, {"first": (known_until - RECENT).astimezone(UTC).date()}).fetchall()
+    return {(row["account"], row["currency"]): Rate(row["amount"], row["since"]) for row in rows}
 
 
 def forecast_rows(database: Database, month: date, accounts: Sequence[str], now: datetime) -> Iterator[dict[str, Any]]:
@@ -59,7 +59,7 @@ def forecast_rows(database: Database, month: date, accounts: Sequence[str], now:
     months = [month]
     for _ in range(MONTHS_MEASURED):
         months.append((months[-1] - DAY).replace(day=1))
-    calendar = _Calendar({each: read_periods(database, each) for each in months})
+    calendar = _Calendar({first: read_periods(database, first) for first in months})
     end = (month + 31 * DAY).replace(day=1)
     parameters = {"first": months[-1] - RECENT, "end": end, "accounts": list(accounts) or None}
     rows = select(database, _DAYS, parameters)
@@ -75,8 +75,8 @@ def forecast_rows(database: Database, month: date, accounts: Sequence[str], now:
             if (error := _error(days, before, calendar.period(account, before), elapsed)) is not None
         ]
         so_far, whole = days.sums(month, end)
-        pace = days.pace((known_until - RECENT).astimezone(UTC).date(), date.max)
-        expected = forecast(so_far, pace, known_until, period.end)
+        rate = days.rate((known_until - RECENT).astimezone(UTC).date(), date.max)
+        expected = forecast(so_far, rate, known_until, period.end)
         yield {
             "account": account,
             "name": period.name,
@@ -107,7 +107,7 @@ class _Calendar:
 
 @dataclass(frozen=True)
 class _Days:
-    """An account's days in one currency: `paced` amounts, and those of months that are billed as a `whole`."""
+    """An account's days in one currency: `extrapolated` amounts, and those of months that are billed as a `whole`."""
 
     rows: Mapping[date, Mapping[str, Any]]
 
@@ -115,19 +115,19 @@ class _Days:
         return any(first <= day < end for day in self.rows)
 
     def sums(self, first: date, end: date) -> tuple[Decimal, Decimal]:
-        """What the days cost from `first` to before `end`: paced, and as a whole."""
-        paced, whole = NOTHING, NOTHING
+        """What the days cost from `first` to before `end`: extrapolated, and as a whole."""
+        extrapolated, whole = NOTHING, NOTHING
         for day, row in self.rows.items():
             if first <= day < end:
-                paced, whole = EXACT.add(paced, row["paced"]), EXACT.add(whole, row["whole"])
-        return paced, whole
+                extrapolated, whole = EXACT.add(extrapolated, row["extrapolated"]), EXACT.add(whole, row["whole"])
+        return extrapolated, whole
 
-    def pace(self, after: date, end: date) -> Pace | None:
+    def rate(self, after: date, end: date) -> Rate | None:
         """That of the days after `after` and before `end`."""
         recent = {day: row for day, row in self.rows.items() if after < day < end and row["since"]}
         if not recent:
             return None
-        return Pace(self.sums(min(recent), end)[0], recent[min(recent)]["since"])
+        return Rate(self.sums(min(recent), end)[0], recent[min(recent)]["since"])
 
 
 def _error(days: _Days, month: date, period: Period, elapsed: int) -> Decimal | None:
@@ -135,5 +135,5 @@ def _error(days: _Days, month: date, period: Period, elapsed: int) -> Decimal | 
     today, end = month + elapsed * DAY, (month + 31 * DAY).replace(day=1)
     actual, _ = days.sums(month, end)
     so_far, _ = days.sums(month, min(today, end))
-    expected = forecast(so_far, days.pace(today - RECENT - DAY, today), period.start + elapsed * DAY, period.end)
+    expected = forecast(so_far, days.rate(today - RECENT - DAY, today), period.start + elapsed * DAY, period.end)
     return None if expected is None or not elapsed or today >= end else error_percent(expected, actual)

@@ -163,7 +163,7 @@ def test_a_forecast_comes_with_the_error_of_the_same_forecast_in_the_months_befo
     assert rows.keys() == {"a", "new"}
     found = rows["a"]
     assert found["so_far"] == 10 * 2 + 7
-    # 13 days of pace, from the 28th of September on: 3 of 4 and 10 of 2. Then 21 days are left.
+    # 13 days of rate, from the 28th of September on: 3 of 4 and 10 of 2. Then 21 days are left.
     assert found["forecast"] == 27 + round(Decimal(32 * 21) / 13, 2)
     # August began with the usage: 2 a day, exact. September: expected 60, was 10 × 2 + 20 × 4 = 100.
     assert (found["months_measured"], found["error_percent"]) == (2, Decimal("20.0"))

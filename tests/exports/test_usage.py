@@ -25,6 +25,7 @@ from jobs.exports import usage
 from jobs.exports.files import destination_of
 from jobs.exports.usage import SCHEMA, export_usage
 from jobs.streams import USAGE, Table
+from tests.pages import blocks_of
 
 FIRST = date(2026, 10, 1)
 DAYS = 5
@@ -127,3 +128,15 @@ def test_the_command_lists_the_files(written: tuple[DeltaTable, list[dict[str, A
     assert [row["file"] for row in listed] == [f"usage/log_date=2026-10-0{day}/usage.parquet" for day in (1, 2)]
     wrong = CliRunner().invoke(app, [*command, "--from-day", "yesterday"], env=places)
     assert "is no day such as 2026-10-01" in wrong.stderr
+
+
+def test_the_query_that_the_guide_shows_reads_the_table(
+    written: tuple[DeltaTable, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    [block] = [block for block in blocks_of("python") if "scan_delta" in block.text]
+    names: dict[str, Any] = {}
+    exec(block.text.replace("TABLES", str(tmp_path)), names)
+    _, rows = written
+    expected = {key: quantity for key, (quantity, _) in _sums([row for row in rows if row["meters"]]).items()}
+    found = names["per_meter"].filter(pl.col("meter").is_not_null()).rows(named=True)
+    assert {(row["account"], row["meter"], row["day"]): row["total"] for row in found} == expected
