@@ -60,6 +60,7 @@ def expected(rows: list[dict[str, Any]], start: datetime, end: datetime, account
     return found
 
 
+@pytest.mark.few_in_ci(3)
 @pytest.mark.parametrize("accounts", ["ab", "a"])
 @pytest.mark.parametrize("by", [Measure.REQUESTS, Measure.TOKENS, Measure.AMOUNT])
 def test_oracle_models_are_ranked_beside_the_span_before(

@@ -64,8 +64,8 @@ def _sums(rows: list[dict[str, Any]]) -> dict[Any, list[Decimal]]:
 def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[DeltaTable, list[dict[str, Any]]]:
     """A table, and one row per meter of what was written to it."""
     monkeypatch.setattr(usage, "ROWS_PER_BATCH", 7)
-    rows = list(_rows(random.Random(5), 300))
-    for part in (rows[:120], rows[120:]):
+    rows = list(_rows(random.Random(5), 150))
+    for part in (rows[:60], rows[60:]):
         write_deltalake(
             tmp_path / Table.USAGE, pa.Table.from_pylist(part, USAGE), mode="append", partition_by=["log_date"]
         )
