@@ -102,7 +102,7 @@ def exact() -> Iterator[None]:
 def billed(database: str) -> str:
     """A database with usage around a month."""
     _catalog(database)
-    write(database, "usage_days", *_days(random.Random(7), 350))
+    write(database, "usage_days", *_days(random.Random(7), 600))
     progress(database, "billing", NOW)
     return database
 
@@ -121,7 +121,7 @@ def exported(database: str, folder: Path, export: FocusExport = EXPORT) -> tuple
 @pytest.mark.parametrize("form", FileFormat)
 def test_a_month_keeps_to_the_rules_of_focus(billed: str, tmp_path: Path, focus: Focus, form: FileFormat) -> None:
     rows, done = exported(billed, tmp_path, replace(EXPORT, focus=focus, form=form))
-    assert len(rows) == done.totals.rows > 150
+    assert len(rows) == done.totals.rows > 300
     assert {row["ChargeCategory"] for row in rows} == {"Usage"}
     assert wrong_columns(list(rows[0]), focus) == set()
     assert broken(rows) == {}
