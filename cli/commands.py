@@ -158,6 +158,19 @@ ENTRIES = (
         "cli.what_if",
         "Bill a past period with other prices or rules into a schema of its own, and list what differs.",
     ),
+    Entry(
+        "models",
+        Panel.LOOK,
+        "cli.models",
+        "Rank the models by requests, tokens, cost or users, with the change and the busiest minute.",
+    ),
+    Entry(
+        "forecast",
+        Panel.LOOK,
+        "cli.forecast",
+        "Forecast what each account will owe for a month, with the error of such forecasts in the months before.",
+    ),
+    Entry("export", Panel.LOOK, "cli.export", "Write usage and its cost to files, for other systems."),
     Entry("catalog", Panel.CHANGE, "cli.catalog", "Change and list accounts, plans and prices."),
     Entry("keys", Panel.CHANGE, "cli.keys", "Make, list, rotate and revoke API keys."),
     Entry(

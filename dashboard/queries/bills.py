@@ -6,7 +6,7 @@ A month is the sum of the account's days that belong to it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -17,6 +17,8 @@ from dashboard.queries.feed import Feed, feed_of
 from dashboard.queries.meters import Meters, meters_of
 from jobs.queries.bills import Period as Period  # noqa: PLC0414  # pages that show bills import it from here
 from jobs.queries.bills import read_month
+from jobs.queries.forecasts import read_rates
+from metering.forecast import Rate
 from metering.vocabulary import Job
 
 MAX_WINDOWS = 1_000
@@ -55,6 +57,8 @@ class Bills:
     lines: tuple[Line, ...]
     meters: Meters
     newest: datetime | None
+    rates: Mapping[tuple[str, str | None], Rate] = field(default_factory=dict)
+    """By account and currency."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +90,9 @@ def read_bills(backend: Backend, month: date) -> Bills:
         meters = meters_of(cursor)
         found = read_month(cursor, month)
         newest = cursor.execute(_NEWEST).fetchone()
+        rates = read_rates(cursor, feed.frontier or feed.read_at)
     lines = tuple(_line(row, meters) for row in found.lines)
-    return Bills(feed, month, dict(found.periods), lines, meters, newest["window_end"] if newest else None)
+    return Bills(feed, month, dict(found.periods), lines, meters, newest["window_end"] if newest else None, rates)
 
 
 def _line(row: Mapping[str, Any], meters: Meters) -> Line:

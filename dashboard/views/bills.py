@@ -12,17 +12,16 @@ import streamlit as st
 from dashboard.exact import Quantity, total_quantity
 from dashboard.exact import total as exact_total
 from dashboard.filters import choose, choose_account
-from dashboard.forecast import forecast
 from dashboard.freshness import Freshness, freshness
 from dashboard.panel import ask_every, current_time, head
 from dashboard.queries.bills import MONTH, Bills, Line, Period, read_bills
-from dashboard.queries.meters import Meters
 from dashboard.table import Value, show_table
 from dashboard.views.bill_line import line_name, show_line
 from dashboard.views.bill_tree import Branch, branches
 from dashboard.views.bill_values import choose_dimension, show_values
 from dashboard.wording import count, literal, money, price_text, rounded, spaced
 from metering.digits import EXACT
+from metering.forecast import Rate, forecast
 
 REFRESH_SECONDS = 10
 MONTHS_BACK = 5
@@ -73,8 +72,8 @@ def _bills(month: date, account: str | None, dimension: str | None) -> None:
     _headlines(totals)
     show_table([_row(branch, bills.periods[branch.account], totals) for branch in tree], f"bills-{month:%Y-%m}")
     st.caption(
-        "Not invoices: these are sums up to now, and Weir closes no month yet. The forecast adds the pace since the "
-        "account's first usage of the month for the time that is left; it needs an hour of usage."
+        "Not invoices: these are sums up to now, and Weir closes no month yet. The forecast adds the rate of the last "
+        "two weeks for the time that is left; it needs an hour of usage. `weir forecast` measures its error."
     )
     if account is None:
         st.caption(":material/arrow_upward: Choose an account to see the lines of its bill.")
@@ -99,12 +98,13 @@ def totals_of(bills: Bills) -> list[Total]:
         groups.setdefault((line.account, line.currency), []).append(line)
     known_until = bills.feed.frontier or bills.feed.read_at
     return [
-        _total(bills.periods[account], currency, lines, bills.meters, known_until)
+        _total(bills.periods[account], currency, lines, bills, known_until)
         for (account, currency), lines in groups.items()
     ]
 
 
-def _total(period: Period, currency: str | None, lines: Sequence[Line], meters: Meters, known_until: datetime) -> Total:
+def _total(period: Period, currency: str | None, lines: Sequence[Line], bills: Bills, known_until: datetime) -> Total:
+    meters, rate = bills.meters, bills.rates.get((period.account, currency))
     amounts = [line.amount for line in lines if line.amount is not None]
     amount = exact_total(amounts) if amounts else None
     return Total(
@@ -115,20 +115,16 @@ def _total(period: Period, currency: str | None, lines: Sequence[Line], meters: 
         requests=total_quantity(line.quantity for line in lines if line.meter in meters.requests),
         tokens=total_quantity(line.quantity for line in lines if line.meter in meters.tokens),
         lines=len(lines),
-        forecast=None if amount is None else _forecast(lines, known_until, period.end),
+        forecast=None if amount is None else _forecast(lines, rate, known_until, period.end),
     )
 
 
-def _forecast(lines: Sequence[Line], known_until: datetime, end: datetime) -> Decimal | None:
+def _forecast(lines: Sequence[Line], rate: Rate | None, known_until: datetime, end: datetime) -> Decimal | None:
     """Usage by the minute or day is extrapolated. A month that is billed as a whole is not: it stays."""
-    paced = [line for line in lines if line.whole_period != MONTH]
-    amounts = [line.amount for line in paced if line.amount is not None]
-    whole = [line.amount for line in lines if line.whole_period == MONTH and line.amount is not None]
-    found = exact_total(amounts) if amounts else Decimal(0)
-    if paced:
-        expected = forecast(found, min(line.first_window for line in paced), known_until, end)
-        return None if expected is None else exact_total([expected, *whole])
-    return exact_total(whole)
+    extrapolated = exact_total(line.amount for line in lines if line.whole_period != MONTH and line.amount is not None)
+    whole = exact_total(line.amount for line in lines if line.whole_period == MONTH and line.amount is not None)
+    expected = forecast(extrapolated, rate, known_until, end)
+    return None if expected is None else EXACT.add(expected, whole)
 
 
 def _headlines(totals: Sequence[Total]) -> None:

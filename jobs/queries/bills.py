@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
@@ -58,6 +58,8 @@ class Period:
     end: datetime
     parent: str | None = None
     """Whose bill it is part of: the parent that the account had when the month began."""
+    zones: tuple[ZoneChange, ...] = ()
+    """The account's time zones, of which its calendar is made."""
 
 
 @dataclass(frozen=True)
@@ -75,14 +77,14 @@ def read_month(
     database: Database, month: date, accounts: Sequence[str] | None = None, page: Page | None = None
 ) -> Month:
     """The lines of the month that begins on `month`, a first of a month; of some accounts or (None) of all."""
-    periods, general = read_periods(database, month), _period(month, "", [], [])
+    periods = read_periods(database, month)
     statement, more = paged(_LINES, PAGE_KEY, page)
     lines = database.execute(statement, {"month": month, "accounts": accounts and list(accounts), **more}).fetchall()
     used: dict[str, Period] = {}
     for line in lines:
         account: str | None = line["account"]
         while account is not None and account not in used:
-            used[account] = periods.get(account) or replace(general, account=account)
+            used[account] = periods.get(account) or unknown_period(month, account)
             # One that may not be seen is not named either.
             account = used[account].parent if used[account].parent in periods else None
     return Month(lines, used)
@@ -93,6 +95,11 @@ def read_periods(database: Database, month: date) -> dict[str, Period]:
     rows = database.execute(_ACCOUNTS).fetchall()
     parents = _parents(month, rows, database.execute(PARENTS).fetchall())
     return {row["account"]: _period(month, **row, parent=parents.get(row["account"])) for row in rows}
+
+
+def unknown_period(month: date, account: str) -> Period:
+    """The month of an account that the catalog does not know: in UTC."""
+    return _period(month, account, [], [])
 
 
 def read_totals(database: Database, month: date, accounts: Sequence[str]) -> list[Row]:
@@ -114,5 +121,6 @@ def _period(
     month: date, account: str, held_from: Sequence[datetime | None], timezones: Sequence[str], **known: str | None
 ) -> Period:
     """The account's month that begins on `month`; in UTC where its time zone is unknown."""
-    found = billing_month([ZoneChange(*change) for change in zip(held_from, timezones, strict=True)], month)
-    return Period(account, known.get("name"), found.zone.key, found.start, found.end, known.get("parent"))
+    zones = tuple(map(ZoneChange, held_from, timezones))
+    found = billing_month(zones, month)
+    return Period(account, known.get("name"), found.zone.key, found.start, found.end, known.get("parent"), zones)

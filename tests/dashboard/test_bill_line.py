@@ -8,6 +8,7 @@ from decimal import Decimal
 from dashboard.queries.bills import Line
 from dashboard.views.bill_line import _price_freshness, _windows_freshness
 from dashboard.views.bills import _forecast
+from metering.forecast import Rate
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
@@ -39,6 +40,7 @@ def test_a_line_of_a_period_meter_explains_that_it_has_no_minutes() -> None:
 
 def test_a_month_that_is_billed_as_a_whole_has_no_pace() -> None:
     known_until, end = NOON + timedelta(days=1), NOON + timedelta(days=10)
-    assert _forecast([priced(3), priced(4, "month")], known_until, end) == 34
-    assert _forecast([priced(3), priced(4, "day")], known_until, end) == 49
-    assert _forecast([priced(4, "month")], known_until, end) == 4
+    rate = Rate(Decimal(3), NOON)
+    assert _forecast([priced(3), priced(4, "month")], rate, known_until, end) == 34
+    assert _forecast([priced(3), priced(4, "day")], rate, known_until, end) == 34
+    assert _forecast([priced(4, "month")], None, known_until, end) == 4

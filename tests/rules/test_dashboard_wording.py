@@ -1,4 +1,4 @@
-"""How numbers, money and forecasts read. No Streamlit, no database."""
+"""How numbers and money read. No Streamlit, no database."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from decimal import Decimal
 import pytest
 
 from dashboard.exact import plain, total_quantity
-from dashboard.forecast import SOONEST, forecast
 from dashboard.meter_columns import with_meters
 from dashboard.table import Row, shown_columns, to_csv
 from dashboard.wording import count, length, literal, money, rounded
@@ -101,16 +100,3 @@ def test_csv_is_exact_and_runs_nothing() -> None:
         "late": timedelta(0, 2),
     }
     assert to_csv([row]) == ("window_start_utc,account,amount,late\n2026-03-01T12:00:00Z,'=cmd(),1234.500000000001,2\n")
-
-
-def test_a_forecast_extrapolates_the_rate_so_far() -> None:
-    end = NOON + timedelta(days=10)
-    assert forecast(Decimal("3.00"), NOON, NOON + timedelta(days=1), end) == Decimal("30.00")
-    assert forecast(Decimal("3.00"), NOON, end, end) == Decimal("3.00")
-    assert forecast(Decimal("3.00"), NOON, end + timedelta(days=9), end) == Decimal("3.00")
-
-
-def test_a_forecast_waits_for_an_hour_of_usage() -> None:
-    end = NOON + timedelta(days=10)
-    assert forecast(Decimal(1), NOON, NOON + SOONEST - timedelta(microseconds=1), end) is None
-    assert forecast(Decimal(1), NOON, NOON + SOONEST, end) == Decimal("240.00")

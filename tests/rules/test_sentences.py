@@ -29,7 +29,7 @@ POD = {"WEIR_KAFKA_BOOTSTRAP": NOBODY, "WEIR_POSTGRES_URL": f"postgresql://weir:
 WITHOUT_A_STACK = {"up", "demo", "down", "contracts check", "contracts list"}
 """They start one, find that there is nothing to stop, or need none."""
 WITH_KAFKA_FIRST = {"produce", "topics", "drain", "compare", "journal restamp"}
-WITH_TABLES_ONLY = {"compact", "conflicts", "dead-letters", "dead-letters redrive", "journal"}
+WITH_TABLES_ONLY = {"compact", "conflicts", "dead-letters", "dead-letters redrive", "export usage", "journal"}
 ARGUMENTS = {
     "backfill": ["-"],
     "produce": ["-"],
@@ -49,6 +49,8 @@ ARGUMENTS = {
     "compare": ["truth.json"],
     "dead-letters redrive": ["--reason", "malformed"],
     "explain": ["some-id"],
+    "export focus": ["--period", "2026-10", "--to", "out", "--issuer", "Example"],
+    "export usage": ["--to", "out"],
     "invoices show": ["weir-1"],
     "invoices void": ["weir-1", "--reason", "x", "--yes"],
     "keys create": ["--scope", "ingest"],

@@ -1,0 +1,139 @@
+"""Forecasts: what each account will owe for a month, and by how much the same forecast was off in months before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from itertools import groupby
+from typing import Any
+
+from jobs.billing_progress import Database as Snapshot
+from jobs.billing_progress import billing_progress
+from jobs.queries.bills import Period, read_periods, unknown_period
+from jobs.queries.reading import Database, select
+from metering.digits import EXACT
+from metering.forecast import RECENT, Rate, error_percent, forecast
+
+MONTHS_MEASURED = 3
+"""Months before, in which the forecast is measured."""
+COLUMNS = (
+    *("account", "name", "currency", "month_start", "month_end", "known_until", "so_far", "forecast"),
+    *("error_percent", "months_measured"),
+)
+DAY, NOTHING = timedelta(days=1), Decimal(0)
+
+# A month that is billed as a whole has no rate.
+_EXTRAPOLATED = "meter NOT IN (SELECT meter FROM meters WHERE period = 'month')"
+_RATES = f"""
+    SELECT account, currency, sum(amount) AS amount, min(first_window) AS since FROM usage_days
+    WHERE day > %(first)s::date AND amount IS NOT NULL AND {_EXTRAPOLATED}
+    GROUP BY account, currency
+"""
+_DAYS = f"""
+    SELECT account, currency, day, coalesce(sum(amount) FILTER (WHERE {_EXTRAPOLATED}), 0) AS extrapolated,
+           coalesce(sum(amount) FILTER (WHERE NOT {_EXTRAPOLATED}), 0) AS whole,
+           min(first_window) FILTER (WHERE {_EXTRAPOLATED}) AS since
+    FROM usage_days
+    WHERE day >= %(first)s::date AND day < %(end)s::date AND amount IS NOT NULL
+      AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
+    GROUP BY account, currency, day ORDER BY account, currency, day
+"""
+
+
+def read_rates(database: Snapshot, known_until: datetime) -> dict[tuple[str, str | None], Rate]:
+    """The rate of each account in each currency as of `known_until`, from its days of the last two weeks."""
+    rows = database.execute(_RATES, {"first": (known_until - RECENT).astimezone(UTC).date()}).fetchall()
+    return {(row["account"], row["currency"]): Rate(row["amount"], row["since"]) for row in rows}
+
+
+def forecast_rows(database: Database, month: date, accounts: Sequence[str], now: datetime) -> Iterator[dict[str, Any]]:
+    """Rows with the keys COLUMNS for each account and currency with usage in the month that begins on `month`.
+
+    `forecast` is null until the account has an hour of usage. `error_percent` is the mean, over `months_measured`
+    months, of the errors of the same forecast on the same day of the month; null where there is none. Usage is known
+    until billing's frontier (before there is one: `now`).
+    """
+    known_until = billing_progress(database)[0] or now
+    months = [month]
+    for _ in range(MONTHS_MEASURED):
+        months.append((months[-1] - DAY).replace(day=1))
+    calendar = _Calendar({first: read_periods(database, first) for first in months})
+    end = (month + 31 * DAY).replace(day=1)
+    parameters = {"first": months[-1] - RECENT, "end": end, "accounts": list(accounts) or None}
+    rows = select(database, _DAYS, parameters)
+    for (account, currency), found in groupby(rows, key=lambda row: (row["account"], row["currency"])):
+        days = _Days({row["day"]: row for row in found})
+        if not days.has_usage(month, end):
+            continue
+        period = calendar.period(account, month)
+        elapsed = max(0, (min(known_until, period.end) - period.start) // DAY)
+        errors = [
+            error
+            for before in months[1:]
+            if (error := _error(days, before, calendar.period(account, before), elapsed)) is not None
+        ]
+        so_far, whole = days.sums(month, end)
+        rate = days.rate((known_until - RECENT).astimezone(UTC).date(), date.max)
+        expected = forecast(so_far, rate, known_until, period.end)
+        yield {
+            "account": account,
+            "name": period.name,
+            "currency": currency,
+            "month_start": period.start,
+            "month_end": period.end,
+            "known_until": known_until,
+            "so_far": EXACT.add(so_far, whole),
+            "forecast": None if expected is None else EXACT.add(expected, whole),
+            "error_percent": round(sum(errors, NOTHING) / len(errors), 1) if errors else None,
+            "months_measured": len(errors),
+        }
+
+
+@dataclass(frozen=True)
+class _Calendar:
+    """The months that are read, of each account."""
+
+    known: Mapping[date, Mapping[str, Period]]
+    unknown: dict[date, Period] = field(default_factory=dict)
+
+    def period(self, account: str, month: date) -> Period:
+        found = self.known[month].get(account) or self.unknown.get(month)
+        if found is None:
+            found = self.unknown[month] = unknown_period(month, account)
+        return found
+
+
+@dataclass(frozen=True)
+class _Days:
+    """An account's days in one currency: `extrapolated` amounts, and those of months that are billed as a `whole`."""
+
+    rows: Mapping[date, Mapping[str, Any]]
+
+    def has_usage(self, first: date, end: date) -> bool:
+        return any(first <= day < end for day in self.rows)
+
+    def sums(self, first: date, end: date) -> tuple[Decimal, Decimal]:
+        """What the days cost from `first` to before `end`: extrapolated, and as a whole."""
+        extrapolated, whole = NOTHING, NOTHING
+        for day, row in self.rows.items():
+            if first <= day < end:
+                extrapolated, whole = EXACT.add(extrapolated, row["extrapolated"]), EXACT.add(whole, row["whole"])
+        return extrapolated, whole
+
+    def rate(self, after: date, end: date) -> Rate | None:
+        """That of the days after `after` and before `end`."""
+        recent = {day: row for day, row in self.rows.items() if after < day < end and row["since"]}
+        if not recent:
+            return None
+        return Rate(self.sums(min(recent), end)[0], recent[min(recent)]["since"])
+
+
+def _error(days: _Days, month: date, period: Period, elapsed: int) -> Decimal | None:
+    """Of the forecast of a month that is over, made `elapsed` days after it began; None where there was none."""
+    today, end = month + elapsed * DAY, (month + 31 * DAY).replace(day=1)
+    actual, _ = days.sums(month, end)
+    so_far, _ = days.sums(month, min(today, end))
+    expected = forecast(so_far, days.rate(today - RECENT - DAY, today), period.start + elapsed * DAY, period.end)
+    return None if expected is None or not elapsed or today >= end else error_percent(expected, actual)

@@ -1,0 +1,157 @@
+"""Which models are used most: requests, tokens, money and users of a span, beside the span of equal length before."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from jobs.queries.reading import Database, select
+from metering.meters import Declaration, meaning_of, totals_of
+from metering.vocabulary import UsageCause
+
+COLUMNS = (
+    *("rank", "model", "currency", "requests", "requests_change", "tokens", "tokens_change", "amount", "amount_change"),
+    *("users", "users_change", "peak_minute", "peak_requests"),
+)
+
+
+class Measure(StrEnum):
+    """What models are ranked by."""
+
+    REQUESTS = "requests"
+    TOKENS = "tokens"
+    AMOUNT = "amount"
+    USERS = "users"
+
+
+Key = tuple[str | None, str | None]
+"""Model and currency: amounts of two currencies are never compared."""
+
+_METERS = "SELECT meter AS name, unit, sums, aggregation, period, within FROM meters"
+_MODELS = """
+    WITH minutes AS (
+        SELECT model, currency, window_start,
+               coalesce(sum(quantity) FILTER (WHERE meter = ANY (%(requests)s)), 0) AS requests,
+               coalesce(sum(quantity) FILTER (WHERE meter = ANY (%(tokens)s)), 0) AS tokens,
+               coalesce(sum(amount), 0) AS amount
+        FROM usage_windows
+        WHERE window_start >= %(start)s AND window_start < %(end)s
+          AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
+        GROUP BY model, currency, window_start
+    )
+    SELECT model, currency, sum(requests) AS requests, sum(tokens) AS tokens, sum(amount) AS amount,
+           (array_agg(window_start ORDER BY requests DESC, window_start))[1] AS peak_minute,
+           max(requests) AS peak_requests
+    FROM minutes GROUP BY model, currency
+    HAVING sum(requests) <> 0 OR sum(tokens) <> 0 OR sum(amount) <> 0
+"""
+_NOTHING = {"requests": Decimal(0), "tokens": Decimal(0), "amount": Decimal(0)}
+_USED = ("account", "user_id", "model", "currency", "sign")
+
+
+@dataclass(frozen=True)
+class ModelQuery:
+    """Models in `[start, end)`, whole minutes; of some accounts or (none) of all."""
+
+    start: datetime
+    end: datetime
+    by: Measure = Measure.REQUESTS
+    accounts: Sequence[str] = ()
+
+    @property
+    def before(self) -> tuple[datetime, datetime]:
+        """The span of equal length before."""
+        return self.start - (self.end - self.start), self.start
+
+
+def model_rows(database: Database, usage: DeltaTable | None, query: ModelQuery) -> Iterator[dict[str, Any]]:
+    """Rows with the keys COLUMNS by rank, one per model and currency; ranks of amounts count within a currency.
+
+    Changes are in percent of the span before, null where that has nothing. The peak is the first minute with the most
+    requests. `users` counts the user ids with usage, from the Delta table; null without one. What is billed by the day
+    or month as a whole has no minutes, and is left out.
+    """
+    meters = _meters(database)
+    spans = ((query.start, query.end), query.before)
+    now, before = (dict(_sums(database, query, span, meters)) for span in spans)
+    users = [users_by_model(usage, span, query.accounts) if usage is not None else None for span in spans]
+    rows = [_row(key, now[key], before.get(key, _NOTHING), users) for key in now]
+    by_currency = query.by is Measure.AMOUNT
+    rows.sort(key=lambda row: (row["currency"] or "" if by_currency else "", -(row[query.by] or 0), row["model"] or ""))
+    ranks: Counter[str | None] = Counter()
+    for row in rows:
+        group = row["currency"] if by_currency else None
+        ranks[group] += 1
+        yield {"rank": ranks[group], **row}
+
+
+def users_by_model(usage: DeltaTable, span: tuple[datetime, datetime], accounts: Sequence[str]) -> Counter[Key]:
+    """How many users each model has in a currency, of the accounts' usage that was not taken back.
+
+    Users of two accounts are two, also with one id.
+    """
+    start, end = span
+    where = (pc.field("event_time") >= pa.scalar(start)) & (pc.field("event_time") < pa.scalar(end))
+    where &= pc.field("user_id").is_valid() & (pc.field("cause") != UsageCause.DECIDED.value)
+    if accounts:
+        where &= pc.field("account").isin(list(accounts))
+    found = pl.DataFrame(schema={name: pl.Int32 if name == "sign" else pl.String for name in _USED})
+    for batch in usage.to_pyarrow_dataset().to_batches(columns=list(_USED), filter=where):
+        part = pl.DataFrame(pa.Table.from_batches([batch])).select(_USED)
+        found = pl.concat([found, part]).group_by(_USED[:-1]).agg(pl.col("sign").sum())
+    kept = found.filter(pl.col("sign") > 0).group_by("model", "currency").len()
+    return Counter({(model, currency): count for model, currency, count in kept.iter_rows()})
+
+
+def _meters(database: Database) -> dict[str, list[str]]:
+    """The meters that add up to requests, and to tokens."""
+    known = [
+        Declaration(
+            row["name"],
+            within=row["within"],
+            **meaning_of(row["unit"], row["sums"], row["aggregation"], row["period"]),
+        )
+        for row in database.execute(_METERS).fetchall()
+    ]
+    counted = totals_of(meter for meter in known if meter.counts_outcomes)
+    requests = counted.get("request") or next(iter(counted.values()), ())
+    return {"requests": list(requests), "tokens": list(totals_of(known).get("token", ()))}
+
+
+def _sums(
+    database: Database, query: ModelQuery, span: tuple[datetime, datetime], meters: Mapping[str, Any]
+) -> Iterator[tuple[Key, dict[str, Any]]]:
+    parameters = {**meters, "start": span[0], "end": span[1], "accounts": list(query.accounts) or None}
+    for row in select(database, _MODELS, parameters):
+        yield (row["model"], row["currency"]), row
+
+
+def _row(
+    key: Key, row: Mapping[str, Any], before: Mapping[str, Any], users: Sequence[Counter[Key] | None]
+) -> dict[str, Any]:
+    now, earlier = (None if counts is None else counts[key] for counts in users)
+    return {
+        "model": key[0],
+        "currency": key[1],
+        **{name: row[name] for name in _NOTHING},
+        **{f"{name}_change": change_percent(row[name], before[name]) for name in _NOTHING},
+        "users": now,
+        "users_change": None if now is None or earlier is None else change_percent(Decimal(now), Decimal(earlier)),
+        "peak_minute": row["peak_minute"],
+        "peak_requests": row["peak_requests"],
+    }
+
+
+def change_percent(now: Decimal, before: Decimal) -> Decimal | None:
+    """By how many percent something grew; None where there was nothing before."""
+    return None if before <= 0 else round((now - before) * 100 / before, 1)

@@ -1,0 +1,1 @@
+"""Exports: what other systems read of Weir."""

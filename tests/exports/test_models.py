@@ -1,0 +1,175 @@
+"""`weir models` and `weir forecast` on a real Postgres and a Delta table.
+
+Method: `oracle`. Random minutes, added up in Python.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter, defaultdict
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from typer.testing import CliRunner
+
+from cli.main import app
+from cli.reading import read_only
+from jobs.queries.forecasts import forecast_rows
+from jobs.queries.models import COLUMNS, Measure, ModelQuery, model_rows, users_by_model
+from jobs.streams import USAGE, Table
+from tests.database_rows import progress, window, write, write_windows
+
+START = datetime(2026, 10, 12, tzinfo=UTC)
+END = START + timedelta(days=2)
+METERS = {"requests": "request", "input_tokens": "token", "output_tokens": "token"}
+
+
+@pytest.fixture
+def minutes(database: str) -> list[dict[str, Any]]:
+    """Minutes of two spans and around them, in a database that has the meters."""
+    chance = random.Random(3)
+    rows: dict[Any, dict[str, Any]] = {}
+    for _ in range(500):
+        start = START + timedelta(minutes=chance.randrange(-3 * 1440, 3 * 1440, 120))
+        model, currency = chance.choice(["m1", "m2", "m3", None]), chance.choice(["EUR", "USD"])
+        key = {
+            "account": chance.choice("ab"),
+            "model": model,
+            "meter": chance.choice(list(METERS)),
+            "currency": currency,
+        }
+        price = Decimal(chance.randint(0, 10**6)).scaleb(-12)
+        rows[start, *key.values()] = window(start, chance.randint(1, 9), **key, unit_price=price)
+    write_windows(database, *rows.values())
+    return list(rows.values())
+
+
+def expected(rows: list[dict[str, Any]], start: datetime, end: datetime, accounts: str) -> dict[Any, list[Decimal]]:
+    found: defaultdict[Any, list[Decimal]] = defaultdict(lambda: [Decimal(0)] * 3)
+    for row in rows:
+        if start <= row["window_start"] < end and row["account"] in accounts:
+            sums, quantity = found[row["model"], row["currency"]], Decimal(row["quantity"])
+            sums[METERS[row["meter"]] == "token"] += quantity
+            sums[2] += quantity * row["unit_price"]
+    return found
+
+
+@pytest.mark.few_in_ci(3)
+@pytest.mark.parametrize("accounts", ["ab", "a"])
+@pytest.mark.parametrize("by", [Measure.REQUESTS, Measure.TOKENS, Measure.AMOUNT])
+def test_oracle_models_are_ranked_beside_the_span_before(
+    database: str, minutes: list[dict[str, Any]], by: Measure, accounts: str
+) -> None:
+    with read_only(database) as connection:
+        asked = ModelQuery(START, END, by, () if accounts == "ab" else ("a",))
+        rows = list(model_rows(connection, None, asked))
+    now = expected(minutes, START, END, accounts)
+    before = expected(minutes, START - (END - START), START, accounts)
+    assert {(row["model"], row["currency"]): [row["requests"], row["tokens"], row["amount"]] for row in rows} == now
+    for row in rows:
+        assert row.keys() == set(COLUMNS)
+        key, ranked = (row["model"], row["currency"]), [row["requests"], row["tokens"], row["amount"]]
+        changes = [row[f"{name}_change"] for name in ("requests", "tokens", "amount")]
+        assert changes == [
+            round((value - old) * 100 / old, 1) if old else None for value, old in zip(ranked, before[key], strict=True)
+        ]
+        per_minute: Counter[datetime] = Counter()
+        for minute in minutes:
+            is_used = START <= minute["window_start"] < END and minute["account"] in accounts
+            if is_used and (minute["model"], minute["currency"], minute["meter"]) == (*key, "requests"):
+                per_minute[minute["window_start"]] += minute["quantity"]
+        if per_minute:
+            most = max(per_minute.values())
+            peak = min(minute for minute, count in per_minute.items() if count == most)
+            assert (row["peak_minute"], row["peak_requests"]) == (peak, most)
+    groups = defaultdict(list)
+    for row in rows:
+        groups[row["currency"] if by is Measure.AMOUNT else None].append(row)
+    for group in groups.values():
+        assert [row["rank"] for row in group] == list(range(1, len(group) + 1))
+        assert [row[by] for row in group] == sorted((row[by] for row in group), reverse=True)
+
+
+def used(lsn: int, user: str | None, **values: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {"account": "a", "model": "m1", "currency": "EUR", "sign": 1, "cause": "stream", **values}
+    at = row.pop("at", START)
+    row |= {"lsn": lsn, "log_date": at.date(), "logged_at": at, "event_time": at, "received_at": at}
+    return row | {"request_id": f"r{lsn}", "outcome": "matched", "user_id": user}
+
+
+def test_a_user_counts_once_for_each_account_and_not_when_all_usage_was_taken_back(tmp_path: Path) -> None:
+    rows = [
+        used(1, "anna"),
+        used(2, "anna"),
+        used(3, "anna", account="b"),
+        used(4, "ben"),
+        used(5, "ben", sign=-1, cause="reversed"),
+        used(6, None),
+        used(7, "cleo", at=END),
+        used(8, "cleo", at=START - timedelta(microseconds=1)),
+        used(9, "dora", cause="decided"),
+        used(10, "emil", model=None, currency="USD"),
+    ]
+    table = pa.Table.from_pylist(rows, pa.schema([USAGE.field(name) for name in rows[0]]))
+    write_deltalake(tmp_path / Table.USAGE, table, partition_by=["log_date"])
+    usage = DeltaTable(tmp_path / Table.USAGE)
+    assert users_by_model(usage, (START, END), ()) == {("m1", "EUR"): 2, (None, "USD"): 1}
+    assert users_by_model(usage, (START, END), ("b",)) == {("m1", "EUR"): 1}
+
+
+def test_the_command_ranks_and_refuses_half_minutes(
+    database: str, minutes: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    places = {"WEIR_TABLES": str(tmp_path), "WEIR_KAFKA_BOOTSTRAP": "none:9092", "WEIR_POSTGRES_URL": database}
+    command = ["models", "--from", "2026-10-12T00:00:00Z", "--to", "2026-10-14T00:00:00Z", "--format", "json"]
+    done = CliRunner().invoke(app, command, env=places)
+    assert done.exit_code == 0, done.output
+    listed = json.loads(done.stdout)
+    assert [list(row) for row in listed] == [list(COLUMNS)] * len(expected(minutes, START, END, "ab"))
+    assert {row["users"] for row in listed} == {None}
+    half = CliRunner().invoke(app, ["models", "--from", "2026-10-12T00:00:30Z"], env=places)
+    assert "must be whole minutes" in half.stderr
+
+
+def day(at: date, quantity: int, **values: Any) -> dict[str, Any]:
+    first = datetime(at.year, at.month, at.day, tzinfo=UTC)
+    row = {"account": "a", "day": at, "model": "m", "meter": "requests", "currency": "EUR", "price_version": 7}
+    row |= {"unit_price": Decimal(1), "is_other": False, "corrected": False}
+    return {**row, "quantity": quantity, "first_window": first, "last_window_end": first + timedelta(days=1), **values}
+
+
+def test_a_forecast_comes_with_the_error_of_the_same_forecast_in_the_months_before(database: str) -> None:
+    write(
+        database,
+        "meters",
+        {"meter": "seats", "unit": "seat", "is_declared": True, "sums": "user_id"}
+        | {"aggregation": "unique", "period": "month"},
+    )
+    dates = [date(2026, 8, 1) + timedelta(days=number) for number in range(31 + 30 + 10)]
+    # 2 a day; in September 4 a day from the 11th on.
+    steady = [day(at, 4 if at.month == 9 and at.day > 10 else 2) for at in dates]
+    seats = [day(date(2026, 10, 1), 7, meter="seats"), day(date(2026, 9, 1), 5, meter="seats")]
+    new = [day(date(2026, 10, 10), 3, account="new")]
+    old = [day(date(2026, 8, 10), 3, account="gone")]
+    write(database, "usage_days", *steady, *seats, *new, *old)
+    progress(database, "billing", datetime(2026, 10, 11, tzinfo=UTC))
+    with read_only(database) as connection:
+        rows = {row["account"]: row for row in forecast_rows(connection, date(2026, 10, 1), (), END)}
+    assert rows.keys() == {"a", "new"}
+    found = rows["a"]
+    assert found["so_far"] == 10 * 2 + 7
+    # 13 days of rate, from the 28th of September on: 3 of 4 and 10 of 2. Then 21 days are left.
+    assert found["forecast"] == 27 + round(Decimal(32 * 21) / 13, 2)
+    # August began with the usage: 2 a day, exact. September: expected 60, was 10 × 2 + 20 × 4 = 100.
+    assert (found["months_measured"], found["error_percent"]) == (2, Decimal("20.0"))
+    assert rows["new"]["forecast"] == 3 + 3 * 21
+    assert (rows["new"]["months_measured"], rows["new"]["error_percent"]) == (0, None)
+    with read_only(database) as connection:
+        [over] = forecast_rows(connection, date(2026, 9, 1), ("a",), END)
+    assert over["forecast"] == over["so_far"] == 105
