@@ -72,6 +72,8 @@ class Quickstart(Part):
     """`quickstart`."""
 
     enabled: bool
+    password: Annotated[str, Field(pattern=r"^([A-Za-z0-9]{16,128})?$")]
+    existing_secret: Name
     kafka_size: Bytes
     postgres_size: Bytes
     storage_class: Name

@@ -59,3 +59,4 @@ class Scheduling(Part):
     tolerations: list[Kubernetes]
     affinity: Kubernetes
     priority_class_name: Name
+    topology_spread_constraints: list[Kubernetes]

@@ -41,7 +41,18 @@ class Jobs(Part):
 class ServiceAccount(Part):
     """`serviceAccount`."""
 
+    create: bool
+    name: Name
+    driver_name: Name
+    dashboard_name: Name
     annotations: Labels
+
+
+class SecretChanges(Part):
+    """`secretChanges`."""
+
+    version: str
+    reloader: bool
 
 
 class SparkSecret(Part):
@@ -116,6 +127,11 @@ class Values(Part):
     storage: Storage
     service_account: ServiceAccount
     scheduling: Scheduling
+    extra_env: list[Kubernetes]
+    extra_volumes: list[Kubernetes]
+    extra_volume_mounts: list[Kubernetes]
+    extra_objects: list[Kubernetes | str]
+    secret_changes: SecretChanges
     contracts: Annotated[list[ContractDocument], Field(max_length=MAX_CONTRACTS)]
     meters: Annotated[dict[MeterName, MeterConfig], Field(max_length=MAX_METERS)]
     dimensions: Dimensions

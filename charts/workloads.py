@@ -16,6 +16,7 @@ from charts.part import (
     NoCpu,
     Part,
     Port,
+    Quantity,
     Resources,
     Scheduling,
     Seconds,
@@ -59,12 +60,32 @@ class Restart(Part):
     after_submission_failure_seconds: Seconds
 
 
+class DynamicAllocation(Part):
+    """`jobs.<name>.dynamicAllocation`."""
+
+    enabled: bool
+    initial_executors: Annotated[int, Field(ge=1, le=100)]
+    min_executors: Annotated[int, Field(ge=1, le=100)]
+    max_executors: Annotated[int, Field(ge=1, le=100)]
+
+
+class BatchSchedulerOptions(Part):
+    """`jobs.<name>.batchSchedulerOptions`."""
+
+    queue: str
+    priority_class_name: Name
+    resources: dict[str, Quantity]
+
+
 class Application(Part):
     """What every Spark application has."""
 
     mode: Literal["local", "cluster"]
     driver: Driver
     executor: Executor
+    dynamic_allocation: DynamicAllocation
+    batch_scheduler: Literal["", "volcano", "yunikorn", "kube-scheduler"]
+    batch_scheduler_options: BatchSchedulerOptions
     termination_grace_period_seconds: Seconds
     scheduling: Scheduling
     labels: Labels
@@ -132,6 +153,8 @@ class Setup(Part):
     """`setup`."""
 
     enabled: bool
+    hook: bool
+    annotations: Labels
     active_deadline_seconds: Seconds
     resources: Resources
 
@@ -204,6 +227,15 @@ class Ingress(Part):
     tls_secret: Name
 
 
+class Route(Part):
+    """`dashboard.route` and `api.route`."""
+
+    enabled: bool
+    annotations: Labels
+    parent_refs: list[Kubernetes]
+    hostnames: list[Annotated[str, Field(min_length=1)]]
+
+
 class Dashboard(Part):
     """`dashboard`."""
 
@@ -219,6 +251,7 @@ class Dashboard(Part):
     annotations: Labels
     service: Service
     ingress: Ingress
+    route: Route
 
 
 class ApiIngress(Part):
@@ -229,15 +262,6 @@ class ApiIngress(Part):
     annotations: Labels
     hosts: list[Annotated[str, Field(min_length=1)]]
     tls_secret: Name
-
-
-class ApiRoute(Part):
-    """`api.route`."""
-
-    enabled: bool
-    annotations: Labels
-    parent_refs: list[Kubernetes]
-    hostnames: list[Annotated[str, Field(min_length=1)]]
 
 
 class Autoscaling(Part):
@@ -268,4 +292,4 @@ class Api(Part):
     service: Service
     paths: Annotated[list[UrlPath], Field(min_length=1)]
     ingress: ApiIngress
-    route: ApiRoute
+    route: Route

@@ -15,6 +15,8 @@ from typing import Any
 
 import yaml
 
+STRIMZI_FILE = Path(__file__).with_name("operator") / "kafkaconnects-1.2.0.json"
+"""Pods of Strimzi's have what those of the Spark Operator lack."""
 SCHEMA_FILE = Path(__file__).with_name("operator") / "sparkapplications-2.5.1.json"
 
 
@@ -68,6 +70,9 @@ def pod_parts() -> dict[str, Any]:
         "nodeSelector": driver["nodeSelector"],
         "priorityClassName": driver["priorityClassName"],
         "terminationGracePeriodSeconds": driver["terminationGracePeriodSeconds"],
+        "topologySpreadConstraints": json.loads(STRIMZI_FILE.read_text(encoding="utf-8"))["properties"]["spec"][
+            "properties"
+        ]["template"]["properties"]["pod"]["properties"]["topologySpreadConstraints"],
         "enableServiceLinks": {"type": "boolean"},
         "automountServiceAccountToken": {"type": "boolean"},
     }

@@ -372,7 +372,8 @@ def test_quickstart_runs_only_what_is_not_given() -> None:
 def test_volumes_outlive_the_release_unless_configured_otherwise() -> None:
     kept = render("quickstart.yaml")
     assert of_kind(kept, "PersistentVolumeClaim")["weir-tables"]["metadata"]["annotations"] == {
-        "helm.sh/resource-policy": "keep"
+        "helm.sh/resource-policy": "keep",
+        "argocd.argoproj.io/sync-options": "Prune=false,Delete=false",
     }
     lost = render("quickstart.yaml", values={"quickstart": {"keep": False}, "storage": {"claim": {"keep": False}}})
     assert "annotations" not in of_kind(lost, "PersistentVolumeClaim")["weir-tables"]["metadata"]

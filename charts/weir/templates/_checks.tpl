@@ -15,8 +15,48 @@
 {{- include "weir.checkSecrets" . -}}
 {{- include "weir.checkKinds" . -}}
 {{- include "weir.checkApi" . -}}
+{{- include "weir.checkAccounts" . -}}
+{{- include "weir.checkExecutors" . -}}
+{{- if and .Values.dashboard.route.enabled (not .Values.dashboard.route.parentRefs) -}}
+{{- fail "dashboard.route.enabled needs dashboard.route.parentRefs: name the Gateway that it belongs to." -}}
+{{- end -}}
 {{- if and .Values.dashboard.ingress.enabled (not .Values.dashboard.ingress.hosts) -}}
 {{- fail "dashboard.ingress.enabled needs dashboard.ingress.hosts: name the host that people open." -}}
+{{- end -}}
+{{- end }}
+
+{{- define "weir.checkAccounts" -}}
+{{- with .Values.serviceAccount -}}
+{{- if and (not .create) (not .name) -}}
+{{- fail "serviceAccount.create is false: name the account of the pods that is there already (serviceAccount.name)." -}}
+{{- end -}}
+{{- if and (not .create) (not .driverName) (include "weir.hasClusterMode" $) -}}
+{{- fail "serviceAccount.create is false, and a job has mode cluster: name the account of its driver, which may make pods (serviceAccount.driverName)." -}}
+{{- end -}}
+{{- if and (not .create) (not .dashboardName) $.Values.dashboard.enabled -}}
+{{- fail "serviceAccount.create is false: name the account of the dashboard, which may read SparkApplications (serviceAccount.dashboardName)." -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.quickstart.password .Values.quickstart.existingSecret -}}
+{{- fail "quickstart.password and quickstart.existingSecret are both given: leave one out." -}}
+{{- end -}}
+{{- end }}
+
+{{- define "weir.checkExecutors" -}}
+{{- range $name := append (keys .Values.jobs | sortAlpha) "audit" -}}
+{{- $job := include "weir.job" (list $ $name) | fromJson -}}
+{{- $place := eq $name "audit" | ternary "audit" (printf "jobs.%s" $name) -}}
+{{- with $job.dynamicAllocation -}}
+{{- if and .enabled (ne $job.mode "cluster") -}}
+{{- fail (printf "%s.dynamicAllocation.enabled needs %s.mode=cluster: in mode local there are no executors." $place $place) -}}
+{{- end -}}
+{{- if and .enabled (or (gt (int .minExecutors) (int .initialExecutors)) (gt (int .initialExecutors) (int .maxExecutors))) -}}
+{{- fail (printf "%s.dynamicAllocation has %d executors at least, %d at the start and %d at most: they must not fall." $place (int .minExecutors) (int .initialExecutors) (int .maxExecutors)) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $job.batchSchedulerOptions (not $job.batchScheduler) -}}
+{{- fail (printf "%s.batchSchedulerOptions is given, but batchScheduler is empty: name the scheduler." $place) -}}
+{{- end -}}
 {{- end -}}
 {{- end }}
 
@@ -30,17 +70,11 @@
 {{- if has $batch $taken -}}
 {{- fail (printf "batch.%s has the name of another part of Weir: choose another." $batch) -}}
 {{- end -}}
-{{- if gt (len (printf "%s-%s" $name $batch)) 52 -}}
-{{- fail (printf "The CronJob %s-%s would have more than the 52 characters that Kubernetes takes: choose a shorter name." $name $batch) -}}
-{{- end -}}
 {{- end -}}
 {{- if .Values.audit.enabled -}}
 {{- range $run, $_ := .Values.audit.runs -}}
 {{- if not (regexMatch "^[a-z]([-a-z0-9]{0,14}[a-z0-9])?$" $run) -}}
 {{- fail (printf "audit.runs has %s, but a name holds a-z, 0-9 and -, begins with a letter, and has at most 16 characters." ($run | quote)) -}}
-{{- end -}}
-{{- if gt (len (printf "%s-audit-%s" $name $run)) 43 -}}
-{{- fail (printf "The name %s-audit-%s has more than 43 characters: the operator appends the time of a run, and Kubernetes takes 63 in a label. Choose a shorter name in audit.runs or for the release, or set audit.enabled=false." $name $run) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -234,7 +268,7 @@
 {{/* They would be visible to everyone who may read the pod or the application. */}}
 {{- define "weir.checkSecrets" -}}
 {{- $secret := "(?i)(secret|password|passwd|token|credential|access[._-]?key)" -}}
-{{- $variables := dict "jobDefaults.env" .Values.jobDefaults.env "dashboard.env" .Values.dashboard.env "api.env" .Values.api.env "audit.env" .Values.audit.env -}}
+{{- $variables := dict "extraEnv" .Values.extraEnv "jobDefaults.env" .Values.jobDefaults.env "dashboard.env" .Values.dashboard.env "api.env" .Values.api.env "audit.env" .Values.audit.env -}}
 {{- $settings := dict "jobDefaults.sparkConf" .Values.jobDefaults.sparkConf "jobDefaults.hadoopConf" .Values.jobDefaults.hadoopConf "audit.sparkConf" .Values.audit.sparkConf "audit.hadoopConf" .Values.audit.hadoopConf -}}
 {{- range $name, $job := .Values.jobs -}}
 {{- $_ := set $variables (printf "jobs.%s.env" $name) $job.env -}}
@@ -271,6 +305,9 @@
 {{- end -}}
 {{- if and .Values.connect.strimzi.enabled (not (.Capabilities.APIVersions.Has "kafka.strimzi.io/v1/KafkaConnector")) -}}
 {{- fail "This cluster does not know KafkaConnector of kafka.strimzi.io/v1: install Strimzi 0.49 or newer first, or set connect.strimzi.enabled=false." -}}
+{{- end -}}
+{{- if and .Values.dashboard.enabled .Values.dashboard.route.enabled (not (.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1/HTTPRoute")) -}}
+{{- fail "This cluster does not know HTTPRoute of gateway.networking.k8s.io/v1: install the Gateway API first, or set dashboard.route.enabled=false." -}}
 {{- end -}}
 {{- if and .Values.api.enabled .Values.api.route.enabled (not (.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1/HTTPRoute")) -}}
 {{- fail "This cluster does not know HTTPRoute of gateway.networking.k8s.io/v1: install the Gateway API first, or set api.route.enabled=false." -}}

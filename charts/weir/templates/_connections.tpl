@@ -16,7 +16,7 @@
 {{- end }}
 
 {{- define "weir.quickstartSecret" -}}
-{{ include "weir.fullname" . }}-quickstart
+{{ .Values.quickstart.existingSecret | default (printf "%s-quickstart" (include "weir.fullname" .)) }}
 {{- end }}
 
 {{- define "weir.kafkaEnv" -}}
@@ -48,6 +48,10 @@
 {{- end }}
 {{- end }}
 
+{{- define "weir.postgresSecret" -}}
+{{ include "weir.runsPostgres" . | empty | ternary .Values.postgres.existingSecret (include "weir.quickstartSecret" .) }}
+{{- end }}
+
 {{/* The database as one of two roles: (list $ "urlKey") writes, (list $ "dashboardUrlKey") only reads. libpq reads
      PGSSLMODE and PGSSLROOTCERT itself where the URL does not say. */}}
 {{- define "weir.postgresEnv" -}}
@@ -55,11 +59,10 @@
 - name: WEIR_POSTGRES_URL
   valueFrom:
     secretKeyRef:
+      name: {{ include "weir.postgresSecret" $root }}
       {{- if include "weir.runsPostgres" $root }}
-      name: {{ include "weir.quickstartSecret" $root }}
       key: {{ ternary "url" "dashboard-url" (eq (index . 1) "urlKey") }}
       {{- else }}
-      name: {{ $root.Values.postgres.existingSecret }}
       key: {{ index $root.Values.postgres (index . 1) }}
       {{- end }}
 - name: WEIR_POSTGRES_SCHEMA
@@ -81,7 +84,7 @@
 - name: WEIR_DASHBOARD_PASSWORD
   valueFrom:
     secretKeyRef:
-      name: {{ $isOurs | empty | ternary .Values.postgres.existingSecret (include "weir.quickstartSecret" .) }}
+      name: {{ include "weir.postgresSecret" . }}
       key: {{ $isOurs | empty | ternary .Values.postgres.dashboardPasswordKey "dashboard-password" }}
 {{- end }}
 {{- end }}
@@ -128,6 +131,9 @@
 
 {{/* Paths a program may want to write to, when the root of its file system is read-only. */}}
 {{- define "weir.processEnv" -}}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
 - name: HOME
   value: /tmp
 - name: PYTHONUNBUFFERED

@@ -62,6 +62,9 @@ metadata:
   annotations:
     # Of this job's configuration alone: a change of it restarts this job and no other.
     weir/config: {{ include "weir.jobConfig" (list .root .name) | sha256sum | trunc 16 | quote }}
+    {{- with include "weir.secretChanges" .root | trim }}
+    {{- . | nindent 4 }}
+    {{- end }}
     {{- with .job.annotations }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -71,7 +74,7 @@ spec:
   terminationGracePeriodSeconds: {{ .job.terminationGracePeriodSeconds }}
   securityContext:
     {{- include "weir.podSecurity" .root | nindent 4 }}
-  {{- with include "weir.scheduling" (dict "root" .root "mountsTables" true "scheduling" .job.scheduling) | trim }}
+  {{- with include "weir.scheduling" (dict "root" .root "mountsTables" true "component" .name "scheduling" .job.scheduling) | trim }}
   {{- . | nindent 2 }}
   {{- end }}
   containers:

@@ -35,7 +35,8 @@ weir-tables: {{ include "weir.fullname" .root }}
 {{- end }}
 {{- end }}
 
-{{/* Where a pod may run. Takes (dict "root" $ "mountsTables" bool "scheduling" {…} that goes over the release's). */}}
+{{/* Where a pod may run. Takes (dict "root" $ "mountsTables" bool "component" "…" "scheduling" {…} that goes over the
+     release's). */}}
 {{- define "weir.scheduling" -}}
 {{- $scheduling := mergeOverwrite (deepCopy .root.Values.scheduling) (deepCopy (.scheduling | default dict)) -}}
 {{- $affinity := $scheduling.affinity | default dict -}}
@@ -60,6 +61,41 @@ tolerations:
 {{- with $scheduling.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
+{{- with $scheduling.topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- include "weir.spread" (list $.root $.component .) | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Constraints without a selector of their own are for the component's pods. Takes (list $ "component" […]). */}}
+{{- define "weir.spread" -}}
+{{- $pods := dict "labelSelector" (dict "matchLabels" (include "weir.selectorLabels" . | fromYaml)) -}}
+{{- $constraints := list -}}
+{{- range index . 2 -}}
+{{- $constraints = append $constraints (hasKey . "labelSelector" | ternary . (merge (deepCopy .) $pods)) -}}
+{{- end -}}
+{{- toYaml $constraints -}}
+{{- end }}
+
+{{/* Annotations of a pod that change, and so restart it, when the user asks for it. */}}
+{{- define "weir.secretChanges" -}}
+{{- with .Values.secretChanges.version }}
+weir/secrets: {{ . | quote }}
+{{- end }}
+{{- end }}
+
+{{/* Annotations of a Deployment. Takes (list $ "secret" …); empty names do not count. */}}
+{{- define "weir.reloader" -}}
+{{- $names := list -}}
+{{- range rest . -}}
+{{- if . -}}
+{{- $names = append $names . -}}
+{{- end -}}
+{{- end -}}
+{{- if and (index . 0).Values.secretChanges.reloader $names }}
+annotations:
+  secret.reloader.stakater.com/reload: {{ $names | uniq | sortAlpha | join "," | quote }}
+{{- end }}
 {{- end }}
 
 {{/* Files that a pod sees besides the image: scratch space, certificates, and the tables if it asks for them.
@@ -83,6 +119,9 @@ priorityClassName: {{ . }}
   secret:
     secretName: {{ . }}
 {{- end }}
+{{- with .root.Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{/* Takes (dict "root" $ "mountsTables" bool "readsOnly" bool). */}}
@@ -105,6 +144,9 @@ priorityClassName: {{ . }}
 - name: postgres-ca
   mountPath: /etc/weir-postgres
   readOnly: true
+{{- end }}
+{{- with .root.Values.extraVolumeMounts }}
+{{ toYaml . }}
 {{- end }}
 {{- end }}
 

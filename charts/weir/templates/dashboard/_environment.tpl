@@ -1,6 +1,6 @@
 {{/* The path below which the page is served, without a slash at its end. */}}
 {{- define "weir.dashboardPath" -}}
-{{- .Values.dashboard.ingress.enabled | ternary (.Values.dashboard.ingress.path | trimSuffix "/") "" -}}
+{{- or .Values.dashboard.ingress.enabled .Values.dashboard.route.enabled | ternary (.Values.dashboard.ingress.path | trimSuffix "/") "" -}}
 {{- end }}
 
 {{/* Where people find one of the Ingress's hosts, without a path. Takes (list $ "host"). */}}
