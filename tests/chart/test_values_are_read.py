@@ -27,6 +27,9 @@ DEFAULTS: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text(enco
 EXAMPLES = {
     name: yaml.safe_load((VALUES / f"{name}.yaml").read_text(encoding="utf-8"))
     for name in ("production", "quickstart", "object-store", "existing-claim", "strimzi", "strimzi-certificate")
+} | {
+    name: yaml.safe_load((CHART / "ci" / f"{name}-values.yaml").read_text(encoding="utf-8"))
+    for name in ("yunikorn", "platform-team", "gateway-api", "volcano", "flux-quickstart")
 }
 """The one that reads most comes first."""
 BATCH = ("batch", "compact")

@@ -129,6 +129,21 @@
 {{- end }}
 {{- end }}
 
+{{/* The variables of a container, of each name the last: the chart's own, then what the user gives. Takes a list of variables. */}}
+{{- define "weir.env" -}}
+{{- $last := dict -}}
+{{- range $place, $variable := . -}}
+{{- $_ := set $last $variable.name $place -}}
+{{- end -}}
+{{- $variables := list -}}
+{{- range $place, $variable := . -}}
+{{- if eq (get $last $variable.name) $place -}}
+{{- $variables = append $variables $variable -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $variables -}}
+{{- end }}
+
 {{/* Paths a program may want to write to, when the root of its file system is read-only. */}}
 {{- define "weir.processEnv" -}}
 {{- with .Values.extraEnv }}

@@ -50,6 +50,22 @@
 {{- end -}}
 {{- end }}
 
+{{/* The chart's own variables of a driver or executor. Takes what "weir.sparkPod" takes. */}}
+{{- define "weir.sparkEnv" -}}
+{{- include "weir.processEnv" .root }}
+{{- if eq .role "driver" }}
+{{ include "weir.kafkaEnv" .root }}
+{{ include "weir.postgresEnv" (list .root "urlKey") }}
+- name: WEIR_CHECKPOINTS
+  value: /tmp/checkpoints
+- name: WEIR_METRICS_PORT
+  value: "8090"
+- name: WEIR_METRICS_HOST
+  value: 0.0.0.0
+{{- end }}
+{{ include "weir.tablesEnv" .root }}
+{{- end }}
+
 {{/* Pod template of a driver or executor: what Spark has no setting for, without the operator's webhook.
      Takes (dict "root" $ "name" "…" "job" {…} "role" "driver"|"executor" "endsByItself" bool). */}}
 {{- define "weir.sparkPod" -}}
@@ -82,21 +98,7 @@ spec:
       securityContext:
         {{- include "weir.containerSecurity" .root | nindent 8 }}
       env:
-        {{- include "weir.processEnv" .root | nindent 8 }}
-        {{- if $isDriver }}
-        {{- include "weir.kafkaEnv" .root | nindent 8 }}
-        {{- include "weir.postgresEnv" (list .root "urlKey") | nindent 8 }}
-        - name: WEIR_CHECKPOINTS
-          value: /tmp/checkpoints
-        - name: WEIR_METRICS_PORT
-          value: "8090"
-        - name: WEIR_METRICS_HOST
-          value: 0.0.0.0
-        {{- end }}
-        {{- include "weir.tablesEnv" .root | nindent 8 }}
-        {{- with .job.env }}
-        {{- toYaml . | nindent 8 }}
-        {{- end }}
+        {{- include "weir.env" (concat (include "weir.sparkEnv" . | fromYamlArray) .job.env) | nindent 8 }}
       {{- with concat (include "weir.tablesEnvFrom" .root | fromYamlArray) .job.envFrom }}
       envFrom:
         {{- toYaml . | nindent 8 }}

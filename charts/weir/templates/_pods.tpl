@@ -159,6 +159,16 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
+{{/* The chart's own variables of a command. Takes what "weir.commandContainer" takes. */}}
+{{- define "weir.commandEnv" -}}
+{{- include "weir.processEnv" .root }}
+{{ include "weir.kafkaEnv" .root }}
+{{ include "weir.postgresEnv" (list .root "urlKey") }}
+{{ include "weir.tablesEnv" .root }}
+- name: WEIR_CHECKPOINTS
+  value: /tmp/checkpoints
+{{- end }}
+
 {{/* A command in the release's image that sees what a driver sees, tables included.
      Takes (dict "root" $ "env" […] "volumeMounts" […]). */}}
 {{- define "weir.commandContainer" -}}
@@ -167,15 +177,7 @@ imagePullPolicy: {{ .root.Values.image.pullPolicy }}
 securityContext:
   {{- include "weir.containerSecurity" .root | nindent 2 }}
 env:
-  {{- include "weir.processEnv" .root | nindent 2 }}
-  {{- include "weir.kafkaEnv" .root | nindent 2 }}
-  {{- include "weir.postgresEnv" (list .root "urlKey") | nindent 2 }}
-  {{- include "weir.tablesEnv" .root | nindent 2 }}
-  - name: WEIR_CHECKPOINTS
-    value: /tmp/checkpoints
-  {{- with .env }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+  {{- include "weir.env" (concat (include "weir.commandEnv" . | fromYamlArray) (.env | default list)) | nindent 2 }}
 {{- with include "weir.tablesEnvFrom" .root | trim }}
 envFrom:
   {{- . | nindent 2 }}

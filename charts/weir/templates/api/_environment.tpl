@@ -12,18 +12,7 @@
 {{- if .Values.api.readsTables -}}
 {{- $own = concat $own (include "weir.tablesEnv" . | fromYamlArray) -}}
 {{- end -}}
-{{- $replaced := dict -}}
-{{- range .Values.api.env -}}
-{{- $_ := set $replaced .name true -}}
-{{- end -}}
-{{- range $own -}}
-{{- if not (hasKey $replaced .name) }}
-{{ toYaml (list .) }}
-{{- end -}}
-{{- end -}}
-{{- with .Values.api.env }}
-{{ toYaml . }}
-{{- end -}}
+{{- include "weir.env" (concat $own .Values.api.env) -}}
 {{- end }}
 
 {{/* A YAML list of where events are posted: its hosts, or the Service in the cluster. */}}

@@ -8,8 +8,11 @@
 {{- (index . 0).Values.dashboard.ingress.tlsSecret | empty | ternary "http" "https" }}://{{ index . 1 }}
 {{- end }}
 
-{{/* What dashboard/settings.py reads besides the database and the tables, and how Streamlit serves. */}}
+{{/* What dashboard/settings.py reads, and how Streamlit serves. */}}
 {{- define "weir.dashboardEnv" -}}
+{{- include "weir.processEnv" . }}
+{{ include "weir.postgresEnv" (list . "dashboardUrlKey") }}
+{{ include "weir.tablesEnv" . }}
 {{- with .Values.dashboard.accounts }}
 - name: WEIR_ACCOUNTS
   value: {{ join "," . | quote }}

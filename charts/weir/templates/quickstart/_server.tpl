@@ -71,10 +71,9 @@ spec:
           securityContext:
             {{- include "weir.containerSecurity" .root | nindent 12 }}
           env:
-            {{- include "weir.processEnv" .root | nindent 12 }}
-            - name: WEIR_DATA
-              value: /var/lib/weir
-            {{- .env | nindent 12 }}
+            {{- $data := list (dict "name" "WEIR_DATA" "value" "/var/lib/weir") }}
+            {{- $own := include "weir.processEnv" .root | fromYamlArray }}
+            {{- include "weir.env" (concat $own $data (.env | fromYamlArray)) | nindent 12 }}
           ports:
             - name: {{ .component }}
               containerPort: {{ .port }}
