@@ -17,9 +17,12 @@ from charts.part import (
     Part,
     Port,
     Quantity,
+    ReaderSecrets,
     Resources,
     Scheduling,
     Seconds,
+    Secrets,
+    ServerSecrets,
     SparkBytes,
 )
 from jobs.audit.config import AuditConfig
@@ -86,6 +89,7 @@ class Application(Part):
     dynamic_allocation: DynamicAllocation
     batch_scheduler: Literal["", "volcano", "yunikorn", "kube-scheduler"]
     batch_scheduler_options: BatchSchedulerOptions
+    secrets: Secrets
     termination_grace_period_seconds: Seconds
     scheduling: Scheduling
     labels: Labels
@@ -147,6 +151,8 @@ class Batch(Part):
     active_deadline_seconds: Annotated[int, Field(ge=1)]
     suspend: bool
     env: list[Kubernetes]
+    secrets: Secrets
+    kafka: bool
 
 
 class Setup(Part):
@@ -156,6 +162,7 @@ class Setup(Part):
     hook: bool
     annotations: Labels
     active_deadline_seconds: Seconds
+    secrets: ServerSecrets
     resources: Resources
 
 
@@ -201,6 +208,7 @@ class Connect(Part):
 
     enabled: bool
     strimzi: Strimzi
+    secrets: ServerSecrets
     resources: Resources
     scheduling: Scheduling
     env: list[Kubernetes]
@@ -244,6 +252,7 @@ class Dashboard(Part):
     accounts: list[Annotated[str, Field(pattern=r"^[^,\s][^,]*$")]]
     prometheus_url: HttpUrl
     alertmanager_url: HttpUrl
+    secrets: ReaderSecrets
     resources: Resources
     scheduling: Scheduling
     env: list[Kubernetes]
@@ -284,6 +293,7 @@ class Api(Part):
     requests_per_second: Annotated[int, Field(ge=0)]
     events_per_minute: Annotated[int, Field(ge=0)]
     reads_tables: bool
+    secrets: Secrets
     resources: Resources
     scheduling: Scheduling
     env: list[Kubernetes]

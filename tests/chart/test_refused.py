@@ -242,6 +242,30 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"audit": {"mode": "cluster", "dynamicAllocation": {"enabled": True, "initialExecutors": 5}}},
         "audit.dynamicAllocation has 1 executors at least, 5 at the start and 4 at most",
     ),
+    "production without TLS's authority": (
+        {
+            "quickstart": {"enabled": False},
+            "profile": "production",
+            "kafka": {"bootstrap": "a:1"},
+            "postgres": {"existingSecret": "b"},
+        },
+        "verify the database with. It is the default of profile=production",
+    ),
+    "quickstart in production": (
+        {"profile": "production"},
+        "profile=production and quickstart.enabled=true do not go together",
+    ),
+    "dashboard that may write to the bucket, in production": (
+        {
+            "quickstart": {"enabled": False},
+            "profile": "production",
+            "kafka": {"bootstrap": "a:1"},
+            "postgres": {"existingSecret": "b", "caSecret": "c"},
+            "storage": {"kind": "s3", "s3": {"url": "s3://metering/weir", "existingSecret": "writer"}},
+        },
+        "profile=production needs dashboard.secrets.storage",
+    ),
+    "unknown profile": ({"profile": "prod"}, "/profile': value must be one of '', 'production'"),
     "queue of no scheduler": (
         {"jobDefaults": {"batchSchedulerOptions": {"queue": "metering"}}},
         "batchSchedulerOptions is given, but batchScheduler is empty",

@@ -87,14 +87,23 @@
 {{- if and (not .Values.quickstart.enabled) (not .Values.postgres.existingSecret) -}}
 {{- fail "postgres.existingSecret is empty: name a Secret with the database's URL, or set quickstart.enabled=true to try Weir out." -}}
 {{- end -}}
-{{- if and (hasPrefix "SASL_" .Values.kafka.securityProtocol) (not .Values.kafka.existingSecret) -}}
-{{- fail (printf "kafka.securityProtocol=%s needs kafka.existingSecret: a Secret with user name and password." .Values.kafka.securityProtocol) -}}
+{{- if and (hasPrefix "SASL_" (include "weir.kafkaProtocol" .)) (not .Values.kafka.existingSecret) -}}
+{{- fail (printf "kafka.securityProtocol=%s needs kafka.existingSecret: a Secret with user name and password." (include "weir.kafkaProtocol" .)) -}}
 {{- end -}}
-{{- if and (not .Values.kafka.bootstrap) (ne .Values.kafka.securityProtocol "PLAINTEXT") -}}
+{{- if and (not .Values.kafka.bootstrap) (ne (include "weir.kafkaProtocol" .) "PLAINTEXT") -}}
 {{- fail (printf "kafka.securityProtocol=%s is for your own brokers, but kafka.bootstrap is empty: quickstart's broker speaks PLAINTEXT only." .Values.kafka.securityProtocol) -}}
 {{- end -}}
-{{- if and (has .Values.postgres.sslMode (list "verify-ca" "verify-full")) (not .Values.postgres.caSecret) -}}
-{{- fail (printf "postgres.sslMode=%s needs postgres.caSecret: the certificate authority to verify the database with." .Values.postgres.sslMode) -}}
+{{- $sslMode := include "weir.sslMode" . -}}
+{{- if and (has $sslMode (list "verify-ca" "verify-full")) (not .Values.postgres.caSecret) -}}
+{{- fail (printf "postgres.sslMode=%s needs postgres.caSecret: the certificate authority to verify the database with.%s" $sslMode (.Values.postgres.sslMode | empty | ternary " It is the default of profile=production; ask for less with postgres.sslMode." "")) -}}
+{{- end -}}
+{{- if eq .Values.profile "production" -}}
+{{- if .Values.quickstart.enabled -}}
+{{- fail "profile=production and quickstart.enabled=true do not go together: quickstart's servers have no TLS and no backup." -}}
+{{- end -}}
+{{- if and .Values.dashboard.enabled (include "weir.dashboardWrites" .) -}}
+{{- fail "profile=production needs dashboard.secrets.storage: a key that only reads the bucket, as storage.s3.existingSecret writes to it." -}}
+{{- end -}}
 {{- end -}}
 {{- end }}
 
@@ -135,11 +144,11 @@
 {{- if and (not (include "weir.runsPostgres" $)) (or (not .database.host) (not .database.passwordSecret)) -}}
 {{- fail "connect.strimzi.enabled needs connect.strimzi.database.host and .passwordSecret: Debezium cannot read the URL in postgres.existingSecret." -}}
 {{- end -}}
-{{- if and (hasPrefix "SASL_" $.Values.kafka.securityProtocol) (not .kafkaUsername) -}}
+{{- if and (hasPrefix "SASL_" (include "weir.kafkaProtocol" $)) (not .kafkaUsername) -}}
 {{- fail "connect.strimzi.enabled needs connect.strimzi.kafkaUsername, the name in kafka.existingSecret: Strimzi takes only the password from a Secret." -}}
 {{- end -}}
-{{- if and .clientCertificate.secret (ne $.Values.kafka.securityProtocol "SSL") -}}
-{{- fail (printf "connect.strimzi.clientCertificate is for kafka.securityProtocol=SSL, but that is %s." $.Values.kafka.securityProtocol) -}}
+{{- if and .clientCertificate.secret (ne (include "weir.kafkaProtocol" $) "SSL") -}}
+{{- fail (printf "connect.strimzi.clientCertificate is for kafka.securityProtocol=SSL, but that is %s." (include "weir.kafkaProtocol" $)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -296,6 +305,9 @@
 
 {{/* Only a live cluster lists kinds ("v1/Pod"); `helm template` lists groups, and then nothing is refused. */}}
 {{- define "weir.checkKinds" -}}
+{{- if and .Values.admissionPolicy.enabled (semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- fail (printf "admissionPolicy.enabled needs Kubernetes 1.30 or newer, and this is %s." .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
 {{- if .Capabilities.APIVersions.Has "v1/Pod" -}}
 {{- if not (.Capabilities.APIVersions.Has "sparkoperator.k8s.io/v1beta2/SparkApplication") -}}
 {{- fail "This cluster does not know SparkApplication: install the Kubeflow Spark Operator first, and let it watch this namespace (spark.jobNamespaces)." -}}

@@ -50,12 +50,21 @@
 {{- end -}}
 {{- end }}
 
+{{/* Applications that speak to Kafka; the others read tables and the database. */}}
+{{- define "weir.jobsWithKafka" -}}
+[ingestion, billing, audit]
+{{- end }}
+
 {{/* The chart's own variables of a driver or executor. Takes what "weir.sparkPod" takes. */}}
 {{- define "weir.sparkEnv" -}}
 {{- include "weir.processEnv" .root }}
 {{- if eq .role "driver" }}
-{{ include "weir.kafkaEnv" .root }}
-{{ include "weir.postgresEnv" (list .root "urlKey") }}
+{{- if has .name (include "weir.jobsWithKafka" . | fromYamlArray) }}
+{{ include "weir.kafkaEnv" (list .root .job.secrets) }}
+{{- else }}
+{{ include "weir.kafkaPlace" .root }}
+{{- end }}
+{{ include "weir.postgresEnv" (list .root "urlKey" .job.secrets) }}
 - name: WEIR_CHECKPOINTS
   value: /tmp/checkpoints
 - name: WEIR_METRICS_PORT
@@ -99,7 +108,7 @@ spec:
         {{- include "weir.containerSecurity" .root | nindent 8 }}
       env:
         {{- include "weir.env" (concat (include "weir.sparkEnv" . | fromYamlArray) .job.env) | nindent 8 }}
-      {{- with concat (include "weir.tablesEnvFrom" .root | fromYamlArray) .job.envFrom }}
+      {{- with concat (include "weir.tablesEnvFrom" (list .root .job.secrets) | fromYamlArray) .job.envFrom }}
       envFrom:
         {{- toYaml . | nindent 8 }}
       {{- end }}

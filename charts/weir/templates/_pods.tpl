@@ -162,15 +162,19 @@ imagePullSecrets:
 {{/* The chart's own variables of a command. Takes what "weir.commandContainer" takes. */}}
 {{- define "weir.commandEnv" -}}
 {{- include "weir.processEnv" .root }}
-{{ include "weir.kafkaEnv" .root }}
-{{ include "weir.postgresEnv" (list .root "urlKey") }}
+{{- if .withoutKafka }}
+{{ include "weir.kafkaPlace" .root }}
+{{- else }}
+{{ include "weir.kafkaEnv" (list .root .secrets) }}
+{{- end }}
+{{ include "weir.postgresEnv" (list .root "urlKey" .secrets) }}
 {{ include "weir.tablesEnv" .root }}
 - name: WEIR_CHECKPOINTS
   value: /tmp/checkpoints
 {{- end }}
 
 {{/* A command in the release's image that sees what a driver sees, tables included.
-     Takes (dict "root" $ "env" […] "volumeMounts" […]). */}}
+     Takes (dict "root" $ "env" […] "volumeMounts" […] "secrets" {…} "withoutKafka" bool). */}}
 {{- define "weir.commandContainer" -}}
 image: {{ include "weir.image" .root | quote }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
@@ -178,7 +182,7 @@ securityContext:
   {{- include "weir.containerSecurity" .root | nindent 2 }}
 env:
   {{- include "weir.env" (concat (include "weir.commandEnv" . | fromYamlArray) (.env | default list)) | nindent 2 }}
-{{- with include "weir.tablesEnvFrom" .root | trim }}
+{{- with include "weir.tablesEnvFrom" (list .root .secrets) | trim }}
 envFrom:
   {{- . | nindent 2 }}
 {{- end }}

@@ -11,7 +11,7 @@
 {{/* What dashboard/settings.py reads, and how Streamlit serves. */}}
 {{- define "weir.dashboardEnv" -}}
 {{- include "weir.processEnv" . }}
-{{ include "weir.postgresEnv" (list . "dashboardUrlKey") }}
+{{ include "weir.postgresEnv" (list . "dashboardUrlKey" .Values.dashboard.secrets) }}
 {{ include "weir.tablesEnv" . }}
 {{- with .Values.dashboard.accounts }}
 - name: WEIR_ACCOUNTS
