@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import tarfile
 from pathlib import Path
@@ -53,7 +55,30 @@ def test_the_release_pushes_the_chart_with_the_version_of_its_tag() -> None:
     assert workflow()["permissions"] == {"contents": "read"}
 
 
-def test_the_line_that_the_release_changes_is_in_the_values() -> None:
-    """It puts the published image where `repository: weir` stands."""
-    assert (CHART / "values.yaml").read_text(encoding="utf-8").count("\n  repository: weir\n") == 1
-    assert "^  repository: weir\\$" in steps("chart")
+def test_the_lines_that_the_release_changes_are_there(tmp_path: Path) -> None:
+    """Its sed puts the published image, by digest, where the values name the local one."""
+    file = tmp_path / "charts" / "weir" / "values.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text((CHART / "values.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    (step,) = [step for step in workflow()["jobs"]["chart"]["steps"] if "repository: weir" in step.get("run", "")]
+    digest = f"sha256:{'0' * 64}"
+    variables = {"GITHUB_REPOSITORY": "Example/Weir", "DIGEST": digest, "PATH": os.environ["PATH"]}
+    subprocess.run(["bash", "-euo", "pipefail", "-c", step["run"]], cwd=tmp_path, env=variables, check=True)
+    image = yaml.safe_load(file.read_text(encoding="utf-8"))["image"]
+    assert (image["repository"], image["digest"]) == ("ghcr.io/example/weir", digest)
+
+
+def test_the_image_is_built_on_a_digest_and_signed_with_its_bill_of_materials() -> None:
+    runs = steps("image")
+    for words in (
+        "make sbom",
+        "cosign sign --yes",
+        "cosign attest --yes --type cyclonedx --predicate build/weir.cdx.json",
+    ):
+        assert words in runs
+    dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    (line,) = re.findall(r"sed -n '(s/\^ARG BASE_IMAGE=//p)' Dockerfile", runs)
+    found = subprocess.run(["sed", "-n", line], input=dockerfile, capture_output=True, text=True, check=True).stdout
+    assert f"ARG BASE_IMAGE={found}" in dockerfile
+    for job in workflow()["jobs"].values():
+        assert job["permissions"]["id-token"] == "write", "keyless signatures need it"
