@@ -117,7 +117,16 @@ def memory_is_limited(objects: list[Object]) -> Iterator[str]:
             yield f"{name} may take all memory of its node"
 
 
+def sparks_ui_is_closed(objects: list[Object]) -> Iterator[str]:
+    """It would show configurations, and end jobs, without a password."""
+    for document in objects:
+        spec = application_spec(document)
+        if spec and spec["sparkConf"].get("spark.ui.enabled") != "false":
+            yield f"{document['kind']}/{document['metadata']['name']} opens Spark's UI"
+
+
 RULES: tuple[Rule, ...] = (
+    sparks_ui_is_closed,
     pods_run_restricted,
     no_secret_is_plain_text,
     roles_are_exact,
