@@ -6,7 +6,7 @@ STAMP := $(VENV)/.ready
 BIN := $(VENV)/bin
 GUIDE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-.PHONY: help setup demo up down check test long e2e-cluster attack faults histories mutants planted-faults quarter edits corpus bench rival docs screenshots format render lock clean
+.PHONY: help setup demo up down check test long e2e-cluster attack faults histories mutants planted-faults quarter edits corpus bench rival docs screenshots format render lock sbom clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 16
@@ -98,6 +98,9 @@ render: $(STAMP) ## Write anew what is generated: alert rules, panels, the chart
 
 lock: $(STAMP) ## Resolve pyproject.toml into requirements/*.txt anew
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python requirements/lock.py
+
+sbom: $(STAMP) ## Write build/weir.cdx.json: a CycloneDX list of the packages and jars of the image, from the lock files
+	$(BIN)/python requirements/sbom.py build/weir.cdx.json
 
 clean: ## Remove .venv and caches; data folders stay (`weir down`, then delete .weir)
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

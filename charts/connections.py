@@ -14,7 +14,7 @@ class Kafka(Part):
     """`kafka`."""
 
     bootstrap: Annotated[str, Field(pattern=r"^([^\s,:]+:[0-9]{1,5}(,[^\s,:]+:[0-9]{1,5})*)?$")]
-    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+    security_protocol: Literal["", "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
     existing_secret: Name
     username_key: Key
@@ -72,6 +72,8 @@ class Quickstart(Part):
     """`quickstart`."""
 
     enabled: bool
+    password: Annotated[str, Field(pattern=r"^([A-Za-z0-9]{16,128})?$")]
+    existing_secret: Name
     kafka_size: Bytes
     postgres_size: Bytes
     storage_class: Name

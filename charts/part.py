@@ -52,6 +52,28 @@ class Resources(Part):
     limits: dict[str, Quantity]
 
 
+class ServerSecrets(Part):
+    """Of a part without tables, instead of the release's."""
+
+    postgres: Name
+    kafka: Name
+
+
+class ReaderSecrets(Part):
+    """Of a part without Kafka, instead of the release's."""
+
+    postgres: Name
+    storage: Name
+
+
+class Secrets(Part):
+    """Of one part, instead of the release's."""
+
+    postgres: Name
+    kafka: Name
+    storage: Name
+
+
 class Scheduling(Part):
     """Where pods may run."""
 
@@ -59,3 +81,4 @@ class Scheduling(Part):
     tolerations: list[Kubernetes]
     affinity: Kubernetes
     priority_class_name: Name
+    topology_spread_constraints: list[Kubernetes]

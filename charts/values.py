@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from charts.connections import Kafka, Postgres, Quickstart, Storage
-from charts.part import HttpUrl, Key, Kubernetes, Labels, Name, Part, Port, Scheduling, Seconds
+from charts.part import HttpUrl, Key, Kubernetes, Labels, Name, Part, Port, Scheduling, Seconds, Secrets
 from charts.workloads import Api, Audit, Batch, Close, Connect, Dashboard, Job, JobSettings, RunName, Setup
 from jobs.billing.config import BillingConfig
 from jobs.ingestion.config import MAX_CONTRACTS, ContractDocument, IngestionConfig
@@ -41,7 +41,19 @@ class Jobs(Part):
 class ServiceAccount(Part):
     """`serviceAccount`."""
 
+    create: bool
+    name: Name
+    driver_name: Name
+    dashboard_name: Name
+    dashboard_annotations: Labels
     annotations: Labels
+
+
+class SecretChanges(Part):
+    """`secretChanges`."""
+
+    version: str
+    reloader: bool
 
 
 class SparkSecret(Part):
@@ -84,10 +96,17 @@ class NetworkPolicies(Part):
     metrics_from: list[Kubernetes]
     dashboard_from: list[Kubernetes]
     api_from: list[Kubernetes]
+    dns_to: list[Kubernetes]
+    dns_ports: list[Port]
+    kafka_to: list[Kubernetes]
     kafka_ports: list[Port]
+    postgres_to: list[Kubernetes]
     postgres_ports: list[Port]
+    object_store_to: list[Kubernetes]
     object_store_ports: list[Port]
+    api_server_to: list[Kubernetes]
     api_server_ports: list[Port]
+    monitoring_to: list[Kubernetes]
     monitoring_ports: list[Port]
 
 
@@ -98,15 +117,23 @@ class PodDisruptionBudgets(Part):
     labels: Labels
 
 
+class AdmissionPolicy(Part):
+    """`admissionPolicy`."""
+
+    enabled: bool
+
+
 class Test(Part):
     """`test`."""
 
+    secrets: Secrets
     timeout_seconds: Seconds
 
 
 class Values(Part):
     """All of values.yaml."""
 
+    profile: Literal["", "production"]
     fullname_override: Annotated[str, Field(max_length=40)]
     common_labels: Labels
     image: Image
@@ -116,6 +143,11 @@ class Values(Part):
     storage: Storage
     service_account: ServiceAccount
     scheduling: Scheduling
+    extra_env: list[Kubernetes]
+    extra_volumes: list[Kubernetes]
+    extra_volume_mounts: list[Kubernetes]
+    extra_objects: list[Kubernetes | str]
+    secret_changes: SecretChanges
     contracts: Annotated[list[ContractDocument], Field(max_length=MAX_CONTRACTS)]
     meters: Annotated[dict[MeterName, MeterConfig], Field(max_length=MAX_METERS)]
     dimensions: Dimensions
@@ -135,5 +167,6 @@ class Values(Part):
     grafana_dashboard: GrafanaDashboard
     network_policies: NetworkPolicies
     pod_disruption_budgets: PodDisruptionBudgets
+    admission_policy: AdmissionPolicy
     test: Test
     global_: Annotated[Kubernetes, Field(alias="global", description="Helm's own, where this is a subchart.")]

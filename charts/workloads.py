@@ -16,9 +16,13 @@ from charts.part import (
     NoCpu,
     Part,
     Port,
+    Quantity,
+    ReaderSecrets,
     Resources,
     Scheduling,
     Seconds,
+    Secrets,
+    ServerSecrets,
     SparkBytes,
 )
 from jobs.audit.config import AuditConfig
@@ -60,12 +64,33 @@ class Restart(Part):
     after_submission_failure_seconds: Seconds
 
 
+class DynamicAllocation(Part):
+    """`jobs.<name>.dynamicAllocation`."""
+
+    enabled: bool
+    initial_executors: Annotated[int, Field(ge=1, le=100)]
+    min_executors: Annotated[int, Field(ge=1, le=100)]
+    max_executors: Annotated[int, Field(ge=1, le=100)]
+
+
+class BatchSchedulerOptions(Part):
+    """`jobs.<name>.batchSchedulerOptions`."""
+
+    queue: str
+    priority_class_name: Name
+    resources: dict[str, Quantity]
+
+
 class Application(Part):
     """What every Spark application has."""
 
     mode: Literal["local", "cluster"]
     driver: Driver
     executor: Executor
+    dynamic_allocation: DynamicAllocation
+    batch_scheduler: Literal["", "volcano", "yunikorn", "kube-scheduler"]
+    batch_scheduler_options: BatchSchedulerOptions
+    secrets: Secrets
     termination_grace_period_seconds: Seconds
     scheduling: Scheduling
     labels: Labels
@@ -138,13 +163,18 @@ class Batch(Part):
     active_deadline_seconds: Annotated[int, Field(ge=1)]
     suspend: bool
     env: list[Kubernetes]
+    secrets: Secrets
+    kafka: bool
 
 
 class Setup(Part):
     """`setup`."""
 
     enabled: bool
+    hook: bool
+    annotations: Labels
     active_deadline_seconds: Seconds
+    secrets: ServerSecrets
     resources: Resources
 
 
@@ -190,6 +220,7 @@ class Connect(Part):
 
     enabled: bool
     strimzi: Strimzi
+    secrets: ServerSecrets
     resources: Resources
     scheduling: Scheduling
     env: list[Kubernetes]
@@ -216,6 +247,15 @@ class Ingress(Part):
     tls_secret: Name
 
 
+class Route(Part):
+    """`dashboard.route` and `api.route`."""
+
+    enabled: bool
+    annotations: Labels
+    parent_refs: list[Kubernetes]
+    hostnames: list[Annotated[str, Field(min_length=1)]]
+
+
 class Dashboard(Part):
     """`dashboard`."""
 
@@ -224,6 +264,7 @@ class Dashboard(Part):
     accounts: list[Annotated[str, Field(pattern=r"^[^,\s][^,]*$")]]
     prometheus_url: HttpUrl
     alertmanager_url: HttpUrl
+    secrets: ReaderSecrets
     resources: Resources
     scheduling: Scheduling
     env: list[Kubernetes]
@@ -231,6 +272,7 @@ class Dashboard(Part):
     annotations: Labels
     service: Service
     ingress: Ingress
+    route: Route
 
 
 class ApiIngress(Part):
@@ -241,15 +283,6 @@ class ApiIngress(Part):
     annotations: Labels
     hosts: list[Annotated[str, Field(min_length=1)]]
     tls_secret: Name
-
-
-class ApiRoute(Part):
-    """`api.route`."""
-
-    enabled: bool
-    annotations: Labels
-    parent_refs: list[Kubernetes]
-    hostnames: list[Annotated[str, Field(min_length=1)]]
 
 
 class Autoscaling(Part):
@@ -272,6 +305,7 @@ class Api(Part):
     requests_per_second: Annotated[int, Field(ge=0)]
     events_per_minute: Annotated[int, Field(ge=0)]
     reads_tables: bool
+    secrets: Secrets
     resources: Resources
     scheduling: Scheduling
     env: list[Kubernetes]
@@ -280,4 +314,4 @@ class Api(Part):
     service: Service
     paths: Annotated[list[UrlPath], Field(min_length=1)]
     ingress: ApiIngress
-    route: ApiRoute
+    route: Route

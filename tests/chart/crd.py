@@ -15,6 +15,8 @@ from typing import Any
 
 import yaml
 
+STRIMZI_FILE = Path(__file__).with_name("operator") / "kafkaconnects-1.2.0.json"
+"""Pods of Strimzi's have what those of the Spark Operator lack."""
 SCHEMA_FILE = Path(__file__).with_name("operator") / "sparkapplications-2.5.1.json"
 
 
@@ -68,6 +70,9 @@ def pod_parts() -> dict[str, Any]:
         "nodeSelector": driver["nodeSelector"],
         "priorityClassName": driver["priorityClassName"],
         "terminationGracePeriodSeconds": driver["terminationGracePeriodSeconds"],
+        "topologySpreadConstraints": json.loads(STRIMZI_FILE.read_text(encoding="utf-8"))["properties"]["spec"][
+            "properties"
+        ]["template"]["properties"]["pod"]["properties"]["topologySpreadConstraints"],
         "enableServiceLinks": {"type": "boolean"},
         "automountServiceAccountToken": {"type": "boolean"},
     }
@@ -88,13 +93,14 @@ def strict(schema: Any) -> Any:
     return closed
 
 
-def _without_descriptions(value: Any) -> Any:
+def without_descriptions(value: Any) -> Any:
+    """A schema without the sentences in it, which make most of its size."""
     if isinstance(value, list):
-        return [_without_descriptions(item) for item in value]
+        return [without_descriptions(item) for item in value]
     if not isinstance(value, dict):
         return value
     return {
-        key: _without_descriptions(inner)
+        key: without_descriptions(inner)
         for key, inner in value.items()
         if not (key == "description" and isinstance(inner, str))
     }
@@ -104,6 +110,6 @@ if __name__ == "__main__":
     crd = yaml.safe_load(Path(sys.argv[1]).read_text(encoding="utf-8"))
     (version,) = [v for v in crd["spec"]["versions"] if v["name"] == "v1beta2"]
     SCHEMA_FILE.write_text(
-        json.dumps(_without_descriptions(version["schema"]["openAPIV3Schema"]), separators=(",", ":")) + "\n",
+        json.dumps(without_descriptions(version["schema"]["openAPIV3Schema"]), separators=(",", ":")) + "\n",
         encoding="utf-8",
     )

@@ -12,7 +12,7 @@ Rule = Callable[[list[Object]], Iterator[str]]
 
 SECRET = re.compile(r"(?i)(secret|password|passwd|token|credential|access[._-]?key)")
 URL_WITH_PASSWORD = re.compile(r"://[^/\s:@]+:[^/\s:@]+@")
-NEEDS_TOKEN = {"Deployment/weir-dashboard"}
+NEEDS_TOKEN = "-dashboard"
 """Besides drivers with executors: whoever asks Kubernetes something."""
 
 
@@ -102,7 +102,7 @@ def no_needless_token(objects: list[Object]) -> Iterator[str]:
     for name, spec in pod_specs(objects).items():
         if "automountServiceAccountToken" not in spec:
             yield f"{name} leaves its token to the default"
-        elif spec["automountServiceAccountToken"] and name not in NEEDS_TOKEN | executors:
+        elif spec["automountServiceAccountToken"] and not (name in executors or name.endswith(NEEDS_TOKEN)):
             yield f"{name} has a token that it does not need"
     for document in objects:
         if document["kind"] == "ServiceAccount" and document.get("automountServiceAccountToken") is not False:
@@ -117,7 +117,16 @@ def memory_is_limited(objects: list[Object]) -> Iterator[str]:
             yield f"{name} may take all memory of its node"
 
 
+def sparks_ui_is_closed(objects: list[Object]) -> Iterator[str]:
+    """It would show configurations, and end jobs, without a password."""
+    for document in objects:
+        spec = application_spec(document)
+        if spec and spec["sparkConf"].get("spark.ui.enabled") != "false":
+            yield f"{document['kind']}/{document['metadata']['name']} opens Spark's UI"
+
+
 RULES: tuple[Rule, ...] = (
+    sparks_ui_is_closed,
     pods_run_restricted,
     no_secret_is_plain_text,
     roles_are_exact,

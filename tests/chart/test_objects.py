@@ -55,6 +55,7 @@ DASHBOARD = {
     "Deployment/weir-dashboard",
     "Service/weir-dashboard",
 }
+POLICIES = {f"NetworkPolicy/weir-{name}" for name in ("deny", "dns", "to-kafka", "to-postgres")}
 API = {"Deployment/weir-api", "Service/weir-api", "NetworkPolicy/weir-api"}
 STRIMZI = {
     *(ALWAYS - {"Deployment/weir-connect"}),
@@ -75,14 +76,16 @@ EXPECTED = {
         "Service/weir-kafka",
         "StatefulSet/weir-postgres",
         "Service/weir-postgres",
+        *POLICIES,
+        *(f"NetworkPolicy/weir-{name}" for name in ("dashboard", "kafka", "postgres")),
     },
-    "existing-claim.yaml": {*ALWAYS, *SESSIONIZATION, *DASHBOARD},
-    "strimzi.yaml": STRIMZI,
-    "strimzi-certificate.yaml": STRIMZI,
+    "existing-claim.yaml": {*ALWAYS, *SESSIONIZATION, *DASHBOARD, *POLICIES, "NetworkPolicy/weir-dashboard"},
+    "strimzi.yaml": {*STRIMZI, *POLICIES, "NetworkPolicy/weir-dashboard"},
+    "strimzi-certificate.yaml": {*STRIMZI, *POLICIES, "NetworkPolicy/weir-dashboard"},
     "object-store.yaml": {
         *ALWAYS,
-        *(f"NetworkPolicy/weir-{name}" for name in ("deny", "dns", "to-kafka", "to-postgres", "to-object-store")),
-        "NetworkPolicy/weir-metrics",
+        *POLICIES,
+        "NetworkPolicy/weir-to-object-store",
         *API,
     },
     "production.yaml": {
@@ -106,7 +109,8 @@ EXPECTED = {
         "ConfigMap/weir-grafana",
         "PodDisruptionBudget/weir-drivers",
         "PodDisruptionBudget/weir-dashboard",
-        *(f"NetworkPolicy/weir-{name}" for name in ("deny", "dns", "to-kafka", "to-postgres", "metrics", "dashboard")),
+        *POLICIES,
+        *(f"NetworkPolicy/weir-{name}" for name in ("metrics", "dashboard")),
         *(f"NetworkPolicy/weir-spark-{name}" for name in ("ingestion", "joins")),
     },
 }
@@ -162,7 +166,7 @@ def test_every_service_account_claim_secret_and_config_map_that_is_named_is_made
 
 
 def test_kafka_and_postgres_are_reached_by_secrets_only() -> None:
-    found = variables(driver(render("production.yaml")))
+    found = variables(driver(render("production.yaml"), "ingestion"))
     assert found["WEIR_KAFKA_BOOTSTRAP"] == "kafka-1.example.com:9093,kafka-2.example.com:9093"
     assert found["WEIR_KAFKA_SECURITY_PROTOCOL"] == "SASL_SSL"
     assert found["WEIR_KAFKA_SASL_MECHANISM"] == "SCRAM-SHA-512"
@@ -173,17 +177,19 @@ def test_kafka_and_postgres_are_reached_by_secrets_only() -> None:
     assert (found["PGSSLMODE"], found["PGSSLROOTCERT"]) == ("verify-full", "/etc/weir-postgres/ca.crt")
 
 
-def test_the_variables_of_a_driver_are_read_by_the_applications() -> None:
+@pytest.mark.parametrize(("job", "protocol"), [("ingestion", "SASL_SSL"), ("joins", "PLAINTEXT")])
+def test_the_variables_of_a_driver_are_read_by_the_applications(job: str, protocol: str) -> None:
+    """joins never speaks to Kafka, and knows its place alone."""
     from jobs.runtime.environment import Environment
 
     found = {
         name: value if isinstance(value, str) else "postgresql://weir@db/weir"
-        for name, value in variables(driver(render("production.yaml"))).items()
+        for name, value in variables(driver(render("production.yaml"), job)).items()
     }
     environment = Environment.read({**found, "WEIR_JARS": "/jars"})
     assert environment.tables == "/var/lib/weir/tables"
     assert (environment.metrics_host, environment.metrics_port) == ("0.0.0.0", 8090)
-    assert environment.kafka.security_protocol == "SASL_SSL"
+    assert environment.kafka.security_protocol == protocol
 
 
 def test_the_dashboard_is_given_the_reader_and_what_it_reads() -> None:
@@ -221,7 +227,7 @@ def test_the_api_runs_only_where_it_is_turned_on() -> None:
 
 
 def test_the_api_reaches_kafka_and_postgres_by_the_secrets_of_the_jobs() -> None:
-    found, jobs = variables(api("object-store.yaml")), variables(driver(render("object-store.yaml")))
+    found, jobs = variables(api("object-store.yaml")), variables(driver(render("object-store.yaml"), "ingestion"))
     own = {KAFKA_VARIABLE, POSTGRES_VARIABLE, "WEIR_POSTGRES_SCHEMA", "WEIR_KAFKA_SECURITY_PROTOCOL"}
     assert {name: found[name] for name in own} == {name: jobs[name] for name in own}
     assert not {name for name in found if name.startswith(("AWS_", "WEIR_TABLES"))}
@@ -337,7 +343,7 @@ def test_the_api_reaches_kafka_and_postgres_and_nothing_else() -> None:
         for expression in policy["spec"]["podSelector"].get("matchExpressions", [])
         if "api" in expression["values"]
     }
-    assert reached == {"weir-to-kafka", "weir-to-postgres", "weir-api", "weir-metrics"}
+    assert reached == {"weir-to-kafka", "weir-to-postgres", "weir-api"}
     (rule,) = policies["weir-api"]["spec"]["ingress"]
     assert [port["port"] for port in rule["ports"]] == [8080]
 
@@ -372,7 +378,8 @@ def test_quickstart_runs_only_what_is_not_given() -> None:
 def test_volumes_outlive_the_release_unless_configured_otherwise() -> None:
     kept = render("quickstart.yaml")
     assert of_kind(kept, "PersistentVolumeClaim")["weir-tables"]["metadata"]["annotations"] == {
-        "helm.sh/resource-policy": "keep"
+        "helm.sh/resource-policy": "keep",
+        "argocd.argoproj.io/sync-options": "Prune=false,Delete=false",
     }
     lost = render("quickstart.yaml", values={"quickstart": {"keep": False}, "storage": {"claim": {"keep": False}}})
     assert "annotations" not in of_kind(lost, "PersistentVolumeClaim")["weir-tables"]["metadata"]
@@ -486,7 +493,7 @@ def test_every_pod_is_denied_by_default_and_allowed_what_it_needs() -> None:
     assert "matchExpressions" not in deny["podSelector"]
     assert set(deny) == {"podSelector", "policyTypes"}
     (kafka,) = policies["weir-to-kafka"]["spec"]["egress"]
-    assert [port["port"] for port in kafka["ports"]] == [9092, 9093]
+    assert [port["port"] for port in kafka["ports"]] == [9093]
     spark = policies["weir-spark-joins"]["spec"]["ingress"][0]
     assert [port["port"] for port in spark["ports"]] == [7078, 7079]
     assert spark["from"][0]["podSelector"]["matchExpressions"][0]["values"] == ["joins"]
@@ -501,14 +508,14 @@ def test_nodes_are_drained_one_driver_at_a_time() -> None:
     assert budgets["weir-api"]["spec"]["maxUnavailable"] == 1
 
 
-def notes(tmp_path: Path, example: str) -> str:
+def notes(tmp_path: Path, example: str, values: dict[str, Any] | None = None) -> str:
     """What NOTES.txt would print; `helm template` leaves it out, so it is rendered into an object of its own."""
     chart = tmp_path / "weir"
     shutil.copytree(CHART, chart)
     document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "notes"}}
     text = yaml.safe_dump(document) + 'data: {text: {{ include "weir.notes" . | toJson }}}\n'
     (chart / "templates" / "notes.yaml").write_text(text, encoding="utf-8")
-    said: str = of_kind(render(example, chart=chart), "ConfigMap")["notes"]["data"]["text"]
+    said: str = of_kind(render(example, values=values, chart=chart), "ConfigMap")["notes"]["data"]["text"]
     return said
 
 

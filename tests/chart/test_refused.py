@@ -217,9 +217,66 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "batch with the name of the API": ({"batch": {"api": {"schedule": "@daily", "args": ["a"]}}}, "batch.api has the"),
     "name too long for Spark": ({"fullnameOverride": "a" * 41}, "maxLength: got 41, want 40"),
     "name that starts with a digit": ({"fullnameOverride": "1weir"}, 'The name "1weir" cannot begin the names'),
-    "name too long for a CronJob": (
-        {"fullnameOverride": "w" * 40, "batch": {"twelve-chars": {"schedule": "@daily", "args": ["a"]}}},
-        "would have more than the 52 characters",
+    "accounts that nobody names": ({"serviceAccount": {"create": False}}, "name the account of the pods"),
+    "account of drivers that nobody names": (
+        {"serviceAccount": {"create": False, "name": "a", "dashboardName": "b"}, "audit": {"mode": "cluster"}},
+        "name the account of its driver",
+    ),
+    "account of the dashboard that nobody names": (
+        {"serviceAccount": {"create": False, "name": "a"}},
+        "name the account of the dashboard",
+    ),
+    "password of quickstart in two places": (
+        {"quickstart": {"enabled": True, "password": "a" * 16, "existingSecret": "b"}},
+        "quickstart.password and quickstart.existingSecret are both given",
+    ),
+    "password of quickstart that no URL can have": (
+        {"quickstart": {"enabled": True, "password": "a" * 15 + "@"}},
+        "/quickstart/password': 'aaaaaaaaaaaaaaa@' does not match",
+    ),
+    "executors by load where there are none": (
+        {"jobs": {"joins": {"dynamicAllocation": {"enabled": True}}}},
+        "jobs.joins.dynamicAllocation.enabled needs jobs.joins.mode=cluster",
+    ),
+    "fewer executors at most than at the start": (
+        {"audit": {"mode": "cluster", "dynamicAllocation": {"enabled": True, "initialExecutors": 5}}},
+        "audit.dynamicAllocation has 1 executors at least, 5 at the start and 4 at most",
+    ),
+    "production without TLS's authority": (
+        {
+            "quickstart": {"enabled": False},
+            "profile": "production",
+            "kafka": {"bootstrap": "a:1"},
+            "postgres": {"existingSecret": "b"},
+        },
+        "verify the database with. It is the default of profile=production",
+    ),
+    "quickstart in production": (
+        {"profile": "production"},
+        "profile=production and quickstart.enabled=true do not go together",
+    ),
+    "dashboard that may write to the bucket, in production": (
+        {
+            "quickstart": {"enabled": False},
+            "profile": "production",
+            "kafka": {"bootstrap": "a:1"},
+            "postgres": {"existingSecret": "b", "caSecret": "c"},
+            "storage": {"kind": "s3", "s3": {"url": "s3://metering/weir", "existingSecret": "writer"}},
+        },
+        "profile=production needs dashboard.secrets.storage",
+    ),
+    "unknown profile": ({"profile": "prod"}, "/profile': value must be one of '', 'production'"),
+    "queue of no scheduler": (
+        {"jobDefaults": {"batchSchedulerOptions": {"queue": "metering"}}},
+        "batchSchedulerOptions is given, but batchScheduler is empty",
+    ),
+    "route of the dashboard without a gateway": (
+        {"dashboard": {"route": {"enabled": True}}},
+        "needs dashboard.route.parentRefs",
+    ),
+    "password in a variable of all": (
+        {"extraEnv": [{"name": "PROXY_PASSWORD", "value": "x"}]},
+        "extraEnv gives PROXY_PASSWORD as plain text",
     ),
     "budget that would stop a drain": ({"podDisruptionBudgets": {"enabled": True}}, "would stop a drain for ever"),
     "batch with the name of a job": (

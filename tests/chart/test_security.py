@@ -18,6 +18,7 @@ from tests.chart.security import (
     no_secret_is_plain_text,
     pods_run_restricted,
     roles_are_exact,
+    sparks_ui_is_closed,
     the_dashboard_only_reads_applications,
 )
 
@@ -119,6 +120,7 @@ PLANTED: list[tuple[str, Rule, Callable[[list[Object]], object], str]] = [
         lambda o: of_kind(o, "ConfigMap")["weir-joins"]["data"].update(x="url: postgresql://a:b@c/d"),
         "holds a password",
     ),
+    ("Spark's UI", sparks_ui_is_closed, lambda o: application(o)["sparkConf"].pop("spark.ui.enabled"), "opens Spark"),
     ("every verb", roles_are_exact, lambda o: role(o)["rules"][0].update(verbs=["*"]), "wildcard"),
     ("every kind", roles_are_exact, lambda o: role(o)["rules"][0].update(resources=["*"]), "wildcard"),
     ("secrets", roles_are_exact, lambda o: role(o)["rules"][0].update(resources=["secrets"]), "reaches"),

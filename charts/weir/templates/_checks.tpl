@@ -15,8 +15,48 @@
 {{- include "weir.checkSecrets" . -}}
 {{- include "weir.checkKinds" . -}}
 {{- include "weir.checkApi" . -}}
+{{- include "weir.checkAccounts" . -}}
+{{- include "weir.checkExecutors" . -}}
+{{- if and .Values.dashboard.route.enabled (not .Values.dashboard.route.parentRefs) -}}
+{{- fail "dashboard.route.enabled needs dashboard.route.parentRefs: name the Gateway that it belongs to." -}}
+{{- end -}}
 {{- if and .Values.dashboard.ingress.enabled (not .Values.dashboard.ingress.hosts) -}}
 {{- fail "dashboard.ingress.enabled needs dashboard.ingress.hosts: name the host that people open." -}}
+{{- end -}}
+{{- end }}
+
+{{- define "weir.checkAccounts" -}}
+{{- with .Values.serviceAccount -}}
+{{- if and (not .create) (not .name) -}}
+{{- fail "serviceAccount.create is false: name the account of the pods that is there already (serviceAccount.name)." -}}
+{{- end -}}
+{{- if and (not .create) (not .driverName) (include "weir.hasClusterMode" $) -}}
+{{- fail "serviceAccount.create is false, and a job has mode cluster: name the account of its driver, which may make pods (serviceAccount.driverName)." -}}
+{{- end -}}
+{{- if and (not .create) (not .dashboardName) $.Values.dashboard.enabled -}}
+{{- fail "serviceAccount.create is false: name the account of the dashboard, which may read SparkApplications (serviceAccount.dashboardName)." -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.quickstart.password .Values.quickstart.existingSecret -}}
+{{- fail "quickstart.password and quickstart.existingSecret are both given: leave one out." -}}
+{{- end -}}
+{{- end }}
+
+{{- define "weir.checkExecutors" -}}
+{{- range $name := append (keys .Values.jobs | sortAlpha) "audit" -}}
+{{- $job := include "weir.job" (list $ $name) | fromJson -}}
+{{- $place := eq $name "audit" | ternary "audit" (printf "jobs.%s" $name) -}}
+{{- with $job.dynamicAllocation -}}
+{{- if and .enabled (ne $job.mode "cluster") -}}
+{{- fail (printf "%s.dynamicAllocation.enabled needs %s.mode=cluster: in mode local there are no executors." $place $place) -}}
+{{- end -}}
+{{- if and .enabled (or (gt (int .minExecutors) (int .initialExecutors)) (gt (int .initialExecutors) (int .maxExecutors))) -}}
+{{- fail (printf "%s.dynamicAllocation has %d executors at least, %d at the start and %d at most: they must not fall." $place (int .minExecutors) (int .initialExecutors) (int .maxExecutors)) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $job.batchSchedulerOptions (not $job.batchScheduler) -}}
+{{- fail (printf "%s.batchSchedulerOptions is given, but batchScheduler is empty: name the scheduler." $place) -}}
+{{- end -}}
 {{- end -}}
 {{- end }}
 
@@ -30,17 +70,11 @@
 {{- if has $batch $taken -}}
 {{- fail (printf "batch.%s has the name of another part of Weir: choose another." $batch) -}}
 {{- end -}}
-{{- if gt (len (printf "%s-%s" $name $batch)) 52 -}}
-{{- fail (printf "The CronJob %s-%s would have more than the 52 characters that Kubernetes takes: choose a shorter name." $name $batch) -}}
-{{- end -}}
 {{- end -}}
 {{- if .Values.audit.enabled -}}
 {{- range $run, $_ := .Values.audit.runs -}}
 {{- if not (regexMatch "^[a-z]([-a-z0-9]{0,14}[a-z0-9])?$" $run) -}}
 {{- fail (printf "audit.runs has %s, but a name holds a-z, 0-9 and -, begins with a letter, and has at most 16 characters." ($run | quote)) -}}
-{{- end -}}
-{{- if gt (len (printf "%s-audit-%s" $name $run)) 43 -}}
-{{- fail (printf "The name %s-audit-%s has more than 43 characters: the operator appends the time of a run, and Kubernetes takes 63 in a label. Choose a shorter name in audit.runs or for the release, or set audit.enabled=false." $name $run) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -56,14 +90,23 @@
 {{- if and (not .Values.quickstart.enabled) (not .Values.postgres.existingSecret) -}}
 {{- fail "postgres.existingSecret is empty: name a Secret with the database's URL, or set quickstart.enabled=true to try Weir out." -}}
 {{- end -}}
-{{- if and (hasPrefix "SASL_" .Values.kafka.securityProtocol) (not .Values.kafka.existingSecret) -}}
-{{- fail (printf "kafka.securityProtocol=%s needs kafka.existingSecret: a Secret with user name and password." .Values.kafka.securityProtocol) -}}
+{{- if and (hasPrefix "SASL_" (include "weir.kafkaProtocol" .)) (not .Values.kafka.existingSecret) -}}
+{{- fail (printf "kafka.securityProtocol=%s needs kafka.existingSecret: a Secret with user name and password." (include "weir.kafkaProtocol" .)) -}}
 {{- end -}}
-{{- if and (not .Values.kafka.bootstrap) (ne .Values.kafka.securityProtocol "PLAINTEXT") -}}
+{{- if and (not .Values.kafka.bootstrap) (ne (include "weir.kafkaProtocol" .) "PLAINTEXT") -}}
 {{- fail (printf "kafka.securityProtocol=%s is for your own brokers, but kafka.bootstrap is empty: quickstart's broker speaks PLAINTEXT only." .Values.kafka.securityProtocol) -}}
 {{- end -}}
-{{- if and (has .Values.postgres.sslMode (list "verify-ca" "verify-full")) (not .Values.postgres.caSecret) -}}
-{{- fail (printf "postgres.sslMode=%s needs postgres.caSecret: the certificate authority to verify the database with." .Values.postgres.sslMode) -}}
+{{- $sslMode := include "weir.sslMode" . -}}
+{{- if and (has $sslMode (list "verify-ca" "verify-full")) (not .Values.postgres.caSecret) -}}
+{{- fail (printf "postgres.sslMode=%s needs postgres.caSecret: the certificate authority to verify the database with.%s" $sslMode (.Values.postgres.sslMode | empty | ternary " It is the default of profile=production; ask for less with postgres.sslMode." "")) -}}
+{{- end -}}
+{{- if eq .Values.profile "production" -}}
+{{- if .Values.quickstart.enabled -}}
+{{- fail "profile=production and quickstart.enabled=true do not go together: quickstart's servers have no TLS and no backup." -}}
+{{- end -}}
+{{- if and .Values.dashboard.enabled (include "weir.dashboardWrites" .) -}}
+{{- fail "profile=production needs dashboard.secrets.storage: a key that only reads the bucket, as storage.s3.existingSecret writes to it." -}}
+{{- end -}}
 {{- end -}}
 {{- end }}
 
@@ -104,11 +147,11 @@
 {{- if and (not (include "weir.runsPostgres" $)) (or (not .database.host) (not .database.passwordSecret)) -}}
 {{- fail "connect.strimzi.enabled needs connect.strimzi.database.host and .passwordSecret: Debezium cannot read the URL in postgres.existingSecret." -}}
 {{- end -}}
-{{- if and (hasPrefix "SASL_" $.Values.kafka.securityProtocol) (not .kafkaUsername) -}}
+{{- if and (hasPrefix "SASL_" (include "weir.kafkaProtocol" $)) (not .kafkaUsername) -}}
 {{- fail "connect.strimzi.enabled needs connect.strimzi.kafkaUsername, the name in kafka.existingSecret: Strimzi takes only the password from a Secret." -}}
 {{- end -}}
-{{- if and .clientCertificate.secret (ne $.Values.kafka.securityProtocol "SSL") -}}
-{{- fail (printf "connect.strimzi.clientCertificate is for kafka.securityProtocol=SSL, but that is %s." $.Values.kafka.securityProtocol) -}}
+{{- if and .clientCertificate.secret (ne (include "weir.kafkaProtocol" $) "SSL") -}}
+{{- fail (printf "connect.strimzi.clientCertificate is for kafka.securityProtocol=SSL, but that is %s." (include "weir.kafkaProtocol" $)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -237,7 +280,7 @@
 {{/* They would be visible to everyone who may read the pod or the application. */}}
 {{- define "weir.checkSecrets" -}}
 {{- $secret := "(?i)(secret|password|passwd|token|credential|access[._-]?key)" -}}
-{{- $variables := dict "jobDefaults.env" .Values.jobDefaults.env "dashboard.env" .Values.dashboard.env "api.env" .Values.api.env "audit.env" .Values.audit.env "close.env" .Values.close.env -}}
+{{- $variables := dict "extraEnv" .Values.extraEnv "jobDefaults.env" .Values.jobDefaults.env "dashboard.env" .Values.dashboard.env "api.env" .Values.api.env "audit.env" .Values.audit.env "close.env" .Values.close.env -}}
 {{- $settings := dict "jobDefaults.sparkConf" .Values.jobDefaults.sparkConf "jobDefaults.hadoopConf" .Values.jobDefaults.hadoopConf "audit.sparkConf" .Values.audit.sparkConf "audit.hadoopConf" .Values.audit.hadoopConf "close.sparkConf" .Values.close.sparkConf "close.hadoopConf" .Values.close.hadoopConf -}}
 {{- range $name, $job := .Values.jobs -}}
 {{- $_ := set $variables (printf "jobs.%s.env" $name) $job.env -}}
@@ -265,6 +308,9 @@
 
 {{/* Only a live cluster lists kinds ("v1/Pod"); `helm template` lists groups, and then nothing is refused. */}}
 {{- define "weir.checkKinds" -}}
+{{- if and .Values.admissionPolicy.enabled (semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- fail (printf "admissionPolicy.enabled needs Kubernetes 1.30 or newer, and this is %s." .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
 {{- if .Capabilities.APIVersions.Has "v1/Pod" -}}
 {{- if not (.Capabilities.APIVersions.Has "sparkoperator.k8s.io/v1beta2/SparkApplication") -}}
 {{- fail "This cluster does not know SparkApplication: install the Kubeflow Spark Operator first, and let it watch this namespace (spark.jobNamespaces)." -}}
@@ -277,6 +323,9 @@
 {{- end -}}
 {{- if and .Values.connect.strimzi.enabled (not (.Capabilities.APIVersions.Has "kafka.strimzi.io/v1/KafkaConnector")) -}}
 {{- fail "This cluster does not know KafkaConnector of kafka.strimzi.io/v1: install Strimzi 0.49 or newer first, or set connect.strimzi.enabled=false." -}}
+{{- end -}}
+{{- if and .Values.dashboard.enabled .Values.dashboard.route.enabled (not (.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1/HTTPRoute")) -}}
+{{- fail "This cluster does not know HTTPRoute of gateway.networking.k8s.io/v1: install the Gateway API first, or set dashboard.route.enabled=false." -}}
 {{- end -}}
 {{- if and .Values.api.enabled .Values.api.route.enabled (not (.Capabilities.APIVersions.Has "gateway.networking.k8s.io/v1/HTTPRoute")) -}}
 {{- fail "This cluster does not know HTTPRoute of gateway.networking.k8s.io/v1: install the Gateway API first, or set api.route.enabled=false." -}}

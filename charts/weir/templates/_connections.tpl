@@ -16,28 +16,50 @@
 {{- end }}
 
 {{- define "weir.quickstartSecret" -}}
-{{ include "weir.fullname" . }}-quickstart
+{{ .Values.quickstart.existingSecret | default (printf "%s-quickstart" (include "weir.fullname" .)) }}
 {{- end }}
 
+{{/* The protocol of your brokers: as given, or by the profile. */}}
+{{- define "weir.kafkaProtocol" -}}
+{{- if .Values.kafka.securityProtocol -}}
+{{ .Values.kafka.securityProtocol }}
+{{- else if and .Values.kafka.bootstrap (eq .Values.profile "production") -}}
+{{ .Values.kafka.existingSecret | empty | ternary "SSL" "SASL_SSL" }}
+{{- else -}}
+PLAINTEXT
+{{- end -}}
+{{- end }}
+
+{{- define "weir.sslMode" -}}
+{{- if .Values.postgres.sslMode -}}
+{{ .Values.postgres.sslMode }}
+{{- else if eq .Values.profile "production" -}}
+verify-full
+{{- end -}}
+{{- end }}
+
+{{/* Kafka, with a user. Takes (list $ {…}), with the part's `secrets`. */}}
 {{- define "weir.kafkaEnv" -}}
-- name: WEIR_KAFKA_BOOTSTRAP
-  value: {{ include "weir.kafkaBootstrap" . | quote }}
-{{- if not (include "weir.runsKafka" .) }}
-{{- with .Values.kafka }}
+{{- $root := index . 0 -}}
+{{- $protocol := include "weir.kafkaProtocol" $root -}}
+{{ include "weir.kafkaPlace" $root }}
+{{- if not (include "weir.runsKafka" $root) }}
+{{- $secret := (index . 1 | default dict).kafka | default $root.Values.kafka.existingSecret }}
+{{- with $root.Values.kafka }}
 - name: WEIR_KAFKA_SECURITY_PROTOCOL
-  value: {{ .securityProtocol | quote }}
-{{- if hasPrefix "SASL_" .securityProtocol }}
+  value: {{ $protocol | quote }}
+{{- if hasPrefix "SASL_" $protocol }}
 - name: WEIR_KAFKA_SASL_MECHANISM
   value: {{ .saslMechanism | quote }}
 - name: WEIR_KAFKA_USERNAME
   valueFrom:
     secretKeyRef:
-      name: {{ .existingSecret }}
+      name: {{ $secret }}
       key: {{ .usernameKey }}
 - name: WEIR_KAFKA_PASSWORD
   valueFrom:
     secretKeyRef:
-      name: {{ .existingSecret }}
+      name: {{ $secret }}
       key: {{ .passwordKey }}
 {{- end }}
 {{- if .caSecret }}
@@ -48,23 +70,32 @@
 {{- end }}
 {{- end }}
 
-{{/* The database as one of two roles: (list $ "urlKey") writes, (list $ "dashboardUrlKey") only reads. libpq reads
-     PGSSLMODE and PGSSLROOTCERT itself where the URL does not say. */}}
+{{- define "weir.postgresSecret" -}}
+{{ include "weir.runsPostgres" . | empty | ternary .Values.postgres.existingSecret (include "weir.quickstartSecret" .) }}
+{{- end }}
+
+{{/* Where Kafka is, which programs want to know that never speak to it. */}}
+{{- define "weir.kafkaPlace" -}}
+- name: WEIR_KAFKA_BOOTSTRAP
+  value: {{ include "weir.kafkaBootstrap" . | quote }}
+{{- end }}
+
+{{/* The database as one of two roles: (list $ "urlKey" {…}) writes, (list $ "dashboardUrlKey" {…}) only reads; the last are the
+     part's `secrets`. libpq reads PGSSLMODE and PGSSLROOTCERT itself where the URL does not say. */}}
 {{- define "weir.postgresEnv" -}}
 {{- $root := index . 0 -}}
 - name: WEIR_POSTGRES_URL
   valueFrom:
     secretKeyRef:
+      name: {{ (index . 2 | default dict).postgres | default (include "weir.postgresSecret" $root) }}
       {{- if include "weir.runsPostgres" $root }}
-      name: {{ include "weir.quickstartSecret" $root }}
       key: {{ ternary "url" "dashboard-url" (eq (index . 1) "urlKey") }}
       {{- else }}
-      name: {{ $root.Values.postgres.existingSecret }}
       key: {{ index $root.Values.postgres (index . 1) }}
       {{- end }}
 - name: WEIR_POSTGRES_SCHEMA
   value: {{ $root.Values.postgres.schema | quote }}
-{{- with $root.Values.postgres.sslMode }}
+{{- with include "weir.sslMode" $root }}
 - name: PGSSLMODE
   value: {{ . | quote }}
 {{- end }}
@@ -81,7 +112,7 @@
 - name: WEIR_DASHBOARD_PASSWORD
   valueFrom:
     secretKeyRef:
-      name: {{ $isOurs | empty | ternary .Values.postgres.existingSecret (include "weir.quickstartSecret" .) }}
+      name: {{ .Values.setup.secrets.postgres | default (include "weir.postgresSecret" .) }}
       key: {{ $isOurs | empty | ternary .Values.postgres.dashboardPasswordKey "dashboard-password" }}
 {{- end }}
 {{- end }}
@@ -116,18 +147,37 @@
 {{- end }}
 {{- end }}
 
-{{/* The object store's credentials, as the AWS_* variables they are in their Secret. */}}
+{{/* The object store's credentials, as the AWS_* variables they are in their Secret. Takes (list $ {…}), with the part's `secrets`. */}}
 {{- define "weir.tablesEnvFrom" -}}
-{{- if eq .Values.storage.kind "s3" }}
-{{- with .Values.storage.s3.existingSecret }}
+{{- $root := index . 0 -}}
+{{- if eq $root.Values.storage.kind "s3" }}
+{{- with (index . 1 | default dict).storage | default $root.Values.storage.s3.existingSecret }}
 - secretRef:
     name: {{ . }}
 {{- end }}
 {{- end }}
 {{- end }}
 
+{{/* The variables of a container, of each name the last: the chart's own, then what the user gives. Takes a list of variables. */}}
+{{- define "weir.env" -}}
+{{- $last := dict -}}
+{{- range $place, $variable := . -}}
+{{- $_ := set $last $variable.name $place -}}
+{{- end -}}
+{{- $variables := list -}}
+{{- range $place, $variable := . -}}
+{{- if eq (get $last $variable.name) $place -}}
+{{- $variables = append $variables $variable -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $variables -}}
+{{- end }}
+
 {{/* Paths a program may want to write to, when the root of its file system is read-only. */}}
 {{- define "weir.processEnv" -}}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
 - name: HOME
   value: /tmp
 - name: PYTHONUNBUFFERED
@@ -136,4 +186,9 @@
   valueFrom:
     fieldRef:
       fieldPath: metadata.namespace
+{{- end }}
+
+{{/* True where the dashboard holds the writers' key of the bucket. */}}
+{{- define "weir.dashboardWrites" -}}
+{{- if and (eq .Values.storage.kind "s3") .Values.storage.s3.existingSecret (has .Values.dashboard.secrets.storage (list "" .Values.storage.s3.existingSecret)) }}true{{ end -}}
 {{- end }}

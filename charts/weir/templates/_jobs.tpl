@@ -50,6 +50,31 @@
 {{- end -}}
 {{- end }}
 
+{{/* Applications that speak to Kafka; the others read tables and the database. */}}
+{{- define "weir.jobsWithKafka" -}}
+[ingestion, billing, audit]
+{{- end }}
+
+{{/* The chart's own variables of a driver or executor. Takes what "weir.sparkPod" takes. */}}
+{{- define "weir.sparkEnv" -}}
+{{- include "weir.processEnv" .root }}
+{{- if eq .role "driver" }}
+{{- if has .name (include "weir.jobsWithKafka" . | fromYamlArray) }}
+{{ include "weir.kafkaEnv" (list .root .job.secrets) }}
+{{- else }}
+{{ include "weir.kafkaPlace" .root }}
+{{- end }}
+{{ include "weir.postgresEnv" (list .root "urlKey" .job.secrets) }}
+- name: WEIR_CHECKPOINTS
+  value: /tmp/checkpoints
+- name: WEIR_METRICS_PORT
+  value: "8090"
+- name: WEIR_METRICS_HOST
+  value: 0.0.0.0
+{{- end }}
+{{ include "weir.tablesEnv" .root }}
+{{- end }}
+
 {{/* Pod template of a driver or executor: what Spark has no setting for, without the operator's webhook.
      Takes (dict "root" $ "name" "…" "job" {…} "role" "driver"|"executor" "endsByItself" bool). */}}
 {{- define "weir.sparkPod" -}}
@@ -62,6 +87,9 @@ metadata:
   annotations:
     # Of this job's configuration alone: a change of it restarts this job and no other.
     weir/config: {{ include "weir.jobConfig" (list .root .name) | sha256sum | trunc 16 | quote }}
+    {{- with include "weir.secretChanges" .root | trim }}
+    {{- . | nindent 4 }}
+    {{- end }}
     {{- with .job.annotations }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -71,7 +99,7 @@ spec:
   terminationGracePeriodSeconds: {{ .job.terminationGracePeriodSeconds }}
   securityContext:
     {{- include "weir.podSecurity" .root | nindent 4 }}
-  {{- with include "weir.scheduling" (dict "root" .root "mountsTables" true "scheduling" .job.scheduling) | trim }}
+  {{- with include "weir.scheduling" (dict "root" .root "mountsTables" true "component" .name "scheduling" .job.scheduling) | trim }}
   {{- . | nindent 2 }}
   {{- end }}
   containers:
@@ -79,22 +107,8 @@ spec:
       securityContext:
         {{- include "weir.containerSecurity" .root | nindent 8 }}
       env:
-        {{- include "weir.processEnv" .root | nindent 8 }}
-        {{- if $isDriver }}
-        {{- include "weir.kafkaEnv" .root | nindent 8 }}
-        {{- include "weir.postgresEnv" (list .root "urlKey") | nindent 8 }}
-        - name: WEIR_CHECKPOINTS
-          value: /tmp/checkpoints
-        - name: WEIR_METRICS_PORT
-          value: "8090"
-        - name: WEIR_METRICS_HOST
-          value: 0.0.0.0
-        {{- end }}
-        {{- include "weir.tablesEnv" .root | nindent 8 }}
-        {{- with .job.env }}
-        {{- toYaml . | nindent 8 }}
-        {{- end }}
-      {{- with concat (include "weir.tablesEnvFrom" .root | fromYamlArray) .job.envFrom }}
+        {{- include "weir.env" (concat (include "weir.sparkEnv" . | fromYamlArray) .job.env) | nindent 8 }}
+      {{- with concat (include "weir.tablesEnvFrom" (list .root .job.secrets) | fromYamlArray) .job.envFrom }}
       envFrom:
         {{- toYaml . | nindent 8 }}
       {{- end }}

@@ -28,6 +28,32 @@ matchExpressions:
 {{- end }}
 {{- end }}
 
+{{/* An egress rule to servers outside the release. Takes (list ports peers); without peers, to any. */}}
+{{- define "weir.egress" -}}
+- {{- include "weir.ports" (index . 0) | nindent 2 }}
+  {{- with index . 1 }}
+  to:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
+
+{{/* A YAML list of the ports of some addresses: host:port, or URLs. Takes a list of texts; empty ones have none. */}}
+{{- define "weir.portsOf" -}}
+{{- $ports := dict -}}
+{{- range . -}}
+{{- if regexMatch ":[0-9]+(/|$)" . -}}
+{{- $_ := set $ports (regexFind ":[0-9]+(/|$)" . | trimAll ":/") true -}}
+{{- else if hasPrefix "https://" . -}}
+{{- $_ := set $ports "443" true -}}
+{{- else if hasPrefix "http://" . -}}
+{{- $_ := set $ports "80" true -}}
+{{- end -}}
+{{- end -}}
+{{- range keys $ports | sortAlpha }}
+- {{ . }}
+{{- end -}}
+{{- end }}
+
 {{/* The ports of a rule. Takes a list of numbers. */}}
 {{- define "weir.ports" -}}
 ports:

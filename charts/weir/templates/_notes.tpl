@@ -18,6 +18,10 @@ Weir {{ .Chart.AppVersion }} is installed in namespace {{ $ns }}.
 {{- range .Values.dashboard.ingress.hosts }}
      {{ include "weir.dashboardOrigin" (list $ .) }}{{ $.Values.dashboard.ingress.path }}
 {{- end }}
+{{- else if and .Values.dashboard.route.enabled .Values.dashboard.route.hostnames }}
+{{- range .Values.dashboard.route.hostnames }}
+     https://{{ . }}{{ $.Values.dashboard.ingress.path }} (or http, as the Gateway listens)
+{{- end }}
 {{- else }}
      kubectl -n {{ $ns }} port-forward service/{{ $name }}-dashboard 8501:{{ .Values.dashboard.service.port }}
      then http://localhost:8501

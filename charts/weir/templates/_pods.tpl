@@ -35,7 +35,8 @@ weir-tables: {{ include "weir.fullname" .root }}
 {{- end }}
 {{- end }}
 
-{{/* Where a pod may run. Takes (dict "root" $ "mountsTables" bool "scheduling" {…} that goes over the release's). */}}
+{{/* Where a pod may run. Takes (dict "root" $ "mountsTables" bool "component" "…" "scheduling" {…} that goes over the
+     release's). */}}
 {{- define "weir.scheduling" -}}
 {{- $scheduling := mergeOverwrite (deepCopy .root.Values.scheduling) (deepCopy (.scheduling | default dict)) -}}
 {{- $affinity := $scheduling.affinity | default dict -}}
@@ -60,6 +61,41 @@ tolerations:
 {{- with $scheduling.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
+{{- with $scheduling.topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- include "weir.spread" (list $.root $.component .) | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Constraints without a selector of their own are for the component's pods. Takes (list $ "component" […]). */}}
+{{- define "weir.spread" -}}
+{{- $pods := dict "labelSelector" (dict "matchLabels" (include "weir.selectorLabels" . | fromYaml)) -}}
+{{- $constraints := list -}}
+{{- range index . 2 -}}
+{{- $constraints = append $constraints (hasKey . "labelSelector" | ternary . (merge (deepCopy .) $pods)) -}}
+{{- end -}}
+{{- toYaml $constraints -}}
+{{- end }}
+
+{{/* Annotations of a pod that change, and so restart it, when the user asks for it. */}}
+{{- define "weir.secretChanges" -}}
+{{- with .Values.secretChanges.version }}
+weir/secrets: {{ . | quote }}
+{{- end }}
+{{- end }}
+
+{{/* Annotations of a Deployment. Takes (list $ "secret" …); empty names do not count. */}}
+{{- define "weir.reloader" -}}
+{{- $names := list -}}
+{{- range rest . -}}
+{{- if . -}}
+{{- $names = append $names . -}}
+{{- end -}}
+{{- end -}}
+{{- if and (index . 0).Values.secretChanges.reloader $names }}
+annotations:
+  secret.reloader.stakater.com/reload: {{ $names | uniq | sortAlpha | join "," | quote }}
+{{- end }}
 {{- end }}
 
 {{/* Files that a pod sees besides the image: scratch space, certificates, and the tables if it asks for them.
@@ -82,6 +118,9 @@ priorityClassName: {{ . }}
 - name: postgres-ca
   secret:
     secretName: {{ . }}
+{{- end }}
+{{- with .root.Values.extraVolumes }}
+{{ toYaml . }}
 {{- end }}
 {{- end }}
 
@@ -106,6 +145,9 @@ priorityClassName: {{ . }}
   mountPath: /etc/weir-postgres
   readOnly: true
 {{- end }}
+{{- with .root.Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "weir.pullSecrets" -}}
@@ -117,24 +159,30 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
+{{/* The chart's own variables of a command. Takes what "weir.commandContainer" takes. */}}
+{{- define "weir.commandEnv" -}}
+{{- include "weir.processEnv" .root }}
+{{- if .withoutKafka }}
+{{ include "weir.kafkaPlace" .root }}
+{{- else }}
+{{ include "weir.kafkaEnv" (list .root .secrets) }}
+{{- end }}
+{{ include "weir.postgresEnv" (list .root "urlKey" .secrets) }}
+{{ include "weir.tablesEnv" .root }}
+- name: WEIR_CHECKPOINTS
+  value: /tmp/checkpoints
+{{- end }}
+
 {{/* A command in the release's image that sees what a driver sees, tables included.
-     Takes (dict "root" $ "env" […] "volumeMounts" […]). */}}
+     Takes (dict "root" $ "env" […] "volumeMounts" […] "secrets" {…} "withoutKafka" bool). */}}
 {{- define "weir.commandContainer" -}}
 image: {{ include "weir.image" .root | quote }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
 securityContext:
   {{- include "weir.containerSecurity" .root | nindent 2 }}
 env:
-  {{- include "weir.processEnv" .root | nindent 2 }}
-  {{- include "weir.kafkaEnv" .root | nindent 2 }}
-  {{- include "weir.postgresEnv" (list .root "urlKey") | nindent 2 }}
-  {{- include "weir.tablesEnv" .root | nindent 2 }}
-  - name: WEIR_CHECKPOINTS
-    value: /tmp/checkpoints
-  {{- with .env }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-{{- with include "weir.tablesEnvFrom" .root | trim }}
+  {{- include "weir.env" (concat (include "weir.commandEnv" . | fromYamlArray) (.env | default list)) | nindent 2 }}
+{{- with include "weir.tablesEnvFrom" (list .root .secrets) | trim }}
 envFrom:
   {{- . | nindent 2 }}
 {{- end }}

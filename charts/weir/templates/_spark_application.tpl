@@ -8,6 +8,24 @@ mode: cluster
 sparkVersion: {{ (.root.Files.Get "files/jobs.yaml" | fromYaml).spark_version | quote }}
 image: {{ include "weir.image" .root | quote }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+{{- with .job.batchScheduler }}
+batchScheduler: {{ . }}
+{{- end }}
+{{- with .job.batchSchedulerOptions }}
+batchSchedulerOptions:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- if and $hasExecutors .job.dynamicAllocation.enabled }}
+{{- with .job.dynamicAllocation }}
+dynamicAllocation:
+  enabled: true
+  initialExecutors: {{ .initialExecutors | int64 }}
+  minExecutors: {{ .minExecutors | int64 }}
+  maxExecutors: {{ .maxExecutors | int64 }}
+  # There is no shuffle service on Kubernetes.
+  shuffleTrackingEnabled: true
+{{- end }}
+{{- end }}
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
@@ -32,7 +50,7 @@ driver:
   {{- if not $hasExecutors }}
   kubernetesMaster: local[{{ .job.driver.cores }}]
   {{- end }}
-  serviceAccount: {{ $hasExecutors | ternary (include "weir.driverServiceAccount" .root) (include "weir.fullname" .root) }}
+  serviceAccount: {{ $hasExecutors | ternary (include "weir.driverServiceAccount" .root) (include "weir.serviceAccount" .root) }}
   cores: {{ .job.driver.cores }}
   coreRequest: {{ .job.driver.coreRequest | quote }}
   {{- with .job.driver.coreLimit }}
@@ -53,7 +71,7 @@ executor:
   memory: {{ .job.executor.memory | quote }}
   memoryOverhead: {{ .job.executor.memoryOverhead | quote }}
   {{- if $hasExecutors }}
-  serviceAccount: {{ include "weir.fullname" .root }}
+  serviceAccount: {{ include "weir.serviceAccount" .root }}
   template:
     {{- include "weir.sparkPod" (dict "root" .root "name" .name "job" .job "role" "executor") | nindent 4 }}
   {{- end }}

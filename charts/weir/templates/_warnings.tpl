@@ -3,10 +3,10 @@
 {{- if or (include "weir.runsKafka" .) (include "weir.runsPostgres" .) }}
 - "quickstart runs a single broker or database without TLS or backup. NOT FOR PRODUCTION: give kafka.bootstrap and postgres.existingSecret."
 {{- end }}
-{{- if and .Values.kafka.bootstrap (hasSuffix "PLAINTEXT" .Values.kafka.securityProtocol) }}
-- "Events travel to and from Kafka unencrypted (kafka.securityProtocol={{ .Values.kafka.securityProtocol }})."
+{{- if and .Values.kafka.bootstrap (hasSuffix "PLAINTEXT" (include "weir.kafkaProtocol" .)) }}
+- "Events travel to and from Kafka unencrypted (kafka.securityProtocol={{ include "weir.kafkaProtocol" . }})."
 {{- end }}
-{{- if and .Values.postgres.existingSecret (not .Values.postgres.sslMode) }}
+{{- if and .Values.postgres.existingSecret (not (include "weir.sslMode" .)) }}
 - "postgres.sslMode is empty: unless the URL says otherwise, a database without TLS is accepted too."
 {{- end }}
 {{- if include "weir.isOneNode" . }}
@@ -19,13 +19,19 @@
 - "The object store has neither storage.s3.existingSecret nor service account annotations: pods must get their credentials from the node."
 {{- end }}
 {{- if not .Values.podMonitor.enabled }}
-- "podMonitor.enabled is false: nobody reads the applications' metrics unless your Prometheus finds them by itself."
+- "podMonitor.enabled is false: nobody reads the applications' metrics unless your Prometheus finds them by itself (networkPolicies.metricsFrom lets it in)."
+{{- end }}
+{{- if and .Values.dashboard.enabled (include "weir.dashboardWrites" .) }}
+- "The dashboard holds the key that writes to the bucket: give dashboard.secrets.storage one that only reads."
+{{- end }}
+{{- if not .Values.networkPolicies.enabled }}
+- "networkPolicies.enabled is false: every pod of the cluster may speak to Weir's."
 {{- end }}
 {{- if not .Values.prometheusRule.enabled }}
 - "prometheusRule.enabled is false: nobody is paged when events are late, dropped or stuck."
 {{- end }}
-{{- if and .Values.dashboard.enabled .Values.dashboard.ingress.enabled }}
-- "The dashboard asks for no password: put authentication in front of its ingress."
+{{- if and .Values.dashboard.enabled (or .Values.dashboard.ingress.enabled .Values.dashboard.route.enabled) }}
+- "The dashboard asks for no password: put authentication in front of its ingress or route."
 {{- end }}
 {{- if and .Values.api.enabled .Values.api.ingress.enabled (not .Values.api.ingress.tlsSecret) }}
 - "api.ingress.tlsSecret is empty: unless TLS ends before the ingress, keys and events travel unencrypted."

@@ -8,22 +8,11 @@
 {{/* The variables of an API's container: those of `api.env`, and the chart's own as far as they are not among these. */}}
 {{- define "weir.apiEnv" -}}
 {{- $ports := list (dict "name" "WEIR_API_PORT" "value" "8080") (dict "name" "WEIR_METRICS_PORT" "value" "8090") (dict "name" "WEIR_METRICS_HOST" "value" "0.0.0.0") (dict "name" "WEIR_API_MAX_LAG_SECONDS" "value" (.Values.api.maxLagSeconds | int64 | toString)) (dict "name" "WEIR_API_ACCOUNT_ATTRIBUTE" "value" .Values.api.accountAttribute) (dict "name" "WEIR_API_REQUESTS_PER_SECOND" "value" (.Values.api.requestsPerSecond | int64 | toString)) (dict "name" "WEIR_API_EVENTS_PER_MINUTE" "value" (.Values.api.eventsPerMinute | int64 | toString)) -}}
-{{- $own := concat (include "weir.processEnv" . | fromYamlArray) (include "weir.kafkaEnv" . | fromYamlArray) (include "weir.postgresEnv" (list . "urlKey") | fromYamlArray) $ports -}}
+{{- $own := concat (include "weir.processEnv" . | fromYamlArray) (include "weir.kafkaEnv" (list . .Values.api.secrets) | fromYamlArray) (include "weir.postgresEnv" (list . "urlKey" .Values.api.secrets) | fromYamlArray) $ports -}}
 {{- if .Values.api.readsTables -}}
 {{- $own = concat $own (include "weir.tablesEnv" . | fromYamlArray) -}}
 {{- end -}}
-{{- $replaced := dict -}}
-{{- range .Values.api.env -}}
-{{- $_ := set $replaced .name true -}}
-{{- end -}}
-{{- range $own -}}
-{{- if not (hasKey $replaced .name) }}
-{{ toYaml (list .) }}
-{{- end -}}
-{{- end -}}
-{{- with .Values.api.env }}
-{{ toYaml . }}
-{{- end -}}
+{{- include "weir.env" (concat $own .Values.api.env) -}}
 {{- end }}
 
 {{/* A YAML list of where events are posted: its hosts, or the Service in the cluster. */}}

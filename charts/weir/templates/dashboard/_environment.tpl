@@ -1,6 +1,6 @@
 {{/* The path below which the page is served, without a slash at its end. */}}
 {{- define "weir.dashboardPath" -}}
-{{- .Values.dashboard.ingress.enabled | ternary (.Values.dashboard.ingress.path | trimSuffix "/") "" -}}
+{{- or .Values.dashboard.ingress.enabled .Values.dashboard.route.enabled | ternary (.Values.dashboard.ingress.path | trimSuffix "/") "" -}}
 {{- end }}
 
 {{/* Where people find one of the Ingress's hosts, without a path. Takes (list $ "host"). */}}
@@ -8,8 +8,11 @@
 {{- (index . 0).Values.dashboard.ingress.tlsSecret | empty | ternary "http" "https" }}://{{ index . 1 }}
 {{- end }}
 
-{{/* What dashboard/settings.py reads besides the database and the tables, and how Streamlit serves. */}}
+{{/* What dashboard/settings.py reads, and how Streamlit serves. */}}
 {{- define "weir.dashboardEnv" -}}
+{{- include "weir.processEnv" . }}
+{{ include "weir.postgresEnv" (list . "dashboardUrlKey" .Values.dashboard.secrets) }}
+{{ include "weir.tablesEnv" . }}
 {{- with .Values.dashboard.accounts }}
 - name: WEIR_ACCOUNTS
   value: {{ join "," . | quote }}

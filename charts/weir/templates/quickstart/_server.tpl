@@ -9,6 +9,10 @@ metadata:
   namespace: {{ .root.Release.Namespace }}
   labels:
     {{- include "weir.labels" (list .root .component) | nindent 4 }}
+  {{- with include "weir.beforeSetup" .root | trim }}
+  annotations:
+    {{- . | nindent 4 }}
+  {{- end }}
 spec:
   selector:
     {{- include "weir.selectorLabels" (list .root .component) | nindent 4 }}
@@ -25,6 +29,10 @@ metadata:
   namespace: {{ .root.Release.Namespace }}
   labels:
     {{- include "weir.labels" (list .root .component) | nindent 4 }}
+  {{- with include "weir.beforeSetup" .root | trim }}
+  annotations:
+    {{- . | nindent 4 }}
+  {{- end }}
 spec:
   replicas: 1
   serviceName: {{ $name }}
@@ -38,14 +46,18 @@ spec:
     metadata:
       labels:
         {{- include "weir.podLabels" (dict "root" .root "component" .component "mountsTables" false) | nindent 8 }}
+      {{- with include "weir.secretChanges" .root | trim }}
+      annotations:
+        {{- . | nindent 8 }}
+      {{- end }}
     spec:
-      serviceAccountName: {{ include "weir.fullname" .root }}
+      serviceAccountName: {{ include "weir.serviceAccount" .root }}
       automountServiceAccountToken: false
       enableServiceLinks: false
       terminationGracePeriodSeconds: 60
       securityContext:
         {{- include "weir.podSecurity" .root | nindent 8 }}
-      {{- with include "weir.scheduling" (dict "root" .root "mountsTables" false) | trim }}
+      {{- with include "weir.scheduling" (dict "root" .root "mountsTables" false "component" .component) | trim }}
       {{- . | nindent 6 }}
       {{- end }}
       {{- with include "weir.pullSecrets" .root | trim }}
@@ -59,10 +71,9 @@ spec:
           securityContext:
             {{- include "weir.containerSecurity" .root | nindent 12 }}
           env:
-            {{- include "weir.processEnv" .root | nindent 12 }}
-            - name: WEIR_DATA
-              value: /var/lib/weir
-            {{- .env | nindent 12 }}
+            {{- $data := list (dict "name" "WEIR_DATA" "value" "/var/lib/weir") }}
+            {{- $own := include "weir.processEnv" .root | fromYamlArray }}
+            {{- include "weir.env" (concat $own $data (.env | fromYamlArray)) | nindent 12 }}
           ports:
             - name: {{ .component }}
               containerPort: {{ .port }}
@@ -85,6 +96,9 @@ spec:
               mountPath: /tmp
             - name: shared-memory
               mountPath: /dev/shm
+            {{- with .root.Values.extraVolumeMounts }}
+            {{- toYaml . | nindent 12 }}
+            {{- end }}
       volumes:
         - name: scratch
           emptyDir: {}
@@ -92,6 +106,9 @@ spec:
           emptyDir:
             medium: Memory
             sizeLimit: 128Mi
+        {{- with .root.Values.extraVolumes }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
   volumeClaimTemplates:
     - metadata:
         name: data

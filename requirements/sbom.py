@@ -1,0 +1,126 @@
+"""Writes the software bill of materials, from the lock files: `python requirements/sbom.py build/weir.cdx.json`.
+
+CycloneDX 1.6, as JSON: the Python packages of the image with the digests that pip accepts, the jars with the digest
+that `laptop/jars.py` demands, and the base image. It is written here, because cyclonedx-python-lib would bring seven
+packages into the lock for a list of names, versions and digests. It has no time and no random serial number: the same
+lock files give the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+import tomllib
+import uuid
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from laptop.jars import LOCK as JARS
+from laptop.jars import parse_lock
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ROOT / "requirements" / "image.txt"
+PACKAGE = re.compile(
+    r"^([A-Za-z0-9._-]+)==([^\s\\;]+)[^\n]*\n((?:\s+--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE
+)
+BASE = re.compile(r"^ARG BASE_IMAGE=(\S+?):(\S+?)(?:@(sha256:[0-9a-f]{64}))?$", re.MULTILINE)
+APACHE = "Apache-2.0"
+
+Component = dict[str, Any]
+
+
+def packages(text: str) -> list[Component]:
+    """The packages of a lock file of pip. Each hash is of one of the files that pip may install."""
+    return [
+        {
+            "type": "library",
+            "bom-ref": f"pkg:pypi/{name.lower().replace('_', '-')}@{quote(version)}",
+            "name": name,
+            "version": version,
+            "purl": f"pkg:pypi/{name.lower().replace('_', '-')}@{quote(version)}",
+            "properties": [
+                {"name": "weir:accepted-sha256", "value": digest}
+                for digest in re.findall(r"sha256:([0-9a-f]{64})", hashes)
+            ],
+        }
+        for name, version, hashes in PACKAGE.findall(text)
+    ]
+
+
+def jars(text: str) -> list[Component]:
+    """The jars of `jars.lock`. One that is in several sets is one component. Raises ValueError as `parse_lock` does."""
+    found: dict[str, Component] = {}
+    for name, members in parse_lock(text).items():
+        for jar in members:
+            purl = f"pkg:maven/{jar.group}/{quote(jar.artifact)}@{quote(jar.version)}"
+            component = found.setdefault(
+                purl,
+                {
+                    "type": "library",
+                    "bom-ref": purl,
+                    "group": jar.group,
+                    "name": jar.artifact,
+                    "version": jar.version,
+                    "hashes": [{"alg": "SHA-256", "content": jar.sha256}],
+                    "purl": purl,
+                    "properties": [],
+                },
+            )
+            component["properties"].append({"name": "weir:class-path", "value": name.value})
+    return [found[purl] for purl in sorted(found)]
+
+
+def base_image(dockerfile: str) -> Component:
+    """The default base image, with its digest if the Dockerfile has one. Raises ValueError where it names none."""
+    found = BASE.search(dockerfile)
+    if found is None:
+        raise ValueError("the Dockerfile has no line `ARG BASE_IMAGE=name:tag`")
+    name, tag, digest = found.groups()
+    short = name.rpartition("/")[2]
+    purl = f"pkg:oci/{short}@{quote(digest or tag, safe='')}?repository_url={quote(name, safe='')}&tag={tag}"
+    component = {"type": "container", "bom-ref": purl, "name": name, "version": tag, "purl": purl}
+    return (
+        {**component, "hashes": [{"alg": "SHA-256", "content": digest.removeprefix("sha256:")}]}
+        if digest
+        else component
+    )
+
+
+def bill_of_materials() -> dict[str, Any]:
+    """The whole document."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    components = [
+        base_image((ROOT / "Dockerfile").read_text(encoding="utf-8")),
+        *packages(PACKAGES.read_text(encoding="utf-8")),
+        *jars(JARS.read_text(encoding="utf-8")),
+    ]
+    digest = hashlib.sha256(json.dumps(components, sort_keys=True).encode()).digest()
+    weir = f"pkg:pypi/weir@{project['version']}"
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "serialNumber": f"urn:uuid:{uuid.UUID(bytes=digest[:16], version=4)}",
+        "version": 1,
+        "metadata": {
+            "component": {
+                "type": "application",
+                "bom-ref": weir,
+                "name": project["name"],
+                "version": project["version"],
+                "licenses": [{"license": {"id": APACHE}}],
+                "purl": weir,
+            }
+        },
+        "components": components,
+        "dependencies": [{"ref": weir, "dependsOn": [component["bom-ref"] for component in components]}],
+    }
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps(bill_of_materials(), indent=2) + "\n", encoding="utf-8")
+    print(f"{target}: {len(bill_of_materials()['components'])} components")

@@ -1,0 +1,160 @@
+"""Each pod holds the credentials that it uses, its own where they are given, and a driver makes no pod with others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.chart.helm import HelmRefused, Object, of_kind, pod_specs, render
+from tests.chart.installations import secrets
+from tests.chart.schemas import validator
+from tests.chart.test_objects import notes
+
+KAFKA = {"SparkApplication/weir-ingestion driver", "SparkApplication/weir-billing driver", "Deployment/weir-connect"}
+KAFKA |= {"Job/weir-setup", "Pod/weir-test", "Deployment/weir-api", "CronJob/weir-tidy"}
+KAFKA |= {f"ScheduledSparkApplication/weir-audit-{name} driver" for name in ("hourly", "nightly")}
+
+
+def read(objects: list[Object]) -> dict[str, set[str]]:
+    """Names of the Secrets that each pod reads."""
+    return {pod: {secret.split("/")[0] for secret in secrets(spec)} for pod, spec in pod_specs(objects).items()}
+
+
+def test_the_password_of_kafka_is_where_kafka_is_used_and_nowhere_else() -> None:
+    found = read(render("production.yaml"))
+    assert {pod for pod, names in found.items() if "kafka-credentials" in names} == KAFKA
+
+
+def test_a_scheduled_command_gets_no_user_of_kafka_where_it_needs_none() -> None:
+    values = {"batch": {"tidy": {"kafka": False}}}
+    assert "kafka-credentials" not in read(render("production.yaml", values=values))["CronJob/weir-tidy"]
+
+
+PARTS: dict[str, tuple[dict[str, Any], str, set[str]]] = {
+    "jobs.billing": (
+        {"jobs": {"billing": {}}},
+        "SparkApplication/weir-billing driver",
+        {"postgres", "kafka", "storage"},
+    ),
+    "jobs.joins": ({"jobs": {"joins": {}}}, "SparkApplication/weir-joins driver", {"postgres", "storage"}),
+    "audit": (
+        {"audit": {}},
+        "ScheduledSparkApplication/weir-audit-hourly driver",
+        {"postgres", "kafka", "storage"},
+    ),
+    "batch.compact": ({"batch": {"compact": {}}}, "CronJob/weir-compact", {"postgres", "storage"}),
+    "setup": ({"setup": {}}, "Job/weir-setup", {"postgres", "kafka"}),
+    "connect": ({"connect": {}}, "Deployment/weir-connect", {"postgres", "kafka"}),
+    "dashboard": ({"dashboard": {"enabled": True}}, "Deployment/weir-dashboard", {"postgres", "storage"}),
+    "api": ({"api": {"readsTables": True}}, "Deployment/weir-api", {"postgres", "kafka", "storage"}),
+    "test": ({"test": {}}, "Pod/weir-test", {"postgres", "kafka", "storage"}),
+}
+SASL = {"kafka": {"securityProtocol": "SASL_SSL", "existingSecret": "kafka-credentials"}}
+RELEASES = {"kafka-credentials", "weir-postgres", "object-store"}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_with_secrets_of_its_own_reads_those_alone_and_no_other_part_does(part: str) -> None:
+    values, pod, kinds = PARTS[part]
+    everything = "SparkApplication" in pod or "CronJob" in pod or part in ("api", "test")
+    own = {kind: f"own-{kind}" for kind in (("postgres", "kafka", "storage") if everything else sorted(kinds))}
+    place = values
+    for step in part.split("."):
+        place = place.setdefault(step, {})
+    place["secrets"] = own
+    plain = read(render("object-store.yaml", values={**SASL, "dashboard": {"enabled": True}}))
+    found = read(render("object-store.yaml", values={**SASL, "dashboard": {"enabled": True}, **values}))
+    assert found[pod] == {own[kind] for kind in kinds}
+    related = "audit" if part == "audit" else pod.removesuffix(" driver").removesuffix(" executor")
+    assert {name: names for name, names in found.items() if related not in name} == {
+        name: names for name, names in plain.items() if related not in name
+    }
+
+
+def test_a_dashboard_that_holds_the_writers_key_is_warned_of_and_one_that_only_reads_is_not(tmp_path: Any) -> None:
+    values = {"dashboard": {"enabled": True}}
+    assert "object-store" in read(render("object-store.yaml", values=values))["Deployment/weir-dashboard"]
+    reader = {"dashboard": {"enabled": True, "secrets": {"storage": "reader"}}}
+    assert read(render("object-store.yaml", values=reader))["Deployment/weir-dashboard"] == {"weir-postgres", "reader"}
+    words = "The dashboard holds the key that writes to the bucket"
+    assert words in notes(tmp_path / "writer", "object-store.yaml", values)
+    assert words not in notes(tmp_path / "reader", "object-store.yaml", reader)
+
+
+def test_the_dashboard_may_have_an_identity_that_only_reads() -> None:
+    given = {"annotations": {"role": "writer"}, "dashboardAnnotations": {"role": "reader"}}
+    accounts = of_kind(render("production.yaml", values={"serviceAccount": given}), "ServiceAccount")
+    roles = {name: account["metadata"]["annotations"]["role"] for name, account in accounts.items()}
+    assert roles == {"weir": "writer", "weir-driver": "writer", "weir-dashboard": "reader"}
+
+
+PRODUCTION = {
+    "profile": "production",
+    "kafka": {"bootstrap": "kafka:9093"},
+    "postgres": {"existingSecret": "weir-postgres", "caSecret": "postgres-ca"},
+}
+
+
+def connections(**values: Any) -> dict[str, str]:
+    (container,) = pod_specs(render(values={**PRODUCTION, **values}))["SparkApplication/weir-ingestion driver"][
+        "containers"
+    ]
+    return {variable["name"]: variable.get("value", "") for variable in container["env"]}
+
+
+def test_in_production_tls_is_the_default_and_less_must_be_asked_for() -> None:
+    assert connections()["WEIR_KAFKA_SECURITY_PROTOCOL"] == "SSL"
+    assert connections()["PGSSLMODE"] == "verify-full"
+    with_user = {"bootstrap": "kafka:9093", "existingSecret": "kafka-credentials"}
+    assert connections(kafka=with_user)["WEIR_KAFKA_SECURITY_PROTOCOL"] == "SASL_SSL"
+    plain = {"bootstrap": "kafka:9092", "securityProtocol": "PLAINTEXT"}
+    assert connections(kafka=plain)["WEIR_KAFKA_SECURITY_PROTOCOL"] == "PLAINTEXT"
+    less = {"existingSecret": "weir-postgres", "sslMode": "require"}
+    assert connections(postgres=less)["PGSSLMODE"] == "require"
+
+
+def test_without_the_profile_the_connections_are_as_they_were() -> None:
+    found = connections(profile="")
+    assert found["WEIR_KAFKA_SECURITY_PROTOCOL"] == "PLAINTEXT"
+    assert "PGSSLMODE" not in found
+
+
+def admission(**values: Any) -> tuple[Object, Object]:
+    objects = render("production.yaml", values={"admissionPolicy": {"enabled": True}, **values})
+    (policy,), (binding,) = (
+        list(of_kind(objects, kind).values())
+        for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    )
+    return policy, binding
+
+
+def test_the_admission_policy_is_for_the_drivers_of_this_release_and_denies() -> None:
+    policy, binding = admission()
+    for document in (policy, binding):
+        validator(document["kind"]).validate(document)
+    (condition,) = policy["spec"]["matchConditions"]
+    assert condition["expression"] == 'request.userInfo.username == "system:serviceaccount:metering:weir-driver"'
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+    assert binding["spec"]["validationActions"] == ["Deny"]
+    assert policy["spec"]["failurePolicy"] == "Fail"
+
+
+def test_it_lets_executors_read_the_secrets_and_claims_that_they_have_and_no_others() -> None:
+    policy, _ = admission()
+    variables = {each["name"]: each["expression"] for each in policy["spec"]["variables"]}
+    assert variables["secrets"] == '["kafka-ca","postgres-ca","weir-spark"]'
+    assert variables["claims"] == '["weir-tables"]'
+
+
+@pytest.mark.parametrize("secret", ["weir-postgres", "kafka-credentials"])
+def test_executors_hold_neither_the_database_nor_kafkas_user(secret: str) -> None:
+    found = read(render("production.yaml"))
+    assert not [pod for pod, names in found.items() if pod.endswith("executor") and secret in names]
+
+
+def test_no_admission_policy_is_made_where_no_driver_makes_pods_and_an_older_kubernetes_is_refused() -> None:
+    objects = render("quickstart.yaml", values={"admissionPolicy": {"enabled": True}})
+    assert not of_kind(objects, "ValidatingAdmissionPolicy")
+    with pytest.raises(HelmRefused, match=r"needs Kubernetes 1\.30 or newer"):
+        render("production.yaml", values={"admissionPolicy": {"enabled": True}}, kubernetes="1.29.1")

@@ -1,0 +1,64 @@
+"""The software bill of materials lists what the lock files pin, with their digests, and nothing else."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from typing import Any
+
+import pytest
+
+from laptop.jars import LOCK
+from tests.pages import ROOT
+
+SBOM: dict[str, Any] = runpy.run_path(str(ROOT / "requirements" / "sbom.py"))
+IMAGE_LOCK = (ROOT / "requirements" / "image.txt").read_text(encoding="utf-8")
+
+
+def components(kind: str) -> list[dict[str, Any]]:
+    found = [each for each in SBOM["bill_of_materials"]()["components"] if each["purl"].startswith(f"pkg:{kind}/")]
+    assert found
+    return found
+
+
+def test_every_package_of_the_image_is_listed_with_all_digests_that_pip_accepts() -> None:
+    pins = set(re.findall(r"^([A-Za-z0-9._-]+)==(\S+)", IMAGE_LOCK, re.MULTILINE))
+    found = components("pypi")
+    assert {(each["name"], each["version"]) for each in found} == pins
+    digests = [entry["value"] for each in found for entry in each["properties"]]
+    assert sorted(digests) == sorted(re.findall(r"--hash=sha256:([0-9a-f]{64})", IMAGE_LOCK))
+
+
+def test_every_jar_is_listed_once_with_its_digest_and_its_class_paths() -> None:
+    lines = {
+        tuple(line.split()) for line in LOCK.read_text(encoding="utf-8").splitlines() if re.match(r"[a-z]+ ", line)
+    }
+    found = components("maven")
+    listed = {
+        (entry["value"], f"{each['group']}:{each['name']}:{each['version']}", each["hashes"][0]["content"])
+        for each in found
+        for entry in each["properties"]
+    }
+    assert listed == lines
+    assert len({each["purl"] for each in found}) == len(found)
+
+
+def test_the_base_image_is_listed_with_its_digest_where_the_dockerfile_has_one() -> None:
+    (base,) = components("oci")
+    assert f"ARG BASE_IMAGE={base['name']}:{base['version']}" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    pinned = SBOM["base_image"](f"ARG BASE_IMAGE=docker.io/library/python:3.11@sha256:{'a' * 64}\n")
+    assert pinned["hashes"] == [{"alg": "SHA-256", "content": "a" * 64}]
+    assert pinned["version"] == "3.11"
+    with pytest.raises(ValueError, match="ARG BASE_IMAGE"):
+        SBOM["base_image"]("FROM scratch\n")
+
+
+def test_the_same_lock_files_give_the_same_document_and_others_another_serial_number() -> None:
+    first = SBOM["bill_of_materials"]()
+    assert first == SBOM["bill_of_materials"]()
+    references = [each["bom-ref"] for each in first["components"]]
+    assert len(references) == len(set(references))
+    assert first["dependencies"][0]["dependsOn"] == references
+    assert re.fullmatch(
+        r"urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", first["serialNumber"]
+    )
