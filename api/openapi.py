@@ -13,6 +13,7 @@ from api import bills, explained, lists, meter_question, usage, window_stream
 from api.answers import JSON, to_json
 from api.events import Services, authorized
 from api.openapi_schemas import (
+    ACCESS_ANSWER,
     BOOLEAN,
     EXPLAINED_EVENT,
     INSTANT,
@@ -33,7 +34,7 @@ from api.openapi_schemas import (
     rows_of,
 )
 from api.problems import MEDIA_TYPE, Problem
-from api.questions import AFTER, WAIT
+from api.questions import AFTER, MAX_ACCOUNTS, WAIT
 from api.read_request import STAFF
 from jobs.queries import contracts, corrections, stragglers
 from jobs.queries.periods import Window
@@ -141,6 +142,7 @@ def document() -> Schema:
     paths[ApiRoute.METER_QUERY.value]["post"] = _posted_question()
     paths[ApiRoute.PORTAL_TOKENS.value] = {"post": _portal_tokens()}
     paths[ApiRoute.METER_QUERY_V3.value] = {"post": _posted_question_v3()}
+    paths[ApiRoute.ENTITLEMENT_ACCESS.value] = {"post": _entitlement_access()}
     for route, (summary, status, types, taken) in _POSTS.items():
         schema = OBJECT if route is ApiRoute.TRACES else _EVENTS
         body = {"required": True, "content": {name: {"schema": schema} for name in types}}
@@ -220,6 +222,17 @@ def _posted_question_v3() -> Schema:
         "parameters": _path_parameters(ApiRoute.METER_QUERY_V3.value),
         "requestBody": _body(members),
         "responses": _responses(METER_ANSWER_V3),
+    }
+
+
+def _entitlement_access() -> Schema:
+    keys = {"type": "array", "items": TEXT, "maxItems": MAX_ACCOUNTS}
+    named = {"type": "object", "properties": {"keys": keys}, "required": ["keys"], "additionalProperties": False}
+    members = {"customer": named, "feature": named, "include_credits": {"type": "boolean", "const": False}}
+    return {
+        "summary": "OpenMeter's question of a gateway: which customers (accounts) may use which features (meters).",
+        "requestBody": _body(members, needed=("customer",)),
+        "responses": _responses(ACCESS_ANSWER),
     }
 
 

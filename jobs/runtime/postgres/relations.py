@@ -45,6 +45,7 @@ CATALOG = (
         "contracts",
         "decisions",
         "ended_prices",
+        "limits",
     ),
     *("missing_columns", "plans", "price_jumps", "prices"),
 )
@@ -71,6 +72,7 @@ ASKED = (
 )
 """Of these the API answers questions: what names an account is guarded by row-level security, and nothing else."""
 ASKED_OF_CATALOG = (
-    *("account_history", "account_zones", "accounts", "contracts", "decisions", "ended_prices", "plans", "prices"),
+    *("account_history", "account_zones", "accounts", "contracts", "decisions", "ended_prices", "limits", "plans"),
+    "prices",
 )
 """The same of the schema `catalog`."""
