@@ -79,7 +79,8 @@ def test_each_call_in_envoys_access_log_is_one_valid_event(
     server: Server, log: tuple[int, Path], tmp_path: Path
 ) -> None:
     port, file = log
-    account = f'a "quoted" account {uuid4().hex}'
+    mark = uuid4().hex
+    account = f'a "quoted" account {mark}'
     key = usable(server, scopes=[Scope.INGEST], accounts=[account], sources=["envoy-ai-gateway"])
     for path in ("/v1/chat/completions", "/v1/chat/completions", "/health"):
         _call(port, path, account)
@@ -88,10 +89,10 @@ def test_each_call_in_envoys_access_log_is_one_valid_event(
     environment = {**os.environ, "WEIR_KEY": key, "PYTHONPATH": str(ROOT)}
     for _ in range(2):
         subprocess.run(command, env=environment, input=file.read_bytes(), check=True, timeout=60)
-    posted = values(server, account)
+    posted = values(server, mark)
     rows = validated(posted, IngestionConfig().validator(), 1 << 20)
     assert rows["reason"].to_list() == [None] * 4, rows["violation"].to_list()
     assert len(set(rows["identity"])) == 2, "given the same lines again, it sends the same events"
     assert set(rows["input_tokens"]) == {TOKENS["llm_input_token"]}
     assert set(rows["output_tokens"]) == {TOKENS["llm_output_token"]}
-    assert set(rows["model"]) == {"gpt-4o"}
+    assert (set(rows["model"]), set(rows["account"])) == ({"gpt-4o"}, {account})
