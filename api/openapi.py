@@ -13,6 +13,7 @@ from api import bills, explained, invoices, lists, meter_query_request, usage, w
 from api.answers import JSON, to_json
 from api.events import Services, authorized
 from api.openapi_schemas import (
+    ACCESS_ANSWER,
     BOOLEAN,
     EXPLAINED_EVENT,
     INSTANT,
@@ -34,7 +35,7 @@ from api.openapi_schemas import (
     or_null,
     rows_of,
 )
-from api.parameters import AFTER, WAIT
+from api.parameters import AFTER, MAX_ACCOUNTS, WAIT
 from api.problems import MEDIA_TYPE, Problem
 from api.read_request import STAFF
 from jobs.queries import contracts, corrections, stragglers
@@ -153,6 +154,7 @@ def document() -> Schema:
     paths[ApiRoute.METER_QUERY.value]["post"] = _posted_query()
     paths[ApiRoute.PORTAL_TOKENS.value] = {"post": _portal_tokens()}
     paths[ApiRoute.METER_QUERY_V3.value] = {"post": _posted_query_v3()}
+    paths[ApiRoute.ENTITLEMENT_ACCESS.value] = {"post": _entitlement_access()}
     for route, (summary, status, types, taken) in _POSTS.items():
         schema = OBJECT if route is ApiRoute.TRACES else _EVENTS
         body = {"required": True, "content": {name: {"schema": schema} for name in types}}
@@ -232,6 +234,17 @@ def _posted_query_v3() -> Schema:
         "parameters": _path_parameters(ApiRoute.METER_QUERY_V3.value),
         "requestBody": _body(members),
         "responses": _responses(METER_ANSWER_V3),
+    }
+
+
+def _entitlement_access() -> Schema:
+    keys = {"type": "array", "items": TEXT, "maxItems": MAX_ACCOUNTS}
+    named = {"type": "object", "properties": {"keys": keys}, "required": ["keys"], "additionalProperties": False}
+    members = {"customer": named, "feature": named, "include_credits": {"type": "boolean", "const": False}}
+    return {
+        "summary": "OpenMeter's question of a gateway: which customers (accounts) may use which features (meters).",
+        "requestBody": _body(members, needed=("customer",)),
+        "responses": _responses(ACCESS_ANSWER),
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from api import explained, meter_query_request
+from api.entitlement_access import CUSTOMER_NOT_FOUND, Denied
 from api.own_writes import DEFAULT_WAIT_SECONDS, MAX_WAIT_SECONDS
 from api.parameters import AFTER, DEFAULT_ROWS, MAX_ROWS, WAIT
 from jobs.queries.periods import Window
@@ -218,4 +219,46 @@ METER_ANSWER_V3: Schema = {
     "type": "object",
     "properties": {"from": INSTANT, "to": INSTANT, "data": {"type": "array", "items": _METER_ROW_V3}},
     "required": ["data"],
+}
+_REASON: Schema = {
+    "type": "object",
+    "properties": {"code": one_of(Denied), "message": TEXT},
+    "required": ["code", "message"],
+}
+_ACCESS: Schema = {
+    "type": "object",
+    "properties": {"has_access": BOOLEAN, "reason": _REASON},
+    "required": ["has_access"],
+}
+_CUSTOMER: Schema = {
+    "type": "object",
+    "properties": {
+        **dict.fromkeys(("id", "key", "name"), TEXT),
+        **dict.fromkeys(("created_at", "updated_at"), INSTANT),
+    },
+    "required": ["id", "key", "name", "created_at", "updated_at"],
+}
+_ACCESS_OF_CUSTOMER: Schema = {
+    "type": "object",
+    "properties": {
+        "matched": {"type": "array", "items": TEXT},
+        "customer": _CUSTOMER,
+        "features": {"type": "object", "additionalProperties": _ACCESS},
+        "updated_at": INSTANT,
+    },
+    "required": ["matched", "customer", "features", "updated_at"],
+}
+_NO_CUSTOMER: Schema = {
+    "type": "object",
+    "properties": {"code": one_of((CUSTOMER_NOT_FOUND,)), "customer": TEXT, "message": TEXT},
+    "required": ["code", "customer", "message"],
+}
+ACCESS_ANSWER: Schema = {
+    "type": "object",
+    "properties": {
+        "data": {"type": "array", "items": _ACCESS_OF_CUSTOMER},
+        "errors": {"type": "array", "items": _NO_CUSTOMER},
+        "meta": {"type": "object", "properties": {"page": OBJECT}, "required": ["page"]},
+    },
+    "required": ["data", "errors", "meta"],
 }

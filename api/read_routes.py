@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from api.bills import bills, prices
+from api.entitlement_access import entitlement_access
 from api.events import Services, authorized
 from api.explained import Explainer
 from api.invoices import invoice, invoices
@@ -41,6 +42,7 @@ READ_QUERIES: tuple[tuple[ApiRoute, tuple[str, ...], ReadQuery], ...] = (
     (ApiRoute.METER_QUERY, ("GET", "POST"), meter_query),
     (ApiRoute.PORTAL_QUERY, ("GET",), portal_query),
     (ApiRoute.METER_QUERY_V3, ("POST",), meter_query_v3),
+    (ApiRoute.ENTITLEMENT_ACCESS, ("POST",), entitlement_access),
 )
 
 

@@ -44,6 +44,7 @@ _METHODS = {
     **{route: ("GET",) for _, route in _READ_QUERIES},
     ApiRoute.METER_QUERY: ("GET", "POST"),
     ApiRoute.METER_QUERY_V3: ("POST",),
+    ApiRoute.ENTITLEMENT_ACCESS: ("POST",),
     ApiRoute.PORTAL_TOKENS: ("POST",),
 }
 

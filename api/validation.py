@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.documents import validated, violation_parts
+from jobs.ingestion.documents import verdicts, violation_parts
 from jobs.ingestion.validator import EventValidator
 from metering.contracts.model import Contract
 
@@ -20,7 +20,6 @@ much CPU as one for a hundred, so more of them are validated together.
 """
 MAX_PAUSE_SECONDS = 0.1
 """The first call in a process takes seconds."""
-COLUMNS = ("reason", "violation", "type", "id", "source", "account")
 
 
 @dataclass(frozen=True)
@@ -127,9 +126,8 @@ class Validator:
 
 
 def _verdicts(documents: Sequence[bytes], rules: _Rules) -> list[Verdict]:
-    rows = validated(documents, rules.validator, rules.max_record_bytes).select(COLUMNS).iter_rows(named=True)
     found = []
-    for row in rows:
+    for row in verdicts(documents, rules.validator, rules.max_record_bytes).iter_rows(named=True):
         who = (row["id"], row["source"], row["account"])
         if row["reason"] is None:
             found.append(Verdict(*who))

@@ -36,6 +36,8 @@ START_SECONDS = 10.0
 """How long the first client may wait until the topic is read."""
 TRANSIENT = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT)
 """Errors that librdkafka only reports: it goes on by itself."""
+NOT_IN_THE_LOG = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION)
+"""The topic no more has the offset that is to be read: its end was lost with a broker, or its beginning was removed."""
 
 
 class WindowFeed:
@@ -48,6 +50,10 @@ class WindowFeed:
         self._thread: threading.Thread | None = None
         self._read = Progress("")
         """How far the thread has read, for itself alone: the event loop may be behind with what it was given."""
+        self._restarts = 0
+        """How often the thread has begun at the end anew, for itself alone."""
+        self.restarts = 0
+        """The same: what a client has from before may not go on from here."""
         self._reset("", {})
         self._grown = asyncio.Event()
 
@@ -98,13 +104,30 @@ class WindowFeed:
         last = min(first + limit, self._next)
         return [self._changes[number] for number in range(first, last)], last
 
+    async def lacks(self, progress: Progress) -> bool:
+        """Whether the topic ends before a position, so that records of before are lost. Raises Problem (503)."""
+        if self.end.has_reached(progress.positions):
+            return False
+        # The feed may be behind another server's, or before the marker of a transaction: the log itself says it.
+        try:
+            ends = await asyncio.to_thread(self._log_ends)
+        except (KafkaException, NotYet):
+            raise unavailable(f"Kafka does not say where the topic {TOPIC} ends.") from None
+        return any(ends.get(partition, position) < position for partition, position in progress.positions.items())
+
+    def _log_ends(self) -> dict[int, int]:
+        admin = AdminClient(self._kafka)
+        (topic,) = list_partitions(admin, [TOPIC])
+        return offsets(admin, topic, LATEST)
+
     def close(self) -> None:
         """Stop reading."""
         self._stopping.set()
 
-    def _found(self, topic_id: str, ends: dict[int, int]) -> None:
+    def _found(self, topic_id: str, ends: dict[int, int], restarts: int = 0) -> None:
         """The topic is read from these offsets on; of one that is known, new partitions are."""
-        if topic_id != self.topic_id:
+        if topic_id != self.topic_id or restarts != self.restarts:
+            self.restarts = restarts
             place = self._next
             self._reset(topic_id, ends)
             self._first = self._next = place
@@ -134,6 +157,10 @@ class WindowFeed:
                 self._follow(loop)
             except (KafkaException, NotYet) as error:
                 log.warning("changes of windows cannot be read", reason=str(error).partition("\n")[0])
+                if isinstance(error, KafkaException) and error.args[0].code() in NOT_IN_THE_LOG:
+                    # The same offset would be refused for ever.
+                    self._read, self._restarts = Progress(""), self._restarts + 1
+                    continue
                 self._stopping.wait(RETRY_SECONDS)
             except Exception as error:
                 # A thread that ended would leave all streams with heartbeats alone.
@@ -145,7 +172,8 @@ class WindowFeed:
     def _follow(self, loop: asyncio.AbstractEventLoop) -> None:
         """Read until stopped, or until the topic has changed.
 
-        Whoever calls again, also after an error, has it go on where it was, unless the topic was made again.
+        Whoever calls again, also after an error, has it go on where it was, unless the topic was made again or does
+        not have that offset any more: then it begins at the end.
         """
         admin = AdminClient(self._kafka)
         (topic,) = list_partitions(admin, [TOPIC])
@@ -153,7 +181,7 @@ class WindowFeed:
             ends = offsets(admin, topic, LATEST, IsolationLevel.READ_COMMITTED)
             self._read = Progress(topic.topic_id, ends)
         positions = {partition: self._read.positions.get(partition, 0) for partition in topic.partitions}
-        loop.call_soon_threadsafe(self._found, topic.topic_id, positions)
+        loop.call_soon_threadsafe(self._found, topic.topic_id, positions, self._restarts)
         consumer = Consumer({**self._kafka, **COMMITTED})
         try:
             consumer.assign([TopicPartition(TOPIC, *position) for position in positions.items()])

@@ -78,9 +78,9 @@ class WindowStreams:
         await self.feed.start()
         if request.method == "HEAD":
             return Response(headers=HEADERS, media_type=MEDIA_TYPE)
+        progress, is_reset = await self._begin(request)
         self._refuse_too_many(key.id)
-        progress, is_reset = self._begin(request)
-        stream = Stream(self, read_request, frozenset(accounts), progress)
+        stream = Stream(self, read_request, frozenset(accounts), progress, self.feed.restarts)
         self._open[key.id] += 1
         return EventStream(stream.chunks(is_reset), lambda: self._ended(key.id))
 
@@ -89,14 +89,16 @@ class WindowStreams:
         self.feed.close()
         self.catch_up.close()
 
-    def _begin(self, request: Request) -> tuple[Progress, bool]:
+    async def _begin(self, request: Request) -> tuple[Progress, bool]:
         """Where a client begins, and whether it lacks something that cannot be told."""
         last = request.headers.get(LAST_EVENT_ID)
         found = progress_of(last) if last else None
         if found is not None and found.topic_id == self.feed.topic_id:
             # Another server may have seen partitions first that were added; further ones only make the id longer.
             end = len(self.feed.end.positions) + MAX_ADDED_PARTITIONS
-            return Progress(found.topic_id, {part: at for part, at in found.positions.items() if part < end}), False
+            known = Progress(found.topic_id, {part: at for part, at in found.positions.items() if part < end})
+            if not await self.feed.lacks(known):
+                return known, False
         return self.feed.end, bool(last)
 
     def _refuse_too_many(self, key_id: str) -> None:
@@ -119,18 +121,20 @@ class Stream:
     read_request: ReadRequest
     accounts: frozenset[str]
     progress: Progress
+    restarts: int
+    """Of the feed, when it began."""
     _place: int = 0
     """In the feed."""
     _portion: asyncio.Task[tuple[Sequence[Change], Progress]] | None = None
     """What is being read of what the feed has no more."""
 
     async def chunks(self, is_reset: bool) -> AsyncIterator[bytes]:
-        """Until the key does not hold any more, or the topic is another one."""
+        """Until the key does not hold any more, or the topic is another one, or has lost records."""
         feed, clock = self.streams.feed, self.streams.clock
         yield f"retry: {RETRY_MILLISECONDS}\n".encode() + self._position(RESET if is_reset else b"")
         sent_at = clock.monotonic()
         try:
-            while self.streams.database.holds(self.read_request.key) and feed.topic_id == self.progress.topic_id:
+            while self.streams.database.holds(self.read_request.key) and self._is_same(feed):
                 events = await self._next()
                 if not events and clock.monotonic() - sent_at >= self.streams.heartbeat_seconds:
                     # Also what was not for this client it need not read again.
@@ -143,6 +147,9 @@ class Stream:
         finally:
             if self._portion is not None:
                 self._portion.cancel()
+
+    def _is_same(self, feed: WindowFeed) -> bool:
+        return (feed.topic_id, feed.restarts) == (self.progress.topic_id, self.restarts)
 
     async def _next(self) -> list[bytes]:
         """Events, within CHECK_SECONDS; empty where there were none."""

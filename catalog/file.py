@@ -1,4 +1,6 @@
-"""The catalog file: plans, accounts and prices as people write them, in YAML or JSON, checked before anything is done.
+"""The catalog file: plans, accounts, prices and limits as people write them, in YAML or JSON.
+
+It is checked before anything is done.
 
 Numbers are read as the text in the file: through a binary float, a price would change.
 """
@@ -32,6 +34,7 @@ from metering.price_attributes import ACCOUNT, PriceAttribute
 from metering.price_models import ALIAS_CURRENCY, ALIAS_METER, BEGINS, MAX_CONDITIONS, PricedModel
 from metering.tags import checked_tags
 
+LIMIT_PERIODS = ("P1D", "P1M")
 RFC3339 = r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)"
 
 
@@ -115,12 +118,28 @@ def _priced_model(value: Any, info: ValidationInfo) -> str:
     return checked_text(PricedModel.of(model, conditions).text)
 
 
+def _limit_period(value: str) -> str:
+    if value not in LIMIT_PERIODS:
+        raise ValueError(f"must be one of {', '.join(LIMIT_PERIODS)}")
+    return value
+
+
+def _limit_quantity(value: Any) -> str | None:
+    if value in (None, "null", "~"):
+        return None
+    if not isinstance(value, str) or not re.fullmatch(r"\d{1,18}(\.\d{1,6})?", value, re.ASCII):
+        raise ValueError("must be a quantity such as 1000000, or null for no limit")
+    return value
+
+
 Text = Annotated[str, BeforeValidator(checked_text)]
 Currency = Annotated[Text, AfterValidator(_currency)]
 Zone = Annotated[Text, AfterValidator(_zone)]
 Instant = Annotated[datetime, BeforeValidator(_instant)]
 PerhapsInstant = Annotated[datetime | None, BeforeValidator(_perhaps_instant)]
 Tags = Annotated[dict[str, str] | None, BeforeValidator(_tags)]
+Named = Annotated[str, BeforeValidator(_parent)]
+"""Empty where the file leaves it out."""
 Parent = Annotated[str | None, BeforeValidator(_parent)]
 """Both None where the file leaves them out, and empty where it removes them."""
 
@@ -206,6 +225,27 @@ class Alias(Row):
         return Price.model_validate({"plan": self.plan, "model": self.priced_model.text, **terms, **begins})
 
 
+class Limit(Row):
+    """How much of a meter an account, or each account of a plan, may use in a day or month of its own calendar.
+
+    It applies from `effective_from` until the next of the same account or plan, meter and period; `quantity: null` is
+    no limit.
+    """
+
+    account: Named = ""
+    plan: Named = ""
+    meter: Text
+    period: Annotated[str, AfterValidator(_limit_period)]
+    quantity: Annotated[str | None, BeforeValidator(_limit_quantity)]
+    effective_from: Instant
+
+    @model_validator(mode="after")
+    def _is_of_one(self) -> Limit:
+        if bool(self.account) is bool(self.plan):
+            raise ValueError("must be of an account or of a plan")
+        return self
+
+
 class CatalogFile(Row):
     """The whole file; each list may be left out."""
 
@@ -213,6 +253,7 @@ class CatalogFile(Row):
     accounts: tuple[Account, ...] = ()
     prices: tuple[Price, ...] = ()
     aliases: tuple[Alias, ...] = ()
+    limits: tuple[Limit, ...] = ()
 
     def rows(self, name: str) -> tuple[Row, ...]:
         """Its rows for a table of the catalog: aliases are among the prices."""
@@ -225,6 +266,7 @@ class CatalogFile(Row):
         named = [(f"accounts.{number}", row.plan) for number, row in enumerate(self.accounts)]
         named += [(f"prices.{number}", row.plan) for number, row in enumerate(self.prices)]
         named += [(f"aliases.{number}", row.plan) for number, row in enumerate(self.aliases)]
+        named += [(f"limits.{number}", row.plan) for number, row in enumerate(self.limits) if row.plan]
         return [
             f"{where}.plan is {plan!r}: must be a plan of the file or of the catalog"
             for where, plan in named
@@ -232,12 +274,14 @@ class CatalogFile(Row):
         ]
 
     def unknown_parents(self, known: set[str]) -> list[str]:
-        """One line for each account with a parent that neither the file nor `known` has."""
+        """One line for each parent, and each account of a limit, that neither the file nor `known` has."""
         accounts = known | {row.account for row in self.accounts}
+        named = [(f"accounts.{number}.parent", row.parent) for number, row in enumerate(self.accounts)]
+        named += [(f"limits.{number}.account", row.account) for number, row in enumerate(self.limits)]
         return [
-            f"accounts.{number}.parent is {row.parent!r}: must be an account of the file or of the catalog"
-            for number, row in enumerate(self.accounts)
-            if row.parent and row.parent not in accounts
+            f"{where} is {name!r}: must be an account of the file or of the catalog"
+            for where, name in named
+            if name and name not in accounts
         ]
 
     def unknown_attributes(self, known: Iterable[PriceAttribute]) -> list[str]:
@@ -260,12 +304,14 @@ class CatalogFile(Row):
         return problems
 
     def undeclared_meters(self, declared: set[str]) -> list[str]:
-        """One line for each price of a meter that the stack does not count."""
+        """One line for each price or limit of a meter that the stack does not count."""
+        named = [(f"prices.{number}", row.meter) for number, row in enumerate(self.prices)]
+        named += [(f"limits.{number}", row.meter) for number, row in enumerate(self.limits)]
         return [
-            f"prices.{number}.meter is {row.meter!r}: must be one of {', '.join(sorted(declared))}; the applications "
+            f"{where}.meter is {meter!r}: must be one of {', '.join(sorted(declared))}; the applications "
             "declare others when they start (`meters` in their configuration)"
-            for number, row in enumerate(self.prices)
-            if row.meter not in declared
+            for where, meter in named
+            if meter not in declared
         ]
 
 
@@ -287,7 +333,7 @@ def parse_catalog(content: str, name: str = "catalog") -> CatalogFile:
     except ValueError as problem:
         raise CatalogFileError(f"{name} {problem}") from problem
     if document in (None, ""):
-        raise CatalogFileError(f"{name} is empty: it must hold plans, accounts, prices or aliases")
+        raise CatalogFileError(f"{name} is empty: it must hold plans, accounts, prices, aliases or limits")
     try:
         catalog = CatalogFile.model_validate(document)
     except ValidationError as error:
@@ -303,6 +349,9 @@ def _doubles(catalog: CatalogFile) -> list[str]:
         "accounts": [row.account for row in catalog.accounts],
         "prices": [", ".join(map(str, row.key)) for row in catalog.prices],
         "aliases": [f"{row.plan}, {row.alias}, {row.effective_from}" for row in catalog.aliases],
+        "limits": [
+            f"{row.account or row.plan}, {row.meter}, {row.period}, {row.effective_from}" for row in catalog.limits
+        ],
     }
     return [
         f"{name} has {key} {count} times; it must occur once"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,6 +15,7 @@ from psycopg.types.json import Jsonb
 from catalog.change import Change, Row
 from catalog.closed_months import refuse_closed
 from catalog.file import CatalogFile
+from catalog.limits import store_limits
 from catalog.price_jumps import refuse_jumps
 from deployment.errors import CannotRun
 from jobs.runtime.unreachable import database_sentence
@@ -152,6 +154,16 @@ def table_of(topic: CatalogTopic) -> CatalogTable:
 _ATTRIBUTES = "SELECT jsonb_array_elements(config -> 'price_attributes') AS listed FROM jobs WHERE job = 'joins'"
 
 
+@dataclass(frozen=True)
+class Stored:
+    """What became of the rows of a file."""
+
+    changes: list[Change]
+    """Of those that are captured."""
+    limits: Counter[str]
+    """How many limits were created (c), changed (u) and left as they were (r)."""
+
+
 def store(
     postgres_url: str,
     catalog: CatalogFile,
@@ -160,12 +172,25 @@ def store(
     backdates: bool = False,
     confirms: bool = False,
 ) -> list[Change]:
+    """The changes of `store_file`."""
+    return store_file(postgres_url, catalog, changed_by, backdates=backdates, confirms=confirms).changes
+
+
+def store_file(
+    postgres_url: str,
+    catalog: CatalogFile,
+    changed_by: str | None = None,
+    *,
+    backdates: bool = False,
+    confirms: bool = False,
+) -> Stored:
     """Upsert the file in one transaction; gives every row of the file, in the order of TABLES.
 
-    Rows that change keep `changed_by` (None: the database's role). Raises CannotRun for an account or price of an
-    unknown plan, for a parent that is no account, for a price of a meter that is not declared or with a condition on
-    what is no price attribute, and when the database refuses; PricesJump, unless `confirms`, where a price is 100 times
-    above or below another; and, unless `backdates`, ClosedMonthsTouched where ended months would be billed again.
+    Rows that change keep `changed_by` (None: the database's role). Raises CannotRun for an account, price or limit of
+    an unknown plan, for a parent or a limit of what is no account, for a price or limit of a meter that is not
+    declared, for a price with a condition on what is no price attribute, and when the database refuses; PricesJump,
+    unless `confirms`, where a price is 100 times above or below another; and, unless `backdates`, ClosedMonthsTouched
+    where ended months would be billed again.
     """
     try:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
@@ -181,8 +206,8 @@ def store(
             attributes = [row["listed"] for row in database.execute(_ATTRIBUTES)]
             if unknown := catalog.unknown_attributes(restored(attributes)):
                 raise CannotRun("\n".join(unknown))
-            parents = [row.parent for row in catalog.accounts if row.parent]
-            named = database.execute("SELECT account FROM catalog.accounts WHERE account = ANY (%s)", [parents])
+            names = [*(row.parent for row in catalog.accounts), *(row.account for row in catalog.limits)]
+            named = database.execute("SELECT account FROM catalog.accounts WHERE account = ANY (%s)", [names])
             if orphans := catalog.unknown_parents({row["account"] for row in named}):
                 raise CannotRun("\n".join(orphans))
             found = []
@@ -191,13 +216,14 @@ def store(
                 if table.filled:
                     database.execute(table.locked, [Jsonb(rows)])
                 found += [(table, row) for row in database.execute(table.statement, [Jsonb(rows)])]
+            limits = store_limits(database, catalog)
             committed_at = database.execute("SELECT clock_timestamp() AS now").fetchone()
             assert committed_at is not None
             changes = [change_of(table, row, committed_at["now"]) for table, row in found]
             refuse_jumps(database, catalog)
             if not backdates:
                 refuse_closed(postgres_url, database, changes)
-        return changes
+        return Stored(changes, limits)
     except psycopg.Error as problem:
         if (message := database_sentence(problem, postgres_url)) is not None:
             raise CannotRun(message) from None

@@ -44,7 +44,8 @@ def _catalog() -> None:
 @catalog.command()
 def apply(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="YAML or JSON with `plans`, `accounts`, `prices`, `aliases`.")
+        Path,
+        typer.Argument(metavar="FILE", help="YAML or JSON with `plans`, `accounts`, `prices`, `aliases`, `limits`."),
     ],
     *,
     by: ByOption = None,
@@ -148,11 +149,13 @@ def apply_catalog(
     time; unless `confirms`, PricesJump; and, unless `backdates`, ClosedMonthsTouched.
     """
     from catalog.earlier_keys import forget_earlier_keys
-    from catalog.store import store
+    from catalog.store import store_file
 
-    changes = store(stack.postgres_url, content, changed_by or who(), backdates=backdates, confirms=confirms)
-    counts = Counter(change.op for change in changes)
+    stored = store_file(stack.postgres_url, content, changed_by or who(), backdates=backdates, confirms=confirms)
+    changes, counts = stored.changes, Counter(change.op for change in stored.changes) + stored.limits
     done = f"{counts['c']} created, {counts['u']} changed, {counts['r']} as they were"
+    if not changes:
+        return f"{done}."
     if timeout is None:
         return f"{done}; joins will have them."
     wait_for_joins(stack, changes, timeout, tell, f"The catalog is stored ({done})")

@@ -164,6 +164,8 @@ def api(folders: Folders, addresses: Addresses, postgres_url: str) -> Program:
         KAFKA_VARIABLE: addresses.kafka_bootstrap,
         POSTGRES_VARIABLE: postgres_url,
         TABLES_VARIABLE: str(folders.tables),
+        # Its batches are small: a second thread costs more than it saves.
+        "POLARS_MAX_THREADS": "1",
         "WEIR_API_HOST": LOOPBACK,
         "WEIR_API_PORT": str(addresses.api_port),
         "WEIR_METRICS_PORT": str(addresses.metrics[API]),

@@ -13,10 +13,11 @@ from pydantic import ValidationError
 from deployment.asking import asking_database
 from deployment.errors import CannotRun
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.documents import one_each, records_of
+from jobs.ingestion.documents import records_of
 from jobs.ingestion.event_times import validated_by_reception
 from jobs.ingestion.quarantine import quarantine
 from jobs.ingestion.receptions import mark_texts
+from jobs.ingestion.validator import one_each
 from jobs.runtime.kafka.headers import Headers, text_of
 from metering.vocabulary import Job
 

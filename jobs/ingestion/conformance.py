@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import polars as pl
 
@@ -16,9 +17,12 @@ STATUS = "status"
 """The column with the status of a model's answer."""
 REQUEST_ID = "request_id"
 """The column with the request id of an event."""
+MAX_CONTRACTS = 512
+"""How many have their expressions kept: making them takes longer than validating a few events."""
 
 
-def rules_of(contract: Contract, *, any_misread: bool, has_quantities: bool = False) -> list[Rule]:
+@lru_cache(MAX_CONTRACTS)
+def rules_of(contract: Contract, *, any_misread: bool, has_quantities: bool = False) -> Sequence[Rule]:
     """The rules of a contract over `Paths.schema`, in the order in which the first broken one gives the reason.
 
     `any_misread`: whether a value of any event is of another kind than its contract says. `has_quantities`: whether any
@@ -30,7 +34,7 @@ def rules_of(contract: Contract, *, any_misread: bool, has_quantities: bool = Fa
         rules += _of_field(contract, field, any_misread=any_misread)
         if has_quantities and field.column == REQUEST_ID and contract.family is not Family.REVERSAL:
             rules.append(_not_of_a_quantity(contract, field))
-    return rules
+    return tuple(rules)
 
 
 def _not_of_a_quantity(contract: Contract, field: Field) -> Rule:
@@ -42,7 +46,8 @@ def _not_of_a_quantity(contract: Contract, field: Field) -> Rule:
     )
 
 
-def fields_of(contract: Contract) -> list[pl.Expr]:
+@lru_cache(MAX_CONTRACTS)
+def fields_of(contract: Contract) -> Sequence[pl.Expr]:
     """The columns that the contract's events fill; a text that is empty, or longer than it may be, is none.
 
     An event of both families that does not say how the answer ended says that it was completed.
@@ -56,7 +61,7 @@ def fields_of(contract: Contract) -> list[pl.Expr]:
     requires_status = any(field.column == STATUS and field.is_required for field in contract.fields)
     if contract.family is Family.BOTH and not requires_status:
         columns[STATUS] = pl.coalesce(columns.get(STATUS, pl.lit(None, pl.String)), pl.lit(Status.COMPLETED.value))
-    return [value.alias(column) for column, value in columns.items()]
+    return tuple(value.alias(column) for column, value in columns.items())
 
 
 def _object(contract: Contract, *, any_misread: bool) -> Iterator[Rule]:

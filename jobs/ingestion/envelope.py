@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
+
 import polars as pl
 
 from jobs.ingestion import rules
@@ -39,7 +42,8 @@ def attributes(read: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def envelope_rules(*, any_misread: bool) -> list[Rule]:
+@cache
+def envelope_rules(*, any_misread: bool) -> Sequence[Rule]:
     """The rules over `attributes` with `needs_subject`, in the order in which the first broken one gives the reason."""
 
     def misread(at: str) -> pl.Expr:
@@ -67,7 +71,7 @@ def envelope_rules(*, any_misread: bool) -> list[Rule]:
     no_epoch = pl.col("source_epoch").is_null() & (epoch | misread("/sourceepoch"))
     no_version = pl.col("/specversion").ne_missing(rules.SPECVERSION)
     no_time, no_senttime = pl.col("occurred_us").is_null(), pl.col("sent_us").is_null() & sent
-    return [
+    return (
         rule(no_version, Reason.INVALID_SPECVERSION, "/specversion", rules.SPECVERSION),
         rule(is_bad("id"), Reason.INVALID_ID, "/id", NAMED),
         rule(is_bad("source"), Reason.INVALID_SOURCE, "/source", NAMED),
@@ -78,7 +82,7 @@ def envelope_rules(*, any_misread: bool) -> list[Rule]:
         rule(no_senttime, Reason.INVALID_SENTTIME, "/senttime", INSTANT, INSTANT),
         number_rule(no_sequence, "/sequence", f"a whole number from 0 to {rules.MAX_SEQUENCE}"),
         number_rule(no_epoch, "/sourceepoch", f"a whole number, or 1 to {MAX_NAME_BYTES} bytes"),
-    ]
+    )
 
 
 def _name(text: pl.Expr) -> pl.Expr:

@@ -105,6 +105,20 @@ class Paths:
         ]
 
     @cached_property
+    def flat(self) -> dict[tuple[bool, bool], list[pl.Expr]]:
+        """A block's columns → those of `schema`, by whether SEQUENCE and EPOCH are texts in the block."""
+        return {(first, second): self._flat((first, second)) for first in (False, True) for second in (False, True)}
+
+    def _flat(self, are_texts: tuple[bool, bool]) -> list[pl.Expr]:
+        columns = [_at(path).alias(pointer(path)) for path in self.fields]
+        for path, is_text in zip((SEQUENCE, EPOCH), are_texts, strict=True):
+            for behind, kind in EITHER.items():
+                has = (behind == "") is is_text
+                columns.append((pl.col(path[0]) if has else pl.lit(None, kind)).alias(pointer(path) + behind))
+        columns.append(pl.col("data").is_not_null().alias(pointer(DATA)))
+        return columns + [pl.lit(None, pl.String).alias(name) for name in ("unreadable", "problem", "misread")]
+
+    @cached_property
     def decimals_as_text(self) -> str | None:
         """Finds records in which a decimal may be written as a text, which the block's reader would take."""
         names = [path[-1] for path, kind in self.fields.items() if kind is Kind.DECIMAL]
@@ -112,6 +126,13 @@ class Paths:
         is_plain = all(re.fullmatch(r"[A-Za-z0-9_]+", name) for name in names)
         escaped = r"\\u00[0-7]" if is_plain else r"\\"
         return rf'"(?:{"|".join(map(re.escape, names))})"\s*:\s*"|{escaped}' if names else None
+
+
+def _at(path: Path) -> pl.Expr:
+    expression = pl.col(path[0])
+    for name in path[1:]:
+        expression = expression.struct.field(name)
+    return expression
 
 
 def _members(kinds: dict[Path, Kind | None]) -> list[pa.Field]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 
 from jobs.ingestion import strict_json
-from jobs.ingestion.paths import DATA, EITHER, EPOCH, SEQUENCE, Paths
+from jobs.ingestion.paths import DATA, EPOCH, SEQUENCE, Paths
 from jobs.ingestion.unnesting import ELEMENT_BYTES, OF_ELEMENTS, NoElements, elements_of
 from jobs.ingestion.unreadable import MAX_ERROR_CHARACTERS
 from jobs.ingestion.violations import json_of, misread_text
@@ -205,15 +205,7 @@ class Reader:
 
     def _is_simple(self, values: pl.Series, texts: pl.Series) -> pl.Series:
         """Whether a record is surely read alike by both readers, once the block's reader takes it."""
-        looks = texts.str.starts_with("{") & texts.str.ends_with("}")
-        odd = [r"\u0000", "NaN", "Inf"]
-        found = texts.str.contains_any(odd)
-        if self._paths.decimals_as_text is not None:
-            found |= texts.str.contains(self._paths.decimals_as_text)
-        if self._paths.arrays:
-            # They are read one by one anyway: a block stops at keys that occur in several objects.
-            found |= texts.str.contains_any([f'"{name}"' for name in self._paths.arrays])
-        is_escaped = texts.str.contains(ESCAPED_SURROGATE)
+        looks, found, is_escaped = texts.alias("text").to_frame().select(**self._signs)
         if is_escaped.any():
             # The strict reader decides whether it is half a pair: a mere possibility need not refuse a block.
             halves = texts.filter(is_escaped).str.replace_all(ESCAPED_PAIR, "").str.contains(ESCAPED_SURROGATE)
@@ -223,6 +215,19 @@ class Reader:
             nested = texts.filter(is_long).str.count_matches(r"[\[{]") > strict_json.MAX_LEVELS
             found = found.scatter(is_long.arg_true(), found.filter(is_long) | nested)
         return (looks & ~found).fill_null(value=False)
+
+    @cached_property
+    def _signs(self) -> dict[str, pl.Expr]:
+        """Of a record (text): whether it looks like one document, holds what is read apart, and a surrogate."""
+        text = pl.col("text")
+        odd = text.str.contains_any([r"\u0000", "NaN", "Inf"])
+        if self._paths.decimals_as_text is not None:
+            odd |= text.str.contains(self._paths.decimals_as_text)
+        if self._paths.arrays:
+            # They are read one by one anyway: a block stops at keys that occur in several objects.
+            odd |= text.str.contains_any([f'"{name}"' for name in self._paths.arrays])
+        looks = text.str.starts_with("{") & text.str.ends_with("}")
+        return {"looks": looks, "is_odd": odd, "is_escaped": text.str.contains(ESCAPED_SURROGATE)}
 
     def _alike(self, kept: pl.Series, texts: pl.Series) -> list[pl.Series]:
         """Numbers of records, in groups that probably write the numeric attributes in the same way."""
@@ -295,17 +300,8 @@ class Reader:
 
     def _flat(self, read: pl.DataFrame) -> pl.DataFrame | None:
         """The columns of `schema`; None where a number is invalid."""
-        columns = [_at(path).alias(pointer(path)) for path in self._paths.fields]
-        for path in (SEQUENCE, EPOCH):
-            is_text = read.schema[path[0]] == pl.String
-            for behind, kind in EITHER.items():
-                has = (behind == "") is is_text
-                columns.append((pl.col(path[0]) if has else pl.lit(None, kind)).alias(pointer(path) + behind))
-        flat = read.select(
-            *columns,
-            pl.col("data").is_not_null().alias(pointer(DATA)),
-            *[pl.lit(None, pl.String).alias(name) for name in ("unreadable", "problem", "misread")],
-        )
+        sequence_is_text, epoch_is_text = (read.schema[path[0]] == pl.String for path in (SEQUENCE, EPOCH))
+        flat = read.select(self._paths.flat[sequence_is_text, epoch_is_text])
         return flat if flat.select(self._are_numbers).item() else None
 
     @cached_property
@@ -379,13 +375,6 @@ def _member(event: Mapping[str, Any], path: Path, typed: Callable[[Any], Any], m
     if found is None or (value.__class__ is str and found.__class__ is not str):
         misread.setdefault(pointer(path), json_of(value))
     return found
-
-
-def _at(path: Path) -> pl.Expr:
-    expression = pl.col(path[0])
-    for name in path[1:]:
-        expression = expression.struct.field(name)
-    return expression
 
 
 def _blocks(values: list[bytes]) -> list[tuple[int, int]]:

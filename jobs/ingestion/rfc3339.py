@@ -9,12 +9,19 @@ from jobs.ingestion.rules import RFC3339
 OFFSET_BYTES = 6
 """Of `+05:30`."""
 MAX_OFFSET_MINUTES = 18 * 60
+UTC = r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-5][0-9](?:\.[0-9]+)?Z\z"
+"""Part of RFC3339: no leap second, no offset but `Z`, all in capitals."""
+_LOCAL = "%Y-%m-%dT%H:%M:%S%.f"
+_UTC_US = pl.col("text").str.strip_suffix("Z").str.to_datetime(_LOCAL, time_unit="us", strict=False).to_physical()
 
 
 def instants_us(texts: pl.Series) -> pl.Series:
     """Microseconds since 1970 of each text (fractions below are cut off); null where it is invalid."""
     if texts.null_count() == len(texts):
         return pl.Series([None], dtype=pl.Int64).new_from_index(0, len(texts))
+    if texts.str.contains(UTC).all():
+        # As nearly all are written. One expression: a few texts cost as much as the number of calls.
+        return texts.alias("text").to_frame().select(_UTC_US).to_series()
     named = texts.str.contains(rf"\A(?:{RFC3339})\z")
     upper = texts.set(~named.fill_null(value=False), None).str.to_uppercase()
     is_utc = upper.str.ends_with("Z")
@@ -46,4 +53,4 @@ def _local_us(texts: pl.Series) -> pl.Series:
     is_leap = texts.str.slice(17, 2) == "60"
     if is_leap.any():
         texts = texts.set(is_leap.fill_null(value=False), None)
-    return texts.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f", time_unit="us", strict=False).to_physical()
+    return texts.str.to_datetime(_LOCAL, time_unit="us", strict=False).to_physical()

@@ -27,7 +27,7 @@ from jobs.ingestion.unnesting import ELEMENT_BYTES, whole_digests
 from jobs.ingestion.unreadable import validated_in_parts
 from jobs.ingestion.violations import Rule, violations
 from jobs.journal.elements import FIELD as ELEMENT
-from jobs.journal.elements import KIND
+from jobs.journal.elements import KIND, is_record
 from jobs.runtime.kafka import headers
 from jobs.runtime.kafka.heartbeat import heartbeat
 from jobs.streams import INSTANT, JOURNAL
@@ -162,6 +162,23 @@ class EventValidator:
         for part in self._parts(frame) if self._has_elements else [frame]:
             yield from validated_in_parts(part, self._validate_block, self._unreadable, self._check)
 
+    def verdicts(self, values: pl.Series) -> pl.DataFrame:
+        """VERDICT of `validate` for values (binary) of records without headers, one row each, in their order."""
+
+        def unreadable(_: pl.DataFrame, error: str) -> pl.DataFrame:
+            verdict = {"reason": Reason.UNREADABLE.value, "violation": f"Weir: {error}"}
+            return pl.DataFrame([verdict], dict.fromkeys(VERDICT, pl.String))
+
+        frame = pl.DataFrame({"value": values})
+        parts = self._parts(frame) if self._has_elements else [frame]
+        found = [validated_in_parts(part, self._verdicts, unreadable, self._check) for part in parts]
+        return pl.concat([frame for of_part in found for frame in of_part])
+
+    def _verdicts(self, records: pl.DataFrame) -> pl.DataFrame:
+        records = self._with_documents(records)
+        read = self._reader.read(self._values(records))
+        return one_each(self._decided(records, read, is_journaled=False)).select(VERDICT)
+
     def element_bytes(self, value: bytes) -> int:
         """What the elements of a record take at most, but the first and their texts; 0 where no contract has any."""
         rows = self._reader.max_rows(pl.Series([value], dtype=pl.Binary)).item() if self._has_elements else 1
@@ -225,6 +242,16 @@ class EventValidator:
         return pl.select(pl.when(problems.is_null()).then(_or_else(made, received))).to_series()
 
     def _validated(self, records: pl.DataFrame, read: pl.DataFrame) -> pa.Table:
+        found = self._decided(records, read)
+        if not self._has_elements:
+            return self._columns(records, found)
+        # By Arrow: behind each null that Polars gathers is a value, which is copied with it.
+        first = pl.select(pl.when(found[COLUMN] <= 1).then(found["number"])).to_series().to_arrow()
+        once = [pl.Series(name, records[name].to_arrow().take(first), records.schema[name]) for name in OF_RECORD]
+        return self._columns(records.drop(OF_RECORD)[found["number"]].with_columns(once), found)
+
+    def _decided(self, records: pl.DataFrame, read: pl.DataFrame, *, is_journaled: bool = True) -> pl.DataFrame:
+        """Records, and what was read of them → the rows of `_of_contract`, in the order of `validate`."""
         any_misread = read["misread"].null_count() < len(read)
         families = {name: contract.family.value for name, contract in self._contracts.items()}
         number = pl.int_range(pl.len(), dtype=pl.UInt32).alias("number")
@@ -241,21 +268,18 @@ class EventValidator:
             reason=pl.coalesce(events["unreadable"], reason),
             violation=pl.when(is_unreadable).then(_reader_of(form_problem) + pl.col("problem")).otherwise(violation),
         )
-        validated = [] if len(events) else [self._of_contract(events, None, any_misread=False)]
+        none = None if len(events) else self._of_contract(events, None, any_misread=False, is_journaled=is_journaled)
+        validated = [] if none is None else [none]
         for contract, part in self._by_contract(events):
             whole = part
             if contract is not None and contract.unnest is not None:
                 whole, elements = self._unnested(part, contract, self._values(records))
                 validated.append(elements)
-            validated.append(self._of_contract(whole, contract, any_misread=any_misread))
+            validated.append(self._of_contract(whole, contract, any_misread=any_misread, is_journaled=is_journaled))
         if not self._has_elements:
-            return self._columns(records, pl.concat(validated, how="diagonal").sort("number"))
+            return pl.concat(validated, how="diagonal").sort("number")
         validated.append(pl.DataFrame(schema={COLUMN: KIND}))
-        found = pl.concat(validated, how="diagonal").with_columns(pl.col(COLUMN).fill_null(0)).sort("number", COLUMN)
-        # By Arrow: behind each null that Polars gathers is a value, which is copied with it.
-        first = pl.select(pl.when(found[COLUMN] <= 1).then(found["number"])).to_series().to_arrow()
-        once = [pl.Series(name, records[name].to_arrow().take(first), records.schema[name]) for name in OF_RECORD]
-        return self._columns(records.drop(OF_RECORD)[found["number"]].with_columns(once), found)
+        return pl.concat(validated, how="diagonal").with_columns(pl.col(COLUMN).fill_null(0)).sort("number", COLUMN)
 
     def _unnested(
         self, events: pl.DataFrame, contract: Contract, values: pl.Series
@@ -321,11 +345,15 @@ class EventValidator:
         for (name,), part in parts.items():
             yield self._contracts.get(name), part
 
-    def _of_contract(self, events: pl.DataFrame, contract: Contract | None, *, any_misread: bool) -> pl.DataFrame:
-        """Events of one type, with the columns of its contract and the first rule that they break."""
-        digests = contents(events, contract)
+    def _of_contract(
+        self, events: pl.DataFrame, contract: Contract | None, *, any_misread: bool, is_journaled: bool = True
+    ) -> pl.DataFrame:
+        """Events of one type, with the columns of its contract and the first rule that they break.
+
+        `is_journaled`: whether the journal gets them; else the columns that it needs are left out.
+        """
         if contract is None:
-            return events.select(*_VALIDATED, digests)
+            return events.select(*_VALIDATED, *([contents(events, None)] if is_journaled else []))
         is_element = COLUMN in events.columns
         number, found = self._conventions.among(events, contract)
         of_fields = rules_of(contract, any_misread=any_misread, has_quantities=self._has_quantities)
@@ -339,6 +367,9 @@ class EventValidator:
             reason=pl.when(is_first).then(reason).otherwise("reason"),
             violation=pl.when(is_first).then(violation).otherwise("violation"),
         )
+        if not is_journaled:
+            return validated.select(_VALIDATED)
+        digests = contents(events, contract)
         columns = [*fields_of(contract), conventions.column_of(contract, number, found)]
         if contract.family is Family.QUANTITY:
             columns.append(_made_request_id(events))
@@ -374,10 +405,17 @@ class EventValidator:
         return columns.select(self.schema.names).to_arrow().cast(self.schema)
 
 
+VERDICT = ("reason", "violation", "type", "id", "source", "account")
+"""Columns of `EventValidator.schema`."""
 _VALIDATED = (
     *("number", "reason", "violation", "source", "id", "type", "family", "account"),
     *("occurred_us", "sent_us", "is_receipt", "source_epoch", "sequence"),
 )
+
+
+def one_each(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `EventValidator.schema`, of an event with elements only the first."""
+    return rows.filter(is_record(rows.schema))
 
 
 def _or_else(documents: pl.Series, values: pl.Series) -> pl.Series:
@@ -401,11 +439,13 @@ def _made_request_id(events: pl.DataFrame) -> pl.Expr:
     return (pl.lit(PREFIX) + pl.lit(identity).bin.encode("hex")).alias(REQUEST_ID)
 
 
-def _first_broken(events: pl.DataFrame, rules: list[Rule]) -> tuple[pl.Series, pl.Series]:
+def _first_broken(events: pl.DataFrame, rules: Sequence[Rule]) -> tuple[pl.Series, pl.Series]:
     """The reason and the text of the first rule that each event breaks; null where it breaks none."""
     nothing = pl.Series([None], dtype=pl.String).new_from_index(0, len(events))
-    broken = events.select(rule.is_broken.alias(str(number)) for number, rule in enumerate(rules)) if rules else None
-    if broken is None or not broken.select(pl.any_horizontal(pl.all().any())).item():
+    if not rules:
+        return nothing, nothing
+    broken = events.select(rule.is_broken.alias(str(number)) for number, rule in enumerate(rules))
+    if not any(is_broken.any() for is_broken in broken.iter_columns()):
         return nothing, nothing
     first = broken.select(
         pl.coalesce(pl.when(str(number)).then(pl.lit(number, pl.Int32)) for number in range(len(rules)))

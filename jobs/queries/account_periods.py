@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -70,6 +70,25 @@ def period_parameters(
         "ends": [period.end for _, period in found],
         "first_day": min(firsts, default=None),
         "end_day": next_first_date(window, max(firsts)) if firsts else None,
+    }
+
+
+def running_periods(
+    database: Database, wanted: Iterable[tuple[str, Window]], now: datetime
+) -> dict[tuple[str, Window], Period]:
+    """The day or month (P1D, P1M) of each account that holds `now`, by the account's own calendar."""
+    places = list(wanted)
+    rows = database.execute(_CALENDARS, {"accounts": [account for account, _ in places]}).fetchall()
+    calendars = {row["account"]: tuple(map(ZoneChange, row["held_from"], row["timezones"])) for row in rows}
+    # A month may begin on a day of the one before, and no date is further from that of UTC.
+    first, last = now.date() - MAX_APART, now.date() + MAX_APART
+    return {
+        (account, window): next(
+            period
+            for period in periods(window, calendars.get(account, ALWAYS_UTC), first, last)
+            if period.start <= now < period.end
+        )
+        for account, window in places
     }
 
 

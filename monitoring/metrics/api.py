@@ -33,6 +33,7 @@ class ApiRoute(StrEnum):
     PORTAL_TOKENS = "/api/v1/portal/tokens"
     PORTAL_QUERY = "/api/v1/portal/meters/{slug}/query"
     METER_QUERY_V3 = "/api/v3/openmeter/meters/{slug}/query"
+    ENTITLEMENT_ACCESS = "/api/v3/openmeter/entitlement-access/query"
     OTHER = "other"
     """Any other path, or any other method: strangers choose both."""
 

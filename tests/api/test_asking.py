@@ -100,7 +100,10 @@ def fill(database: str) -> None:
             {"account": name, "name": name, "plan": f"plan-{name}", "currency": "EUR", "timezone": "UTC"},
         )
         price = {"plan": f"plan-{name}", "model": "m1", "meter": "requests", "currency": "EUR", "unit_price": 2}
-        write(database, "catalog.prices", {**price, "effective_from": T0 - timedelta(days=30)})
+        since = {"effective_from": T0 - timedelta(days=30)}
+        write(database, "catalog.prices", {**price, **since})
+        for of in ({"account": name}, {"plan": f"plan-{name}"}):
+            write(database, "catalog.limits", {**of, "meter": "requests", "period": "P1M", "quantity": 9, **since})
         write(database, "stragglers", straggler(lsn, name))
         write(database, "corrections", correction(lsn, name))
         decided = {"usage_lsn": lsn, "meter": "requests", "account": name, "request_id": f"r-{name}"}
@@ -186,7 +189,7 @@ def test_a_route_that_forgets_every_filter_shows_nothing_of_others(
     if relation in ("usage_windows", "usage_days", "stragglers", "corrections") or "." in relation:
         ours = get(reading, path, reads(reading, "nobody"))
         assert (ours.status, ours.json) == (200, [])
-    if relation in ("usage_windows", "usage_days", "stragglers", "corrections", "catalog.prices"):
+    if relation in ("usage_windows", "usage_days", "stragglers", "corrections", "catalog.prices", "catalog.limits"):
         assert "acme" in get(reading, path, acme).body.decode()
         assert "globex" in get(reading, path, everybody).body.decode()
 

@@ -98,6 +98,24 @@ def test_a_position_of_another_topic_is_answered_with_a_reset(reading: Server, a
             assert follower.versions() == [number]
 
 
+def test_a_position_beyond_the_end_of_the_topic_is_answered_with_a_reset(reading: Server, account: str) -> None:
+    """As after a broker that lost the end of the log: what is written there next would be skipped."""
+    key = reads(reading, account)
+    with following(reading, key) as before:
+        publish(reading.bootstrap, account, [1])
+        before.wait_for(1)
+    topic, _, positions = before.last_id.rpartition("/")
+    beyond = ",".join(f"{part.partition(':')[0]}:{int(part.partition(':')[2]) + 50}" for part in positions.split(","))
+    with following(reading, key, f"{topic}/{beyond}") as follower:
+        assert follower.resets == 1
+        publish(reading.bootstrap, account, [2])
+        follower.wait_for(1)
+        assert follower.versions() == [2]
+    with following(reading, key, before.last_id) as follower:
+        follower.wait_for(1)
+        assert (follower.resets, follower.versions()) == (0, [2])
+
+
 def test_a_stream_ends_within_five_seconds_of_the_revocation_of_its_key(reading: Server, account: str) -> None:
     made = key_store.create(reading.database, (Scope.READ,), "test", accounts=(account,))
     wait_until(lambda: get(reading, "/v1/usage", made.key).status != 401, "the key", SECONDS, every_seconds=0.1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from tests.faults.plan import KINDS, STORE, Kind
+from tests.faults.plan import API, KINDS, STORE, Kind
 
 Struck = tuple[Kind, str]
 NETWORK = frozenset({Kind.CUT, Kind.DELAY, Kind.BLACKHOLE, Kind.ANSWER_LOST, Kind.KILL, Kind.FREEZE})
@@ -39,6 +39,7 @@ BY_FAULTS: Mapping[str, frozenset[Struck]] = {
     "HeartbeatsFailing": _of("kafka"),
     "CatalogNotCaptured": _of("kafka") | _of("postgres"),
     "PublishingBehind": _of("kafka") | _of("postgres"),
+    "ApiUnavailable": _of("kafka") | _of("postgres") | _of(API),
     "WaitingForStore": _of(STORE),
     "WaitingForBrokerClock": frozenset({(Kind.CLOCK_AHEAD, "kafka")}),
 }
@@ -49,8 +50,8 @@ NEVER = frozenset(
     | {"ReversalsWait"}
     | {"CatalogChangesRejected", "CatalogNeverCaptured", "DeletionsNotPropagated", "SlotRetainsLog", "SlotNearlyLost"}
     | {"PriceJump", "DatabaseFillsDisk", "DatabaseDiskFull"}
-    # Nobody posts there, and no fault hits it.
-    | {"ApiUnavailable", "ApiRefusesTraffic", "ApiReadsFailing"}
+    # What is posted there is too little to be refused, and nobody asks.
+    | {"ApiRefusesTraffic", "ApiReadsFailing"}
 )
 MUST_BY_TRAFFIC = frozenset({"DeadLetters", "FutureTimestamps", "DuplicateConflicts", "UnknownTypes", "UnpricedUsage"})
 

@@ -18,7 +18,7 @@ class Kind(StrEnum):
     """What is done to its target."""
 
     KILL = "kill"
-    """SIGKILL to a driver's Python, to the broker, or to the postmaster."""
+    """SIGKILL to a driver's Python, to the broker, to the postmaster, or to the API."""
     KILL_JAVA = "kill its Java"
     FREEZE = "freeze"
     """SIGSTOP to every process of it, and SIGCONT."""
@@ -47,6 +47,7 @@ class Kind(StrEnum):
 
 SERVERS = ("kafka", "postgres")
 STORE = "store"
+API = "api"
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,9 @@ class Drawn:
 
 
 KINDS: dict[Kind, Drawn] = {
-    Kind.KILL: Drawn((*Job, *SERVERS)),
+    Kind.KILL: Drawn((*Job, *SERVERS, API)),
     Kind.KILL_JAVA: Drawn(tuple(Job)),
-    Kind.FREEZE: Drawn((*Job, *SERVERS), 2, 25, times=4),
+    Kind.FREEZE: Drawn((*Job, *SERVERS, API), 2, 25, times=4),
     Kind.FREEZE_JAVA: Drawn(tuple(Job), 2, 25, times=4),
     Kind.SECOND_DRIVER: Drawn(tuple(Job)),
     Kind.ZOMBIE: Drawn(tuple(Job), 25, 60),

@@ -14,12 +14,13 @@ from cli.compare import settle
 from deployment.draining import Stuck
 from tests.faults import alerts, result
 from tests.faults.plan import KINDS, STORE, Fault, Kind, draw
+from tests.faults.posting import Posting
 from tests.faults.result import Result
 from tests.faults.sending import Sending
 from tests.faults.servers import CLOCK_LIBRARIES, HOW_TO_GET_CLOCK
 from tests.faults.stage import Stage, staged
 from tests.faults.strikes import STRIKES, NobodyThere, Undo
-from tests.faults.verdict import Verdict, broken_invariants, plant_and_look, poison_found, verdict
+from tests.faults.verdict import Verdict, broken_invariants, plant_and_look, poison_found, verdict, with_posted
 from tests.faults.watching import Progress, commits, fired, positions
 from traffic.compare import Comparison
 from traffic.truth import Truth
@@ -58,21 +59,27 @@ def run(plan: Plan, folder: Path, tell: Tell) -> Result:
     tell(f"seed {plan.seed}: {len(faults)} faults in {seconds / 60:.0f} minutes; starting the stack …")
     with staged(folder, with_store=plan.with_store) as stage:
         sending = Sending(stage, seed=plan.seed, seconds=seconds, rate=plan.rate, folder=folder)
+        posting = Posting(stage, seed=plan.seed, folder=folder)
         began_at = datetime.now(UTC)
+        posting.start()
         attack = Attack(stage, sending, tell)
         struck, missed = attack.run(faults)
         stall = attack.progress.stop()
         sending.finish()
+        posting.finish()
         committed = commits(stage.deployment)
         tell(f"{sending.acknowledged} records sent, the last fault is over: draining …")
         poison = len(stage.poisoned)
+        posted = 0
         try:
             live = _settled(stage, sending.truth, tell)
             broken = broken_invariants(stage)
             # One of these is an audit.
             standing = _settled(stage, sending.truth, tell, audited=True)
             comparison = Comparison(tuple(dict.fromkeys((*live.checks, *standing.checks))))
-            found = verdict(comparison, broken, poison, poison_found(stage.deployment))
+            found_posted = posting.found(stage.deployment)
+            posted = found_posted.events
+            found = with_posted(verdict(comparison, broken, poison, poison_found(stage.deployment)), found_posted)
         except Stuck as stuck:
             found = Verdict(0, 0, 1, (f"it does not drain: {stuck}",))
         names = fired(stage.stack().prometheus_url, began_at, datetime.now(UTC))
@@ -85,8 +92,9 @@ def run(plan: Plan, folder: Path, tell: Tell) -> Result:
             missed=missed,
             left_out=sorted(f"{kind}: {target}" for kind, target in plan.left_out),
             answers_lost={name: proxy.swallowed for name, proxy in stage.servers.proxies.items()},
-            records=sending.acknowledged + poison,
+            records=sending.acknowledged + poison + posted,
             poison=poison,
+            posted=posted,
             verdict=found,
             stall=stall,
             commits=committed,

@@ -30,7 +30,7 @@ from laptop.folders import Folders
 from laptop.stopping import stop_supervisor
 from laptop.watching import keep_alertmanager_config
 from metering.vocabulary import Job
-from tests.faults.plan import Fault
+from tests.faults.plan import API, Fault
 from tests.faults.servers import BUCKET, Faced, Servers
 from tests.faults.supervisor import DRIVERS_VARIABLE
 from traffic.declared import CONTRACTS, DECLARED, REVERSAL
@@ -76,8 +76,8 @@ class Stage:
         return stack
 
     def process(self, target: str) -> ProcessId | None:
-        """The process of a job or server; None between its end and its next start."""
-        return self.stack().process(target).process if target in list(Job) else self.servers.process(target)
+        """The process of a job, the API or a server; None between its end and its next start."""
+        return self.stack().process(target).process if target in (*Job, API) else self.servers.process(target)
 
     def log(self, name: str) -> Path:
         """Where something that a fault starts may write."""

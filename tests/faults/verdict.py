@@ -12,6 +12,7 @@ from deltalake.exceptions import CommitFailedError
 
 from deployment.stack import Deployment
 from tests.e2e import test_invariants
+from tests.faults.posting import PostedFound
 from tests.faults.stage import Stage
 from tests.faults.strikes import frozen
 from traffic.compare import DUPLICATED, LOST, Check, Comparison, compare
@@ -46,6 +47,19 @@ def verdict(comparison: Comparison, broken: tuple[str, ...], poison_sent: int, p
     poison = [] if poison_sent == poison_found else [f"{poison_sent} poison records sent, {poison_found} dead letters"]
     wrong = sum(map(_wrong, others)) + len(broken) + abs(poison_sent - poison_found)
     return Verdict(lost, doubled, wrong, (*comparison.differences, *broken, *poison))
+
+
+def with_posted(of_traffic: Verdict, posted: PostedFound) -> Verdict:
+    """The verdict with what became of the events that were posted."""
+    billed = [] if posted.billed == posted.events else [f"{posted.events} events posted, {posted.billed} billed"]
+    lines = [f"posted and lost: {name}" for name in posted.lost]
+    lines += [f"posted and decided more than once: {name}" for name in posted.doubled]
+    return Verdict(
+        of_traffic.lost + len(posted.lost),
+        of_traffic.doubled + len(posted.doubled),
+        of_traffic.wrong + abs(posted.events - posted.billed),
+        (*of_traffic.differences, *lines, *billed),
+    )
 
 
 def _wrong(check: Check) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -25,6 +26,13 @@ PRICE = {
     "meter": "input_tokens",
     "unit_price": "0.0000025",
     "currency": "EUR",
+    "effective_from": "2026-01-01T00:00:00Z",
+}
+LIMIT = {
+    "account": "a1",
+    "meter": "input_tokens",
+    "period": "P1M",
+    "quantity": "1000000",
     "effective_from": "2026-01-01T00:00:00Z",
 }
 prices = st.decimals(min_value=0, max_value=Decimal("99999999.999999999999"), places=12, allow_nan=False)
@@ -227,3 +235,26 @@ def test_a_price_of_a_meter_that_is_not_declared_is_named_with_those_that_are() 
     assert catalog.undeclared_meters({"images", "requests"}) == []
     [problem] = catalog.undeclared_meters({"requests", "gpu_seconds"})
     assert problem.startswith("prices.0.meter is 'images': must be one of gpu_seconds, requests;")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"account": ""}, "must be of an account or of a plan"),
+        ({"plan": "team"}, "must be of an account or of a plan"),
+        ({"period": "P1W"}, "limits.0.period is 'P1W': must be one of P1D, P1M"),
+        ({"quantity": "-1"}, "limits.0.quantity is '-1': must be a quantity such as 1000000, or null for no limit"),
+        ({"quantity": "1e6"}, "must be a quantity"),
+        ({"effective_from": "2026-01-01"}, "must be a date and time with its offset"),
+    ],
+)
+def test_a_limit_that_means_nothing_is_refused_with_what_it_must_be(wrong: dict[str, str], says: str) -> None:
+    with pytest.raises(CatalogFileError, match=re.escape(says)):
+        parse_catalog(json.dumps({"limits": [{**LIMIT, **wrong}]}))
+
+
+def test_a_limit_without_a_quantity_is_none_and_one_that_occurs_twice_is_refused() -> None:
+    [limit] = parse_catalog(json.dumps({"limits": [{**LIMIT, "quantity": None}]})).limits
+    assert (limit.account, limit.plan, limit.quantity) == ("a1", "", None)
+    with pytest.raises(CatalogFileError, match=r"limits has a1, input_tokens, P1M, .* 2 times"):
+        parse_catalog(json.dumps({"limits": [LIMIT, {**LIMIT, "quantity": "5"}]}))

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from monitoring.alerts import ALERTS
 from tests.faults.alerts import BY_FAULTS, BY_TRAFFIC, MUST_BY_TRAFFIC, NEVER, compare
 from tests.faults.plan import KINDS, Kind, bound, draw
+from tests.faults.posting import compared
 from tests.faults.result import kept, said_of
 from tests.faults.strikes import STRIKES
-from tests.faults.verdict import verdict
+from tests.faults.verdict import Verdict, verdict, with_posted
 from tests.pages import README, guide
 from traffic.compare import Check, Comparison
 
@@ -112,3 +113,16 @@ def test_every_run_that_is_kept_could_have_seen_a_fault_and_saw_none() -> None:
     for result in kept():
         assert result["passed"], result["began_at"]
         assert result["planted_and_seen"] == {"lost event": True, "lost window": True}
+
+
+def test_an_event_that_was_posted_counts_as_lost_doubled_or_wrongly_billed() -> None:
+    nothing = Verdict(0, 0, 0, ())
+    promised = ["e-0", "e-1", "e-2"]
+    assert with_posted(nothing, compared(promised, promised, 3)) == nothing
+    lost = with_posted(nothing, compared(promised, ["e-0", "e-2"], 2))
+    assert (lost.lost, lost.doubled, lost.wrong) == (1, 0, 1)
+    doubled = with_posted(nothing, compared(promised, [*promised, "e-1"], 4))
+    assert (doubled.lost, doubled.doubled, doubled.wrong) == (0, 1, 1)
+    assert with_posted(nothing, compared(promised, [*promised, "of nobody"], 3)).doubled == 1
+    assert with_posted(nothing, compared(promised, promised, 3, ["rejected"])).failures == 1
+    assert with_posted(Verdict(1, 1, 1, ("x",)), compared(promised, promised, 3)) == Verdict(1, 1, 1, ("x",))

@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import polars as pl
 from hypothesis import strategies as st
 
+from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.documents import validated, verdicts
+from jobs.ingestion.validator import VERDICT
 from tests.corpus import BAD_DOCUMENTS, GOOD_DOCUMENTS, RECEIVED_AT
 from tests.corpus.documents import REMOVED, completion, encoded, request
 from tests.generated import generated
 from tests.pipelines.ingestion import rows_of
 from tests.pipelines.oracle_events import reason_of
+from tests.rules.test_unnest import CONFIG as WITH_ELEMENTS
+from tests.rules.test_unnest import call
+from tests.rules.test_unnest import event as traced
 
 DOCUMENTS = 500
 
@@ -108,3 +115,20 @@ def test_the_oracle_agrees_with_the_corpus_where_it_can() -> None:
     }
     deep = {name for name in others if name.startswith("nested_")}
     assert others - deep <= {"number_of_2000_digits", "year_0000"}
+
+
+def test_a_verdict_alone_is_that_of_the_whole_validation() -> None:
+    """What the API asks for, and what ingestion does with the same events."""
+    of_corpus = [document.value for document in (*GOOD_DOCUMENTS, *BAD_DOCUMENTS) if document.value is not None]
+    calls = [traced([call(1), call(2)]), traced([call(1), {"model": 5}]), traced([]), traced({}), traced(None)]
+    values = [*of_corpus, *generated(payloads(), DOCUMENTS), *calls]
+    for config in (IngestionConfig(), WITH_ELEMENTS):
+        validator = config.validator()
+        for largest_bytes in (config.max_record_bytes, 600):
+            whole = validated(values, validator, largest_bytes).select(VERDICT)
+            assert verdicts(values, validator, largest_bytes).equals(whole)
+            assert pl.concat([verdicts([value], validator, largest_bytes) for value in values[:100]]).equals(
+                whole[:100]
+            )
+        assert whole["reason"].n_unique() >= 12
+    assert whole.filter(pl.col("violation").str.contains("element 2"))["reason"].to_list() == ["invalid_data"]

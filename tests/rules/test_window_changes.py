@@ -7,13 +7,14 @@ import time
 from unittest.mock import Mock as Double
 
 import pytest
-from confluent_kafka import Uuid
+from confluent_kafka import KafkaError, KafkaException, TopicPartition, Uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
 from api import window_feed
 from api.window_changes import Change, Progress, may_see, progress_of
 from api.window_feed import WindowFeed
+from jobs.runtime.kafka.topic import Topic
 
 PARTITIONS = st.integers(0, 999)
 POSITIONS = st.dictionaries(PARTITIONS, st.integers(0, 10**18 - 1), max_size=40)
@@ -77,3 +78,48 @@ def test_an_unexpected_error_does_not_end_the_reading_of_the_topic(monkeypatch: 
     monkeypatch.setattr(window_feed, "list_partitions", broken)
     asyncio.run(read())
     assert len(looked) >= 2, "it looks again"
+
+
+def test_a_topic_that_does_not_have_the_next_offset_any_more_is_read_from_its_end_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its end was lost with a broker: asked again, it would refuse the same offset for ever."""
+    log_ends, assigned = [7, 3, 3], []
+    feed = WindowFeed({})
+
+    class Reader:
+        """Of a topic that ended at 7 when it was first asked, and ends at 3."""
+
+        def __init__(self, _: object) -> None:
+            self.position = 0
+
+        def assign(self, places: list[TopicPartition]) -> None:
+            self.position = places[0].offset
+            assigned.append(self.position)
+
+        def consume(self, *_: object) -> list[object]:
+            time.sleep(0.01)
+            if self.position > 3:
+                raise KafkaException(KafkaError(KafkaError._AUTO_OFFSET_RESET))
+            return []
+
+        def close(self) -> None:
+            """Nothing is open."""
+
+    async def read() -> None:
+        try:
+            await feed.start()
+            async with asyncio.timeout(10):
+                while feed.restarts == 0:
+                    await asyncio.sleep(0.01)
+        finally:
+            feed.close()
+
+    monkeypatch.setattr(window_feed, "AdminClient", Double())
+    monkeypatch.setattr(window_feed, "Consumer", Reader)
+    monkeypatch.setattr(window_feed, "list_partitions", lambda *_: [Topic("windows", "t", (0,))])
+    monkeypatch.setattr(window_feed, "offsets", lambda *_: {0: log_ends.pop(0)})
+    asyncio.run(read())
+    assert assigned == [7, 3]
+    assert (feed.restarts, feed.end.positions, feed.starts) == (1, {0: 3}, {0: 3}), "streams of before end"
+    assert asyncio.run(feed.lacks(Progress("t", {0: 5})))

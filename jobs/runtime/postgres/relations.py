@@ -49,6 +49,7 @@ CATALOG = (
         "decisions",
         "effective_prices",
         "ended_prices",
+        "limits",
     ),
     *("missing_columns", "plans", "price_jumps", "prices"),
 )
@@ -77,6 +78,6 @@ ASKED = (
 """Of these the API reads: what names an account is guarded by row-level security, and nothing else."""
 ASKED_OF_CATALOG = (
     *("account_history", "account_zones", "accounts", "contracts", "decisions"),
-    *("effective_prices", "ended_prices", "plans", "prices"),
+    *("effective_prices", "ended_prices", "limits", "plans", "prices"),
 )
 """The same of the schema `catalog`."""

@@ -1,0 +1,132 @@
+"""OpenMeter's question of a gateway: may these customers use these features? `POST …/entitlement-access/query`.
+
+A customer is an account, and a feature a meter. Weir answers by the limits of the catalog; the gateway enforces them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from starlette.responses import Response
+
+from api.answers import tagged, to_json
+from api.meter_question import body_of, object_of, texts_of
+from api.questions import bad_request
+from api.read_request import ReadRequest
+from jobs.billing_progress import Row
+from jobs.queries.limits import LimitUse, accounts_now, limits_in_use
+from jobs.queries.reading import Database
+from metering.csv_lines import text_of
+
+MEMBERS = ("customer", "feature", "include_credits")
+CUSTOMER_NOT_FOUND = "customer_not_found"
+_METERS = "SELECT meter FROM meters ORDER BY meter"
+
+
+class Denied(StrEnum):
+    """Why there is no access: OpenMeter's codes, but for the one about credits, which Weir does not keep."""
+
+    UNKNOWN = "unknown"
+    USAGE_LIMIT_REACHED = "usage_limit_reached"
+    FEATURE_UNAVAILABLE = "feature_unavailable"
+    FEATURE_NOT_FOUND = "feature_not_found"
+
+
+@dataclass(frozen=True)
+class _Found:
+    meters: Sequence[str]
+    accounts: Mapping[str, Row]
+    limits: Mapping[tuple[str, str], Sequence[LimitUse]]
+
+
+async def entitlement_access(read_request: ReadRequest) -> Response:
+    """`data`: of each account its access to each meter. `errors`: the accounts that there are not, or not for this key.
+
+    `updated_at`: everything that was received before it counts.
+    """
+    customers, features = await _asked(read_request)
+
+    def question(database: Database) -> _Found:
+        meters = [row["meter"] for row in database.execute(_METERS).fetchall()]
+        accounts = {row["account"]: row for row in accounts_now(database, customers)}
+        limits: dict[tuple[str, str], list[LimitUse]] = {}
+        if accounts:
+            now = next(iter(accounts.values()))["read_at"]
+            for limit in limits_in_use(database, list(accounts), features or meters, now):
+                limits.setdefault((limit.account, limit.meter), []).append(limit)
+        return _Found(meters, accounts, limits)
+
+    found, frontier = await read_request.of(question)
+    named = [name for name in customers if name in found.accounts]
+    unknown = [name for name in customers if name not in found.accounts]
+    document = {
+        "data": [_result(found, name, features or found.meters, frontier) for name in named],
+        "errors": [
+            {"code": CUSTOMER_NOT_FOUND, "customer": name, "message": f"There is no account {name} for this key."}
+            for name in unknown
+        ],
+        "meta": {"page": {"size": len(named), "next": None, "previous": None}},
+    }
+    return tagged(read_request.request, to_json(document), frontier, document)
+
+
+async def _asked(read_request: ReadRequest) -> tuple[list[str], list[str]]:
+    """The customers, and the features; none: all. Raises Problem (400)."""
+    given = await body_of(read_request.request, MEMBERS)
+    if given.get("include_credits") not in (None, False):
+        raise bad_request("include_credits", "It must be false: Weir keeps no credits.", "body")
+    customers = _keys(given, "customer")
+    if not customers:
+        raise bad_request("customer.keys", "It must name a customer.", "body")
+    return customers, _keys(given, "feature")
+
+
+def _keys(given: Mapping[str, Any], name: str) -> list[str]:
+    members = object_of(given.get(name), name, "body")
+    if unknown := sorted(members.keys() - {"keys"}):
+        raise bad_request(f"{name}.{unknown[0]}", "There is no such member; there is keys.", "body")
+    keys = members.get("keys")
+    return [] if keys is None else list(dict.fromkeys(texts_of(keys, f"{name}.keys", "body")))
+
+
+def _result(found: _Found, name: str, features: Iterable[str], frontier: datetime | None) -> dict[str, Any]:
+    account = found.accounts[name]
+    customer = {
+        "id": name,
+        "key": name,
+        "name": account["name"],
+        "created_at": account["effective_from"],
+        "updated_at": account["changed_at"],
+    }
+    access = {feature: _access(found, name, feature, frontier) for feature in features}
+    # OpenMeter's clients need an instant; before billing ever ran there is only that of the account.
+    return {
+        "matched": [name],
+        "customer": customer,
+        "features": access,
+        "updated_at": frontier or account["changed_at"],
+    }
+
+
+def _access(found: _Found, name: str, feature: str, frontier: datetime | None) -> dict[str, Any]:
+    if feature not in found.meters:
+        return _denied(Denied.FEATURE_NOT_FOUND, f"There is no meter {feature}.")
+    limits = found.limits.get((name, feature), ())
+    if any(limit.quantity == 0 for limit in limits):
+        return _denied(Denied.FEATURE_UNAVAILABLE, f"The limit of {feature} is 0.")
+    if limits and frontier is None:
+        return _denied(Denied.UNKNOWN, "Billing has not started, so it is not known how much was used.")
+    for limit in limits:
+        if limit.used >= limit.quantity:
+            period = "day" if limit.period == "P1D" else "month"
+            used = f"{text_of(limit.used)} of {text_of(limit.quantity)} {feature} are used in this {period}."
+            return _denied(Denied.USAGE_LIMIT_REACHED, used)
+    return {"has_access": True}
+
+
+def _denied(code: Denied, message: str) -> dict[str, Any]:
+    return {"has_access": False, "reason": {"code": code.value, "message": message}}

@@ -1,0 +1,207 @@
+"""Access by the limits of the catalog, as OpenMeter's gateways ask for it, over rows of a real Postgres."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import psycopg
+import pytest
+from jsonschema import Draft202012Validator
+
+from api import key_store
+from api.openapi import document
+from catalog.file import parse_catalog
+from catalog.store import store_file
+from deployment.errors import CannotRun
+from metering.api_keys import Scope
+from monitoring.metrics import ApiRoute
+from tests.api.serving import Answer, Server, serving, start_ingestion
+from tests.api.test_events_in import refused
+from tests.conftest import fresh_database
+from tests.database_rows import progress, write
+from tests.waiting import wait_until
+
+ROUTE = ApiRoute.ENTITLEMENT_ACCESS.value
+LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
+AHEAD = datetime(2500, 1, 1, tzinfo=UTC)
+ACME, GLOBEX, FREE = "acme", "globex", "free"
+METERS = ("requests", "input_tokens", "output_tokens")
+ZONES = {ACME: "UTC", GLOBEX: "Pacific/Kiritimati", FREE: "UTC"}
+"""Kiritimati is 14 hours ahead of UTC: mostly another day."""
+SCHEMA = document()["paths"][ROUTE]["post"]["responses"]["200"]["content"]["application/json"]["schema"]
+
+
+def limit(
+    meter: str, quantity: str | None, since: datetime = LONG_AGO, period: str = "P1M", **of: str
+) -> dict[str, Any]:
+    return {**of, "meter": meter, "period": period, "quantity": quantity, "effective_from": since.isoformat()}
+
+
+def used(account: str, meter: str, quantity: int, day: date) -> dict[str, Any]:
+    starts = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    key = {"account": account, "day": day, "model": "m1", "meter": meter, "currency": "EUR", "dimensions": "{}"}
+    return {**key, "quantity": quantity, "first_window": starts, "last_window_end": starts + timedelta(minutes=1)}
+
+
+def catalog(*limits: dict[str, Any]) -> str:
+    accounts = [
+        {"account": name, "name": name.title(), "plan": f"plan-{name}", "currency": "EUR", "timezone": zone}
+        for name, zone in ZONES.items()
+    ]
+    plans = [{"plan": f"plan-{name}", "name": name} for name in ZONES]
+    return json.dumps({"plans": plans, "accounts": accounts, "limits": list(limits)})
+
+
+@pytest.fixture(scope="module")
+def gateway(bootstrap: str, postgres_url: str) -> Iterator[Server]:
+    """An API over accounts without limits and without usage."""
+    with fresh_database(postgres_url) as database:
+        meters = ({"meter": meter, "unit": meter, "is_declared": True} for meter in METERS)
+        with psycopg.connect(database) as session:
+            session.execute("DELETE FROM meters")
+        write(database, "meters", *meters)
+        store_file(database, parse_catalog(catalog()))
+        progress(database, "billing", datetime.now(UTC))
+        start_ingestion(database)
+        with serving(bootstrap, database) as running:
+            yield running
+
+
+@pytest.fixture(scope="module")
+def everybody(gateway: Server) -> str:
+    return reads(gateway)
+
+
+@pytest.fixture(autouse=True)
+def _without_limits_and_usage(gateway: Server) -> None:
+    with psycopg.connect(gateway.database) as session:
+        session.execute("DELETE FROM catalog.limits")
+        session.execute("DELETE FROM usage_days")
+
+
+def reads(server: Server, *accounts: str) -> str:
+    made = key_store.create(server.database, [Scope.READ], "test", accounts=accounts)
+    wait_until(lambda: ask(server, made.key, ACME).status != 401, "the key", 60, every_seconds=0.1)
+    return made.key
+
+
+def ask(server: Server, key: str, *customers: str, features: list[str] | None = None, **more: Any) -> Answer:
+    body = {
+        "customer": {"keys": list(customers)},
+        **({} if features is None else {"feature": {"keys": features}}),
+        **more,
+    }
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    return server.request("POST", ROUTE, json.dumps(body).encode(), headers)
+
+
+def codes(server: Server, key: str, customer: str, *features: str) -> dict[str, str | None]:
+    """Why there is no access, by feature; None where there is."""
+    answer = ask(server, key, customer, features=list(features) or None)
+    assert answer.status == 200, answer.body
+    Draft202012Validator(SCHEMA).validate(answer.json)
+    [result] = answer.json["data"]
+    for access in result["features"].values():
+        assert access["has_access"] is ("reason" not in access)
+    return {name: access.get("reason", {}).get("code") for name, access in result["features"].items()}
+
+
+def declare(server: Server, *limits: dict[str, Any]) -> None:
+    store_file(server.database, parse_catalog(json.dumps({"limits": list(limits)})))
+
+
+def today(account: str) -> date:
+    return datetime.now(ZoneInfo(ZONES[account])).date()
+
+
+def test_a_customer_has_access_until_its_limit_is_used_up(gateway: Server, everybody: str) -> None:
+    declare(gateway, limit("input_tokens", "100", plan="plan-acme"))
+    month = today(ACME).replace(day=1)
+    write(gateway.database, "usage_days", used(ACME, "input_tokens", 10**6, month - timedelta(days=1)))
+    write(gateway.database, "usage_days", used(ACME, "input_tokens", 99, month))
+    write(gateway.database, "usage_days", used(ACME, "output_tokens", 10**6, month))
+    write(gateway.database, "usage_days", used(GLOBEX, "input_tokens", 10**6, month))
+    assert codes(gateway, everybody, ACME) == dict.fromkeys(METERS)
+    with psycopg.connect(gateway.database) as session:
+        session.execute("UPDATE usage_days SET quantity = 100 WHERE quantity = 99")
+    assert codes(gateway, everybody, ACME) == {**dict.fromkeys(METERS), "input_tokens": "usage_limit_reached"}
+    assert codes(gateway, everybody, GLOBEX, "input_tokens") == {"input_tokens": None}
+
+
+def test_a_limit_of_a_day_counts_the_day_of_the_accounts_own_calendar(gateway: Server, everybody: str) -> None:
+    declare(gateway, *(limit("requests", "5", period="P1D", account=name) for name in (ACME, GLOBEX)))
+    # Right before midnight the day of the rows may be over when it is asked.
+    for name in (ACME, GLOBEX):
+        write(gateway.database, "usage_days", used(name, "requests", 4, today(name)))
+        write(gateway.database, "usage_days", used(name, "requests", 9, today(name) + timedelta(days=2)))
+        write(gateway.database, "usage_days", used(name, "requests", 9, today(name) - timedelta(days=1)))
+        assert codes(gateway, everybody, name, "requests") == {"requests": None}
+    with psycopg.connect(gateway.database) as session:
+        session.execute("UPDATE usage_days SET quantity = 5 WHERE quantity = 4")
+    for name in (ACME, GLOBEX):
+        assert codes(gateway, everybody, name, "requests") == {"requests": "usage_limit_reached"}
+
+
+def test_the_limit_of_an_account_replaces_that_of_its_plan_and_the_newest_in_force_applies(
+    gateway: Server, everybody: str
+) -> None:
+    write(gateway.database, "usage_days", used(ACME, "requests", 50, today(ACME)))
+    yesterday = datetime.now(UTC) - timedelta(days=1)
+    declare(gateway, limit("requests", "10", plan="plan-acme"))
+    assert codes(gateway, everybody, ACME, "requests") == {"requests": "usage_limit_reached"}
+    declare(gateway, limit("requests", "1000", account=ACME), limit("requests", "1", AHEAD, account=ACME))
+    assert codes(gateway, everybody, ACME, "requests") == {"requests": None}
+    declare(gateway, limit("requests", "0", yesterday, account=ACME))
+    assert codes(gateway, everybody, ACME, "requests") == {"requests": "feature_unavailable"}
+    declare(gateway, limit("requests", None, yesterday, account=ACME))
+    assert codes(gateway, everybody, ACME, "requests") == {"requests": None}, "the plan's limit is replaced, too"
+    declare(gateway, limit("requests", "10", period="P1D", plan="plan-acme"))
+    assert codes(gateway, everybody, ACME, "requests") == {"requests": "usage_limit_reached"}, "of another period"
+
+
+def test_what_is_not_there_is_said_of_each_customer_and_feature(gateway: Server, everybody: str) -> None:
+    answer = ask(gateway, everybody, ACME, "nobody", ACME, features=["requests", "flights"])
+    Draft202012Validator(SCHEMA).validate(answer.json)
+    [result], [error] = answer.json["data"], answer.json["errors"]
+    assert (result["matched"], result["customer"]["key"], result["customer"]["name"]) == ([ACME], ACME, "Acme")
+    assert result["features"]["requests"] == {"has_access": True}
+    assert result["features"]["flights"]["reason"]["code"] == "feature_not_found"
+    assert (error["code"], error["customer"]) == ("customer_not_found", "nobody")
+    assert answer.json["meta"] == {"page": {"size": 1, "next": None, "previous": None}}
+    refused(ask(gateway, everybody), 400, "customer")
+    refused(ask(gateway, everybody, ACME, include_credits=True), 400, "no credits")
+
+
+def test_a_key_learns_nothing_of_accounts_that_it_does_not_name(gateway: Server) -> None:
+    declare(gateway, limit("requests", "0", account=GLOBEX), limit("requests", "0", plan="plan-free"))
+    key = reads(gateway, ACME)
+    answer = ask(gateway, key, ACME, GLOBEX, FREE, features=["requests"])
+    assert [result["customer"]["key"] for result in answer.json["data"]] == [ACME]
+    assert answer.json["data"][0]["features"]["requests"] == {"has_access": True}
+    assert [(error["code"], error["customer"]) for error in answer.json["errors"]] == [
+        ("customer_not_found", GLOBEX),
+        ("customer_not_found", FREE),
+    ]
+    assert ask(gateway, "weir_none_none", ACME).status == 401
+
+
+def test_the_catalog_refuses_limits_of_what_there_is_not(gateway: Server) -> None:
+    for wrong, says in (
+        (limit("requests", "1", account="nobody"), "limits.0.account is 'nobody'"),
+        (limit("requests", "1", plan="nothing"), "limits.0.plan is 'nothing'"),
+        (limit("flights", "1", account=ACME), "limits.0.meter is 'flights'"),
+    ):
+        with pytest.raises(CannotRun, match=says):
+            declare(gateway, wrong)
+    stored = store_file(gateway.database, parse_catalog(json.dumps({"limits": [limit("requests", "1", account=ACME)]})))
+    assert (stored.changes, stored.limits) == ([], {"c": 1, "r": 0})
+    stored = store_file(gateway.database, parse_catalog(json.dumps({"limits": [limit("requests", "1", account=ACME)]})))
+    assert stored.limits == {"r": 1}
+    with psycopg.connect(gateway.database) as session, pytest.raises(psycopg.errors.CheckViolation):
+        session.execute(
+            "INSERT INTO catalog.limits VALUES ('acme', 'plan-acme', 'requests', 'P1D', now(), 1, 'x', now())"
+        )
