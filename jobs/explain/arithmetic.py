@@ -54,7 +54,7 @@ class Entry:
     quantity: Decimal
     amount: Decimal | None
     is_product: bool
-    """Whether the row's amount is its quantity times its unit price; or is none, where it has no price."""
+    """Whether the row's amount is its quantity times its unit price; or is none, where it has no unit price."""
     cause: str
     decision: str | None
     """Of a straggler."""
@@ -131,7 +131,9 @@ def _entry(row: Row, meter: Row, decisions: Mapping[tuple[int, str], str], bille
         unit_price=unit_price,
         quantity=EXACT.multiply(quantity, row["sign"]),
         amount=None if amount is None else EXACT.multiply(amount, row["sign"]),
-        is_product=amount == product and (not is_priced or amount is not None),
+        # A version without a unit price has tiers or packages: its amount is a function of the month's total.
+        is_product=amount == product
+        and (product is not None or not is_priced or meter["price_version"] > BILLED_AS_PART),
         cause=row["cause"],
         decision=decisions.get((row["lsn"], meter["meter"])),
         is_billed=billed_to is not None and row["lsn"] < billed_to,

@@ -8,13 +8,14 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal, NoReturn
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from jobs.streams import AUTHOR, UNIT_PRICE, CatalogTopic
 from metering.framing import frame_problem
 from metering.instants import EPOCH
 from metering.limits import MAX_NAME_BYTES
 from metering.members import member_twice
+from metering.price_tiers import PriceTerms
 from metering.tags import checked_tags, tags_text
 
 MAX_UNIT_PRICE = Decimal(10) ** (UNIT_PRICE.precision - UNIT_PRICE.scale)
@@ -42,7 +43,9 @@ def _instant(value: object) -> datetime:
         raise ValueError("the instant is outside the calendar") from error
 
 
-def _unit_price(value: object) -> Decimal:
+def _unit_price(value: object) -> Decimal | None:
+    if value is None:
+        return None
     if not isinstance(value, str | int | Decimal) or isinstance(value, bool):
         raise ValueError("a unit price is a decimal number")
     try:
@@ -56,6 +59,13 @@ def _unit_price(value: object) -> Decimal:
     if stored != price:
         raise ValueError(f"a unit price has at most {UNIT_PRICE.scale} decimals")
     return stored
+
+
+def _terms(value: object) -> str | None:
+    """As Debezium writes them, JSON in a text. One price has one text (`PriceTerms.text`)."""
+    if value is None:
+        return None
+    return PriceTerms.parse(value).text if isinstance(value, str) else PriceTerms.of(value).text
 
 
 def _text(value: object) -> object:
@@ -99,7 +109,7 @@ Text = Annotated[str, BeforeValidator(_text), Field(min_length=1)]
 FreeText = Annotated[str, BeforeValidator(_text)]
 Currency = Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
 Instant = Annotated[datetime, BeforeValidator(_instant)]
-UnitPrice = Annotated[Decimal, BeforeValidator(_unit_price)]
+PerhapsUnitPrice = Annotated[Decimal | None, BeforeValidator(_unit_price)]
 Milliseconds = Annotated[int, Field(ge=0, le=(datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1))]
 
 
@@ -155,7 +165,18 @@ class _DeletedPrice(_PriceKey, _Deleted):
 
 
 class _Price(_PriceKey, _Changed):
-    unit_price: UnitPrice
+    unit_price: PerhapsUnitPrice = None
+    terms: Annotated[str | None, BeforeValidator(_terms)] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_one_price(cls, row: Any) -> Any:
+        """With a unit price there are no terms: a release before them read no such column, whatever was in it."""
+        if isinstance(row, dict) and row.get("unit_price") is not None:
+            return {name: value for name, value in row.items() if name != "terms"}
+        if isinstance(row, dict) and row.get("terms") is None:
+            raise ValueError("a price has a unit_price, or terms")
+        return row
 
 
 class _DecisionKey(_Part):

@@ -31,7 +31,7 @@ EARLIER = {
 revisions make is made in Weir's own schema."""
 EARLIER_FUNCTIONS = {"0022": ("usage_spans(date, date)",)}
 
-LATER = ("api_keys", "declared_dimensions", "late_members", "taken_back_on_time", "usage_members")
+LATER = ("api_keys", "declared_dimensions", "late_members", "price_ladders", "taken_back_on_time", "usage_members")
 """Relations that revisions after 0034 make in Weir's own schema."""
 
 CATALOG = (
@@ -66,8 +66,8 @@ OWN = (*made_by("0034"), *LATER)
 SECRET = ("api_keys",)
 """Of these the reader sees nothing."""
 ASKED = (
-    *("closed_meters", "closed_usage", "corrections", "declared_dimensions", "meters", "positions", "stragglers"),
-    *("usage_day_dimensions", "usage_days", "usage_windows"),
+    *("closed_meters", "closed_usage", "corrections", "declared_dimensions", "meters", "positions", "price_ladders"),
+    *("stragglers", "usage_day_dimensions", "usage_days", "usage_windows"),
 )
 """Of these the API answers questions: what names an account is guarded by row-level security, and nothing else."""
 ASKED_OF_CATALOG = (
