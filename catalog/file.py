@@ -235,6 +235,11 @@ class TieredPrice(_PriceKey):
         """Of one unit: its tiers say theirs."""
         return 1
 
+    @property
+    def unit_price(self) -> None:
+        """It has none."""
+        return
+
 
 def _tier(tier: PriceTier) -> dict[str, Any]:
     return {"up_to": tier.up_to, "unit_price": tier.unit_price, "flat_price": tier.flat_price}

@@ -108,6 +108,18 @@ class PriceTerms:
         return json.dumps(self.document, separators=(",", ":"))
 
     @property
+    def words(self) -> str:
+        """What it costs, in the currency of the price: `graduated: 2 up to 1000, 1 above`."""
+        if self.kind is Kind.PACKAGE:
+            return f"{plain(self.package_price)} per package of {plain(self.package_size)}"
+        tiers = [
+            f"{plain(tier.unit_price)} {'above' if tier.up_to is None else f'up to {plain(tier.up_to)}'}"
+            + (f" and {plain(tier.flat_price)} a month" if tier.flat_price else "")
+            for tier in self.tiers
+        ]
+        return f"{self.kind}: {', '.join(tiers)}"
+
+    @property
     def usual_unit_price(self) -> Decimal:
         """The price of one unit to compare with other prices, never to bill by: of the first tier that is not free.
 

@@ -120,7 +120,9 @@ def entries_of(
 def _entry(row: Row, meter: Row, decisions: Mapping[tuple[int, str], str], billed_to: int | None) -> Entry:
     start = tumbling(row["event_time"]).start
     quantity, unit_price, amount = meter["quantity"], meter["unit_price"], meter["amount"]
-    is_priced = meter["price_version"] is not None
+    version = meter["price_version"]
+    is_priced = version is not None
+    is_elsewhere = is_priced and version <= BILLED_AS_PART
     product = EXACT.multiply(quantity, unit_price) if is_priced and unit_price is not None else None
     return Entry(
         usage_lsn=row["lsn"],
@@ -132,8 +134,7 @@ def _entry(row: Row, meter: Row, decisions: Mapping[tuple[int, str], str], bille
         quantity=EXACT.multiply(quantity, row["sign"]),
         amount=None if amount is None else EXACT.multiply(amount, row["sign"]),
         # A version without a unit price has tiers or packages: its amount is a function of the month's total.
-        is_product=amount == product
-        and (product is not None or not is_priced or meter["price_version"] > BILLED_AS_PART),
+        is_product=amount == product and not (is_elsewhere and product is None),
         cause=row["cause"],
         decision=decisions.get((row["lsn"], meter["meter"])),
         is_billed=billed_to is not None and row["lsn"] < billed_to,

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
 from jobs.billing_progress import Database, Row
@@ -143,7 +144,7 @@ def read_totals(database: Database, month: date, accounts: Sequence[str]) -> lis
     Each currency separately. `amount` is the exact sum of the lines that have a price; None where none has one.
     """
     parameters = {"month": month, "accounts": list(accounts)}
-    of_terms = defaultdict(list)
+    of_terms: defaultdict[tuple[str, str | None], list[Decimal]] = defaultdict(list)
     for row in database.execute(_OF_TERMS, parameters).fetchall():
         of_terms[row["account"], row["currency"]] += [line["amount"] for line in _lines_of(row)]
     totals = database.execute(_TOTALS, parameters).fetchall()

@@ -116,7 +116,7 @@ def test_versions_stand_on_one_ladder_and_those_with_a_unit_price_take_their_par
     write(database, "price_ladders", rung(1, "3"), rung(2, GRADUATED), rung(3, PACKAGE))
     used = day(1, 800, 1, unit_price=3), day(2, 300, 2), day(3, 100, 3)
     write(database, "usage_days", *used)
-    # 800 at 3; of the next 300 the first 200 are below 1000; 1100 to 1200 opens no fourth package of 300 but ends in it.
+    # 800 at 3; of the next 300 the first 200 are below 1000; 1100 to 1200 lies in the fourth package of 300.
     assert shown(bill(database)) == [
         ("m*", "1: up to 1000", 200, 2, 400),
         ("m*", "2: up to 5000", 100, 1, 110),
@@ -160,7 +160,8 @@ def test_the_month_so_far_names_the_price_of_the_next_unit(database: str) -> Non
 def test_pages_have_every_line_once_and_all_tiers_of_a_price_together(database: str) -> None:
     write(database, "price_ladders", rung(1, GRADUATED), rung(2, VOLUME, model="x"))
     write(database, "usage_days", day(1, 9000, 1), day(1, 10, 2, model="x"), day(1, 5, 7, model="y", unit_price=1))
-    whole, found, after = bill(database).lines, [], ()
+    whole, found = bill(database).lines, list[Any]()
+    after: tuple[Any, ...] = ()
     while rows := bill(database, Page(1, after)).lines:
         assert len({tuple(row[name] for name in PAGE_KEY) for row in rows}) == 1
         found += rows
@@ -173,7 +174,7 @@ def test_pages_have_every_line_once_and_all_tiers_of_a_price_together(database: 
 def test_any_catalog_order_and_split_of_usage_bills_what_the_definition_says(database: str, seed: int) -> None:
     chance = random.Random(seed)
     prices: list[dict[str, Any] | str] = [GRADUATED, VOLUME, PACKAGE, "0.25"]
-    write_many, expected = [], Fraction(0)
+    write_many, expected = list[dict[str, Any]](), Fraction(0)
     rungs: list[dict[str, Any]] = []
     version = 0
     for plan in (f"p{number}" for number in range(40)):

@@ -115,6 +115,12 @@ def priced(database: str, model: str) -> None:
     write(database, "catalog.prices", {**PRICE, "model": model})
 
 
+def tiered(database: str) -> None:
+    write(database, "catalog.plans", {"plan": "p", "name": "P"})
+    terms = Jsonb({"kind": "volume", "tiers": [{"unit_price": "1"}]})
+    write(database, "catalog.prices", {**PRICE, "model": "m", "unit_price": None, "terms": terms})
+
+
 PLANTED = {
     "usage was billed once by the more specific meter": lambda at: write(
         at, "usage_windows", {**WINDOW, "price_version": 0}
@@ -138,6 +144,7 @@ PLANTED = {
         "meters",
         {"meter": "m", "unit": "u", "sums": "c", "aggregation": "max", "period": "day", "is_declared": False},
     ),
+    "prices with tiers or packages": tiered,
     "corrections of whole periods wait": lambda at: write(at, "late_members", LATE_MEMBER),
 }
 
