@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -121,7 +121,7 @@ def tiered(database: str) -> None:
     write(database, "catalog.prices", {**PRICE, "model": "m", "unit_price": None, "terms": terms})
 
 
-PLANTED = {
+PLANTED: dict[str, Callable[[str], None]] = {
     "usage was billed once by the more specific meter": lambda at: write(
         at, "usage_windows", {**WINDOW, "price_version": 0}
     ),

@@ -163,9 +163,9 @@ class DeltaWriter:
     def grow_for(self, rows: pa.Table) -> None:
         """Add the columns of GROWING that these rows have a value in, before they are committed."""
         needed = [name for name in self._growing if rows[name].null_count < len(rows)]
-        missing = missing_columns(self._table, pa.schema([rows.schema.field(name) for name in needed]))
-        if not needed or not missing:
+        if not set(needed) - set(self._stored.names):
             return
+        missing = missing_columns(self._table, pa.schema([*self._schema, *map(rows.schema.field, needed)]))
         self._refuse_moved()
         self._grow(missing)
         self._stored = pa.schema(self._table.schema().to_arrow())
