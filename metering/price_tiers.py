@@ -255,7 +255,7 @@ def _decimal(value: Any, what: str, decimals: int, limit: Decimal) -> Decimal:
     text = f"{value:f}" if isinstance(value, Decimal) else str(value)
     if not _NUMBER.fullmatch(text):
         raise ValueError(f"{what} is {value!r}: must be a decimal number of at least 0")
-    # One number has one text, whatever it was written as.
+    # One number has one text, also if it was written with more zeros.
     found = Decimal(plain(Decimal(text)))
     if found >= limit:
         raise ValueError(f"{what} is {text}: must be less than {limit:f}")

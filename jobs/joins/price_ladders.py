@@ -1,7 +1,7 @@
 """`price_ladders` in Postgres: each version of prices that have, or had, tiers or packages.
 
 Bills compute the lines of such prices from it. It is written before usage is priced by a version, and never changed: a
-version is one row of the journal. Whoever starts writes again what is missing.
+version is one row of the journal. A driver that starts writes again what is missing.
 """
 
 from __future__ import annotations

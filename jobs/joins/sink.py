@@ -116,7 +116,7 @@ class UsageSink:
         self._catalog.take(changes, after)
         if CatalogTopic.PRICES in changes["topic"]:
             self._refuse_unlisted()
-            # Before usage names a version: whoever bills it finds what it costs.
+            # Before usage names a version: then bills find what it costs.
             self._ladders.store(self._catalog.stored[Table.PRICES])
         decided = decisions(changes, self._known.frontier)
         self._commit(with_decisions(self._priced(outcomes), decided), known, after)

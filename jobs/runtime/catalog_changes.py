@@ -171,7 +171,7 @@ class _Price(_PriceKey, _Changed):
     @model_validator(mode="before")
     @classmethod
     def _has_one_price(cls, row: Any) -> Any:
-        """With a unit price there are no terms: a release before them read no such column, whatever was in it."""
+        """With a unit price there are no terms: a release before them did not read the column."""
         if isinstance(row, dict) and row.get("unit_price") is not None:
             return {name: value for name, value in row.items() if name != "terms"}
         if isinstance(row, dict) and row.get("terms") is None:

@@ -12,7 +12,7 @@ from tests.pages import ROOT
 
 PAGE = (ROOT / "docs/how-to/prices.md").read_text(encoding="utf-8")
 SECTION = re.compile(
-    r"^### (?P<title>Graduated|Volume|Packages)$.*?```yaml\n(?P<catalog>.*?)```(?P<rest>.*?)^##",
+    r"^### (?P<title>Graduated|Volume|Packages)$.*?```yaml\n(?P<catalog>.*?)```(?P<rest>.*?)(?=^##)",
     re.MULTILINE | re.DOTALL,
 )
 ROW = re.compile(r"^\| (?P<total>[0-9,]+) \| (?P<lines>[^|]+) \| (?P<amount>[0-9.,]+) \|$", re.MULTILINE)
