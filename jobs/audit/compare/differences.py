@@ -152,8 +152,8 @@ def beside(found: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
     """`net` usage and outcomes (`recompute`) → one row per outcome, with the values of both sides.
 
     `is_found`, `is_expected`, `usage_lsn`, `count` and, for each compared value, NAME and NAME_found: texts of all
-    meters with a quantity (`entries`), of their quantities alone (`counted`), and of their prices (`priced`): without the
-    version where there is a unit price.
+    meters with a quantity (`entries`), of their quantities alone (`counted`), and of their prices (`priced`), with the
+    version only where there is no unit price.
     """
     has_list = pl.col(METERS).is_not_null() if METERS in found.columns else pl.lit(value=False)
     was = _comparable(found.with_columns(is_listed=has_list), "usage_lsn", "count", "is_listed")
