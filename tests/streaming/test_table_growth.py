@@ -123,7 +123,7 @@ def test_a_table_grows_once_also_when_the_driver_that_grew_it_never_committed_a_
 def test_uncaptured_prices_without_an_author_stay_and_only_new_ones_have_author_and_place(tmp_path: Path) -> None:
     key = {"plan": "p", "model": "m", "meter": "requests", "currency": "EUR"}
     row = {"lsn": 1, **key, "effective_from": START, "unit_price": Decimal(1), "deleted": False}
-    old = pa.schema([field for field in PRICES if field.name not in (*AUTHOR, *SOURCE, "ends_at")])
+    old = pa.schema([field for field in PRICES if field.name not in (*AUTHOR, *SOURCE, "ends_at", "terms")])
     made = DeltaTable.create(f"{tmp_path}/{Table.PRICES}", old)
     committed = committing({LSN: 2, "joins.epoch": 1, "journal": 2})
     write_deltalake(made, pa.Table.from_pylist([row], old), mode="append", commit_properties=committed)
@@ -166,7 +166,7 @@ def test_prices_get_the_column_of_terms_with_the_first_price_that_has_any(tmp_pa
 
 def test_earlier_deletions_stay_withdrawn_even_if_published_again_and_only_new_ones_end(tmp_path: Path) -> None:
     keys = [{"plan": "p", "model": model, "meter": "requests", "currency": "EUR"} for model in ("old", "new")]
-    old = pa.schema([field for field in PRICES if field.name != "ends_at"])
+    old = pa.schema([field for field in PRICES if field.name not in ("ends_at", "terms")])
     said: list[tuple[int, dict[str, str], int | None]] = [(1, keys[0], 1), (2, keys[1], 1), (3, keys[0], None)]
     rows = [
         {"lsn": lsn, **key, "effective_from": START, "unit_price": unit and Decimal(unit), "deleted": unit is None}
