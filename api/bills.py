@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
+from itertools import groupby
 from typing import Any
 
 from starlette.responses import Response
@@ -25,7 +26,10 @@ from metering.windows import Window
 
 BILLS = ("month", "account", "limit", "cursor")
 PRICES = ("at", "account", "plan", "model", "meter", "limit", "cursor")
-LINE = ("account", "model", "meter", "currency", "price_version", "unit_price", "quantity", "amount", "state")
+LINE = (
+    *("account", "model", "meter", "currency", "price_version", "kind", "tier", "unit_price", "quantity", "amount"),
+    *("next_unit_price", "state"),
+)
 TOTAL = (
     *("account", "name", "parent", "timezone", "period_start", "period_end", "currency", "amount", "unpriced_lines"),
     "state",
@@ -53,8 +57,9 @@ class _Bills:
 async def bills(read_request: ReadRequest) -> Response:
     """`data`: the lines (LINE) of a month. `totals`: of the accounts that have lines in `data`, of their whole month.
 
-    A month is each account's own, from `period_start` to before `period_end`. A line is of one price version; its
-    `amount` is null for usage without a price, and a total leaves it out.
+    A month is each account's own, from `period_start` to before `period_end`. A line is of one price version, or of one
+    tier of it; its `amount` is null for usage without a price, and a total leaves it out. A page has at most `limit`
+    price versions, each with all of its lines.
     """
     given = Parameters.of(read_request.request.query_params, BILLS)
     month, limit, accounts = month_in(given, "month"), given.limit(), given.accounts(read_request.key)
@@ -66,11 +71,20 @@ async def bills(read_request: ReadRequest) -> Response:
         return _Bills(list(found.lines), totals, found.periods, *progress)
 
     found, frontier = await read_request.with_progress(read)
-    lines, following = page_of(found.lines, limit, lambda row: [row[name] for name in PAGE_KEY])
+    versions, following = page_of(_by_version(found.lines), limit, lambda rows: _page_key(rows[0]))
+    lines = [line for rows in versions for line in rows]
     shown = {line["account"] for line in lines}
     totals = [_total(found, row) for row in found.totals if row["account"] in shown]
     data = columns_of([{**line, "state": found.state_of(line)} for line in lines], LINE)
     return answer(read_request.request, data, frontier, {"totals": totals, **following})
+
+
+def _by_version(lines: Iterable[Row]) -> Iterator[list[Row]]:
+    return (list(rows) for _, rows in groupby(lines, _page_key))
+
+
+def _page_key(line: Row) -> list[Any]:
+    return [line[name] for name in PAGE_KEY]
 
 
 async def prices(read_request: ReadRequest) -> Response:

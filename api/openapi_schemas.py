@@ -14,6 +14,7 @@ from jobs.queries.usage import DETAILS, SUMMED
 from metering.invoices import Kind, State
 from metering.lateness import WindowState
 from metering.period_meters import Period
+from metering.price_tiers import Kind
 from metering.vocabulary import Decision, Disposition, UsageCause
 
 Schema = dict[str, Any]
@@ -84,7 +85,11 @@ COLUMNS: Mapping[str, Schema] = {
     **dict.fromkeys(("in_force_until", "hold_until", "decided_at"), or_null(INSTANT)),
     **dict.fromkeys(("quantity", "billed_quantity", "free_quantity", "unpriced_quantity", "old_quantity"), DECIMAL),
     "new_quantity": DECIMAL,
+    "tiered_quantity": DECIMAL,
     **dict.fromkeys(("amount", "old_amount", "new_amount", "unit_price", "late_quantity"), or_null(DECIMAL)),
+    "next_unit_price": or_null(DECIMAL),
+    "kind": or_null(one_of(Kind)),
+    **dict.fromkeys(("tier", "terms"), or_null(TEXT)),
     **dict.fromkeys(("number", "usage_lsn", "unpriced_lines"), WHOLE),
     **dict.fromkeys(("price_version", "unmetered_requests"), or_null(WHOLE)),
     "late_seconds": {"type": "number"},

@@ -11,11 +11,12 @@ from starlette.requests import Request
 
 from api.parameters import cursor_of
 from api.reader import AccountReader
-from jobs.billing_progress import Progress, Row, billing_progress
+from jobs.billing_progress import Progress, billing_progress
 from jobs.queries.reading import Database
 from metering.api_keys import ApiKey
 
 R = TypeVar("R")
+Item = TypeVar("Item")
 STAFF = ("decided_by", "reason")
 """Columns of a straggler that those who run Weir write for each other."""
 
@@ -48,8 +49,8 @@ class ReadRequest:
 
 
 def page_of(
-    found: Iterable[Row], limit: int, key_of: Callable[[Row], Sequence[Any]]
-) -> tuple[list[Row], dict[str, str | None]]:
+    found: Iterable[Item], limit: int, key_of: Callable[[Item], Sequence[Any]]
+) -> tuple[list[Item], dict[str, str | None]]:
     """The first `limit` of rows, one more of which was read, and the member `next` of an answer."""
     rows = list(found)
     return rows[:limit], {"next": cursor_of(key_of(rows[limit - 1])) if len(rows) > limit else None}

@@ -30,21 +30,23 @@ Sums = dict[str, Decimal]
 
 PRICE_AT: LiteralString = """
     SELECT accounts.currency, CASE WHEN price.ended_at IS NULL OR price.ended_at > at THEN price.unit_price END
-        AS unit_price
+        AS unit_price, price.terms IS NOT NULL AND (price.ended_at IS NULL OR price.ended_at > at) AS is_tiered
     FROM catalog.account_history AS accounts
     CROSS JOIN LATERAL (
-        SELECT unit_price, effective_from, NULL::timestamptz AS ended_at FROM catalog.prices
+        SELECT unit_price, terms, effective_from, NULL::timestamptz AS ended_at FROM catalog.prices
         WHERE (plan, model, meter, currency) = (accounts.plan, used.model, used.meter, accounts.currency)
           AND effective_from <= at
         UNION ALL
-        SELECT unit_price, effective_from, ended_at FROM catalog.ended_prices
+        SELECT unit_price, terms, effective_from, ended_at FROM catalog.ended_prices
         WHERE (plan, model, meter, currency) = (accounts.plan, used.model, used.meter, accounts.currency)
           AND effective_from <= at
         ORDER BY effective_from DESC LIMIT 1
     ) AS price
     WHERE accounts.account = used.account AND accounts.holds_from <= at AND accounts.holds_until > at
 """
-"""The price of one unit for `used` (account, model, meter, at): as `catalog.contracts_at`, of a single one."""
+"""The price of one unit for `used` (account, model, meter, at): as `catalog.contracts_at`, of a single one.
+
+Null where the price has tiers or packages (`is_tiered`)."""
 
 # The day in which a change begins is read by the minute: each has the price of its start, or that of the change.
 _BILLED: LiteralString = f"""
@@ -93,9 +95,9 @@ _BILLED: LiteralString = f"""
     )
     SELECT used.account, date_trunc('month', used.day)::date AS month, used.model, used.meter,
            used.currency, used.unit_price, price.currency AS new_currency, price.unit_price AS new_unit_price,
-           sum(used.quantity) AS quantity
+           coalesce(price.is_tiered, false) AS is_tiered, sum(used.quantity) AS quantity
     FROM used LEFT JOIN LATERAL ({PRICE_AT}) AS price ON true
-    GROUP BY 1, 2, 3, 4, 5, 6, 7, 8
+    GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9
 """.replace(
     "{days}",
     "days.account, day, days.model, days.meter, currency, price_version, unit_price, quantity, "
@@ -158,6 +160,27 @@ _BY_TERMS: LiteralString = """
 """
 """Usage of accounts that such a price may be for, each plan and currency that it is under, and what the account says
 from the change on, where conditions are about that."""
+# What tiers or packages make of a month is a function of its total. An alias is of all meters and currencies.
+_TIERED: LiteralString = """
+    WITH touched AS (
+        SELECT account, NULL AS meter, starts
+        FROM unnest(%(accounts)s::text[], %(account_starts)s::timestamptz[]) AS changed (account, starts)
+        UNION
+        SELECT accounts.account, CASE WHEN changed.currency <> 'XXX' THEN changed.meter END,
+               greatest(changed.starts, accounts.holds_from)
+        FROM unnest(
+            %(plans)s::text[], %(meters)s::text[], %(currencies)s::text[], %(price_starts)s::timestamptz[]
+        ) AS changed (plan, meter, currency, starts)
+        JOIN catalog.account_history AS accounts
+          ON accounts.plan = changed.plan AND changed.currency IN (accounts.currency, 'XXX')
+        WHERE accounts.holds_until > changed.starts
+    )
+    SELECT DISTINCT used.account, date_trunc('month', used.day)::date AS month
+    FROM usage_days AS used JOIN touched ON touched.account = used.account
+     AND coalesce(touched.meter, used.meter) = used.meter AND touched.starts < used.last_window_end
+    WHERE used.unit_price IS NULL AND used.price_version > 0 AND used.quantity <> 0
+      AND used.day < date_trunc('month', now() AT TIME ZONE 'UTC' + %(earliest)s)
+"""
 _ZONES = """
     SELECT account, array_agg(nullif(holds_from, '-infinity') ORDER BY holds_from) AS starts,
            array_agg(timezone ORDER BY holds_from) AS zones
@@ -207,6 +230,11 @@ def refuse_closed(
     with psycopg.connect(before_url, row_factory=dict_row, connect_timeout=10) as earlier:
         terms = {tuple(row.values()) for row in earlier.execute(_BY_TERMS, touched)}
         if months := list(_ended(database, _perhaps(database, touched, terms))):
+            raise ClosedMonthsTouched(months)
+        by_total = [
+            ClosedMonth(row["account"], row["month"], is_certain=False) for row in database.execute(_TIERED, touched)
+        ]
+        if months := list(_ended(database, by_total)):
             raise ClosedMonthsTouched(months)
         after = list(database.execute(_BILLED, touched))
         before = {tuple(row.values()) for row in earlier.execute(_BILLED, touched)} if after else set()
@@ -277,14 +305,15 @@ def _starts(change: Change, ends: datetime | None) -> datetime | None:
 
 
 def _is_other(row: Mapping[str, Any]) -> bool:
-    return (row["currency"], row["unit_price"]) != (row["new_currency"], row["new_unit_price"])
+    return row["is_tiered"] or (row["currency"], row["unit_price"]) != (row["new_currency"], row["new_unit_price"])
 
 
 def _by_month(rows: Sequence[Mapping[str, Any]]) -> list[ClosedMonth]:
     found: dict[tuple[str, date], ClosedMonth] = {}
+    by_total = {(row["account"], row["month"]) for row in rows if row["is_tiered"]}
     for row in rows:
         key = row["account"], row["month"]
-        month = found.setdefault(key, ClosedMonth(*key))
+        month = found.setdefault(key, ClosedMonth(*key, is_certain=key not in by_total))
         month.billed[row["currency"]] += row["quantity"] * row["unit_price"]
         if row["new_unit_price"] is not None:
             month.becomes[row["new_currency"]] += row["quantity"] * row["new_unit_price"]
@@ -302,13 +331,15 @@ def _ended(database: Connection, months: Sequence[ClosedMonth]) -> Iterator[Clos
         for row in database.execute(_ZONES, [accounts])
     }
     for month in months:
-        if billing_month(zones.get(month.account, []), month.month).end <= now and month.billed != month.becomes:
+        is_same = month.is_certain and month.billed == month.becomes
+        if billing_month(zones.get(month.account, []), month.month).end <= now and not is_same:
             yield month
 
 
 def _named(month: ClosedMonth) -> str:
     becomes = f"becomes {_amounts(month.becomes)}" if month.is_certain else "may change"
-    return f"{month.account} {month.month:%Y-%m} ({_amounts(month.billed)} {becomes})"
+    billed = _amounts(month.billed) if month.is_certain or month.billed else "what tiers or packages price"
+    return f"{month.account} {month.month:%Y-%m} ({billed} {becomes})"
 
 
 def _amounts(sums: Mapping[str, Decimal]) -> str:

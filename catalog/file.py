@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
 from pydantic import (
@@ -20,9 +20,12 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
+    Tag,
     ValidationError,
     ValidationInfo,
+    computed_field,
     model_validator,
 )
 
@@ -32,6 +35,7 @@ from metering.instants import rfc3339
 from metering.limits import MAX_NAME_BYTES, PLAIN_NAME
 from metering.price_attributes import ACCOUNT, PriceAttribute
 from metering.price_models import ALIAS_CURRENCY, ALIAS_METER, BEGINS, MAX_CONDITIONS, PricedModel
+from metering.price_tiers import PriceTerms
 from metering.tags import checked_tags
 
 LIMIT_PERIODS = ("P1D", "P1M")
@@ -78,6 +82,10 @@ def _instant(value: Any) -> datetime:
 
 def _perhaps_instant(value: Any) -> datetime | None:
     return None if value in (None, "", "null", "~") else _instant(value)
+
+
+def _perhaps(value: Any) -> Any:
+    return None if value in (None, "", "null", "~") else value
 
 
 def _tags(value: Any) -> dict[str, str]:
@@ -173,20 +181,17 @@ class Account(Row):
     parent: Parent = None
 
 
-class Price(Row):
-    """The cost of one unit from `effective_from` until the next price of the same plan, model, meter and currency.
+class _PriceKey(Row):
+    """What a price is for, from `effective_from` until the next of the same plan, model, meter and currency.
 
     A model that ends with `*` matches every model with that prefix; `conditions` are values that columns of an event
-    must have; both are part of `model` (`metering.price_models`). A file may give the price of `per` units;
-    `unit_price` is always of one.
+    must have; both are part of `model` (`metering.price_models`).
     """
 
     plan: Text
     conditions: Annotated[dict[str, str], BeforeValidator(_conditions), Field(exclude=True)] = {}
     model: Annotated[str, BeforeValidator(_priced_model)]
     meter: Text
-    per: Annotated[Per, Field(exclude=True)] = 1
-    unit_price: UnitPrice
     currency: Currency
     effective_from: Instant
 
@@ -194,6 +199,79 @@ class Price(Row):
     def key(self) -> tuple[str, str, str, str, datetime]:
         """The key of a price."""
         return self.plan, self.model, self.meter, self.currency, self.effective_from
+
+
+class Price(_PriceKey):
+    """The cost of one unit. A file may give the price of `per` units; `unit_price` is always of one."""
+
+    kind: Annotated[Literal["unit"], Field(exclude=True)] = "unit"
+    per: Annotated[Per, Field(exclude=True)] = 1
+    unit_price: UnitPrice
+
+
+class PriceTier(Row):
+    """A tier up to and including `up_to` of the month total; a file may give the price of `per` units."""
+
+    up_to: Annotated[str | None, BeforeValidator(_perhaps)] = None
+    per: Per = 1
+    unit_price: UnitPrice
+    flat_price: Annotated[str | None, BeforeValidator(_perhaps)] = None
+
+
+class TieredPrice(_PriceKey):
+    """A price that depends on the account's month total of its meter, over all models that it is for.
+
+    `graduated`: each tier prices its own units; `volume`: the tier of the total prices all units; `package`: each
+    package of `package_size` that is begun costs `package_price`.
+    """
+
+    kind: Annotated[Literal["graduated", "volume", "package"], Field(exclude=True)]
+    tiers: Annotated[tuple[PriceTier, ...] | None, Field(exclude=True)] = None
+    package_size: Annotated[str | None, Field(exclude=True)] = None
+    package_price: Annotated[str | None, Field(exclude=True)] = None
+
+    @model_validator(mode="after")
+    def _has_terms(self) -> TieredPrice:
+        _ = self.price_terms
+        return self
+
+    @property
+    def price_terms(self) -> PriceTerms:
+        """What it costs. Raises ValueError."""
+        given: dict[str, Any] = {"package_size": self.package_size, "package_price": self.package_price}
+        tiers = None if self.tiers is None else [_tier(tier) for tier in self.tiers]
+        whole = {"kind": self.kind, "tiers": tiers, **given}
+        return PriceTerms.of({name: value for name, value in whole.items() if value is not None})
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def terms(self) -> dict[str, Any]:
+        """As the catalog has them."""
+        return self.price_terms.document
+
+    @property
+    def per(self) -> int:
+        """Of one unit: its tiers say theirs."""
+        return 1
+
+    @property
+    def unit_price(self) -> None:
+        """It has none."""
+        return
+
+
+def _tier(tier: PriceTier) -> dict[str, Any]:
+    return {"up_to": tier.up_to, "unit_price": tier.unit_price, "flat_price": tier.flat_price}
+
+
+def _tag(price: Any) -> str:
+    kind = price.get("kind", "unit") if isinstance(price, dict) else getattr(price, "kind", "unit")
+    return _UNIT if kind in ("unit", None) else _TIERED
+
+
+_UNIT, _TIERED = "price of a unit", "price with terms"
+"""Tags of the two forms of a price: no part of what messages name."""
+AnyPrice = Annotated[Annotated[Price, Tag(_UNIT)] | Annotated[TieredPrice, Tag(_TIERED)], Discriminator(_tag)]
 
 
 class Alias(Row):
@@ -251,7 +329,7 @@ class CatalogFile(Row):
 
     plans: tuple[Plan, ...] = ()
     accounts: tuple[Account, ...] = ()
-    prices: tuple[Price, ...] = ()
+    prices: tuple[AnyPrice, ...] = ()
     aliases: tuple[Alias, ...] = ()
     limits: tuple[Limit, ...] = ()
 
@@ -362,7 +440,7 @@ def _doubles(catalog: CatalogFile) -> list[str]:
 
 
 def _sentence(problem: dict[str, Any]) -> str:
-    field = ".".join(str(part) for part in problem["loc"]) or "the file"
+    field = ".".join(str(part) for part in problem["loc"] if part not in (_UNIT, _TIERED)) or "the file"
     given = problem["input"]
     value = f" is {given!r}" if given is None or isinstance(given, str | int | float | bool) else ""
     match problem["type"]:

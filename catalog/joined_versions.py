@@ -106,7 +106,8 @@ def _instant(value: str | datetime) -> datetime:
 
 
 def _is_price(version: Row | None, row: Row) -> bool:
-    return version is not None and version["unit_price"] == Decimal(row["unit_price"])
+    unit_price = None if row["unit_price"] is None else Decimal(row["unit_price"])
+    return version is not None and (version["unit_price"], version["terms"]) == (unit_price, row.get("terms"))
 
 
 def _is_account(version: Row | None, row: Row) -> bool:

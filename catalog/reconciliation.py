@@ -26,8 +26,8 @@ Gone = Mapping[Table, frozenset[int]]
 _PUT_PLAN = "INSERT INTO catalog.plans VALUES (%(plan)s, %(plan)s) ON CONFLICT DO NOTHING RETURNING plan"
 _PUT = {
     Table.PRICES: """
-        INSERT INTO catalog.prices (plan, model, meter, currency, effective_from, unit_price)
-        VALUES (%(plan)s, %(model)s, %(meter)s, %(currency)s, %(effective_from)s, %(unit_price)s)
+        INSERT INTO catalog.prices (plan, model, meter, currency, effective_from, unit_price, terms)
+        VALUES (%(plan)s, %(model)s, %(meter)s, %(currency)s, %(effective_from)s, %(unit_price)s, %(terms)s::jsonb)
         ON CONFLICT DO NOTHING RETURNING plan
     """,
     Table.ACCOUNTS: """

@@ -22,6 +22,7 @@ from jobs.runtime.unreachable import database_sentence
 from jobs.streams import AUTHOR, CatalogTopic
 from metering.instants import rfc3339
 from metering.price_attributes import restored
+from metering.price_tiers import PriceTerms
 from metering.tags import tags_text
 
 
@@ -116,8 +117,9 @@ TABLES = (
             "currency": "text",
             "effective_from": "timestamptz",
             "unit_price": "numeric(20, 12)",
+            "terms": "jsonb",
         },
-        "t.unit_price <> f.unit_price",
+        "(t.unit_price, t.terms) IS DISTINCT FROM (f.unit_price, f.terms)",
     ),
     CatalogTable(
         CatalogTopic.ACCOUNTS,
@@ -246,17 +248,19 @@ def stored(postgres_url: str, changes: Iterable[Change]) -> list[Change]:
 
 def change_of(table: CatalogTable, row: Row, committed_at: datetime) -> Change:
     """The change that led to this row (its published columns, and `op`); for a deletion the earlier row."""
-    after = {name: _text(row[name]) for name in table.returned}
+    after = {name: _text(name, row[name]) for name in table.returned}
     return Change(table.topic, {name: after[name] for name in table.key}, after, row["op"], committed_at)
 
 
-def _text(value: Any) -> str | None:
+def _text(name: str, value: Any) -> str | None:
     """As Debezium writes it: decimals and instants with a zone are texts."""
     match value:
         case None | str():
             return value
         case datetime():
             return rfc3339(value)
+        case dict() if name == "terms":
+            return PriceTerms.of(value).text
         case dict():
             return tags_text(value) or "{}"
     return f"{value:f}"

@@ -85,6 +85,7 @@ def what_if(
         raise typer.Exit(2) from None
     stack = running_deployment(data_dir)
     with asking_database(stack.postgres_url), telling("Replaying:") as tell:
+        _refuse_tiers(stack.postgres_url, start, end)
         assumed = _assumptions(catalog, rules, stack.postgres_url)
         replay = Replay(stack.tables, stack.postgres_url, start, end, into, assumed, replace, tell=tell)
         try:
@@ -92,6 +93,27 @@ def what_if(
         except NotBilledError as error:
             raise CannotRun(str(error)) from None
     _print(found, start, end, into, form)
+
+
+_TIERED = """
+    SELECT EXISTS (
+        SELECT FROM usage_windows
+        WHERE window_start >= %s AND window_start < %s AND price_version > 0 AND unit_price IS NULL AND quantity <> 0
+    ) AS is_tiered
+"""
+
+
+def _refuse_tiers(postgres_url: str, start: datetime, end: datetime) -> None:
+    """Raises CannotRun for usage whose amount only a month's total has: the comparison would leave it out."""
+    from cli.reading import read_only
+
+    with read_only(postgres_url) as database:
+        row = database.execute(_TIERED, [start, end]).fetchone()
+    if row is not None and row["is_tiered"]:
+        raise CannotRun(
+            "Usage of this time has prices with tiers or packages. What it costs depends on whole months, and a replay "
+            "compares windows: it cannot tell what would change."
+        )
 
 
 def _rules(config: Path | None) -> Jobs | None:
@@ -112,7 +134,7 @@ def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dic
     """The catalog file as rows of the version tables. Raises CannotRun for one that cannot be replayed."""
     import pyarrow as pa
 
-    from catalog.file import CatalogFileError, load_catalog_file
+    from catalog.file import CatalogFileError, TieredPrice, load_catalog_file
     from jobs.audit.tables.database import joins_config
     from jobs.streams import ACCOUNTS, PRICES
 
@@ -126,6 +148,11 @@ def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dic
         f"accounts.{number}.effective_from: leave it out: in a replay the file's account applies to all times"
         for number, row in enumerate(file.accounts)
         if row.effective_from is not None
+    ]
+    problems += [
+        f"prices.{number}.kind: {row.kind} depends on a whole month, and a replay compares windows: give a unit_price"
+        for number, row in enumerate(file.prices)
+        if isinstance(row, TieredPrice)
     ]
     if problems:
         raise CannotRun("\n".join(f"{catalog}: {problem}" for problem in problems))

@@ -154,10 +154,20 @@ def _amounts(rows: Sequence[Row], billed: Sequence[Row]) -> str:
             if row["is_billed"] and counts and meter["amount"] is not None and row["currency"] is not None:
                 amounts[row["currency"]].append(EXACT.multiply(meter["amount"], row["sign"]))
     unpriced = [spaced(meter["meter"]) for meter in billed if meter["price_version"] is None]
-    if len(unpriced) == len(billed) or not amounts:
+    by_total = [spaced(meter["meter"]) for meter in billed if _is_tiered(meter)]
+    if len(unpriced) == len(billed) or not (amounts or by_total):
         return "Counted without a price, so it costs nothing yet:"
     costs = " and ".join(money(total(found), currency) for currency, found in sorted(amounts.items()))
-    return f"Billed: {costs}" + (f" (and {', '.join(unpriced)} without a price)" if unpriced else "")
+    others = f" (and {', '.join(unpriced)} without a price)" if unpriced else ""
+    if not by_total:
+        return f"Billed: {costs}{others}"
+    named = f"{', '.join(by_total)} by the month's total, which tiers or packages price"
+    return f"Billed: {f'{costs}, and {named}' if amounts else named}{others}"
+
+
+def _is_tiered(meter: Row) -> bool:
+    """Whether only the month's total says what it costs."""
+    return meter["price_version"] is not None and meter["unit_price"] is None
 
 
 def _where(row: Row, billed: Sequence[Row], document: Row) -> str:

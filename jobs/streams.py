@@ -52,7 +52,8 @@ METERED = pa.struct(
     ]
 )
 """One meter of an outcome: its quantity (null: its completion should have reported it, and did not), the price's
-version (the journal lsn of its change), the price of one unit, and quantity x unit price (null: unpriced)."""
+version (the journal lsn of its change), the price of one unit, and quantity x unit price. Without a version it is
+unpriced. A version without a unit price has tiers or packages: the amount is a function of the month's total."""
 
 JOURNAL = pa.schema(
     [
@@ -219,13 +220,19 @@ PRICES = pa.schema(
         pa.field("deleted", pa.bool_(), nullable=False),
         *_CIRCUMSTANCES,
         pa.field("ends_at", INSTANT),
+        pa.field("terms", pa.string()),
     ]
 )
-"""Every version of every price; `lsn` is that of its change in the journal. `ends_at` is of a deletion: the price of
+"""Every version of every price; `lsn` is that of its change in the journal. `terms` are tiers or a package, as JSON
+(`metering.price_tiers`): then `unit_price` is null. A table has this column since a price first had terms (`GROWING`).
+`ends_at` is of a deletion: the price of
 its `effective_from` is none from then on, and never was one if that had not begun. Null in a deletion that a release
 took which knew no end: that price is withdrawn, and its predecessor continues."""
 
 SCHEMAS = {Table.JOURNAL: JOURNAL, Table.USAGE: USAGE, Table.ACCOUNTS: ACCOUNTS, Table.PRICES: PRICES}
+
+GROWING = {Table.PRICES: ("terms",)}
+"""Columns that a table gets with the first row that has a value there: until then the release before can go on."""
 
 SCHEMA_VERSIONS = {Table.JOURNAL: 5, Table.USAGE: 5, Table.ACCOUNTS: 4, Table.PRICES: 3}
 """One more whenever a table gets columns (nullable ones: older rows have none). 1: those of 0.1.0, which kept no

@@ -98,7 +98,8 @@ def _added_by(row: Document) -> str:
 
 def _price(row: Document) -> Iterator[str]:
     record = row["record"]
-    price = "withdrawn" if row["deleted"] else f"{_text(row['unit_price'])} {row['currency']}"
+    costs = row["terms"] or row["unit_price"]
+    price = "withdrawn" if row["deleted"] else f"{_text(costs)} {row['currency']}"
     yield f"version {row['price_version']}, {row['model']} {row['meter']}, plan {row['plan']}: {price} from " + _text(
         row["effective_from"]
     )
@@ -222,6 +223,8 @@ def _product(row: Document) -> str:
         return f"{_text(row['quantity'])} billed by a meter within it, which has a price of its own"
     if row["price_version"] == BILLED_IN_WHOLE:
         return f"{_text(row['quantity'])} billed by the meter that it is within; it has no price of its own"
+    if row["unit_price"] is None:
+        return f"{_text(row['quantity'])} priced by the month's total (price version {row['price_version']})"
     product = f"{_text(row['quantity'])} x {_text(row['unit_price'])} = {_sum(row, row, amount_only=True)}"
     return f"{product} (price version {row['price_version']})"
 

@@ -18,7 +18,8 @@ MAX_VALUES = 1_000
 class Value:
     """Usage in one currency with one `value` of a dimension; None: it had none. `is_other`: of values without a row.
 
-    `amount` is None where no price matched any of it.
+    `amount` is None where no price matched any of it. What `tiered` costs depends on the total of all values, and is
+    not in it.
     """
 
     value: str | None
@@ -28,6 +29,7 @@ class Value:
     requests: Quantity
     tokens: Quantity
     unpriced: Quantity
+    tiered: Quantity
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ _VALUES = f"""
     SELECT dimensions ->> %(dimension)s AS value, is_other, currency, sum(amount) AS amount,
            coalesce(sum(quantity) FILTER (WHERE meter = ANY (%(requests)s)), 0) AS requests,
            coalesce(sum(quantity) FILTER (WHERE meter = ANY (%(tokens)s)), 0) AS tokens,
-           coalesce(sum(quantity) FILTER (WHERE price_version IS NULL), 0) AS unpriced
+           coalesce(sum(quantity) FILTER (WHERE price_version IS NULL), 0) AS unpriced,
+           coalesce(sum(quantity) FILTER (WHERE price_version > 0 AND unit_price IS NULL), 0) AS tiered
     FROM usage_days
     WHERE account = %(account)s AND {IN_MONTH_SQL}
     GROUP BY 1, 2, 3
@@ -76,5 +79,5 @@ def read_values(backend: Backend, account: str, month: date, dimension: str) -> 
                 "limit": MAX_VALUES + 1,
             },
         ).fetchall()
-    values = tuple(Value(**with_plain(row, "requests", "tokens", "unpriced")) for row in rows[:MAX_VALUES])
+    values = tuple(Value(**with_plain(row, "requests", "tokens", "unpriced", "tiered")) for row in rows[:MAX_VALUES])
     return Values(values, is_cut=len(rows) > MAX_VALUES)

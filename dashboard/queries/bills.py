@@ -30,7 +30,9 @@ MONTH = "month"
 class Line:
     """What one model's meter adds at one price; one of it is a `unit`. `amount` is None for usage without a price.
 
-    `whole_period`: the period (`day`, `month`) that is billed as a whole; None: it is billed by the minute.
+    Where a price has tiers or packages (`kind`), a line is of one `tier`, its `model` is what the price is for, and
+    `next_unit_price` estimates what another unit would add. `whole_period`: the period (`day`, `month`) that is billed
+    as a whole; None: it is billed by the minute.
     """
 
     account: str
@@ -44,6 +46,14 @@ class Line:
     first_window: datetime
     last_window_end: datetime
     whole_period: str | None = None
+    kind: str | None = None
+    tier: str | None = None
+    next_unit_price: Decimal | None = None
+
+    @property
+    def is_tiered(self) -> bool:
+        """Whether the month's total prices it, over all models of the price."""
+        return self.tier is not None
 
 
 @dataclass(frozen=True)
@@ -77,7 +87,7 @@ _NEWEST = "SELECT window_end FROM usage_windows ORDER BY window_start DESC LIMIT
 _WINDOWS = """
     SELECT window_start, quantity, amount, late_quantity, corrected FROM usage_windows
     WHERE account = %(account)s AND window_start >= %(start)s AND window_start < %(end)s
-      AND model IS NOT DISTINCT FROM %(model)s AND meter = %(meter)s
+      AND (%(is_tiered)s OR model IS NOT DISTINCT FROM %(model)s) AND meter = %(meter)s
       AND currency IS NOT DISTINCT FROM %(currency)s AND price_version IS NOT DISTINCT FROM %(price_version)s
     ORDER BY window_start DESC LIMIT %(limit)s
 """
@@ -113,6 +123,7 @@ def read_line_windows(backend: Backend, line: Line) -> tuple[LineWindow, ...]:
             _WINDOWS,
             {
                 **{name: getattr(line, name) for name in ("account", "model", "meter", "currency", "price_version")},
+                "is_tiered": line.is_tiered,
                 "start": line.first_window,
                 "end": line.last_window_end,
                 "limit": MAX_WINDOWS,

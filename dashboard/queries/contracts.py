@@ -7,6 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from dashboard.backend import Backend
+from jobs.queries.contracts import TERMS, words_of
 
 MAX_ROWS = 1_000
 
@@ -19,10 +20,12 @@ class Contract:
     plan: str
     model: str
     meter: str
-    unit_price: Decimal
+    unit_price: Decimal | None
     currency: str
     effective_from: datetime
     in_force_until: datetime | None
+    terms: str | None = None
+    """Tiers or a package, in words; then there is no unit price."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +37,11 @@ class Contracts:
     right_until: datetime | None
 
 
-_CONTRACTS = """
-    SELECT account, plan, model, meter, trim_scale(unit_price) AS unit_price, currency, effective_from, in_force_until
-    FROM catalog.effective_prices WHERE %(account)s::text IS NULL OR account = %(account)s
+_CONTRACTS = f"""
+    SELECT account, plan, model, meter, trim_scale(paid.unit_price) AS unit_price, currency, effective_from,
+           in_force_until, coalesce(priced.terms, ended.terms) AS terms
+    FROM catalog.effective_prices AS paid {TERMS}
+    WHERE %(account)s::text IS NULL OR account = %(account)s
     ORDER BY account, model, meter LIMIT %(limit)s
 """
 
@@ -46,5 +51,5 @@ def read_contracts(backend: Backend, account: str | None = None) -> Contracts:
     with backend.snapshot() as cursor:
         rows = cursor.execute(_CONTRACTS, {"account": account, "limit": MAX_ROWS + 1}).fetchall()
         ends = cursor.execute("SELECT catalog.contracts_right_until(now()) AS ends").fetchone() or {"ends": None}
-    contracts = tuple(Contract(**row) for row in rows[:MAX_ROWS])
+    contracts = tuple(Contract(**{**row, "terms": words_of(row["terms"])}) for row in rows[:MAX_ROWS])
     return Contracts(contracts, len(rows) > MAX_ROWS, ends["ends"])

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 import polars as pl
 
 from dashboard.backend import Backend
+from metering.price_tiers import PriceTerms
 
 KEY = ["plan", "model", "meter", "currency"]
 
@@ -23,10 +25,12 @@ class PriceVersion:
     meter: str
     currency: str
     effective_from: datetime
-    unit_price: Decimal
+    unit_price: Decimal | None
     state: str
     """in force, next, later, past, ended (deleted while it was in force), or withdrawn (deleted before it began, or
     another change of the same `effective_from` took its place)."""
+    terms: str | None = None
+    """Tiers or a package, in words; then there is no unit price."""
 
 
 def read_prices(backend: Backend, now: datetime) -> tuple[PriceVersion, ...]:
@@ -37,13 +41,19 @@ def read_prices(backend: Backend, now: datetime) -> tuple[PriceVersion, ...]:
     plans = None if backend.scope.is_all else _plans(backend)
     if plans is not None:
         versions = versions.filter(pl.col("plan").is_in(plans))
-    return tuple(PriceVersion(*row) for row in with_states(versions, now).iter_rows())
+    return tuple(_version(row) for row in with_states(versions, now).iter_rows(named=True))
+
+
+def _version(row: dict[str, Any]) -> PriceVersion:
+    terms = row["terms"]
+    return PriceVersion(**{**row, "terms": None if terms is None else PriceTerms.parse(terms).words})
 
 
 def with_states(versions: pl.DataFrame, now: datetime) -> pl.DataFrame:
     """Versions (streams.PRICES) → the prices among them, with the `state` of each (PriceVersion)."""
     of_instant = [*KEY, "effective_from"]
     ends_at = pl.col("ends_at") if "ends_at" in versions.columns else pl.lit(None, pl.Datetime("us", "UTC"))
+    terms = pl.col("terms") if "terms" in versions.columns else pl.lit(None, pl.String)
     known = versions.sort("lsn").with_columns(
         is_last=pl.col("lsn") == pl.col("lsn").filter(~pl.col("deleted")).max().over(of_instant),
         is_gone=pl.col("deleted").last().over(of_instant),
@@ -73,7 +83,7 @@ def with_states(versions: pl.DataFrame, now: datetime) -> pl.DataFrame:
     return (
         prices.join(begun, on=KEY, how="left")
         .join(coming, on=KEY, how="left")
-        .select("lsn", *KEY, "effective_from", "unit_price", state.alias("state"))
+        .select("lsn", *KEY, "effective_from", "unit_price", state.alias("state"), terms.alias("terms"))
         .sort(*KEY, "effective_from", "lsn")
     )
 

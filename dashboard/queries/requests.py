@@ -58,7 +58,8 @@ def read_window_requests(
 def read_line_requests(backend: Backend, line: Line, start: datetime, end: datetime) -> tuple[Request, ...]:
     """The usage rows behind a line in the windows from `start` to `end`, the latest received first."""
     where = (pc.field("event_time") >= start) & (pc.field("event_time") < end) & (pc.field("account") == line.account)
-    where &= pc.field("model").is_null() if line.model is None else pc.field("model") == line.model
+    if not line.is_tiered:
+        where &= pc.field("model").is_null() if line.model is None else pc.field("model") == line.model
     return _requests(backend, where, line)
 
 

@@ -41,7 +41,8 @@ class WindowFilter:
 class UsageWindow:
     """One minute of one account or model (`key`) in one currency. `state`: open, closing, closed or corrected.
 
-    `quantities` has the meters with usage in it. `amount` is None where no price matched: that is not 0.
+    `quantities` has the meters with usage in it. `amount` is None where no price matched: that is not 0. What
+    `tiered_quantity` costs depends on the month's total, and is not in it.
     """
 
     window_start: datetime
@@ -52,6 +53,7 @@ class UsageWindow:
     quantities: Mapping[str, Quantity]
     amount: Decimal | None
     unpriced_quantity: Quantity
+    tiered_quantity: Quantity
     late_rows: int
 
 
@@ -75,7 +77,8 @@ _NEWEST = "SELECT window_end FROM usage_windows ORDER BY window_start DESC LIMIT
 
 _WINDOWS = """
     SELECT window_start, window_end, {key} AS key, currency, {state} AS state, sum(amount) AS amount,
-           coalesce(sum(quantity) FILTER (WHERE price_version IS NULL), 0) AS unpriced_quantity
+           coalesce(sum(quantity) FILTER (WHERE price_version IS NULL), 0) AS unpriced_quantity,
+           coalesce(sum(quantity) FILTER (WHERE price_version > 0 AND unit_price IS NULL), 0) AS tiered_quantity
     FROM usage_windows
     WHERE window_start > %(since)s AND (%(account)s::text IS NULL OR account = %(account)s)
     GROUP BY window_start, window_end, {key}, currency
@@ -132,7 +135,7 @@ def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _window(row: Mapping[str, Any], by_meter: Sequence[Mapping[str, Any]]) -> UsageWindow:
     return UsageWindow(
-        **with_plain(row, "unpriced_quantity"),
+        **with_plain(row, "unpriced_quantity", "tiered_quantity"),
         quantities={row["meter"]: plain(row["quantity"]) for row in by_meter if row["quantity"]},
         # A late row counts in each meter that it has a quantity of: one that counts outcomes has them all.
         late_rows=max(int(row["late_rows"]) for row in by_meter),

@@ -20,7 +20,8 @@ def line_name(line: Line) -> str:
     """What a line is called in a link: model, meter, and the version of its price."""
     price = price_text(line.price_version)
     price = f"price {price}" if price.startswith("lsn") else price
-    return f"{line.model or 'unknown model'} · {line.meter} · {price} · {line.currency or 'no currency'}"
+    tier = f" · {line.tier}" if line.tier else ""
+    return f"{line.model or 'unknown model'} · {line.meter} · {price} · {line.currency or 'no currency'}{tier}"
 
 
 def show_line(line: Line) -> None:
@@ -66,12 +67,20 @@ def _price_freshness(line: Line, prices: tuple[PriceVersion, ...]) -> Freshness:
     for price in prices:
         if (price.lsn, price.meter) == (line.price_version, line.meter):
             of = "" if price.model == line.model else f" of {literal(price.model)}"
+            costs = f"{money(price.unit_price, price.currency)} per {spaced(line.unit)}"
+            if price.terms is not None:
+                costs = f"{price.terms} ({price.currency}, of the month's total; {_next(line)})"
             words = (
-                f"{money(price.unit_price, price.currency)} per {spaced(line.unit)}{of}, plan {literal(price.plan)}, "
+                f"{costs}{of}, plan {literal(price.plan)}, "
                 f"from {instant(price.effective_from)} UTC ({price.state}); change {price.lsn} in the journal."
             )
             return Freshness(State.LIVE, words)
     return Freshness(State.NEVER_HAD_DATA, f"Version {line.price_version} is not in the price table.")
+
+
+def _next(line: Line) -> str:
+    """The estimate that no sum contains: a minute has no amount of its own."""
+    return f"the next {spaced(line.unit)} would add {money(line.next_unit_price, line.currency)}"
 
 
 def _windows_freshness(line: Line, windows: tuple[LineWindow, ...]) -> Freshness:

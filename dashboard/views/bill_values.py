@@ -63,4 +63,5 @@ def _row(value: Value) -> dict[str, Cell]:
         "requests": value.requests,
         "tokens": value.tokens,
         "unpriced quantity": value.unpriced,
+        "priced by the month": value.tiered,
     }

@@ -171,6 +171,7 @@ def _line_row(line: Line) -> dict[str, Value]:
         "model": line.model or "unknown",
         "meter": line.meter,
         "price version": price_text(line.price_version),
+        "tier": line.tier,
         "quantity": line.quantity,
         "unit": spaced(line.unit),
         "amount": line.amount,

@@ -135,7 +135,7 @@ def _on_the_bill(document: Document) -> Iterator[Row]:
                     "meter": window["meter"],
                     "quantity": plain(mine["quantity"]),
                     "× unit price": version["unit_price"],
-                    "= amount": mine["amount"] if version["price_version"] is not None else None,
+                    "= amount": None if version["unit_price"] is None else mine["amount"],
                     "currency": window["currency"] or "none",
                     "price version": price_text(version["price_version"]),
                 }
@@ -148,7 +148,7 @@ def _price(price: Document) -> Row:
         "plan": price["plan"],
         "model": price["model"],
         "meter": price["meter"],
-        "unit price": "withdrawn" if price["deleted"] else price["unit_price"],
+        "unit price": "withdrawn" if price["deleted"] else price["terms"] or price["unit_price"],
         "currency": price["currency"],
         "from (UTC)": price["effective_from"],
         "changed by": price["changed_by"] or "not kept",

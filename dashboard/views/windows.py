@@ -134,6 +134,7 @@ def _row(window: UsageWindow, by: By, meters: Sequence[str]) -> dict[str, Value]
         "amount": window.amount,
         "currency": window.currency or "none",
         "unpriced quantity": window.unpriced_quantity,
+        "priced by the month": window.tiered_quantity,
         "late rows": window.late_rows,
     }
     return with_meters(front, {meter: window.quantities.get(meter, 0) for meter in meters}, back)

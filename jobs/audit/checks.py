@@ -10,6 +10,7 @@ import polars as pl
 from jobs.audit.bills.months import wrong_months
 from jobs.audit.bills.proof import Proof, Span, prove_sessions
 from jobs.audit.check import Check
+from jobs.audit.compare.columns import Wrong
 from jobs.audit.compare.differences import Kind
 from jobs.audit.recompute.expected import OUTCOME, Pinned
 from jobs.audit.recompute.outcomes import Outcomes
@@ -79,11 +80,15 @@ def sessions(versions: Versions, made: Sessions) -> Check:
     return Check("I5", found.examined, found.found, found.first or sound)
 
 
-def windows(proof: Proof, span: Span, unbilled: int) -> Check:
-    """I6: signed usage is what windows, stragglers and days have, in each of their columns; `unbilled`: nothing yet."""
+def windows(proof: Proof, span: Span, unbilled: int, ladders: Wrong = Wrong()) -> Check:  # noqa: B008 -- frozen
+    """I6: signed usage is what windows, stragglers and days have, in each of their columns; `unbilled`: nothing yet.
+
+    And `price_ladders`, by which bills price tiers, is what prices say.
+    """
+    sums = proof.sums + ladders
     behind = f"; {unbilled} rows of usage are not billed yet, and not compared" if unbilled > 0 else ""
     sound = "signed usage is windows, stragglers that are in none, and days, in each of their columns"
-    return Check("I6", proof.sums.examined, proof.sums.found, (proof.sums.first or sound) + span.left_out + behind)
+    return Check("I6", sums.examined, sums.found, (sums.first or sound) + span.left_out + behind)
 
 
 def months(made: Stored, pinned: Pinned) -> Check:

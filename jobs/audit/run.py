@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from jobs.audit import checks
 from jobs.audit.bills.invoices import check_invoices
 from jobs.audit.bills.journal_decisions import wrong_decisions
+from jobs.audit.bills.ladders import wrong_ladders
 from jobs.audit.bills.proof import prove_bills, span_of
 from jobs.audit.check import Check
 from jobs.audit.compare.journal_versions import wrong_versions
@@ -86,7 +87,8 @@ class Audit:
             yield Check("I5", 0, 0, "sessions have no period; audit without one")
         span = span_of(self.scope, retained[Table.USAGE].since, versions.usage, made.billed)
         proof = prove_bills(versions, made.billed, span)
-        yield checks.windows(proof, span, retained[Table.USAGE].next - made.billed.position)
+        ladders = wrong_ladders(made.ladders, pinned.prices)
+        yield checks.windows(proof, span, retained[Table.USAGE].next - made.billed.position, ladders)
         yield checks.corrections(found, proof, corrected)
         yield checks.months(made, pinned)
         yield from check_invoices(self.postgres_url)

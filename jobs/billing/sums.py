@@ -18,6 +18,7 @@ from jobs.usage_entries import METERED_COLUMNS, metered
 from jobs.usage_members import MEMBERS
 from metering.holding import Hold
 from metering.meters import OfMeter
+from metering.pricing import BILLED_AS_PART
 from metering.vocabulary import Decision, LatePolicy, UsageCause
 from metering.windows import MINUTE
 
@@ -159,11 +160,17 @@ def _decided(summed: pl.DataFrame, rules: Rules) -> pl.DataFrame:
 
 
 def _is_sound(entries: pl.DataFrame) -> pl.Series:
-    """A priced row has the amount that its quantity and unit price make, to the last digit; any other has none."""
+    """A row with a unit price has the amount that its quantity makes, to the last digit; any other has none.
+
+    A version without a unit price has tiers or packages, whose amounts only a month's total knows.
+    """
     quantity, unit_price, amount = (
         entries[name].to_arrow().cast(kind)
         for name, kind in (("quantity", QUANTITY), ("unit_price", UNIT_PRICE), ("amount", AMOUNT))
     )
-    is_priced = pc.and_(pc.is_valid(quantity), pc.is_valid(entries["price_version"].to_arrow()))
+    versions = entries["price_version"].to_arrow()
+    is_elsewhere = pc.fill_null(pc.less_equal(versions, BILLED_AS_PART), False)
+    has_price = pc.and_(pc.is_valid(versions), pc.or_(pc.is_valid(unit_price), is_elsewhere))
+    is_priced = pc.and_(pc.is_valid(quantity), has_price)
     is_product = pc.fill_null(pc.equal(pc.multiply(quantity, unit_price), amount), False)
     return pl.Series(pc.if_else(is_priced, is_product, pc.is_null(amount)))

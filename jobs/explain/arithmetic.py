@@ -54,7 +54,7 @@ class Entry:
     quantity: Decimal
     amount: Decimal | None
     is_product: bool
-    """Whether the row's amount is its quantity times its unit price; or is none, where it has no price."""
+    """Whether the row's amount is its quantity times its unit price; or is none, where it has no unit price."""
     cause: str
     decision: str | None
     """Of a straggler."""
@@ -120,7 +120,9 @@ def entries_of(
 def _entry(row: Row, meter: Row, decisions: Mapping[tuple[int, str], str], billed_to: int | None) -> Entry:
     start = tumbling(row["event_time"]).start
     quantity, unit_price, amount = meter["quantity"], meter["unit_price"], meter["amount"]
-    is_priced = meter["price_version"] is not None
+    version = meter["price_version"]
+    is_priced = version is not None
+    is_elsewhere = is_priced and version <= BILLED_AS_PART
     product = EXACT.multiply(quantity, unit_price) if is_priced and unit_price is not None else None
     return Entry(
         usage_lsn=row["lsn"],
@@ -131,7 +133,8 @@ def _entry(row: Row, meter: Row, decisions: Mapping[tuple[int, str], str], bille
         unit_price=unit_price,
         quantity=EXACT.multiply(quantity, row["sign"]),
         amount=None if amount is None else EXACT.multiply(amount, row["sign"]),
-        is_product=amount == product and (not is_priced or amount is not None),
+        # A version without a unit price has tiers or packages: its amount is a function of the month's total.
+        is_product=amount == product and not (is_elsewhere and product is None),
         cause=row["cause"],
         decision=decisions.get((row["lsn"], meter["meter"])),
         is_billed=billed_to is not None and row["lsn"] < billed_to,

@@ -11,8 +11,9 @@ from jobs.explain.arithmetic import Entry
 from jobs.explain.files import Files
 from jobs.streams import AUTHOR
 from metering.instants import EPOCH
+from metering.price_tiers import PriceTerms
 
-PRICE = ("plan", "model", "meter", "currency", "effective_from", "unit_price", "deleted", *AUTHOR)
+PRICE = ("plan", "model", "meter", "currency", "effective_from", "unit_price", "deleted", *AUTHOR, "terms")
 RECORD_OF = ("topic", "partition", "offset", "lsn", "received_at")
 EARLIER_NAME = "told_by"
 """Of `reported_by`; printed for one version after 0.2."""
@@ -22,6 +23,7 @@ def price_versions(prices: Files, journal: Files, entries: Iterable[Entry]) -> l
     """Versions that entries name (PRICE), each with its `record` (RECORD_OF) in the journal.
 
     `model` is what the price is for (`metering.price_models`): the usage's own, how it begins, with its conditions.
+    `terms`: tiers or a package in words, in place of a unit price; else null.
     `changed_by` and `changed_at`: who made it the price, and when; null where a release did not keep it. `committed_at`
     and `reported_by` are as the record has them: when the change was committed, and the name of the connector that
     published it (`weir`: our own). `told_by` is the earlier name of `reported_by`.
@@ -37,10 +39,19 @@ def price_versions(prices: Files, journal: Files, entries: Iterable[Entry]) -> l
     records = {row["lsn"]: row for row in journal.by_lsn(versions, (*RECORD_OF, "value")).iter_rows(named=True)}
     found = prices.by_lsn(versions, ("lsn", *PRICE)).sort("lsn", "plan", "meter").iter_rows(named=True)
     return [
-        {"price_version": row["lsn"], **{name: row[name] for name in PRICE}, **_source_of(records.get(row["lsn"]))}
+        {
+            "price_version": row["lsn"],
+            **{name: row[name] for name in PRICE},
+            "terms": _words(row["terms"]),
+            **_source_of(records.get(row["lsn"])),
+        }
         for row in found
         if (row["lsn"], row["meter"], row["currency"]) in versions_of_entries
     ]
+
+
+def _words(terms: str | None) -> str | None:
+    return None if terms is None else PriceTerms.parse(terms).words
 
 
 def _source_of(record: dict[str, Any] | None) -> dict[str, Any]:

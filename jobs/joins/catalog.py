@@ -15,6 +15,7 @@ from jobs.joins.catalog_versions import PRICE_KEY, account_versions, price_versi
 from jobs.joins.transient_prices import ended_as_before
 from jobs.joins.versions_in_use import VersionsInUse
 from jobs.journal.catalog_changes import InvalidChangeError, parse_change
+from jobs.runtime.delta.growth import with_stored_columns
 from jobs.runtime.delta.position import Position, recall_position, table_hash, transactions_of
 from jobs.runtime.delta.table import LSN, DeltaWriter
 from jobs.runtime.delta.upstream import Upstream
@@ -44,9 +45,10 @@ class Catalog:
         }
         self._taken = {table: recall_position(writer, Table.JOURNAL) for table, writer in self._writers.items()}
         tables_held = {table: writer.table.to_pyarrow_table() for table, writer in self._writers.items()}
+        prices = with_stored_columns(tables_held[Table.PRICES], PRICES).cast(PRICES)
         self._versions = {
             Table.ACCOUNTS: VersionsInUse(tables_held[Table.ACCOUNTS].cast(ACCOUNTS), ("account",), of_accounts),
-            Table.PRICES: VersionsInUse(tables_held[Table.PRICES].cast(PRICES), PRICE_KEY, price_versions),
+            Table.PRICES: VersionsInUse(prices, PRICE_KEY, price_versions),
         }
         self._days: BillingDays | None = None
 
@@ -95,6 +97,7 @@ class Catalog:
         self._taken[table] = position
 
     def _store(self, table: Table, rows: pa.Table, position: Position) -> None:
+        self._writers[table].grow_for(rows)
         self._commit(table, rows, position)
         self._versions[table].add(rows)
         if table is Table.ACCOUNTS:

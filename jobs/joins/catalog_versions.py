@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from jobs.joins.memory import text_of
 from jobs.settings.dimensions import TAG, of_accounts
+from jobs.streams import UNIT_PRICE
 from metering.price_attributes import ACCOUNT
 from metering.price_models import ANY, BEGINS, PricedModels
 from metering.pricing import ASSUMED_VERSIONS_FROM
@@ -231,7 +232,7 @@ def _column(dimension: str) -> pl.Expr:
 
 
 def price_versions(prices: pa.Table) -> Versions:
-    """All versions (streams.PRICES) → what one unit costs.
+    """All versions (streams.PRICES) → what one unit costs; null of a version with `terms`, which its own ladder prices.
 
     A deletion ends the price of its `effective_from`: it is that price once more, with its end. Where there was none,
     or it had not begun, nothing is left; nor of one that is withdrawn (without `ends_at`). A price that is assumed has
@@ -240,7 +241,9 @@ def price_versions(prices: pa.Table) -> Versions:
     lsn = pl.col("lsn")
     of_instant = [*PRICE_KEY, "effective_us"]
     was = pl.when(~pl.col("deleted"))
-    has_none = pl.col("unit_price").is_null() | (pl.col("ends_us") <= pl.col("effective_us"))
+    has_none = pl.col("version_lsn").is_null() | (pl.col("ends_us") <= pl.col("effective_us"))
+    # A deletion is of the last price, also where that has no price of one unit: no price is below 0.
+    no_unit = pl.lit(-1, pl.Int32).cast(pl.Decimal(UNIT_PRICE.precision, UNIT_PRICE.scale))
     return _versions(
         pl.DataFrame(prices)
         .with_columns(effective_us=pl.col("effective_from").dt.epoch("us"), ends_us=pl.col("ends_at").dt.epoch("us"))
@@ -252,9 +255,10 @@ def price_versions(prices: pa.Table) -> Versions:
             version_lsn=was.then(pl.when(lsn > 0).then(lsn).otherwise(ASSUMED_VERSIONS_FROM - lsn))
             .forward_fill()
             .over(of_instant),
-            unit_price=was.then("unit_price").forward_fill().over(of_instant),
+            unit_price=was.then(pl.coalesce("unit_price", no_unit)).forward_fill().over(of_instant),
             begins_us="effective_us",
         )
+        .with_columns(unit_price=pl.when(pl.col("unit_price") >= 0).then("unit_price"))
         .with_columns(deleted=pl.col("withdrawn") | has_none.fill_null(value=False)),
         key=PRICE_KEY,
         values=("unit_price", BEGINS_US),

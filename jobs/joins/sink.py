@@ -20,6 +20,7 @@ from jobs.joins.decide import Known, decide
 from jobs.joins.decisions import decisions, with_decisions
 from jobs.joins.members import members
 from jobs.joins.memory import Memory
+from jobs.joins.price_ladders import PriceLadders, refuse_period_tiers
 from jobs.joins.pricing import price
 from jobs.joins.recovery import RecoverySource
 from jobs.joins.unlisted_attributes import refuse_unlisted
@@ -58,6 +59,7 @@ class UsageSink:
         self._rules = RulesHistory(self._usage, context.config.deciding)
         self._known = self._remember(tables)
         self._deletions = UnpropagatedDeletions(context.environment.postgres_url, context.clock)
+        self._ladders = PriceLadders(context.environment.postgres_url)
 
     def _remember(self, tables: str) -> Known:
         """What a later row can meet, and what decides it."""
@@ -78,6 +80,7 @@ class UsageSink:
         """Check that usage and the catalog are of this journal, and of each other; older positions adopt it, once."""
         self._catalog.refuse_other_than(self._usage)
         self._refuse_unlisted()
+        self._ladders.store(self._catalog.stored[Table.PRICES])
         verified = upstream.verified(self._job.name, self._at)
         self._catalog.verify(upstream)
         if verified != self._at and verified.next_lsn > 1:
@@ -113,6 +116,8 @@ class UsageSink:
         self._catalog.take(changes, after)
         if CatalogTopic.PRICES in changes["topic"]:
             self._refuse_unlisted()
+            # Before usage names a version: then bills find what it costs.
+            self._ladders.store(self._catalog.stored[Table.PRICES])
         decided = decisions(changes, self._known.frontier)
         self._commit(with_decisions(self._priced(outcomes), decided), known, after)
         return _counts(outcomes)
@@ -132,7 +137,9 @@ class UsageSink:
 
     def _refuse_unlisted(self) -> None:
         config, late = self._config, timedelta(seconds=self._config.rejoin_seconds)
-        refuse_unlisted(self._catalog.stored[Table.PRICES], config.attributes, self._clock.now(), late)
+        prices = self._catalog.stored[Table.PRICES]
+        refuse_unlisted(prices, config.attributes, self._clock.now(), late)
+        refuse_period_tiers(prices, config.declared)
 
     def _refuse_to_grow(self, memory: Memory, unread: int) -> None:
         """Wait while what must be remembered would not fit: before anything is changed, and never for what shrinks.

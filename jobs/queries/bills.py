@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
 from jobs.billing_progress import Database, Row
 from jobs.queries.pages import Page, paged
 from jobs.queries.roll_up import PARENTS
+from metering.digits import EXACT
 from metering.months import IN_MONTH_SQL, ZoneChange, billing_month
 from metering.parents import ParentStretch, parents_of_month
+from metering.price_tiers import Kind, PriceTerms
 
 LINE_KEY = ("account", "model", "meter", "currency", "first_window", "price_version")
-"""What lines are ordered by."""
+"""What lines are ordered by; lines of one price version by their tier."""
 PAGE_KEY = ("account", "model", "meter", "currency", "price_version")
-"""What pages of lines are ordered by: usage that comes between two pages moves no line to another place."""
+"""What pages of lines are ordered by: usage that comes between two pages moves no line to another place. All lines of
+a price version, one for each tier, are on one page."""
 
 # An account that was deleted has its months still.
 _ACCOUNTS = """
@@ -26,20 +31,53 @@ _ACCOUNTS = """
     FROM catalog.account_zones LEFT JOIN catalog.accounts USING (account)
     GROUP BY account, name
 """
-# A price version has one unit price: a line's amount is its quantity times that, multiplied once.
+# A price version has one unit price: a line's amount is its quantity times that, multiplied once. A version with terms
+# is one row for all models that it prices, with its part of the account's ladder: the units after `ladder_start` up to
+# `ladder_end`, of `ladder_total`. Versions with a unit price lie on the ladder, too, and are lines as any other.
 _LINES = f"""
-    SELECT account, model, meter, currency, price_version, max(unit_price) AS unit_price,
-           sum(quantity) AS quantity, sum(quantity) * max(unit_price) AS amount,
-           min(first_window) AS first_window, max(last_window_end) AS last_window_end, bool_or(corrected) AS corrected
-    FROM usage_days
-    WHERE {IN_MONTH_SQL} AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
-    GROUP BY account, model, meter, currency, price_version
-    HAVING sum(quantity) <> 0
-    ORDER BY {", ".join(LINE_KEY)}
+    WITH used AS (
+        SELECT account, model, meter, currency, price_version, max(unit_price) AS unit_price,
+               sum(quantity) AS quantity, min(first_window) AS first_window, max(last_window_end) AS last_window_end,
+               bool_or(corrected) AS corrected
+        FROM usage_days
+        WHERE {IN_MONTH_SQL} AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
+        GROUP BY account, model, meter, currency, price_version
+        HAVING sum(quantity) <> 0
+    ), parts AS (
+        SELECT used.account, rung.plan, rung.model, used.meter, used.currency, price_version, rung.effective_from,
+               rung.terms, sum(used.quantity) AS quantity, min(first_window) AS first_window,
+               max(last_window_end) AS last_window_end, bool_or(corrected) AS corrected
+        FROM used JOIN price_ladders AS rung USING (price_version)
+        GROUP BY used.account, rung.plan, rung.model, used.meter, used.currency, price_version, rung.effective_from,
+                 rung.terms
+    ), ladder AS (
+        SELECT *, sum(quantity) OVER below AS ladder_end, sum(quantity) OVER whole AS ladder_total,
+               bool_or(quantity < 0) OVER whole AS has_negative
+        FROM parts
+        WINDOW whole AS (PARTITION BY account, plan, model, meter, currency),
+               below AS (
+                   PARTITION BY account, plan, model, meter, currency ORDER BY effective_from, price_version
+                   ROWS UNBOUNDED PRECEDING
+               )
+    )
+    SELECT account, model, meter, currency, price_version, unit_price, quantity, quantity * unit_price AS amount,
+           first_window, last_window_end, corrected,
+           NULL::text AS terms, NULL::numeric AS ladder_start, NULL::numeric AS ladder_end,
+           NULL::numeric AS ladder_total
+    FROM used WHERE price_version IS NULL OR NOT EXISTS (
+        SELECT FROM price_ladders WHERE price_ladders.price_version = used.price_version AND terms IS NOT NULL
+    )
+    UNION ALL
+    SELECT account, model, meter, currency, price_version, NULL, quantity, NULL,
+           first_window, last_window_end, corrected,
+           CASE WHEN NOT has_negative THEN terms END, ladder_end - quantity, ladder_end, ladder_total
+    FROM ladder WHERE terms IS NOT NULL
 """
+_ORDERED = f"SELECT * FROM ({_LINES}) AS every ORDER BY {', '.join(LINE_KEY)}"
+_OF_TERMS = f"SELECT * FROM ({_LINES}) AS every WHERE terms IS NOT NULL"
 _TOTALS = f"""
-    SELECT account, currency, sum(amount) AS amount, count(*) FILTER (WHERE amount IS NULL) AS unpriced_lines,
-           bool_or(corrected) AS corrected
+    SELECT account, currency, sum(amount) AS amount,
+           count(*) FILTER (WHERE amount IS NULL AND terms IS NULL) AS unpriced_lines, bool_or(corrected) AS corrected
     FROM ({_LINES}) AS lines GROUP BY account, currency ORDER BY account, currency
 """
 
@@ -64,9 +102,14 @@ class Period:
 
 @dataclass(frozen=True)
 class Month:
-    """`lines` have LINE_KEY, `unit_price`, `quantity`, `amount`, `last_window_end` and `corrected`.
+    """`lines` have LINE_KEY, `kind`, `tier`, `unit_price`, `quantity`, `amount`, `last_window_end`, `corrected` and
+    `next_unit_price`.
 
-    `periods` are those of the accounts that have lines, and of all above them.
+    `kind` is that of the price (`metering.price_tiers.Kind`); None: the usage has no price. A price of another kind
+    than `unit` has one line per tier that prices any of its units (`tier`: `1: up to 1000000`), whose `model` is what
+    the price is for, such as `gpt-4o*`. `amount` is exact: quantity x unit price, with the flat price of the tier; or
+    the packages that the units open. `next_unit_price` (else None) is what the next unit of such a price would add: an
+    estimate, which no sum contains. `periods` are those of the accounts that have lines, and of all above them.
     """
 
     lines: Sequence[Row]
@@ -76,10 +119,14 @@ class Month:
 def read_month(
     database: Database, month: date, accounts: Sequence[str] | None = None, page: Page | None = None
 ) -> Month:
-    """The lines of the month that begins on `month`, a first of a month; of some accounts or (None) of all."""
+    """The lines of the month that begins on `month`, a first of a month; of some accounts or (None) of all.
+
+    A page has at most its limit of price versions (PAGE_KEY), each with all of its lines.
+    """
     periods = read_periods(database, month)
-    statement, more = paged(_LINES, PAGE_KEY, page)
-    lines = database.execute(statement, {"month": month, "accounts": accounts and list(accounts), **more}).fetchall()
+    statement, more = paged(_ORDERED, PAGE_KEY, page)
+    found = database.execute(statement, {"month": month, "accounts": accounts and list(accounts), **more}).fetchall()
+    lines = [line for row in found for line in _lines_of(row)]
     used: dict[str, Period] = {}
     for line in lines:
         account: str | None = line["account"]
@@ -107,7 +154,29 @@ def read_totals(database: Database, month: date, accounts: Sequence[str]) -> lis
 
     Each currency separately. `amount` is the exact sum of the lines that have a price; None where none has one.
     """
-    return database.execute(_TOTALS, {"month": month, "accounts": list(accounts)}).fetchall()
+    parameters = {"month": month, "accounts": list(accounts)}
+    of_terms: defaultdict[tuple[str, str | None], list[Decimal]] = defaultdict(list)
+    for row in database.execute(_OF_TERMS, parameters).fetchall():
+        of_terms[row["account"], row["currency"]] += [line["amount"] for line in _lines_of(row)]
+    totals = database.execute(_TOTALS, parameters).fetchall()
+    for total in totals:
+        for amount in of_terms[total["account"], total["currency"]]:
+            total["amount"] = amount if total["amount"] is None else EXACT.add(total["amount"], amount)
+    return totals
+
+
+def _lines_of(row: Row) -> Iterator[Row]:
+    """A row of `_LINES` as it is, or by the tiers of its price."""
+    terms, start, end, total = (row.pop(name) for name in ("terms", "ladder_start", "ladder_end", "ladder_total"))
+    if terms is None:
+        kind = None if row["unit_price"] is None else Kind.UNIT.value
+        yield {**row, "kind": kind, "tier": None, "next_unit_price": None}
+        return
+    price = PriceTerms.parse(terms)
+    of_price = {**row, "kind": price.kind.value, "next_unit_price": price.next_unit_price(total)}
+    for line in price.lines(start, end, total):
+        of_tier = {"tier": line.tier, "quantity": line.quantity, "unit_price": line.unit_price, "amount": line.amount}
+        yield {**of_price, **of_tier}
 
 
 def _parents(month: date, accounts: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -5,21 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from jobs.billing_progress import Row
 from jobs.queries.pages import Page, paged
 from jobs.queries.reading import Database, select
+from metering.price_tiers import PriceTerms
 
 COLUMNS = (
     *("account", "plan", "plan_name", "currency", "model", "meter", "unit_price", "effective_from", "in_force_until"),
-    *("account_from", "changed_at"),
+    *("account_from", "changed_at", "terms"),
 )
 
 KEY = ("account", "model", "meter", "currency", "plan")
 """What rows are ordered by: no two have the same values."""
+TERMS = """
+    LEFT JOIN catalog.prices AS priced USING (plan, model, meter, currency, effective_from)
+    LEFT JOIN catalog.ended_prices AS ended USING (plan, model, meter, currency, effective_from)
+"""
+"""The rows of `paid`, contracts, with what they cost where that is no unit price."""
+_SELECTED = {
+    **{name: name for name in ("plan", "model", "meter", "currency", "effective_from")},
+    "unit_price": "trim_scale(paid.unit_price) AS unit_price",
+    "changed_at": "paid.changed_at",
+    "terms": "coalesce(priced.terms, ended.terms) AS terms",
+}
 _STATEMENT = f"""
-    SELECT {", ".join(COLUMNS).replace("unit_price", "trim_scale(unit_price) AS unit_price")}
-    FROM catalog.contracts_at(coalesce(%(at)s::timestamptz, now()))
+    SELECT {", ".join(_SELECTED.get(name, f"paid.{name}") for name in COLUMNS)}
+    FROM catalog.contracts_at(coalesce(%(at)s::timestamptz, now())) AS paid
+    {TERMS}
     WHERE (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
       AND (%(plan)s::text IS NULL OR plan = %(plan)s)
       AND (%(model)s::text IS NULL OR model = %(model)s)
@@ -41,9 +55,12 @@ class ContractQuery:
 
 
 def contract_rows(database: Database, query: ContractQuery) -> Iterator[Row]:
-    """Rows with the keys `COLUMNS`, by account, model and meter."""
+    """Rows with the keys `COLUMNS`, by account, model and meter.
+
+    `unit_price` is null where the price has tiers or packages, which `terms` says then (`PriceTerms.words`).
+    """
     statement, more = paged(_STATEMENT, KEY, query.page)
-    return select(
+    rows = select(
         database,
         statement,
         {
@@ -55,3 +72,10 @@ def contract_rows(database: Database, query: ContractQuery) -> Iterator[Row]:
             "meter": query.meter,
         },
     )
+    for row in rows:
+        yield {**row, "terms": words_of(row["terms"])}
+
+
+def words_of(terms: Any) -> str | None:
+    """Tiers or a package of the catalog in words; None for a unit price."""
+    return None if terms is None else PriceTerms.of(terms).words

@@ -20,9 +20,13 @@ from metering import windows
 from metering.lateness import window_state
 from metering.pricing import BILLED_AS_PART
 
-SUMMED = ("quantity", "billed_quantity", "free_quantity", "amount", "unpriced_quantity", "unmetered_requests")
-"""Of a window: what was reported, what of it has a price, what of that has the price 0, what it costs, and what has no
-price; another meter bills the rest. And how many requests did not report the meter."""
+SUMMED = (
+    *("quantity", "billed_quantity", "free_quantity", "tiered_quantity", "amount", "unpriced_quantity"),
+    "unmetered_requests",
+)
+"""Of a window: what was reported, what of it has a price, what of that has the price 0, and what of it has tiers or
+packages: the month's bill knows what that costs, and `amount` has what the rest costs. And what has no price; another
+meter bills the rest. And how many requests did not report the meter."""
 
 
 DETAILS = ("late_quantity", "corrected")
@@ -196,6 +200,8 @@ def _statement(query: UsageQuery, source: str) -> str:
                coalesce(sum(quantity) FILTER (WHERE price_version > {BILLED_AS_PART}), 0) AS billed_quantity,
                coalesce(sum(quantity) FILTER (WHERE price_version > {BILLED_AS_PART} AND unit_price = 0), 0)
                    AS free_quantity,
+               coalesce(sum(quantity) FILTER (WHERE price_version > {BILLED_AS_PART} AND unit_price IS NULL), 0)
+                   AS tiered_quantity,
                coalesce(sum(amount), 0) AS amount,
                coalesce(sum(quantity) FILTER (WHERE price_version IS NULL), 0) AS unpriced_quantity,
                sum(unmetered_requests)::bigint AS unmetered_requests,

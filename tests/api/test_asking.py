@@ -26,6 +26,7 @@ from jobs.runtime.postgres.address import in_schema
 from jobs.runtime.postgres.api_reader import API_READER
 from jobs.runtime.postgres.relations import ASKED, ASKED_OF_CATALOG
 from metering.api_keys import Scope
+from metering.price_tiers import PriceTerms
 from monitoring.metrics import ApiRoute
 from tests.api.serving import Answer, Server, serving, start_ingestion
 from tests.api.test_events_in import refused
@@ -225,6 +226,7 @@ def test_usage_has_quantity_amount_state_and_late_rows(reading: Server, acme: st
         "quantity": "1",
         "billed_quantity": "1",
         "free_quantity": "0",
+        "tiered_quantity": "0",
         "amount": "0.000001",
         "unpriced_quantity": "0",
         "unmetered_requests": 0,
@@ -624,6 +626,43 @@ def test_no_body_of_a_query_is_a_server_error(reading: Server, acme: str, member
     ):
         answer = reading.post(QUERY, json.dumps({member: value}).encode(), acme)
         assert answer.status in (200, 400, 403), (member, ascii(value), answer.body)
+
+
+def test_a_bill_has_a_line_for_each_tier_and_a_page_has_all_of_a_price(bootstrap: str, database: str) -> None:
+    write(database, "catalog.plans", *({"plan": plan, "name": plan} for plan in ("p", "q")))
+    account = {"currency": "EUR", "timezone": "UTC", "effective_from": T0 - timedelta(days=90)}
+    for name, plan in (("mine", "p"), ("other", "q")):
+        write(database, "catalog.accounts", {**account, "account": name, "name": name, "plan": plan})
+    terms = PriceTerms.of({"kind": "graduated", "tiers": [{"up_to": 5, "unit_price": 2}, {"unit_price": 1}]}).text
+    rung = {"model": "m*", "meter": "requests", "currency": "EUR", "effective_from": T0, "terms": terms}
+    write(
+        database, "price_ladders", *({**rung, "price_version": lsn, "plan": plan} for lsn, plan in ((1, "p"), (2, "q")))
+    )
+    used = {"unit_price": None, "price_version": 1, "account": "mine"}
+    priced = window(T0, 1, account="mine", model="x", price_version=7, unit_price=3)
+    others = window(T0, 3, account="other", unit_price=None, price_version=2)
+    write_windows(database, window(T0, 4, **used), window(T0 + MINUTE, 4, **used, model="m2"), priced, others)
+    progress(database, "billing", T0 + timedelta(minutes=7))
+    start_ingestion(database)
+    with serving(bootstrap, database) as server:
+        key, names = (
+            reads(server, "mine"),
+            ("model", "kind", "tier", "unit_price", "quantity", "amount", "next_unit_price"),
+        )
+        found = get(server, "/v1/bills", key, month="2026-11").json
+        lines = [tuple(row[name] for name in names) for row in found["data"]]
+        assert lines == [
+            ("m*", "graduated", "1: up to 5", "2", "5", "10", "1"),
+            ("m*", "graduated", "2: above 5", "1", "3", "3", "1"),
+            ("x", "unit", None, "3", "1", "3", None),
+        ]
+        assert [(total["amount"], total["unpriced_lines"]) for total in found["totals"]] == [("16", 0)]
+        first = get(server, "/v1/bills", key, month="2026-11", limit=1).json
+        assert (first["data"], first["totals"]) == (found["data"][:2], found["totals"])
+        assert pages(server, "/v1/bills", key, month="2026-11", limit=1) == found["data"]
+        minute = get(server, "/v1/usage", key, model="m1").json["data"][0]
+        shown = tuple(minute[name] for name in ("billed_quantity", "tiered_quantity", "amount", "unpriced_quantity"))
+        assert shown == ("4", "4", "0", "0")
 
 
 def test_an_account_above_that_the_key_does_not_name_is_not_named(bootstrap: str, database: str) -> None:

@@ -27,6 +27,7 @@ from jobs.joins.billing_days import BillingDays
 from jobs.joins.catalog_versions import account_versions, price_versions
 from jobs.joins.config import JoinsConfig
 from jobs.joins.decide import Known, decide
+from jobs.joins.price_ladders import PriceLadders
 from jobs.queries.usage import UsageQuery, usage_rows
 from jobs.replay.assumptions import Assumptions
 from jobs.runtime.effective_rules import EffectiveRules
@@ -72,9 +73,12 @@ def billed(
 ) -> list[dict[str, Any]]:
     """Bill events (value, received_at) of one account, whose plan has `unit_prices` by model and meter `since` then.
 
+    One that begins with `{` has terms instead (`metering.price_tiers`).
+
     With `is_supposed` its prices are those of a replay. Returns what was validated of them: all columns, and `lsn`.
     """
     rows, usage = decided(stack, events, account=account, unit_prices=unit_prices, since=since, is_supposed=is_supposed)
+    PriceLadders(database).store(_table(PRICES, _prices(account, unit_prices, since)))
     _bill(database, usage, stack.config(BillingConfig))
     return rows.to_dicts()
 
@@ -132,7 +136,8 @@ def _prices(
 ) -> list[dict[str, Any]]:
     of_plan = {"plan": account["plan"], "currency": account["currency"], "effective_from": since}
     return [
-        {**of_plan, "model": model, "meter": meter, "unit_price": Decimal(unit_price), "lsn": lsn}
+        {**of_plan, "model": model, "meter": meter, "lsn": lsn}
+        | ({"terms": unit_price} if unit_price.startswith("{") else {"unit_price": Decimal(unit_price)})
         for lsn, ((model, meter), unit_price) in enumerate(unit_prices.items(), start=1)
     ]
 

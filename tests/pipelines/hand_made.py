@@ -89,11 +89,16 @@ class HandMade:
         model: str = "m",
         meter: str = "output_tokens",
     ) -> None:
-        """What one output token costs from `begins` on; None withdraws it, as joins of before took a deletion."""
+        """What one output token costs from `begins` on; None withdraws it, as joins of before took a deletion.
+
+        A text that begins with `{` is terms (`metering.price_tiers`).
+        """
         said = self._logged(at, topic="catalog.prices")
         key = {"plan": "pro", "model": model, "meter": meter, "currency": "EUR"}
-        unit = None if unit_price is None else Decimal(unit_price)
-        holds = {"effective_from": START + begins, "unit_price": unit, "deleted": unit is None}
+        is_terms = unit_price is not None and unit_price.startswith("{")
+        unit = None if unit_price is None or is_terms else Decimal(unit_price)
+        holds: dict[str, Any] = {"effective_from": START + begins, "unit_price": unit, "deleted": unit_price is None}
+        holds |= {"terms": unit_price} if is_terms else {}
         self._new[Table.PRICES].append({**key, **holds, "lsn": said})
 
     def deleted(self, at: timedelta, *, begins: timedelta, ends: timedelta, model: str = "m") -> None:

@@ -198,8 +198,9 @@ def of_usage(path: Path, change: Callable[[list[Row]], list[Row]]) -> None:
 
 
 def of_prices(path: Path, change: Callable[[list[Row]], list[Row]]) -> None:
-    rows = DeltaTable(str(path / Table.PRICES)).to_pyarrow_table().to_pylist()
-    write_deltalake(str(path / Table.PRICES), pa.Table.from_pylist(change(rows), schema=PRICES), mode="overwrite")
+    held = DeltaTable(str(path / Table.PRICES)).to_pyarrow_table()
+    changed = pa.Table.from_pylist(change(held.to_pylist()), schema=PRICES).select(held.column_names)
+    write_deltalake(str(path / Table.PRICES), changed, mode="overwrite")
 
 
 IN_TABLES: dict[str, tuple[Callable[[Path], None], str, str]] = {

@@ -46,7 +46,7 @@ def test_the_example_bills_the_amounts_of_its_page(tmp_path: Path) -> None:
     config = JoinsConfig.model_validate({"meters": meters, "best_report_bills": True})
     world = HandMade(tmp_path, meters=meters, best_report_bills=True)
     for price in parse_catalog(catalog).prices:
-        unit_price = f"{Decimal(price.unit_price):f}"
+        unit_price = f"{price.unit_price:f}"
         world.price(timedelta(), unit_price, begins=timedelta(), model=price.model, meter=price.meter)
     noon = datetime.fromisoformat("2026-11-21T12:00:00Z")
     validated = rows_of([(line.encode(), noon) for line in events.splitlines()], IngestionConfig(meters=meters))

@@ -66,6 +66,7 @@ def test_contracts_are_listed_by_account_model_and_meter_with_every_digit(catalo
         "effective_from": "2026-01-01T00:00:00Z",
         "in_force_until": "2999-01-01T00:00:00Z",
         "account_from": "2026-01-01T00:00:00Z",
+        "terms": None,
     }
 
 

@@ -80,6 +80,41 @@ def eur(amount: str) -> dict[str, Decimal]:
 BOTH = [(BEFORE_LAST, eur("0.03"), eur("0.30")), (LAST_MONTH, eur("0.05"), eur("0.50"))]
 
 
+TIERED = """
+prices:
+  - plan: pro
+    model: {}
+    meter: requests
+    currency: EUR
+    effective_from: "{}"
+    kind: volume
+    tiers: [{{up_to: {}, unit_price: "0.01"}}, {{unit_price: "0.02"}}]
+"""
+
+
+def test_tiers_for_ended_months_are_asked_about_without_an_amount(billed: str) -> None:
+    before = rows(billed)
+    with pytest.raises(ClosedMonthsTouched, match=r"0\.05 EUR may change"):
+        store(billed, parse_catalog(TIERED.format("m1", JANUARY.isoformat(), 4)))
+    assert rows(billed) == before
+
+
+@pytest.mark.parametrize("file", [price("0.03"), account("gold"), TIERED.format("m1", JANUARY.isoformat(), 9)])
+def test_a_change_of_what_tiers_have_billed_is_asked_about(billed: str, file: str) -> None:
+    store(billed, parse_catalog(TIERED.format("m1", JANUARY.isoformat(), 4)), backdates=True)
+    with psycopg.connect(billed) as connection:
+        connection.execute("UPDATE usage_days SET unit_price = NULL, price_version = 2")
+    before = rows(billed)
+    with pytest.raises(ClosedMonthsTouched, match="what tiers or packages price may change"):
+        store(billed, parse_catalog(file))
+    assert rows(billed) == before
+
+
+def test_tiers_that_begin_now_or_price_another_meter_are_not_asked_about(billed: str) -> None:
+    store(billed, parse_catalog(TIERED.format("m1", NOW.isoformat(), 4)))
+    store(billed, parse_catalog(TIERED.format("m9", JANUARY.isoformat(), 4)))
+
+
 @pytest.mark.parametrize(
     ("file", "expected"),
     [
@@ -232,7 +267,7 @@ def test_differential_the_price_of_an_instant_is_that_of_the_view(
     for edit in changes:
         apply(catalog, edit)
     used = "SELECT %s::text AS account, %s::text AS model, %s::text AS meter, %s::timestamptz AS at"
-    asked = f"SELECT price.* FROM ({used}) AS used, LATERAL ({PRICE_AT}) AS price"
+    asked = f"SELECT price.currency, price.unit_price FROM ({used}) AS used, LATERAL ({PRICE_AT}) AS price"
     for at in MOMENTS[1::2]:
         listed = catalog.execute("SELECT * FROM catalog.contracts_at(%s)", [at]).fetchall()
         contracts = {(row["account"], row["model"], row["meter"]): row["unit_price"] for row in listed}

@@ -122,7 +122,7 @@ def test_differential_sql_takes_and_refuses_the_prices_per_units_that_a_file_doe
         assert by_sql * per == unit_price
 
 
-def read_in_a_file(unit_price: str, per: str) -> Decimal | str:
+def read_in_a_file(unit_price: str, per: str) -> Decimal | str | None:
     """The price of one unit, or what it must be."""
     price = {**PRICE, "unit_price": unit_price, "per": per, "effective_from": "2026-01-01T00:00:00Z"}
     try:

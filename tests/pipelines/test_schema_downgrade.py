@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -135,7 +135,14 @@ INVOICE = {
     "frontier": "2026-11-02T00:00Z",
     "audit_id": 1,
 }
-PLANTED = {
+
+def tiered(database: str) -> None:
+    write(database, "catalog.plans", {"plan": "p", "name": "P"})
+    terms = Jsonb({"kind": "volume", "tiers": [{"unit_price": "1"}]})
+    write(database, "catalog.prices", {**PRICE, "model": "m", "unit_price": None, "terms": terms})
+
+
+PLANTED: dict[str, Callable[[str], None]] = {
     "usage was billed once by the more specific meter": lambda at: write(
         at, "usage_windows", {**WINDOW, "price_version": 0}
     ),
@@ -161,6 +168,7 @@ PLANTED = {
     "an audit has billed events whose contract came late": lambda at: write(
         at, "stragglers", {**STRAGGLER, "cause": "schema_added"}
     ),
+    "prices with tiers or packages": tiered,
     "corrections of whole periods wait": lambda at: write(at, "late_members", LATE_MEMBER),
     "invoices were issued": lambda at: write(at, "invoices", INVOICE),
 }

@@ -218,7 +218,7 @@ def test_oracle_dimensions_are_summed_by_each_accounts_own_days(database: str, u
                     sums[1] = EXACT.add(sums[1], EXACT.multiply(row.get(f"{meter}_amount") or Decimal(0), row["sign"]))
         rows = listed(database, query)
         assert [list(row) for row in rows] == [query.columns] * len(rows)
-        assert query.columns[2:-7] == ["meter", *names, "is_other", "currency"]
+        assert query.columns[2:-8] == ["meter", *names, "is_other", "currency"]
         found = {
             (row["window_start"], row["meter"], *(row[name] for name in names)): [row["quantity"], row["amount"]]
             for row in rows

@@ -93,7 +93,9 @@ def test_a_price_that_is_refused_for_its_decimals_names_the_nearest_two_that_are
     written: Decimal, per: int
 ) -> None:
     def of_one(unit_price: str) -> Decimal:
-        return parse_catalog(file_with(prices__unit_price=unit_price, prices__per=per)).prices[0].unit_price
+        price = parse_catalog(file_with(prices__unit_price=unit_price, prices__per=per)).prices[0]
+        assert price.unit_price is not None
+        return price.unit_price
 
     exact = Fraction(written) / per
     try:

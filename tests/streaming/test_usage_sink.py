@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import psycopg
 import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, Phase, given, settings
@@ -21,6 +22,7 @@ from jobs.joins.config import JoinsConfig
 from jobs.joins.pipeline import JOB
 from jobs.joins.sink import UsageSink
 from jobs.runtime.clock import MachineClock
+from jobs.runtime.delta.upstream import Upstream
 from jobs.runtime.errors import Fenced, NotYet, Refused
 from jobs.runtime.job import Context
 from jobs.runtime.kafka.denied_topics import Denials
@@ -99,6 +101,36 @@ def test_requests_end_matched_abandoned_orphaned_or_superseded_and_are_priced(
     assert rows["alone", "abandoned"]["requests"] == 1
     assert rows["nobody", "orphaned"]["input_tokens_amount"] is None
     assert (sink.status()["waiting"], sink.status()["oldest_waiting_lsn"]) == (0, None)
+
+
+def test_what_tiers_cost_is_in_the_database_before_usage_is_priced_by_them_and_again_after_a_start(
+    spark: SparkSession, database: str, journal: Journal
+) -> None:
+    unit_price = json.loads(CATALOG[1]["value"])["after"]
+    terms = '{"kind":"package","package_size":"1000","package_price":"3"}'
+    tiered = {**unit_price, "unit_price": None, "terms": terms, "effective_from": at(0).isoformat()}
+    journal.commit([*CATALOG, change(CatalogTopic.PRICES, 0, **tiered)])
+    journal.commit([event(USAGE, "before", -1), event(USAGE, "after", 1)])
+    journal.commit([heartbeat(400)])
+    sink = driver(spark, database, journal)
+    sink.process(journal.read(spark, JOB.columns(JOB.config())))
+    names = ("input_tokens_price_version", "input_tokens_unit_price", "input_tokens_amount")
+    rows = {row["request_id"]: tuple(row[name] for name in names) for row in usage(journal).iter_rows(named=True)}
+    assert rows["before"][:2] == (2, Decimal("0.000000000003"))
+    assert rows["after"] == (3, None, None)
+    rungs = [(2, Decimal("0.000000000003"), None), (3, None, terms)]
+    assert ladders(database) == rungs
+    with psycopg.connect(database) as connection:
+        connection.execute("DELETE FROM price_ladders")
+    driver(spark, database, journal).verify(Upstream(journal.tables, JOB.reads))
+    assert ladders(database) == rungs
+
+
+def ladders(database: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(database) as connection:
+        return connection.execute(
+            "SELECT price_version, unit_price, terms FROM price_ladders ORDER BY price_version"
+        ).fetchall()
 
 
 def test_timeouts_and_prices_hold_to_the_microsecond(spark: SparkSession, database: str, journal: Journal) -> None:

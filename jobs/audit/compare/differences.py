@@ -152,8 +152,8 @@ def beside(found: pl.DataFrame, expected: pl.DataFrame) -> pl.DataFrame:
     """`net` usage and outcomes (`recompute`) → one row per outcome, with the values of both sides.
 
     `is_found`, `is_expected`, `usage_lsn`, `count` and, for each compared value, NAME and NAME_found: texts of all
-    meters with a quantity (`entries`), of their quantities alone (`counted`), and of their prices without the version
-    (`priced`).
+    meters with a quantity (`entries`), of their quantities alone (`counted`), and of their prices (`priced`), with the
+    version only where there is no unit price.
     """
     has_list = pl.col(METERS).is_not_null() if METERS in found.columns else pl.lit(value=False)
     was = _comparable(found.with_columns(is_listed=has_list), "usage_lsn", "count", "is_listed")
@@ -195,8 +195,11 @@ def _comparable(rows: pl.DataFrame, *more: str) -> pl.DataFrame:
     )
     counted = pl.concat_str("meter", "quantity", separator=" ")
     texts = {"entries": tuple(ENTRY), "priced": ("meter", "quantity", "unit_price", "amount")}
+    # Tiers and packages have no unit price: there the version is all that says what it costs.
+    by_total = pl.concat_str(counted, pl.lit("by the total at"), "price_version", separator=" ", ignore_nulls=False)
+    without = pl.coalesce(by_total, counted + " unpriced")
     columns = [
-        pl.coalesce(pl.concat_str(*names, separator=" ", ignore_nulls=False), counted + " unpriced").alias(text)
+        pl.coalesce(pl.concat_str(*names, separator=" ", ignore_nulls=False), without).alias(text)
         for text, names in texts.items()
     ]
     # What another meter bills is an entry of its own: both are what was reported.

@@ -19,7 +19,8 @@ def wrong_prices(now: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
     """Effective usage (`differences.net`) → DIFFERENCES of rows with another cause than `stream`.
 
     An entry with a price must have the unit price of its version, of its plan, model, meter and currency, and an amount
-    of quantity x unit price. Entries without a price are not compared.
+    of quantity x unit price; neither, where its version has tiers or packages. Entries without a price are not
+    compared.
     """
     put = now.filter(pl.col("cause") != UsageCause.STREAM.value)
     if METERS not in put.columns or put.is_empty():
@@ -30,14 +31,16 @@ def wrong_prices(now: pl.DataFrame, pinned: Pinned) -> pl.DataFrame:
     is_elsewhere = pl.col("price_version").is_in([BILLED_AS_PART, BILLED_IN_WHOLE]).fill_null(value=False)
     # There may be a million versions, and these rows are few.
     every = pinned.prices_known.every.filter(pl.col("version_lsn").is_in(priced["price_version"].unique().implode()))
-    versions = every.select(*PRICE_KEY, price_version="version_lsn", must="unit_price")
+    has_no_unit = pl.col("unit_price").is_null()
+    versions = every.select(*PRICE_KEY, price_version="version_lsn", must="unit_price", is_tiered=has_no_unit)
     known = pinned.prices_known.priced_models
     versions = by_reported_model(versions.unique([*PRICE_KEY, "price_version"]), priced["model"], known)
     both = priced.join(versions, on=[*PRICE_KEY, "price_version"], how="left")
     both = both.with_columns(must=pl.when(is_elsewhere).then(pl.lit(0, ENTRY["unit_price"])).otherwise("must"))
     with_amounts = both.with_columns(must_amount=_products(both))
+    is_tiered = pl.col("is_tiered").fill_null(value=False)
     is_other = pl.any_horizontal(
-        pl.col(found).ne_missing(pl.col(must)) | pl.col(must).is_null()
+        pl.col(found).ne_missing(pl.col(must)) | (pl.col(must).is_null() & ~is_tiered)
         for found, must in (("unit_price", "must"), ("amount", "must_amount"))
     )
     found, must = (

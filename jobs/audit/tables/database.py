@@ -19,6 +19,7 @@ from jobs.audit.bills.chains import CORRECTIONS
 from jobs.audit.bills.days import STORED_DAYS
 from jobs.audit.bills.decisions import DECIDED
 from jobs.audit.bills.expected import same_json
+from jobs.audit.bills.ladders import StoredLadders, stored_ladders
 from jobs.audit.bills.members import LATE_MEMBERS as STORED_LATE_MEMBERS
 from jobs.audit.bills.members import MEMBERS as STORED_MEMBERS
 from jobs.audit.bills.members import STORED_CORRECTIONS
@@ -96,6 +97,7 @@ class Stored:
     billed: Billed
     sessions: Sessions
     months: Months
+    ladders: StoredLadders
 
 
 _WINDOWS = """
@@ -170,7 +172,8 @@ def stored(postgres_url: str, scope: Scope = EVERYTHING) -> Stored:
         connection.read_only = True
         with connection.transaction():
             months = stored_months(connection, *_days(scope))
-            return Stored(billed(connection, rows, scope), sessions(connection, rows, scope), months)
+            ladders = stored_ladders(connection)
+            return Stored(billed(connection, rows, scope), sessions(connection, rows, scope), months, ladders)
 
 
 def billed(connection: psycopg.Connection[Any], rows: Spilled, scope: Scope) -> Billed:

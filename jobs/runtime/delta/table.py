@@ -18,7 +18,7 @@ from jobs.runtime.delta.growth import SCHEMA_VERSION, missing_columns, refuse_ne
 from jobs.runtime.delta.known_commit import KnownCommit, Log
 from jobs.runtime.delta.object_store import PATIENCE, Patience, storage_options, store_of
 from jobs.runtime.errors import Fenced, Outrun, Refused
-from jobs.streams import SCHEMA_VERSIONS, SCHEMAS, Table
+from jobs.streams import GROWING, SCHEMA_VERSIONS, SCHEMAS, Table
 
 log = structlog.get_logger()
 
@@ -96,7 +96,9 @@ class DeltaWriter:
         """
         self.path = f"{tables}/{table}"
         self._version = SCHEMA_VERSIONS[table]
-        self._schema = pa.schema([*SCHEMAS[table], *declared])
+        self._growing = GROWING.get(table, ())
+        of_table = [field for field in SCHEMAS[table] if field.name not in self._growing]
+        self._schema = pa.schema([*of_table, *declared])
         self._epoch = f"{job}.epoch"
         self._driver = f"{job}.driver"
         statistics = ",".join(name for name in self._schema.names if name in STATISTICS)
@@ -157,6 +159,17 @@ class DeltaWriter:
             # Last: a driver that is killed before leaves a table that still has to grow.
             self._stored = pa.schema(self._table.schema().to_arrow())
             self._write(self._stored.empty_table(), {**self._fence(), SCHEMA_VERSION: self._version})
+
+    def grow_for(self, rows: pa.Table) -> None:
+        """Add the columns of GROWING that these rows have a value in, before they are committed."""
+        needed = [name for name in self._growing if rows[name].null_count < len(rows)]
+        if not set(needed) - set(self._stored.names):
+            return
+        missing = missing_columns(self._table, pa.schema([*self._schema, *map(rows.schema.field, needed)]))
+        self._refuse_moved()
+        self._grow(missing)
+        self._stored = pa.schema(self._table.schema().to_arrow())
+        self._held.hold(self._table)
 
     def _fence(self) -> dict[str, int]:
         return {name: version for name in (self._epoch, LSN) if (version := self.known[name]) is not None}

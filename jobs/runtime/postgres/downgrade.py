@@ -90,6 +90,12 @@ USES = (
         "a meter bills whole periods",
     ),
     Use("0056", "EXISTS (SELECT FROM late_members)", "corrections of whole periods wait for their close"),
+    Use(
+        "0057",
+        "EXISTS (SELECT FROM price_ladders) OR EXISTS (SELECT FROM catalog.prices WHERE terms IS NOT NULL)"
+        " OR EXISTS (SELECT FROM catalog.ended_prices WHERE terms IS NOT NULL)",
+        "catalog.prices has, or had, prices with tiers or packages",
+    ),
     Use("0059", "EXISTS (SELECT FROM invoices)", "invoices were issued"),
     Use(
         "0062",

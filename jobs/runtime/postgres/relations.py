@@ -33,7 +33,7 @@ EARLIER_FUNCTIONS = {"0022": ("usage_spans(date, date)",)}
 
 LATER = (
     *("api_keys", "declared_dimensions", "invoice_events", "invoice_lines", "invoices", "late_members"),
-    *("taken_back_on_time", "usage_members"),
+    *("price_ladders", "taken_back_on_time", "usage_members"),
 )
 """Relations that revisions after 0034 make in Weir's own schema."""
 
@@ -72,6 +72,7 @@ SECRET = ("api_keys",)
 """Of these the reader sees nothing."""
 ASKED = (
     *("closed_meters", "closed_usage", "corrections", "declared_dimensions", "meters", "positions", "stragglers"),
+    "price_ladders",
     *("invoice_events", "invoice_lines", "invoices"),
     *("usage_day_dimensions", "usage_days", "usage_windows"),
 )
