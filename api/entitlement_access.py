@@ -14,8 +14,8 @@ from typing import Any
 from starlette.responses import Response
 
 from api.answers import tagged, to_json
-from api.meter_question import body_of, object_of, texts_of
-from api.questions import bad_request
+from api.meter_query_request import body_of, object_of, texts_of
+from api.parameters import bad_request
 from api.read_request import ReadRequest
 from jobs.billing_progress import Row
 from jobs.queries.limits import LimitUse, accounts_now, limits_in_use

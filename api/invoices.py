@@ -8,8 +8,8 @@ from starlette.responses import Response
 
 from api.answers import answer, columns_of
 from api.bills import month_in
+from api.parameters import Parameters
 from api.problems import Problem
-from api.questions import Parameters
 from api.read_request import ReadRequest, page_of, sees_staff
 from jobs.queries.invoices import LINE_COLUMNS, InvoiceQuery, invoice_document, invoice_rows
 

@@ -15,122 +15,23 @@ from jobs.journal.catalog_fields import (
     FreeText,
     Instant,
     Milliseconds,
+    PerhapsUnitPrice,
     Text,
-    UnitPrice,
     author_or_none,
     instant_or_none,
     known_position,
     tags_or_none,
+    terms_or_none,
 )
 from jobs.streams import AUTHOR, CatalogTopic
 from metering.framing import frame_problem
 from metering.instants import EPOCH
-<<<<<<< ours
-=======
-from metering.limits import MAX_NAME_BYTES
-from metering.members import member_twice
-from metering.price_tiers import PriceTerms
-from metering.tags import checked_tags, tags_text
-
-MAX_UNIT_PRICE = Decimal(10) ** (UNIT_PRICE.precision - UNIT_PRICE.scale)
-LAST_DECIMAL = Decimal(1).scaleb(-UNIT_PRICE.scale)
-LARGEST_POSITION = 200_000_000_000_000_000
-"""Of a log, and of microseconds since 1970: the end of the calendar comes sooner than that of 64 bits."""
-MAX_LEVELS = 64
-"""Of objects and arrays in each other. Far more than Debezium writes, and far less than Python's stack takes: how much
-that is depends on who calls, so that one application could read a change which another could not."""
->>>>>>> theirs
 
 
 class InvalidChangeError(ValueError):
     """The record is not a catalog change that can be applied; the message says why."""
 
 
-<<<<<<< ours
-=======
-def _instant(value: object) -> datetime:
-    if not isinstance(value, str):
-        raise ValueError("an instant is a text like 2026-01-01T00:00:00Z")
-    instant = datetime.fromisoformat(value)
-    if instant.tzinfo is None:
-        raise ValueError("an instant needs its offset from UTC")
-    try:
-        return instant.astimezone(UTC)
-    except OverflowError as error:
-        raise ValueError("the instant is outside the calendar") from error
-
-
-def _unit_price(value: object) -> Decimal | None:
-    if value is None:
-        return None
-    if not isinstance(value, str | int | Decimal) or isinstance(value, bool):
-        raise ValueError("a unit price is a decimal number")
-    try:
-        price = Decimal(value)
-    except InvalidOperation as error:
-        raise ValueError("a unit price is a decimal number") from error
-    if not price.is_finite() or not 0 <= price < MAX_UNIT_PRICE:
-        raise ValueError(f"a unit price is at least 0 and below {MAX_UNIT_PRICE}")
-    # The table's own form: Arrow takes no zero with 50 digits before its point, and no price with 45 after it.
-    stored = price.copy_abs().quantize(LAST_DECIMAL)
-    if stored != price:
-        raise ValueError(f"a unit price has at most {UNIT_PRICE.scale} decimals")
-    return stored
-
-
-def _terms(value: object) -> str | None:
-    """As Debezium writes them, JSON in a text. One price has one text (`PriceTerms.text`)."""
-    if value is None:
-        return None
-    return PriceTerms.parse(value).text if isinstance(value, str) else PriceTerms.of(value).text
-
-
-def _text(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    if "\0" in value:
-        raise ValueError("no text column of a database can hold U+0000")
-    try:
-        length_bytes = len(value.encode())
-    except UnicodeEncodeError as error:
-        raise ValueError("half a surrogate pair is no character") from error
-    if length_bytes > MAX_NAME_BYTES:
-        raise ValueError(f"a name has at most {MAX_NAME_BYTES} bytes")
-    return value
-
-
-def _author(value: object) -> object:
-    """The author; an invalid name is dropped, and never a reason to reject a change."""
-    try:
-        return _text(value) if isinstance(value, str) and value else None
-    except ValueError:
-        return None
-
-
-def _tags(value: object) -> str | None:
-    """As Debezium writes them, JSON in a text. Anything else that an earlier release accepted counts as absent."""
-    try:
-        return tags_text(checked_tags(json.loads(value) if isinstance(value, str) else value))
-    except (ValueError, RecursionError):
-        return None
-
-
-def _when_changed(value: object) -> datetime | None:
-    try:
-        return _instant(value)
-    except ValueError:
-        return None
-
-
-Text = Annotated[str, BeforeValidator(_text), Field(min_length=1)]
-FreeText = Annotated[str, BeforeValidator(_text)]
-Currency = Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
-Instant = Annotated[datetime, BeforeValidator(_instant)]
-PerhapsUnitPrice = Annotated[Decimal | None, BeforeValidator(_unit_price)]
-Milliseconds = Annotated[int, Field(ge=0, le=(datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1))]
-
-
->>>>>>> theirs
 class _Part(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
 
@@ -184,7 +85,7 @@ class _DeletedPrice(_PriceKey, _Deleted):
 
 class _Price(_PriceKey, _Changed):
     unit_price: PerhapsUnitPrice = None
-    terms: Annotated[str | None, BeforeValidator(_terms)] = None
+    terms: Annotated[str | None, BeforeValidator(terms_or_none)] = None
 
     @model_validator(mode="before")
     @classmethod

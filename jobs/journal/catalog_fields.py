@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field
 from jobs.streams import UNIT_PRICE
 from metering.instants import EPOCH
 from metering.limits import MAX_NAME_BYTES
+from metering.price_tiers import PriceTerms
 from metering.tags import checked_tags, tags_text
 
 MAX_UNIT_PRICE = Decimal(10) ** (UNIT_PRICE.precision - UNIT_PRICE.scale)
@@ -32,7 +33,9 @@ def _instant(value: object) -> datetime:
         raise ValueError("the instant is outside the calendar") from error
 
 
-def _unit_price(value: object) -> Decimal:
+def _unit_price(value: object) -> Decimal | None:
+    if value is None:
+        return None
     if not isinstance(value, str | int | Decimal) or isinstance(value, bool):
         raise ValueError("a unit price is a decimal number")
     try:
@@ -79,6 +82,13 @@ def tags_or_none(value: object) -> str | None:
         return None
 
 
+def terms_or_none(value: object) -> str | None:
+    """As Debezium writes them, JSON in a text. One price has one text (`PriceTerms.text`)."""
+    if value is None:
+        return None
+    return PriceTerms.parse(value).text if isinstance(value, str) else PriceTerms.of(value).text
+
+
 def instant_or_none(value: object) -> datetime | None:
     """The instant; an invalid one counts as absent."""
     try:
@@ -91,7 +101,7 @@ Text = Annotated[str, BeforeValidator(checked_text), Field(min_length=1)]
 FreeText = Annotated[str, BeforeValidator(checked_text)]
 Currency = Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
 Instant = Annotated[datetime, BeforeValidator(_instant)]
-UnitPrice = Annotated[Decimal, BeforeValidator(_unit_price)]
+PerhapsUnitPrice = Annotated[Decimal | None, BeforeValidator(_unit_price)]
 Milliseconds = Annotated[int, Field(ge=0, le=(datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1))]
 
 

@@ -136,6 +136,7 @@ INVOICE = {
     "audit_id": 1,
 }
 
+
 def tiered(database: str) -> None:
     write(database, "catalog.plans", {"plan": "p", "name": "P"})
     terms = Jsonb({"kind": "volume", "tiers": [{"unit_price": "1"}]})

@@ -12,7 +12,7 @@ from typing import Any
 from alembic import op
 
 revision = "0057"
-down_revision = "0055"
+down_revision = "0056"
 
 JUMPS: Any = import_module("jobs.runtime.postgres.migrations.versions.0045_jumps_of_conditions")
 ENDS: Any = import_module("jobs.runtime.postgres.migrations.versions.0034_one_end_of_a_price")

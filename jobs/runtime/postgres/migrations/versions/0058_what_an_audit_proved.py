@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0058"
-down_revision = "0055"
+down_revision = "0057"
 
 SCHEMA = """
 ALTER TABLE audits ADD COLUMN billed_to bigint CHECK (billed_to > 0);

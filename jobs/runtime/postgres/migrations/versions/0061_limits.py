@@ -6,7 +6,7 @@ The API answers by them whether an account still has access; nothing is billed b
 from alembic import op
 
 revision = "0061"
-down_revision = "0055"
+down_revision = "0059"
 
 # The rule of migration 0003: who names no account sees none. A plan's limits are shown to who has it, as its prices.
 SCHEMA = """

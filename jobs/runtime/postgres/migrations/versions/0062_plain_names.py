@@ -7,7 +7,7 @@ contract came late has the cause `schema_added`; earlier rows keep `contracted`.
 from alembic import op
 
 revision = "0062"
-down_revision = "0055"
+down_revision = "0061"
 
 # A renamed view keeps its rights, its comments, and the views of others that are built on it.
 RENAME = """
