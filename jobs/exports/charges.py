@@ -37,6 +37,13 @@ _USAGE = f"""
       AND quantity <> 0 AND (price_version IS NULL OR price_version > {BILLED_AS_PART})
     ORDER BY account, day, model, meter, currency, price_version, is_other, dimensions_key
 """
+# Its cost is a function of the month's total (metering.price_tiers), not of a day.
+_TIERED = f"""
+    SELECT account, model, meter FROM usage_days
+    WHERE {IN_MONTH_SQL} AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
+      AND quantity <> 0 AND price_version > {BILLED_AS_PART} AND unit_price IS NULL
+    ORDER BY account, model, meter LIMIT 1
+"""
 _TAGS = "SELECT account, tags FROM catalog.accounts WHERE tags <> '{}'"
 _METERS = "SELECT meter, unit, period FROM meters"
 
@@ -116,6 +123,11 @@ class Month:
 def unit_of(unit: str) -> str:
     """A unit as FOCUS writes it (UnitFormat): in the plural, with a capital."""
     return f"{unit[:1].upper()}{unit[1:]}" + ("" if unit.endswith("s") else "s")
+
+
+def tiered(database: Database, month: date, accounts: Sequence[str]) -> Mapping[str, Any] | None:
+    """Usage of the month that is priced by tiers or packages, as `account, model, meter`; None without any."""
+    return database.execute(_TIERED, {"month": month, "accounts": list(accounts) or None}).fetchone()
 
 
 @dataclass(frozen=True)

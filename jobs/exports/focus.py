@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from jobs.billing_progress import billing_progress
-from jobs.exports.charges import Charge, Charges, Month, Seller, Totals
+from jobs.exports.charges import Charge, Charges, Month, Seller, Totals, tiered
 from jobs.exports.columns import Focus, metadata, schema_of
 from jobs.exports.files import CannotExport, Destination, keep_only, new_file, put_document
 from jobs.exports.invoiced import Invoiced, Invoices, LineKey
@@ -71,9 +71,15 @@ def export_focus(
 ) -> Exported:
     """Write the month's file, then its metadata, then delete the files of earlier runs of the month.
 
-    `database` is one snapshot. Raises CannotExport for what the destination or a column cannot take: the files are
-    then as they were.
+    `database` is one snapshot. Raises CannotExport for what the destination or a column cannot take, and for usage that
+    is priced by tiers: the files are then as they were.
     """
+    if found := tiered(database, export.month, export.accounts):
+        raise CannotExport(
+            f"{found['meter']} of {found['model']} has a price with tiers or packages for {found['account']}: its cost "
+            "is of the whole month, and no day has a part of it. `weir invoices` and `GET /v1/bills` have it; export "
+            "the accounts without such prices with --account."
+        )
     month = Month.read(database, export.month)
     frontier, closed = billing_progress(database)
     ends = max((period.end for period in month.known.values()), default=month.period("").end)

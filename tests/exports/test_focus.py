@@ -275,3 +275,14 @@ def test_the_command_says_what_is_in_the_file(billed: str, tmp_path: Path) -> No
     nowhere = CliRunner().invoke(app, [*command[:-1], "nowhere://x", "--issuer", "Example"], env=environment)
     assert nowhere.exit_code == 1
     assert "name a folder, or an address such as s3://bucket/prefix" in str(nowhere.exception)
+
+
+def test_usage_with_tiers_is_refused_and_never_exported_at_nothing(billed: str, tmp_path: Path) -> None:
+    exported(billed, tmp_path)
+    before = sorted(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    with psycopg.connect(billed, autocommit=True) as connection:
+        connection.execute("UPDATE usage_days SET unit_price = NULL WHERE price_version = 9 AND account = 'solo'")
+    with pytest.raises(CannotExport, match="tiers or packages for solo"):
+        exported(billed, tmp_path)
+    assert sorted(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()) == before
+    exported(billed, tmp_path, replace(EXPORT, accounts=("acme",)))
