@@ -175,11 +175,7 @@ def _charges(lines: Sequence[Row], month: date) -> Mapping[str, list[Charge]]:
     for line in lines:
         if line["currency"] is None:
             continue
-        tier = line.get("tier")
-        key = Key(
-            *(month, line.get("kind") or USAGE, line["model"], line["meter"], line["price_version"]),
-            None if tier is None else str(tier),
-        )
+        key = Key(month, USAGE, line["model"], line["meter"], line["price_version"], line["tier"])
         found[line["currency"]].append(Charge(key, line["quantity"], line["amount"], line["unit_price"]))
     return found
 

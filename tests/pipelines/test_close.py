@@ -10,15 +10,20 @@ from typing import Any
 import psycopg
 import pytest
 
+from jobs.audit.bills.invoices import check_invoices
 from jobs.audit.recompute.basis import Scope
 from jobs.close.config import CloseConfig
 from jobs.close.readiness import Open
 from metering.invoices import Rounding
+from metering.price_tiers import PriceTerms
+from tests.database_rows import write
 from tests.pipelines.billing import Price
 from tests.pipelines.closing import DECEMBER, NOON, NOVEMBER, OCTOBER, Books, books_of
 
 PRICE = Price(7, Decimal("0.0015"))
 IN_NOVEMBER = NOON + timedelta(days=31)
+TIERED = Price(7, None)
+TIER_LINES = "SELECT tier, quantity, amount FROM invoice_lines ORDER BY invoice, line"
 TABLES = ("invoices", "invoice_lines", "invoice_events")
 
 
@@ -150,8 +155,9 @@ def test_what_is_unpriced_held_or_waiting_is_listed_and_may_stay_open_for_a_reas
             [NOON, NOON, NOON, NOON.date()],
         )
         books.connection.execute(
-            "INSERT INTO late_members VALUES (91, 'users', true, 'stream', null, 'waiting', %s, null, 'EUR', null,"
-            " 'unique', 'month', %s, %s, 'm', null, null, 1)",
+            "INSERT INTO late_members (usage_lsn, meter, is_correction, cause, account, first_day, currency,"
+            " aggregation, period, window_start, ends_at, member, member_rows)"
+            " VALUES (91, 'users', true, 'stream', 'waiting', %s, 'EUR', 'unique', 'month', %s, %s, 'm', 1)",
             [OCTOBER, NOON, NOON],
         )
     books.end(OCTOBER)
@@ -375,3 +381,29 @@ def test_usage_from_before_the_first_invoice_is_on_none(books: Books) -> None:
     books.use(2_000, at=IN_NOVEMBER)
     books.end(NOVEMBER)
     assert [row["period"] for row in books.close(NOVEMBER)] == ["2026-11"]
+
+
+def test_tiers_are_lines_of_their_own_and_late_usage_is_corrected_on_the_tier_where_it_lies(books: Books) -> None:
+    books.open()
+    terms = {"kind": "graduated", "tiers": [{"up_to": "1000", "unit_price": "0.0015"}, {"unit_price": "0.001"}]}
+    rung = {"price_version": 7, "plan": "pro", "model": "gpt*", "meter": "input_tokens", "currency": "EUR"}
+    ladder = {**rung, "effective_from": OCTOBER, "unit_price": None, "terms": PriceTerms.of(terms).text}
+    write(books.database, "price_ladders", ladder)
+    books.use(1_500, price=TIERED)
+    books.end(OCTOBER)
+    assert [row["outcome"] for row in books.close()] == ["issued"]
+    assert [(row["tier"], row["quantity"], row["amount"]) for row in books.rows(TIER_LINES)] == [
+        ("1: up to 1000", 1_000, Decimal("1.50")),
+        ("2: above 1000", 500, Decimal("0.50")),
+    ]
+    assert books.faults() == []
+    books.use(700, price=TIERED)
+    books.end(NOVEMBER)
+    assert [row["total"] for row in books.close(NOVEMBER)] == [Decimal("0.70")]
+    assert [(row["tier"], row["quantity"], row["amount"]) for row in books.rows(TIER_LINES)][2:] == [
+        ("2: above 1000", -500, Decimal("-0.50")),
+        ("2: above 1000", 1_200, Decimal("1.20")),
+    ]
+    assert [check.holds for check in check_invoices(books.database)] == [True, True]
+    books.connection.execute("UPDATE price_ladders SET terms = replace(terms, '0.001\"', '0.002\"')")
+    assert ["not what its price makes" in check.says for check in check_invoices(books.database)] == [True, False]

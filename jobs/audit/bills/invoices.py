@@ -78,8 +78,7 @@ def lines_of_usage(database: Database) -> Check:
 def _differing(
     month: date, lines: Sequence[Row], last: Mapping[tuple[str, str], Mapping[Key, IssuedLine]]
 ) -> Iterator[str]:
-    """Flat fees may change without usage, by the catalog: only lines of usage are compared."""
-    present = {_place(line): line for line in lines if (line.get("kind") or USAGE) == USAGE and line["currency"]}
+    present = {_place(line): line for line in lines if line["currency"]}
     issued = {
         (account, currency, key.model, key.meter, key.price_version, key.tier): line
         for (account, currency), keys in last.items()
@@ -95,11 +94,9 @@ def _differing(
         elif quantity != known.line.quantity:
             where = f"line {known.line.line} of {known.invoice}"
             yield f"{name}: {where} has {plain(known.line.quantity)}, and usage {plain(quantity)}"
-        elif line and line["unit_price"] is not None and line["amount"] != known.line.exact_amount:
-            yield f"{name}: line {known.line.line} of {known.invoice} is not its quantity times its price"
+        elif line and line["amount"] != known.line.exact_amount:
+            yield f"{name}: line {known.line.line} of {known.invoice} is not what its price makes of its quantity"
 
 
 def _place(line: Row) -> tuple[Any, ...]:
-    tier = line.get("tier")
-    names = ("account", "currency", "model", "meter", "price_version")
-    return (*(line[name] for name in names), None if tier is None else str(tier))
+    return tuple(line[name] for name in ("account", "currency", "model", "meter", "price_version", "tier"))
