@@ -24,8 +24,8 @@ def write_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO
 
     Raises ValueError for a datetime without a zone.
     """
-    out.write(_line(columns))
-    out.writelines(map(_line, rows))
+    out.write(csv_line(columns))
+    out.writelines(map(csv_line, rows))
 
 
 def text_of(value: Any) -> str:
@@ -48,7 +48,8 @@ def text_of(value: Any) -> str:
     return str(value)
 
 
-def _line(values: Sequence[Any]) -> str:
+def csv_line(values: Sequence[Any]) -> str:
+    """One line, with its end. Raises ValueError for a datetime without a zone."""
     cells = [_cell(value) for value in values]
     # An empty line would be no row.
     return (",".join(cells) if cells != [""] else '""') + "\n"

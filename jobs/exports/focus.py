@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
-from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from jobs.exports.columns import Focus, metadata, schema_of
 from jobs.exports.files import CannotExport, Destination, keep_only, new_file, put_document
 from jobs.exports.invoiced import Invoiced, Invoices, LineKey
 from jobs.queries.reading import Database
+from metering.csv_lines import csv_line
 from metering.digits import plain
 from metering.instants import rfc3339
 
@@ -116,9 +115,10 @@ def _writer(path: Path, form: FileFormat, schema: pa.Schema) -> Iterator[Callabl
             yield lambda charges: file.write_batch(_record_batch(charges, schema))
         return
     with path.open("w", encoding="utf-8", newline="") as out:
-        rows = csv.writer(out, lineterminator="\n")
-        rows.writerow(schema.names)
-        yield lambda charges: rows.writerows([_text(charge.get(name)) for name in schema.names] for charge in charges)
+        out.write(csv_line(schema.names))
+        yield lambda charges: out.writelines(
+            csv_line([_cell(charge.get(name)) for name in schema.names]) for charge in charges
+        )
 
 
 def _record_batch(charges: Iterable[Charge], schema: pa.Schema) -> pa.RecordBatch:
@@ -137,15 +137,6 @@ def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:
         ) from None
 
 
-def _text(value: Any) -> str | None:
-    """A value in CSV: decimals without exponent, instants as FOCUS has them; empty for null."""
-    match value:
-        case Decimal():
-            return plain(value)
-        case datetime():
-            return rfc3339(value)
-        case bool():
-            return str(value).lower()
-        case None | str():
-            return value
-    return str(value)
+def _cell(value: Any) -> Any:
+    """A value for CSV: FOCUS writes booleans in small letters."""
+    return str(value).lower() if isinstance(value, bool) else value

@@ -62,7 +62,13 @@ class ExportedDay:
 
 
 def export_usage(
-    usage: DeltaTable, destination: Destination, first: date | None, last: date, report: Callable[[str], None]
+    usage: DeltaTable,
+    destination: Destination,
+    first: date | None,
+    last: date,
+    report: Callable[[str], None],
+    *,
+    rows_per_batch: int = ROWS_PER_BATCH,
 ) -> Iterator[ExportedDay]:
     """Replace the file of each day with usage, from `first` (None: the first there is) to `last`, inclusive.
 
@@ -72,16 +78,18 @@ def export_usage(
     for log_date in _days(usage):
         if (first is None or log_date >= first) and log_date <= last:
             report(f"{log_date}")
-            yield _export_day(dataset, destination, log_date)
+            yield _export_day(dataset, destination, log_date, rows_per_batch)
 
 
-def _export_day(dataset: pa.dataset.Dataset, destination: Destination, log_date: date) -> ExportedDay:
+def _export_day(
+    dataset: pa.dataset.Dataset, destination: Destination, log_date: date, rows_per_batch: int
+) -> ExportedDay:
     folder, rows = f"usage/log_date={log_date}", 0
     name = f"{folder}/usage.parquet"
     columns = [column for column in (*_OF_ROW, *METERED_COLUMNS) if column in dataset.schema.names]
     where = (pc.field("log_date") == log_date) & (pc.field("cause") != UsageCause.DECIDED.value)
     with new_file(destination, name) as path, parquet.ParquetWriter(path, SCHEMA, compression="zstd") as file:
-        for batch in dataset.to_batches(columns=columns, filter=where, batch_size=ROWS_PER_BATCH):
+        for batch in dataset.to_batches(columns=columns, filter=where, batch_size=rows_per_batch):
             if batch.num_rows:
                 found = _metered(batch)
                 file.write_table(found)

@@ -181,4 +181,5 @@ def _typed(name: str, value: str) -> Any:
         if re.fullmatch(r"-?\d+(\.\d+)?", value) is None:
             raise ValueError(f"{name}: {value} is no plain number (NumericFormat-A-003-M)")
         return Decimal(value)
-    return value
+    # A text that a spreadsheet would run as a formula has a quote before it.
+    return value[1:] if re.match(r"'[=+\-@]", value) else value

@@ -21,7 +21,6 @@ from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
 from cli.main import app
-from jobs.exports import usage
 from jobs.exports.files import destination_of
 from jobs.exports.usage import SCHEMA, export_usage
 from jobs.streams import USAGE, Table
@@ -61,9 +60,8 @@ def _sums(rows: list[dict[str, Any]]) -> dict[Any, list[Decimal]]:
 
 
 @pytest.fixture
-def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[DeltaTable, list[dict[str, Any]]]:
+def written(tmp_path: Path) -> tuple[DeltaTable, list[dict[str, Any]]]:
     """A table, and one row per meter of what was written to it."""
-    monkeypatch.setattr(usage, "ROWS_PER_BATCH", 7)
     rows = list(_rows(random.Random(5), 150))
     for part in (rows[:60], rows[60:]):
         write_deltalake(
@@ -87,7 +85,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
 def test_each_row_is_in_the_file_of_one_day(written: tuple[DeltaTable, list[dict[str, Any]]], tmp_path: Path) -> None:
     table, rows = written
     folder = tmp_path / "out"
-    days = list(export_usage(table, destination_of(str(folder), {}), None, date.max, lambda _: None))
+    days = list(export_usage(table, destination_of(str(folder), {}), None, date.max, lambda _: None, rows_per_batch=7))
     assert [day.log_date for day in days] == [FIRST + timedelta(days=number) for number in range(DAYS)]
     found = read(folder)
     assert sum(day.rows for day in days) == len(found)
@@ -106,12 +104,12 @@ def test_days_that_are_asked_for_are_replaced_and_no_others(
     folder = tmp_path / "out"
     to = destination_of(str(folder), {})
     second = FIRST + timedelta(days=1)
-    assert len(list(export_usage(table, to, second, second, lambda _: None))) == 1
+    assert len(list(export_usage(table, to, second, second, lambda _: None, rows_per_batch=7))) == 1
     [only] = folder.glob("usage/*/*")
     first = only.read_bytes()
     only.write_bytes(b"half")
     (only.parent / "other.parquet").touch()
-    list(export_usage(table, to, second, second, lambda _: None))
+    list(export_usage(table, to, second, second, lambda _: None, rows_per_batch=7))
     assert [path.read_bytes() for path in folder.glob("usage/*/*")] == [first]
 
 

@@ -34,10 +34,10 @@ CONFIG = BillingConfig()
 
 @dataclass(frozen=True)
 class Price:
-    """A price's version and its unit price; None where it has tiers or packages."""
+    """A price's version and its unit price."""
 
     version: int
-    unit_price: Decimal | None
+    unit_price: Decimal
 
 
 CHEAP = Price(7, Decimal("0.000003141593"))
@@ -70,11 +70,7 @@ def usage_row(
         if price is not None:
             row[f"{meter}_price_version"] = price.version
             row[f"{meter}_unit_price"] = price.unit_price
-            row[f"{meter}_amount"] = (
-                None
-                if quantity is None or price.unit_price is None
-                else EXACT.multiply(price.unit_price, Decimal(quantity))
-            )
+            row[f"{meter}_amount"] = None if quantity is None else EXACT.multiply(price.unit_price, Decimal(quantity))
     return {**row, **other}
 
 

@@ -22,7 +22,7 @@ from tests.pipelines.closing import DECEMBER, NOON, NOVEMBER, OCTOBER, Books, bo
 
 PRICE = Price(7, Decimal("0.0015"))
 IN_NOVEMBER = NOON + timedelta(days=31)
-TIERED = Price(7, None)
+TIERED: dict[str, Any] = {"input_tokens_unit_price": None, "input_tokens_amount": None}
 TIER_LINES = "SELECT tier, quantity, amount FROM invoice_lines ORDER BY invoice, line"
 TABLES = ("invoices", "invoice_lines", "invoice_events")
 
@@ -389,7 +389,7 @@ def test_tiers_are_lines_of_their_own_and_late_usage_is_corrected_on_the_tier_wh
     rung = {"price_version": 7, "plan": "pro", "model": "gpt*", "meter": "input_tokens", "currency": "EUR"}
     ladder = {**rung, "effective_from": OCTOBER, "unit_price": None, "terms": PriceTerms.of(terms).text}
     write(books.database, "price_ladders", ladder)
-    books.use(1_500, price=TIERED)
+    books.use(1_500, **TIERED)
     books.end(OCTOBER)
     assert [row["outcome"] for row in books.close()] == ["issued"]
     assert [(row["tier"], row["quantity"], row["amount"]) for row in books.rows(TIER_LINES)] == [
@@ -397,7 +397,7 @@ def test_tiers_are_lines_of_their_own_and_late_usage_is_corrected_on_the_tier_wh
         ("2: above 1000", 500, Decimal("0.50")),
     ]
     assert books.faults() == []
-    books.use(700, price=TIERED)
+    books.use(700, **TIERED)
     books.end(NOVEMBER)
     assert [row["total"] for row in books.close(NOVEMBER)] == [Decimal("0.70")]
     assert [(row["tier"], row["quantity"], row["amount"]) for row in books.rows(TIER_LINES)][2:] == [
@@ -405,5 +405,10 @@ def test_tiers_are_lines_of_their_own_and_late_usage_is_corrected_on_the_tier_wh
         ("2: above 1000", 1_200, Decimal("1.20")),
     ]
     assert [check.holds for check in check_invoices(books.database)] == [True, True]
-    books.connection.execute("UPDATE price_ladders SET terms = replace(terms, '0.001\"', '0.002\"')")
-    assert ["not what its price makes" in check.says for check in check_invoices(books.database)] == [True, False]
+    dearer = {**terms, "tiers": [{"up_to": "1000", "unit_price": "0.0015"}, {"unit_price": "0.002"}]}
+    with books.connection.transaction():
+        books.connection.execute("UPDATE price_ladders SET terms = %s", [PriceTerms.of(dearer).text])
+    lines, unchanged = check_invoices(books.database)
+    assert not lines.holds, lines.says
+    assert "is not what its price makes of its quantity" in lines.says
+    assert unchanged.holds, unchanged.says

@@ -129,7 +129,7 @@ def test_account_columns_are_not_read_from_events() -> None:
     assert [name for name in CONFIG.carried if name.startswith("text:")] == ["text:api_key_id"]
 
 
-ALLOWED = "can name account.name, account.parent, account.plan, account.timezone, and account.tags.KEY"
+ALLOWED = "use account.name, account.parent, account.plan, account.timezone, or account.tags.KEY"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ ALLOWED = "can name account.name, account.parent, account.plan, account.timezone
 def test_an_unknown_account_column_is_refused_with_the_allowed_values(name: str) -> None:
     with pytest.raises(ValidationError, match=ALLOWED) as refused:
         JoinsConfig.model_validate({"dimensions": [name]})
-    assert f"{name} is no column of an account" in str(refused.value)
+    assert f"{name} is not a column of an account" in str(refused.value)
 
 
 def test_columns_of_the_account_count_toward_the_limit_and_stand_there_once() -> None:
