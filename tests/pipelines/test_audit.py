@@ -129,7 +129,7 @@ def checks(spark: SparkSession, metered: Metered) -> dict[str, Check]:
 def test_what_the_applications_made_is_proved(spark: SparkSession, metered: Metered) -> None:
     found = checks(spark, metered)
     assert {name: one.says for name, one in found.items() if not one.holds} == {}
-    assert all(one.examined > 0 for one in found.values())
+    assert {name for name, one in found.items() if not one.examined} == {"I7", "I9"}, "nothing is invoiced here"
     causes = DeltaTable(str(metered.tables / Table.USAGE)).to_pyarrow_table(columns=["cause"])["cause"].to_pylist()
     assert found["I10"].examined == causes.count("stream") < len(causes)
 

@@ -230,7 +230,7 @@ def test_a_straggler_decided_by_its_deadline_is_listed_without_a_name_despite_la
     ids=["none", "both"],
 )
 def test_a_decision_names_stragglers_or_all(asked: Callable[[], Selection]) -> None:
-    with pytest.raises(typer.BadParameter, match="name stragglers by their USAGE_LSN, or say --all"):
+    with pytest.raises(typer.BadParameter, match="give USAGE_LSNs or --all, and not both"):
         asked()
 
 
