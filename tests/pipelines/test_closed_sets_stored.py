@@ -27,10 +27,12 @@ from dashboard.queries.sources import read_sources
 from dashboard.queries.windows import WindowFilter, read_windows
 from dashboard.settings import Settings
 from jobs.ingestion.config import IngestionConfig
+from jobs.queries.periods import Window as Length
 from jobs.queries.usage import UsageQuery, usage_rows
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.postgres.gauges import DatabaseGauges
 from jobs.streams import UNIT_PRICE
+from metering.invoices import Kind, Rounding, State
 from metering.lateness import WindowState, window_state
 from metering.period_meters import Aggregation, Period
 from metering.sessions import Session, SessionState
@@ -54,6 +56,10 @@ CHECKED: Mapping[str, set[str]] = {
     "catalog.price_jumps.compared_with": set(Compared),
     "exits.how": set(End),
     "isolated_records.reason": set(Isolation),
+    "catalog.limits.period": {Length.DAY, Length.MONTH},
+    "invoices.kind": set(Kind),
+    "invoices.rounding": set(Rounding),
+    "invoice_events.state": set(State),
     # Debezium's own: created, updated, read by a snapshot.
     "catalog_outbox.op": {"c", "u", "r"},
 }
@@ -63,7 +69,7 @@ def test_each_check_constraint_has_the_values_of_its_enum(postgres_url: str) -> 
     lists = "SELECT conrelid::regclass::text, pg_get_constraintdef(oid) FROM pg_constraint WHERE contype = 'c'"
     with psycopg.connect(postgres_url) as connection:
         found = {
-            f"{table}.{column[1]}": set(re.findall(r"'(\w+)'::text", text))
+            f"{table}.{column[1]}": set(re.findall(r"'([\w-]+)'::text", text))
             for table, text in connection.execute(lists).fetchall()
             if (column := re.search(r"\((\w+) = ANY \(ARRAY\[", text))
         }
