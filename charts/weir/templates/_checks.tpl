@@ -43,9 +43,9 @@
 {{- end }}
 
 {{- define "weir.checkExecutors" -}}
-{{- range $name := append (keys .Values.jobs | sortAlpha) "audit" -}}
+{{- range $name := concat (keys .Values.jobs | sortAlpha) (list "audit" "close") -}}
 {{- $job := include "weir.job" (list $ $name) | fromJson -}}
-{{- $place := eq $name "audit" | ternary "audit" (printf "jobs.%s" $name) -}}
+{{- $place := has $name (list "audit" "close") | ternary $name (printf "jobs.%s" $name) -}}
 {{- with $job.dynamicAllocation -}}
 {{- if and .enabled (ne $job.mode "cluster") -}}
 {{- fail (printf "%s.dynamicAllocation.enabled needs %s.mode=cluster: in mode local there are no executors." $place $place) -}}

@@ -52,7 +52,7 @@
 
 {{/* Applications that speak to Kafka; the others read tables and the database. */}}
 {{- define "weir.jobsWithKafka" -}}
-[ingestion, billing, audit]
+[ingestion, billing, audit, close]
 {{- end }}
 
 {{/* The chart's own variables of a driver or executor. Takes what "weir.sparkPod" takes. */}}
