@@ -139,6 +139,7 @@ def _request(group: Sequence[Received]) -> Ranked:
 def _answered(report: Received, group: Sequence[Received]) -> Received | None:
     """The request that a report answers: the latest received before it, else the earliest after it.
 
+    A request that was received at the same instant came before it unless it occurred later.
     A report that is both sides answers itself if there is no request; otherwise it also counts as a request.
     """
     requests = [row for row in group if row.side is Side.REQUEST]
@@ -146,5 +147,6 @@ def _answered(report: Received, group: Sequence[Received]) -> Received | None:
         if report.side is Side.BOTH:
             return report
         requests = [row for row in group if row.side is Side.BOTH]
-    before = [row for row in requests if row.first_received_us <= report.first_received_us]
+    received = report.first_received_us, report.occurred_us
+    before = [row for row in requests if (row.first_received_us, row.occurred_us) <= received]
     return before[-1] if before else next(iter(requests), None)

@@ -81,6 +81,18 @@ def test_reports_rank_by_status_and_then_by_source() -> None:
     assert len({merit(*said) for said in in_order}) == len(in_order)
 
 
+@pytest.mark.parametrize(("asked_again_us", "answered"), [(4, 3), (6, 1)], ids=["before", "after"])
+def test_what_is_received_at_one_instant_as_the_report_came_before_it_if_it_occurred_before(
+    asked_again_us: int, answered: int
+) -> None:
+    rows = [
+        Received(1, Side.REQUEST, 0, 3, b"a"),
+        Received(2, Side.COMPLETION, 9, 5, b"b"),
+        Received(3, Side.REQUEST, 9, asked_again_us, b"c"),
+    ]
+    assert [(one.request, one.completion) for one in requests(rows, 100)] == [(answered, 2)]
+
+
 REPORTS = ROWS.map(lambda rows: [row for row in rows if row.side is not Side.REQUEST])
 
 

@@ -16,6 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cli.compare import undecided_seconds
+from metering.joining import Side
+from metering.ranking import Received, ranked
 from traffic.declared import CONTRACTS, DECLARED, REVERSAL
 from traffic.generate import Traffic, begin, catalog_of, generate
 from traffic.instants import rfc3339
@@ -277,6 +279,22 @@ def test_every_kind_of_trouble_happens() -> None:
     assert any(len(user["sessions"]) > 1 for user in truth["sessions"])
     bounds = [session["start"] is None for user in truth["sessions"] for session in user["sessions"]]
     assert 0 < sum(bounds) < len(bounds) / 2
+
+
+def test_an_outage_that_bunches_records_leaves_the_request_that_a_completion_answers() -> None:
+    """All from the completion on are received at one instant, as after an outage."""
+    traffic, _ = large()
+    times = {document["id"]: milliseconds(document["time"]) for _, document in documents(traffic)}
+    contested = [name for name in times if name.endswith(".q2") and f"{name.removesuffix('.q2')}.c" in times]
+    assert contested
+    for again in contested:
+        sides = {"q": (0, Side.REQUEST), "c": (1, Side.COMPLETION), "q2": (1, Side.REQUEST)}
+        call = again.removesuffix(".q2")
+        rows = [
+            Received(lsn, side, received, times[f"{call}.{part}"], part.encode())
+            for lsn, (part, (received, side)) in enumerate(sides.items(), 1)
+        ]
+        assert [(one.request, one.completion) for one in ranked(rows, lambda _: 10)] == [(1, 2)], call
 
 
 def test_borders_are_met_exactly_and_missed_by_a_microsecond() -> None:

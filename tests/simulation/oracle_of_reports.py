@@ -67,6 +67,6 @@ def _asked(best: Reported, together: list[Reported]) -> int | None:
         return best.lsn
     requests = requests or [row for row in together if row.family == Family.BOTH]
     key = {row.lsn: (row.received, row.occurred, row.identity) for row in requests}
-    before = [row.lsn for row in requests if row.received <= best.received]
-    after = [row.lsn for row in requests if row.received > best.received]
+    before = [row.lsn for row in requests if (row.received, row.occurred) <= (best.received, best.occurred)]
+    after = [row.lsn for row in requests if row.lsn not in before]
     return max(before, key=key.__getitem__) if before else min(after, key=key.__getitem__, default=None)

@@ -35,10 +35,13 @@ def orphaned(script: Script) -> None:
 
 
 def superseded_request(script: Script) -> None:
-    """Two requests of one key under two event ids: the first counts."""
+    """Two requests of one key under two event ids: the first counts.
+
+    The second one occurs after the completion: an outage may let both be received at one instant.
+    """
     call = script.take()
     _, _, at_ms = pair(script, call, "normal")
-    other = replace(call, model=script.rng.choice(script.catalog.models), started_ms=call.started_ms - 1)
+    other = replace(call, model=script.rng.choice(script.catalog.models), started_ms=call.ended_ms + 1)
     at_ms += script.rng.randint(1, 9_000)
     script.send({**events.request(other), "id": f"{call.request_id}.q2"}, at_ms, "superseded_request")
     script.expect(other, "superseded", other.started_ms, at_ms)
