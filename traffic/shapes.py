@@ -155,15 +155,13 @@ class Straggler:
 
 def window(total: Mapping[str, Any]) -> Window:
     """A total of the truth in the same shape; that of an older release says no price, nor what is corrected."""
-    price_from, unit_price = total.get("price_from"), total.get("unit_price")
     return Window(
         total["account"],
         total["model"],
         total["meter"],
         total["currency"],
         datetime.fromisoformat(total["window_start"]),
-        None if price_from is None else datetime.fromisoformat(price_from),
-        None if unit_price is None else Decimal(unit_price),
+        *_price(total),
         Decimal(total["quantity"]),
         Decimal(total["amount"]),
         total.get("corrected", False),
@@ -172,18 +170,25 @@ def window(total: Mapping[str, Any]) -> Window:
 
 def period(expected: Mapping[str, Any]) -> Period:
     """A period of the truth in the same shape."""
-    price_from, unit_price = expected["price_from"], expected["unit_price"]
     return Period(
         expected["account"],
         expected["model"],
         expected["meter"],
         expected["currency"],
         date.fromisoformat(expected["first_day"]),
-        None if price_from is None else datetime.fromisoformat(price_from),
-        None if unit_price is None else Decimal(unit_price),
+        *_price(expected),
         Decimal(expected["quantity"]),
         Decimal(expected["amount"]),
         expected["corrected"],
+    )
+
+
+def _price(expected: Mapping[str, Any]) -> tuple[datetime | None, Decimal | None]:
+    """Since when the price of a window or period applies, and of one unit; None: not said, or no price."""
+    price_from, unit_price = expected.get("price_from"), expected.get("unit_price")
+    return (
+        None if price_from is None else datetime.fromisoformat(price_from),
+        None if unit_price is None else Decimal(unit_price),
     )
 
 
