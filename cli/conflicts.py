@@ -105,17 +105,13 @@ def conflicts(
 
 
 def _where(query: ConflictQuery) -> pc.Expression:
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    from jobs.streams import INSTANT
+    from cli.journal_table import received_between
     from metering.vocabulary import Disposition
 
-    found = pc.field("disposition") == Disposition.CONFLICT.value
-    if query.start is not None:
-        found &= pc.field("received_at") >= pa.scalar(query.start, INSTANT)
-    if query.end is not None:
-        found &= pc.field("received_at") < pa.scalar(query.end, INSTANT)
+    is_one = pc.field("disposition") == Disposition.CONFLICT.value
+    found = is_one & received_between(query.start, query.end)
     if query.accounts:
         found &= pc.field("account").isin(list(query.accounts))
     return found

@@ -89,17 +89,13 @@ def shortened_text(value: object) -> str | None:
 
 def where(query: DeadLetterQuery) -> pc.Expression:
     """Which rows of the journal these are."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    from jobs.streams import INSTANT
+    from cli.journal_table import received_between
     from metering.vocabulary import Disposition
 
-    found = pc.field("disposition") == Disposition.REJECTED.value
-    if query.start is not None:
-        found &= pc.field("received_at") >= pa.scalar(query.start, INSTANT)
-    if query.end is not None:
-        found &= pc.field("received_at") < pa.scalar(query.end, INSTANT)
+    is_one = pc.field("disposition") == Disposition.REJECTED.value
+    found = is_one & received_between(query.start, query.end)
     if query.reasons:
         found &= pc.field("reason").isin(list(query.reasons))
     return found

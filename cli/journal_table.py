@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import PurePosixPath
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from deltalake import DeltaTable
 from jobs.audit.compare.partition_balance import Partition
 from jobs.journal.elements import is_record_arrow
 from jobs.runtime.delta.table import open_table
-from jobs.streams import Table
+from jobs.streams import INSTANT, Table
 from metering.vocabulary import Disposition
 
 
@@ -39,6 +40,16 @@ def rows_in_order(journal: DeltaTable, columns: Sequence[str], where: pc.Express
     for fragment in fragments:
         read = fragment.to_table(schema=dataset.schema, columns=list(dict.fromkeys([*held, "lsn"])), filter=where)
         yield from ({**nothing, **row} for row in read.sort_by("lsn").select(held).to_pylist())
+
+
+def received_between(start: datetime | None, end: datetime | None) -> pc.Expression:
+    """Which rows were received from `start` on and before `end`; None is unbounded."""
+    found = pc.scalar(value=True)
+    if start is not None:
+        found &= pc.field("received_at") >= pa.scalar(start, INSTANT)
+    if end is not None:
+        found &= pc.field("received_at") < pa.scalar(end, INSTANT)
+    return found
 
 
 def redriven(journal: DeltaTable) -> Iterator[dict[str, object]]:
