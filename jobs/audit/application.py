@@ -6,7 +6,7 @@ It may run beside all other applications and beside another audit. If it is kill
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import structlog
 from confluent_kafka.admin import AdminClient
@@ -31,23 +31,32 @@ NAME = "audit"
 
 def run(config: AuditConfig, where: Environment, scope: Scope, clock: Clock, *, appends: bool) -> ExitStatus:
     """Audit once and log each check; STOPPED where every difference had a known cause and all checks hold."""
-    try:
+
+    def prove() -> ExitStatus:
         found = audited(config, where, scope, clock, appends=appends)
+        wrong = [check.check for check in found if not check.holds]
+        if wrong:
+            log.error("not proved", job=NAME, checks=wrong)
+            return ExitStatus.CRASHED
+        log.info("proved", job=NAME, corrected=sum(check.corrected for check in found))
+        return ExitStatus.STOPPED
+
+    return with_errors_logged(NAME, prove)
+
+
+def with_errors_logged(job: str, work: Callable[[], ExitStatus]) -> ExitStatus:
+    """Do the work of a batch application; the status of an error that ended it, which is logged."""
+    try:
+        return work()
     except Refused as error:
-        log.error("refused to go on", job=NAME, reason=str(error))
+        log.error("refused to go on", job=job, reason=str(error))
         return ExitStatus.REFUSED
     except NotBilledError as error:
-        log.error("billing does not get on", job=NAME, reason=str(error))
+        log.error("billing does not get on", job=job, reason=str(error))
         return ExitStatus.CRASHED
     except Exception as error:
-        log.exception("crashed", job=NAME, **({"do": advice} if (advice := remedy(error)) else {}))
+        log.exception("crashed", job=job, **({"do": advice} if (advice := remedy(error)) else {}))
         return ExitStatus.CRASHED
-    wrong = [check.check for check in found if not check.holds]
-    if wrong:
-        log.error("not proved", job=NAME, checks=wrong)
-        return ExitStatus.CRASHED
-    log.info("proved", job=NAME, corrected=sum(check.corrected for check in found))
-    return ExitStatus.STOPPED
 
 
 def parts_at_once(settings: Mapping[str, str], known_cores: int) -> int:

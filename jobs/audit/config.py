@@ -20,5 +20,5 @@ class AuditConfig(BaseModel):
         default=600,
         ge=1,
         le=86_400,
-        description="How long billing may take to fold what the audit appended; after that the audit has failed.",
+        description="How long billing may take to fold what the audit appended; after that it has failed.",
     )

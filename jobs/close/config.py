@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from jobs.audit.config import AuditConfig
 from metering.invoices import Money, Rounding
 
 MinorUnit = Annotated[int, Field(ge=0, le=12)]
@@ -17,10 +18,8 @@ class UnknownCurrencyError(ValueError):
     """A currency of which nobody has said how many decimals its amounts have."""
 
 
-class CloseConfig(BaseModel):
-    """`close.config` of the chart, and `close:` of a laptop's configuration file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class CloseConfig(AuditConfig):
+    """`close.config` of the chart, and `close:` of a laptop's configuration file; with what its audit needs."""
 
     issuer: str = Field(
         default="weir",
@@ -38,18 +37,6 @@ class CloseConfig(BaseModel):
     write_off_below: Mapping[str, Annotated[Decimal, Field(gt=0)]] = Field(
         default_factory=dict,
         description="By currency: a charge for an earlier month that is lower is written off, as a line of its own.",
-    )
-    driver_memory_mib: int = Field(
-        default=1024,
-        ge=512,
-        le=65_536,
-        description="Java heap of the audit that the close runs, in MiB.",
-    )
-    billing_wait_seconds: int = Field(
-        default=600,
-        ge=1,
-        le=86_400,
-        description="How long billing may take to fold what that audit appended; after that the close has failed.",
     )
 
     def money(self, currency: str) -> Money:
