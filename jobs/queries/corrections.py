@@ -24,10 +24,9 @@ _CHOSEN = """
       AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
       AND (%(causes)s::text[] IS NULL OR cause = ANY (%(causes)s))
 """
-_LISTED = ", ".join(COLUMNS).replace(
-    " cause,", f" CASE cause WHEN '{UsageCause.CONTRACTED}' THEN '{UsageCause.SCHEMA_ADDED}' ELSE cause END AS cause,"
-)
-"""Rows of earlier releases have another word for SCHEMA_ADDED."""
+CAUSE = f"CASE cause WHEN '{UsageCause.CONTRACTED}' THEN '{UsageCause.SCHEMA_ADDED}' ELSE cause END AS cause"
+"""The cause of a row, by its name of today: earlier releases have another word for SCHEMA_ADDED."""
+_LISTED = ", ".join(COLUMNS).replace(" cause,", f" {CAUSE},")
 _STATEMENT = f"""
     SELECT {_LISTED} {_CHOSEN}
     ORDER BY window_start, account, model, meter, currency, number

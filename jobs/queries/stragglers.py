@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from jobs.billing_progress import Row
+from jobs.queries.corrections import CAUSE
 from jobs.queries.pages import Page, paged
 from jobs.queries.reading import Database, select
 from metering.vocabulary import Decision
@@ -24,7 +25,7 @@ KEY = ("window_start", "account", "usage_lsn", "meter")
 # deadline may have come first, and before a rebuild another row may have had the lsn.
 _STATEMENT = f"""
     SELECT account, model, meter, window_start, event_time, received_at, late_seconds::float8,
-           stragglers.decision, quantity, amount, currency, request_id, usage_lsn, cause, hold_until,
+           stragglers.decision, quantity, amount, currency, request_id, usage_lsn, {CAUSE}, hold_until,
            stragglers.decided_at,
            CASE stragglers.decision WHEN 'hold' THEN decided.decided_by ELSE stragglers.decided_by END AS decided_by,
            CASE stragglers.decision WHEN 'hold' THEN decided.reason ELSE stragglers.reason END AS reason

@@ -296,6 +296,12 @@ def test_a_cause_of_an_earlier_release_is_listed_by_its_name_of_today(database: 
         for cause in (UsageCause.CONTRACTED, UsageCause.SCHEMA_ADDED):
             found = correction_rows(connection, CorrectionQuery(cause=cause))
             assert [row["usage_lsns"] for row in found] == [[1], [2]]
+    moments = {"event_time": T0, "received_at": T0, "late_seconds": 1}
+    late = {**window, **moments, "decision": "drop", "request_id": "r", "quantity": 1}
+    write(database, "stragglers", *({**late, "usage_lsn": row["usage_lsn"], "cause": row["cause"]} for row in rows))
+    with read_only(database) as connection:
+        causes = [row["cause"] for row in straggler_rows(connection, StragglerQuery())]
+    assert causes == ["schema_added", "schema_added", "repriced"]
 
 
 def test_a_listing_cannot_write(connection: Database) -> None:
