@@ -187,6 +187,17 @@ def test_rows_that_an_earlier_version_would_misread_block_a_downgrade(database: 
     assert schema_is_current(database)
 
 
+@pytest.mark.parametrize("cause", ["restated", "reversed", "once_per", "schema_added"])
+def test_usage_that_an_audit_appended_blocks_a_downgrade_also_where_it_changed_no_closed_window(
+    database: str, cause: str
+) -> None:
+    """Billing of the earlier version refuses these rows, in a rebuild or where it has not read them yet."""
+    write(database, "audits", {"version": "1", "corrected": Jsonb({cause: 1})})
+    with pytest.raises(Refused, match="an audit has"):
+        downgrade(database, OLDEST)
+    assert schema_is_current(database)
+
+
 def test_what_an_earlier_version_reads_as_well_does_not(database: str) -> None:
     write(database, "catalog.plans", {"plan": "p", "name": "P"})
     write(database, "catalog.prices", {**PRICE, "model": "m"})

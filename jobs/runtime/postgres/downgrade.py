@@ -33,6 +33,12 @@ class Use:
     sentence: str
 
 
+def _appended(cause: str) -> str:
+    """Whether an audit has appended usage of this cause; it may have changed no closed window."""
+    tables = (f"corrections WHERE cause = '{cause}'", f"stragglers WHERE cause = '{cause}'")
+    return " OR ".join(f"EXISTS (SELECT FROM {of})" for of in (*tables, f"audits WHERE corrected ? '{cause}'"))
+
+
 USES = (
     Use(
         "0040",
@@ -52,8 +58,7 @@ USES = (
     ),
     Use(
         "0042",
-        "EXISTS (SELECT FROM corrections WHERE cause = 'restated')"
-        " OR EXISTS (SELECT FROM stragglers WHERE cause = 'restated')",
+        _appended("restated"),
         "an audit has restated usage by a better report",
     ),
     Use(
@@ -69,14 +74,12 @@ USES = (
     ),
     Use(
         "0048",
-        "EXISTS (SELECT FROM corrections WHERE cause = 'reversed')"
-        " OR EXISTS (SELECT FROM stragglers WHERE cause = 'reversed')",
+        _appended("reversed"),
         "an audit has taken usage back",
     ),
     Use(
         "0051",
-        "EXISTS (SELECT FROM corrections WHERE cause = 'once_per')"
-        " OR EXISTS (SELECT FROM stragglers WHERE cause = 'once_per')",
+        _appended("once_per"),
         "an audit has counted a content once",
     ),
     Use(
@@ -99,8 +102,7 @@ USES = (
     Use("0059", "EXISTS (SELECT FROM invoices)", "invoices were issued"),
     Use(
         "0062",
-        "EXISTS (SELECT FROM corrections WHERE cause = 'schema_added')"
-        " OR EXISTS (SELECT FROM stragglers WHERE cause = 'schema_added')",
+        _appended("schema_added"),
         "an audit has billed events whose contract came late",
     ),
 )
