@@ -14,6 +14,7 @@ from jobs.audit.bills.invoices import check_invoices
 from jobs.audit.recompute.basis import Scope
 from jobs.close.config import CloseConfig
 from jobs.close.readiness import Open
+from jobs.close.void import void
 from metering.invoices import Rounding
 from metering.price_tiers import PriceTerms
 from tests.database_rows import write
@@ -412,3 +413,17 @@ def test_tiers_are_lines_of_their_own_and_late_usage_is_corrected_on_the_tier_wh
     assert not lines.holds, lines.says
     assert "is not what its price makes of its quantity" in lines.says
     assert unchanged.holds, unchanged.says
+
+
+def test_another_rounding_takes_back_what_was_issued_and_verification_agrees(books: Books) -> None:
+    books.open()
+    books.use(1_000, price=Price(7, Decimal("0.002125")))
+    books.end(OCTOBER)
+    books.close()
+    books.use(1_000, price=Price(7, Decimal("0.002125")))
+    books.end(NOVEMBER)
+    (row,) = books.close(NOVEMBER, config=CloseConfig(rounding=Rounding.HALF_UP, minor_units={"EUR": 1}))
+    assert [amount for *_, amount in books.lines("weir-2")] == [Decimal("-2.12"), Decimal("4.3")]
+    assert row["total"] == Decimal("2.18")
+    assert books.faults() == []
+    assert [check.holds for check in check_invoices(books.database)] == [True, True]
