@@ -427,3 +427,19 @@ def test_another_rounding_takes_back_what_was_issued_and_verification_agrees(boo
     assert row["total"] == Decimal("2.18")
     assert books.faults() == []
     assert [check.holds for check in check_invoices(books.database)] == [True, True]
+
+
+def test_a_month_is_issued_again_by_another_issuer_once(books: Books) -> None:
+    books.open()
+    books.use(1_000)
+    books.end(OCTOBER)
+    books.close()
+    void(books.database, "weir-1", made_by="test", reason="wrong issuer", at=IN_NOVEMBER)
+    other = CloseConfig(issuer="acme-inc")
+    rows = books.close(accounts=["acme"], config=other, reissues=True, reason="right issuer")
+    assert [row["invoice"] for row in rows] == ["acme-inc-1"]
+    assert books.close(config=other) == []
+    books.use(2_000, at=IN_NOVEMBER)
+    books.end(NOVEMBER)
+    assert [row["invoice"] for row in books.close(NOVEMBER, config=other)] == ["acme-inc-2"]
+    assert books.faults() == []
