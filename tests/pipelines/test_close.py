@@ -443,3 +443,35 @@ def test_a_month_is_issued_again_by_another_issuer_once(books: Books) -> None:
     books.end(NOVEMBER)
     assert [row["invoice"] for row in books.close(NOVEMBER, config=other)] == ["acme-inc-2"]
     assert books.faults() == []
+
+
+def test_a_voided_month_of_which_nothing_is_left_stops_no_later_one(books: Books) -> None:
+    books.open()
+    books.use(1_000)
+    books.end(OCTOBER)
+    books.close()
+    void(books.database, "weir-1", made_by="test", reason="a test customer", at=IN_NOVEMBER)
+    books.use(-1_000, cause="reversed")
+    books.use(2_000, at=IN_NOVEMBER)
+    books.end(NOVEMBER)
+    assert [(row["period"], row["total"]) for row in books.close(NOVEMBER)] == [("2026-11", Decimal("3.00"))]
+    assert books.faults() == []
+
+
+def test_a_voided_currency_of_which_nothing_is_left_leaves_the_other_to_be_corrected(books: Books) -> None:
+    books.open()
+    books.use(1_000)
+    books.use(1_000, price=Price(8, Decimal("0.0020")), currency="USD")
+    books.end(OCTOBER)
+    assert [row["currency"] for row in books.close()] == ["EUR", "USD"]
+    void(books.database, "weir-1", made_by="test", reason="dollars only", at=IN_NOVEMBER)
+    books.use(-1_000, cause="reversed")
+    books.use(500, price=Price(8, Decimal("0.0020")), currency="USD")
+    books.end(NOVEMBER)
+    (row,) = books.close(NOVEMBER)
+    assert (row["period"], row["currency"], row["total"]) == ("2026-11", "USD", Decimal("1.00"))
+    assert books.lines("weir-3") == [
+        (OCTOBER, "Correction", 8, -1000, Decimal("-2.00")),
+        (OCTOBER, "Correction", 8, 1500, Decimal("3.00")),
+    ]
+    assert books.faults() == []
