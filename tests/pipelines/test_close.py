@@ -475,3 +475,18 @@ def test_a_voided_currency_of_which_nothing_is_left_leaves_the_other_to_be_corre
         (OCTOBER, "Correction", 8, 1500, Decimal("3.00")),
     ]
     assert books.faults() == []
+
+
+def test_a_month_that_is_invoiced_after_a_later_one_hides_no_change_of_that(books: Books) -> None:
+    books.open()
+    books.use(1_000)
+    books.use(2_000, at=IN_NOVEMBER)
+    books.end(NOVEMBER)
+    books.close(NOVEMBER)
+    books.use(500, at=IN_NOVEMBER)
+    assert [row["period"] for row in books.close(OCTOBER)] == ["2026-10"]
+    lines, unchanged = check_invoices(books.database)
+    assert (lines.holds, unchanged.holds) == (True, True), lines.says
+    books.end(DECEMBER)
+    assert [row["total"] for row in books.close(DECEMBER)] == [Decimal("0.75")]
+    assert books.faults() == []
