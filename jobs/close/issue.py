@@ -155,8 +155,7 @@ def _walk(  # noqa: PLR0917  # all that a month of a batch is made of
 
 
 def _to_reissue(state: _Account, month: date, charges: Mapping[str, list[Charge]]) -> Mapping[str, str]:
-    """Voided invoices by currency. One without anything to bill or to correct is not issued again: a month without
-    anything to bill has no invoice."""
+    """The voided invoices that have anything to bill or to correct, by currency; the others are not issued again."""
     voided = state.months.voided(month)
     return {name: invoice for name, invoice in voided.items() if charges.get(name) or state.pending.get(name)}
 
