@@ -89,10 +89,10 @@ def _content(invoice: StoredInvoice) -> Iterator[str]:
     there = {line.line for line in lines}
     for number in sorted(set(range(1, header.lines + 1)) ^ there):
         yield f"{name} {'lacks' if number <= header.lines else 'has more than its lines:'} line {number}"
-    for line, stored_hash in invoice.lines:
+    for (line, stored_hash), following in zip_longest(invoice.lines, lines[1:]):
         if line.hash != stored_hash:
             yield f"line {line.line} of {name} was changed: it is not what its hash says"
-        yield from _arithmetic(name, header, line)
+        yield from _arithmetic(name, header, line, is_rounded_here=not _takes_back(line, following))
     total, residual = totals(lines)
     if total != header.total:
         yield f"the lines of {name} sum to {plain(total)}, and its total is {plain(header.total)}"
@@ -100,9 +100,10 @@ def _content(invoice: StoredInvoice) -> Iterator[str]:
         yield f"the residuals of {name} sum to {plain(residual)}, and it has {plain(header.residual)}"
 
 
-def _arithmetic(name: str, header: Header, line: Line) -> Iterator[str]:
+def _arithmetic(name: str, header: Header, line: Line, *, is_rounded_here: bool) -> Iterator[str]:
+    """What is taken back was rounded as the invoice of its line says, which may be otherwise."""
     exact = line.exact_amount
-    if line.amount != header.money.rounded(exact):
+    if is_rounded_here and line.amount != header.money.rounded(exact):
         yield (
             f"line {line.line} of {name} is {plain(line.amount)}, and {plain(exact or 0 * line.amount)} rounded "
             f"{header.money.rounding} is {plain(header.money.rounded(exact))}"

@@ -14,8 +14,9 @@ from jobs.billing_progress import Database
 
 _INVOICED = """
     SELECT invoices.account, period, currency, invoices.invoice, voided.invoice IS NOT NULL AS is_voided
-    FROM invoices LEFT JOIN invoice_events AS voided ON voided.invoice = invoices.invoice AND voided.state = 'Voided'
-    WHERE invoices.account = ANY (%s) ORDER BY issuer, number
+    FROM invoices JOIN invoice_events AS issued ON issued.invoice = invoices.invoice AND issued.state = 'Issued'
+    LEFT JOIN invoice_events AS voided ON voided.invoice = invoices.invoice AND voided.state = 'Voided'
+    WHERE invoices.account = ANY (%s) ORDER BY invoices.account, issued.sequence
 """
 
 

@@ -140,7 +140,7 @@ def _walk(  # noqa: PLR0917  # all that a month of a batch is made of
         state = states[account]
         try:
             charges = _charges(lines[account], month)
-            if state.months.is_closed(month):
+            if month in state.months.months and not _to_reissue(state, month, charges):
                 issued = {currency: keys for (owner, currency), keys in last.items() if owner == account}
                 _correct(state, charges, issued, terms.config)
                 continue
@@ -152,6 +152,12 @@ def _walk(  # noqa: PLR0917  # all that a month of a batch is made of
         if problem is not None:
             batch.refused[account] = problem
             del states[account]
+
+
+def _to_reissue(state: _Account, month: date, charges: Mapping[str, list[Charge]]) -> Mapping[str, str]:
+    """The voided invoices that have anything to bill or to correct, by currency; the others are not issued again."""
+    voided = state.months.voided(month)
+    return {name: invoice for name, invoice in voided.items() if charges.get(name) or state.pending.get(name)}
 
 
 def _problem(

@@ -14,6 +14,7 @@ from jobs.audit.bills.invoices import check_invoices
 from jobs.audit.recompute.basis import Scope
 from jobs.close.config import CloseConfig
 from jobs.close.readiness import Open
+from jobs.close.void import void
 from metering.invoices import Rounding
 from metering.price_tiers import PriceTerms
 from tests.database_rows import write
@@ -412,3 +413,80 @@ def test_tiers_are_lines_of_their_own_and_late_usage_is_corrected_on_the_tier_wh
     assert not lines.holds, lines.says
     assert "is not what its price makes of its quantity" in lines.says
     assert unchanged.holds, unchanged.says
+
+
+def test_another_rounding_takes_back_what_was_issued_and_verification_agrees(books: Books) -> None:
+    books.open()
+    books.use(1_000, price=Price(7, Decimal("0.002125")))
+    books.end(OCTOBER)
+    books.close()
+    books.use(1_000, price=Price(7, Decimal("0.002125")))
+    books.end(NOVEMBER)
+    (row,) = books.close(NOVEMBER, config=CloseConfig(rounding=Rounding.HALF_UP, minor_units={"EUR": 1}))
+    assert [amount for *_, amount in books.lines("weir-2")] == [Decimal("-2.12"), Decimal("4.3")]
+    assert row["total"] == Decimal("2.18")
+    assert books.faults() == []
+    assert [check.holds for check in check_invoices(books.database)] == [True, True]
+
+
+def test_a_month_is_issued_again_by_another_issuer_once(books: Books) -> None:
+    books.open()
+    books.use(1_000)
+    books.end(OCTOBER)
+    books.close()
+    void(books.database, "weir-1", made_by="test", reason="wrong issuer", at=IN_NOVEMBER)
+    other = CloseConfig(issuer="acme-inc")
+    rows = books.close(accounts=["acme"], config=other, reissues=True, reason="right issuer")
+    assert [row["invoice"] for row in rows] == ["acme-inc-1"]
+    assert books.close(config=other) == []
+    books.use(2_000, at=IN_NOVEMBER)
+    books.end(NOVEMBER)
+    assert [row["invoice"] for row in books.close(NOVEMBER, config=other)] == ["acme-inc-2"]
+    assert books.faults() == []
+
+
+def test_a_voided_month_of_which_nothing_is_left_stops_no_later_one(books: Books) -> None:
+    books.open()
+    books.use(1_000)
+    books.end(OCTOBER)
+    books.close()
+    void(books.database, "weir-1", made_by="test", reason="a test customer", at=IN_NOVEMBER)
+    books.use(-1_000, cause="reversed")
+    books.use(2_000, at=IN_NOVEMBER)
+    books.end(NOVEMBER)
+    assert [(row["period"], row["total"]) for row in books.close(NOVEMBER)] == [("2026-11", Decimal("3.00"))]
+    assert books.faults() == []
+
+
+def test_a_voided_currency_of_which_nothing_is_left_leaves_the_other_to_be_corrected(books: Books) -> None:
+    books.open()
+    books.use(1_000)
+    books.use(1_000, price=Price(8, Decimal("0.0020")), currency="USD")
+    books.end(OCTOBER)
+    assert [row["currency"] for row in books.close()] == ["EUR", "USD"]
+    void(books.database, "weir-1", made_by="test", reason="dollars only", at=IN_NOVEMBER)
+    books.use(-1_000, cause="reversed")
+    books.use(500, price=Price(8, Decimal("0.0020")), currency="USD")
+    books.end(NOVEMBER)
+    (row,) = books.close(NOVEMBER)
+    assert (row["period"], row["currency"], row["total"]) == ("2026-11", "USD", Decimal("1.00"))
+    assert books.lines("weir-3") == [
+        (OCTOBER, "Correction", 8, -1000, Decimal("-2.00")),
+        (OCTOBER, "Correction", 8, 1500, Decimal("3.00")),
+    ]
+    assert books.faults() == []
+
+
+def test_a_month_that_is_invoiced_after_a_later_one_hides_no_change_of_that(books: Books) -> None:
+    books.open()
+    books.use(1_000)
+    books.use(2_000, at=IN_NOVEMBER)
+    books.end(NOVEMBER)
+    books.close(NOVEMBER)
+    books.use(500, at=IN_NOVEMBER)
+    assert [row["period"] for row in books.close(OCTOBER)] == ["2026-10"]
+    lines, unchanged = check_invoices(books.database)
+    assert (lines.holds, unchanged.holds) == (True, True), lines.says
+    books.end(DECEMBER)
+    assert [row["total"] for row in books.close(DECEMBER)] == [Decimal("0.75")]
+    assert books.faults() == []

@@ -23,12 +23,16 @@ from metering.invoices import USAGE, IssuedLine, Key
 
 _ACCOUNT_BATCH = 500
 _NONE = "there are no invoices yet"
-# What has changed since is not wrong: the next close corrects it.
+# What has changed since is not wrong: the next close corrects it. An invoice corrects its account's earlier months, and
+# no later one.
 _UNCHANGED = """
-    WITH last AS (SELECT account, max(usage_position) AS position FROM invoices GROUP BY account),
-    changed AS (
-        SELECT DISTINCT account, date_trunc('month', day)::date AS period
-        FROM usage_days JOIN last USING (account) WHERE next_position > position
+    WITH last AS (
+        SELECT account, period,
+               max(max(usage_position)) OVER (PARTITION BY account ORDER BY period DESC) AS position
+        FROM invoices GROUP BY account, period
+    ), changed AS (
+        SELECT DISTINCT account, period FROM usage_days JOIN last USING (account)
+        WHERE date_trunc('month', day)::date = period AND next_position > position
     )
     SELECT DISTINCT period, account FROM invoices
     WHERE (account, period) NOT IN (SELECT account, period FROM changed)
