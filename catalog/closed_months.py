@@ -160,7 +160,8 @@ _BY_TERMS: LiteralString = """
 """
 """Usage of accounts that such a price may be for, each plan and currency that it is under, and what the account says
 from the change on, where conditions are about that."""
-# What tiers or packages make of a month is a function of its total. An alias is of all meters and currencies.
+# What tiers or packages make of a month is a function of its total, to which usage after theirs may be added: a change
+# anywhere in the month counts. An alias is of all meters and currencies.
 _TIERED: LiteralString = """
     WITH touched AS (
         SELECT account, NULL AS meter, starts
@@ -177,7 +178,10 @@ _TIERED: LiteralString = """
     )
     SELECT DISTINCT used.account, date_trunc('month', used.day)::date AS month
     FROM usage_days AS used JOIN touched ON touched.account = used.account
-     AND coalesce(touched.meter, used.meter) = used.meter AND touched.starts < used.last_window_end
+     AND coalesce(touched.meter, used.meter) = used.meter
+     AND touched.starts < greatest(
+         used.last_window_end, (date_trunc('month', used.day) + interval '1 month') AT TIME ZONE 'UTC'
+     )
     WHERE used.unit_price IS NULL AND used.price_version > 0 AND used.quantity <> 0
       AND used.day < date_trunc('month', now() AT TIME ZONE 'UTC' + %(earliest)s)
 """

@@ -16,7 +16,7 @@ from psycopg.rows import dict_row
 
 from catalog.change import Change
 from catalog.closed_months import refuse_closed
-from catalog.store import change_of, table_of
+from catalog.store import change_of, read_exactly, table_of
 from deployment.errors import CannotRun
 from jobs.runtime.unreachable import database_sentence
 from jobs.streams import CatalogTopic
@@ -112,7 +112,7 @@ def _confirmed(postgres_url: str) -> Iterator[psycopg.Connection[dict[str, Any]]
     """A transaction on the catalog. Raises CannotRun when the database refuses it."""
     try:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
-            database.execute("SET LOCAL TimeZone = 'UTC'")
+            read_exactly(database)
             yield database
     except psycopg.Error as problem:
         if (message := database_sentence(problem, postgres_url)) is not None:

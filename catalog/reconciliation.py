@@ -15,7 +15,7 @@ from psycopg.rows import dict_row
 
 from catalog.change import Change
 from catalog.joined_versions import not_joined, versions
-from catalog.store import change_of, table_of
+from catalog.store import change_of, read_exactly, table_of
 from jobs.joins.unpropagated_deletions import missing_rows
 from jobs.streams import CatalogTopic, Table
 from metering.instants import EPOCH
@@ -85,7 +85,7 @@ def publish_differences(tables: str, postgres_url: str) -> int:
     Raises `psycopg.Error` when the database refuses.
     """
     with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
-        database.execute("SET LOCAL TimeZone = 'UTC'")
+        read_exactly(database)
         differing = not_joined(tables, _rows(database))
         for row in differing:
             database.execute(_TOUCH[row.topic], row.key)
@@ -98,7 +98,7 @@ def outdated(tables: str, postgres_url: str, until: datetime) -> int:
     Raises `psycopg.Error` when the database refuses.
     """
     with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
-        database.execute("SET LOCAL TimeZone = 'UTC'")
+        read_exactly(database)
         rows = [row for row in _rows(database) if _changed_at(row) < until]
     return len(not_joined(tables, rows))
 

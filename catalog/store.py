@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import psycopg
 from psycopg.rows import dict_row
-from psycopg.types.json import Jsonb
+from psycopg.types.json import Jsonb, set_json_loads
 
 from catalog.change import Change, Row
 from catalog.closed_months import refuse_closed
@@ -239,11 +242,19 @@ def stored(postgres_url: str, changes: Iterable[Change]) -> list[Change]:
         keys.setdefault(change.topic, []).append(change.key)
     found = []
     with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
-        database.execute("SET LOCAL TimeZone = 'UTC'")
+        read_exactly(database)
         for table in (table for table in TABLES if table.topic in keys):
             rows = database.execute(table.select_by_keys, [Jsonb(keys[table.topic])]).fetchall()
             found += [change_of(table, {**row, "op": "r"}, row["read_at"]) for row in rows]
     return found
+
+
+def read_exactly(database: psycopg.Connection[Any]) -> None:
+    """Have rows for `change_of` in this transaction: instants in UTC, and numbers in JSON, which SQL may write in
+    `terms`, as Decimal.
+    """
+    set_json_loads(partial(json.loads, parse_float=Decimal), database)
+    database.execute("SET LOCAL TimeZone = 'UTC'")
 
 
 def change_of(table: CatalogTable, row: Row, committed_at: datetime) -> Change:

@@ -28,7 +28,8 @@ def forecast(
     The forecast is the cost so far and, for the time that is left, the rate of the last 14 days; it is empty before an
     account has an hour of usage. `error_percent` is the mean error of the same forecast in up to three months before,
     made as many days after their beginning; `months_measured` says of how many. The month is that of each account's
-    calendar, each currency separately. What is billed for a month as a whole stays as it is.
+    calendar, each currency separately. What is billed for a month as a whole stays as it is. A month with
+    tiers or packages has no forecast before its end.
     """
     from deployment.stack import running_deployment
 

@@ -39,7 +39,7 @@ class Contracts:
 
 _CONTRACTS = f"""
     SELECT account, plan, model, meter, trim_scale(paid.unit_price) AS unit_price, currency, effective_from,
-           in_force_until, coalesce(priced.terms, ended.terms) AS terms
+           in_force_until, coalesce(priced.terms, ended.terms)::text AS terms
     FROM catalog.effective_prices AS paid {TERMS}
     WHERE %(account)s::text IS NULL OR account = %(account)s
     ORDER BY account, model, meter LIMIT %(limit)s

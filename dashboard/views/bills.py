@@ -120,7 +120,12 @@ def _total(period: Period, currency: str | None, lines: Sequence[Line], bills: B
 
 
 def _forecast(lines: Sequence[Line], rate: Rate | None, known_until: datetime, end: datetime) -> Decimal | None:
-    """Usage by the minute or day is extrapolated. A month that is billed as a whole is not: it stays."""
+    """Usage by the minute or day is extrapolated. A month that is billed as a whole is not: it stays.
+
+    None before the end of a month with tiers or packages: no rate says what these will cost.
+    """
+    if known_until < end and any(line.is_tiered for line in lines):
+        return None
     extrapolated = exact_total(line.amount for line in lines if line.whole_period != MONTH and line.amount is not None)
     whole = exact_total(line.amount for line in lines if line.whole_period == MONTH and line.amount is not None)
     expected = forecast(extrapolated, rate, known_until, end)

@@ -7,12 +7,14 @@ version is one row of the journal. A driver that starts writes again what is mis
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.joins.catalog_versions import PRICE_KEY
+from jobs.joins.unlisted_attributes import holding
 from jobs.runtime.errors import Refused
 from jobs.runtime.postgres.session import Session
 from metering.meters import Declaration
@@ -37,12 +39,19 @@ def ladders(prices: pa.Table) -> pl.DataFrame:
     return rows.join(keys, on=list(PRICE_KEY), how="semi").select(COLUMNS).sort("price_version")
 
 
-def refuse_period_tiers(prices: pa.Table, meters: Iterable[Declaration]) -> None:
-    """Raises Refused where a price of a meter that bills whole periods has terms: only its members could price it."""
+def refuse_period_tiers(prices: pa.Table, meters: Iterable[Declaration], now: datetime, late: timedelta) -> None:
+    """Raises Refused where a price of a meter that bills whole periods has terms: only its members could price it.
+
+    Of prices that apply at `now`, or will, or ended less than `late` ago: others price no usage that may still come.
+    """
     of_periods = {meter.name for meter in meters if meter.of_period}
     if not of_periods:
         return
-    found = ladders(prices).filter(pl.col("terms").is_not_null(), pl.col("meter").is_in(list(of_periods)))
+    # The row of a deletion has no terms itself.
+    has_terms = pl.when(~pl.col("deleted")).then(pl.col("terms").is_not_null())
+    of_instant = [*PRICE_KEY, "effective_from"]
+    every = pl.DataFrame(prices).sort("lsn").with_columns(has_terms=has_terms.forward_fill().over(of_instant))
+    found = holding(every, now, now - late).filter("has_terms", pl.col("meter").is_in(list(of_periods)))
     if len(found):
         price = found.row(0, named=True)
         raise Refused(

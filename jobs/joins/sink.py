@@ -138,8 +138,9 @@ class UsageSink:
     def _refuse_unlisted(self) -> None:
         config, late = self._config, timedelta(seconds=self._config.rejoin_seconds)
         prices = self._catalog.stored[Table.PRICES]
-        refuse_unlisted(prices, config.attributes, self._clock.now(), late)
-        refuse_period_tiers(prices, config.declared)
+        now = self._clock.now()
+        refuse_unlisted(prices, config.attributes, now, late)
+        refuse_period_tiers(prices, config.declared, now, late)
 
     def _refuse_to_grow(self, memory: Memory, unread: int) -> None:
         """Wait while what must be remembered would not fit: before anything is changed, and never for what shrinks.

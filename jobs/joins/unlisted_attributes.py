@@ -6,7 +6,7 @@ Their events would silently be billed at another price, so joins stops, and refu
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 import polars as pl
@@ -28,7 +28,9 @@ def refuse_unlisted(prices: pa.Table, attributes: Iterable[PriceAttribute], now:
     """
     listed = {attribute.name: attribute for attribute in attributes}
     depending = defaultdict(list)
-    for price in _holding(pl.DataFrame(prices), now, now - late):
+    every = pl.DataFrame(prices)
+    of_conditions = holding(every.filter(pl.col("model").str.contains(BEGINS, literal=True)), now, now - late)
+    for price in of_conditions.unique(PRICE_KEY, keep="first").sort(PRICE_KEY).iter_rows(named=True):
         # What cannot be read prices nothing.
         for priced in PricedModels.among([price["model"]]).every:
             for column, value in priced.conditions if priced.aliased is None else ():
@@ -46,17 +48,14 @@ def refuse_unlisted(prices: pa.Table, attributes: Iterable[PriceAttribute], now:
         )
 
 
-def _holding(prices: pl.DataFrame, now: datetime, since: datetime) -> Iterator[Mapping[str, str]]:
-    """The prices with conditions that begin after `now`, or are the last to have begun and have not ended by `since`.
-
-    Once for each plan, model, meter and currency.
+def holding(prices: pl.DataFrame, now: datetime, since: datetime) -> pl.DataFrame:
+    """The newest versions of prices that begin after `now`, or are the last to have begun and have not ended by
+    `since`; by their beginning.
     """
-    of_conditions = prices.filter(pl.col("model").str.contains(BEGINS, literal=True))
-    newest = of_conditions.sort("lsn").unique([*PRICE_KEY, "effective_from"], keep="last")
+    newest = prices.sort("lsn").unique([*PRICE_KEY, "effective_from"], keep="last")
     never_held = pl.col("deleted") & (pl.col("ends_at") <= pl.col("effective_from"))
     ends_at = pl.when("deleted").then("ends_at")
     begun = pl.col("effective_from") <= now
     standing = newest.filter(~never_held.fill_null(value=False)).sort("effective_from")
     is_newest = ~begun | (pl.col("effective_from") == pl.col("effective_from").filter(begun).max().over(PRICE_KEY))
-    holding = standing.filter(is_newest & (ends_at.is_null() | (ends_at > since)))
-    yield from holding.unique(PRICE_KEY, keep="first").sort(PRICE_KEY).iter_rows(named=True)
+    return standing.filter(is_newest & (ends_at.is_null() | (ends_at > since)))

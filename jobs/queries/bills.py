@@ -50,6 +50,7 @@ _LINES = f"""
         FROM used JOIN price_ladders AS rung USING (price_version)
         GROUP BY used.account, rung.plan, rung.model, used.meter, used.currency, price_version, rung.effective_from,
                  rung.terms
+        HAVING sum(used.quantity) <> 0
     ), ladder AS (
         SELECT *, sum(quantity) OVER below AS ladder_end, sum(quantity) OVER whole AS ladder_total,
                bool_or(quantity < 0) OVER whole AS has_negative

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from jobs.billing_progress import Row
 from jobs.queries.pages import Page, paged
@@ -28,7 +27,7 @@ _SELECTED = {
     **{name: name for name in ("plan", "model", "meter", "currency", "effective_from")},
     "unit_price": "trim_scale(paid.unit_price) AS unit_price",
     "changed_at": "paid.changed_at",
-    "terms": "coalesce(priced.terms, ended.terms) AS terms",
+    "terms": "coalesce(priced.terms, ended.terms)::text AS terms",
 }
 _STATEMENT = f"""
     SELECT {", ".join(_SELECTED.get(name, f"paid.{name}") for name in COLUMNS)}
@@ -76,6 +75,9 @@ def contract_rows(database: Database, query: ContractQuery) -> Iterator[Row]:
         yield {**row, "terms": words_of(row["terms"])}
 
 
-def words_of(terms: Any) -> str | None:
-    """Tiers or a package of the catalog in words; None for a unit price."""
-    return None if terms is None else PriceTerms.of(terms).words
+def words_of(terms: str | None) -> str | None:
+    """Tiers or a package of the catalog in words; None for a unit price.
+
+    As text: the JSON of a price that SQL wrote may have numbers, which the database's driver reads as floats.
+    """
+    return None if terms is None else PriceTerms.parse(terms).words

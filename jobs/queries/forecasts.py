@@ -11,7 +11,7 @@ from typing import Any
 
 from jobs.billing_progress import Database as Snapshot
 from jobs.billing_progress import billing_progress
-from jobs.queries.bills import Period, read_periods, unknown_period
+from jobs.queries.bills import Period, read_periods, read_totals, unknown_period
 from jobs.queries.reading import Database, select
 from metering.digits import EXACT
 from metering.forecast import RECENT, Rate, error_percent, forecast
@@ -34,9 +34,10 @@ _RATES = f"""
 _DAYS = f"""
     SELECT account, currency, day, coalesce(sum(amount) FILTER (WHERE {_EXTRAPOLATED}), 0) AS extrapolated,
            coalesce(sum(amount) FILTER (WHERE NOT {_EXTRAPOLATED}), 0) AS whole,
-           min(first_window) FILTER (WHERE {_EXTRAPOLATED}) AS since
+           min(first_window) FILTER (WHERE {_EXTRAPOLATED} AND amount IS NOT NULL) AS since,
+           bool_or(amount IS NULL AND quantity <> 0) AS has_tiers
     FROM usage_days
-    WHERE day >= %(first)s::date AND day < %(end)s::date AND amount IS NOT NULL
+    WHERE day >= %(first)s::date AND day < %(end)s::date AND (amount IS NOT NULL OR price_version > 0)
       AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
     GROUP BY account, currency, day ORDER BY account, currency, day
 """
@@ -51,16 +52,17 @@ def read_rates(database: Snapshot, known_until: datetime) -> dict[tuple[str, str
 def forecast_rows(database: Database, month: date, accounts: Sequence[str], now: datetime) -> Iterator[dict[str, Any]]:
     """Rows with the keys COLUMNS for each account and currency with usage in the month that begins on `month`.
 
-    `forecast` is null until the account has an hour of usage. `error_percent` is the mean, over `months_measured`
-    months, of the errors of the same forecast on the same day of the month; null where there is none. Usage is known
-    until billing's frontier (before there is one: `now`).
+    `forecast` is null until the account has an hour of usage, and before the end of a month in which it has prices with
+    tiers or packages: no rate says what these will cost. Such months measure no error either. `error_percent` is the
+    mean, over `months_measured` months, of the errors of the same forecast on the same day of the month; null where
+    there is none. Usage is known until billing's frontier (before there is one: `now`).
     """
     known_until = billing_progress(database)[0] or now
     months = [month]
     for _ in range(MONTHS_MEASURED):
         months.append((months[-1] - DAY).replace(day=1))
     calendar = _Calendar({first: read_periods(database, first) for first in months})
-    end = (month + 31 * DAY).replace(day=1)
+    end = _following(month)
     parameters = {"first": months[-1] - RECENT, "end": end, "accounts": list(accounts) or None}
     rows = select(database, _DAYS, parameters)
     for (account, currency), found in groupby(rows, key=lambda row: (row["account"], row["currency"])):
@@ -72,11 +74,16 @@ def forecast_rows(database: Database, month: date, accounts: Sequence[str], now:
         errors = [
             error
             for before in months[1:]
-            if (error := _error(days, before, calendar.period(account, before), elapsed)) is not None
+            if not days.has_tiers(before, _following(before))
+            and (error := _error(days, before, calendar.period(account, before), elapsed)) is not None
         ]
         so_far, whole = days.sums(month, end)
         rate = days.rate((known_until - RECENT).astimezone(UTC).date(), date.max)
         expected = forecast(so_far, rate, known_until, period.end)
+        sums = EXACT.add(so_far, whole), None if expected is None else EXACT.add(expected, whole)
+        if days.has_tiers(month, end):
+            billed = _billed(database, month, account, currency)
+            sums = billed, billed if known_until >= period.end else None
         yield {
             "account": account,
             "name": period.name,
@@ -84,11 +91,21 @@ def forecast_rows(database: Database, month: date, accounts: Sequence[str], now:
             "month_start": period.start,
             "month_end": period.end,
             "known_until": known_until,
-            "so_far": EXACT.add(so_far, whole),
-            "forecast": None if expected is None else EXACT.add(expected, whole),
+            "so_far": sums[0],
+            "forecast": sums[1],
             "error_percent": round(sum(errors, NOTHING) / len(errors), 1) if errors else None,
             "months_measured": len(errors),
         }
+
+
+def _following(month: date) -> date:
+    return (month + 31 * DAY).replace(day=1)
+
+
+def _billed(database: Database, month: date, account: str, currency: str | None) -> Decimal:
+    """What the bill of the month comes to, with its tiers."""
+    totals = read_totals(database, month, [account])
+    return next((row["amount"] for row in totals if row["currency"] == currency), None) or NOTHING
 
 
 @dataclass(frozen=True)
@@ -114,6 +131,10 @@ class _Days:
     def has_usage(self, first: date, end: date) -> bool:
         return any(first <= day < end for day in self.rows)
 
+    def has_tiers(self, first: date, end: date) -> bool:
+        """Whether usage from `first` to before `end` is priced by the total of its month."""
+        return any(row["has_tiers"] for day, row in self.rows.items() if first <= day < end)
+
     def sums(self, first: date, end: date) -> tuple[Decimal, Decimal]:
         """What the days cost from `first` to before `end`: extrapolated, and as a whole."""
         extrapolated, whole = NOTHING, NOTHING
@@ -132,7 +153,7 @@ class _Days:
 
 def _error(days: _Days, month: date, period: Period, elapsed: int) -> Decimal | None:
     """Of the forecast of a month that is over, made `elapsed` days after it began; None where there was none."""
-    today, end = month + elapsed * DAY, (month + 31 * DAY).replace(day=1)
+    today, end = month + elapsed * DAY, _following(month)
     actual, _ = days.sums(month, end)
     so_far, _ = days.sums(month, min(today, end))
     expected = forecast(so_far, days.rate(today - RECENT - DAY, today), period.start + elapsed * DAY, period.end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -44,3 +45,10 @@ def test_a_month_that_is_billed_as_a_whole_has_no_pace() -> None:
     assert _forecast([priced(3), priced(4, "month")], rate, known_until, end) == 34
     assert _forecast([priced(3), priced(4, "day")], rate, known_until, end) == 34
     assert _forecast([priced(4, "month")], None, known_until, end) == 4
+
+
+def test_a_month_with_tiers_has_no_forecast_before_its_end() -> None:
+    known_until, end = NOON + timedelta(days=1), NOON + timedelta(days=10)
+    tiered = replace(priced(3), tier="1: up to 1000")
+    assert _forecast([priced(3), tiered], Rate(Decimal(3), NOON), known_until, end) is None
+    assert _forecast([priced(3), tiered], Rate(Decimal(3), NOON), end, end) == 6

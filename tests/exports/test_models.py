@@ -173,3 +173,22 @@ def test_a_forecast_comes_with_the_error_of_the_same_forecast_in_the_months_befo
     with read_only(database) as connection:
         [over] = forecast_rows(connection, date(2026, 9, 1), ("a",), END)
     assert over["forecast"] == over["so_far"] == 105
+
+
+def test_what_tiers_cost_is_in_the_cost_so_far_and_no_rate_forecasts_it(database: str) -> None:
+    tiers = '{"kind":"graduated","tiers":[{"up_to":"10","unit_price":"3"},{"unit_price":"1"}]}'
+    key = {"plan": "p", "model": "m*", "meter": "tokens", "currency": "EUR"}
+    rung = {"price_version": 8, **key, "effective_from": datetime(2026, 1, 1, tzinfo=UTC), "terms": tiers}
+    write(database, "price_ladders", rung)
+    dates = [date(2026, 9, 1) + timedelta(days=number) for number in range(40)]
+    tiered = {"meter": "tokens", "price_version": 8, "unit_price": None}
+    write(database, "usage_days", *(day(at, 2) for at in dates), *(day(at, 4, **tiered) for at in dates))
+    write(database, "usage_days", day(date(2026, 10, 1), 12, account="only", **tiered))
+    progress(database, "billing", datetime(2026, 10, 11, tzinfo=UTC))
+    with read_only(database) as connection:
+        rows = {row["account"]: row for row in forecast_rows(connection, date(2026, 10, 1), (), END)}
+        [over] = forecast_rows(connection, date(2026, 9, 1), ("a",), END)
+    # 10 units at 3, and 30 and 2 units at 1.
+    assert (rows["a"]["so_far"], rows["a"]["forecast"], rows["a"]["error_percent"]) == (20 + 60, None, None)
+    assert (rows["only"]["so_far"], rows["only"]["forecast"]) == (32, None)
+    assert over["forecast"] == over["so_far"] == 60 + 30 + 110

@@ -151,6 +151,13 @@ def test_a_ladder_with_a_negative_part_has_no_amount_until_it_is_corrected(datab
     assert totals(database, "a")[0]["unpriced_lines"] == 2
 
 
+def test_a_version_whose_models_add_up_to_nothing_has_no_line_and_stops_no_bill(database: str) -> None:
+    write(database, "price_ladders", rung(1, VOLUME), rung(2, GRADUATED))
+    write(database, "usage_days", day(1, 10, 1), day(1, -10, 1, model="m2"), day(2, 30, 2))
+    assert shown(bill(database)) == [("m*", "1: up to 1000", 30, 2, 60)]
+    assert totals(database, "a")[0]["amount"] == 60
+
+
 def test_the_month_so_far_names_the_price_of_the_next_unit(database: str) -> None:
     write(database, "price_ladders", rung(1, GRADUATED))
     write(database, "usage_days", day(1, 1000, 1))

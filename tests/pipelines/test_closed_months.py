@@ -18,7 +18,7 @@ from catalog.file import parse_catalog
 from catalog.store import store, stored
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import CatalogTopic
-from tests.database_rows import window, write_windows
+from tests.database_rows import MINUTE, window, write, write_windows
 from tests.pipelines.test_contracts_view import ACCOUNTS, METERS, MODELS, MOMENTS, Edit, apply, edits
 
 NOW = datetime.now(UTC)
@@ -108,6 +108,22 @@ def test_a_change_of_what_tiers_have_billed_is_asked_about(billed: str, file: st
     with pytest.raises(ClosedMonthsTouched, match="what tiers or packages price may change"):
         store(billed, parse_catalog(file))
     assert rows(billed) == before
+
+
+def test_a_price_of_unpriced_usage_that_raises_a_total_of_volume_tiers_is_asked_about(billed: str) -> None:
+    """The tiers ended before the usage that gets a price: with it on their ladder another tier prices all units."""
+    store(billed, parse_catalog(TIERED.format("m1", JANUARY.isoformat(), 4)), backdates=True)
+    key = {**PRICE, "effective_from": JANUARY}
+    since = LAST_MONTH + timedelta(days=20)
+    delete_row(billed, CatalogTopic.PRICES, key, since, "ann", backdates=True)
+    with psycopg.connect(billed) as connection:
+        connection.execute("UPDATE usage_days SET unit_price = NULL, price_version = 2")
+    begins = since + timedelta(days=1)
+    unpriced = {"account": "a", "day": begins.date(), "model": "m1", "meter": "requests", "currency": "EUR"}
+    write(billed, "usage_days", {**unpriced, "quantity": 6, "first_window": begins, "last_window_end": begins + MINUTE})
+    with pytest.raises(ClosedMonthsTouched, match="what tiers or packages price may change") as refused:
+        store(billed, parse_catalog(price("0.01", since=since)))
+    assert months(refused.value) == [(LAST_MONTH, {}, {})]
 
 
 def test_tiers_that_begin_now_or_price_another_meter_are_not_asked_about(billed: str) -> None:

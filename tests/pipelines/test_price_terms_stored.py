@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -10,11 +12,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from psycopg.types.json import Jsonb
 
+from catalog.change import Change
+from catalog.deletion import delete_row
 from catalog.file import CatalogFile, parse_catalog
 from catalog.price_jumps import PricesJump
-from catalog.store import store
+from catalog.reconciliation import outdated
+from catalog.store import store, stored
 from deployment.errors import CannotRun
 from jobs.queries.contracts import ContractQuery, contract_rows
+from jobs.streams import CatalogTopic
 from metering.price_tiers import PriceTerms
 from tests.database_rows import write
 from tests.pipelines.test_price_jumps import stored as prices_of
@@ -135,6 +141,24 @@ def test_sql_refuses_what_a_file_refuses(database: str, terms: Any) -> None:
         found = connection.execute("SELECT catalog.price_terms_problem(%s)", [Jsonb(terms)]).fetchone()
     assert found is not None
     assert found[0]
+
+
+def test_numbers_that_sql_wrote_without_quotes_are_read_to_the_last_digit(database: str, tmp_path: Path) -> None:
+    store(database, catalog())
+    tiers = [{"up_to": 1000000.5, "unit_price": 1e-6}, {"unit_price": 0.1}]
+    put(database, {"kind": "graduated", "tiers": tiers})
+    exact = [{"up_to": "1000000.5", "unit_price": "0.000001"}, {"unit_price": "0.1"}]
+    terms = PriceTerms.of({"kind": "graduated", "tiers": exact})
+    with psycopg.connect(database, row_factory=psycopg.rows.dict_row) as connection:
+        (paid,) = contract_rows(connection, ContractQuery())
+    assert paid["terms"] == terms.words
+    begins = datetime(2026, 1, 1, tzinfo=UTC)
+    (row,) = stored(database, [Change(CatalogTopic.PRICES, {**PRICE, **BEGINS}, {}, "r", begins)])
+    assert row.after["terms"] == terms.text
+    assert outdated(str(tmp_path), database, datetime.now(UTC) + timedelta(days=1)) == 2, "the price and the account"
+    key = {**PRICE, "effective_from": begins}
+    deleted = delete_row(database, CatalogTopic.PRICES, key, None, "ann", backdates=True)
+    assert deleted.change.after["terms"] == terms.text
 
 
 def test_terms_and_a_unit_price_exclude_each_other(database: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -18,6 +18,7 @@ from metering.period_meters import Aggregation, Period, PeriodMeter
 from metering.price_tiers import PriceTerms
 
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)
+NOW, LATE = datetime(2026, 3, 1, tzinfo=UTC), timedelta(days=3)
 TERMS = PriceTerms.of({"kind": "volume", "tiers": [{"unit_price": "2"}]}).text
 
 
@@ -62,5 +63,17 @@ def test_a_version_that_bills_usage_and_is_missing_is_named() -> None:
 def test_a_meter_of_whole_periods_with_tiers_is_refused_by_joins() -> None:
     declared = [Declaration("tokens", "token", of_period=PeriodMeter(Aggregation.MAX, "gigabytes", Period.DAY))]
     with pytest.raises(Refused, match="the meter tokens bills whole periods"):
-        refuse_period_tiers(EVERY, declared)
-    refuse_period_tiers(EVERY, [Declaration("tokens", "token")])
+        refuse_period_tiers(EVERY, declared, NOW, LATE)
+    refuse_period_tiers(EVERY, [Declaration("tokens", "token")], NOW, LATE)
+
+
+def test_a_meter_of_whole_periods_may_have_had_tiers_that_a_unit_price_replaced() -> None:
+    """What the refusal asks for is enough: no version is ever removed."""
+    declared = [Declaration("tokens", "token", of_period=PeriodMeter(Aggregation.MAX, "gigabytes", Period.DAY))]
+    replaced, follows = price(2, unit_price=Decimal(3), terms=None), SINCE + timedelta(days=1)
+    refuse_period_tiers(table(price(1), replaced), declared, NOW, LATE)
+    refuse_period_tiers(table(price(1), {**replaced, "effective_from": follows}), declared, NOW, LATE)
+    ended = price(2, terms=None, deleted=True, ends_at=follows)
+    refuse_period_tiers(table(price(1), ended), declared, NOW, LATE)
+    with pytest.raises(Refused, match="the meter tokens bills whole periods"):
+        refuse_period_tiers(table(price(1), {**ended, "ends_at": NOW}), declared, NOW, LATE)
