@@ -149,12 +149,14 @@ def unknown_period(month: date, account: str) -> Period:
     return _period(month, account, [], [])
 
 
-def read_totals(database: Database, month: date, accounts: Sequence[str]) -> list[Row]:
-    """What each of these accounts owes for the whole month: `account, currency, amount, unpriced_lines, corrected`.
+def read_totals(database: Database, month: date, accounts: Sequence[str] | None = None) -> list[Row]:
+    """What each of these accounts (None: every one) owes for the whole month, by currency.
+
+    Keys: `account, currency, amount, unpriced_lines, corrected`.
 
     Each currency separately. `amount` is the exact sum of the lines that have a price; None where none has one.
     """
-    parameters = {"month": month, "accounts": list(accounts)}
+    parameters = {"month": month, "accounts": None if accounts is None else list(accounts)}
     of_terms: defaultdict[tuple[str, str | None], list[Decimal]] = defaultdict(list)
     for row in database.execute(_OF_TERMS, parameters).fetchall():
         of_terms[row["account"], row["currency"]] += [line["amount"] for line in _lines_of(row)]

@@ -11,10 +11,11 @@ from typing import Any
 
 from jobs.billing_progress import Database as Snapshot
 from jobs.billing_progress import billing_progress
-from jobs.queries.bills import Period, read_periods, unknown_period
+from jobs.queries.bills import Period, read_periods, read_totals, unknown_period
 from jobs.queries.reading import Database, select
 from metering.digits import EXACT
 from metering.forecast import RECENT, Rate, error_percent, forecast
+from metering.pricing import BILLED_AS_PART
 
 MONTHS_MEASURED = 3
 """Months before, in which the forecast is measured."""
@@ -34,9 +35,10 @@ _RATES = f"""
 _DAYS = f"""
     SELECT account, currency, day, coalesce(sum(amount) FILTER (WHERE {_EXTRAPOLATED}), 0) AS extrapolated,
            coalesce(sum(amount) FILTER (WHERE NOT {_EXTRAPOLATED}), 0) AS whole,
-           min(first_window) FILTER (WHERE {_EXTRAPOLATED}) AS since
+           min(first_window) FILTER (WHERE {_EXTRAPOLATED} AND amount IS NOT NULL) AS since
     FROM usage_days
-    WHERE day >= %(first)s::date AND day < %(end)s::date AND amount IS NOT NULL
+    WHERE day >= %(first)s::date AND day < %(end)s::date
+      AND (amount IS NOT NULL OR price_version > {BILLED_AS_PART} AND quantity <> 0)
       AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
     GROUP BY account, currency, day ORDER BY account, currency, day
 """
@@ -53,7 +55,8 @@ def forecast_rows(database: Database, month: date, accounts: Sequence[str], now:
 
     `forecast` is null until the account has an hour of usage. `error_percent` is the mean, over `months_measured`
     months, of the errors of the same forecast on the same day of the month; null where there is none. Usage is known
-    until billing's frontier (before there is one: `now`).
+    until billing's frontier (before there is one: `now`). What tiers and packages cost so far
+    stays as it is, and has no error.
     """
     known_until = billing_progress(database)[0] or now
     months = [month]
@@ -61,6 +64,10 @@ def forecast_rows(database: Database, month: date, accounts: Sequence[str], now:
         months.append((months[-1] - DAY).replace(day=1))
     calendar = _Calendar({first: read_periods(database, first) for first in months})
     end = (month + 31 * DAY).replace(day=1)
+    # What tiers and packages cost is of the whole month, and on no day.
+    totals = {
+        (row["account"], row["currency"]): row["amount"] for row in read_totals(database, month, accounts or None)
+    }
     parameters = {"first": months[-1] - RECENT, "end": end, "accounts": list(accounts) or None}
     rows = select(database, _DAYS, parameters)
     for (account, currency), found in groupby(rows, key=lambda row: (row["account"], row["currency"])):
@@ -75,6 +82,9 @@ def forecast_rows(database: Database, month: date, accounts: Sequence[str], now:
             if (error := _error(days, before, calendar.period(account, before), elapsed)) is not None
         ]
         so_far, whole = days.sums(month, end)
+        total = totals.get((account, currency))
+        if total is not None:
+            whole = EXACT.subtract(total, so_far)
         rate = days.rate((known_until - RECENT).astimezone(UTC).date(), date.max)
         expected = forecast(so_far, rate, known_until, period.end)
         yield {

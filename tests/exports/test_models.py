@@ -23,6 +23,7 @@ from cli.reading import read_only
 from jobs.queries.forecasts import forecast_rows
 from jobs.queries.models import COLUMNS, Measure, ModelQuery, model_rows, users_by_model
 from jobs.streams import USAGE, Table
+from metering.price_tiers import PriceTerms
 from tests.database_rows import progress, window, write, write_windows
 
 START = datetime(2026, 10, 12, tzinfo=UTC)
@@ -173,3 +174,21 @@ def test_a_forecast_comes_with_the_error_of_the_same_forecast_in_the_months_befo
     with read_only(database) as connection:
         [over] = forecast_rows(connection, date(2026, 9, 1), ("a",), END)
     assert over["forecast"] == over["so_far"] == 105
+
+
+def test_a_forecast_has_what_tiers_cost_so_far_as_the_bill_does(database: str) -> None:
+    terms = {"kind": "package", "package_size": "100", "package_price": "7"}
+    price = {"price_version": 8, "plan": "p", "model": "m*", "meter": "tokens", "currency": "EUR", "unit_price": None}
+    write(database, "price_ladders", price | {"effective_from": START, "terms": PriceTerms.of(terms).text})
+    dates = [date(2026, 10, 1) + timedelta(days=number) for number in range(10)]
+    tokens: dict[str, Any] = {"meter": "tokens", "price_version": 8, "unit_price": None}
+    alone = [day(at, 25, **tokens, account="tiers-alone") for at in dates]
+    write(database, "usage_days", *[day(at, 2) for at in dates], *[day(at, 25, **tokens) for at in dates], *alone)
+    progress(database, "billing", datetime(2026, 10, 11, tzinfo=UTC))
+    with read_only(database) as connection:
+        rows = {row["account"]: row for row in forecast_rows(connection, date(2026, 10, 1), (), END)}
+        [asked] = forecast_rows(connection, date(2026, 10, 1), ("a",), END)
+    # 250 tokens open three packages; 2 a day are extrapolated for 21 days more.
+    assert asked == rows["a"]
+    assert (rows["a"]["so_far"], rows["a"]["forecast"]) == (20 + 21, 20 + 21 + 42)
+    assert (rows["tiers-alone"]["so_far"], rows["tiers-alone"]["forecast"]) == (21, 21)
