@@ -427,8 +427,10 @@ def _doubles(catalog: CatalogFile) -> list[str]:
         "accounts": [row.account for row in catalog.accounts],
         "prices": [", ".join(map(str, row.key)) for row in catalog.prices],
         "aliases": [f"{row.plan}, {row.alias}, {row.effective_from}" for row in catalog.aliases],
+        # An account may have the name of a plan.
         "limits": [
-            f"{row.account or row.plan}, {row.meter}, {row.period}, {row.effective_from}" for row in catalog.limits
+            f"{row.account or row.plan}, {row.meter}, {row.period}, {row.effective_from}{' of a plan' * bool(row.plan)}"
+            for row in catalog.limits
         ],
     }
     return [

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from enum import StrEnum
 from typing import Any
 
@@ -154,4 +154,5 @@ def _row(
 
 def change_percent(now: Decimal, before: Decimal) -> Decimal | None:
     """By how many percent something grew; None where there was nothing before."""
-    return None if before <= 0 else round((now - before) * 100 / before, 1)
+    with localcontext(prec=1_000):  # Python's own 28 digits would be an error
+        return None if before <= 0 else round((now - before) * 100 / before, 1)

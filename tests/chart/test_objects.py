@@ -503,7 +503,7 @@ def test_nodes_are_drained_one_driver_at_a_time() -> None:
     budgets = of_kind(render("production.yaml"), "PodDisruptionBudget")
     assert budgets["weir-drivers"]["spec"]["minAvailable"] == 3
     (others,) = budgets["weir-drivers"]["spec"]["selector"]["matchExpressions"]
-    assert (others["operator"], others["values"]) == ("NotIn", ["audit"])
+    assert (others["operator"], others["values"]) == ("NotIn", ["audit", "close"])
     assert budgets["weir-dashboard"]["spec"]["maxUnavailable"] == 1
     assert budgets["weir-api"]["spec"]["maxUnavailable"] == 1
 

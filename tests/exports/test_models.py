@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from cli.main import app
 from cli.reading import read_only
 from jobs.queries.forecasts import forecast_rows
-from jobs.queries.models import COLUMNS, Measure, ModelQuery, model_rows, users_by_model
+from jobs.queries.models import COLUMNS, Measure, ModelQuery, change_percent, model_rows, users_by_model
 from jobs.streams import USAGE, Table
 from tests.database_rows import progress, window, write, write_windows
 
@@ -192,3 +192,8 @@ def test_what_tiers_cost_is_in_the_cost_so_far_and_no_rate_forecasts_it(database
     assert (rows["a"]["so_far"], rows["a"]["forecast"], rows["a"]["error_percent"]) == (20 + 60, None, None)
     assert (rows["only"]["so_far"], rows["only"]["forecast"]) == (32, None)
     assert over["forecast"] == over["so_far"] == 60 + 30 + 110
+
+
+def test_growth_from_next_to_nothing_has_a_percentage_of_any_size() -> None:
+    assert change_percent(Decimal(10) ** 12, Decimal("1e-18")) == Decimal(99999999999999999999999999999900)
+    assert change_percent(Decimal(3), Decimal(0)) is None

@@ -260,3 +260,10 @@ def test_a_limit_without_a_quantity_is_none_and_one_that_occurs_twice_is_refused
     assert (limit.account, limit.plan, limit.quantity) == ("a1", "", None)
     with pytest.raises(CatalogFileError, match=r"limits has a1, input_tokens, P1M, .* 2 times"):
         parse_catalog(json.dumps({"limits": [LIMIT, {**LIMIT, "quantity": "5"}]}))
+
+
+def test_an_account_may_have_the_name_of_a_plan_and_both_a_limit() -> None:
+    of_plan = {name: value for name, value in LIMIT.items() if name != "account"} | {"plan": LIMIT["account"]}
+    assert len(parse_catalog(json.dumps({"limits": [LIMIT, of_plan]})).limits) == 2
+    with pytest.raises(CatalogFileError, match=r"limits has a1, input_tokens, P1M, .* of a plan 2 times"):
+        parse_catalog(json.dumps({"limits": [of_plan, {**of_plan, "quantity": "5"}]}))
