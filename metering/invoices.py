@@ -12,6 +12,7 @@ from datetime import date, datetime
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal
 from enum import StrEnum
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from metering.canonical_json import digest
@@ -187,22 +188,34 @@ def corrections(charges: Iterable[Charge], issued: Mapping[Key, IssuedLine], mon
     return pairs
 
 
-def write_off(lines: Iterable[Line], money: Money, below: Decimal) -> list[Line]:
+def write_off(
+    lines: Iterable[Line],
+    money: Money,
+    below: Decimal | None,
+    written_off: Mapping[date, Decimal] = MappingProxyType({}),
+) -> list[Line]:
     """For each earlier month of which these corrections charge more, but less than `below`: a line that gives it up.
 
-    What an account gets back is never kept.
+    Where they credit a month, what was `written_off` of it (by month, not negative) is credited first: an account gets
+    back what it paid, and all of that.
     """
     by_month: dict[date, Decimal] = {}
     for line in lines:
         month = line.key.original_period
         by_month[month] = EXACT.add(by_month.get(month, Decimal()), line.amount)
+    given_up = {
+        month: -charged
+        if below is not None and 0 < charged < below
+        else max(min(written_off.get(month, Decimal()), -charged), Decimal())
+        for month, charged in by_month.items()
+    }
     return [
         replace(
-            _line(Charge(Key(month, WRITE_OFF, None, None, None, None), Decimal(), -charged), money),
+            _line(Charge(Key(month, WRITE_OFF, None, None, None, None), Decimal(), amount), money),
             charge_class=CORRECTION,
         )
-        for month, charged in by_month.items()
-        if 0 < charged < below
+        for month, amount in given_up.items()
+        if amount
     ]
 
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
 import psycopg
@@ -14,10 +15,10 @@ from jobs.billing_progress import Row
 from jobs.close.account_months import Invoiced, all_walked, following, invoiced
 from jobs.close.config import CloseConfig
 from jobs.close.proof import Proof, unproved
-from jobs.close.readiness import Open, open_rows, refusal, unpriced
+from jobs.close.readiness import Open, open_rows, refusal, unknown_amount, unpriced
 from jobs.close.store import chain_ends, lock_series, store
 from jobs.queries.bills import Period, read_month
-from jobs.queries.invoices import last_lines, month_text
+from jobs.queries.invoices import last_lines, month_text, written_off
 from metering.invoice_chain import End, Event, appended
 from metering.invoices import (
     USAGE,
@@ -135,14 +136,18 @@ def _walk(  # noqa: PLR0917  # all that a month of a batch is made of
     for line in read_month(database, month, there).lines:
         lines[line["account"]].append(line)
     last = last_lines(database, there, month)
+    given_up = written_off(database, there, month)
     is_open = open_rows(database, there, month)
     for account in there:
         state = states[account]
         try:
+            if (without := unknown_amount(lines[account])) is not None:
+                raise ValueError(f"{month_text(month)}: {without}")
             charges = _charges(lines[account], month)
             if month in state.months.months and not _to_reissue(state, month, charges):
                 issued = {currency: keys for (owner, currency), keys in last.items() if owner == account}
-                _correct(state, charges, issued, terms.config)
+                before = {currency: amount for (owner, currency), amount in given_up.items() if owner == account}
+                _correct(state, month, charges, issued, before, terms.config)
                 continue
             problem = _problem(state, month, lines[account], is_open.get(account, {}), terms)
             if problem is None:
@@ -186,15 +191,20 @@ def _charges(lines: Sequence[Row], month: date) -> Mapping[str, list[Charge]]:
     return found
 
 
-def _correct(
-    state: _Account, charges: Mapping[str, list[Charge]], issued: Mapping[str, Any], config: CloseConfig
+def _correct(  # noqa: PLR0917  # what a closed month of an account is compared with
+    state: _Account,
+    month: date,
+    charges: Mapping[str, list[Charge]],
+    issued: Mapping[str, Any],
+    given_up: Mapping[str, Decimal],
+    config: CloseConfig,
 ) -> None:
     """What came for a month after its close: to the month that is closed now."""
     for currency in sorted({*charges, *issued}):
         money = config.money(currency)
         pairs = corrections(charges.get(currency, ()), issued.get(currency, {}), money)
-        below = config.write_off_below.get(currency)
-        state.pending[currency] += pairs + (write_off(pairs, money, below) if below is not None else [])
+        before = {month: given_up.get(currency, Decimal())}
+        state.pending[currency] += pairs + write_off(pairs, money, config.write_off_below.get(currency), before)
 
 
 def _drafts(

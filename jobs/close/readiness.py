@@ -11,6 +11,7 @@ from jobs.billing_progress import Database, Row
 from jobs.queries.bills import Period
 from jobs.queries.invoices import month_text
 from metering.instants import rfc3339
+from metering.pricing import BILLED_AS_PART
 
 _MAX_NAMED = 3
 _HELD = """
@@ -69,6 +70,22 @@ def unpriced(lines: Iterable[Row]) -> str | None:
         return None
     more = "" if len(named) <= _MAX_NAMED else f" and {len(named) - _MAX_NAMED} more"
     return f"usage has no price: {', '.join(named[:_MAX_NAMED])}{more}; store prices, and audit"
+
+
+def unknown_amount(lines: Iterable[Row]) -> str | None:
+    """Usage that has a price, but whose amount nobody can say. It must not look like usage without a price: a month that
+    was closed would be credited.
+    """
+    for line in lines:
+        what = f"{line['meter']} of {line['model']}"
+        if line["amount"] is None and line["price_version"] is not None and line["price_version"] > BILLED_AS_PART:
+            return (
+                f"{what} has the price version {line['price_version']}, whose tiers are not known, or a part of whose "
+                "units is negative: see I6 of `weir audit`"
+            )
+        if line["currency"] is None and line["model"] is not None:
+            return f"{what} has no currency, as the account was unknown: `weir audit` prices it"
+    return None
 
 
 def refusal(month: date, found: Mapping[Open, str], allowed: Collection[Open]) -> str | None:

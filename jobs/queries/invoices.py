@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 from jobs.billing_progress import Database, Row
@@ -56,6 +57,15 @@ _LAST_LINES = """
       )
     ORDER BY lines.account, currency, original_period, lines.kind, model, meter, price_version, tier,
              issued.sequence DESC, line DESC
+"""
+_WRITTEN_OFF = """
+    SELECT lines.account, currency, -sum(amount) AS amount
+    FROM invoice_lines AS lines JOIN invoices USING (invoice)
+    WHERE lines.account = ANY (%(accounts)s) AND original_period = %(period)s AND lines.kind = %(write_off)s
+      AND NOT EXISTS (
+          SELECT FROM invoice_events AS voided WHERE voided.invoice = lines.invoice AND voided.state = 'Voided'
+      )
+    GROUP BY lines.account, currency
 """
 
 
@@ -112,6 +122,13 @@ def last_lines(
         line = line_of(row)
         found[row["account"], row["currency"]][line.key] = IssuedLine(row["invoice"], line)
     return found
+
+
+def written_off(database: Database, accounts: Sequence[str], period: date) -> Mapping[tuple[str, str], Decimal]:
+    """By account and currency: how much of a month was written off and not taken back, voided invoices left out."""
+    parameters = {"accounts": list(accounts), "period": period, "write_off": WRITE_OFF}
+    rows = database.execute(_WRITTEN_OFF, parameters).fetchall()
+    return {(row["account"], row["currency"]): row["amount"] for row in rows}
 
 
 def line_of(row: Row) -> Line:

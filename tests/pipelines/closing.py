@@ -26,6 +26,7 @@ from metering.meters import Meter
 from tests.pipelines.billing import Price, bill, usage_row
 
 OCTOBER, NOVEMBER, DECEMBER = (date(2026, month, 1) for month in (10, 11, 12))
+JANUARY = date(2027, 1, 1)
 NOON = datetime(2026, 10, 5, 12, tzinfo=UTC)
 CONFIG = BillingConfig()
 PRICE = Price(7, Decimal("0.0015"))

@@ -19,7 +19,7 @@ from metering.invoices import Rounding
 from metering.price_tiers import PriceTerms
 from tests.database_rows import write
 from tests.pipelines.billing import Price
-from tests.pipelines.closing import DECEMBER, NOON, NOVEMBER, OCTOBER, Books, books_of
+from tests.pipelines.closing import DECEMBER, JANUARY, NOON, NOVEMBER, OCTOBER, Books, books_of
 
 PRICE = Price(7, Decimal("0.0015"))
 IN_NOVEMBER = NOON + timedelta(days=31)
@@ -358,6 +358,56 @@ def test_a_small_later_charge_is_written_off_as_a_line_and_what_is_owed_to_the_a
     assert books.faults() == []
     books.end(DECEMBER)
     assert books.close(DECEMBER, config=config) == []
+
+
+def test_what_was_written_off_is_credited_first_so_that_nobody_gets_back_what_was_never_paid(books: Books) -> None:
+    config = CloseConfig(write_off_below={"EUR": Decimal(1)})
+    books.open()
+    books.use(1_000)
+    books.end(OCTOBER)
+    books.close(config=config)
+    books.use(600)
+    books.end(NOVEMBER)
+    books.close(NOVEMBER, config=config)
+    books.use(-600, cause="reversed")
+    books.end(DECEMBER)
+    assert [row["total"] for row in books.close(DECEMBER, config=config)] == [0]
+    # The rest is what was paid.
+    books.use(-1_000, cause="reversed")
+    books.end(JANUARY)
+    assert [row["total"] for row in books.close(JANUARY, config=config)] == [Decimal("-1.50")]
+    assert books.rows("SELECT amount FROM invoice_lines WHERE kind = 'write_off' ORDER BY invoice") == [
+        {"amount": Decimal("-0.90")},
+        {"amount": Decimal("0.90")},
+    ]
+    assert books.faults() == []
+
+
+def test_usage_without_a_currency_is_refused_even_where_the_unpriced_may_stay_open(books: Books) -> None:
+    books.open()
+    books.use(1_000, price=None, currency=None)
+    books.end(OCTOBER)
+    (reason,) = refusals(books.leave_open(OCTOBER, Open.UNPRICED))
+    assert reason == (
+        "2026-10: input_tokens of sonnet has no currency, as the account was unknown: `weir audit` prices it"
+    )
+
+
+def test_a_closed_month_whose_tiers_are_not_known_is_refused_and_never_credited(books: Books) -> None:
+    books.open()
+    terms = {"kind": "graduated", "tiers": [{"up_to": "1000", "unit_price": "0.0015"}, {"unit_price": "0.001"}]}
+    rung = {"price_version": 7, "plan": "pro", "model": "gpt*", "meter": "input_tokens", "currency": "EUR"}
+    ladder = {**rung, "effective_from": OCTOBER, "unit_price": None, "terms": PriceTerms.of(terms).text}
+    write(books.database, "price_ladders", ladder)
+    books.use(1_500, **TIERED)
+    books.end(OCTOBER)
+    books.close()
+    with books.connection.transaction():
+        books.connection.execute("DELETE FROM price_ladders")
+    books.use(1_000, at=IN_NOVEMBER, price=Price(8, Decimal("0.0015")))
+    books.end(NOVEMBER)
+    (reason,) = refusals(books.close(NOVEMBER))
+    assert reason.startswith("2026-10: input_tokens of sonnet has the price version 7, whose tiers are not known")
 
 
 def test_a_month_that_was_left_out_is_closed_before_the_next(books: Books) -> None:
