@@ -81,7 +81,8 @@ def export_focus(
         )
     month = Month.read(database, export.month)
     frontier, closed = billing_progress(database)
-    ends = max((period.end for period in month.known.values()), default=month.period("").end)
+    # Accounts in no catalog have months of UTC.
+    ends = max(period.end for period in (month.period(""), *month.known.values()))
     closed_until = closed.of("")
     is_complete = closed_until is not None and closed_until >= ends
     charges = Charges(month, export.seller, Invoices(export.invoiced or {}))

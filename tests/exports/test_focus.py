@@ -286,3 +286,15 @@ def test_usage_with_tiers_is_refused_and_never_exported_at_nothing(billed: str, 
         exported(billed, tmp_path)
     assert sorted(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()) == before
     exported(billed, tmp_path, replace(EXPORT, accounts=("acme",)))
+
+
+def test_a_month_is_not_complete_before_it_ends_for_accounts_in_no_catalog(database: str, tmp_path: Path) -> None:
+    write(database, "catalog.plans", {"plan": "p", "name": "P"})
+    row = {"account": "east", "name": "East", "plan": "p", "currency": "EUR", "timezone": "Asia/Kolkata"}
+    write(database, "catalog.accounts", row)
+    progress(database, "billing", datetime(2026, 11, 1, tzinfo=UTC))
+    # The windows of before midnight wait for their grace.
+    assert not exported(database, tmp_path)[1].is_complete
+    with psycopg.connect(database) as connection:
+        connection.execute("UPDATE positions SET frontier = %s", [NOW])
+    assert exported(database, tmp_path)[1].is_complete
