@@ -72,7 +72,7 @@ def _bills(month: date, account: str | None, dimension: str | None) -> None:
     _headlines(totals)
     show_table([_row(branch, bills.periods[branch.account], totals) for branch in tree], f"bills-{month:%Y-%m}")
     st.caption(
-        "Not invoices: these are sums up to now, and Weir closes no month yet. The forecast adds the rate of the last "
+        "Not invoices: these are sums up to now; `weir close` issues invoices. The forecast adds the rate of the last "
         "two weeks for the time that is left; it needs an hour of usage. `weir forecast` measures its error."
     )
     if account is None:

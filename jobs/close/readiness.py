@@ -73,8 +73,9 @@ def unpriced(lines: Iterable[Row]) -> str | None:
 
 
 def unknown_amount(lines: Iterable[Row]) -> str | None:
-    """Usage that has a price, but whose amount nobody can say. It must not look like usage without a price: a month that
-    was closed would be credited.
+    """Why the amount of usage is not known though it has, or will have, a price. No `--allow` covers it.
+
+    As usage without a price it would credit a closed month, or be on no invoice.
     """
     for line in lines:
         what = f"{line['meter']} of {line['model']}"
