@@ -73,19 +73,13 @@ def unpriced(lines: Iterable[Row]) -> str | None:
 
 
 def unknown_amount(lines: Iterable[Row]) -> str | None:
-    """Why the amount of usage is not known though it has, or will have, a price. No `--allow` covers it.
-
-    As usage without a price it would credit a closed month, or be on no invoice.
-    """
+    """Why the amount of usage that has a price is not known. Taken for unpriced, it would credit a closed month."""
     for line in lines:
-        what = f"{line['meter']} of {line['model']}"
         if line["amount"] is None and line["price_version"] is not None and line["price_version"] > BILLED_AS_PART:
             return (
-                f"{what} has the price version {line['price_version']}, whose tiers are not known, or a part of whose "
-                "units is negative: see I6 of `weir audit`"
+                f"{line['meter']} of {line['model']} has the price version {line['price_version']}, whose tiers are "
+                "not known, or a part of whose units is negative: see I6 of `weir audit`"
             )
-        if line["currency"] is None and line["model"] is not None:
-            return f"{what} has no currency, as the account was unknown: `weir audit` prices it"
     return None
 
 

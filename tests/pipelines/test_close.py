@@ -383,14 +383,19 @@ def test_what_was_written_off_is_credited_first_so_that_nobody_gets_back_what_wa
     assert books.faults() == []
 
 
-def test_usage_without_a_currency_is_refused_even_where_the_unpriced_may_stay_open(books: Books) -> None:
+def test_usage_that_had_no_currency_is_invoiced_once_it_has_one_also_after_the_next_month(books: Books) -> None:
     books.open()
     books.use(1_000, price=None, currency=None)
     books.end(OCTOBER)
-    (reason,) = refusals(books.leave_open(OCTOBER, Open.UNPRICED))
-    assert reason == (
-        "2026-10: input_tokens of sonnet has no currency, as the account was unknown: `weir audit` prices it"
-    )
+    assert books.leave_open(OCTOBER, Open.UNPRICED) == []
+    books.use(-1_000, price=None, currency=None)
+    books.use(1_000, cause="repriced")
+    books.use(2_000, at=IN_NOVEMBER)
+    books.end(NOVEMBER)
+    assert [row["total"] for row in books.close(NOVEMBER)] == [Decimal("3.00")]
+    assert [row["total"] for row in books.close(OCTOBER)] == [Decimal("1.50")]
+    assert books.faults() == []
+    assert [check.holds for check in check_invoices(books.database)] == [True, True]
 
 
 def test_a_closed_month_whose_tiers_are_not_known_is_refused_and_never_credited(books: Books) -> None:
