@@ -98,7 +98,8 @@ class AsyncClient:
 
     async def _keep_sending(self) -> None:
         async with httpx.AsyncClient(headers=self._headers, timeout=requests.TIMEOUT, verify=self._verify) as http:
-            while True:
+            # Not for ever: before Python 3.12 `wait_for` may lose the cancellation by `close`.
+            while not self._is_closed:
                 try:
                     delay = await self._send_next(http)
                 except Exception as error:  # noqa: BLE001  # a task that ended would send nothing more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weir_client.answers import MAX_RETRY_AFTER_SECONDS, Later, Meaning, Refused, Rejection, Taken, TooMuch, meaning
+from weir_client.async_client import AsyncClient
 from weir_client.courier import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, Batch, Courier, Delivery
 from weir_client.dead_file import DeadEvent, DeadFile
 from weir_client.encoding import encoded
@@ -229,3 +231,26 @@ def test_a_line_that_a_kill_cut_off_spoils_no_other_line_of_the_dead_file(tmp_pa
     lines = dead.path.read_text().splitlines()
     assert len(lines) == 4
     assert [json.loads(lines[place])["event"]["id"] for place in (0, 2, 3)] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_closing_ends_at_whatever_moment_the_task_is_woken(turns: int, tmp_path: Path) -> None:
+    """Before Python 3.12 `asyncio.wait_for` loses a cancellation that comes as what it waits for is done."""
+
+    async def closes() -> bool:
+        client = AsyncClient("http://127.0.0.1:1", "key", outbox=tmp_path / "outbox")
+        await client.flush()
+        await asyncio.sleep(0.1)
+
+        async def woken(_timeout_seconds: float) -> None:
+            client._wake.set()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+
+        client.flush = woken  # type: ignore[method-assign]
+        closing = asyncio.create_task(client.close())
+        done, _ = await asyncio.wait({closing}, timeout=5)
+        closing.cancel()
+        return bool(done)
+
+    assert asyncio.run(closes())
