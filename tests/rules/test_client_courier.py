@@ -234,7 +234,9 @@ def test_a_line_that_a_kill_cut_off_spoils_no_other_line_of_the_dead_file(tmp_pa
 
 
 @pytest.mark.parametrize("turns", range(4))
-def test_closing_ends_at_whatever_moment_the_task_is_woken(turns: int, tmp_path: Path) -> None:
+def test_closing_ends_at_whatever_moment_the_task_is_woken(
+    turns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before Python 3.12 `asyncio.wait_for` loses a cancellation that comes as what it waits for is done."""
 
     async def closes() -> bool:
@@ -247,7 +249,7 @@ def test_closing_ends_at_whatever_moment_the_task_is_woken(turns: int, tmp_path:
             for _ in range(turns):
                 await asyncio.sleep(0)
 
-        client.flush = woken  # type: ignore[method-assign]
+        monkeypatch.setattr(client, "flush", woken)
         closing = asyncio.create_task(client.close())
         done, _ = await asyncio.wait({closing}, timeout=5)
         closing.cancel()
