@@ -15,7 +15,7 @@ import pytest
 from grimp import ImportGraph
 
 ROOT = Path(__file__).parents[2]
-ROOTS = ("metering", "jobs", "catalog", "deployment", "cli", "laptop", "traffic", "monitoring", "dashboard")
+ROOTS = ("metering", "jobs", "catalog", "deployment", "api", "cli", "laptop", "traffic", "monitoring", "dashboard")
 IGNORED = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
 
@@ -52,6 +52,20 @@ def graph() -> ImportGraph:
 
 def test_the_image_has_every_part_that_runs_on_a_cluster() -> None:
     assert {line[1:] for line in IGNORED if line[1:] in ROOTS} == {*ROOTS} - {"laptop"}
+
+
+def test_everything_that_the_dockerfile_copies_reaches_the_builder() -> None:
+    given = [line[1:] for line in IGNORED if line.startswith("!")]
+    for source in {source for line in DOCKERFILE if line.startswith("COPY ") for source in sources_of(line)}:
+        inside = [pattern for pattern in given if Path(pattern).is_relative_to(source)]
+        above = [pattern for pattern in given if Path(source).match(pattern) or Path(source).is_relative_to(pattern)]
+        assert inside or above, f"the build fails at COPY {source}: .dockerignore leaves it out"
+
+
+def sources_of(line: str) -> list[str]:
+    """What a COPY takes of this repository."""
+    words = [word for word in line.split()[1:-1] if not word.startswith("--chmod")]
+    return [] if any(word.startswith("--from") for word in words) else words
 
 
 def test_the_image_has_only_the_needed_modules_of_the_laptop(graph: ImportGraph) -> None:
