@@ -120,6 +120,18 @@ ENTRIES = (
         "cli.sessions",
         "List sessions: a user's events with no gap longer than the session gap between them.",
     ),
+    Entry(
+        "activity",
+        Panel.LOOK,
+        "cli.activity",
+        "List what people did, newest first: changes of the catalog, decisions, API keys, skipped records, redrives.",
+    ),
+    Entry(
+        "verify",
+        Panel.LOOK,
+        "cli.activity",
+        "Verify the hash chains of the activity log and of every invoice, and name what differs.",
+    ),
     Entry("invoices", Panel.LOOK, "cli.invoices", "List, show, verify and void invoices."),
     Entry(
         "corrections",

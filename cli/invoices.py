@@ -13,6 +13,7 @@ from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, LimitOption, print_document, print_rows
 from cli.reading import AccountOption, read_only
 from deployment.errors import CannotRun
+from jobs.billing_progress import Database
 from jobs.close.month import month_of
 from jobs.queries.invoices import (
     COLUMNS,
@@ -124,14 +125,20 @@ def verified(data_dir: Path, accounts: list[str] | None, form: Format) -> None:
     from deployment.stack import running_deployment
 
     with read_only(running_deployment(data_dir).postgres_url) as database:
-        count = 0
-        rows: list[dict[str, str | None]] = []
-        for stored in stored_invoices(database, accounts):
-            count += len(stored.invoices)
-            rows += [{"account": stored.account, "fault": fault} for fault in wrong_account(stored)]
-        if not accounts:
-            rows += [{"account": None, "fault": fault} for fault in wrong_numbers(numbers_by_issuer(database))]
+        count, rows = invoice_faults(database, accounts)
     typer.echo(f"{count:,} invoices verified: {len(rows)} faults.", err=True)
     print_rows(rows, FAULT_COLUMNS, form)
     if rows:
         raise typer.Exit(1)
+
+
+def invoice_faults(database: Database, accounts: list[str] | None) -> tuple[int, list[dict[str, str | None]]]:
+    """How many invoices there are (of `accounts`; None: all), and rows with the keys `FAULT_COLUMNS`."""
+    count = 0
+    rows: list[dict[str, str | None]] = []
+    for stored in stored_invoices(database, accounts):
+        count += len(stored.invoices)
+        rows += [{"account": stored.account, "fault": fault} for fault in wrong_account(stored)]
+    if not accounts:
+        rows += [{"account": None, "fault": fault} for fault in wrong_numbers(numbers_by_issuer(database))]
+    return count, rows

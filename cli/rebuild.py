@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from cli.author import who
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, print_rows
 from cli.progress import telling
@@ -44,6 +45,7 @@ def rebuild(
 
     Exit status 3 if that is impossible: days of the table are gone, or the rules that decided are unknown.
     """
+    from deployment.activity import record_command
     from deployment.asking import asking_database
     from deployment.stack import running_deployment
     from jobs.rebuild.run import PLANS, Rebuild
@@ -64,6 +66,7 @@ def rebuild(
         refuse_other_schema(stack.postgres_url)
         if not yes:
             typer.confirm(f"All rows of {tables} are replaced by what {PLANS[job].job.reads} says. Go on?", abort=True)
+        record_command(stack.postgres_url, "rebuild", job.value, who(), {"tables": list(PLANS[job].emptied)})
         with telling(f"Making {job} again:") as tell:
             try:
                 made = Rebuild(job, stack.tables, stack.postgres_url, given, tell).run()

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.author import who
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, Row, print_rows
 from cli.reading import FromOption, ToOption, check_range
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from cli.redrive.letters import DeadLetters, Letter
     from cli.redrive.offline import Offline
     from deployment.sender import Sender
@@ -74,6 +77,7 @@ def redrive(
     from cli.progress import telling
     from cli.redrive.letters import DeadLetters
     from cli.redrive.offline import Offline, ingestion_of
+    from deployment.activity import record_command
     from deployment.kafka_client import kafka_client
     from deployment.sender import Sender
     from deployment.stack import running_deployment
@@ -85,6 +89,8 @@ def redrive(
         print_rows([], COLUMNS, form, earlier=EARLIER)
         return
     config = ingestion_of(stack.postgres_url)
+    if not dry_run:
+        record_command(stack.postgres_url, "redrive", "dead letters", who(), _selection(reason, start, end, edit))
     sender = None if dry_run else Sender(kafka_client(stack.kafka_bootstrap))
     fates: Counter[Fate] = Counter()
     with telling("Dead letters:") as tell:
@@ -96,6 +102,14 @@ def redrive(
     typer.echo(", ".join(f"{fates[fate]} {fate.replace('_', ' ')}" for fate in Fate if fates[fate]) or "none", err=True)
     if fates.keys() & FAILED:
         raise typer.Exit(1)
+
+
+def _selection(
+    reasons: list[str], start: datetime | None, end: datetime | None, edit: Path | None
+) -> dict[str, object]:
+    """What the activity log shows of a command."""
+    bounds = {name: moment.isoformat() for name, moment in (("from", start), ("to", end)) if moment is not None}
+    return {"reasons": reasons, **bounds, **({"edit": str(edit)} if edit else {})}
 
 
 class _Sending:

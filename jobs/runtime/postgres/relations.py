@@ -32,7 +32,16 @@ revisions make is made in Weir's own schema."""
 EARLIER_FUNCTIONS = {"0022": ("usage_spans(date, date)",)}
 
 LATER = (
-    *("api_keys", "declared_dimensions", "invoice_events", "invoice_lines", "invoices", "late_members"),
+    *(
+        "activity_head",
+        "activity_log",
+        "api_keys",
+        "declared_dimensions",
+        "invoice_events",
+        "invoice_lines",
+        "invoices",
+        "late_members",
+    ),
     *("price_ladders", "taken_back_on_time", "usage_members"),
 )
 """Relations that revisions after 0034 make in Weir's own schema."""
@@ -68,7 +77,7 @@ def functions_made_by(revision: str) -> tuple[str, ...]:
 
 OWN = (*made_by("0034"), *LATER)
 """Relations of Weir's own schema."""
-SECRET = ("api_keys",)
+SECRET = ("activity_head", "activity_log", "api_keys")
 """Of these the reader sees nothing."""
 ASKED = (
     *("closed_meters", "closed_usage", "corrections", "declared_dimensions", "meters", "positions", "stragglers"),
