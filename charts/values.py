@@ -108,6 +108,7 @@ class NetworkPolicies(Part):
     api_server_ports: list[Port]
     monitoring_to: list[Kubernetes]
     monitoring_ports: list[Port]
+    sign_in_to: list[Kubernetes]
 
 
 class PodDisruptionBudgets(Part):

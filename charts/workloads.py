@@ -256,12 +256,27 @@ class Route(Part):
     hostnames: list[Annotated[str, Field(min_length=1)]]
 
 
+class SignIn(Part):
+    """`dashboard.signIn`."""
+
+    enabled: bool
+    metadata_url: HttpUrl
+    client_id: str
+    existing_secret: Name
+    redirect_uri: Annotated[str, Field(pattern=r"^(https?://[^\s]+/oauth2callback)?$")]
+    accounts_claim: str
+    scope: Annotated[str, Field(pattern=r"(^| )openid( |$)")]
+    hours: Annotated[float, Field(gt=0, le=720)]
+
+
 class Dashboard(Part):
     """`dashboard`."""
 
     enabled: bool
     replicas: Annotated[int, Field(ge=1, le=20)]
     accounts: list[Annotated[str, Field(pattern=r"^[^,\s][^,]*$")]]
+    sign_in: SignIn
+    without_sign_in: bool
     prometheus_url: HttpUrl
     alertmanager_url: HttpUrl
     secrets: ReaderSecrets

@@ -7,16 +7,27 @@ from pathlib import Path
 import streamlit as st
 
 from dashboard.panel import backend
+from dashboard.sign_in import NotSignedIn, SeesNothing, viewer
 from dashboard.views import alerts, audit, bills, event, joins, late, overview, runbook, sessions, sources, windows
 from dashboard.wording import literal
 
 st.set_page_config(page_title="Weir", page_icon=":material/water:", layout="wide")
 
 try:
-    scope = backend().scope
+    source = backend()
 except ValueError as problem:
     st.error(str(problem), icon=":material/lock:")
     st.stop()
+except NotSignedIn as reason:
+    st.title("Weir")
+    st.write(str(reason))
+    st.button("Sign in", type="primary", on_click=st.login)
+    st.stop()
+except SeesNothing as reason:
+    st.error(literal(str(reason)), icon=":material/lock:")
+    st.button("Sign out", on_click=st.logout)
+    st.stop()
+scope = source.scope
 
 PAGES = [
     st.Page(overview.show, title="Overview", icon=":material/monitoring:", url_path="overview", default=True),
@@ -41,4 +52,7 @@ with st.sidebar:
     else:
         st.caption(f":material/lock: Only {literal(', '.join(sorted(scope.accounts or ())))}")
     st.caption(":material/schedule: All times are UTC")
+    if source.settings.sign_in:
+        st.caption(f":material/person: {literal(viewer(st.user.to_dict()))}")
+        st.button("Sign out", on_click=st.logout)
 page.run()

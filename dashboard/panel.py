@@ -15,6 +15,7 @@ import streamlit as st
 from dashboard.backend import Backend, NotConnected, Unavailable
 from dashboard.freshness import Freshness, State
 from dashboard.settings import Settings
+from dashboard.sign_in import NotSignedIn, SeesNothing
 from dashboard.wording import literal, moment, span
 
 SHARED_FOR_SECONDS = 1.0
@@ -84,8 +85,9 @@ def current_time() -> datetime:
 
 
 def backend() -> Backend:
-    """Where this process reads from, and whose rows."""
-    return Backend(Settings.of(os.environ))
+    """Where this process reads from, and whose rows. Raises NotSignedIn and SeesNothing where viewers sign in."""
+    settings = Settings.of(os.environ)
+    return Backend(settings.seen_by(st.user.to_dict(), current_time()) if settings.sign_in else settings)
 
 
 def ask(question: Callable[Concatenate[Backend, P], T], *arguments: P.args, **keywords: P.kwargs) -> Reading[T]:
@@ -97,7 +99,11 @@ def ask_every(
     seconds: float, question: Callable[Concatenate[Backend, P], T], *arguments: P.args, **keywords: P.kwargs
 ) -> Reading[T]:
     """As `ask`, for an answer that costs more and changes little: it is read again after `seconds`."""
-    source, now = backend(), current_time()
+    try:
+        source, now = backend(), current_time()
+    except (NotSignedIn, SeesNothing):
+        # A panel that refreshes itself: the page says why it is gone.
+        st.rerun()
     key = (question.__module__, question.__qualname__, source, arguments, tuple(sorted(keywords.items())))
     last = memory().recall(key)
     patience = max(seconds, RETRY_SECONDS) if last.problem else seconds

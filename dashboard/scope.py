@@ -24,6 +24,12 @@ class Scope:
             raise ValueError("WEIR_ACCOUNTS is set but names no account: name some, comma-separated, or unset it.")
         return cls(accounts)
 
+    def within(self, other: Scope) -> Scope:
+        """What is in both; perhaps nothing."""
+        if self.accounts is None:
+            return other
+        return self if other.accounts is None else Scope(self.accounts & other.accounts)
+
     @property
     def is_all(self) -> bool:
         """Whether nothing is hidden; only then may numbers be shown that sum over all accounts."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from dashboard.scope import Scope
+from dashboard.sign_in import SeesNothing, SignIn, viewer
 from jobs.runtime.postgres.address import SCHEMA_VARIABLE, in_schema
 
 
@@ -24,12 +27,14 @@ class Settings(BaseModel):
     namespace: str = Field(default="", description="WEIR_NAMESPACE: On a cluster, where the SparkApplications are.")
     release: str = Field(default="", description="WEIR_RELEASE: On a cluster, the Helm release.")
     scope: Scope = Field(default=Scope(), description="WEIR_ACCOUNTS: Accounts to show, comma-separated; unset: all.")
+    sign_in: SignIn | None = Field(default=None, description="WEIR_OIDC_…: How viewers sign in; unset: they do not.")
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Settings:
         """The settings in an environment.
 
-        Raises ValueError for a scope that names no account, and for a schema that cannot be Weir's own.
+        Raises ValueError for a scope that names no account, for a schema that cannot be Weir's own, and for a sign-in
+        that is configured in part.
         """
         return cls(
             postgres_url=_in_own_schema(environment),
@@ -39,7 +44,20 @@ class Settings(BaseModel):
             namespace=environment.get("WEIR_NAMESPACE", ""),
             release=environment.get("WEIR_RELEASE", ""),
             scope=Scope.parse(environment.get("WEIR_ACCOUNTS")),
+            sign_in=SignIn.of(environment),
         )
+
+    def seen_by(self, claims: Mapping[str, Any], at: datetime) -> Settings:
+        """The same for a viewer with these claims of an ID token, who may see less.
+
+        Raises NotSignedIn and SeesNothing where viewers sign in.
+        """
+        if self.sign_in is None:
+            return self
+        scope = self.scope.within(self.sign_in.seen_by(claims, at))
+        if scope.accounts == frozenset():
+            raise SeesNothing(f"You are signed in as {viewer(claims)}, and this dashboard shows none of your accounts.")
+        return self.model_copy(update={"scope": scope})
 
     @property
     def stack(self) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, SecretStr
 
 from dashboard.settings import Settings
+from dashboard.sign_in import SignIn
 from jobs.audit.config import AuditConfig
 from jobs.close.config import CloseConfig
 from jobs.ingestion.config_groups import Backfill, Clocks, Reversal, SourceConvention
@@ -126,7 +127,8 @@ def _variables() -> str:
         )
         for name, field in fields.items()
     ]
-    of_dashboard = [str(field.description).partition(": ") for field in Settings.model_fields.values()]
+    settings = [field for name, field in Settings.model_fields.items() if name != "sign_in"]
+    of_dashboard = [str(field.description).partition(": ") for field in (*settings, *SignIn.model_fields.values())]
     of_dashboard_rows = [(code(variable), cell(meaning)) for variable, _, meaning in of_dashboard]
     return (
         f"{table(('variable', 'default', 'meaning'), rows)}\nThe dashboard reads these. What is left out is not "

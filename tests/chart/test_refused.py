@@ -191,6 +191,22 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "two contracts of one type": ({"contracts": [{"$id": "a"}, {"$id": "a"}]}, 'two documents with the $id "a"'),
     "contract with a type of too many bytes": ({"contracts": [{"$id": "é" * 257}]}, "holds a $id of 514 bytes"),
+    "sign-in without its Secret": (
+        {
+            "dashboard": {
+                "signIn": {
+                    "enabled": True,
+                    "metadataUrl": "https://p/.well-known/openid-configuration",
+                    "clientId": "weir",
+                }
+            }
+        },
+        "dashboard.signIn.enabled needs dashboard.signIn.existingSecret",
+    ),
+    "dashboard that everybody reaches without sign-in": (
+        {"dashboard": {"service": {"type": "LoadBalancer"}}},
+        "everybody who reaches it would see all bills",
+    ),
     "ingress without a host": ({"dashboard": {"ingress": {"enabled": True}}}, "needs dashboard.ingress.hosts"),
     "ingress of the API without a host": (
         {"api": {"enabled": True, "ingress": {"enabled": True}}},

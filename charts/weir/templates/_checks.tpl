@@ -20,6 +20,15 @@
 {{- if and .Values.dashboard.route.enabled (not .Values.dashboard.route.parentRefs) -}}
 {{- fail "dashboard.route.enabled needs dashboard.route.parentRefs: name the Gateway that it belongs to." -}}
 {{- end -}}
+{{- if and .Values.dashboard.enabled .Values.dashboard.signIn.enabled -}}
+{{- range tuple "metadataUrl" "clientId" "existingSecret" "redirectUri" "accountsClaim" -}}
+{{- if not (get $.Values.dashboard.signIn .) -}}
+{{- fail (printf "dashboard.signIn.enabled needs dashboard.signIn.%s." .) -}}
+{{- end -}}
+{{- end -}}
+{{- else if and .Values.dashboard.enabled (ne .Values.dashboard.service.type "ClusterIP") (not .Values.dashboard.withoutSignIn) -}}
+{{- fail (printf "dashboard.service.type is %s, and viewers do not sign in: everybody who reaches it would see all bills. Set dashboard.signIn, or, if something before it asks who they are, dashboard.withoutSignIn=true." .Values.dashboard.service.type) -}}
+{{- end -}}
 {{- if and .Values.dashboard.ingress.enabled (not .Values.dashboard.ingress.hosts) -}}
 {{- fail "dashboard.ingress.enabled needs dashboard.ingress.hosts: name the host that people open." -}}
 {{- end -}}

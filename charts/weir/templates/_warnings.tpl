@@ -30,8 +30,8 @@
 {{- if not .Values.prometheusRule.enabled }}
 - "prometheusRule.enabled is false: nobody is paged when events are late, dropped or stuck."
 {{- end }}
-{{- if and .Values.dashboard.enabled (or .Values.dashboard.ingress.enabled .Values.dashboard.route.enabled) }}
-- "The dashboard asks for no password: put authentication in front of its ingress or route."
+{{- if and .Values.dashboard.enabled (not .Values.dashboard.signIn.enabled) (or .Values.dashboard.ingress.enabled .Values.dashboard.route.enabled) }}
+- "The dashboard asks for no password: set dashboard.signIn, or put authentication in front of its ingress or route."
 {{- end }}
 {{- if and .Values.api.enabled .Values.api.ingress.enabled (not .Values.api.ingress.tlsSecret) }}
 - "api.ingress.tlsSecret is empty: unless TLS ends before the ingress, keys and events travel unencrypted."

@@ -17,6 +17,32 @@
 - name: WEIR_ACCOUNTS
   value: {{ join "," . | quote }}
 {{- end }}
+{{- if .Values.dashboard.signIn.enabled }}
+{{- with .Values.dashboard.signIn }}
+- name: WEIR_OIDC_METADATA_URL
+  value: {{ .metadataUrl | quote }}
+- name: WEIR_OIDC_CLIENT_ID
+  value: {{ .clientId | quote }}
+- name: WEIR_OIDC_REDIRECT_URI
+  value: {{ .redirectUri | quote }}
+- name: WEIR_OIDC_ACCOUNTS_CLAIM
+  value: {{ .accountsClaim | quote }}
+- name: WEIR_OIDC_SCOPE
+  value: {{ .scope | quote }}
+- name: WEIR_OIDC_HOURS
+  value: {{ .hours | toString | quote }}
+- name: WEIR_OIDC_CLIENT_SECRET
+  valueFrom:
+    secretKeyRef:
+      name: {{ .existingSecret }}
+      key: client-secret
+- name: WEIR_OIDC_COOKIE_SECRET
+  valueFrom:
+    secretKeyRef:
+      name: {{ .existingSecret }}
+      key: cookie-secret
+{{- end }}
+{{- end }}
 {{- with .Values.dashboard.prometheusUrl }}
 - name: WEIR_PROMETHEUS_URL
   value: {{ . | quote }}
