@@ -95,7 +95,7 @@ class Sent(HandMade):
         reason = rows["reason"][0]
         return None if reason is None else f"{reason}: {rows['violation'][0]}"
 
-    def bill(self) -> dict[str, tuple[Decimal, Decimal]]:
+    def bill(self) -> dict[str, tuple[Any, Any]]:
         """By meter what stands: the quantity that was reported, and the amount in EUR."""
         found: defaultdict[str, list[Decimal]] = defaultdict(lambda: [Decimal(0), Decimal(0)])
         for entry in self._entries():

@@ -63,7 +63,12 @@ def test_fresh_read_and_written_tokens_that_are_counted_apart_cost_0_004575(tmp_
     prices = {("claude-x", name): price for name, price in (("input_tokens", "3"), ("cached_tokens", "0.3"))}
     prices |= {("claude-x", "cache_write_tokens"): "3.75", ("claude-x", "output_tokens"): "15", **FREE}
     sent = Sent(tmp_path, stack, prices)
-    counts = {"input_tokens": 100, "cached_tokens": 5_000, "cache_write_tokens": 700, "output_tokens": 10}
+    counts: dict[str, Any] = {
+        "input_tokens": 100,
+        "cached_tokens": 5_000,
+        "cache_write_tokens": 700,
+        "output_tokens": 10,
+    }
     assert sent.send(DAY, called(model="claude-x", **counts), source="anthropic/1") is None
     assert live_and_audited(sent) == (Decimal("0.004575"), Decimal("0.004575"))
     parts = {"input_tokens": "0.0003", "cached_tokens": "0.0015", "cache_write_tokens": "0.002625"}
