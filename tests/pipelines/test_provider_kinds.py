@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from metering.contracts.shipped import shipped
 from metering.price_models import PricedModel
@@ -22,6 +23,7 @@ from tests.pipelines.test_audit_restated import audited
 from tests.pipelines.test_reported_bills import FREE, GPT, SECOND, called, live_and_audited
 
 Data = Mapping[str, Any]
+GUIDE_PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "meters.md"
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,13 @@ def prices(model: str, **of_million: str) -> dict[tuple[str, str], str]:
     return {(model, meter): price for meter, price in of_million.items()}
 
 
+def conventions_of_the_guide() -> list[dict[str, Any]]:
+    """Those that it has for Anthropic and Gemini."""
+    (block,) = (text for text in GUIDE_PAGE.read_text().split("```") if "    conventions:\n" in text)
+    listed: list[dict[str, Any]] = yaml.safe_load(block.removeprefix("yaml"))["jobs"]["ingestion"]["conventions"]
+    return listed
+
+
 METERS = {
     "requests": {"unit": "request", "count": "outcomes", "where": {"status": ["completed", "cancelled"]}},
     **tokens("input_tokens"),
@@ -87,14 +96,7 @@ AUDIO = Stack(
     {**METERS, **tokens("cached_audio_tokens", "cached_tokens")},
     contracts=(column("cached_audio_tokens", includes={"cached_tokens": ["cached_audio_tokens"]}),),
 )
-GEMINI = Stack(
-    conventions=(
-        {
-            "source": "gemini/*",
-            "includes": {"input_tokens": ["cached_tokens", "audio_input_tokens", "image_input_tokens"]},
-        },
-    )
-)
+GUIDE = Stack(conventions=tuple(conventions_of_the_guide()))
 BESIDE = Stack(conventions=({"source": "beside/*", "includes": {}},))
 TIERS = Stack(
     contracts=(
@@ -170,6 +172,23 @@ KINDS: Mapping[str, Kind] = {
         "0",
         refused=f"inconsistent_quantities: {USAGE} /data/input_tokens: at least ",
     ),
+    "Anthropic: thinking within the output, the cache beside the input": Kind(
+        {**CLAUDE, ("claude", "reasoning_tokens"): "10", **FREE},
+        [
+            usage(
+                source="anthropic/2",
+                model="claude",
+                input_tokens=21,
+                cached_tokens=900,
+                cache_write_tokens=100,
+                output_tokens=393,
+                reasoning_tokens=300,
+            )
+        ],
+        # 21 × 3 + 900 × 0.3 + 100 × 3.75 + 93 × 15 + 300 × 10
+        "5103",
+        stack=GUIDE,
+    ),
     "Bedrock: reads and writes beside the input": Kind(
         {**CLAUDE, **FREE},
         [
@@ -205,7 +224,7 @@ KINDS: Mapping[str, Kind] = {
         ],
         # 1,000 × 1.25 + 3,000 × 0.31 + 1,000 × 2 + 200 × 10 + 800 × 10
         "14180",
-        stack=GEMINI,
+        stack=GUIDE,
     ),
     "OpenAI's realtime: of 500 cached 200 are audio": Kind(
         {**REALTIME, **FREE},
