@@ -69,11 +69,12 @@ def drawn(seed: int) -> tuple[int, list[Step]]:
     asked = _with_conditions(random.Random(f"{seed} conditions"), reported) if is_conditional else reported
     is_once = seed >= 100 and seed % 3 != 2 and seed % 2 == 0
     once = _with_contents(random.Random(f"{seed} contents"), asked) if is_once else asked
-    is_reversed = seed >= 100 and seed % 5 in (1, 4)
-    taken = _with_reversals(random.Random(f"{seed} reversals"), once) if is_reversed else once
     is_named = seed >= 100 and seed % 4 == 3
-    aliased = _with_aliases(random.Random(f"{seed} aliases"), taken) if is_named else taken
-    return partitions, _with_rebuilds(random.Random(f"{seed} rebuilds"), aliased)
+    aliased = _with_aliases(random.Random(f"{seed} aliases"), once) if is_named else once
+    is_reversed = seed >= 100 and seed % 5 in (1, 4)
+    # Who may reverse is configured before anything comes: until then ingestion does not know the type.
+    taken = _with_reversals(random.Random(f"{seed} reversals"), aliased) if is_reversed else aliased
+    return partitions, _with_rebuilds(random.Random(f"{seed} rebuilds"), taken)
 
 
 ALIASED = (("slow", "fast"), ("slow", "fast"), ("slow", "dear"), ("fast", "dear"), ("dear", "fast"))
