@@ -409,7 +409,7 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
-@pytest.mark.few_in_ci(8)
+@pytest.mark.few_in_ci(3)
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_what_a_provider_or_gateway_reports_costs_what_is_fair(kind: Kind, tmp_path: Path) -> None:
     sent = Sent(tmp_path, kind.stack, kind.prices, reversal={"sources": ["desk"]})
@@ -445,6 +445,7 @@ def test_the_price_of_a_part_that_comes_late_and_a_credit_of_the_whole_cost_the_
     assert live_and_audited(sent, DAY + 3 * HOUR)[1] == Decimal("0.0054")
 
 
+@pytest.mark.long
 def test_a_batch_that_is_answered_a_day_later_is_billed_after_an_audit(tmp_path: Path) -> None:
     sent = Sent(tmp_path, Stack(), GPT)
     sent.send(DAY, {"request_id": "r1", "model": "gpt-4o"}, kind=REQUEST)
@@ -454,6 +455,7 @@ def test_a_batch_that_is_answered_a_day_later_is_billed_after_an_audit(tmp_path:
     assert live_and_audited(sent, 2 * DAY + HOUR) == (Decimal(0), Decimal("0.0035"))
 
 
+@pytest.mark.long
 def test_an_id_that_is_used_again_beyond_reach_is_another_request_and_a_reversal_is_of_one(tmp_path: Path) -> None:
     sent = Sent(tmp_path, Stack(), GPT, joins={"rejoin_seconds": 3_600}, reversal={"sources": ["desk"]})
     for number in range(2):

@@ -106,6 +106,7 @@ def test_two_calls_that_failed_and_then_completed_cost_0_007_and_never_0(tmp_pat
     }
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("apart", [20 * SECOND, HOUR], ids=str)
 def test_one_call_that_was_logged_twice_costs_0_0043025_once(tmp_path: Path, apart: timedelta) -> None:
     sent = Sent(tmp_path, Stack(), GPT)
@@ -149,6 +150,7 @@ prices:
         parse_catalog("gpt-4o: {input_cost_per_token: 2.5e-06, output_cost_per_token: 1e-05, mode: chat}")
 
 
+@pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("is_turned", [False, True], ids=["", "turned"])
 def test_the_providers_500_tokens_bill_where_the_beginning_of_the_stream_said_1(
     tmp_path: Path, *, is_turned: bool

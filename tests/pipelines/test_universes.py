@@ -295,7 +295,7 @@ def test_any_universe_bills_after_an_audit_what_the_model_says(universe: Univers
     assert_bills(universe)
 
 
-@settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow])
 @given(universes())
 def test_a_few_universes_bill_after_an_audit_what_the_model_says(universe: Universe) -> None:
     assert_bills(universe)

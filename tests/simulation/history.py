@@ -77,7 +77,7 @@ def drawn(seed: int) -> tuple[int, list[Step]]:
     return partitions, _with_rebuilds(random.Random(f"{seed} rebuilds"), taken)
 
 
-ALIASED = (("slow", "fast"), ("slow", "fast"), ("slow", "dear"), ("fast", "dear"), ("dear", "fast"))
+ALIASES = (("slow", "fast"), ("slow", "fast"), ("slow", "dear"), ("fast", "dear"), ("dear", "fast"))
 """Names, and the models whose prices they have. Requests name "slow", which has no price of its own, and "fast"."""
 
 
@@ -87,7 +87,7 @@ def _with_aliases(chance: random.Random, steps: list[Step]) -> list[Step]:
     They move to another model, end, and begin again; what they name has prices for some meters, or an alias itself.
     """
     for _ in range(chance.randint(2, 7)):
-        plan, (name, model) = chance.choice([0, 0, 0, 1]), chance.choice(ALIASED)
+        plan, (name, model) = chance.choice([0, 0, 0, 1]), chance.choice(ALIASES)
         told = Name(plan, name, model, chance.choice([-90_000, -90_000, 0, 60, 600, 3_600, 90_000]))
         made: list[Step] = [told]
         if chance.random() < 0.5:
