@@ -20,9 +20,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from jobs.audit.recompute.basis import Scope, pin
+from jobs.replay.assumptions import Assumptions
+from jobs.replay.usage import Tables, replayed
+from jobs.runtime.delta.table import open_table
+from jobs.streams import Table
 from metering.price_models import PricedModel
 from tests.pipelines.as_billed import Stack
-from tests.pipelines.hand_made import DAY, HOUR, MINUTE
+from tests.pipelines.hand_made import DAY, HOUR, MINUTE, START
 from tests.pipelines.sent import COMPLETION, MILLION, REQUEST, REVERSAL, USAGE, Sent
 from tests.pipelines.test_audit_restated import audited
 
@@ -289,6 +294,7 @@ def happens(sent: Sent, universe: Universe) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1_200)
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(universes())
 def test_any_universe_bills_after_an_audit_what_the_model_says(universe: Universe) -> None:
@@ -301,6 +307,20 @@ def test_a_few_universes_bill_after_an_audit_what_the_model_says(universe: Unive
     assert_bills(universe)
 
 
+def replayed_costs(sent: Sent) -> dict[str, Decimal]:
+    """By meter what a replay of the journal would bill by the rules and prices that there are."""
+    usage, journal = (open_table(sent.tables, table) for table in (Table.USAGE, Table.JOURNAL))
+    assert usage is not None
+    assert journal is not None
+    live = pin(usage, [], sent.tables, sent.present, Scope())
+    costs: defaultdict[str, Decimal] = defaultdict(Decimal)
+    for part in replayed(Tables(journal, usage, START.date()), live, Assumptions().pinned(live)):
+        for row in part.to_pylist():
+            for entry in row["meters"]:
+                costs[entry["meter"]] += row["sign"] * (entry["amount"] or 0)
+    return {meter: cost for meter, cost in costs.items() if cost}
+
+
 def assert_bills(universe: Universe) -> None:
     with tempfile.TemporaryDirectory() as folder:
         sent = Sent(Path(folder), STACK, {}, reversal={"sources": ["desk"]})
@@ -308,4 +328,5 @@ def assert_bills(universe: Universe) -> None:
         costs, unpriced = must_bill(universe)
         assert {meter: amount for meter, (_, amount) in sent.bill().items() if amount} == costs
         assert sent.unpriced == unpriced
+        assert replayed_costs(sent) == costs
         assert audited(sent, 4 * DAY, sent.present) == 0
