@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
 from jobs.audit.recompute.basis import Scope, pin
@@ -305,6 +305,38 @@ def test_any_universe_bills_after_an_audit_what_the_model_says(universe: Univers
 @given(universes())
 def test_a_few_universes_bill_after_an_audit_what_the_model_says(universe: Universe) -> None:
     assert_bills(universe)
+
+
+def priced_by(universe: Universe, told: Iterator[Price]) -> Universe:
+    return replace(universe, prices=tuple(told))
+
+
+def having(universe: Universe, events: Iterator[Event]) -> Universe:
+    return replace(universe, events=tuple(events))
+
+
+LESSER = ("partial", "estimated")
+WITHOUT: Mapping[str, Callable[[Universe], Universe]] = {
+    "aliases": lambda all_: replace(all_, aliases=()),
+    "late prices": lambda all_: priced_by(all_, (price for price in all_.prices if not price.is_late)),
+    "conditions": lambda all_: priced_by(all_, (price for price in all_.prices if price.operation is None)),
+    "reversals": lambda all_: having(all_, (event for event in all_.events if event.kind != REVERSAL)),
+    "retries": lambda all_: having(all_, (event for event in all_.events if event.status == "completed")),
+    "partial counts": lambda all_: having(all_, (event for event in all_.events if event.counted_by not in LESSER)),
+    "requests": lambda all_: having(all_, (event for event in all_.events if event.kind != REQUEST)),
+    "counts beside the whole": lambda all_: having(all_, (replace(event, is_beside=False) for event in all_.events)),
+}
+"""The same universe where one kind of thing never was."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("without", WITHOUT.values(), ids=WITHOUT)
+def test_each_kind_of_thing_decides_what_some_universe_costs(without: Callable[[Universe], Universe]) -> None:
+    """Else a universe would say nothing of it."""
+    first = settings(
+        max_examples=5_000, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+    )
+    find(universes(), lambda universe: must_bill(universe)[0] != must_bill(without(universe))[0], settings=first)
 
 
 def replayed_costs(sent: Sent) -> dict[str, Decimal]:
