@@ -69,7 +69,7 @@ def drawn(seed: int) -> tuple[int, list[Step]]:
     asked = _with_conditions(random.Random(f"{seed} conditions"), reported) if is_conditional else reported
     is_once = seed >= 100 and seed % 3 != 2 and seed % 2 == 0
     once = _with_contents(random.Random(f"{seed} contents"), asked) if is_once else asked
-    is_named = seed >= 100 and seed % 4 == 3
+    is_named = seed >= 200 and seed % 4 == 3
     aliased = _with_aliases(random.Random(f"{seed} aliases"), once) if is_named else once
     is_reversed = seed >= 100 and seed % 5 in (1, 4)
     # Who may reverse is configured before anything comes: until then ingestion does not know the type.
