@@ -119,7 +119,7 @@ counts = st.dictionaries(st.sampled_from(COUNTS), st.sampled_from([0, 1, 7, 60, 
 )
 requests = st.integers(0, 1)
 operations = st.sampled_from([None, None, "batch", "chat"])
-models = st.sampled_from(NAMES)
+models = st.sampled_from((*NAMES, "latest", "latest"))
 reports = st.builds(
     Event,
     kind=st.just(USAGE),
@@ -155,11 +155,19 @@ prices = st.builds(
 )
 aliases = st.builds(
     Alias,
-    name=st.sampled_from(["latest", "latest", "newest"]),
-    model=st.sampled_from(["alpha", "beta", "newest"]),
+    name=st.sampled_from(["latest", "latest", "latest", "newest"]),
+    model=st.sampled_from(["alpha", "alpha", "beta", "beta", "newest"]),
     minute=st.sampled_from([0, MIDDAY]),
     is_late=st.booleans(),
 ).filter(lambda alias: alias.name != alias.model)
+
+
+PLAIN = tuple((model, meter) for model in ("alpha", "beta") for meter in ("input_tokens", "output_tokens"))
+"""Half of the universes have prices of these from the beginning."""
+
+
+def key_of(price: Price) -> tuple[str, str, int, str | None]:
+    return price.model, price.meter, price.minute, price.operation
 
 
 @st.composite
@@ -168,10 +176,11 @@ def universes(draw: st.DrawFn) -> Universe:
     minutes = draw(st.lists(st.integers(1, 2 * MIDDAY), min_size=len(drawn), max_size=len(drawn), unique=True))
     events = tuple(replace(event, minute=minute) for event, minute in zip(drawn, minutes, strict=True))
     places = st.integers(0, len(events) - 1)
-    told = draw(
-        st.lists(prices, max_size=10, unique_by=lambda price: (price.model, price.meter, price.minute, price.operation))
-    )
-    named = draw(st.lists(aliases, max_size=3, unique_by=lambda alias: (alias.name, alias.minute)))
+    told = draw(st.lists(prices, max_size=10, unique_by=key_of))
+    plain = [Price(model, meter, 0, 1_000_000 * (1 + number)) for number, (model, meter) in enumerate(PLAIN)]
+    if draw(st.booleans()):
+        told += [price for price in plain if (price.model, price.meter, 0, None) not in {key_of(each) for each in told}]
+    named = draw(st.lists(aliases, max_size=4, unique_by=lambda alias: (alias.name, alias.minute)))
     return Universe(
         events,
         draw(st.frozensets(places, max_size=2)),
