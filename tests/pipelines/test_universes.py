@@ -119,7 +119,7 @@ counts = st.dictionaries(st.sampled_from(COUNTS), st.sampled_from([0, 1, 7, 60, 
 )
 requests = st.integers(0, 1)
 operations = st.sampled_from([None, None, "batch", "chat"])
-models = st.sampled_from((*NAMES, "latest", "latest"))
+models = st.sampled_from((*NAMES, "latest", "latest", "latest", "latest"))
 reports = st.builds(
     Event,
     kind=st.just(USAGE),
@@ -180,7 +180,8 @@ def universes(draw: st.DrawFn) -> Universe:
     plain = [Price(model, meter, 0, 1_000_000 * (1 + number)) for number, (model, meter) in enumerate(PLAIN)]
     if draw(st.booleans()):
         told += [price for price in plain if (price.model, price.meter, 0, None) not in {key_of(each) for each in told}]
-    named = draw(st.lists(aliases, max_size=4, unique_by=lambda alias: (alias.name, alias.minute)))
+    moves = [Alias("latest", "alpha", 0), Alias("latest", "beta", MIDDAY, is_late=draw(st.booleans()))]
+    named = draw(st.lists(aliases, max_size=4, unique_by=lambda alias: (alias.name, alias.minute)) | st.just(moves))
     return Universe(
         events,
         draw(st.frozensets(places, max_size=2)),
