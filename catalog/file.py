@@ -42,6 +42,9 @@ LIMIT_PERIODS = ("P1D", "P1M")
 RFC3339 = r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)"
 
 
+_HOLDS = "plans, accounts, prices, aliases or limits"
+
+
 class CatalogFileError(ValueError):
     """The file is refused; one line per problem: the field, the value, and what is allowed."""
 
@@ -411,7 +414,7 @@ def parse_catalog(content: str, name: str = "catalog") -> CatalogFile:
     except ValueError as problem:
         raise CatalogFileError(f"{name} {problem}") from problem
     if document in (None, ""):
-        raise CatalogFileError(f"{name} is empty: it must hold plans, accounts, prices, aliases or limits")
+        raise CatalogFileError(f"{name} is empty: it must hold {_HOLDS}")
     try:
         catalog = CatalogFile.model_validate(document)
     except ValidationError as error:
@@ -449,7 +452,8 @@ def _sentence(problem: dict[str, Any]) -> str:
         case "missing":
             return f"{field} is missing"
         case "extra_forbidden":
-            return f"{field} is not a known field"
+            is_outermost = len(problem["loc"]) == 1
+            return f"{field} is not a known field" + (f": a catalog holds {_HOLDS}" if is_outermost else "")
         case "value_error":
             return f"{field}{value}: {problem['msg'].removeprefix('Value error, ')}"
         case "tuple_type":

@@ -15,6 +15,7 @@ import polars as pl
 
 from jobs.ingestion.strict_json import NUMBER
 from metering.contracts.model import Kind
+from metering.meters import LARGEST_QUANTITY, QUANTITY_DECIMALS
 from metering.vocabulary import Reason
 
 MAX_SHOWN_CHARACTERS = 60
@@ -124,10 +125,22 @@ def _instead(found: str, kind: Kind | None) -> str:
     elif kind is Kind.TEXT and is_number and not is_text:
         meant = f'"{found}"'
     elif is_text and (
-        (kind in (Kind.DECIMAL, Kind.DOUBLE) and is_number) or (kind is Kind.BOOLEAN and content in BOOLEANS)
+        (kind is Kind.DOUBLE and is_number)
+        or (kind is Kind.DECIMAL and is_number and _fits(content))
+        or (kind is Kind.BOOLEAN and content in BOOLEANS)
     ):
         meant = content
     return "" if meant in (None, found) else f", to be written as {meant}"
+
+
+def _fits(text: str) -> bool:
+    """Whether a quantity can have this number, to the last digit."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        # An exponent of more than eighteen digits.
+        return False
+    return abs(number) <= LARGEST_QUANTITY and number == round(number, QUANTITY_DECIMALS)
 
 
 def _whole(content: str) -> str | None:

@@ -1,11 +1,13 @@
 """What providers and gateways report, on a stack of its own: from `weir produce` to what `weir usage` lists, and again
-after an audit. Each account is a case of the ten that people meet, but for one that is billed by its users.
+after an audit. Each account is a case of the ten that people meet, but for one that is billed by its users; or a bug
+report of people who meter AI traffic, with its own prices and the amount that it says.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -185,6 +187,93 @@ CASES: Mapping[str, Case] = {
 }
 
 
+Reported = Mapping[str, str | None]
+GPT: Reported = {"input_tokens": "2.5", "cached_tokens": "1.25", "output_tokens": "10", "requests": "0"}
+FINAL = {"model": "gpt-4o", **COMPLETED}
+THOUSAND = {"input_tokens": 1_000, "output_tokens": 100}
+
+
+class Report(Case):
+    """A bug report: an account with a plan of its own, whose prices are of a million, in USD."""
+
+    def __init__(self, model: str, prices: Reported, amount: str, *sent: tuple[str, str, Mapping[str, Any]]) -> None:
+        super().__init__(amount, {}, *sent)
+        self.model, self.prices = model, prices
+
+
+REPORTS: Mapping[str, Report] = {
+    # Of 2,006 tokens 1,920 are cached; never 0.010415, which pays these twice.
+    "01-cached-inside-input": Report(
+        "gpt-4o",
+        GPT,
+        "0.005615",
+        (USAGE, "r1", {**FINAL, "input_tokens": 2_006, "cached_tokens": 1_920, "output_tokens": 300}),
+    ),
+    "02-cache-write-tokens": Report(
+        "claude-x",
+        {**INPUT, "cached_tokens": "0.3", "cache_write_tokens": "3.75", "output_tokens": "15", "requests": "0"},
+        "0.004575",
+        (
+            USAGE,
+            "r1",
+            {**COMPLETED, "input_tokens": 100, "cached_tokens": 5_000, "cache_write_tokens": 700, "output_tokens": 10},
+        ),
+    ),
+    # 482 of output, once: 0.0001928; and 17 of input.
+    "03-reasoning-inside-output": Report(
+        "gpt-5-nano",
+        {"input_tokens": "0.05", "output_tokens": "0.4", "requests": "0"},
+        "0.00019365",
+        (USAGE, "r1", {**COMPLETED, "input_tokens": 17, "output_tokens": 482, "reasoning_tokens": 448}),
+    ),
+    "05-retry-after-error": Report(
+        "gpt-4o",
+        GPT,
+        "0.007",
+        (USAGE, "r1", FAILED),
+        (USAGE, "r1", FAILED),
+        (USAGE, "r1", {**COMPLETED, **THOUSAND}),
+        (REQUEST, "r2", {}),
+        (COMPLETION, "r2", FAILED),
+        (COMPLETION, "r2", {**COMPLETED, **THOUSAND}),
+    ),
+    "07-one-call-logged-twice": Report(
+        "gpt-4o",
+        GPT,
+        "0.0043025",
+        (USAGE, "r1", {**COMPLETED, "input_tokens": 121, "output_tokens": 400}),
+        (USAGE, "r1", {**COMPLETED, "input_tokens": 121, "output_tokens": 400}),
+    ),
+    # Half of 0.0035.
+    "15-batch-half-price": Report(
+        "gpt-4o", GPT, "0.00175", (USAGE, "r1", {**COMPLETED, "operation": "batch", **THOUSAND})
+    ),
+    # Per million, as it was meant; per token it would cost 3,500.
+    "16-price-per-million": Report("gpt-4o", GPT, "0.0035", (USAGE, "r1", {**COMPLETED, **THOUSAND})),
+    # 500 of the provider, not 1 of the stream's beginning: 0.00525. Of 0 and 250 the later, once an audit has looked.
+    "27-partial-then-final-usage": Report(
+        "gpt-4o",
+        GPT,
+        "0.008",
+        (USAGE, "r1", {**COMPLETED, "input_tokens": 100, "output_tokens": 0}),
+        (USAGE, "r1", {**COMPLETED, "input_tokens": 100, "output_tokens": 250}),
+        (USAGE, "r2", {**COMPLETED, "input_tokens": 100, "output_tokens": 1, "usage_source": "partial"}),
+        (USAGE, "r2", {**COMPLETED, "input_tokens": 100, "output_tokens": 500, "usage_source": "provider"}),
+    ),
+    # A request costs 0.01 if it has completed: one of three has. The tokens of both that ran cost 0.000395.
+    "29-failed-requests-are-not-billed": Report(
+        "gpt-4o",
+        {**GPT, "requests": "10000"},
+        "0.010395",
+        (USAGE, "r1", {**COMPLETED, "input_tokens": 50, "output_tokens": 5}),
+        (USAGE, "r2", FAILED),
+        (USAGE, "r3", {"status": "cancelled", "input_tokens": 60, "output_tokens": 7}),
+    ),
+}
+BESIDE = ("beside", "02-cache-write-tokens")
+"""Whose gateway counts the cache beside the input."""
+
+
 def config(folder: Path) -> Path:
     (folder / "usage.json").write_text(json.dumps(CONTRACT))
     written = folder / "weir.json"
@@ -193,31 +282,39 @@ def config(folder: Path) -> Path:
 
 
 def catalog() -> str:
-    of_plan = {"plan": "usual", "currency": "USD", "effective_from": "2026-01-01T00:00:00Z", "per": MILLION}
+    beginning = {"currency": "USD", "effective_from": "2026-01-01T00:00:00Z", "per": MILLION}
+    of_plans = {"usual": PRICES, **{name: {report.model: report.prices} for name, report in REPORTS.items()}}
     prices: list[dict[str, Any]] = [
-        {**of_plan, "model": model, "meter": meter, "unit_price": unit_price}
-        for model, unit_prices in PRICES.items()
+        {"plan": plan, **beginning, "model": model, "meter": meter, "unit_price": unit_price}
+        for plan, of_plan in of_plans.items()
+        for model, unit_prices in of_plan.items()
         for meter, unit_price in unit_prices.items()
     ]
     halves = [
         {**price, "conditions": {"operation": "batch"}, "unit_price": str(Decimal(price["unit_price"]) / 2)}
         for price in prices
-        if price["model"] == "plain" and price["meter"] in ("input_tokens", "output_tokens")
+        if (price["plan"], price["model"]) in (("usual", "plain"), ("15-batch-half-price", "gpt-4o"))
+        and price["meter"] in ("input_tokens", "output_tokens")
     ]
-    accounts = [{"account": name, "name": name, "plan": "usual", "currency": "USD"} for name in CASES]
-    return json.dumps({"plans": [{"plan": "usual", "name": "usual"}], "accounts": accounts, "prices": prices + halves})
+    accounts = [
+        {"account": name, "name": name, "plan": name if name in REPORTS else "usual", "currency": "USD"}
+        for name in (*CASES, *REPORTS)
+    ]
+    plans = [{"plan": plan, "name": plan} for plan in of_plans]
+    return json.dumps({"plans": plans, "accounts": accounts, "prices": prices + halves})
 
 
 def events() -> Iterator[str]:
     """A line each; what is sent later occurred later."""
     now = datetime.now(UTC)
-    for account, case in CASES.items():
+    for account, case in {**CASES, **REPORTS}.items():
+        asked = case.model if isinstance(case, Report) else "large"
         for number, (event_type, request, data) in enumerate(case.sent):
-            model = {} if event_type == COMPLETION else {"model": "large"}
+            model = {} if event_type == COMPLETION else {"model": asked}
             said = {
                 "specversion": "1.0",
                 "type": event_type,
-                "source": f"{'beside' if account == 'beside' else 'inside'}/gateway",
+                "source": f"{'beside' if account in BESIDE else 'inside'}/gateway",
                 "id": f"{account}/{number}",
                 "subject": account,
                 "time": (now - timedelta(seconds=30 - number)).isoformat(),
@@ -226,23 +323,38 @@ def events() -> Iterator[str]:
             yield json.dumps(said) + "\n"
 
 
+@dataclass(frozen=True)
+class Metered:
+    """A stack on which all was sent, and what was billed (`bills`) before a reversal and an audit, and after both."""
+
+    stack: Stack
+    live: Mapping[str, Any]
+    audited: Mapping[str, Any]
+
+
 @pytest.fixture(scope="module")
-def metered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """All of it is sent, decided and billed."""
+def metered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metered]:
     folder = tmp_path_factory.mktemp("meant")
     data_dir = folder / "weir"
     (folder / "catalog.json").write_text(catalog())
     (folder / "events.jsonl").write_text("".join(events()))
+
+    def weir(*command: str) -> None:
+        ended = weir_at(data_dir, *command)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+
     try:
-        for command in (
-            ("up", "--detach", "--config", str(config(folder))),
-            ("catalog", "apply", str(folder / "catalog.json"), "--yes"),
-            ("produce", str(folder / "events.jsonl")),
-            ("drain", "--include-waiting", "--timeout", "240"),
-        ):
-            ended = weir_at(data_dir, *command)
-            assert ended.returncode == 0, ended.stdout + ended.stderr
-        yield running_stack(data_dir)
+        weir("up", "--detach", "--config", str(config(folder)))
+        weir("catalog", "apply", str(folder / "catalog.json"), "--yes")
+        weir("produce", str(folder / "events.jsonl"))
+        weir("drain", "--include-waiting", "--timeout", "240")
+        stack = running_stack(data_dir)
+        live = bills(stack)
+        weir("usage", "reverse", "users/r5", "--reason", "by mistake")
+        weir("drain", "--timeout", "120")
+        weir("audit")
+        weir("drain", "--timeout", "120")
+        yield Metered(stack, live, bills(stack))
     finally:
         weir_at(data_dir, "down")
 
@@ -263,9 +375,12 @@ def bills(stack: Stack) -> Mapping[str, Any]:
     return of
 
 
+def of_cases(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: bill for name, bill in found.items() if name in CASES}
+
+
 @pytest.mark.timeout(600)
-def test_each_case_is_billed_as_its_provider_means_it(metered: Stack) -> None:
-    found = bills(metered)
+def test_each_case_is_billed_as_its_provider_means_it(metered: Metered) -> None:
     expected = {name: (case.amount, Decimal(0), case.quantities) for name, case in CASES.items()}
     # What only an audit knows: the later of two final counts, and that another model answered than was asked.
     first_count = {**CASES["streamed"].quantities, "output_tokens": 500}
@@ -275,11 +390,33 @@ def test_each_case_is_billed_as_its_provider_means_it(metered: Stack) -> None:
         # Four requests at 0.01, and Ada, Cyd and Dan at 2.5.
         "users": (Decimal("7.54"), Decimal(0), {"requests": 4, "active_users": 3}),
     }
-    assert found == expected | live
-    reversed_now = weir_at(metered.data_dir, "usage", "reverse", "users/r5", "--reason", "by mistake")
-    assert reversed_now.returncode == 0, reversed_now.stdout + reversed_now.stderr
-    assert weir_at(metered.data_dir, "drain", "--timeout", "120").returncode == 0
-    audited = weir_at(metered.data_dir, "audit")
-    assert audited.returncode == 0, audited.stdout + audited.stderr
-    assert weir_at(metered.data_dir, "drain", "--timeout", "120").returncode == 0
-    assert bills(metered) == expected
+    assert of_cases(metered.live) == expected | live
+    assert of_cases(metered.audited) == expected
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_bug_report_costs_the_amount_that_it_says(metered: Metered, name: str) -> None:
+    amount, unpriced, _ = metered.audited[name]
+    assert (amount, unpriced) == (REPORTS[name].amount, 0)
+    # Which of two final counts is the later, only an audit looks at.
+    later = Decimal("0.0025") if name.startswith("27") else 0
+    assert metered.live[name][0] == amount - later
+
+
+@pytest.mark.timeout(600)
+def test_prices_of_a_million_tokens_written_for_one_are_refused_and_their_cost_is_said(
+    metered: Metered, tmp_path: Path
+) -> None:
+    """Of the report 16: one request of 1,000 and 100 tokens would cost 3,500 USD."""
+    of_plan = {"plan": "16-price-per-million", "model": "other", "currency": "USD"}
+    of_token = [
+        {**of_plan, "meter": meter, "unit_price": unit_price, "effective_from": "2026-01-01T00:00:00Z"}
+        for meter, unit_price in (("input_tokens", "2.5"), ("output_tokens", "10"))
+    ]
+    (tmp_path / "catalog.json").write_text(json.dumps({"prices": of_token}))
+    refused = weir_at(metered.stack.data_dir, "catalog", "apply", str(tmp_path / "catalog.json"))
+    said = refused.stdout + refused.stderr
+    assert refused.returncode != 0, said
+    assert "2.5 per token: one request of 1,200 tokens costs 3,000 USD; did you mean per: 1000000?" in said
+    assert "10 per token: one request of 1,200 tokens costs 12,000 USD; did you mean per: 1000000?" in said

@@ -246,7 +246,7 @@ class HandMade:
         return {key: quantity for key, quantity in found.items() if quantity}
 
     def _append(self, table: Table, rows: Iterable[Row], transactions: dict[str, int]) -> None:
-        schema = SCHEMAS[table] if table is not Table.JOURNAL else JOURNAL
+        schema = self._schema(table)
         whole = [{field.name: row.get(field.name) for field in schema} for row in rows]
         is_logged = table in (Table.JOURNAL, Table.USAGE)
         created = {} if DeltaTable.is_deltatable(f"{self.tables}/{table}") else {REMOVED: 0}
@@ -255,5 +255,10 @@ class HandMade:
             pa.Table.from_pylist(whole, schema=schema),
             mode="append",
             partition_by=["log_date"] if is_logged else None,
+            schema_mode="merge",
             commit_properties=committing(created | transactions),
         )
+
+    def _schema(self, table: Table) -> pa.Schema:
+        """The columns of its rows."""
+        return SCHEMAS[table] if table is not Table.JOURNAL else JOURNAL

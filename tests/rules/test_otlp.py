@@ -284,20 +284,6 @@ def test_an_answer_has_the_number_of_rejected_spans() -> None:
     assert json.loads(success(JSON, 2, "why")) == {"partialSuccess": {"rejectedSpans": "2", "errorMessage": "why"}}
 
 
-@pytest.mark.parametrize(
-    ("column", "name"),
-    [
-        ("cached_tokens", "cache_read_input_tokens"),
-        ("cache_write_tokens", "cache_creation_input_tokens"),
-        ("cache_write_tokens", "cache_write_input_tokens"),
-        ("reasoning_tokens", "reasoning_tokens"),
-    ],
-)
-def test_names_from_before_there_were_conventions_are_read(column: str, name: str) -> None:
-    """Else a part would be billed at the price of the whole."""
-    assert data(CALL | {f"gen_ai.usage.{name}": 100})[column] == 100
-
-
 def test_empty_attributes_are_ignored_and_numbers_may_be_texts() -> None:
     found = data(
         CALL

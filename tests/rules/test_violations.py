@@ -71,6 +71,9 @@ def test_an_invalid_number_of_tokens_is_reported_with_the_value_found(tokens: st
     [
         ("-0.5", "at least 0; it is -0.500000"),
         ('"1.5"', 'type is number below 10^11 with six decimals; it is the string "1.5", to be written as 1.5'),
+        ('"1.95e-05"', 'type is number below 10^11 with six decimals; it is the string "1.95e-05"'),
+        ('"1e11"', 'type is number below 10^11 with six decimals; it is the string "1e11"'),
+        (f'"1e{9 * 10**18}"', f'type is number below 10^11 with six decimals; it is the string "1e{9 * 10**18}"'),
         ("1e11", "type is number below 10^11 with six decimals; it is 1e11"),
         ("0.0000001", "type is number below 10^11 with six decimals; it is 0.0000001"),
     ],

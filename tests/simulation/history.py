@@ -26,6 +26,7 @@ from tests.simulation.steps import (
     Declare,
     Double,
     Exchange,
+    Name,
     Pass,
     Publish,
     Rebuild,
@@ -68,9 +69,39 @@ def drawn(seed: int) -> tuple[int, list[Step]]:
     asked = _with_conditions(random.Random(f"{seed} conditions"), reported) if is_conditional else reported
     is_once = seed >= 100 and seed % 3 != 2 and seed % 2 == 0
     once = _with_contents(random.Random(f"{seed} contents"), asked) if is_once else asked
+    is_named = seed >= 200 and seed % 4 == 3
+    aliased = _with_aliases(random.Random(f"{seed} aliases"), once) if is_named else once
     is_reversed = seed >= 100 and seed % 5 in (1, 4)
-    taken = _with_reversals(random.Random(f"{seed} reversals"), once) if is_reversed else once
+    # Who may reverse is configured before anything comes: until then ingestion does not know the type.
+    taken = _with_reversals(random.Random(f"{seed} reversals"), aliased) if is_reversed else aliased
     return partitions, _with_rebuilds(random.Random(f"{seed} rebuilds"), taken)
+
+
+ALIASES = (("slow", "fast"), ("slow", "fast"), ("slow", "dear"), ("fast", "dear"), ("dear", "fast"))
+"""Names, and the models whose prices they have. Requests name "slow", which has no price of its own, and "fast"."""
+
+
+def _with_aliases(chance: random.Random, steps: list[Step]) -> list[Step]:
+    """Names have the prices of models: from before the beginning or later on, told before the usage or after it.
+
+    They move to another model, end, and begin again; what they name has prices for some meters, or an alias itself.
+    """
+    for _ in range(chance.randint(2, 7)):
+        plan, (name, model) = chance.choice([0, 0, 0, 1]), chance.choice(ALIASES)
+        told = Name(plan, name, model, chance.choice([-90_000, -90_000, 0, 60, 600, 3_600, 90_000]))
+        made: list[Step] = [told]
+        if chance.random() < 0.5:
+            meters = chance.sample(ALL_METERS, 3)
+            from_s = chance.choice([None, -3_600, -90_000])
+            made += [Publish(each, plan, "EUR", chance.randrange(1_000), from_s, model="dear") for each in meters]
+        made += [replace(_sent(chance, "usage"), request=3 * chance.randrange(2)) for _ in range(chance.randrange(3))]
+        if chance.random() < 0.3:
+            made += [*_pass(chance), replace(told, deleted=True)]
+            made += [*_pass(chance), told] if chance.random() < 0.4 else []
+        made += [Pass(chance.choice([1, 1_801]), ALL), *_round(chance), Audit()] if chance.random() < 0.5 else []
+        at = chance.choice([0, chance.randint(0, len(steps)), len(steps)])
+        steps = [*steps[:at], *made, *steps[at:]]
+    return steps
 
 
 def _with_reversals(chance: random.Random, steps: list[Step]) -> list[Step]:

@@ -16,11 +16,12 @@ from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.effective_rules import read_history, rules_at
 from metering.joining import FINAL, Decision, step
 from metering.joining import Row as TimedRow
-from metering.pricing import BILLED_AS_PART, account_as_of, price_as_of
+from metering.pricing import BILLED_AS_PART, account_as_of
 from metering.vocabulary import BILLABLE, Disposition, Family, Outcome, UsageCause
 from tests.simulation.audits import Examined, audit, proof
 from tests.simulation.declared import OTHER, OTHER_TYPE
 from tests.simulation.made import Found, Row, differ_by_key
+from tests.simulation.oracle_of_aliases import price_in_force
 from tests.simulation.oracle_of_contents import Bill, Content, counted_once, without
 from tests.simulation.oracle_of_money import (
     FOR_EVER_US,
@@ -255,7 +256,7 @@ class _Truth:
         plan, currency = (None, None) if contract is None or contract.value is None else contract.value
         counted, decided = quantities(meters, fate, request, completion), max(lsn for lsn in parts if lsn is not None)
         units = {
-            meter: price_as_of(self._prices[plan, model, meter, currency], at, decided, seen_from=FOR_EVER_US)
+            meter: price_in_force(self._prices, (plan, model, meter, currency), at, decided, FOR_EVER_US)
             for meter, quantity in counted.items()
             if fate in BILLED and quantity is not None
         }

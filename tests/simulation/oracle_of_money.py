@@ -17,12 +17,13 @@ from jobs.streams import CatalogTopic
 from metering.joining import FINAL, Decision, Side, step
 from metering.joining import Row as TimedRow
 from metering.lateness import Arrival, arrival
-from metering.pricing import BILLED_AS_PART, BILLED_IN_WHOLE, Version, account_as_of, price_as_of
+from metering.pricing import BILLED_AS_PART, BILLED_IN_WHOLE, Version, account_as_of
 from metering.ranking import merit
 from metering.vocabulary import BILLABLE, Disposition, Family, Outcome, Status, UsageCause
 from metering.windows import tumbling
 from tests.metered import EARLIER
 from tests.simulation.made import Found, Row, differ_by_key
+from tests.simulation.oracle_of_aliases import price_in_force
 from tests.simulation.oracle_of_sets import BILLED, members_of, stored_members
 from tests.simulation.oracle_of_waiting import settled_in, straggler_decision
 
@@ -91,7 +92,7 @@ def prices(found: Found) -> Iterator[str]:
             wanted["first_received_at"] = first + waited
         counted = quantities(meters, usage["outcome"], request, completion)
         units = {
-            meter: price_as_of(prices[plan, wanted["model"], meter, currency], said["event_time"], decided)
+            meter: price_in_force(prices, (plan, wanted["model"], meter, currency), said["event_time"], decided)
             for meter, quantity in counted.items()
             if usage["outcome"] in BILLED and quantity is not None
         }

@@ -9,9 +9,10 @@ from datetime import UTC, datetime, time
 from decimal import Decimal
 from typing import Any
 
-from metering.pricing import Version, account_as_of, price_as_of
+from metering.pricing import Version, account_as_of
 from metering.vocabulary import Outcome
 from tests.simulation.made import Found, Row
+from tests.simulation.oracle_of_aliases import price_in_force
 
 BILLED = (Outcome.MATCHED, Outcome.ABANDONED)
 Member = tuple[str, str, str, str | None, int | None, Decimal | None]
@@ -34,7 +35,7 @@ def members_of(
         start = datetime.combine(first, time(), UTC)
         contract = account_as_of(accounts, start, decided)
         plan, currency = (None, None) if contract is None or contract.value is None else contract.value
-        price = price_as_of(prices[plan, usage["model"], name, currency], start, decided)
+        price = price_in_force(prices, (plan, usage["model"], name, currency), start, decided)
         version, unit_price = (None, None) if price is None else (price.lsn, price.value)
         yield name, usage["user_id"], f"{first}", currency, version, unit_price
 

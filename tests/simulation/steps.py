@@ -17,11 +17,12 @@ from jobs.runtime.errors import Refused
 from jobs.streams import EVENTS_TOPIC, CatalogTopic, Table
 from jobs.tables_read import refuse_tables_not_read
 from metering.instants import rfc3339
+from metering.price_models import ALIAS_CURRENCY, ALIAS_METER, PricedModel
 from metering.vocabulary import Disposition, EventType, Job
 from tests.simulation.audits import audit, proof
 from tests.simulation.calls import Fault
 from tests.simulation.declared import COUNTED_ONCE, DECLARED, DESK, HISTORY, OTHER_TYPE, REVERSAL_TYPE
-from tests.simulation.world import CONFIGS, World
+from tests.simulation.world import CONFIGS, START, World
 
 ENOUGH = 1_000
 """Outside calls with which a driver comes to the end of what these histories hold."""
@@ -176,6 +177,7 @@ class Publish:
     amount: int
     from_s: float | None
     deleted: bool = False
+    model: str = "fast"
 
     def do(self, world: World) -> str:
         """Append it to its topic."""
@@ -186,18 +188,38 @@ class Publish:
         if self.what == "account":
             key = {"account": f"a{self.amount % 2}"}
             said = {"plan": f"p{self.plan}", "currency": self.currency, "timezone": "UTC", "effective_from": from_text}
-            self._tell(world, CatalogTopic.ACCOUNTS, key, said)
+            _tell(world, CatalogTopic.ACCOUNTS, key, said, deleted=self.deleted)
         else:
-            key = {"plan": f"p{self.plan}", "model": "fast", "meter": self.what, "currency": self.currency}
+            key = {"plan": f"p{self.plan}", "model": self.model, "meter": self.what, "currency": self.currency}
             key |= {"effective_from": from_text or rfc3339(world.clock.now().replace(microsecond=0, second=0))}
-            self._tell(world, CatalogTopic.PRICES, key, {"unit_price": f"0.{self.amount:06d}1"})
+            _tell(world, CatalogTopic.PRICES, key, {"unit_price": f"0.{self.amount:06d}1"}, deleted=self.deleted)
         return ""
 
-    def _tell(self, world: World, topic: CatalogTopic, key: dict[str, Any], said: dict[str, Any]) -> None:
-        """By one, by another, or of a release that kept no name."""
-        author = (None, "ann", "bob")[len(world.kafka.topics[topic][0]) % 3]
-        changed = {"changed_by": author, "changed_at": rfc3339(world.clock.now())} if author else {}
-        world.publish(topic, key if self.deleted else key | said | changed, deleted=self.deleted)
+
+def _tell(world: World, topic: CatalogTopic, key: dict[str, Any], said: dict[str, Any], *, deleted: bool) -> None:
+    """By one, by another, or of a release that kept no name."""
+    author = (None, "ann", "bob")[len(world.kafka.topics[topic][0]) % 3]
+    changed = {"changed_by": author, "changed_at": rfc3339(world.clock.now())} if author else {}
+    world.publish(topic, key if deleted else key | said | changed, deleted=deleted)
+
+
+@dataclass(frozen=True)
+class Name:
+    """Somebody gives a name the prices of a model, on a plan and from so long after the beginning on; or ends that."""
+
+    plan: int
+    name: str
+    model: str
+    from_s: float
+    deleted: bool = False
+
+    def do(self, world: World) -> str:
+        """Append it to the topic of prices."""
+        key = {"plan": f"p{self.plan}", "model": PricedModel.alias(self.name, self.model).text}
+        key |= {"meter": ALIAS_METER, "currency": ALIAS_CURRENCY}
+        key |= {"effective_from": rfc3339(START + timedelta(seconds=self.from_s))}
+        _tell(world, CatalogTopic.PRICES, key, {"unit_price": "0"}, deleted=self.deleted)
+        return ""
 
 
 @dataclass(frozen=True)

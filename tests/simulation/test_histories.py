@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.calls import Fault
-from tests.simulation.history import drawn
+from tests.simulation.history import ALIASES, drawn
 from tests.simulation.simulate import shrunk, simulate, simulate_seed
-from tests.simulation.steps import Run
+from tests.simulation.steps import Name, Publish, Run, Send
 
 HISTORIES = 24
 
@@ -20,6 +20,29 @@ HISTORIES = 24
 def test_any_history_ends_as_the_oracle(histories: str, seed: int) -> None:
     ended = simulate_seed(histories, seed)
     assert not ended.broken, str(ended)
+
+
+ALIASED = range(203, 263, 4)
+"""Seeds whose histories have aliases."""
+
+
+@pytest.mark.few_in_ci(1)
+@pytest.mark.parametrize("seed", ALIASED)
+def test_a_history_with_aliases_ends_as_the_oracle(histories: str, seed: int) -> None:
+    ended = simulate_seed(histories, seed)
+    assert not ended.broken, str(ended)
+
+
+def test_aliases_of_histories_change_end_and_are_told_before_and_after_the_usage() -> None:
+    for seed in ALIASED:
+        assert any(isinstance(step, Name) for step in drawn(seed)[1])
+    steps = [step for seed in ALIASED for step in drawn(seed)[1]]
+    told = [step for step in steps if isinstance(step, Name)]
+    assert {step.deleted for step in told} == {True, False}
+    assert {(step.name, step.model) for step in told} == {*ALIASES}
+    sent = [place for place, step in enumerate(steps) if isinstance(step, Send)]
+    assert any(isinstance(step, Name) and place > sent[0] for place, step in enumerate(steps))
+    assert {step.model for step in steps if isinstance(step, Publish)} == {"fast", "dear"}
 
 
 @pytest.mark.long
