@@ -32,6 +32,7 @@ revisions make is made in Weir's own schema."""
 EARLIER_FUNCTIONS = {"0022": ("usage_spans(date, date)",)}
 
 LATER = (
+    *("analytics_panes", "analytics_views"),
     *("api_keys", "declared_dimensions", "invoice_events", "invoice_lines", "invoices", "late_members"),
     *("price_ladders", "taken_back_on_time", "usage_members"),
 )
