@@ -70,7 +70,7 @@ def refuse_differences(stage: Measured, counts: Counter[Happened]) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_oracle_any_cut_order_restart_and_retraction_measures_what_all_outcomes_do(stage: Measured, seed: int) -> None:
     chance = random.Random(seed)
-    outcomes = [happened(chance, number) for number in range(160)]
+    outcomes = [happened(chance, number) for number in range(100)]
     chance.shuffle(outcomes)
     counts: Counter[Happened] = Counter()
     waiting = list(outcomes)
@@ -146,6 +146,7 @@ def test_a_minute_whose_usage_was_removed_keeps_its_pane(stage: Measured, monkey
     assert row["requests"] == 2
 
 
+@pytest.mark.long
 def test_orphaned_and_superseded_reports_and_quantities_are_no_outcomes(stage: Measured) -> None:
     kinds = [Outcome.MATCHED, Outcome.ABANDONED, Outcome.ORPHANED, Outcome.SUPERSEDED]
     outcomes = [Happened(n, NOON, outcome=kind) for n, kind in enumerate(kinds)]
