@@ -12,7 +12,7 @@ from bench.processes import cpu_seconds
 from bench.stack import Probes, apply_catalog, running
 from bench.work import Tell
 from deployment.stack import Stack, running_stack
-from metering.vocabulary import Job
+from metering.vocabulary import ALWAYS
 
 SETTLED_SECONDS = 110.0
 """A minute's window, timeout and grace, and the beats and reports that come behind them."""
@@ -72,5 +72,5 @@ def measure_idle(data_dir: Path, seconds: float, tell: Tell) -> IdleMeasured:
 def _used(stack: Stack) -> dict[str, float]:
     """CPU-seconds so far, by application."""
     now = running_stack(stack.data_dir)
-    processes = {job.value: now.process(job).process for job in Job}
+    processes = {job.value: now.process(job).process for job in ALWAYS}
     return {job: cpu_seconds(process.pid) for job, process in processes.items() if process is not None}

@@ -29,7 +29,7 @@ from metering.vocabulary import Job
 
 RESULTS = Path(__file__).with_name("results")
 PACKAGES = ("weir", "pyspark", "deltalake", "polars", "pyarrow", "psycopg", "confluent-kafka")
-AIMS = {"ingestion": 20.0, "sessionization": 6.0, "joins": 12.0, "billing": 6.0}
+AIMS = {"ingestion": 20.0, "sessionization": 6.0, "joins": 12.0, "billing": 6.0, "analytics": 8.0}
 """CPU-seconds per million events."""
 METERS_AIMS = {Case.DECLARED: 1.3, Case.REPORTED: 3.0, Case.RULES: 1.3}
 """Times the cost of four meters."""
@@ -37,7 +37,7 @@ VERSIONS_AIM = 1.5
 """Times the cost of the fewest versions of prices."""
 BILLING_AIMS = {Case.FOUR: None, Case.DIMENSION: 20.0}
 """CPU-seconds per million events, after less warm-up than `AIMS`: with and without a dimension, side by side."""
-IDLE_AIMS_MS = {"ingestion": 150, "sessionization": 250, "joins": 250, "billing": 250}
+IDLE_AIMS_MS = {"ingestion": 150, "sessionization": 250, "joins": 250, "billing": 250, "analytics": 250}
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pydantic import Field
 from charts.connections import Kafka, Postgres, Quickstart, Storage
 from charts.part import HttpUrl, Key, Kubernetes, Labels, Name, Part, Port, Scheduling, Seconds, Secrets
 from charts.workloads import Api, Audit, Batch, Close, Connect, Dashboard, Job, JobSettings, RunName, Setup
+from jobs.analytics.config import AnalyticsConfig
 from jobs.billing.config import BillingConfig
 from jobs.ingestion.config import MAX_CONTRACTS, ContractDocument, IngestionConfig
 from jobs.joins.config import JoinsConfig
@@ -16,6 +17,7 @@ from jobs.sessionization.config import SessionizationConfig
 from jobs.settings.dimensions import Dimensions
 from jobs.settings.meters import MeterConfig, MeterName
 from jobs.settings.price_attributes import PriceAttributes
+from jobs.settings.views import Views, WindowsConfig
 from metering.meters import MAX_METERS
 
 
@@ -36,6 +38,7 @@ class Jobs(Part):
     sessionization: Job[SessionizationConfig]
     joins: Job[JoinsConfig]
     billing: Job[BillingConfig]
+    analytics: Job[AnalyticsConfig]
 
 
 class ServiceAccount(Part):
@@ -153,6 +156,8 @@ class Values(Part):
     meters: Annotated[dict[MeterName, MeterConfig], Field(max_length=MAX_METERS)]
     dimensions: Dimensions
     price_attributes: PriceAttributes
+    views: Views
+    windows: WindowsConfig
     spark_secret: SparkSecret
     job_defaults: JobSettings
     jobs: Jobs

@@ -60,7 +60,7 @@ ENTRIES = (
         "up",
         Panel.RUN,
         "cli.stack",
-        "Start the broker, the database, the four applications and the dashboard; Ctrl-C stops them.",
+        "Start the broker, the database, the applications and the dashboard; Ctrl-C stops them.",
     ),
     Entry("down", Panel.RUN, "cli.stack", "Stop what `weir up` started on this folder, and nothing else."),
     Entry(
@@ -87,7 +87,7 @@ ENTRIES = (
         "cli.produce",
         "Send CloudEvents to `events`, one a line, unchanged and keyed by their subject. Blank lines are skipped.",
     ),
-    Entry("drain", Panel.RUN, "cli.drain", "Wait until all four applications have processed what is in Kafka now."),
+    Entry("drain", Panel.RUN, "cli.drain", "Wait until all applications have processed what is in Kafka now."),
     Entry(
         "traffic",
         Panel.RUN,
@@ -101,6 +101,12 @@ ENTRIES = (
         "Wait until a run of `weir traffic` is decided and billed, and compare it with its truth.",
     ),
     Entry("usage", Panel.LOOK, "cli.usage", "List usage and its amount per window, account, model and meter."),
+    Entry(
+        "view",
+        Panel.LOOK,
+        "cli.view",
+        "Show what a view measures: a row for each window and key with an outcome, in the last hour.",
+    ),
     Entry(
         "explain",
         Panel.LOOK,

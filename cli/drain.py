@@ -23,7 +23,7 @@ def drain(
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Wait until all four applications have processed what is in Kafka now.
+    """Wait until all applications have processed what is in Kafka now.
 
     Prints how many requests and completions still wait for their partner: such a request is billed when the partner
     arrives, or at its timeout. Exit status 1 after --timeout, with what is stuck.
@@ -46,6 +46,5 @@ def drain(
         print_rows([{"drained": True, "waiting": drained.waiting, "stuck": None}], COLUMNS, form)
     else:
         typer.echo(
-            f"All four applications have processed it; {drained.waiting} requests and completions wait for "
-            "their partner."
+            f"All applications have processed it; {drained.waiting} requests and completions wait for their partner."
         )

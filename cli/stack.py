@@ -33,7 +33,7 @@ def up(
     alertmanager_config: AlertmanagerOption = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Start the broker, the database, the four applications and the dashboard; Ctrl-C stops them.
+    """Start the broker, the database, the applications and the dashboard; Ctrl-C stops them.
 
     With Prometheus and Alertmanager on the PATH they run too, and alerts are shown on the dashboard.
 

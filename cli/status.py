@@ -1,4 +1,4 @@
-"""`weir status`: the four applications, how far behind they are, and whether everything runs."""
+"""`weir status`: the applications, how far behind they are, and whether everything runs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import typer
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, Value, print_rows
 from deployment.errors import CannotRun
-from metering.reports import STALE, WORKING, is_stale
-from metering.vocabulary import Job
+from metering.reports import STALE, WORKING, Phase, is_stale
+from metering.vocabulary import ALWAYS, Job
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from deployment.capture import Capture
     from deployment.job_states import JobRow, Unpublished
@@ -57,7 +57,7 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
             process.process and process.process.is_running for process in stack.processes
         )
         typer.echo(_not_running(data_dir, crashed), err=True)
-        print_rows([_row(job, None, None) for job in Job], COLUMNS, form)
+        print_rows([_row(job, None, None) for job in ALWAYS], COLUMNS, form)
         raise typer.Exit(1)
     rows: dict[str, JobRow] = {}
     unpublished: dict[Job, Unpublished] = {}
@@ -68,7 +68,7 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
     except CannotRun as problem:
         typer.echo(str(problem), err=True)
     processes = {process.name: process for process in stack.processes}
-    listed = [_row(job, processes.get(job), rows.get(job), unpublished.get(job)) for job in Job]
+    listed = [_row(job, processes.get(job), rows.get(job), unpublished.get(job)) for job in _listed(processes)]
     print_rows(listed, COLUMNS, form)
     others = [process for name, process in processes.items() if name not in tuple(Job)]
     deletions = unpropagated_sentence(rows)
@@ -84,8 +84,10 @@ def _status_of(deployment: Deployment, form: Format) -> None:
     from deployment.stack import Process, State
 
     rows, unpublished, capture, doubts = _read(deployment)
-    running = {job: Process(job, State.RUNNING) for job in rows}
-    listed = [_row(job, running.get(job), rows.get(job), unpublished.get(job)) for job in Job]
+    running = {
+        job: Process(job, State.RUNNING) for job, row in rows.items() if job in ALWAYS or row.state != Phase.STOPPED
+    }
+    listed = [_row(job, running.get(job), rows.get(job), unpublished.get(job)) for job in _listed(running)]
     print_rows(listed, COLUMNS, form)
     deletions = [*unpropagated_sentence(rows), *_outdated(deployment, capture, rows)]
     typer.echo("\n".join([_capitalized(capture), *deletions, *doubts]), err=True)
@@ -103,6 +105,11 @@ def _read(deployment: Deployment) -> tuple[dict[str, JobRow], dict[Job, Unpublis
     with asking_database(url):
         doubt = slot_log_doubt(url)
         return read_jobs(url), read_unpublished(url), read_capture(url), [doubt] if doubt else []
+
+
+def _listed(processes: Collection[str]) -> list[Job]:
+    """The applications of every installation, and of the others those that run."""
+    return [job for job in Job if job in ALWAYS or job in processes]
 
 
 def _capitalized(capture: Capture) -> str:

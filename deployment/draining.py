@@ -1,4 +1,4 @@
-"""Waiting until all four applications are past what was in Kafka at one moment.
+"""Waiting until all applications are past what was in Kafka at one moment.
 
 Each step's goal is fixed when the step before has reached its own: the offsets at the call, then the journal's lsn when
 it had them, then the lsn of usage when joins had that. What arrives later is not waited for.
@@ -33,7 +33,7 @@ class Stuck(CannotRun):
 
 @dataclass(frozen=True)
 class Drained:
-    """All four are past it. `waiting`: requests and completions whose partner may still come."""
+    """All are past it. `waiting`: requests and completions whose partner may still come."""
 
     waiting: int
     usage_lsn: int
@@ -103,6 +103,12 @@ class Waiter:
         """Wait until the windows hold usage below `usage_lsn`."""
         self._until(Job.BILLING, "rows of usage", lambda: usage_lsn - self.positions.folded(Job.BILLING))
 
+    def until_measured(self, usage_lsn: int) -> None:
+        """Wait until views hold usage below `usage_lsn`, where any are declared."""
+        if not self.positions.runs(Job.ANALYTICS):
+            return
+        self._until(Job.ANALYTICS, "rows of usage", lambda: usage_lsn - self.positions.folded(Job.ANALYTICS))
+
     def _until(self, job: str, what: str, behind: Callable[[], int]) -> None:
         last = 0
         while True:
@@ -125,7 +131,7 @@ class Waiter:
 def drain(
     stack: Deployment, timeout_seconds: float, *, include_waiting: bool = False, tell: Tell = lambda _: None
 ) -> Drained:
-    """Wait until all four applications are past where the topics end now.
+    """Wait until all applications are past where the topics end now.
 
     `include_waiting`: and until what still waits for its partner then is decided. Raises Stuck when the time is over.
     """
@@ -140,6 +146,7 @@ def drain(
     waiting, _ = waiter.positions.waiting()
     usage_lsn = waiter.positions.next_lsn(Table.USAGE)
     waiter.until_billed(usage_lsn)
+    waiter.until_measured(usage_lsn)
     return Drained(waiting, usage_lsn)
 
 

@@ -1,1 +1,1 @@
-"""The four always-on Spark applications of Weir: ingestion, sessionization, joins, billing."""
+"""The Spark applications of Weir: ingestion, sessionization, joins, billing, and analytics where views are declared."""

@@ -1,4 +1,4 @@
-"""The four applications together: which jobs there are, and the one file that configures them all."""
+"""The applications together: which jobs there are, and the one file that configures them all."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from jobs.analytics.config import AnalyticsConfig
 from jobs.billing.config import BillingConfig
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.runtime.config import JobConfig
 from jobs.sessionization.config import SessionizationConfig
+from jobs.settings.view_columns import refuse_unknown_columns
 from metering.contracts.files import documents_in
+from metering.contracts.schema import contracts_of
 from metering.contracts.shipped import shipped
+from metering.vocabulary import Job
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -32,6 +36,7 @@ class Jobs(BaseModel):
     sessionization: SessionizationConfig = Field(default_factory=SessionizationConfig)
     joins: JoinsConfig = Field(default_factory=JoinsConfig)
     billing: BillingConfig = Field(default_factory=BillingConfig)
+    analytics: AnalyticsConfig = Field(default_factory=AnalyticsConfig)
 
     @model_validator(mode="after")
     def _grace_covers_timeout(self) -> Jobs:
@@ -63,6 +68,11 @@ class Jobs(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _views_read_columns(self) -> Jobs:
+        refuse_unknown_columns(self.analytics.declared_views, contracts_of(self.ingestion.contracts, shipped()))
+        return self
+
+    @model_validator(mode="after")
     def _clocks_agree_within_the_timeout(self) -> Jobs:
         # A stamp that is believed moves F: further ahead than this, it would end requests that are under way.
         timeout, shortest = min(self.joins.timeouts_seconds.items(), key=itemgetter(1))
@@ -85,6 +95,8 @@ BESIDE_JOBS: Mapping[str, tuple[str, ...]] = {
     "meters": tuple(Jobs.model_fields),
     "dimensions": tuple(Jobs.model_fields),
     "price_attributes": tuple(Jobs.model_fields),
+    "views": ("analytics",),
+    "windows": ("analytics",),
 }
 """The settings beside `jobs` in the file, and the jobs that they are for."""
 
@@ -97,8 +109,9 @@ class StackConfig(BaseModel):
     jobs: Jobs = Field(default_factory=Jobs)
 
     def items(self) -> list[tuple[str, JobConfig]]:
-        """(name, configuration) of each job, in the order in which they are started."""
-        return [(name, getattr(self.jobs, name)) for name in Jobs.model_fields]
+        """(name, configuration) of each job that runs, in the order in which they are started."""
+        is_on = {Job.ANALYTICS: bool(self.jobs.analytics.views)}
+        return [(name, getattr(self.jobs, name)) for name in Jobs.model_fields if is_on.get(Job(name), True)]
 
 
 def load_stack_config(path: Path | None) -> StackConfig:

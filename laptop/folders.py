@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from laptop.ports import reuse_port
+from metering.vocabulary import Job
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,10 @@ class Folders:
     def config(self, job: str) -> Path:
         """The configuration that a job was started with."""
         return self.data / "config" / f"{job}.yaml"
+
+    def runs(self, program: str) -> bool:
+        """Whether this program is one of the stack: analytics is none without a view."""
+        return program != Job.ANALYTICS or self.config(program).exists()
 
     def reuse_port(self, name: str) -> int:
         """The port of a server: the one of last time while it is free."""

@@ -26,6 +26,7 @@ from laptop.java import find_java
 from laptop.stopping import stop_supervisor
 from laptop.supervised import last_lines
 from laptop.watching import keep_alertmanager_config
+from metering.vocabulary import Job
 
 START_LIMIT_SECONDS = 180.0
 REFUSALS = 2
@@ -154,7 +155,11 @@ class Launch:
 
 
 def keep_config(folders: Folders, config: StackConfig) -> None:
-    """Write the file that each application is started with."""
+    """Write the file that each application is started with; one that does not run has none."""
+    running = {job for job, _ in config.items()}
+    for off in Job:
+        if off not in running:
+            folders.config(off).unlink(missing_ok=True)
     for job, settings in config.items():
         file = folders.config(job)
         file.parent.mkdir(parents=True, exist_ok=True)

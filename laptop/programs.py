@@ -94,7 +94,7 @@ def choose_addresses(folders: Folders) -> Addresses:
         connect_port=folders.reuse_port("connect"),
         dashboard_port=folders.reuse_port("dashboard"),
         api_port=folders.reuse_port("api"),
-        metrics={program: folders.reuse_port(f"{program}-metrics") for program in PROGRAMS},
+        metrics={program: folders.reuse_port(f"{program}-metrics") for program in PROGRAMS if folders.runs(program)},
         prometheus_port=folders.reuse_port("prometheus") if find(PROMETHEUS) else None,
         alertmanager_port=folders.reuse_port("alertmanager") if find(ALERTMANAGER) else None,
     )
@@ -145,6 +145,7 @@ def applications(folders: Folders, addresses: Addresses, url: str) -> list[Progr
             ),
         )
         for job in Job
+        if folders.runs(job)
     ]
     command = partial(dashboard_command, addresses.dashboard_port)
     is_ready = partial(_is_healthy, f"{addresses.dashboard_url}/_stcore/health")

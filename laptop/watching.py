@@ -12,6 +12,7 @@ import yaml
 from deployment.errors import CannotRun
 from laptop.folders import Folders
 from laptop.ports import LOOPBACK
+from metering.vocabulary import Job
 from monitoring.alerts import GROUPS
 from monitoring.rule_file import Part, rule_file
 
@@ -75,7 +76,8 @@ def prometheus_command(
     `targets` are the metrics ports by program; `runbook` is the page that alerts link to.
     """
     folders.prometheus.mkdir(parents=True, exist_ok=True)
-    rules = rule_file(GROUPS, runbook=runbook, disabled=DISABLED)
+    disabled = (*DISABLED, *([] if folders.runs(Job.ANALYTICS) else [Part.ANALYTICS]))
+    rules = rule_file(GROUPS, runbook=runbook, disabled=disabled)
     (folders.prometheus / "weir.rules.yaml").write_text(rules, encoding="utf-8")
     config = folders.prometheus / "prometheus.yml"
     content = prometheus_config(targets, alertmanager_port, scrape_seconds)

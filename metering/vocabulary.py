@@ -12,6 +12,12 @@ class Job(StrEnum):
     SESSIONIZATION = "sessionization"
     JOINS = "joins"
     BILLING = "billing"
+    ANALYTICS = "analytics"
+    """Only where a view is declared."""
+
+
+ALWAYS = tuple(job for job in Job if job is not Job.ANALYTICS)
+"""The applications of every installation."""
 
 
 class EventType(StrEnum):

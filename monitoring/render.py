@@ -12,7 +12,7 @@ RELEASE = {"namespace": "RELEASE_NAMESPACE", "release": "RELEASE_INSTANCE"}
 RELEASE_RUNBOOK = "RELEASE_RUNBOOK"
 """What the chart replaces in its copy of the rules; it leaves out those that need a part that is disabled."""
 
-NOT_EVERYWHERE = (Part.DATABASE_DISK, Part.API)
+NOT_EVERYWHERE = (Part.DATABASE_DISK, Part.API, Part.ANALYTICS)
 """Components that may be missing where the rule file is loaded by hand."""
 
 FOLDER = Path(__file__).parent

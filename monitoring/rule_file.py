@@ -37,6 +37,7 @@ class Part(StrEnum):
     SESSIONIZATION = "sessionization"
     JOINS = "joins"
     BILLING = "billing"
+    ANALYTICS = "analytics"
     AUDIT = "audit"
     """Audits on a schedule."""
     FULL_AUDIT = "full_audit"

@@ -19,6 +19,7 @@ from jobs.runtime.kafka.access import KafkaAccess
 from jobs.settings.holding import HoldConfig
 from jobs.settings.meters import MeterConfig, OncePerConfig
 from jobs.settings.price_attributes import BandsConfig
+from jobs.settings.views import Counted, HopConfig, MeasureConfig, Selection, TopSelection, ViewConfig, WindowsConfig
 from jobs.stack import BESIDE_JOBS, Jobs
 from reference.markdown import cell, code, page, table
 from reference.schema_types import duration, type_of, unit_of
@@ -34,11 +35,18 @@ NESTED: Mapping[Model, str] = {
     Backfill: "backfill",
     SourceConvention: "conventions",
     Reversal: "reversal",
+    ViewConfig: "views",
+    MeasureConfig: "measures",
+    Counted: "count",
+    Selection: "sum",
+    TopSelection: "top",
+    WindowsConfig: "windows",
+    HopConfig: "hop",
 }
 """Settings that have settings themselves, and what their section is called."""
 _LINKS = {model.__name__: f"[`{title}`](#{title})" for model, title in NESTED.items()}
 _INTRODUCTION = """
-The four applications read one YAML file: `weir up --config FILE`. The chart's [values](chart.md) have the same keys.
+The applications read one YAML file: `weir up --config FILE`. The chart's [values](chart.md) have the same keys.
 What is left out has its default. A setting that is unknown or outside its limits is refused before anything starts.
 """
 _EXAMPLE = """
@@ -50,6 +58,8 @@ jobs:
     grace_seconds: 1800
 ```
 """
+_OF_VIEWS = ("views", "windows")
+_WATCHED = "Without a view, analytics does not run ([how](../how-to/watch-models.md))."
 _VARIABLES = """
 Addresses and secrets are no settings: each program reads them from its environment. `weir up` and the chart set these
 variables themselves; you set those of Kafka and Postgres where you run your own.
@@ -64,6 +74,7 @@ def configuration_page() -> str:
     sections = [
         _EXAMPLE.strip(),
         _section("Beside `jobs`", "What is metered, for all applications.", models["ingestion"], BESIDE_JOBS),
+        _section("Beside `jobs`: what is watched", _WATCHED, models["analytics"], _OF_VIEWS),
         _section("Of every application", "Keys of each `jobs.<name>`.", JobConfig, common),
         *(_section(f"`jobs.{name}`", "", model, own[name]) for name, model in models.items()),
         *(_section(code(title), _used_by(model), model) for model, title in NESTED.items()),

@@ -13,7 +13,7 @@ _APPLICATIONS = """
     SELECT job, state, epoch, updated_at, progress,
            (SELECT reason FROM exits WHERE exits.job = jobs.job ORDER BY ended_at DESC LIMIT 1) AS exit_reason,
            (SELECT ended_at FROM exits WHERE exits.job = jobs.job ORDER BY ended_at DESC LIMIT 1) AS exit_at
-    FROM jobs WHERE job = ANY (%s)
+    FROM jobs WHERE job = ANY (%s) AND (job <> 'analytics' OR state <> 'stopped')
 """
 
 

@@ -14,7 +14,7 @@ from dashboard.queries.lag import read_lag
 from dashboard.views.conservation import show_conservation
 from dashboard.views.firing import show_firing
 from dashboard.wording import count, instant, literal, span
-from metering.vocabulary import Job
+from metering.vocabulary import ALWAYS, Job
 
 REFRESH_SECONDS = 2
 LAG_SECONDS = 15.0
@@ -52,7 +52,8 @@ def _applications() -> None:
     on_cluster = {
         application.name: application for application in ask_every(LAG_SECONDS, read_spark_applications).value or ()
     }
-    for column, job in zip(st.columns(len(Job)), Job, strict=True):
+    listed = [job for job in Job if job in ALWAYS or job in applications.by_job]
+    for column, job in zip(st.columns(len(listed)), listed, strict=True):
         with column, st.container(border=True, height="stretch"):
             pod = next((application for name, application in on_cluster.items() if name.endswith(job)), None)
             _card(job, applications.by_job.get(job), applications.read_at, lag.get(job, ()), pod)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -140,6 +140,16 @@ TotalsOf = Callable[[str], "tuple[Totals, ...]"]
 """The job's name → what a scrape reads from the database about its results; called once per process."""
 
 
+class Lookup(Protocol):
+    """The tables beside the one that a job reads, for Spark."""
+
+    def rows(self, table: Table, condition: str) -> DataFrame:
+        """The rows of `table` as it is now that meet a condition in Spark's SQL."""
+
+    def has_all_since(self, table: Table, day: date) -> bool:
+        """Whether no row of this log date or a later one was removed from the journal or usage (`weir retain`)."""
+
+
 def only_the_later(_last: Rules, present: Rules) -> Rules:
     """`PostgresJob.following` for rules where earlier ones have no further effect."""
     return present
@@ -220,6 +230,8 @@ class PostgresJob(Generic[C]):
     The sink has it called by `new_rows`. Summaries are copied into the temporary table `staged`, whose columns are
     those of the Arrow schema `staged`; `fold` merges them in the transaction that moves the position.
 
+    `enrich` is called before `build` in a job whose rows name rows of other tables: it returns what `build` gets.
+
     `concerns` is a condition, in the SQL of both Spark and Polars: of rows for none of which it holds `build` makes
     nothing, so Spark is not needed.
 
@@ -242,6 +254,7 @@ class PostgresJob(Generic[C]):
     staged: pa.Schema
     fold: Callable[[psycopg.Cursor[Any], C, Fold], Counts]
     summarize: Callable[[pa.Table, EffectiveRules], pa.Table] | None = None
+    enrich: Callable[[DataFrame, C, Lookup], DataFrame] | None = None
     concerns: str = "true"
     following: Callable[[Rules, Rules], Rules] = only_the_later
     closes_after: Callable[[Rules], OfMeter[timedelta]] | None = None

@@ -11,17 +11,33 @@ import jsonschema
 import pytest
 import yaml
 
+from jobs.analytics.config import AnalyticsConfig
 from jobs.backoff import MAX_DELAY_SECONDS
 from jobs.billing.config import BillingConfig
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.stack import Jobs, validated
+from metering.vocabulary import ALWAYS
 from monitoring.liveness import PATH
 from tests.chart.crd import application_schema, pod_parts
-from tests.chart.helm import CHART, VALUES, Object, of_kind, pod_specs, render, run_helm
+from tests.chart.helm import CHART, VALUES, HelmRefused, Object, of_kind, pod_specs, render, run_helm
 
 OPERATOR = jsonschema.Draft202012Validator(application_schema())
 EXAMPLES = sorted(path.name for path in VALUES.glob("*.yaml"))
+
+
+VIEWS = {
+    "model_health": {
+        "of": "outcomes",
+        "by": ["model", "region"],
+        "measures": {
+            "requests": "count",
+            "errors": {"count": {"where": {"status": ["error"]}}},
+            "users": {"distinct": "user_id"},
+        },
+    }
+}
+WINDOWS = {"hop": {"size": "PT5M", "every": "PT1M"}, "slide": "PT1H"}
 
 
 def applications(*files: str, values: dict[str, Any] | None = None, release: str = "weir") -> dict[str, Object]:
@@ -56,11 +72,11 @@ def test_configurations_parse_back_into_the_models_of_the_jobs(example: str) -> 
     given = yaml.safe_load((VALUES / example).read_text(encoding="utf-8")).get("jobs", {})
     objects = render(example)
     rendered = of_kind(objects, "ConfigMap")
-    assert len(of_kind(objects, "SparkApplication")) == sum(
-        given.get(job, {}).get("enabled", True) for job in Jobs.model_fields
-    )
+    # Without a view there is no analytics.
+    is_on = {job: job in ALWAYS and given.get(job, {}).get("enabled", True) for job in Jobs.model_fields}
+    assert len(of_kind(objects, "SparkApplication")) == sum(is_on.values())
     for job, field in Jobs.model_fields.items():
-        if given.get(job, {}).get("enabled", True):
+        if is_on[job]:
             model: Any = field.annotation
             content = yaml.safe_load(rendered[f"weir-{job}"]["data"][f"{job}.yaml"])
             expected = model.model_validate(given.get(job, {}).get("config", {}))
@@ -73,10 +89,13 @@ def test_every_default_of_a_job_may_be_given_and_parses_back() -> None:
     """Helm turns integers into floats on the way: none may come out as 1e+06."""
     given = Jobs().model_dump(mode="json")
     given["ingestion"]["max_records_per_batch"] = 1_000_000
-    rendered = of_kind(
-        render("quickstart.yaml", values={"jobs": {job: {"config": config} for job, config in given.items()}}),
-        "ConfigMap",
-    )
+    beside = {name: VIEWS if name == "views" else given["analytics"].pop(name) for name in ("views", "windows")}
+    jobs = {
+        job: {"config": {name: value for name, value in config.items() if name != "views"}}
+        for job, config in given.items()
+    }
+    rendered = of_kind(render("quickstart.yaml", values={"jobs": jobs, **beside}), "ConfigMap")
+    given["analytics"] |= beside
     parsed = {job: yaml.safe_load(rendered[f"weir-{job}"]["data"][f"{job}.yaml"]) for job in given}
     assert Jobs.model_validate(parsed) == Jobs.model_validate(given)
 
@@ -97,6 +116,34 @@ def test_contracts_reach_ingestion_as_they_were_given(place: str, tmp_path: Path
     file = tmp_path / "ingestion.yaml"
     file.write_text(rendered["weir-ingestion"]["data"]["ingestion.yaml"], encoding="utf-8")
     assert validated(IngestionConfig, file).contracts == IngestionConfig.model_validate(given).contracts
+
+
+def test_views_start_analytics_with_its_rights_rules_and_configuration_and_change_no_other() -> None:
+    plain, watched = render("production.yaml"), render("production.yaml", values={"views": VIEWS, "windows": WINDOWS})
+    before, after = of_kind(plain, "SparkApplication"), of_kind(watched, "SparkApplication")
+    assert after.keys() - before.keys() == {"weir-analytics"}
+    assert {name: after[name] for name in before} == before
+    config = of_kind(watched, "ConfigMap")["weir-analytics"]["data"]["analytics.yaml"]
+    given = AnalyticsConfig.model_validate(yaml.safe_load(config))
+    assert given == AnalyticsConfig.model_validate({"views": VIEWS, "windows": WINDOWS})
+    added = {f"{found['kind']}/{found['metadata']['name']}" for found in watched}
+    added -= {f"{found['kind']}/{found['metadata']['name']}" for found in plain}
+    assert added >= {"SparkApplication/weir-analytics", "ConfigMap/weir-analytics"}
+    text = json.dumps(of_kind(watched, "PrometheusRule"))
+    assert 'job=\\"analytics\\"' in text
+    assert 'job=\\"analytics\\"' not in json.dumps(of_kind(plain, "PrometheusRule"))
+
+
+def test_analytics_that_is_disabled_or_without_a_view_has_no_object_and_no_rule_about_it() -> None:
+    off = render("production.yaml", values={"views": VIEWS, "jobs": {"analytics": {"enabled": False}}})
+    for objects in (off, render("production.yaml")):
+        assert "weir-analytics" not in {found["metadata"]["name"] for found in objects}
+        assert 'job=\\"analytics\\"' not in json.dumps(of_kind(objects, "PrometheusRule"))
+
+
+def test_views_that_are_given_inside_the_job_are_refused_by_name() -> None:
+    with pytest.raises(HelmRefused, match=r"jobs\.analytics\.config\.views: give it as views beside jobs."):
+        render("quickstart.yaml", values={"jobs": {"analytics": {"config": {"views": VIEWS}}}})
 
 
 def test_contracts_change_ingestion_only() -> None:
@@ -241,7 +288,7 @@ def test_an_object_store_is_an_address_and_a_secret() -> None:
 
 
 def test_names_follow_the_release() -> None:
-    assert set(applications("quickstart.yaml", release="prod")) == {f"prod-weir-{job}" for job in Jobs.model_fields}
+    assert set(applications("quickstart.yaml", release="prod")) == {f"prod-weir-{job}" for job in ALWAYS}
 
 
 def test_the_chart_is_clean_to_strict_lint() -> None:

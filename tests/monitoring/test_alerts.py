@@ -453,7 +453,7 @@ def without(job: Job) -> Series:
     kept = {name: values for name, values in healthy().items() if name not in shown_by(job)}
     stands = {name: f"-6+0{STEADY}" for name in kept if name.startswith("weir_frontier_timestamp_seconds")}
     idle = {name: f"0+0{STEADY}" for name in kept if name.startswith("weir_lag_records")}
-    return {**kept, **(stands if job is not Job.SESSIONIZATION else {}), **idle}
+    return {**kept, **(stands if job not in (Job.SESSIONIZATION, Job.ANALYTICS) else {}), **idle}
 
 
 @pytest.mark.parametrize("job", Job)

@@ -162,7 +162,7 @@ def test_meters_are_given_once_for_all_applications(tmp_path: Path) -> None:
     file.write_text(json.dumps({"contracts": ["gpu.json"], "meters": meters, "jobs": {"ingestion": {}}}))
     jobs = load_stack_config(file).jobs
     assert {name: tuple(getattr(jobs, name).meters) for name in type(jobs).model_fields} == dict.fromkeys(
-        ("ingestion", "sessionization", "joins", "billing"), ("gpu_seconds",)
+        ("ingestion", "sessionization", "joins", "billing", "analytics"), ("gpu_seconds",)
     )
     file.write_text(json.dumps({"meters": meters, "jobs": {"joins": {"meters": meters}}}))
     with pytest.raises(ValueError, match=re.escape("meters and jobs.joins.meters are both given; leave one out")):

@@ -58,6 +58,7 @@ ARGUMENTS = {
     "keys revoke": ["0123456789ab"],
     "keys rotate": ["0123456789ab"],
     "rebuild": ["billing", "--yes"],
+    "view": ["model_health"],
     "what-if": ["--from", "2026-01-01T00:00:00Z", "--to", "2026-02-01T00:00:00Z", "--into", "what_if"],
     "usage reverse": ["some-id", "--reason", "x", "--account", "a"],
     "stragglers approve": ["1", "--reason", "x"],

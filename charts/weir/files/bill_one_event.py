@@ -82,7 +82,7 @@ def main(timeout_seconds: float) -> None:
     deadline = time.monotonic() + timeout_seconds
     while (after := billed(since)) == before:
         if time.monotonic() > deadline:
-            sys.exit(f"The event is not billed after {timeout_seconds:.0f} s; look at the four applications.")
+            sys.exit(f"The event is not billed after {timeout_seconds:.0f} s; look at the applications.")
         time.sleep(2)
     requests, amount = after[0] - before[0], after[1] - before[1]
     if (requests, amount) != (1, PRICE):

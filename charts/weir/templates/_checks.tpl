@@ -12,6 +12,7 @@
 {{- include "weir.checkSources" . -}}
 {{- include "weir.checkContracts" . -}}
 {{- include "weir.checkMeters" . -}}
+{{- include "weir.checkViews" . -}}
 {{- include "weir.checkSecrets" . -}}
 {{- include "weir.checkKinds" . -}}
 {{- include "weir.checkApi" . -}}
@@ -282,6 +283,15 @@
 {{- end -}}
 {{- if and (hasKey $meter "grace_seconds") (not (kindIs "invalid" $meter.grace_seconds)) (ne ($meter.grace_seconds | int64) $grace) -}}
 {{- fail (printf "meters.%s.grace_seconds is %d, but jobs.billing.config.grace_seconds is %d: all meters have one grace." $name ($meter.grace_seconds | int64) $grace) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* Which columns a view can read, analytics says at its start. */}}
+{{- define "weir.checkViews" -}}
+{{- range $given := list "views" "windows" -}}
+{{- if hasKey $.Values.jobs.analytics.config $given -}}
+{{- fail (printf "jobs.analytics.config.%s: give it as %s beside jobs." $given $given) -}}
 {{- end -}}
 {{- end -}}
 {{- end }}

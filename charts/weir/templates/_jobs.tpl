@@ -7,7 +7,11 @@
 {{/* The same over the defaults of all. Takes (list $ "name"); YAML of the same shape as `jobDefaults`. */}}
 {{- define "weir.job" -}}
 {{- $root := index . 0 -}}
-{{- mergeOverwrite (deepCopy $root.Values.jobDefaults) (include "weir.ownValues" . | fromJson) | toJson -}}
+{{- $job := mergeOverwrite (deepCopy $root.Values.jobDefaults) (include "weir.ownValues" . | fromJson) -}}
+{{- if and (eq (index . 1) "analytics") (not $root.Values.views) -}}
+{{- $job = set $job "enabled" false -}}
+{{- end -}}
+{{- $job | toJson -}}
 {{- end }}
 
 {{/* One configuration value of a job, or its default. Takes (list $ "name" "field"). */}}
@@ -37,6 +41,12 @@
 {{- end -}}
 {{- if $root.Values.priceAttributes -}}
 {{- $config = set (deepCopy $config) "price_attributes" $root.Values.priceAttributes -}}
+{{- end -}}
+{{- if eq (index . 1) "analytics" -}}
+{{- $config = set (deepCopy $config) "views" $root.Values.views -}}
+{{- if $root.Values.windows -}}
+{{- $config = set $config "windows" $root.Values.windows -}}
+{{- end -}}
 {{- end -}}
 {{- $config | toPrettyJson -}}
 {{- end -}}

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame
 
 from jobs.runtime.batch import LsnRange
 from jobs.runtime.batch_limits import outcomes_at_once
+from jobs.runtime.delta.lookup import DeltaLookup
 from jobs.runtime.delta.position import FINGERPRINT, Position, position_after
 from jobs.runtime.delta.upstream import Upstream
 from jobs.runtime.effective_rules import EffectiveRules
@@ -88,6 +89,7 @@ class PostgresSink:
         self._upstream = Upstream(context.environment.tables, job.reads)
         self._uncounted: Counts = {}
         self._tables = context.environment.tables
+        self._lookup = DeltaLookup(context.spark, self._tables)
         self._remembered: list[dict[str, Any]] = []
         self._has_decided: set[str] = set()
         self._refuse_another_past()
@@ -198,6 +200,8 @@ class PostgresSink:
         summarize = self._job.summarize
 
         def build(new: DataFrame) -> DataFrame:
+            if self._job.enrich is not None:
+                new = self._job.enrich(new, self._config, self._lookup)
             return self._job.build(new, self._config)
 
         if not isinstance(batch, pa.Table):

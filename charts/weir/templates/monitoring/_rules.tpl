@@ -1,8 +1,8 @@
 {{/* The parts that are disabled, as monitoring/rule_file.py names them; a JSON list. */}}
 {{- define "weir.disabledParts" -}}
 {{- $disabled := list -}}
-{{- range $name, $job := .Values.jobs -}}
-{{- if not $job.enabled -}}
+{{- range $name := keys .Values.jobs | sortAlpha -}}
+{{- if not (include "weir.job" (list $ $name) | fromJson).enabled -}}
 {{- $disabled = append $disabled $name -}}
 {{- end -}}
 {{- end -}}

@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0075"
-down_revision = "0062"
+down_revision = "0072"
 
 LOG = """
 CREATE TABLE activity_log (

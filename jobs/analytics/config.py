@@ -1,0 +1,41 @@
+"""The configuration of analytics."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pydantic import Field
+
+from jobs.runtime.config import JobConfig
+from jobs.settings.views import MAX_VIEWS, Views, WindowsConfig, views_of
+from metering.views import View
+
+
+class AnalyticsConfig(JobConfig):
+    """`jobs.analytics.config`."""
+
+    views: Views = Field(
+        default_factory=dict,
+        description=f"What is measured of outcomes, at most {MAX_VIEWS} views by name. Without any, analytics does not "
+        "run. Given as `views` beside `jobs`.",
+    )
+    windows: WindowsConfig = Field(
+        default_factory=WindowsConfig,
+        description="The windows that `weir view` shows if none is named. Given as `windows` beside `jobs`.",
+    )
+    keep_days: int = Field(
+        default=35,
+        ge=1,
+        le=400,
+        description="How long panes are kept, in days of event time before the frontier.",
+    )
+
+    @property
+    def declared_views(self) -> tuple[View, ...]:
+        """The views, by name."""
+        return views_of(self.views)
+
+    @property
+    def keeps(self) -> timedelta:
+        """`keep_days` as a duration."""
+        return timedelta(days=self.keep_days)

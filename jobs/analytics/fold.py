@@ -1,0 +1,86 @@
+"""Merges a batch's panes with the stored ones, in the transaction that moves the position."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+from jobs.analytics.config import AnalyticsConfig
+from jobs.runtime.errors import Refused
+from jobs.runtime.job import Counts, Fold
+from jobs.view_measures import merged
+from metering.views import View
+
+REBUILT = ""
+"""The view of a row of `staged` that is no pane: all panes of its minute are in `staged` as a whole."""
+
+DECLARE = """
+INSERT INTO analytics_views (view, version, definition, first_position)
+SELECT %(view)s, %(version)s, %(definition)s::jsonb,
+       coalesce((SELECT next_position FROM positions WHERE job = 'analytics' AND input = 'usage'), 1)
+ON CONFLICT (view, version) DO NOTHING
+"""
+DECLARED = """
+UPDATE analytics_views SET is_declared = concat(view, ' ', version) = ANY (%(versions)s)
+"""
+FORGET = """
+DELETE FROM analytics_panes USING staged, analytics_views
+WHERE staged.view = %(rebuilt)s AND analytics_panes.window_start = staged.window_start
+  AND analytics_views.view_id = analytics_panes.view_id AND analytics_views.is_declared
+"""
+STORED = """
+SELECT stored.view_id, stored.window_start, stored.keys, analytics_views.view, stored.measures, staged.measures::jsonb
+FROM staged
+JOIN analytics_views USING (view, version)
+JOIN analytics_panes AS stored
+  ON stored.view_id = analytics_views.view_id AND stored.window_start = staged.window_start
+ AND stored.keys = staged.keys::jsonb
+"""
+MERGE = """
+UPDATE analytics_panes SET measures = %s, updated_at = now() WHERE view_id = %s AND window_start = %s AND keys = %s
+"""
+ADD = """
+INSERT INTO analytics_panes (view_id, window_start, account, keys, measures)
+SELECT analytics_views.view_id, staged.window_start, staged.account, staged.keys::jsonb, staged.measures::jsonb
+FROM staged JOIN analytics_views USING (view, version)
+ON CONFLICT (view_id, window_start, keys) DO NOTHING
+"""
+EXPIRE = "DELETE FROM analytics_panes WHERE window_start < %s"
+
+
+def fold(cursor: psycopg.Cursor[Any], config: AnalyticsConfig, around: Fold) -> Counts:
+    """Merge `staged` into `analytics_panes`, and remove what is older than `keep_days` before the frontier.
+
+    A view that is declared for the first time is noted with the first lsn of usage that it measures. Counts nothing.
+
+    Raises Refused without any view: the position must not move past what a view would measure.
+    """
+    views = {view.name: view for view in config.declared_views}
+    if not views:
+        raise Refused("no view is declared, so analytics has nothing to measure: declare `views`, or do not start it")
+    _declare(cursor, views)
+    cursor.execute(FORGET, {"rebuilt": REBUILT})
+    changed = [
+        (Jsonb(merged(views[view].measures, (stored, added))), view_id, start, Jsonb(keys))
+        for view_id, start, keys, view, stored, added in cursor.execute(STORED).fetchall()
+    ]
+    cursor.execute(ADD)
+    cursor.executemany(MERGE, changed)
+    if around.frontier is not None:
+        cursor.execute(EXPIRE, [around.frontier - config.keeps])
+    return {}
+
+
+def _declare(cursor: psycopg.Cursor[Any], views: dict[str, View]) -> None:
+    known = cursor.execute("SELECT view, version FROM analytics_views WHERE is_declared").fetchall()
+    declared = {(view.name, view.version) for view in views.values()}
+    if declared == set(known):
+        return
+    for view in views.values():
+        definition = json.dumps(view.definition)
+        values = {"view": view.name, "version": view.version, "definition": definition}
+        cursor.execute(DECLARE, values)
+    cursor.execute(DECLARED, {"versions": [f"{view.name} {view.version}" for view in views.values()]})

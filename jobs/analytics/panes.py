@@ -1,0 +1,84 @@
+"""Outcomes → panes: for each view, minute and key, every measure as a number or a mergeable sketch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from jobs.view_measures import LG_HLL, TOP_ITEMS
+from metering.meters import QUANTITY_DECIMALS
+from metering.views import Aggregate, Measure, View
+
+NUMBER = f"decimal(38,{QUANTITY_DECIMALS})"
+"""Numbers are added up and compared as decimals: of floating-point numbers the order would decide the sum."""
+
+
+def panes(outcomes: DataFrame, view: View) -> DataFrame:
+    """Outcomes (event_time, the view's columns) → view, version, window_start, account, keys and measures.
+
+    `keys` is a JSON array of texts in the order of `by`, `measures` a JSON object: numbers as texts, sketches in
+    Base64; a measure without any value is left out. `account` is null unless the view has it as a key.
+    """
+    minute = F.window("event_time", "1 minute")
+    grouped = outcomes.groupBy(minute.alias("window"), *[F.col(key).cast("string").alias(key) for key in view.by])
+    summed = grouped.agg(
+        *[AGGREGATES[measure.aggregate](measure).alias(f"of_{measure.name}") for measure in view.measures]
+    )
+    measures = F.to_json(F.struct(*[F.col(f"of_{measure.name}").alias(measure.name) for measure in view.measures]))
+    return summed.select(
+        F.lit(view.name).alias("view"),
+        F.lit(view.version).alias("version"),
+        F.col("window.start").alias("window_start"),
+        (F.col("account") if "account" in view.by else F.lit(None).cast("string")).alias("account"),
+        (F.to_json(F.array(*view.by)) if view.by else F.lit("[]")).alias("keys"),
+        measures.alias("measures"),
+    )
+
+
+def _is_taken(measure: Measure) -> Column:
+    """Whether an outcome has, in each column of `where`, one of its values. Null is none of them."""
+    conditions = [
+        F.coalesce(F.col(column).cast("string").isin(*[_text(value) for value in values]), F.lit(False))
+        for column, values in measure.where
+    ]
+    return reduce(lambda left, right: left & right, conditions, F.lit(True))
+
+
+def _text(value: str | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def _taken(measure: Measure, kind: str) -> Column:
+    """The measure's column as `kind`, where its outcome is taken; null else, and where it is no such value."""
+    return F.when(_is_taken(measure), F.col(measure.column or "").try_cast(kind))
+
+
+def _count(measure: Measure) -> Column:
+    return F.count_if(_is_taken(measure)).cast("string")
+
+
+def _distinct(measure: Measure) -> Column:
+    return F.base64(F.hll_sketch_agg(_taken(measure, "string"), LG_HLL))
+
+
+def _percentiles(measure: Measure) -> Column:
+    return F.base64(F.kll_sketch_agg_double(_taken(measure, "double")))
+
+
+def _top(measure: Measure) -> Column:
+    items = F.call_function("approx_top_k_accumulate", _taken(measure, "string"), F.lit(TOP_ITEMS))
+    return F.base64(items["sketch"])
+
+
+AGGREGATES: Mapping[Aggregate, Callable[[Measure], Column]] = {
+    Aggregate.COUNT: _count,
+    Aggregate.SUM: lambda measure: F.try_sum(_taken(measure, NUMBER)).cast("string"),
+    Aggregate.MIN: lambda measure: F.min(_taken(measure, NUMBER)).cast("string"),
+    Aggregate.MAX: lambda measure: F.max(_taken(measure, NUMBER)).cast("string"),
+    Aggregate.DISTINCT: _distinct,
+    Aggregate.PERCENTILES: _percentiles,
+    Aggregate.TOP: _top,
+}

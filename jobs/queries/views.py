@@ -1,0 +1,158 @@
+"""What views measure in windows: panes of a minute, merged as they are read."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from jobs.queries.reading import Database, select
+from jobs.settings.views import WindowsConfig
+from jobs.view_measures import Stored, merged, shown
+from metering.views import View, hopping, sessions, view_of
+from metering.vocabulary import Job
+from metering.windows import MINUTE
+
+_DECLARED = "SELECT view, definition FROM analytics_views WHERE is_declared ORDER BY view"
+_DEFAULTS = "SELECT config -> 'windows' AS windows FROM jobs WHERE job = %(job)s"
+_FRONTIER = "SELECT frontier FROM positions WHERE job = %(job)s"
+_PANES = """
+SELECT panes.window_start, panes.keys, panes.measures
+FROM analytics_panes AS panes JOIN analytics_views USING (view_id)
+WHERE view = %(view)s AND version = %(version)s AND window_start >= %(start)s AND window_start < %(end)s
+ORDER BY panes.keys, panes.window_start
+"""
+Row = dict[str, Any]
+Windows = Iterator[tuple[datetime, datetime, list[datetime]]]
+
+
+class UnknownView(ValueError):
+    """Nothing was measured under this name."""
+
+
+@dataclass(frozen=True)
+class Hop:
+    """Windows of `size` that begin each `hop`; the same: tumbling windows."""
+
+    size: timedelta
+    hop: timedelta
+
+    @property
+    def reach(self) -> timedelta:
+        """How far beyond what is asked for panes are read."""
+        return self.size
+
+    def of(self, panes: Sequence[datetime]) -> Windows:
+        """The windows of these panes."""
+        return ((start, start + self.size, of_window) for start, of_window in hopping(panes, self.size, self.hop))
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """Windows that end where nothing happens for longer than `gap`, by key."""
+
+    gap: timedelta
+    reach: timedelta = timedelta()
+
+    def of(self, panes: Sequence[datetime]) -> Windows:
+        """The windows of these panes."""
+        return sessions(panes, self.gap)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """One window: all that is asked for."""
+
+    start: datetime
+    end: datetime
+    reach: timedelta = timedelta()
+
+    def of(self, panes: Sequence[datetime]) -> Windows:
+        """That window, of any panes."""
+        yield self.start, self.end, list(panes)
+
+
+def declared_views(database: Database) -> Mapping[str, View]:
+    """The views that are measured, by name."""
+    return {row["view"]: view_of(row["view"], row["definition"]) for row in database.execute(_DECLARED)}
+
+
+def view_named(database: Database, name: str) -> View:
+    """One of them. Raises UnknownView, which says what there is."""
+    views = declared_views(database)
+    if name in views:
+        return views[name]
+    if not views:
+        raise UnknownView(
+            "no view is measured yet: declare it as `views` in the configuration, start analytics with it, and wait "
+            "for the first outcome"
+        )
+    raise UnknownView(f"{name} is no view that is measured; there are {', '.join(views)}")
+
+
+def default_windows(database: Database) -> WindowsConfig:
+    """`windows` of the configuration that analytics runs with."""
+    row = database.execute(_DEFAULTS, {"job": Job.ANALYTICS.value}).fetchone()
+    return WindowsConfig.model_validate((row and row["windows"]) or {})
+
+
+def measured_until(database: Database) -> datetime | None:
+    """F of analytics: everything received before it is in its pane."""
+    row = database.execute(_FRONTIER, {"job": Job.ANALYTICS.value}).fetchone()
+    return row["frontier"] if row else None
+
+
+def columns_of(view: View) -> tuple[str, ...]:
+    """The columns of `view_rows`, in order."""
+    return ("window_start", "window_end", *view.by, *(measure.name for measure in view.measures))
+
+
+def view_rows(
+    database: Database, view: View, windows: Hop | Sessions | Whole, start: datetime, end: datetime
+) -> list[Row]:
+    """Rows with the columns `columns_of`, by window and key: each window with an outcome that overlaps [start, end).
+
+    A window is shown whole, also where it begins before `start` or ends after `end`; sessions are of the panes in
+    [start, end).
+    """
+    parameters = {
+        "view": view.name,
+        "version": view.version,
+        "start": start - windows.reach,
+        "end": end + windows.reach,
+    }
+    by_keys: dict[str, dict[datetime, Mapping[str, Stored]]] = defaultdict(dict)
+    for pane in select(database, _PANES, parameters):
+        by_keys[json.dumps(pane["keys"])][pane["window_start"]] = pane["measures"]
+    rows = [
+        row
+        for keys, panes in by_keys.items()
+        for row in _rows_of(view, json.loads(keys), panes, windows)
+        if row["window_start"] < end and row["window_end"] > start
+    ]
+    nulls_last = [[(value is None, value or "") for value in (row[key] for key in view.by)] for row in rows]
+    ordered = sorted(zip(rows, nulls_last, strict=True), key=lambda found: (found[0]["window_start"], found[1]))
+    return [row for row, _ in ordered]
+
+
+def _rows_of(
+    view: View, keys: list[str | None], panes: Mapping[datetime, Mapping[str, Stored]], windows: Hop | Sessions | Whole
+) -> Iterator[Row]:
+    for start, end, of_window in windows.of(sorted(panes)):
+        found = merged(view.measures, (panes[pane] for pane in of_window))
+        measures = {measure.name: shown(measure, found.get(measure.name)) for measure in view.measures}
+        yield {"window_start": start, "window_end": end, **dict(zip(view.by, keys, strict=True)), **measures}
+
+
+def floor_minute(instant: datetime) -> datetime:
+    """The start of its minute."""
+    return instant.replace(second=0, microsecond=0)
+
+
+def ceil_minute(instant: datetime) -> datetime:
+    """The start of the minute that does not begin before it."""
+    floor = floor_minute(instant)
+    return floor if floor == instant else floor + MINUTE

@@ -1,0 +1,194 @@
+"""`weir view` shows what panes hold, in every kind of window; who may see which panes; a fold without any view."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from datetime import datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from psycopg.types.json import Jsonb
+from typer.testing import CliRunner, Result
+
+from cli.main import app
+from jobs.analytics.config import AnalyticsConfig
+from jobs.analytics.pipeline import JOB, STAGED
+from jobs.runtime.errors import Refused
+from metering.instants import rfc3339
+from tests.dashboard.reader import reader_url
+from tests.database_rows import write
+from tests.pipelines.folding import fold_table
+from tests.streaming.measured import NOON
+
+CONFIG = AnalyticsConfig.model_validate(
+    {
+        "views": {
+            "health": {
+                "of": "outcomes",
+                "by": ["model"],
+                "measures": {
+                    "requests": "count",
+                    "tokens": {"sum": "output_tokens"},
+                    "ms": {"percentiles": "latency_ms"},
+                },
+            },
+            "accounts": {"of": "outcomes", "by": ["account"], "measures": {"requests": "count"}},
+        },
+        "windows": {"hop": {"size": "PT10M", "every": "PT5M"}, "slide": "PT3M"},
+    }
+)
+MINUTE = timedelta(minutes=1)
+RANGE = ("--from", rfc3339(NOON), "--to", rfc3339(NOON + 20 * MINUTE))
+
+
+def pane(view: str, minute: int, key: str | None, requests: int, **measures: str) -> dict[str, Any]:
+    [version] = [declared.version for declared in CONFIG.declared_views if declared.name == view]
+    return {
+        "view": view,
+        "version": version,
+        "window_start": NOON + minute * MINUTE,
+        "account": key if view == "accounts" else None,
+        "keys": json.dumps([key]),
+        "measures": json.dumps({"requests": str(requests), **measures}),
+    }
+
+
+def fold(connection: psycopg.Connection[Any], *panes: dict[str, Any], frontier: datetime | None = None) -> None:
+    fold_table(connection, JOB, pa.Table.from_pylist(list(panes), schema=STAGED), CONFIG, frontier=frontier)
+    connection.commit()
+
+
+@pytest.fixture
+def panes(
+    database: str, connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> psycopg.Connection[Any]:
+    monkeypatch.setattr("deployment.stack.running_deployment", lambda _: SimpleNamespace(postgres_url=database))
+    fold(
+        connection,
+        pane("health", 0, "m", 2, tokens="10.000000"),
+        pane("health", 4, "m", 3, tokens="0.500000"),
+        pane("health", 4, None, 1),
+        pane("health", 12, "m", 7),
+        pane("accounts", 0, "acme", 1),
+        pane("accounts", 0, "bolt", 4),
+    )
+    # A late outcome comes with a batch of its own, and merges.
+    fold(connection, pane("health", 0, "m", 1, tokens="5.000000"))
+    return connection
+
+
+def weir(*words: str) -> Result:
+    return CliRunner().invoke(app, ["view", *words])
+
+
+def shown(*words: str) -> list[tuple[Any, ...]]:
+    answer = weir(*words, "--format", "json")
+    assert answer.exit_code == 0, answer.output
+    return [
+        (*(row[name][11:16] for name in ("window_start", "window_end")), row["model"], row["requests"], row["tokens"])
+        for row in json.loads(answer.stdout)
+    ]
+
+
+@pytest.mark.usefixtures("panes")
+def test_tumbling_windows_add_up_their_minutes_and_numbers_keep_their_digits() -> None:
+    assert shown("health", *RANGE, "--window", "PT5M") == [
+        ("12:00", "12:05", "m", 6, "15.5"),
+        ("12:00", "12:05", None, 1, None),
+        ("12:10", "12:15", "m", 7, None),
+    ]
+
+
+@pytest.mark.usefixtures("panes")
+def test_hopping_windows_overlap_and_those_that_begin_before_are_whole() -> None:
+    assert shown("health", *RANGE, "--window", "PT6M", "--hop", "PT3M")[:4] == [
+        ("11:57", "12:03", "m", 3, 15),
+        ("12:00", "12:06", "m", 6, "15.5"),
+        ("12:00", "12:06", None, 1, None),
+        ("12:03", "12:09", "m", 3, "0.5"),
+    ]
+    within = ("--from", rfc3339(NOON + 5 * MINUTE), "--to", rfc3339(NOON + 6 * MINUTE))
+    assert shown("health", *within, "--window", "PT6M", "--hop", "PT6M")[0] == ("12:00", "12:06", "m", 6, "15.5")
+
+
+@pytest.mark.usefixtures("panes")
+def test_sessions_end_where_a_key_pauses_for_longer_than_the_gap() -> None:
+    assert shown("health", *RANGE, "--session", "PT3M") == [
+        ("12:00", "12:05", "m", 6, "15.5"),
+        ("12:04", "12:05", None, 1, None),
+        ("12:12", "12:13", "m", 7, None),
+    ]
+
+
+@pytest.mark.usefixtures("panes")
+def test_the_sliding_window_ends_at_the_frontier_and_defaults_come_from_the_configuration(database: str) -> None:
+    assert json.loads(weir("health", "--sliding", "--format", "json").stdout) == []
+    frontier = NOON + 5 * MINUTE + timedelta(seconds=30)
+    write(database, "positions", {"job": "analytics", "input": "usage", "next_position": 9, "frontier": frontier})
+    instants = dict.fromkeys(("owner_started_at", "started_at", "updated_at"), NOON)
+    documents = {"config": Jsonb(CONFIG.model_dump(mode="json")), "progress": Jsonb({})}
+    write(
+        database, "jobs", {"job": "analytics", "epoch": 1, "owner_pid": 1, "state": "running", **instants, **documents}
+    )
+    assert shown("health", "--sliding") == [("12:02", "12:05", "m", 3, "0.5"), ("12:02", "12:05", None, 1, None)]
+    assert shown("health", "--sliding", "--window", "PT5M")[0] == ("12:00", "12:05", "m", 6, "15.5")
+    assert [row[:2] for row in shown("health", *RANGE)][:2] == [("11:55", "12:05"), ("11:55", "12:05")]
+
+
+@pytest.mark.usefixtures("panes")
+def test_tables_have_a_column_for_each_percentile() -> None:
+    answer = weir("health", *RANGE, "--window", "PT5M", "--format", "csv")
+    first = next(csv.DictReader(io.StringIO(answer.stdout)))
+    assert [*first] == [
+        *("window_start", "window_end", "model", "requests", "tokens"),
+        *("ms_p50", "ms_p90", "ms_p95", "ms_p99"),
+    ]
+
+
+@pytest.mark.usefixtures("panes")
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("nope",), "nope is no view that is measured; there are accounts, health."),
+        (("health", "--window", "PT90S"), "PT90S is not whole minutes"),
+        (("health", "--window", "5m"), "'5m' is no duration such as PT1H"),
+        (("health", "--window", "PT1M", "--hop", "PT5M"), "--hop must be at most --window"),
+        (("health", "--session", "PT5M", "--window", "PT1M"), "leave out --window"),
+        (("health", "--sliding", *RANGE), "leave out --hop, --from and --to"),
+        (
+            ("health", "--from", "2020-01-01T00:00:00Z", "--to", rfc3339(NOON), "--window", "PT1M"),
+            "take a longer --hop",
+        ),
+    ],
+)
+def test_a_mistake_is_refused_with_what_to_do(words: tuple[str, ...], sentence: str) -> None:
+    answer = weir(*words)
+    assert answer.exit_code == 2
+    assert sentence in " ".join(answer.output.replace("│", " ").split())
+
+
+def test_without_any_view_the_command_says_how_to_declare_one(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deployment.stack.running_deployment", lambda _: SimpleNamespace(postgres_url=database))
+    answer = weir("health")
+    assert answer.exit_code == 2
+    assert "declare it as `views` in the configuration" in " ".join(answer.output.replace("│", " ").split())
+
+
+def test_a_fold_without_a_view_is_refused_so_that_no_outcome_is_passed_by(connection: psycopg.Connection[Any]) -> None:
+    with pytest.raises(Refused, match="no view is declared"):
+        fold_table(connection, JOB, STAGED.empty_table(), AnalyticsConfig())
+
+
+@pytest.mark.usefixtures("panes")
+@pytest.mark.parametrize(("setting", "seen"), [("*", 6), ('["acme"]', 1), ("", 0)])
+def test_who_names_accounts_sees_their_panes_and_only_readers_of_all_see_those_of_none(
+    database: str, setting: str, seen: int
+) -> None:
+    with psycopg.connect(reader_url(database)) as reader:
+        reader.execute("SELECT set_config('weir.accounts', %s, true)", [setting])
+        assert reader.execute("SELECT count(*) FROM analytics_panes").fetchone() == (seen,)

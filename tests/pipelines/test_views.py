@@ -1,0 +1,199 @@
+"""Outcomes to panes to windows of every kind, against all outcomes at once: any order, cut, late event and restart."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.queries.views import Hop, view_named, view_rows
+from jobs.streams import Table
+from metering.vocabulary import Outcome
+from tests.streaming.measured import (
+    NOON,
+    Happened,
+    Measured,
+    exact_measures,
+    expected,
+    happened,
+    reading,
+)
+
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+WINDOWS = [
+    (MINUTE, MINUTE),
+    (5 * MINUTE, MINUTE),
+    (5 * MINUTE, 5 * MINUTE),
+    (7 * MINUTE, 3 * MINUTE),
+    (HOUR, 10 * MINUTE),
+]
+
+
+@pytest.fixture
+def stage(spark: SparkSession, database: str, tmp_path: Path) -> Measured:
+    return Measured(spark, database, tmp_path)
+
+
+def measured(stage: Measured, size: timedelta, hop: timedelta) -> dict[Any, dict[str, Any]]:
+    with reading(stage.database) as database:
+        rows = view_rows(database, view_named(database, "health"), Hop(size, hop), NOON - HOUR, NOON + 3 * HOUR)
+    keys = ("window_start", "window_end", "model", "region")
+    found = {tuple(row[key] for key in keys): row for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def refuse_differences(stage: Measured, counts: Counter[Happened]) -> None:
+    for size, hop in WINDOWS:
+        found, must = measured(stage, size, hop), expected(counts, size, hop)
+        assert found.keys() == must.keys()
+        for key, of_window in must.items():
+            row, exact = found[key], exact_measures(of_window)
+            assert {name: row[name] for name in exact} == exact
+            top = Counter(one.user for one in of_window if one.user is not None)
+            assert {one["value"]: one["count"] for one in row["busiest"]}.items() <= top.items()
+            assert sorted((one["count"] for one in row["busiest"]), reverse=True) == sorted(top.values())[::-1][:3]
+            values = sorted(one.latency_ms for one in of_window if one.latency_ms is not None)
+            if not values:
+                assert row["latency_ms"] is None
+            elif len(values) <= 200:
+                # A sketch keeps the first 200 values as they are.
+                assert row["latency_ms"]["p50"] == values[max(0, -(-len(values) // 2) - 1)]
+
+
+@pytest.mark.few_in_ci(1)
+@pytest.mark.parametrize("seed", range(4))
+def test_oracle_any_cut_order_restart_and_retraction_measures_what_all_outcomes_do(stage: Measured, seed: int) -> None:
+    chance = random.Random(seed)
+    outcomes = [happened(chance, number) for number in range(100)]
+    chance.shuffle(outcomes)
+    counts: Counter[Happened] = Counter()
+    waiting = list(outcomes)
+    while waiting:
+        some = [waiting.pop() for _ in range(min(len(waiting), chance.randint(40, 90)))]
+        stage.accept(some)
+        signed = [(one, 1) for one in some]
+        back = chance.sample([one for one, count in counts.items() if count], min(len(+counts), chance.randint(0, 4)))
+        signed += [(one, -1) for one in back]
+        # Some are replaced by themselves, as an audit does that only prices anew, and some come and go in one commit.
+        signed += [(one, 1) for one in back if chance.random() < 0.5]
+        signed += [(some[0], sign) for sign in (-1, 1)]
+        chance.shuffle(signed)
+        stage.decide(signed, NOON + 2 * HOUR)
+        for one, sign in signed:
+            counts[one] += sign
+    driver, at, end = stage.driver(), 1, stage.usage.next_lsn
+    while at < end:
+        before = min(end, at + chance.randint(20, 150))
+        first = max(1, at - chance.choice([0, 0, 5]))
+        batch = stage.rows(first, before)
+        driver.process(batch if chance.random() < 0.5 else stage.spark.createDataFrame(batch))
+        at = before
+        if chance.random() < 0.4:
+            driver = stage.driver()
+    refuse_differences(stage, counts)
+
+
+def test_a_driver_that_fails_in_its_transaction_has_measured_nothing_and_its_successor_measures_once(
+    stage: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = [Happened(n, NOON, user=f"u{n}", tokens=n) for n in range(6)]
+    stage.accept(outcomes)
+    stage.decide([(one, 1) for one in outcomes], NOON + HOUR)
+    driver = stage.driver()
+    with monkeypatch.context() as patch:
+        patch.setattr(driver, "_move", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            driver.process(stage.rows(1, 7))
+    with reading(stage.database) as database:
+        assert database.execute("SELECT count(*) AS panes FROM analytics_panes").fetchone() == {"panes": 0}
+    stage.driver().process(stage.rows(1, 7))
+    assert stage.driver().process(stage.rows(1, 7)).records == 0
+    refuse_differences(stage, Counter(outcomes))
+
+
+@pytest.mark.long
+def test_the_last_outcome_of_a_minute_that_is_taken_back_leaves_no_pane(stage: Measured) -> None:
+    one = Happened(1, NOON, user="u", latency_ms=5.0)
+    stage.accept([one])
+    stage.decide([(one, 1)], NOON)
+    stage.decide([(one, -1)], NOON)
+    driver = stage.driver()
+    driver.process(stage.rows(1, 2))
+    assert len(measured(stage, MINUTE, MINUTE)) == 1
+    driver.process(stage.rows(2, 3))
+    assert measured(stage, MINUTE, MINUTE) == {}
+
+
+@pytest.mark.long
+def test_a_minute_whose_usage_was_removed_keeps_its_pane(stage: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = [Happened(n, NOON, user=f"u{n}") for n in range(2)]
+    stage.accept(outcomes)
+    stage.decide([(one, 1) for one in outcomes], NOON)
+    stage.decide([(outcomes[0], -1), (outcomes[0], 1), (outcomes[1], -1)], NOON)
+    driver = stage.driver()
+    driver.process(stage.rows(1, 3))
+    asked = list[Table]()
+    monkeypatch.setattr(type(driver._lookup), "has_all_since", lambda _self, table, _day: asked.append(table))
+    driver.process(stage.rows(3, 6))
+    assert asked == [Table.USAGE]
+    [row] = measured(stage, MINUTE, MINUTE).values()
+    assert row["requests"] == 2
+
+
+@pytest.mark.long
+def test_orphaned_and_superseded_reports_and_quantities_are_no_outcomes(stage: Measured) -> None:
+    kinds = [Outcome.MATCHED, Outcome.ABANDONED, Outcome.ORPHANED, Outcome.SUPERSEDED]
+    outcomes = [Happened(n, NOON, outcome=kind) for n, kind in enumerate(kinds)]
+    stage.accept(outcomes)
+    stage.decide([(one, 1) for one in outcomes], NOON)
+    quantity = Happened(9, NOON, outcome=Outcome.MATCHED, is_one_event=True)
+    stage.lsns[9] = stage.journal.next_lsn, stage.journal.next_lsn
+    stage.journal.commit([{"family": "quantity", "type": "gpu.v1", "received_at": NOON, "event_time": NOON}])
+    stage.decide([(quantity, 1)], NOON)
+    stage.driver().process(stage.rows(1, 6))
+    [row] = measured(stage, MINUTE, MINUTE).values()
+    assert row["requests"] == 2
+
+
+@pytest.mark.long
+def test_a_view_that_is_declared_otherwise_measures_from_then_on_and_keeps_apart_from_what_it_was(
+    stage: Measured,
+) -> None:
+    outcomes = [Happened(n, NOON) for n in range(3)]
+    stage.accept(outcomes)
+    stage.decide([(one, 1) for one in outcomes], NOON)
+    stage.driver().process(stage.rows(1, 3))
+    changed = {"health": {"of": "outcomes", "by": ["model", "region"], "measures": {"n": "count"}}}
+    before, stage.config = stage.config, type(stage.config).model_validate({"views": changed})
+    stage.driver().process(stage.rows(3, 4))
+    with reading(stage.database) as database:
+        rows = view_rows(database, view_named(database, "health"), Hop(MINUTE, MINUTE), NOON, NOON + MINUTE)
+        listed = database.execute("SELECT view, is_declared, first_position FROM analytics_views ORDER BY view_id")
+        assert [tuple(row.values()) for row in listed] == [
+            ("accounts", False, 1),
+            ("health", False, 1),
+            ("health", True, 3),
+        ]
+    assert [row["n"] for row in rows] == [1]
+    stage.config = before
+
+
+@pytest.mark.long
+def test_panes_older_than_keep_days_before_the_frontier_are_removed(stage: Measured) -> None:
+    old, new = Happened(1, NOON), Happened(2, NOON + timedelta(days=40))
+    stage.accept([old, new])
+    stage.decide([(old, 1)], NOON)
+    stage.decide([(new, 1)], NOON + timedelta(days=40))
+    driver = stage.driver()
+    driver.process(stage.rows(1, 2))
+    driver.advance()
+    driver.process(stage.rows(2, 3))
+    with reading(stage.database) as database:
+        found = database.execute("SELECT DISTINCT window_start FROM analytics_panes").fetchall()
+    assert [row["window_start"] for row in found] == [new.at]
