@@ -106,11 +106,12 @@ def read_open_sessions(backend: Backend, account: str | None) -> Sessions:
     """Sessions that the next event of their user would extend, as far as sessionization has come."""
     with backend.snapshot() as cursor:
         feed = feed_of(cursor, Job.SESSIONIZATION)
-        chosen = {"over": _over(cursor), "account": account, "limit": MAX_ROWS, "bounds": list(BOUNDS_MINUTES)}
+        over = _over(cursor)
+        chosen = {"over": over, "account": account, "limit": MAX_ROWS, "bounds": list(BOUNDS_MINUTES)}
         figures = cursor.execute(_FIGURES, chosen).fetchall()[0]
         counted = {row["bucket"]: row["sessions"] for row in cursor.execute(_LENGTHS, chosen).fetchall()}
         sessions = tuple(Session(**row) for row in cursor.execute(_LIST, chosen).fetchall())
-        newest = _newest(cursor, chosen["over"])
+        newest = _newest(cursor, over)
     lengths = tuple((bound, counted.get(number, 0)) for number, bound in enumerate(BOUNDS_MINUTES, start=1))
     return Sessions(feed=feed, **with_plain(figures, "events"), lengths=lengths, sessions=sessions, newest=newest)
 

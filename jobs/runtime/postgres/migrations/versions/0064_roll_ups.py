@@ -38,7 +38,6 @@ CREATE TABLE usage_hours (
     CONSTRAINT usage_hours_key
         UNIQUE NULLS NOT DISTINCT (account, hour, model, meter, currency, price_version, unit_price)
 );
-CREATE INDEX usage_hours_by_hour ON usage_hours USING brin (hour) WITH (autosummarize = on);
 COMMENT ON TABLE usage_hours IS
     'The sums of usage_windows by the hour of UTC, written in the same transaction by triggers.';
 
@@ -246,6 +245,8 @@ def upgrade() -> None:
         words = _words(source)
         op.execute(FUNCTION.format(**words))
         op.execute(FILL.format(**words))
+    # It knows what is there when it is made; of what comes later it learns page by page.
+    op.execute("CREATE INDEX usage_hours_by_hour ON usage_hours USING brin (hour) WITH (autosummarize = on)")
     op.execute("ANALYZE usage_hours, usage_months")
 
 
