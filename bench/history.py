@@ -1,7 +1,7 @@
 """The statements of pages, commands, gauges and the API over years of usage: their time, and what they read.
 
 `python -m bench.history URL` prints a table for a database that `bench.history_rows` filled. A test runs the same
-statements at two lengths of history, and fails where one that is about a month reads more than before.
+statements at two lengths of history, and fails where a statement about a month reads more than before.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ Question = Callable[[], object]
 
 
 @dataclass(frozen=True)
-class Asked:
+class Statement:
     """One statement with its parameters."""
 
-    statement: str
+    text: str
     parameters: Any
 
     @property
     def is_of_history(self) -> bool:
         """Whether it reads a table that grows with time."""
-        return any(table in self.statement for table in (*BIG, "usage_spans"))
+        return any(table in self.text for table in (*BIG, "usage_spans"))
 
 
 @dataclass(frozen=True)
@@ -149,14 +149,14 @@ def _read(url: str, question: Callable[[Any], object]) -> object:
 
 
 @contextmanager
-def recorded() -> Iterator[list[Asked]]:
+def recorded() -> Iterator[list[Statement]]:
     """What psycopg executes meanwhile."""
-    found: list[Asked] = []
+    found: list[Statement] = []
     plain, named = psycopg.Cursor.execute, psycopg.ServerCursor.execute
 
     def recording(execute: Callable[..., Any]) -> Callable[..., Any]:
         def executed(cursor: Any, query: Any, params: Any = None, **more: Any) -> Any:
-            found.append(Asked(str(query), params))
+            found.append(Statement(str(query), params))
             return execute(cursor, query, params, **more)
 
         return executed
@@ -169,11 +169,11 @@ def recorded() -> Iterator[list[Asked]]:
         changed.Cursor.execute, changed.ServerCursor.execute = plain, named
 
 
-def plan_of(connection: psycopg.Connection[Any], asked: Asked) -> Plan:
+def plan_of(connection: psycopg.Connection[Any], statement: Statement) -> Plan:
     """Run a statement again with EXPLAIN (ANALYZE, BUFFERS)."""
     with connection.cursor(row_factory=tuple_row) as cursor:
-        explained = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {asked.statement}"
-        ((found,),) = cursor.execute(explained.encode(), asked.parameters).fetchall()
+        explained = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement.text}"
+        ((found,),) = cursor.execute(explained.encode(), statement.parameters).fetchall()
     root = found[0]["Plan"]
     rows, scans = 0, []
     for node in _nodes(root):
@@ -194,27 +194,27 @@ def _nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def plans(connection: psycopg.Connection[Any], question: Question) -> list[Plan]:
     """How the statements of a question run that read history: the second time, as gauges remember what they summed."""
     question()
-    with recorded() as asked:
+    with recorded() as statements:
         question()
     connection.execute("SELECT set_config('weir.accounts', '*', false), set_config('TimeZone', 'UTC', false)")
-    return [plan_of(connection, one) for one in asked if one.is_of_history]
+    return [plan_of(connection, statement) for statement in statements if statement.is_of_history]
 
 
 def main(url: Annotated[str, typer.Argument(help="A filled database.")], repetitions: int = 3) -> None:
     """Print a table: seconds with Python's part, milliseconds of the statements, rows and buffers read, and scans."""
     with psycopg.connect(url, autocommit=True) as connection:
         for name, question in questions(url).items():
-            taken = []
+            seconds = []
             for _ in range(repetitions):
                 started = time.perf_counter()
                 question()
-                taken.append(time.perf_counter() - started)
+                seconds.append(time.perf_counter() - started)
             found = plans(connection, question)
             milliseconds, rows, buffers = (
                 sum(getattr(plan, part) for plan in found) for part in ("milliseconds", "rows", "buffers")
             )
             scans = ", ".join(dict.fromkeys(scan for plan in found for scan in plan.scans))
-            typer.echo(f"| {name} | {median(taken):.2f} | {milliseconds:.0f} | {rows:,} | {buffers:,} | {scans} |")
+            typer.echo(f"| {name} | {median(seconds):.2f} | {milliseconds:.0f} | {rows:,} | {buffers:,} | {scans} |")
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ _DAYS = """
 
 
 def near_days(start: datetime | None, end: datetime | None) -> dict[str, date | None]:
-    """The parameters `near_from` and `near_to`: usage of the range is on these days, whatever zone named them."""
+    """The parameters `near_from` and `near_to`: all usage of the range is on these days, in any time zone."""
     return {
         "near_from": None if start is None or start.year == MINYEAR else start.astimezone(UTC).date() - NEAR,
         "near_to": None if end is None or end.year == MAXYEAR else end.astimezone(UTC).date() + NEAR,
