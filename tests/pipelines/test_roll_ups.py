@@ -115,6 +115,7 @@ CHANGES = {
     "a quantity": "UPDATE {table} SET quantity = quantity + 1.000000000001 WHERE meter = 'requests'",
     "a price": "UPDATE {table} SET unit_price = unit_price * 2 WHERE model = 'm1'",
     "a price that was not known": "UPDATE {table} SET unit_price = 1, price_version = 3 WHERE unit_price IS NULL",
+    "no position": "UPDATE {table} SET next_position = NULL WHERE model = 'm1'",
     "no correction": "UPDATE {table} SET corrected = NOT corrected",
     "another account": "UPDATE {table} SET account = 'initech' WHERE account = 'acme' AND model = 'm1'",
     "some rows": "DELETE FROM {table} WHERE model = 'm2'",

@@ -187,7 +187,7 @@ def _words(source: str) -> dict[str, str]:
         name: [f"{of}({name}) FILTER (WHERE way = {way})" for way in (1, -1)] for name, (of, _) in outwards.items()
     }
     # An earlier release left no position.
-    moves = {"min": "{} <= {}", "max": "({} >= {}) IS NOT FALSE", "bool_or": "{} >= {}"}
+    moves = {"min": "{} <= {}", "max": "({0} >= {1} OR {1} IS NULL)", "bool_or": "{} >= {}"}
     words = {
         **place,
         "source": source,
