@@ -108,7 +108,7 @@ _PERHAPS: LiteralString = """
            sum(used.quantity * used.unit_price) AS amount
     FROM usage_days AS used
     WHERE used.meter = coalesce(%s, used.meter) AND used.currency = coalesce(%s, used.currency)
-      AND used.last_window_end > %s
+      AND used.last_window_end > %s AND used.day >= (%s AT TIME ZONE 'UTC')::date - 2
       AND (used.model = %s OR left(used.model, length(%s)) = %s)
       AND EXISTS (
           SELECT FROM catalog.account_history AS accounts
@@ -285,7 +285,7 @@ def _perhaps(database: Connection, touched: Mapping[str, Any], terms: Collection
         of_aliases = {alias["name"] for alias in aliases if alias["plan"] == plan and priced.names(alias["aliased"])}
         for name in sorted(of_aliases | (set() if priced.is_plain else {priced.model})):
             prefix = name.removesuffix(ANY) if name.endswith(ANY) else None
-            parameters = [meter, currency, starts, name, prefix, prefix, plan, touched["earliest"]]
+            parameters = [meter, currency, starts, starts, name, prefix, prefix, plan, touched["earliest"]]
             rows += database.execute(_PERHAPS, parameters)
     used = {tuple(row[name] for name in ("account", "month", "day", "model", "meter", "currency")): row for row in rows}
     found: dict[tuple[str, date], ClosedMonth] = {}

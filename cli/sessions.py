@@ -17,12 +17,13 @@ from metering.sessions import SESSION_STATE_SQL
 
 COLUMNS = ("account", "user_id", "session_start", "session_end", "events", "state", "version", "session_id")
 
+# No session ends before it starts: its end has an index.
 _STATEMENT = f"""
     SELECT account, user_id, session_start, session_end, events, version, session_id,
            {SESSION_STATE_SQL.format(over="(SELECT closed_before FROM closed_sessions)")} AS state
     FROM sessions
     WHERE (%(retracted)s OR retracted_at IS NULL)
-      AND (%(start)s::timestamptz IS NULL OR session_start >= %(start)s)
+      AND (%(start)s::timestamptz IS NULL OR session_start >= %(start)s AND session_end >= %(start)s)
       AND (%(end)s::timestamptz IS NULL OR session_start < %(end)s)
       AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
       AND (%(users)s::text[] IS NULL OR user_id = ANY (%(users)s))

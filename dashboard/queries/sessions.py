@@ -86,9 +86,18 @@ _NEWEST = """
 """
 _NEWEST_EVER = "SELECT max(session_end) AS newest FROM sessions"
 
+SEARCHED_DAYS = (1, 16, 256)
+"""Where no session is open, the newest is looked for so far back before everything is read."""
+
+# Each part has an index of its own.
 _HISTORY = f"""
-    SELECT {_COLUMNS}, {_STATE} FROM sessions
-    WHERE account = %(account)s AND user_id = %(user)s AND (%(retracted)s OR retracted_at IS NULL)
+    SELECT {_COLUMNS}, {_STATE}
+    FROM (
+        SELECT * FROM sessions WHERE account = %(account)s AND user_id = %(user)s AND retracted_at IS NULL
+        UNION ALL
+        SELECT * FROM sessions
+        WHERE account = %(account)s AND user_id = %(user)s AND retracted_at IS NOT NULL AND %(retracted)s
+    ) AS sessions
     ORDER BY session_start DESC, version DESC, session_id DESC LIMIT %(limit)s
 """
 
@@ -97,17 +106,25 @@ def read_open_sessions(backend: Backend, account: str | None) -> Sessions:
     """Sessions that the next event of their user would extend, as far as sessionization has come."""
     with backend.snapshot() as cursor:
         feed = feed_of(cursor, Job.SESSIONIZATION)
-        chosen = {"over": _over(cursor), "account": account, "limit": MAX_ROWS, "bounds": list(BOUNDS_MINUTES)}
+        over = _over(cursor)
+        chosen = {"over": over, "account": account, "limit": MAX_ROWS, "bounds": list(BOUNDS_MINUTES)}
         figures = cursor.execute(_FIGURES, chosen).fetchall()[0]
         counted = {row["bucket"]: row["sessions"] for row in cursor.execute(_LENGTHS, chosen).fetchall()}
         sessions = tuple(Session(**row) for row in cursor.execute(_LIST, chosen).fetchall())
-        newest = cursor.execute(_NEWEST, chosen).fetchall()[0] if sessions else {"newest": None}
-        if newest["newest"] is None:
-            newest = cursor.execute(_NEWEST_EVER).fetchall()[0]
+        newest = _newest(cursor, over)
     lengths = tuple((bound, counted.get(number, 0)) for number, bound in enumerate(BOUNDS_MINUTES, start=1))
-    return Sessions(
-        feed=feed, **with_plain(figures, "events"), lengths=lengths, sessions=sessions, newest=newest["newest"]
-    )
+    return Sessions(feed=feed, **with_plain(figures, "events"), lengths=lengths, sessions=sessions, newest=newest)
+
+
+def _newest(cursor: psycopg.Cursor[dict[str, Any]], over: datetime | str) -> datetime | None:
+    """The end of the newest session, open or closed."""
+    earlier = [over - timedelta(days=days) for days in SEARCHED_DAYS] if isinstance(over, datetime) else []
+    for since in (over, *earlier):
+        found: datetime | None = cursor.execute(_NEWEST, {"over": since}).fetchall()[0]["newest"]
+        if found is not None:
+            return found
+    ever: datetime | None = cursor.execute(_NEWEST_EVER).fetchall()[0]["newest"]
+    return ever
 
 
 def read_history(backend: Backend, account: str, user: str, *, retracted: bool) -> tuple[Session, ...]:

@@ -80,14 +80,15 @@ def sessions(versions: Versions, made: Sessions) -> Check:
     return Check("I5", found.examined, found.found, found.first or sound)
 
 
-def windows(proof: Proof, span: Span, unbilled: int, ladders: Wrong = Wrong()) -> Check:  # noqa: B008 -- frozen
+def windows(proof: Proof, span: Span, unbilled: int, beside: Wrong = Wrong()) -> Check:  # noqa: B008 -- frozen
     """I6: signed usage is what windows, stragglers and days have, in each of their columns; `unbilled`: nothing yet.
 
-    And `price_ladders`, by which bills price tiers, is what prices say.
+    `beside`: `price_ladders`, by which bills price tiers, is what prices say; hours and months are the sums of windows
+    and days.
     """
-    sums = proof.sums + ladders
+    sums = proof.sums + beside
     behind = f"; {unbilled} rows of usage are not billed yet, and not compared" if unbilled > 0 else ""
-    sound = "signed usage is windows, stragglers that are in none, and days, in each of their columns"
+    sound = "signed usage is windows, stragglers that are in none, days, hours and months, in each of their columns"
     return Check("I6", sums.examined, sums.found, (sums.first or sound) + span.left_out + behind)
 
 

@@ -87,8 +87,8 @@ class Audit:
             yield Check("I5", 0, 0, "sessions have no period; audit without one")
         span = span_of(self.scope, retained[Table.USAGE].since, versions.usage, made.billed)
         proof = prove_bills(versions, made.billed, span)
-        ladders = wrong_ladders(made.ladders, pinned.prices)
-        yield checks.windows(proof, span, retained[Table.USAGE].next - made.billed.position, ladders)
+        beside = wrong_ladders(made.ladders, pinned.prices) + made.roll_ups
+        yield checks.windows(proof, span, retained[Table.USAGE].next - made.billed.position, beside)
         yield checks.corrections(found, proof, corrected)
         yield checks.months(made, pinned)
         yield from check_invoices(self.postgres_url)

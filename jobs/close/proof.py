@@ -20,8 +20,8 @@ _PROOF = """
 """
 # Also what changed in earlier months becomes lines of this invoice.
 _CHANGED = """
-    SELECT DISTINCT account FROM usage_days
-    WHERE account = ANY (%(accounts)s) AND day < %(end)s AND next_position > %(billed_to)s
+    SELECT DISTINCT account FROM usage_months
+    WHERE account = ANY (%(accounts)s) AND month < %(end)s AND next_position > %(billed_to)s
 """
 
 
@@ -44,7 +44,7 @@ def find_proof(database: Database, since: datetime, until: datetime) -> Proof:
 
 
 def unproved(database: Database, proof: Proof, accounts: Collection[str], following: date) -> set[str]:
-    """Of these accounts, those with a day before `following` that has changed since the audit; all without a proof."""
+    """Of these accounts, those of which a month before `following` changed since the audit; all without a proof."""
     if proof == NOTHING:
         return set(accounts)
     parameters = {"accounts": list(accounts), "end": following, "billed_to": proof.billed_to}

@@ -30,7 +30,7 @@ ACCOUNT_BATCH = 500
 MAX_AUDITS = 3
 """Usage of a month that is long over comes rarely; where it keeps coming the next close tries again."""
 _MOVES = "usage of it came after the audit, {} times; close it again later"
-_WITH_USAGE = "SELECT DISTINCT account FROM usage_days WHERE day >= %s AND day < %s"
+_WITH_USAGE = "SELECT DISTINCT account FROM usage_months WHERE month = %s"
 _UNKNOWN = "the catalog knows no such account, so its usage has no price and no currency"
 
 Row = Mapping[str, Any]
@@ -81,7 +81,7 @@ class Close:
         """The accounts whose month is over and not closed yet; and rows of the others that have something to say."""
         month = self.terms.month
         known = self._periods(database, month)
-        used = {row["account"] for row in database.execute(_WITH_USAGE, [month, following(month)]).fetchall()}
+        used = {row["account"] for row in database.execute(_WITH_USAGE, [month]).fetchall()}
         named = list(dict.fromkeys(self.accounts)) or sorted(known.keys() | used)
         closed_until = billing_progress(database)[1].every
         months = invoiced(database, named)

@@ -13,7 +13,7 @@ from jobs.billing_progress import Database, Row
 from jobs.queries.pages import Page, paged
 from jobs.queries.roll_up import PARENTS
 from metering.digits import EXACT
-from metering.months import IN_MONTH_SQL, ZoneChange, billing_month
+from metering.months import ZoneChange, billing_month
 from metering.parents import ParentStretch, parents_of_month
 from metering.price_tiers import Kind, PriceTerms
 
@@ -34,13 +34,13 @@ _ACCOUNTS = """
 # A price version has one unit price: a line's amount is its quantity times that, multiplied once. A version with terms
 # is one row for all models that it prices, with its part of the account's ladder: the units after `ladder_start` up to
 # `ladder_end`, of `ladder_total`. Versions with a unit price lie on the ladder, too, and are lines as any other.
-_LINES = f"""
+_LINES = """
     WITH used AS (
         SELECT account, model, meter, currency, price_version, max(unit_price) AS unit_price,
                sum(quantity) AS quantity, min(first_window) AS first_window, max(last_window_end) AS last_window_end,
                bool_or(corrected) AS corrected
-        FROM usage_days
-        WHERE {IN_MONTH_SQL} AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
+        FROM usage_months
+        WHERE month = %(month)s AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
         GROUP BY account, model, meter, currency, price_version
         HAVING sum(quantity) <> 0
     ), parts AS (

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from jobs.billing_progress import Row
 from jobs.queries.account_periods import running_periods
-from jobs.queries.periods import Window, next_first_date
+from jobs.queries.periods import Window
 from jobs.queries.reading import Database
 
 _ACCOUNTS = """
@@ -26,10 +26,16 @@ _IN_FORCE = """
 """
 _USED = """
     SELECT account, meter, period, sum(quantity) AS used
-    FROM usage_days
-    JOIN unnest(%(held)s::text[], %(periods)s::text[], %(firsts)s::date[], %(ends)s::date[])
-        AS running (account, period, first, following) USING (account)
-    WHERE day >= first AND day < following AND meter = ANY (%(meters)s)
+    FROM unnest(%(held)s::text[], %(periods)s::text[], %(firsts)s::date[]) AS running (account, period, first)
+    CROSS JOIN LATERAL (
+        SELECT meter, quantity FROM usage_days
+        WHERE usage_days.account = running.account AND day = first AND period = 'P1D'
+        UNION ALL
+        SELECT meter, quantity FROM usage_months
+        WHERE usage_months.account = running.account AND month = first AND period = 'P1M'
+        OFFSET 0
+    ) AS used
+    WHERE meter = ANY (%(meters)s)
     GROUP BY account, meter, period
 """
 
@@ -63,7 +69,6 @@ def limits_in_use(
         "held": [account for account, _ in held],
         "periods": [window.value for _, window in held],
         "firsts": [running[place].first for place in held],
-        "ends": [next_first_date(window, running[account, window].first) for account, window in held],
     }
     used = {
         (row["account"], row["meter"], row["period"]): row["used"]

@@ -15,7 +15,7 @@ from jobs.queries.periods import UTC_ZONE, Window, bounds, first_start_from
 from jobs.queries.reading import Database, select
 from jobs.queries.roll_up import JOINED, month_sql, part_parameters, read_parts
 from jobs.queries.usage_keys import Key
-from jobs.queries.usage_sources import of_days, of_windows
+from jobs.queries.usage_sources import near_days, of_days, of_windows
 from metering import windows
 from metering.lateness import window_state
 from metering.pricing import BILLED_AS_PART
@@ -170,7 +170,7 @@ def _prepared(database: Database, query: UsageQuery) -> tuple[str, dict[str, Any
     for name in ("start", "end"):
         if parameters[name] is not None:
             parameters[name] = first_start_from(query.window, parameters[name], query.zone)
-    parameters["zone"] = query.zone.key
+    parameters |= {"zone": query.zone.key, **near_days(parameters["start"], parameters["end"])}
     if query.window in (Window.DAY, Window.MONTH):
         parameters |= period_parameters(database, query.window, parameters, query.zone)
     return _statement(query, of_windows(query.window)), parameters

@@ -1,17 +1,20 @@
-"""Sources of usage: minutes; whole days for days and months of one calendar; each account's days for dimensions.
+"""Sources of usage: minutes, hours; whole days for days and months of one calendar; an account's days for dimensions.
 
 A meter of a period has no minutes: its quantity belongs to a day or month of the account, and is read only where the
 requested calendar has the same day or month.
 
 Each source is a SELECT of COLUMNS, `late_quantity`, `unmetered_requests` and the names of the window. Parameters:
-`start`, `end`, `accounts`, `zone`. Only the minutes know what was late, and requests that did not report a meter; a
-request without the part that another meter counts (`within`) is not unmetered.
+`start`, `end`, `accounts`, `zone`, and those of `near_days`. Only minutes and hours know what was late, and requests
+that did not report a meter; a request without the part that another meter counts (`within`) is not unmetered.
 """
 
 from __future__ import annotations
 
+from datetime import MAXYEAR, MINYEAR, UTC, date, datetime, timedelta
+
 from jobs.queries.periods import Window, window_key_sql
 
+NEAR = timedelta(days=2)
 COLUMNS = "account, model, meter, currency, price_version, unit_price, quantity, amount, corrected"
 _OF_PERIODS = "SELECT meter FROM meters WHERE period IS NOT NULL"
 _NO_LATE = "NULL::numeric AS late_quantity"
@@ -21,17 +24,19 @@ _RANGE = """
     (%(start)s::timestamptz IS NULL OR {instant} >= %(start)s) AND (%(end)s::timestamptz IS NULL OR {instant} < %(end)s)
 """
 _ACCOUNTS = "(%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))"
+# The days of the spans, said once more for the index of days.
+_NEAR = "(%(near_from)s::date IS NULL OR day >= %(near_from)s) AND (%(near_to)s::date IS NULL OR day <= %(near_to)s)"
 # A span is read as days where it lies in one window, else as minutes: the sum is the same. A day is called what UTC
 # calls it, or the day before or after, in any zone and after any change of zone. OFFSET 0: the minutes of each span are
 # found by their index; the planner would rather read all that there are, once.
 _DAYS = """
     WITH placed AS (
         SELECT *, {key_of_start} AS window_key, {key_of_start} = {key_of_end} AS is_whole
-        FROM usage_spans(%(start)s::timestamptz::date - 2, %(end)s::timestamptz::date + 2) WHERE {accounts}
+        FROM usage_spans(%(near_from)s::date, %(near_to)s::date) WHERE {accounts}
     )
     SELECT {columns}, {no_late}, 0 AS unmetered_requests, window_key
     FROM (SELECT account, day, window_key FROM placed WHERE is_whole AND {starts_in_range}) AS whole
-    JOIN usage_days USING (account, day) WHERE meter NOT IN ({of_periods})
+    JOIN usage_days USING (account, day) WHERE meter NOT IN ({of_periods}) AND {near}
     UNION ALL
     SELECT {columns}, {no_late}, 0 AS unmetered_requests, {key_of_period} AS window_key
     FROM ({of_accounts}) AS of_accounts WHERE meter IN ({of_periods})
@@ -49,6 +54,14 @@ _DAYS = """
 """
 
 
+def near_days(start: datetime | None, end: datetime | None) -> dict[str, date | None]:
+    """The parameters `near_from` and `near_to`: all usage of the range is on these days, in any time zone."""
+    return {
+        "near_from": None if start is None or start.year == MINYEAR else start.astimezone(UTC).date() - NEAR,
+        "near_to": None if end is None or end.year == MAXYEAR else end.astimezone(UTC).date() + NEAR,
+    }
+
+
 def of_windows(window: Window) -> str:
     """COLUMNS, `unmetered_requests` and `window_key` of all usage in the range.
 
@@ -56,7 +69,11 @@ def of_windows(window: Window) -> str:
     months have the parameters of `of_days`, too: the periods of calendars that are windows of the zone.
     """
     key, in_range = window_key_sql(window), _RANGE.format(instant="window_start")
-    if window in (Window.MINUTE, Window.HOUR):
+    if window is Window.HOUR:
+        unmetered = f"CASE WHEN {_NO_PART} THEN unmetered_rows ELSE 0 END AS unmetered_requests"
+        columns = f"{COLUMNS}, late_quantity, {unmetered}, hour AS window_key"
+        return f"SELECT {columns} FROM usage_hours WHERE {_RANGE.format(instant='hour')} AND {_ACCOUNTS}"
+    if window is Window.MINUTE:
         unmetered = f"CASE WHEN {_NO_PART} THEN unmetered_rows ELSE 0 END AS unmetered_requests"
         columns = f"{COLUMNS}, late_quantity, {unmetered}, {key} AS window_key"
         return f"SELECT {columns} FROM usage_windows WHERE {in_range} AND {_ACCOUNTS}"
@@ -68,6 +85,7 @@ def of_windows(window: Window) -> str:
         key_of_period=window_key_sql(window, "window_start"),
         of_accounts=of_days(window),
         accounts=_ACCOUNTS,
+        near=_NEAR,
         key=key,
         key_of_start=window_key_sql(window, "starts"),
         key_of_end=window_key_sql(window, "(ends - interval '1 minute')"),

@@ -380,6 +380,8 @@ IN_DATABASE: dict[str, tuple[tuple[str, ...], str, str]] = {
         "the day",
     ),
     "a day of other rows": (("UPDATE usage_days SET usage_rows = usage_rows + 5 {one}",), "I6", "usage_rows is"),
+    "an hour that counts one more": (("UPDATE usage_hours SET quantity = quantity + 1 {one}",), "I6", "the hour"),
+    "a month that is lost": (("DELETE FROM usage_months {one}",), "I6", "the month"),
     "a session that counts one more": (("UPDATE sessions SET events = events + 1 {live}",), "I5", "events is"),
     "a session moved": (
         (
@@ -466,7 +468,7 @@ IN_DATABASE: dict[str, tuple[tuple[str, ...], str, str]] = {
     ),
 }
 FIRST = "WHERE ctid = (SELECT min(ctid) FROM {table} WHERE {which})"
-CHANGES = re.compile(r"(?:UPDATE|FROM) (usage_windows|usage_days|stragglers|corrections|sessions)\b")
+CHANGES = re.compile(r"(?:UPDATE|FROM) (usage_\w+|stragglers|corrections|sessions)\b")
 
 
 @pytest.mark.few_in_ci(8)

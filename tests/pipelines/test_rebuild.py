@@ -44,6 +44,8 @@ COMPARED = {
     "usage_windows": ("version", "next_position", "updated_at"),
     "usage_days": ("updated_at", "next_position"),
     "usage_day_dimensions": (),
+    "usage_hours": (),
+    "usage_months": ("next_position",),
     "stragglers": ("recorded_at", "settled"),
     "corrections": ("number", "corrected_at"),
     "rules": (),

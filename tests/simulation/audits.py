@@ -127,7 +127,7 @@ def proved(tables: str, database: str, asked: Scope = EVERYTHING) -> dict[str, W
     found = compare_bills(parts, made.billed, decided, usage, span)
     accounts = open_table(tables, Table.ACCOUNTS)
     versions = ACCOUNTS.empty_table() if accounts is None else accounts.to_pyarrow_table()
-    wrong = {"I6": found.sums, "I8": found.corrections, "I12": wrong_months(made.months, versions)}
+    wrong = {"I6": found.sums + made.roll_ups, "I8": found.corrections, "I12": wrong_months(made.months, versions)}
     if asked.is_everything and made.sessions.gaps_reached and retained_rows(journal).since is None:
         requests = _rows(journal, OF_REQUESTS).to_arrow()
         cut = by_part(sessions_by_bucket(requests, made.sessions).sort("bucket").iter_rows())

@@ -24,7 +24,9 @@ from jobs.audit.bills.members import LATE_MEMBERS as STORED_LATE_MEMBERS
 from jobs.audit.bills.members import MEMBERS as STORED_MEMBERS
 from jobs.audit.bills.members import STORED_CORRECTIONS
 from jobs.audit.bills.months import Months, stored_months
+from jobs.audit.bills.roll_ups import unequal_roll_ups
 from jobs.audit.bills.windows import STORED_STRAGGLERS, STORED_WINDOWS
+from jobs.audit.compare.columns import Wrong
 from jobs.audit.compare.sessions import SESSIONS, of_user
 from jobs.audit.recompute.basis import EVERYTHING, Scope
 from jobs.audit.tables.copy import copy_rows
@@ -98,6 +100,8 @@ class Stored:
     sessions: Sessions
     months: Months
     ladders: StoredLadders
+    roll_ups: Wrong
+    """Of hours and months, against the windows and days beside them."""
 
 
 _WINDOWS = """
@@ -173,7 +177,8 @@ def stored(postgres_url: str, scope: Scope = EVERYTHING) -> Stored:
         with connection.transaction():
             months = stored_months(connection, *_days(scope))
             ladders = stored_ladders(connection)
-            return Stored(billed(connection, rows, scope), sessions(connection, rows, scope), months, ladders)
+            roll_ups = unequal_roll_ups(connection, *_days(scope))
+            return Stored(billed(connection, rows, scope), sessions(connection, rows, scope), months, ladders, roll_ups)
 
 
 def billed(connection: psycopg.Connection[Any], rows: Spilled, scope: Scope) -> Billed:

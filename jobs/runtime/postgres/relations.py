@@ -34,7 +34,7 @@ EARLIER_FUNCTIONS = {"0022": ("usage_spans(date, date)",)}
 LATER = (
     *("activity_head", "activity_log", "analytics_panes", "analytics_views", "api_keys", "declared_dimensions"),
     *("invoice_events", "invoice_lines", "invoices", "late_members"),
-    *("price_ladders", "taken_back_on_time", "usage_members"),
+    *("price_ladders", "taken_back_on_time", "usage_hours", "usage_members", "usage_months"),
 )
 """Relations that revisions after 0034 make in Weir's own schema."""
 
@@ -75,7 +75,7 @@ ASKED = (
     *("closed_meters", "closed_usage", "corrections", "declared_dimensions", "meters", "positions", "stragglers"),
     "price_ladders",
     *("invoice_events", "invoice_lines", "invoices"),
-    *("usage_day_dimensions", "usage_days", "usage_windows"),
+    *("usage_day_dimensions", "usage_days", "usage_hours", "usage_months", "usage_windows"),
 )
 """Of these the API reads: what names an account is guarded by row-level security, and nothing else."""
 ASKED_OF_CATALOG = (

@@ -1,0 +1,221 @@
+"""The statements of pages, commands, gauges and the API over years of usage: their time, and what they read.
+
+`python -m bench.history URL` prints a table for a database that `bench.history_rows` filled. A test runs the same
+statements at two lengths of history, and fails where a statement about a month reads more than before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from statistics import median
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo
+
+import psycopg
+import typer
+from psycopg.rows import dict_row, tuple_row
+
+from bench.history_rows import UNTIL
+from cli.sessions import SessionQuery, session_rows
+from dashboard.backend import Backend
+from dashboard.queries.accounts import read_accounts
+from dashboard.queries.bill_values import read_values
+from dashboard.queries.bills import read_bills
+from dashboard.queries.corrections import CorrectionFilter, read_corrections
+from dashboard.queries.sessions import read_history, read_open_sessions
+from dashboard.queries.stragglers import StragglerFilter, read_stragglers
+from dashboard.queries.windows import WindowFilter, read_windows
+from dashboard.settings import Settings
+from jobs.billing.gauges import totals
+from jobs.close.proof import Proof, unproved
+from jobs.queries.bills import read_month, read_totals
+from jobs.queries.corrections import CorrectionQuery, correction_rows
+from jobs.queries.forecasts import forecast_rows
+from jobs.queries.limits import limits_in_use
+from jobs.queries.models import ModelQuery, model_rows
+from jobs.queries.periods import UTC_ZONE, Window
+from jobs.queries.stragglers import StragglerQuery, straggler_rows
+from jobs.queries.usage import UsageQuery, usage_rows
+
+BIG = ("usage_windows", "usage_hours", "usage_days", "usage_months", "corrections", "stragglers", "sessions")
+BERLIN, KOLKATA = ZoneInfo("Europe/Berlin"), ZoneInfo("Asia/Kolkata")
+MONTH = datetime(UNTIL.year, UNTIL.month, 1, tzinfo=UTC)
+A_DAY_AGO = UNTIL - timedelta(hours=24)
+TWO = ("account-1", "account-17")
+
+Question = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement with its parameters."""
+
+    text: str
+    parameters: Any
+
+    @property
+    def is_of_history(self) -> bool:
+        """Whether it reads a table that grows with time."""
+        return any(table in self.text for table in (*BIG, "usage_spans"))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a statement ran: milliseconds, buffers, rows read from big tables, and the scans of these tables."""
+
+    milliseconds: float
+    buffers: int
+    rows: int
+    scans: tuple[str, ...]
+
+    @property
+    def sequential(self) -> list[str]:
+        """The scans that read a big table from end to end."""
+        return [scan for scan in self.scans if scan.startswith("Seq Scan")]
+
+
+def questions(url: str) -> Mapping[str, Question]:
+    """What is asked, by name: of the last hours, or of the month, before UNTIL; of all accounts, or of TWO."""
+    return {**_pages(Backend(Settings(postgres_url=url), statement_timeout_seconds=600)), **_lists(url), **_sums(url)}
+
+
+def _pages(backend: Backend) -> dict[str, Question]:
+    month = MONTH.date()
+    return {
+        "page: accounts": lambda: read_accounts(backend),
+        "page Live windows, 1 h": lambda: read_windows(backend, WindowFilter()),
+        "page Live windows, 24 h": lambda: read_windows(backend, WindowFilter(hours=24)),
+        "page Live windows, 24 h of an account": lambda: read_windows(backend, WindowFilter(24, account=TWO[0])),
+        "page Bills": lambda: read_bills(backend, month),
+        "page Bills, by a dimension": lambda: read_values(backend, TWO[0], month, "api_key_id"),
+        "page Late": lambda: read_stragglers(backend, StragglerFilter()),
+        "page Corrections": lambda: read_corrections(backend, CorrectionFilter()),
+        "page Sessions": lambda: read_open_sessions(backend, None),
+        "page Sessions of a user": lambda: read_history(backend, TWO[0], "u-1", retracted=True),
+    }
+
+
+def _lists(url: str) -> dict[str, Question]:
+    def usage(window: Window, start: datetime, accounts: tuple[str, ...] = (), zone: ZoneInfo = UTC_ZONE) -> Question:
+        query = UsageQuery(start, UNTIL, window, accounts=accounts, zone=zone)
+        return lambda: _read(url, lambda at: list(usage_rows(at, query)))
+
+    return {
+        "usage, minutes of a day": usage(Window.MINUTE, A_DAY_AGO),
+        "usage, hours of a month": usage(Window.HOUR, MONTH),
+        "usage, hours of a month of 2 accounts": usage(Window.HOUR, MONTH, TWO),
+        "usage, days of a month": usage(Window.DAY, MONTH),
+        "usage, days of a month of 2 accounts": usage(Window.DAY, MONTH, TWO),
+        "usage, days of a month in Berlin": usage(Window.DAY, MONTH, (), BERLIN),
+        "usage, days of a month in Kolkata": usage(Window.DAY, MONTH, (), KOLKATA),
+        "usage, the month": usage(Window.MONTH, MONTH),
+        "stragglers of a day": lambda: _read(url, lambda at: list(straggler_rows(at, StragglerQuery(A_DAY_AGO)))),
+        "corrections of a day": lambda: _read(url, lambda at: list(correction_rows(at, CorrectionQuery(A_DAY_AGO)))),
+        "sessions of a day": lambda: _read(url, lambda at: list(session_rows(at, SessionQuery(A_DAY_AGO)))),
+    }
+
+
+def _sums(url: str) -> dict[str, Question]:
+    month, gauges = MONTH.date(), totals("billing")
+
+    def scraped(database: psycopg.Connection[Any]) -> list[Any]:
+        with database.cursor(row_factory=tuple_row) as cursor:
+            return [list(gauge.read(cursor)) for gauge in gauges]
+
+    return {
+        "bill of a month": lambda: _read(url, lambda at: read_month(at, month)),
+        "bill of a month of 2 accounts": lambda: _read(url, lambda at: read_month(at, month, TWO)),
+        "totals of a month of 2 accounts": lambda: _read(url, lambda at: read_totals(at, month, TWO)),
+        "forecast": lambda: _read(url, lambda at: list(forecast_rows(at, month, (), UNTIL))),
+        "forecast of 2 accounts": lambda: _read(url, lambda at: list(forecast_rows(at, month, TWO, UNTIL))),
+        "models of a month": lambda: _read(url, lambda at: list(model_rows(at, None, ModelQuery(MONTH, UNTIL)))),
+        "limits of 2 accounts": lambda: _read(url, lambda at: list(limits_in_use(at, TWO, ("input_tokens",), UNTIL))),
+        "close: changed since the audit": lambda: _read(url, lambda at: unproved(at, Proof(1, 5), TWO, month)),
+        "gauges of billing": lambda: _read(url, scraped),
+    }
+
+
+def _read(url: str, question: Callable[[Any], object]) -> object:
+    """Ask within one read-only snapshot, as commands and the API do."""
+    with psycopg.connect(url, row_factory=dict_row) as connection:
+        connection.read_only = True
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        connection.execute("SELECT set_config('weir.accounts', '*', true), set_config('TimeZone', 'UTC', true)")
+        return question(connection)
+
+
+@contextmanager
+def recorded() -> Iterator[list[Statement]]:
+    """What psycopg executes meanwhile."""
+    found: list[Statement] = []
+    plain, named = psycopg.Cursor.execute, psycopg.ServerCursor.execute
+
+    def recording(execute: Callable[..., Any]) -> Callable[..., Any]:
+        def executed(cursor: Any, query: Any, params: Any = None, **more: Any) -> Any:
+            found.append(Statement(str(query), params))
+            return execute(cursor, query, params, **more)
+
+        return executed
+
+    changed: Any = psycopg
+    changed.Cursor.execute, changed.ServerCursor.execute = recording(plain), recording(named)
+    try:
+        yield found
+    finally:
+        changed.Cursor.execute, changed.ServerCursor.execute = plain, named
+
+
+def plan_of(connection: psycopg.Connection[Any], statement: Statement) -> Plan:
+    """Run a statement again with EXPLAIN (ANALYZE, BUFFERS)."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        explained = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement.text}"
+        ((found,),) = cursor.execute(explained.encode(), statement.parameters).fetchall()
+    root = found[0]["Plan"]
+    rows, scans = 0, []
+    for node in _nodes(root):
+        if node.get("Relation Name") in BIG:
+            removed = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
+            rows += round((node["Actual Rows"] + removed) * node["Actual Loops"])
+            scans.append(f"{node['Node Type']} on {node['Relation Name']}")
+    buffers = root["Shared Hit Blocks"] + root["Shared Read Blocks"]
+    return Plan(found[0]["Execution Time"], buffers, rows, tuple(dict.fromkeys(scans)))
+
+
+def _nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from _nodes(child)
+
+
+def plans(connection: psycopg.Connection[Any], question: Question) -> list[Plan]:
+    """How the statements of a question run that read history: the second time, as gauges remember what they summed."""
+    question()
+    with recorded() as statements:
+        question()
+    connection.execute("SELECT set_config('weir.accounts', '*', false), set_config('TimeZone', 'UTC', false)")
+    return [plan_of(connection, statement) for statement in statements if statement.is_of_history]
+
+
+def main(url: Annotated[str, typer.Argument(help="A filled database.")], repetitions: int = 3) -> None:
+    """Print a table: seconds with Python's part, milliseconds of the statements, rows and buffers read, and scans."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for name, question in questions(url).items():
+            seconds = []
+            for _ in range(repetitions):
+                started = time.perf_counter()
+                question()
+                seconds.append(time.perf_counter() - started)
+            found = plans(connection, question)
+            milliseconds, rows, buffers = (
+                sum(getattr(plan, part) for plan in found) for part in ("milliseconds", "rows", "buffers")
+            )
+            scans = ", ".join(dict.fromkeys(scan for plan in found for scan in plan.scans))
+            typer.echo(f"| {name} | {median(seconds):.2f} | {milliseconds:.0f} | {rows:,} | {buffers:,} | {scans} |")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,73 @@
+"""No page, command, gauge or answer of the API gets slower as history grows: its plans read the same rows.
+
+The statements are recorded as they are executed, and explained over a short and a long past with one present.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import psycopg
+import pytest
+
+from bench.history import BIG, Plan, plans, questions
+from bench.history_rows import fill
+from jobs.runtime.postgres.schema import migrate
+from tests.conftest import fresh_database
+
+WINDOWS_A_DAY = {40: 130, 2_000: 6_985}
+"""By how many accounts: the same of each account."""
+OF_EVERY_MONTH = ("close: changed since the audit",)
+"""What may have changed in any earlier month is a line of the next invoice: it reads a row a month of each key."""
+OF_TWO = " of 2 accounts"
+
+Found = Mapping[str, Sequence[Plan]]
+
+
+def found(url: str, accounts: int, days: int, *, is_small: bool) -> Found:
+    """The plans of each question, of a past of so many days."""
+    migrate(url)
+    fill(url, windows=WINDOWS_A_DAY[accounts] * days, accounts=accounts, days=days)
+    with psycopg.connect(url, autocommit=True) as connection:
+        if is_small:
+            # Reading a small table from end to end is cheaper, and says nothing about a large one.
+            connection.execute("SET enable_seqscan = off; SET random_page_cost = 1.1")
+            for index in ("usage_windows_by_time", "usage_hours_by_hour", "sessions_by_end"):
+                connection.execute(f"ALTER INDEX {index} SET (pages_per_range = 2); REINDEX INDEX {index}".encode())
+        return {name: plans(connection, question) for name, question in questions(url).items()}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param((40, 150, 600), id="small"), pytest.param((2_000, 365, 730), id="5M", marks=pytest.mark.long)],
+)
+def pasts(request: pytest.FixtureRequest, postgres_url: str) -> tuple[Found, Found]:
+    """The plans over a short and a long past."""
+    accounts, *pasts = request.param
+    both = []
+    for days in pasts:
+        with fresh_database(postgres_url) as url:
+            both.append(found(url, accounts, days, is_small=accounts == 40))
+    return both[0], both[1]
+
+
+def test_no_statement_reads_a_big_table_from_end_to_end(pasts: tuple[Found, Found]) -> None:
+    scans = {name: [scan for plan in of for scan in plan.sequential] for name, of in pasts[1].items()}
+    assert {name: of for name, of in scans.items() if of} == {}
+
+
+def test_no_statement_reads_more_rows_over_a_longer_past(pasts: tuple[Found, Found]) -> None:
+    short, long = ({name: sum(plan.rows for plan in of) for name, of in past.items()} for past in pasts)
+    assert any(short.values())
+    # Of a few accounts the planner may read what it reads of all, whichever is less.
+    most = {name: max(rows, short.get(name.removesuffix(OF_TWO), 0)) for name, rows in short.items()}
+    grown = {name: (rows, long[name]) for name, rows in most.items() if long[name] > 1.2 * rows + 50}
+    assert grown.keys() <= set(OF_EVERY_MONTH), grown
+    for name in OF_EVERY_MONTH:
+        assert {scan.partition(" on ")[2] for plan in pasts[1][name] for scan in plan.scans} == {"usage_months"}
+
+
+def test_every_question_reads_history_and_every_big_table_is_read(pasts: tuple[Found, Found]) -> None:
+    assert [name for name, of in pasts[1].items() if not any(plan.scans for plan in of)] == []
+    read = {scan.partition(" on ")[2] for of in pasts[1].values() for plan in of for scan in plan.scans}
+    assert read == set(BIG)
