@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,16 @@ def modules_of(*arguments: str) -> set[str]:
     imported = set(ran.stderr.split("\n")[-2].split())
     assert "cli.commands" in imported
     return imported
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert CliRunner().invoke(app, ["--version"]).stdout == f"weir {version('weir')}\n"
+
+
+def test_a_wrong_choice_is_refused_in_words_of_the_command_line() -> None:
+    refused = CliRunner().invoke(app, ["models", "--by", "nothing"], env={"COLUMNS": "200"})
+    assert refused.exit_code == 2
+    assert "Invalid value for '--by': 'nothing' is not one of 'requests', 'tokens'," in refused.stderr
 
 
 def test_a_command_of_a_group_is_completed_and_found() -> None:
