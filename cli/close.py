@@ -46,9 +46,9 @@ def close(
     """Close a month: issue an invoice for each account and currency, of usage that an audit has proved.
 
     An account is refused, with the reason, until the frontier has passed the end of its month and every grace, and
-    while usage of it has no price, is held, or waits. Where no audit has proved the month since its last change, one
-    runs first. What came for months that are closed becomes pairs of lines. A month is closed once; closing it again
-    issues what is left, also after a crash.
+    while any of its usage has no price, is held, or waits. Where no audit has proved the month since its last change,
+    one runs first. What came for closed months becomes pairs of lines. A month is closed once; closing it again issues
+    what is left, also after a crash.
 
     Exit status 0 if no account was refused, else 1.
     """

@@ -186,7 +186,7 @@ ENTRIES = (
         "forecast",
         Panel.LOOK,
         "cli.forecast",
-        "Forecast what each account will owe for a month, with the error of such forecasts in the months before.",
+        "Forecast what each account will owe for a month, with the error of earlier forecasts.",
     ),
     Entry("export", Panel.LOOK, "cli.export", "Write usage and its cost to files, for other systems."),
     Entry("catalog", Panel.CHANGE, "cli.catalog", "Change and list accounts, plans and prices."),
@@ -298,6 +298,14 @@ class LazyGroup(Arguments):
         """The command that is to run."""
         name, listed, rest = super().resolve_command(ctx, renamed(args, EARLIER, "weir"))
         return name, listed if name is None else self.commands[name], rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it. A wrong value is refused without the words that pydantic puts before the reason."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as refused:
+            refused.message = refused.message.removeprefix("Value error, ")
+            raise
 
 
 def _reflowed(command: Any) -> Any:

@@ -99,7 +99,8 @@ def usage(
         ),
     ] = None,
     last: Annotated[
-        date | None, typer.Option("--to-day", parser=_day, metavar="DATE", help="Up to this day, inclusive; yesterday.")
+        date | None,
+        typer.Option("--to-day", parser=_day, metavar="DATE", help="Up to this day, inclusive; yesterday by default."),
     ] = None,
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,

@@ -47,7 +47,7 @@ def list_(
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """List invoices in the order of their numbers. `hash` is that of the issue: it stays the same for ever."""
+    """List invoices in the order of their numbers. `hash` is that of the invoice as issued, and never changes."""
     from deployment.stack import running_deployment
 
     query = InvoiceQuery(tuple(account or ()), period)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from typing import Annotated
 
 import typer
 
@@ -14,8 +15,20 @@ from jobs.runtime.errors import ExitStatus, Refused
 app = typer.Typer(name="weir", cls=LazyGroup, no_args_is_help=True)
 
 
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"weir {version('weir')}")
+        raise typer.Exit
+
+
 @app.callback(epilog="Begin with `weir demo`, or with `weir up` and `weir produce`.")
-def weir() -> None:
+def weir(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
     """Meter a stream of API events, and let none of it leak."""
 
 

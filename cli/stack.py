@@ -74,14 +74,14 @@ def down(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
     folders = Folders(data_dir.resolve())
     stack = read_stack(folders.data)
     if stack is None and not folders.lock.exists():
-        typer.echo(f"Nothing runs on {data_dir}.")
+        typer.echo(f"Nothing runs in {data_dir}.")
         return
     if stack is not None and stack.supervisor.is_running:
         stop_stack(stack.supervisor, Console(stderr=True, highlight=False))
     with locked(folders, patience_seconds=20.0):
         # Leftovers of a killed supervisor; after a clean stop there is nothing.
         recover(folders.data)
-    typer.echo(f"Stopped what ran on {data_dir}." if stack else f"Nothing runs on {data_dir}.")
+    typer.echo(f"Stopped what ran in {data_dir}." if stack else f"Nothing runs in {data_dir}.")
 
 
 def summary(stack: Stack, data_dir: Path) -> str:

@@ -45,7 +45,6 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
 
     Exit status 0 when everything runs, else 1.
     """
-    from deployment.capture import Capture
     from deployment.stack import State, deployment_of, read_stack
 
     if (deployment := deployment_of(os.environ)) is not None:
@@ -59,6 +58,8 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
         typer.echo(_not_running(data_dir, crashed), err=True)
         print_rows([_row(job, None, None) for job in ALWAYS], COLUMNS, form)
         raise typer.Exit(1)
+    from deployment.capture import Capture  # it takes longer than all of the above
+
     rows: dict[str, JobRow] = {}
     unpublished: dict[Job, Unpublished] = {}
     capture, doubts = Capture(), list[str]()

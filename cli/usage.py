@@ -61,12 +61,12 @@ def _usage(
 ) -> None:
     """List usage and its amount per window, account, model and meter.
 
-    --from and --to select windows by their start. `quantity` is what was reported, `billed_quantity` what of it has a
-    price, `free_quantity` what of that has the price 0, `tiered_quantity` what of it has tiers or packages, `amount`
-    what all but that costs (the rest depends on the month's total: page Bills and `GET /v1/bills`), and
-    `unpriced_quantity` what no price matched. Another meter bills the rest: of 2,006 input tokens, 86 are billed if
-    1,920 were cached and cached tokens have their own price. Windows are open, closing (inside grace), closed, or
-    corrected (closed, and changed since).
+    --from and --to select windows by their start. `quantity` is what was reported. `billed_quantity` is the
+    part of it that has a price, `free_quantity` the part of that with the price 0, `tiered_quantity` the part with
+    tiers or packages, and `unpriced_quantity` what no price matched. Another meter bills the rest: of 2,006 input
+    tokens, 86 are billed if 1,920 were cached and cached tokens have their own price. `amount` leaves out the tiered
+    part, whose cost depends on the month's total (page Bills, `GET /v1/bills`). Windows are open, closing (inside
+    grace), closed, or corrected (closed, and changed since).
 
     `unmetered_requests` counts requests that were decided without a quantity that the meter expects. Later
     corrections do not lower it. Without meter in --group-by a request counts once for each meter that it lacks. With

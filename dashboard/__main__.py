@@ -1,4 +1,4 @@
-"""`python -m dashboard [OPTIONS]`: `streamlit run dashboard/app.py`, with everything loaded before the first viewer.
+"""`python -m dashboard [OPTIONS]`: `streamlit run dashboard/server.py`, with everything loaded before the first viewer.
 
 Otherwise Streamlit would load the pages, and Altair its chart schema, while that viewer waits.
 """
@@ -23,7 +23,7 @@ def main() -> None:
     for view in iter_modules(views.__path__, prefix=f"{views.__name__}."):
         import_module(view.name)
     alt.Chart(alt.InlineData([{"x": 0}])).mark_bar().encode(x="x:Q").to_dict()
-    cli.main(["run", str(Path(__file__).with_name("app.py")), *_sign_in_options(), *sys.argv[1:]])
+    cli.main(["run", str(Path(__file__).with_name("server.py")), *_sign_in_options(), *sys.argv[1:]])
 
 
 def _sign_in_options() -> list[str]:

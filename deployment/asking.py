@@ -8,7 +8,6 @@ from contextlib import contextmanager
 import psycopg
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
-from sqlalchemy.exc import DBAPIError
 
 from deployment.errors import CannotRun
 from deployment.kafka_client import kafka_client
@@ -32,8 +31,9 @@ def asking_database(url: str) -> Iterator[None]:
             f"The database at {place(url)} refuses ({_first_line(error)}): WEIR_POSTGRES_URL must name the role that "
             "owns Weir's tables."
         ) from None
-    except (psycopg.Error, DBAPIError) as error:
-        if (sentence := database_sentence(error, url)) is None:
+    except Exception as error:
+        is_of_database = isinstance(getattr(error, "orig", error), psycopg.Error)  # SQLAlchemy's hold the driver's
+        if not is_of_database or (sentence := database_sentence(error, url)) is None:
             raise
         raise CannotRun(sentence) from None
 

@@ -12,7 +12,7 @@ import psycopg
 from deployment.asking import asking_database
 from deployment.errors import CannotRun
 from jobs.runtime.unreachable import place
-from monitoring.alerts.money import CATALOG_BEHIND_SECONDS
+from metering.reports import CATALOG_BEHIND_SECONDS
 
 _CAPTURE = """
 SELECT is_active, captured_until,

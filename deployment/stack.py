@@ -157,8 +157,8 @@ def _file(data_dir: Path) -> Path:
 def not_running(data_dir: Path) -> str:
     """What to say of a folder without a stack."""
     return (
-        f"No stack is running on {data_dir}: start it with `weir up{named(data_dir)}`. One in another folder is named "
-        "with --data-dir; for one on a cluster run this in the pod of a driver."
+        f"No stack runs in {data_dir}: start one with `weir up{named(data_dir)}`, or name the folder of yours with "
+        "--data-dir. On a cluster, run this command in the pod of a driver."
     )
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 from typing import Generic, TypedDict, TypeVar
 
-from metering.limits import PLAIN_NAME
 from metering.once_per import OncePer
 from metering.period_meters import Aggregation, Period, PeriodMeter
 
@@ -22,7 +20,6 @@ FAMILY = "family"
 """What `where` may ask for beside columns of contracts: an outcome that is a quantity of its own."""
 MAX_CONDITIONS = 4
 MAX_VALUES = 100
-METER_NAME = re.compile(PLAIN_NAME)
 QUANTITY_DECIMALS = 6
 LARGEST_QUANTITY = Decimal(10**17 - 1).scaleb(-QUANTITY_DECIMALS)
 """That one event may report: eleven digits before the point, six behind it."""

@@ -11,6 +11,9 @@ STALE_AFTER_SECONDS = 30.0
 IDLE_BEAT_SECONDS = 60.0
 """How often heartbeats come while nothing is open: by as much older are then all frontiers."""
 
+CATALOG_BEHIND_SECONDS = 60
+"""Age of a change of the catalog that Kafka should have had within seconds: from then on its capture is late."""
+
 
 class Phase(StrEnum):
     """What an application is doing: the column `state` of its row."""

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from playwright.sync_api import Page, ViewportSize, expect, sync_playwright
+from playwright.sync_api import Page, ViewportSize, expect
 
 from deployment.stack import StackNotRunning, running_stack
-from tests.e2e.test_dashboard import CHROMIUM, CHROMIUM_FLAGS, PATIENCE_MS, THEMES, address, wait_until_it_stands
+from tests.browser import CHROMIUM, PATIENCE_MS, chromium
+from tests.e2e.test_dashboard import THEMES, address, wait_until_it_stands
 
 ASSETS = Path(__file__).parents[1] / "docs" / "assets"
 PAGES = {"overview": "residual 0", "bills": "EUR, month to date"}
@@ -36,13 +37,11 @@ def main(data_dir: Annotated[Path, typer.Option(help="The folder of the stack.")
         sys.exit(f"{problem} Then send it traffic: `weir traffic`.")
     if CHROMIUM is None:
         sys.exit("chromium is not on the PATH: install it, and run this again.")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS)
+    with chromium() as browser:
         page = browser.new_page(viewport=SIZE)
         page.set_default_timeout(PATIENCE_MS)
         for name in PAGES:
             take(page, address(stack, name), name)
-        browser.close()
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ from typing import Any
 
 import psycopg
 
-from dashboard.backend import Backend
-
 _FEED = """
     SELECT clock_timestamp() AS read_at, %(job)s AS job, jobs.state, jobs.updated_at AS reported_at,
            coalesce(positions.frontier, (jobs.progress ->> 'frontier')::timestamptz) AS frontier,
@@ -47,9 +45,3 @@ def feed_of(cursor: psycopg.Cursor[dict[str, Any]], job: str) -> Feed:
     row = cursor.execute(_FEED, {"job": job}).fetchall()[0]
     graces = {meter: timedelta(seconds=seconds) for meter, seconds in row.pop("meter_graces").items()}
     return Feed(**row, meter_graces=graces)
-
-
-def read_feed(backend: Backend, job: str) -> Feed:
-    """The feed by itself."""
-    with backend.snapshot() as cursor:
-        return feed_of(cursor, job)

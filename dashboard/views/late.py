@@ -79,7 +79,7 @@ def _decided(found: Stragglers) -> None:
         money = "unpriced" if part.currency is None else rounded(part.amount, part.currency)
         column.metric(
             f"{DECISIONS[part.decision]}, {part.currency or 'no price'}",
-            f"{part.usage_rows:,} events",
+            f"{part.usage_rows:,} {'event' if part.usage_rows == 1 else 'events'}",
             delta=money,
             delta_color="off",
             delta_arrow="off",

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from metering.reports import CATALOG_BEHIND_SECONDS
 from monitoring.rule_file import Alert, Part, Severity
 
 DROPPED_MONEY = 1
 """In units of its currency, within an hour."""
 EXPIRE_SECONDS = 86_400
 UNSENT_SECONDS = 600
-CATALOG_BEHIND_SECONDS = 60
-"""Age of a change that Kafka should have had within seconds; all windows there are take minutes, once."""
 UNMETERED_SHARE = 0.01
 """Of the usage of half an hour: requests that were cancelled may well have no tokens, but they are few."""
 

@@ -34,7 +34,7 @@ MINE, OTHERS = "acme", "globex"
 MARKER = "others-"
 NOW = datetime.now(UTC)
 
-OF_NOBODY = {"read_feed", "read_applications", "read_dimensions"}
+OF_NOBODY = {"read_applications", "read_dimensions"}
 """Questions whose answers hold no row of any account."""
 
 

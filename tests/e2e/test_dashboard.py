@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,21 +14,16 @@ from urllib.request import Request, urlopen
 from uuid import uuid4
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from deployment.stack import Stack
+from tests.browser import CHROMIUM, PATIENCE_MS, chromium, noise_of
 from tests.e2e.metering import Customer, drain, new_customer
 from tests.e2e.watched import Traffic
 
 SCREENSHOTS = Path(__file__).parents[2] / ".artifacts" / "dashboard"
-CHROMIUM = shutil.which("chromium")
-CHROMIUM_FLAGS = [
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-]
 NUMBER = re.compile(r"[0-9,]+")
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-PATIENCE_MS = 45_000
 PROBED = "UncorrectedClocks"
 """An alert that no traffic of these tests raises."""
 SHOWN = {
@@ -67,10 +61,8 @@ def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         assert not os.environ.get("CI"), "CI installs chromium"
         pytest.skip("chromium is not on the PATH")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS)
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -83,6 +75,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_each_page_shows_its_data_while_traffic_flows(stack: Stack, customer: Customer, page: Page, name: str) -> None:
+    noise = noise_of(page, stack.dashboard_url)
     page.goto(address(stack, name, customer))
     main = page.get_by_test_id("stMain")
     backgrounds = set()
@@ -98,6 +91,7 @@ def test_each_page_shows_its_data_while_traffic_flows(stack: Stack, customer: Cu
         keep_screenshot(page, f"{name}-{theme}")
         backgrounds.add(background(page))
     assert len(backgrounds) == 2
+    assert noise == [], "the console is empty, and no request fails or leaves the host"
 
 
 def test_the_themes_differ(stack: Stack, browser: Browser) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import threading
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock as Double
 
@@ -13,7 +14,7 @@ from starlette.requests import Request as Asked
 
 from api import validation
 from api.body_budget import BodyBudget
-from api.events import VALIDATION_TIMEOUT_SECONDS, Services, validated_events
+from api.events import Services, validated_events
 from api.problems import Problem
 from api.validation import Validator, Verdict
 from jobs.runtime.clock import MachineClock
@@ -42,15 +43,20 @@ def test_cancelled_requests_are_not_validated(monkeypatch: pytest.MonkeyPatch) -
 
 
 def calls(monkeypatch: pytest.MonkeyPatch, events_per_request: int) -> list[int]:
-    """The events of each call of a validator that takes 0.2 s: a first request, one that comes meanwhile, and one that
-    comes as soon as the first is answered.
+    """The events of each call of a validator: a first request, one that comes meanwhile, and one that comes as soon as
+    the first is answered, before any pause is over.
     """
     sizes: list[int] = []
+    second_waits, third_waits = threading.Event(), asyncio.Event()
 
     def verdicts(documents: Sequence[bytes], _: Any) -> list[Verdict]:
         sizes.append(len(documents))
-        time.sleep(0.2)
+        assert second_waits.wait(60)
         return [Verdict(None, None, None) for _ in documents]
+
+    async def pause(seconds: float) -> None:
+        assert 0 < seconds <= validation.MAX_PAUSE_SECONDS
+        await third_waits.wait()
 
     async def post() -> None:
         validator = Validator()
@@ -60,10 +66,16 @@ def calls(monkeypatch: pytest.MonkeyPatch, events_per_request: int) -> list[int]
         while not sizes:
             await asyncio.sleep(0.001)
         second = asyncio.create_task(validator.verdicts(documents))
+        await asyncio.sleep(0)
+        second_waits.set()
         await first
-        await asyncio.gather(second, validator.verdicts(documents))
+        third = asyncio.create_task(validator.verdicts(documents))
+        await asyncio.sleep(0)
+        third_waits.set()
+        await asyncio.gather(second, third)
 
     monkeypatch.setattr(validation, "_verdicts", verdicts)
+    monkeypatch.setattr(validation, "asyncio", SimpleNamespace(**(vars(asyncio) | {"sleep": pause})))
     asyncio.run(post())
     return sizes
 
@@ -88,15 +100,18 @@ class Request(Asked):
 
 
 def test_a_request_that_waits_too_long_for_the_validator_may_be_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_refused = threading.Event()
+
     async def ask() -> Problem:
         services = Services(Double(lag_seconds=0.0), Validator(), Double(), MachineClock())
         services.validator.use({})
         with pytest.raises(Problem) as refused:
             await validated_events(Request(), services, ApiKey("1", b"", frozenset()), lambda _: None)
+        is_refused.set()
         return refused.value
 
     def slowly(_: Sequence[bytes], __: Any) -> list[Verdict]:
-        time.sleep(VALIDATION_TIMEOUT_SECONDS + 2)
+        assert is_refused.wait(60)
         return []
 
     monkeypatch.setattr(validation, "_verdicts", slowly)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,12 +38,36 @@ def test_help_is_wrapped_by_the_terminal_and_not_by_the_source(entry: Entry) -> 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["unknown"]], ids=["alone", "help", "unknown"])
 def test_what_lists_the_commands_imports_none_of_them(arguments: list[str]) -> None:
-    code = "import sys; from cli.main import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
-    ran = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
-    imported = set(ran.stderr.rpartition("\n\n")[2].split() or ran.stderr.split())
-    assert "cli.commands" in imported
+    imported = modules_of(*arguments)
     assert {module.partition(".")[0] for module in imported} & HEAVY == set()
     assert not any(entry.module in imported for entry in ENTRIES)
+
+
+def test_status_without_a_stack_imports_no_library_but_the_driver_of_postgres(tmp_path: Path) -> None:
+    imported = modules_of("status", "--data-dir", str(tmp_path))
+    assert {module.partition(".")[0] for module in imported} & HEAVY == {"psycopg"}
+    assert "monitoring.alerts" not in imported
+
+
+def modules_of(*arguments: str) -> set[str]:
+    """What a command has imported when it ends."""
+    code = "import sys; from cli.main import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WEIR_")}
+    command = [sys.executable, "-c", code, *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    imported = set(ran.stderr.split("\n")[-2].split())
+    assert "cli.commands" in imported
+    return imported
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert CliRunner().invoke(app, ["--version"]).stdout == f"weir {version('weir')}\n"
+
+
+def test_a_wrong_choice_is_refused_in_words_of_the_command_line() -> None:
+    refused = CliRunner().invoke(app, ["models", "--by", "nothing"], env={"COLUMNS": "200"})
+    assert refused.exit_code == 2
+    assert "Invalid value for '--by': 'nothing' is not one of 'requests', 'tokens'," in refused.stderr
 
 
 def test_a_command_of_a_group_is_completed_and_found() -> None:

@@ -5,25 +5,27 @@ from __future__ import annotations
 import re
 
 from cli.commands import ENTRIES
+from dashboard.pages import PAGES
 from monitoring import metrics
 from monitoring.alerts import ALERTS
 from monitoring.instruments import GaugeMetric, Metric
 from tests.e2e.test_dashboard import SHOWN
 from tests.pages import DOCS, ROOT, guide
 
-PAGES = re.findall(r'st\.Page\((\w+)\.show, title="([^"]+)".*url_path="(\w+)"', (ROOT / "dashboard/app.py").read_text())
-"""Module, title and path of each page."""
-
 
 def test_each_view_that_can_be_shown_is_a_page_of_its_own_name() -> None:
     views = {path.stem for path in (ROOT / "dashboard/views").glob("*.py") if "\ndef show(" in path.read_text()}
-    assert {module for module, *_ in PAGES} == {path for *_, path in PAGES} == views
+    assert {page.show.__module__.rpartition(".")[2]: path for path, page in PAGES.items()} == {
+        view: view for view in views
+    }
 
 
 def test_each_page_is_in_the_guide_and_tested_in_a_browser() -> None:
     table = (DOCS / "how-to/dashboard.md").read_text().partition("## ")[0]
-    assert set(re.findall(r"^\| (?!page )([A-Z][^|]+?) \|", table, re.MULTILINE)) == {title for _, title, _ in PAGES}
-    assert set(SHOWN) == {path for *_, path in PAGES}
+    assert set(re.findall(r"^\| (?!page )([A-Z][^|]+?) \|", table, re.MULTILINE)) == {
+        page.title for page in PAGES.values()
+    }
+    assert set(SHOWN) == set(PAGES)
 
 
 def test_each_module_of_a_command_is_a_command_and_the_guide_names_no_other() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -18,6 +19,7 @@ from jobs.runtime.kafka.heartbeat import Heartbeat
 from monitoring import metrics
 from monitoring.instruments import REGISTRY
 from tests.clocks import HandClock
+from tests.waiting import wait_until
 
 TOPIC = "events"
 
@@ -71,15 +73,27 @@ def test_beats_go_on_after_an_error_that_ends_the_producer(bootstrap: str) -> No
         beats.close()
 
 
+class Pauses(threading.Event):
+    """Says how long the pause is that has begun."""
+
+    seconds: float | None = None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.seconds = timeout
+        return super().wait(timeout)
+
+
 def test_while_idle_heartbeats_are_slow_and_one_is_sent_at_once_on_wake_up(bootstrap: str) -> None:
     settings: KafkaSettings = {"bootstrap.servers": bootstrap, "log_level": 0}
     quick, slow = timedelta(seconds=0.05), timedelta(hours=1)
     beats = Heartbeat(settings, TOPIC, 1, quick, MachineClock(), idle=slow)
+    beats._woken = pauses = Pauses()
     beats.start()
     try:
         assert beats_beyond(bootstrap, 3)
         beats.rest()
-        time.sleep(0.5)
+        wait_until(lambda: pauses.seconds == slow.total_seconds(), "a slow pause", 10, every_seconds=0.01)
+        assert beats._producer.flush(10) == 0
         last = end_of(bootstrap)
         time.sleep(0.5)
         assert end_of(bootstrap) == last

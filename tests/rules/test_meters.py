@@ -15,7 +15,8 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.settings.stored_meters import restored, stored
 from jobs.stack import load_stack_config
-from metering.meters import DEFAULT, MAX_METERS, METER_NAME, REPORTED_COLUMNS, TOKENS, Meter, totals_of
+from metering.limits import PLAIN_NAME
+from metering.meters import DEFAULT, MAX_METERS, REPORTED_COLUMNS, TOKENS, Meter, totals_of
 from tests.pages import row_of
 
 ROOT = Path(__file__).parents[2]
@@ -72,7 +73,7 @@ def test_no_other_file_lists_the_meters_again() -> None:
 def test_the_meters_of_the_first_release_are_the_default() -> None:
     assert [meter.name for meter in DEFAULT] == list(Meter)
     assert JoinsConfig().declared == tuple(sorted(DEFAULT, key=lambda meter: meter.name))
-    assert all(METER_NAME.fullmatch(meter) for meter in Meter)
+    assert all(re.fullmatch(PLAIN_NAME, meter) for meter in Meter)
 
 
 def test_a_total_counts_no_unit_twice() -> None:

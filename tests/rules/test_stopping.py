@@ -24,8 +24,8 @@ def test_a_driver_waiting_for_a_stopped_server_can_be_stopped() -> None:
     with subprocess.Popen([sys.executable, "-c", STUCK], stdout=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None
         assert driver.stdout.readline() == "ready\n"
-        driver.send_signal(signal.SIGTERM)
         began = time.monotonic()
+        driver.send_signal(signal.SIGTERM)
         assert driver.stdout.readline() == "stopping\n"
         assert driver.wait(timeout=60) == 0
         assert time.monotonic() - began >= 0.4, "it was given no time to end in order"

@@ -1,0 +1,37 @@
+"""The dashboard as an ASGI application: Streamlit's, and each page's document says where the server is.
+
+Streamlit's own document does not: on /windows the browser looks for the server below /windows first, and its console
+has two 404s.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import streamlit as st
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+from starlette.routing import Route
+
+from dashboard.pages import PAGES
+
+DOCUMENT = Path(st.__file__).parent / "static" / "index.html"
+SERVER = """<head><script>window.__streamlit = {BACKEND_BASE_URL: new URL("./", location.href).href}</script>"""
+"""A page has one part in its path, so that the server is where the page would look for a relative address."""
+
+
+def _document(_: Request, html: str) -> HTMLResponse:
+    return HTMLResponse(html, headers={"Cache-Control": "no-cache"})
+
+
+def _routes() -> list[Route]:
+    base = st.get_option("server.baseUrlPath").strip("/")
+    html = (
+        DOCUMENT.read_text(encoding="utf-8").replace("<head>", SERVER, 1).replace("<title>Streamlit<", "<title>Weir<")
+    )
+    answer = partial(_document, html=html)
+    return [Route("/".join(("", *filter(None, (base,)), page)), answer) for page in ("", *PAGES)]
+
+
+app = st.App(Path(__file__).with_name("app.py"), routes=_routes())

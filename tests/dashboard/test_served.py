@@ -1,0 +1,59 @@
+"""The dashboard in a browser below a path, as an ingress of the chart serves it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+from playwright.sync_api import expect
+
+from dashboard.pages import PAGES
+from laptop.ports import free_port
+from tests.browser import CHROMIUM, PATIENCE_MS, chromium, noise_of
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def address(seeded: str, connected: str) -> Iterator[str]:
+    """A dashboard of the seeded tables, served below a path."""
+    port = free_port()
+    address = f"http://127.0.0.1:{port}/live"
+    command = [sys.executable, "-m", "dashboard", "--server.address", "127.0.0.1", "--server.port", str(port)]
+    process = subprocess.Popen(command, env={**os.environ, "STREAMLIT_SERVER_BASE_URL_PATH": "/live"})
+    try:
+        wait_until(lambda: is_healthy(address), "the dashboard's first answer")
+        yield address
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def is_healthy(address: str) -> bool:
+    try:
+        with urlopen(f"{address}/_stcore/health", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except URLError:
+        return False
+
+
+def test_the_console_of_every_page_is_empty_and_no_request_leaves_the_server(address: str) -> None:
+    if CHROMIUM is None:
+        assert not os.environ.get("CI"), "CI installs chromium"
+        pytest.skip("chromium is not on the PATH")
+    overview, *others = PAGES.items()
+    pages = {"": overview[1], "/": overview[1], **{f"/{path}": page for path, page in others}}
+    with chromium() as browser:
+        page = browser.new_page()
+        noise = noise_of(page, address)
+        for path, shown in pages.items():
+            page.goto(f"{address}{path}")
+            heading = page.get_by_role("heading", name=shown.title, exact=True)
+            expect(heading).to_be_visible(timeout=PATIENCE_MS)
+            page.wait_for_load_state("networkidle")
+            assert noise == [], path
+            assert page.title() == "Weir"
