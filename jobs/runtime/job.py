@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.runtime.config import JobConfig
-from jobs.runtime.effective_rules import EffectiveRules, Rules
+from jobs.runtime.effective_rules import History, Rules
 from jobs.runtime.environment import Environment
 from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.postgres.totals import Totals
@@ -119,6 +119,10 @@ class TableSink(Sink, Protocol):
     def rows_at_once(self) -> int:
         """Most rows that it can hold of one batch."""
 
+    @property
+    def driver_rows(self) -> int | None:
+        """Up to how many rows of a batch are reduced in the driver, without Spark; 0: none; None: all come to it."""
+
     def position(self) -> int:
         """The next lsn to fold; 1 before the first."""
 
@@ -211,16 +215,17 @@ class TableJob(Generic[C]):
 class PostgresJob(Generic[C]):
     """A job that folds a Delta table into Postgres.
 
-    Only `columns` of the table are read; a configuration may name some. `build` is what Spark makes of a batch (pure,
-    built-in operators): here it reduces it to summaries, or leaves that to `summarize`, which does it on the driver.
-    The sink has it called by `new_rows`. Summaries are copied into the temporary table `staged`, whose columns are
+    Only `columns` of the table are read; a configuration may name some. `build` is what Spark makes of a batch, under
+    the rules that decide its rows: it reduces them to summaries, on executors where there are any. The sink has it
+    called by `new_rows`. `build_here` makes the same of at most `driver_rows` rows in the driver, without Spark;
+    without it Spark also reduces few rows. Summaries are copied into the temporary table `staged`, whose columns are
     those of the Arrow schema `staged`; `fold` merges them in the transaction that moves the position.
 
     `concerns` is a condition, in the SQL of both Spark and Polars: of rows for none of which it holds `build` makes
     nothing, so Spark is not needed.
 
     `following`: the effective rules if rules follow others. `closes_after`: how long after its end a result is closed
-    under some rules; `summarize` gets with the rules what was shown closed under earlier ones, up to and with
+    under some rules; the rules of a batch have with them what was shown closed under earlier ones, up to and with
     which end. Without it nothing counts as closed.
 
     `is_due`: whether the passing of time alone, up to this F, changes what is stored: then `fold` is called without any
@@ -235,10 +240,10 @@ class PostgresJob(Generic[C]):
     reads: Table
     columns: Callable[[C], tuple[str, ...]]
     config: type[C]
-    build: Callable[[DataFrame, C], DataFrame]
+    build: Callable[[DataFrame, C, History], DataFrame]
     staged: pa.Schema
     fold: Callable[[psycopg.Cursor[Any], C, Fold], Counts]
-    summarize: Callable[[pa.Table, EffectiveRules], pa.Table] | None = None
+    build_here: Callable[[pa.Table, History], pa.Table] | None = None
     concerns: str = "true"
     following: Callable[[Rules, Rules], Rules] = only_the_later
     closes_after: Callable[[Rules], OfMeter[timedelta]] | None = None

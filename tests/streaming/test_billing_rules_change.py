@@ -96,7 +96,9 @@ class Stage:
 
     def fold(self, driver: PostgresSink, end: int) -> None:
         usage = self._spark.read.parquet(*DeltaTable(f"{self._tables}/{Table.USAGE}").file_uris())
-        driver.process(usage.where(f"lsn >= {driver.position()} AND lsn < {end}").select(*JOB.columns(JOB.config())))
+        rows = usage.where(f"lsn >= {driver.position()} AND lsn < {end}").select(*JOB.columns(JOB.config()))
+        is_small = driver.driver_rows is not None and end - driver.position() <= driver.driver_rows
+        driver.process(rows.toArrow() if is_small else rows)
 
 
 @contextmanager
@@ -171,12 +173,14 @@ def test_a_database_without_rules_records_those_of_its_next_batch(stage: Stage, 
     assert held(database) == [(31, SHORT.deciding)]
 
 
-def test_billing_takes_fewer_rows_at_once_where_a_row_may_have_earlier_meters(stage: Stage, database: str) -> None:
-    assert stage.driver(SHORT).rows_at_once == 100_000
+def test_the_driver_takes_fewer_rows_where_a_row_may_have_earlier_meters(stage: Stage, database: str) -> None:
+    many = SHORT.model_copy(update={"driver_rows": 1_000_000})
+    assert (stage.driver(SHORT).rows_at_once, stage.driver(SHORT).driver_rows) == (100_000, None)
+    assert (stage.driver(many).rows_at_once, stage.driver(many).driver_rows) == (200_000, 100_000)
     with psycopg.connect(database) as connection:
         for number in range(16):
             connection.execute("INSERT INTO meters VALUES (%s, 'call', null, null, false)", [f"of_before_{number}"])
-    assert stage.driver(SHORT).rows_at_once == 20_000
+    assert stage.driver(SHORT).rows_at_once == stage.driver(many).driver_rows == 20_000
 
 
 def states(database: str) -> dict[Any, Any]:

@@ -58,7 +58,7 @@ class TableSource(IdleTrigger):
         self._taken: int | None = None
         self._offered: tuple[int, int] | None = None
         self._columns: tuple[str, ...] = ()
-        self._spark_reduces = isinstance(job, PostgresJob) and job.summarize is None
+        self._driver_rows = sink.driver_rows
         self._read = job.columns(config)
         self._by_driver = DriverRows(f"{environment.tables}/{job.reads}", self._read, self._most())
         self._has_warned = False
@@ -80,7 +80,7 @@ class TableSource(IdleTrigger):
             )
         return not lacking
 
-    def backlog(self, spark: SparkSession) -> Iterator[DataFrame]:
+    def backlog(self, spark: SparkSession) -> Iterator[DataFrame | pa.Table]:
         """What the table holds beyond the sink's position, cut into bounded ranges of lsn.
 
         The log of the version that is read expires while a long backlog lasts, so it is reopened now and then; and
@@ -98,7 +98,7 @@ class TableSource(IdleTrigger):
             self._note()
             self._upstream.refresh()
 
-    def _chunks(self, spark: SparkSession) -> Iterator[DataFrame]:
+    def _chunks(self, spark: SparkSession) -> Iterator[DataFrame | pa.Table]:
         # The reporter looks at the table meanwhile and may see it grow: this look decides what is taken.
         self._offered = self._upstream.reached or (0, 1)
         (self._version, end), opened = self._offered, time.monotonic()
@@ -108,8 +108,13 @@ class TableSource(IdleTrigger):
         table = spark.read.format("delta").option("versionAsOf", self._version).load(self._path)
         while (first := self._sink.position()) < end and time.monotonic() < opened + READ_ONE_VERSION_SECONDS:
             before = min(first + self._chunk, end)
-            yield table.where(f"lsn >= {first} AND lsn < {before}").select(*self._read)
-            if self._spark_reduces:
+            chunk = table.where(f"lsn >= {first} AND lsn < {before}").select(*self._read)
+            if self._driver_rows is None:
+                yield chunk
+            elif before - first <= self._driver_rows:
+                yield chunk.toArrow()
+            else:
+                yield chunk
                 self._leave_to_spark()
             if self._sink.position() == first:
                 raise Refused(
@@ -188,14 +193,16 @@ class TableSource(IdleTrigger):
         return self._upstream.next_lsn > self._sink.position()
 
     def _most(self) -> TableLimits:
-        """What the driver reads at once: few rows where Spark reduces them, else what would come to it anyway.
+        """What the driver reads at once: as much as it reduces itself, few rows where it reduces none.
 
-        A full commit of ingestion is more than joins takes at once, which cuts it (`in_parts`). Spark would bring it
-        to the driver whole, too.
+        What joins reads would come to it anyway. A full commit of ingestion is more than joins takes at once, which
+        cuts it (`in_parts`). Spark would bring it to the driver whole, too.
         """
-        if self._spark_reduces:
+        if self._driver_rows is None:
+            return replace(self.few, rows=3 * self._chunk, rows_of_one=WHOLE_ROWS, file_bytes=self.whole_file_bytes)
+        if self._driver_rows == 0:
             return self.few
-        return replace(self.few, rows=3 * self._chunk, rows_of_one=WHOLE_ROWS, file_bytes=self.whole_file_bytes)
+        return replace(self.few, rows=self._driver_rows, file_bytes=self.whole_file_bytes)
 
     @property
     def trigger(self) -> str:
