@@ -150,6 +150,11 @@ def never(_cursor: psycopg.Cursor[Any], _frontier: datetime | None) -> bool:
     return False
 
 
+def at_once(_config: Any) -> float:
+    """`PostgresJob.pause_seconds` where each commit is followed at once."""
+    return 0.0
+
+
 def no_totals(_job: str) -> tuple[Totals, ...]:
     """For a job without results in a database."""
     return ()
@@ -231,6 +236,8 @@ class PostgresJob(Generic[C]):
     `is_due`: whether the passing of time alone, up to this F, changes what is stored: then `fold` is called without any
     row.
 
+    `pause_seconds`: how long after a batch of all rows that there were the driver waits before it reads the next one.
+
     `beside` is entered before the first batch and left after the last: what else runs in the driver meanwhile.
 
     `history` is the table that says what decided, from which `first_position` on.
@@ -249,6 +256,7 @@ class PostgresJob(Generic[C]):
     closes_after: Callable[[Rules], OfMeter[timedelta]] | None = None
     is_due: Callable[[psycopg.Cursor[Any], datetime | None], bool] = never
     totals: TotalsOf = no_totals
+    pause_seconds: Callable[[C], float] = at_once
     beside: Callable[[Context[C]], AbstractContextManager[None]] | None = None
     history: str = "rules"
 

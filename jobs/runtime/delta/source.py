@@ -61,6 +61,8 @@ class TableSource(IdleTrigger):
         self._driver_rows = sink.driver_rows
         self._read = job.columns(config)
         self._by_driver = DriverRows(f"{environment.tables}/{job.reads}", self._read, self._most())
+        self._pause_seconds: float = job.pause_seconds(config) if isinstance(job, PostgresJob) else 0.0
+        self._paused_until = 0.0
         self._has_warned = False
         self._is_verified = False
 
@@ -170,9 +172,15 @@ class TableSource(IdleTrigger):
     def found(self) -> pa.Table | None:
         """What the table got first while the query is idle, as much as the driver reads at once.
 
-        Where a single commit is more, the query is rebuilt.
+        Where a single commit is more, the query is rebuilt. After all rows that there were the next look has a pause.
         """
-        if not self._is_idle or not (self._is_behind() or self._upstream.goes_on()) or not self.has_news():
+        began = time.monotonic()
+        if (
+            not self._is_idle
+            or began < self._paused_until
+            or not (self._is_behind() or self._upstream.goes_on())
+            or not self.has_news()
+        ):
             return None
         found = None
         if (new := self._new_versions()) is not None:
@@ -182,6 +190,8 @@ class TableSource(IdleTrigger):
             self._leave_to_spark()
         else:
             self._offered = found.version, 0 if found.rows is None else 1 + pc.max(found.rows["lsn"]).as_py()
+            if new is not None and found.version == new[-1]:
+                self._paused_until = began + self._pause_seconds
         return None if found is None else found.rows
 
     def _new_versions(self) -> range | None:

@@ -105,10 +105,10 @@ class PostgresSink:
     @staticmethod
     def _driver_rows(context: Context[Any], fitting: int) -> int | None:
         """Up to how many rows of a batch are reduced here; None: all."""
-        asked: int | None = context.config.driver_rows
-        if asked is None and is_local(str(context.spark.sparkContext.master)):
+        configured: int | None = context.config.driver_rows
+        if configured is None and is_local(str(context.spark.sparkContext.master)):
             return None
-        return min(DRIVER_ROWS if asked is None else asked, fitting)
+        return min(DRIVER_ROWS if configured is None else configured, fitting)
 
     def _stored(self) -> tuple[Position, datetime | None]:
         row = self._ownership.connection.execute(
