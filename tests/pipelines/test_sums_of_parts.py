@@ -27,7 +27,7 @@ TABLES = (
     *("usage_windows", "usage_days", "usage_day_dimensions", "stragglers", "corrections", "taken_back_on_time"),
     *("usage_members", "late_members", "unsent_windows"),
 )
-VOLATILE = ("updated_at", "corrected_at", "changed_at", "number", "settled")
+VOLATILE = ("updated_at", "corrected_at", "changed_at", "recorded_at", "number", "settled")
 
 
 def parts_of(usage: pa.Table, chance: Random) -> list[pa.Table]:
