@@ -27,6 +27,7 @@ TABLES = (
     *("usage_windows", "usage_days", "usage_day_dimensions", "stragglers", "corrections", "taken_back_on_time"),
     *("usage_members", "late_members", "unsent_windows"),
 )
+EMPTY_IN_THE_END = {"late_members"}
 VOLATILE = ("updated_at", "corrected_at", "changed_at", "recorded_at", "number", "settled")
 
 
@@ -100,7 +101,7 @@ def test_driver_rows_of_1_of_100_and_by_default_bill_the_same_to_the_last_digit(
     for table in TABLES:
         for other in stored[1:]:
             assert other[table] == stored[0][table], table
-    for table in TABLES[:-1]:
+    for table in set(TABLES) - EMPTY_IN_THE_END:
         assert stored[0][table], f"the universe changes {table}"
 
 
