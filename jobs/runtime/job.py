@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import psycopg
 
     from jobs.runtime.delta.upstream import Upstream
-    from jobs.runtime.effective_rules import EffectiveRules, Rules
+    from jobs.runtime.effective_rules import EffectiveRules, History, Rules
     from jobs.runtime.environment import Environment
     from jobs.runtime.kafka.denied_topics import Denials
     from jobs.runtime.postgres.ownership import Ownership
@@ -123,6 +123,10 @@ class TableSink(Sink, Protocol):
     def rows_at_once(self) -> int:
         """Most rows that it can hold of one batch."""
 
+    @property
+    def driver_rows(self) -> int | None:
+        """Up to how many rows of a batch are reduced in the driver, without Spark; 0: none; None: all come to it."""
+
     def position(self) -> int:
         """The next lsn to fold; 1 before the first."""
 
@@ -148,6 +152,11 @@ def only_the_later(_last: Rules, present: Rules) -> Rules:
 def never(_cursor: psycopg.Cursor[Any], _around: Fold) -> bool:
     """`PostgresJob.is_due` where only rows change what is stored."""
     return False
+
+
+def at_once(_config: Any) -> float:
+    """`PostgresJob.pause_seconds` where each commit is followed at once."""
+    return 0.0
 
 
 def no_totals(_job: str) -> tuple[Totals, ...]:
@@ -215,19 +224,22 @@ class TableJob(Generic[C]):
 class PostgresJob(Generic[C]):
     """A job that folds a Delta table into Postgres.
 
-    Only `columns` of the table are read; a configuration may name some. `build` is what Spark makes of a batch (pure,
-    built-in operators): here it reduces it to summaries, or leaves that to `summarize`, which does it on the driver.
-    The sink has it called by `new_rows`. Summaries are copied into the temporary table `staged`, whose columns are
+    Only `columns` of the table are read; a configuration may name some. `build` is what Spark makes of a batch, under
+    the rules that decide its rows: it reduces them to summaries, on executors where there are any. The sink has it
+    called by `new_rows`. `build_here` makes the same of at most `driver_rows` rows in the driver, without Spark;
+    without it Spark also reduces few rows. Summaries are copied into the temporary table `staged`, whose columns are
     those of the Arrow schema `staged`; `fold` merges them in the transaction that moves the position.
 
     `concerns` is a condition, in the SQL of both Spark and Polars: of rows for none of which it holds `build` makes
     nothing, so Spark is not needed.
 
     `following`: the effective rules if rules follow others. `closes_after`: how long after its end a result is closed
-    under some rules; `summarize` gets with the rules what was shown closed under earlier ones, up to and with
+    under some rules; the rules of a batch have with them what was shown closed under earlier ones, up to and with
     which end. Without it nothing counts as closed.
 
     `is_due`: whether the passing of time alone changes what is stored: then `fold` is called without any row.
+
+    `pause_seconds`: how long after a batch of all rows that there were the driver waits before it reads the next one.
 
     `beside` is entered before the first batch and left after the last: what else runs in the driver meanwhile.
 
@@ -238,15 +250,16 @@ class PostgresJob(Generic[C]):
     reads: Table
     columns: Callable[[C], tuple[str, ...]]
     config: type[C]
-    build: Callable[[DataFrame, C], DataFrame]
+    build: Callable[[DataFrame, C, History], DataFrame]
     staged: pa.Schema
     fold: Callable[[psycopg.Cursor[Any], C, Fold], Counts]
-    summarize: Callable[[pa.Table, EffectiveRules], pa.Table] | None = None
+    build_here: Callable[[pa.Table, History], pa.Table] | None = None
     concerns: str = "true"
     following: Callable[[Rules, Rules], Rules] = only_the_later
     closes_after: Callable[[Rules], OfMeter[timedelta]] | None = None
     is_due: Callable[[psycopg.Cursor[Any], Fold], bool] = never
     totals: TotalsOf = no_totals
+    pause_seconds: Callable[[C], float] = at_once
     beside: Callable[[Context[C]], AbstractContextManager[None]] | None = None
     history: str = "rules"
 

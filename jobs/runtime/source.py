@@ -27,7 +27,7 @@ class Source(Protocol):
     def exists(self) -> bool:
         """Whether there is anything to read from yet."""
 
-    def backlog(self, spark: SparkSession, /) -> Iterator[DataFrame]:
+    def backlog(self, spark: SparkSession, /) -> Iterator[DataFrame | pa.Table]:
         """Batches to fold before the streaming query, in order."""
 
     def stream(self, spark: SparkSession) -> DataFrame:

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 
 from jobs.runtime.batch import Seen, seen_in
 from jobs.runtime.kafka.records import RECORDS
+from jobs.runtime.workers import tables
 from tests.simulation.calls import idle, outside
 from tests.simulation.kafka import Kafka
 
@@ -28,8 +29,8 @@ SELDOM = 0.2
 class Frame:
     """Rows, and what is to be done with them; columns by name."""
 
-    def __init__(self, read: Callable[[], pa.Table]) -> None:
-        self._read = read
+    def __init__(self, read: Callable[[], pa.Table], parts: Callable[[], list[pa.Table]] | None = None) -> None:
+        self._read, self._parts = read, parts
         self.schema = None
 
     def then(self, change: Change) -> Frame:
@@ -44,6 +45,23 @@ class Frame:
         """Only the rows for which all of `column >= number AND column < number` hold."""
         return self.then(lambda rows: rows.filter(_holds(rows, condition)))
 
+    def repartition(self, column: str) -> Frame:
+        """The rows of one value of a column are in one of two parts."""
+
+        def parts() -> list[pa.Table]:
+            rows = self._read()
+            place = pl.Series(rows[column]).hash() % 2
+            return [rows.filter(pa.array((place == part).to_list(), pa.bool_())) for part in range(2)]
+
+        return Frame(self._read, parts)
+
+    def parts(self) -> list[pa.Table]:
+        """The rows as tasks of Spark read them: in two parts, neither of which is contiguous."""
+        if self._parts is not None:
+            return self._parts()
+        rows = self._read()
+        return [rows.take(list(range(first, len(rows), 2))) for first in range(2)]
+
     def limit(self, count: int) -> Frame:
         """Only the first so many rows."""
         return self.then(lambda rows: rows.slice(0, count))
@@ -51,6 +69,21 @@ class Frame:
     def toArrow(self) -> pa.Table:  # noqa: N802 -- Spark's name
         """The rows."""
         return self._read()
+
+
+def in_workers(frame: Frame, function: Change, result: pa.Schema, max_rows: int | None = None) -> Frame:
+    """Stands in for `workers.in_workers`; a worker gets few rows at once, if it may get a part of them."""
+
+    def made() -> pa.Table:
+        found = [result.empty_table()]
+        for part in frame.parts():
+            batches = part.to_batches(max_chunksize=None if max_rows is None else 3)
+            found += [
+                function(rows).select(result.names).cast(result) for rows in tables(iter(batches), max_rows and 5)
+            ]
+        return pa.concat_tables(found)
+
+    return Frame(made)
 
 
 def _holds(rows: pa.Table, condition: str) -> pa.Array:

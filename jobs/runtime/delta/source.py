@@ -58,9 +58,11 @@ class TableSource(IdleTrigger):
         self._taken: int | None = None
         self._offered: tuple[int, int] | None = None
         self._columns: tuple[str, ...] = ()
-        self._spark_reduces = isinstance(job, PostgresJob) and job.summarize is None
+        self._driver_rows = sink.driver_rows
         self._read = job.columns(config)
         self._by_driver = DriverRows(f"{environment.tables}/{job.reads}", self._read, self._most())
+        self._pause_seconds: float = job.pause_seconds(config) if isinstance(job, PostgresJob) else 0.0
+        self._paused_until = 0.0
         self._has_warned = False
         self._is_verified = False
 
@@ -80,7 +82,7 @@ class TableSource(IdleTrigger):
             )
         return not lacking
 
-    def backlog(self, spark: SparkSession) -> Iterator[DataFrame]:
+    def backlog(self, spark: SparkSession) -> Iterator[DataFrame | pa.Table]:
         """What the table holds beyond the sink's position, cut into bounded ranges of lsn.
 
         The log of the version that is read expires while a long backlog lasts, so the table is reopened now and then.
@@ -99,7 +101,7 @@ class TableSource(IdleTrigger):
             self._note()
             self._upstream.refresh()
 
-    def _chunks(self, spark: SparkSession) -> Iterator[DataFrame]:
+    def _chunks(self, spark: SparkSession) -> Iterator[DataFrame | pa.Table]:
         # The reporter looks at the table meanwhile and may see it grow: this look decides what is taken.
         self._offered = self._upstream.reached or (0, 1)
         (self._version, end), opened = self._offered, time.monotonic()
@@ -109,8 +111,13 @@ class TableSource(IdleTrigger):
         table = spark.read.format("delta").option("versionAsOf", self._version).load(self._path)
         while (first := self._sink.position()) < end and time.monotonic() < opened + READ_ONE_VERSION_SECONDS:
             before = min(first + self._chunk, end)
-            yield table.where(f"lsn >= {first} AND lsn < {before}").select(*self._read)
-            if self._spark_reduces:
+            chunk = table.where(f"lsn >= {first} AND lsn < {before}").select(*self._read)
+            if self._driver_rows is None:
+                yield chunk
+            elif before - first <= self._driver_rows:
+                yield chunk.toArrow()
+            else:
+                yield chunk
                 self._leave_to_spark()
             if self._sink.position() == first:
                 raise Refused(
@@ -166,9 +173,15 @@ class TableSource(IdleTrigger):
     def found(self) -> pa.Table | None:
         """What the table got first while the query is idle, as much as the driver reads at once.
 
-        Where a single commit is more, the query is rebuilt.
+        Where a single commit is more, the query is rebuilt. After all rows that there were the next look has a pause.
         """
-        if not self._is_idle or not (self._is_behind() or self._upstream.goes_on()) or not self.has_news():
+        began = time.monotonic()
+        if (
+            not self._is_idle
+            or began < self._paused_until
+            or not (self._is_behind() or self._upstream.goes_on())
+            or not self.has_news()
+        ):
             return None
         found = None
         if (new := self._new_versions()) is not None:
@@ -178,6 +191,8 @@ class TableSource(IdleTrigger):
             self._leave_to_spark()
         else:
             self._offered = found.version, 0 if found.rows is None else 1 + pc.max(found.rows["lsn"]).as_py()
+            if new is not None and found.version == new[-1]:
+                self._paused_until = began + self._pause_seconds
         return None if found is None else found.rows
 
     def _new_versions(self) -> range | None:
@@ -189,14 +204,16 @@ class TableSource(IdleTrigger):
         return self._upstream.next_lsn > self._sink.position()
 
     def _most(self) -> TableLimits:
-        """What the driver reads at once: few rows where Spark reduces them, else what would come to it anyway.
+        """What the driver reads at once: as much as it reduces itself, few rows where it reduces none.
 
-        A full commit of ingestion is more than joins takes at once, which cuts it (`in_parts`). Spark would bring it
-        to the driver whole, too.
+        What joins reads would come to it anyway. A full commit of ingestion is more than joins takes at once, which
+        cuts it (`in_parts`). Spark would bring it to the driver whole, too.
         """
-        if self._spark_reduces:
+        if self._driver_rows is None:
+            return replace(self.few, rows=3 * self._chunk, rows_of_one=WHOLE_ROWS, file_bytes=self.whole_file_bytes)
+        if self._driver_rows == 0:
             return self.few
-        return replace(self.few, rows=3 * self._chunk, rows_of_one=WHOLE_ROWS, file_bytes=self.whole_file_bytes)
+        return replace(self.few, rows=self._driver_rows, file_bytes=self.whole_file_bytes)
 
     @property
     def trigger(self) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import structlog
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +22,7 @@ from jobs.runtime.headroom import Lasting, TopicRetention, free_share, retention
 from jobs.runtime.idle_trigger import IdleTrigger
 from jobs.runtime.job import Context, TopicJob, TopicSink
 from jobs.runtime.kafka.driver_records import DriverRecords
+from jobs.runtime.kafka.look_interval import LookInterval
 from jobs.runtime.kafka.marks import WITH_HEADERS, marked
 from jobs.runtime.kafka.quarantine.attempts import Attempt, Attempts
 from jobs.runtime.kafka.quarantine.isolated_records import IsolatedRecords
@@ -27,6 +30,7 @@ from jobs.runtime.kafka.quarantine.quarantine_start import QuarantineStart
 from jobs.runtime.kafka.quarantine.raw_scan import RawScan
 from jobs.runtime.kafka.topic import LATEST, Topic, describe_read_topic, describe_topic, offsets
 from jobs.runtime.transient_errors import CANNOT_FETCH, transient_error_of
+from metering.vocabulary import Family
 from monitoring import metrics
 
 log = structlog.get_logger()
@@ -40,6 +44,12 @@ MAX_GROWTH = 10
 """By what factor batches grow at once: what follows may be as large as what had made them small."""
 
 
+def _are_heartbeats(found: pa.Table) -> bool:
+    """Whether validated records are heartbeats and nothing else."""
+    is_heartbeat = pc.fill_null(pc.equal(found["family"], Family.HEARTBEAT.value), False)
+    return bool(pc.all(is_heartbeat, min_count=0).as_py())
+
+
 class TopicSource(IdleTrigger):
     """The topic `events`, from the journal's own positions; the query is idle while the driver can read what comes."""
 
@@ -49,8 +59,9 @@ class TopicSource(IdleTrigger):
         self._ownership = context.ownership
         self._clock, self._denials = context.clock, context.denials
         self._config = config
-        self._looks_per_trigger: int = math.ceil(config.trigger_interval_seconds / LOOK_SECONDS)
+        self._interval = LookInterval(config.trigger_interval_seconds, config.min_trigger_interval_seconds)
         self._looks, self._has_come = 0, True
+        self._until_due, self._used_cpu_seconds = 0, time.process_time()
         self._sink = sink
         self._kafka = environment.kafka
         self._admin = AdminClient(self._kafka.librdkafka())
@@ -112,6 +123,7 @@ class TopicSource(IdleTrigger):
             log.warning("records are large: batches are made smaller", max_records=self._limit)
         self._topic = topic = describe_topic(self._admin, self._config.topic, self._denials, self._clock)
         self._is_idle, self._looks, self._has_come = self._may_idle(), 0, False
+        self._until_due = 0
         positions = self._sink.positions()
         self._began_at = sum(positions.values())
         start = {str(p): positions.get(p, -2) for p in topic.partitions}
@@ -142,9 +154,9 @@ class TopicSource(IdleTrigger):
 
     @property
     def look_seconds(self) -> float:
-        """A part of the configured interval, so that stopping a driver need not wait for all of it."""
-        interval: float = self._config.trigger_interval_seconds
-        return interval / self._looks_per_trigger
+        """A part of the shortest interval, so that stopping a driver need not wait for all of it."""
+        shortest = min(self._interval.usual, self._interval.shortest)
+        return shortest / math.ceil(shortest / LOOK_SECONDS)
 
     def has_news(self) -> bool:
         """True: Spark starts no batch on a topic without new offsets."""
@@ -161,15 +173,24 @@ class TopicSource(IdleTrigger):
         return batch if records is None else self._validate(records)
 
     def found(self) -> pa.Table | None:
-        """The same while the query is idle, as often as is configured; if there are many, the query is rebuilt."""
+        """The same while the query is idle, when a look is due; if there are many, the query is rebuilt."""
         if not self._is_idle:
             return None
-        is_due = self._looks % self._looks_per_trigger == 0
         self._looks += 1
-        if not is_due:
+        self._until_due -= 1
+        if self._until_due > 0:
             return None
         records = self._read_here()
-        return self._validate(records) if records is not None and records.num_rows > 0 else None
+        found = self._validate(records) if records is not None and records.num_rows > 0 else None
+        self._plan_next_look(found)
+        return found
+
+    def _plan_next_look(self, found: pa.Table | None) -> None:
+        """Soon after events. What a look costs is what was used since the one before, with the commit of its batch."""
+        used, before = time.process_time(), self._used_cpu_seconds
+        self._used_cpu_seconds = used
+        has_events = found is not None and not _are_heartbeats(found)
+        self._until_due = math.ceil(self._interval.after(used - before, has_events=has_events) / self.look_seconds)
 
     def _read_here(self) -> pa.Table | None:
         """All records from the sink's positions on; None where they are for Spark to read."""

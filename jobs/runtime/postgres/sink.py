@@ -5,14 +5,14 @@ from __future__ import annotations
 import io
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import polars as pl
 import psycopg
 import pyarrow as pa
-import pyarrow.compute as pc
 import structlog
 from pyarrow import csv
 from pyspark.sql import DataFrame
@@ -21,16 +21,20 @@ from jobs.runtime.batch import LsnRange
 from jobs.runtime.batch_limits import outcomes_at_once
 from jobs.runtime.delta.position import FINGERPRINT, Position, position_after
 from jobs.runtime.delta.upstream import Upstream
-from jobs.runtime.effective_rules import EffectiveRules
+from jobs.runtime.effective_rules import EffectiveRules, History
 from jobs.runtime.errors import Fenced, Refused
 from jobs.runtime.job import Context, Counts, Fold, PostgresJob, Progress
 from jobs.runtime.new_rows import driver_new_rows, new_rows
 from jobs.runtime.postgres.meters_table import ever_declared
 from jobs.runtime.postgres.rules_backup import RulesBackup, read_backup, restore, stored_rules, write_backup
 from jobs.runtime.postgres.rules_table import RulesTable
+from jobs.runtime.spark import is_local
 from monitoring.instruments import GaugeMetric
 
 log = structlog.get_logger()
+
+DRIVER_ROWS = 50_000
+"""Of a batch that is reduced in the driver although there are executors, by default."""
 
 CSV = csv.WriteOptions(include_header=False, quoting_style="needed")
 COLUMN_TYPES: dict[pa.DataType, str] = {
@@ -80,10 +84,13 @@ class PostgresSink:
         self._spark = context.spark
         self._ownership = context.ownership
         self.rows_at_once = context.config.rows_at_once
-        if job.summarize is not None:
+        self.driver_rows: int | None = 0
+        if job.build_here is not None:
             # The driver gets all meters of a row, including those that are no longer declared.
             meters = max(len(context.config.meters), ever_declared(context.ownership.connection))
-            self.rows_at_once = min(self.rows_at_once, outcomes_at_once(meters))
+            self.driver_rows = self._driver_rows(context, outcomes_at_once(meters))
+            if self.driver_rows is None:
+                self.rows_at_once = min(self.rows_at_once, outcomes_at_once(meters))
         self._at, self._frontier = self._stored()
         self._upstream = Upstream(context.environment.tables, job.reads)
         self._uncounted: Counts = {}
@@ -94,6 +101,14 @@ class PostgresSink:
         decided_before = self._decided_before()
         self._rules = RulesTable(context.ownership.connection, job, context.config.deciding, decided_before)
         self._remember()
+
+    @staticmethod
+    def _driver_rows(context: Context[Any], fitting: int) -> int | None:
+        """Up to how many rows of a batch are reduced here; None: all."""
+        configured: int | None = context.config.driver_rows
+        if configured is None and is_local(str(context.spark.sparkContext.master)):
+            return None
+        return min(DRIVER_ROWS if configured is None else configured, fitting)
 
     def _stored(self) -> tuple[Position, datetime | None]:
         row = self._ownership.connection.execute(
@@ -121,7 +136,7 @@ class PostgresSink:
         (A gap of sessions decides no money: the present one holds for what is folded again.)
         """
         stored, known = stored_rules(self._ownership.connection, self._job), read_backup(self._tables, self._job.name)
-        if self._job.summarize is None or known is None:
+        if self._job.build_here is None or known is None:
             return 1
         newest = max((row["first_position"] for row in stored), default=0)
         least = max(newest + 1, self._at.next_lsn)
@@ -170,7 +185,7 @@ class PostgresSink:
         """Reduce the new rows of a batch and fold them. A batch that is known already changes nothing."""
         started = time.monotonic()
         held = self._rules.in_force(self._at.next_lsn, self._frontier)
-        summary, rows = self._summary(batch, held)
+        summary, rows = self._summary(batch)
         if rows.records == 0:
             return Progress(0, {})
         frontier, is_whole = self._frontier_at(rows.next), self._ends_commit(rows.next)
@@ -192,35 +207,33 @@ class PostgresSink:
         self._uncounted = {}
         return Progress(rows.records, totals)
 
-    def _summary(self, batch: DataFrame | pa.Table, held: EffectiveRules) -> tuple[pa.Table, LsnRange]:
-        """What the job makes of the new rows under the rules that hold, and their range."""
+    def _summary(self, batch: DataFrame | pa.Table) -> tuple[pa.Table, LsnRange]:
+        """What the job makes of the new rows, each under the rules that decide it, and their range.
+
+        Rows that the driver has read itself are reduced here if the job can; others by Spark, unless all come here.
+        """
         position, job, fingerprint = self._at.next_lsn, self._job.name, FINGERPRINT[self._job.reads]
-        summarize = self._job.summarize
+        history = self._history(position)
 
         def build(new: DataFrame) -> DataFrame:
-            return self._job.build(new, self._config)
+            return self._job.build(new, self._config, history)
 
-        if not isinstance(batch, pa.Table):
-            found, rows = new_rows(batch, position, job, build, fingerprint, keeps_rows=summarize is not None)
-        else:
+        if isinstance(batch, pa.Table):
             found, rows = driver_new_rows(batch, position, job, fingerprint)
-            if summarize is None:
-                concerned = pl.DataFrame(found).filter(pl.sql_expr(self._job.concerns))
-                none = self._job.staged.empty_table()
-                found = none if concerned.is_empty() else build(self._spark.createDataFrame(found)).toArrow()
-        return (found if summarize is None else self._summarized(summarize, found, held)), rows
+        elif self.driver_rows is None:
+            found, rows = new_rows(batch, position, job, lambda new: new, fingerprint, keeps_rows=True)
+        else:
+            return new_rows(batch, position, job, build, fingerprint)
+        if self._job.build_here is not None:
+            return self._job.build_here(found, history), rows
+        concerned = pl.DataFrame(found).filter(pl.sql_expr(self._job.concerns))
+        none = self._job.staged.empty_table()
+        return none if concerned.is_empty() else build(self._spark.createDataFrame(found)).toArrow(), rows
 
-    def _summarized(
-        self, summarize: Callable[[pa.Table, EffectiveRules], pa.Table], rows: pa.Table, held: EffectiveRules
-    ) -> pa.Table:
-        """Each row by the rules that decide it: several where the past is decided again. The fold adds them up."""
-        first, summaries = self._at.next_lsn, []
-        for border in self._rules.borders(first):
-            part = rows.filter((pc.field("lsn") >= first) & (pc.field("lsn") < border))
-            summaries.append(summarize(part, held))
-            first, held = border, self._rules.in_force(border, self._frontier)
-        rest = rows.filter(pc.field("lsn") >= first) if summaries else rows
-        return pa.concat_tables([*summaries, summarize(rest, held)])
+    def _history(self, first: int) -> History:
+        """The rules of a batch that begins at `first`: several where the past is decided again."""
+        starts = (first, *self._rules.borders(first))
+        return tuple(replace(self._rules.in_force(start, self._frontier), first=start) for start in starts)
 
     def advance(self) -> None:
         """Store the input's frontier once all rows before it are folded, also when no new row comes."""
