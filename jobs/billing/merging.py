@@ -23,6 +23,18 @@ def merged(sums: pa.Table) -> pa.Table:
     """
     is_corrected = (pl.col("is_correction") & _IS_MEMBER).any().over(_PERIOD)
     placed = pl.DataFrame(sums).with_columns(usage_lsn=pl.when(~_IS_MEMBER | is_corrected).then("usage_lsn"))
+    return _added_up(placed)
+
+
+def added_up(sums: pa.Table) -> pa.Table:
+    """Sums of some parts of usage (STAGED) → what has the same KEY is added up, and all else stays as it is.
+
+    `merged` makes the same of it as of the parts: a task may so add up what it has read.
+    """
+    return _added_up(pl.DataFrame(sums))
+
+
+def _added_up(placed: pl.DataFrame) -> pa.Table:
     is_alone = pl.col("usage_lsn").is_not_null()
     metered_lsn = pl.col("first_lsn").filter(pl.col("metered_rows") > 0)
     added = (

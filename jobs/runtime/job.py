@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -22,6 +22,7 @@ from monitoring.instruments import CounterMetric, GaugeMetric
 if TYPE_CHECKING:
     import psycopg
 
+    from jobs.runtime.delta.pieces import Pieces
     from jobs.runtime.delta.upstream import Upstream
     from jobs.runtime.effective_rules import EffectiveRules, History, Rules
     from jobs.runtime.environment import Environment
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from jobs.runtime.postgres.totals import Totals
 
 C = TypeVar("C", bound=JobConfig)
+Batch: TypeAlias = "DataFrame | pa.Table | Pieces"
+"""Of a table: a frame of Spark, rows that the driver has read, or files that tasks read."""
 Counts = Mapping[tuple[CounterMetric, *tuple[str, ...]], int]
 """What a fold counted: (the metric, the values of its labels in their order...) → increase."""
 
@@ -83,8 +86,8 @@ class Sink(Protocol):
     def process(self, batch: Any) -> Progress:
         """Cut the batch to what is new, reduce it, and commit it with the new position.
 
-        `batch` is a frame of Spark; where the source is a table, also its few new rows themselves (`pa.Table`). Raises
-        Refused when records are missing before it, Fenced when another driver owns the job.
+        `batch` is a frame of Spark, or where the source is a table a `Batch`. Raises Refused when records are missing
+        before it, Fenced when another driver owns the job.
         """
 
     def frontier(self) -> datetime | None:
@@ -127,6 +130,10 @@ class TableSink(Sink, Protocol):
     def driver_rows(self) -> int | None:
         """Up to how many rows of a batch are reduced in the driver, without Spark; 0: none; None: all come to it."""
 
+    @property
+    def task_rows(self) -> int:
+        """Up to how many rows of a batch come as files, which tasks of Spark read; 0: none."""
+
     def position(self) -> int:
         """The next lsn to fold; 1 before the first."""
 
@@ -138,6 +145,19 @@ class TableSink(Sink, Protocol):
 
     def advance(self) -> None:
         """Called between batches: let time pass where no record came."""
+
+
+@dataclass(frozen=True)
+class InTasks:
+    """How summaries are made in tasks of Spark that read the rows themselves (`summaries.summarized`).
+
+    `part` makes them of any part of the rows, `added` adds up those of a task, and `merged` those of all: it gives the
+    same for any cut.
+    """
+
+    part: Callable[[pa.Table, History], pa.Table]
+    added: Callable[[pa.Table], pa.Table]
+    merged: Callable[[pa.Table], pa.Table]
 
 
 TotalsOf = Callable[[str], "tuple[Totals, ...]"]
@@ -224,11 +244,12 @@ class TableJob(Generic[C]):
 class PostgresJob(Generic[C]):
     """A job that folds a Delta table into Postgres.
 
-    Only `columns` of the table are read; a configuration may name some. `build` is what Spark makes of a batch, under
-    the rules that decide its rows: it reduces them to summaries, on executors where there are any. The sink has it
-    called by `new_rows`. `build_here` makes the same of at most `driver_rows` rows in the driver, without Spark;
-    without it Spark also reduces few rows. Summaries are copied into the temporary table `staged`, whose columns are
-    those of the Arrow schema `staged`; `fold` merges them in the transaction that moves the position.
+    Only `columns` of the table are read; a configuration may name some. `build` is what Spark makes of a batch: it
+    reduces its rows to summaries, on executors where there are any. The sink has it called by `new_rows`. A job has
+    that, or `build_here`, which makes them in the driver, without Spark, under the rules that decide the rows;
+    `build_in_tasks` makes the same of more than `driver_rows` rows where there are executors. Summaries are copied into
+    the temporary table `staged`, whose columns are those of the Arrow schema `staged`; `fold` merges them in the
+    transaction that moves the position.
 
     `concerns` is a condition, in the SQL of both Spark and Polars: of rows for none of which it holds `build` makes
     nothing, so Spark is not needed.
@@ -250,10 +271,11 @@ class PostgresJob(Generic[C]):
     reads: Table
     columns: Callable[[C], tuple[str, ...]]
     config: type[C]
-    build: Callable[[DataFrame, C, History], DataFrame]
     staged: pa.Schema
     fold: Callable[[psycopg.Cursor[Any], C, Fold], Counts]
+    build: Callable[[DataFrame, C], DataFrame] | None = None
     build_here: Callable[[pa.Table, History], pa.Table] | None = None
+    build_in_tasks: InTasks | None = None
     concerns: str = "true"
     following: Callable[[Rules, Rules], Rules] = only_the_later
     closes_after: Callable[[Rules], OfMeter[timedelta]] | None = None

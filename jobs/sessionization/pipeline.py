@@ -12,7 +12,6 @@ from pyspark.sql import functions as F
 
 from jobs.journal.families import FAMILY_SQL
 from jobs.runtime.delta.position import with_fingerprint
-from jobs.runtime.effective_rules import History
 from jobs.runtime.job import PostgresJob
 from jobs.sessionization.config import SessionizationConfig
 from jobs.sessionization.fold import fold
@@ -36,7 +35,7 @@ CONCERNS = f"disposition = '{Disposition.ACCEPTED}' AND {FAMILY_SQL} IN ({_REQUE
 """Accepted requests with a user."""
 
 
-def build(journal: DataFrame, config: SessionizationConfig, _history: History) -> DataFrame:
+def build(journal: DataFrame, config: SessionizationConfig) -> DataFrame:
     """Journal rows → mini-sessions, one row per (account, user_id, session_start); columns of `STAGED`.
 
     Only rows that it CONCERNS count. Spark joins two events that are exactly one gap apart, as the rule asks.

@@ -47,7 +47,7 @@ def table(rows: Iterable[dict[str, Any]]) -> pa.Table:
 
 
 def built(spark: SparkSession, events: list[dict[str, Any]]) -> pa.Table:
-    return build(frame(spark, JOURNAL, events), CONFIG, ()).toArrow()
+    return build(frame(spark, JOURNAL, events), CONFIG).toArrow()
 
 
 def stored_sessions(connection: psycopg.Connection[Any]) -> dict[User, list[Stored]]:
@@ -267,5 +267,5 @@ def test_sessions_split_at_the_configured_gap(spark: SparkSession, connection: p
     config = SessionizationConfig(session_gap_seconds=1)
     second = timedelta(seconds=1)
     events = [event(ALICE, at) for at in (NOON, NOON + second, NOON + 2 * second + MICROSECOND)]
-    fold_table(connection, JOB, build(frame(spark, JOURNAL, events), config, ()).toArrow(), config)
+    fold_table(connection, JOB, build(frame(spark, JOURNAL, events), config).toArrow(), config)
     assert [row.session.events for row in stored_sessions(connection)[ALICE]] == [2, 1]

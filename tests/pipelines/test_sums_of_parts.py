@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -11,17 +12,22 @@ from unittest.mock import patch
 import polars as pl
 import psycopg
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from jobs.billing.merging import merged
+from jobs.billing.merging import added_up, merged
 from jobs.billing.pipeline import JOB
 from jobs.billing.staged import STAGED
 from jobs.billing.sums import sums, sums_of_part
+from jobs.runtime.batch import Seen
+from jobs.runtime.delta.pieces import pieces_of_lsns
 from jobs.runtime.postgres.sink import DRIVER_ROWS
+from jobs.runtime.summaries import summarized
 from tests.conftest import fresh_database
 from tests.pipelines.billing_universe import CONFIG, Universe, canonical, universe
-from tests.pipelines.folding import fold_table, frame, rows_of
+from tests.pipelines.folding import fold_table, rows_of
 
 TABLES = (
     *("usage_windows", "usage_days", "usage_day_dimensions", "stragglers", "corrections", "taken_back_on_time"),
@@ -72,12 +78,22 @@ def test_the_universes_hold_every_kind_of_row() -> None:
     assert rows["unmetered_rows"].max() > 0  # type: ignore[operator]
 
 
-def test_no_rows_have_no_sums(spark: SparkSession) -> None:
-    none = universe(0).usage.slice(0, 0)
-    history = universe(0).history
-    assert sums(none, history).equals(STAGED.empty_table())
-    made = JOB.build(frame(spark, none.schema, []), CONFIG, history).toArrow()
-    assert made.num_rows == 0
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_task_adds_up_merges_to_the_same(seed: int) -> None:
+    drawn, chance = universe(seed), Random(seed)
+    parts = [sums_of_part(part, drawn.history) for part in parts_of(drawn.usage, chance)]
+    count = chance.randint(1, 3)
+    made = [added_up(pa.concat_tables([STAGED.empty_table(), *parts[number::count]])) for number in range(count)]
+    assert canonical(merged(pa.concat_tables(made))) == canonical(sums(drawn.usage, drawn.history))
+
+
+def test_no_rows_have_no_sums(tmp_path: Path, spark: SparkSession) -> None:
+    drawn = universe(0)
+    assert sums(drawn.usage.slice(0, 0), drawn.history).equals(STAGED.empty_table())
+    last = int(pc.max(drawn.usage["lsn"]).as_py())
+    made, seen = _in_tasks(spark, _table(tmp_path, [drawn.usage]), last + 1, last + 2, drawn)
+    assert made.equals(STAGED.empty_table())
+    assert seen.rows == 0
 
 
 @pytest.fixture
@@ -89,13 +105,13 @@ def databases(postgres_url: str, database: str) -> Iterator[list[str]]:
 @pytest.mark.few_in_ci(1)
 @pytest.mark.parametrize("seed", range(12))
 def test_driver_rows_of_1_of_100_and_by_default_bill_the_same_to_the_last_digit(
-    spark: SparkSession, databases: list[str], seed: int
+    spark: SparkSession, databases: list[str], tmp_path: Path, seed: int
 ) -> None:
     """Batches end anywhere, also inside a commit of an audit, and F passes deadlines and closes of periods."""
     drawn, chance = universe(seed), Random(seed)
     cuts = [0, *sorted(chance.sample(range(1, len(drawn.usage)), 3)), len(drawn.usage)]
     stored = [
-        _folded(spark, url, drawn, cuts, driver_rows)
+        _folded(spark, _table(tmp_path / "usage", _files(drawn, Random(seed))), url, drawn, cuts, driver_rows)
         for url, driver_rows in zip(databases, (DRIVER_ROWS, 100, 1), strict=True)
     ]
     for table in TABLES:
@@ -105,10 +121,37 @@ def test_driver_rows_of_1_of_100_and_by_default_bill_the_same_to_the_last_digit(
         assert stored[0][table], f"the universe changes {table}"
 
 
-def _folded(
-    spark: SparkSession, url: str, drawn: Universe, cuts: list[int], driver_rows: int
+def _files(drawn: Universe, chance: Random) -> list[pa.Table]:
+    """The rows in files, in order of lsn, and then some of the files as one, as compaction leaves them."""
+    cuts = sorted(chance.sample(range(1, len(drawn.usage)), 6))
+    files = [drawn.usage.slice(first, end - first) for first, end in pairwise([0, *cuts, len(drawn.usage)])]
+    return [*files[1:3], *files[4:], pa.concat_tables([files[3], files[0]])]
+
+
+def _table(path: Path, files: list[pa.Table]) -> DeltaTable:
+    """A table with these files; the one that the test has made before is the same."""
+    if not DeltaTable.is_deltatable(str(path)):
+        for file in files:
+            write_deltalake(str(path), file, mode="append")
+    return DeltaTable(str(path))
+
+
+def _in_tasks(spark: SparkSession, table: DeltaTable, first: int, end: int, drawn: Universe) -> tuple[pa.Table, Seen]:
+    """What tasks of Spark make of the rows with these lsns."""
+    found = pieces_of_lsns(table, [*drawn.usage.column_names], first, end)
+    how, history = JOB.build_in_tasks, drawn.history
+    assert how is not None
+    part = how.part
+    made = summarized(spark, found, lambda rows: part(rows, history), how.added, ["account"])
+    if made.seen.rows:
+        assert made.last == {"account": drawn.usage["account"][end - 2].as_py()}
+    return how.merged(made.rows), made.seen
+
+
+def _folded(  # noqa: PLR0917
+    spark: SparkSession, table: DeltaTable, url: str, drawn: Universe, cuts: list[int], driver_rows: int
 ) -> dict[str, list[dict[str, Any]]]:
-    """What billing stores of the universe, with batches above `driver_rows` added up in Spark's workers."""
+    """What billing stores of the universe, with batches above `driver_rows` read and added up by tasks of Spark."""
     before = None
     with psycopg.connect(url, autocommit=True) as connection:
         for first, end in pairwise(cuts):
@@ -116,15 +159,15 @@ def _folded(
             if len(batch) <= driver_rows:
                 staged = sums(batch, drawn.history)
             else:
-                rows = frame(spark, batch.schema, batch.to_pylist()).repartition(3)
-                staged = JOB.build(rows, CONFIG, drawn.history).toArrow()
+                staged, seen = _in_tasks(spark, table, first + 1, end + 1, drawn)
+                assert seen == Seen(end - first, first + 1, end, is_chain=True)
             is_whole = end == len(drawn.usage) or drawn.commits[end] != drawn.commits[end - 1]
             frontier = drawn.frontiers[end - 1] if is_whole else before
             fold_table(
                 connection, JOB, staged, CONFIG, before, frontier=frontier, next_position=end + 1, is_whole=is_whole
             )
             before = frontier
-        return {table: _rows(connection, table) for table in TABLES}
+        return {name: _rows(connection, name) for name in TABLES}
 
 
 def _rows(connection: psycopg.Connection[Any], table: str) -> list[dict[str, Any]]:

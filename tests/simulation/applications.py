@@ -33,7 +33,7 @@ from jobs.sessionization.pipeline import JOB as SESSIONIZATION
 from metering.instants import Clock
 from tests.simulation import rules
 from tests.simulation.calls import COMMIT, Baton, Crashed, Fault, Unanswered, current, idle, outside
-from tests.simulation.frames import Spark, in_workers, observed
+from tests.simulation.frames import Spark, observed
 from tests.simulation.kafka import AbsentOffsets, Admin, Consumer, FewRecords, Heartbeat, Kafka, Look
 
 JOBS: dict[str, AnyJob] = {
@@ -157,7 +157,6 @@ def simulated(kafka: Kafka, clock: Clock, most_few_rows: int, *, queries_rest: b
         "jobs.runtime.kafka.source.RawScan": lambda *_: Look(kafka),
         "jobs.ingestion.sink.Heartbeat": lambda *_, **__: Heartbeat(kafka, clock.now()),
         "jobs.runtime.new_rows.observed": observed,
-        "jobs.billing.pipeline.in_workers": in_workers,
         "jobs.runtime.run.java_runs": lambda _: True,
         "jobs.runtime.kafka.quarantine.quarantine_start.java_runs": lambda _: True,
         "jobs.runtime.delta.table.write_deltalake": _of_store(deltalake.write_deltalake, COMMIT),

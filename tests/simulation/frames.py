@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import polars as pl
@@ -16,7 +17,6 @@ from pyspark.errors import PySparkException
 
 from jobs.runtime.batch import Seen, seen_in
 from jobs.runtime.kafka.records import RECORDS
-from jobs.runtime.workers import tables
 from tests.simulation.calls import idle, outside
 from tests.simulation.kafka import Kafka
 
@@ -29,8 +29,8 @@ SELDOM = 0.2
 class Frame:
     """Rows, and what is to be done with them; columns by name."""
 
-    def __init__(self, read: Callable[[], pa.Table], parts: Callable[[], list[pa.Table]] | None = None) -> None:
-        self._read, self._parts = read, parts
+    def __init__(self, read: Callable[[], pa.Table]) -> None:
+        self._read = read
         self.schema = None
 
     def then(self, change: Change) -> Frame:
@@ -45,23 +45,6 @@ class Frame:
         """Only the rows for which all of `column >= number AND column < number` hold."""
         return self.then(lambda rows: rows.filter(_holds(rows, condition)))
 
-    def repartition(self, column: str) -> Frame:
-        """The rows of one value of a column are in one of two parts."""
-
-        def parts() -> list[pa.Table]:
-            rows = self._read()
-            place = pl.Series(rows[column]).hash() % 2
-            return [rows.filter(pa.array((place == part).to_list(), pa.bool_())) for part in range(2)]
-
-        return Frame(self._read, parts)
-
-    def parts(self) -> list[pa.Table]:
-        """The rows as tasks of Spark read them: in two parts, neither of which is contiguous."""
-        if self._parts is not None:
-            return self._parts()
-        rows = self._read()
-        return [rows.take(list(range(first, len(rows), 2))) for first in range(2)]
-
     def limit(self, count: int) -> Frame:
         """Only the first so many rows."""
         return self.then(lambda rows: rows.slice(0, count))
@@ -69,21 +52,6 @@ class Frame:
     def toArrow(self) -> pa.Table:  # noqa: N802 -- Spark's name
         """The rows."""
         return self._read()
-
-
-def in_workers(frame: Frame, function: Change, result: pa.Schema, max_rows: int | None = None) -> Frame:
-    """Stands in for `workers.in_workers`; a worker gets few rows at once, if it may get a part of them."""
-
-    def made() -> pa.Table:
-        found = [result.empty_table()]
-        for part in frame.parts():
-            batches = part.to_batches(max_chunksize=None if max_rows is None else 3)
-            found += [
-                function(rows).select(result.names).cast(result) for rows in tables(iter(batches), max_rows and 5)
-            ]
-        return pa.concat_tables(found)
-
-    return Frame(made)
 
 
 def _holds(rows: pa.Table, condition: str) -> pa.Array:
@@ -106,6 +74,24 @@ def observed(batch: Frame, of_last_row: Iterable[str]) -> tuple[Frame, Callable[
         return seen_in(found[-1]["lsn"]), last
 
     return batch.then(keep), seen
+
+
+class Tasks:
+    """Numbers of tasks, some for each of Spark's tasks."""
+
+    def __init__(self, numbers: list[list[int]]) -> None:
+        self._numbers = numbers
+
+    def mapInArrow(self, run: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], kinds: str) -> Frame:  # noqa: N802 -- Spark's name
+        """What `run` makes in each task; all columns of `kinds` are binary."""
+        schema = pa.schema([pa.field(kind.split()[0], pa.binary()) for kind in kinds.split(",")])
+
+        def made() -> pa.Table:
+            asked = ([pa.record_batch([pa.array(numbers, pa.int64())], ["id"])] for numbers in self._numbers)
+            batches = outside("spark", lambda: [batch for numbers in asked for batch in run(iter(numbers))])
+            return pa.Table.from_batches(batches, schema)
+
+        return Frame(made)
 
 
 class Stream:
@@ -175,6 +161,11 @@ class Spark:
 
     def __init__(self, kafka: Kafka, chance: random.Random, *, is_sound: bool) -> None:
         self._kafka, self._chance, self._is_sound = kafka, chance, is_sound
+        self.sparkContext = SimpleNamespace(defaultParallelism=2)
+
+    def range(self, first: int, end: int, _step: int, tasks: int) -> Tasks:
+        """Numbers as a frame, in so many tasks."""
+        return Tasks([list(range(first, end))[number::tasks] for number in range(tasks)])
 
     def createDataFrame(self, rows: pa.Table, _schema: Any = None) -> Frame:  # noqa: N802 -- Spark's name
         """Rows as a frame."""

@@ -119,7 +119,7 @@ def keep(journal: Any, _config: Any) -> Any:
     return journal
 
 
-def mini_sessions(journal: Any, config: SessionizationConfig, _history: Any) -> Any:
+def mini_sessions(journal: Any, config: SessionizationConfig) -> Any:
     """Stands in for sessionization's `build`."""
 
     def reduced(rows: pa.Table) -> pa.Table:

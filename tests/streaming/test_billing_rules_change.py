@@ -28,6 +28,7 @@ from jobs.billing.rules import following
 from jobs.queries.usage import UsageQuery, usage_rows
 from jobs.queries.usage_keys import Key
 from jobs.runtime.clock import MachineClock
+from jobs.runtime.delta.pieces import pieces_of_lsns
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.errors import Fenced
 from jobs.runtime.job import Context
@@ -101,10 +102,13 @@ class Stage:
         )
 
     def fold(self, driver: PostgresSink, end: int) -> None:
-        usage = self._spark.read.parquet(*DeltaTable(f"{self._tables}/{Table.USAGE}").file_uris())
-        rows = usage.where(f"lsn >= {driver.position()} AND lsn < {end}").select(*JOB.columns(JOB.config()))
-        is_small = driver.driver_rows is not None and end - driver.position() <= driver.driver_rows
-        driver.process(rows.toArrow() if is_small else rows)
+        table, columns = DeltaTable(f"{self._tables}/{Table.USAGE}"), JOB.columns(JOB.config())
+        found = pieces_of_lsns(table, columns, driver.position(), end)
+        if driver.driver_rows is None:
+            usage = self._spark.read.parquet(*table.file_uris())
+            driver.process(usage.where(f"lsn >= {driver.position()} AND lsn < {end}").select(*columns))
+        else:
+            driver.process(found.read() if end - driver.position() <= driver.driver_rows else found)
 
 
 @contextmanager
@@ -185,9 +189,11 @@ def test_a_database_without_rules_records_those_of_its_next_batch(stage: Stage, 
 
 
 def test_the_driver_takes_fewer_rows_where_a_row_may_have_earlier_meters(stage: Stage, database: str) -> None:
-    assert (stage.driver(SHORT).rows_at_once, stage.driver(SHORT).driver_rows) == (100_000, None)
+    driver = stage.driver(SHORT)
+    assert (driver.rows_at_once, driver.driver_rows, driver.task_rows) == (100_000, None, 0)
     stage.driver_rows = 1_000_000
-    assert (stage.driver(SHORT).rows_at_once, stage.driver(SHORT).driver_rows) == (200_000, 100_000)
+    driver = stage.driver(SHORT)
+    assert (driver.rows_at_once, driver.driver_rows, driver.task_rows) == (100_000, 100_000, 200_000)
     with psycopg.connect(database) as connection:
         for number in range(16):
             connection.execute("INSERT INTO meters VALUES (%s, 'call', null, null, false)", [f"of_before_{number}"])

@@ -408,6 +408,6 @@ def test_a_commit_seen_during_a_backlog_does_not_prevent_idling(
         assert table.lag()[0] == 1
     table.stream(spark)
     found = table.found()
-    assert found is not None
+    assert isinstance(found, pa.Table)
     assert found["lsn"].to_pylist() == [2]
     assert not table.must_restart()

@@ -34,6 +34,7 @@ class Sink:
 
     rows_at_once = 1_000
     driver_rows = None
+    task_rows = 0
 
     def __init__(self, journal: Journal) -> None:
         self._journal, self._at = journal, journal.next_lsn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -17,18 +17,20 @@ import structlog
 from pyarrow import csv
 from pyspark.sql import DataFrame
 
-from jobs.runtime.batch import LsnRange
+from jobs.runtime.batch import LsnRange, contiguous
 from jobs.runtime.batch_limits import outcomes_at_once
+from jobs.runtime.delta.pieces import Pieces
 from jobs.runtime.delta.position import FINGERPRINT, Position, position_after
 from jobs.runtime.delta.upstream import Upstream
 from jobs.runtime.effective_rules import EffectiveRules, History
 from jobs.runtime.errors import Fenced, Refused
-from jobs.runtime.job import Context, Counts, Fold, PostgresJob, Progress
+from jobs.runtime.job import Batch, Context, Counts, Fold, PostgresJob, Progress
 from jobs.runtime.new_rows import driver_new_rows, new_rows
 from jobs.runtime.postgres.meters_table import ever_declared
 from jobs.runtime.postgres.rules_backup import RulesBackup, read_backup, restore, stored_rules, write_backup
 from jobs.runtime.postgres.rules_table import RulesTable
 from jobs.runtime.spark import is_local
+from jobs.runtime.summaries import summarized
 from monitoring.instruments import GaugeMetric
 
 log = structlog.get_logger()
@@ -85,12 +87,14 @@ class PostgresSink:
         self._ownership = context.ownership
         self.rows_at_once = context.config.rows_at_once
         self.driver_rows: int | None = 0
+        self.task_rows = 0
         if job.build_here is not None:
             # The driver gets all meters of a row, including those that are no longer declared.
             meters = max(len(context.config.meters), ever_declared(context.ownership.connection))
             self.driver_rows = self._driver_rows(context, outcomes_at_once(meters))
-            if self.driver_rows is None:
-                self.rows_at_once = min(self.rows_at_once, outcomes_at_once(meters))
+            if self.driver_rows is not None and job.build_in_tasks is not None:
+                self.task_rows = self.rows_at_once
+            self.rows_at_once = min(self.rows_at_once, outcomes_at_once(meters))
         self._at, self._frontier = self._stored()
         self._upstream = Upstream(context.environment.tables, job.reads)
         self._uncounted: Counts = {}
@@ -181,7 +185,7 @@ class PostgresSink:
                 self._move(cursor, verified, self._frontier)
         self._at = verified
 
-    def process(self, batch: DataFrame | pa.Table) -> Progress:
+    def process(self, batch: Batch) -> Progress:
         """Reduce the new rows of a batch and fold them. A batch that is known already changes nothing."""
         started = time.monotonic()
         held = self._rules.in_force(self._at.next_lsn, self._frontier)
@@ -207,28 +211,41 @@ class PostgresSink:
         self._uncounted = {}
         return Progress(rows.records, totals)
 
-    def _summary(self, batch: DataFrame | pa.Table) -> tuple[pa.Table, LsnRange]:
+    def _summary(self, batch: Batch) -> tuple[pa.Table, LsnRange]:
         """What the job makes of the new rows, each under the rules that decide it, and their range.
 
-        Rows that the driver has read itself are reduced here if the job can; others by Spark, unless all come here.
+        Of files in tasks, of all other rows here if the job can; else by Spark's operators.
         """
         position, job, fingerprint = self._at.next_lsn, self._job.name, FINGERPRINT[self._job.reads]
-        history = self._history(position)
-
-        def build(new: DataFrame) -> DataFrame:
-            return self._job.build(new, self._config, history)
-
+        if isinstance(batch, Pieces):
+            return self._in_tasks(batch, position)
+        if self._job.build is not None:
+            return self._by_spark(self._job.build, batch, position)
+        assert self._job.build_here is not None
         if isinstance(batch, pa.Table):
             found, rows = driver_new_rows(batch, position, job, fingerprint)
-        elif self.driver_rows is None:
-            found, rows = new_rows(batch, position, job, lambda new: new, fingerprint, keeps_rows=True)
         else:
-            return new_rows(batch, position, job, build, fingerprint)
-        if self._job.build_here is not None:
-            return self._job.build_here(found, history), rows
-        concerned = pl.DataFrame(found).filter(pl.sql_expr(self._job.concerns))
-        none = self._job.staged.empty_table()
-        return none if concerned.is_empty() else build(self._spark.createDataFrame(found)).toArrow(), rows
+            found, rows = new_rows(batch, position, job, lambda new: new, fingerprint, keeps_rows=True)
+        return self._job.build_here(found, self._history(position)), rows
+
+    def _in_tasks(self, batch: Pieces, position: int) -> tuple[pa.Table, LsnRange]:
+        assert self._job.build_in_tasks is not None
+        job, how = self._job.name, self._job.build_in_tasks
+        history, part, fingerprint = self._history(position), how.part, FINGERPRINT[self._job.reads]
+        found = summarized(self._spark, batch.since(position), lambda rows: part(rows, history), how.added, fingerprint)
+        rows = contiguous(position, found.seen, job)
+        return how.merged(found.rows), LsnRange(rows.first, rows.next, found.last)
+
+    def _by_spark(
+        self, build: Callable[[DataFrame, Any], DataFrame], batch: DataFrame | pa.Table, position: int
+    ) -> tuple[pa.Table, LsnRange]:
+        job, fingerprint = self._job.name, FINGERPRINT[self._job.reads]
+        if not isinstance(batch, pa.Table):
+            return new_rows(batch, position, job, lambda new: build(new, self._config), fingerprint)
+        found, rows = driver_new_rows(batch, position, job, fingerprint)
+        if pl.DataFrame(found).filter(pl.sql_expr(self._job.concerns)).is_empty():
+            return self._job.staged.empty_table(), rows
+        return build(self._spark.createDataFrame(found), self._config).toArrow(), rows
 
     def _history(self, first: int) -> History:
         """The rules of a batch that begins at `first`: several where the past is decided again."""
