@@ -126,7 +126,7 @@ def _measure(folder: Path, parts: Parts, marks: Marks, executors: int, console: 
         target = Folders(place).tables
         for version in range(max(1, marks.warm // 2)):
             recording.copy(version, target)
-        with Application.running(BILLING, place, own, _with_executors(executors)) as job:
+        with Application.running(BILLING, place, own, _with_executors(executors, place)) as job:
             for version in range(max(1, marks.warm // 2), marks.warm + 1):
                 job.wait_until(recording.copy(version, target))
             first, before, counted, began = job.position(), _used(job, own), job.usage(), time.monotonic()
@@ -153,7 +153,7 @@ def _own_database(place: Path, parts: Parts, executors: int) -> Iterator[Parts]:
         yield replace(parts, postgres_url=url, database_pid=pid, setting=Setting(config))
 
 
-def _with_executors(count: int) -> dict[str, str]:
+def _with_executors(count: int, place: Path) -> dict[str, str]:
     """Variables with which a driver starts executors of one core each, as processes of this machine."""
     if not count:
         return {}
@@ -165,7 +165,8 @@ def _with_executors(count: int) -> dict[str, str]:
     }
     given = " ".join(f"--conf {name}={value}" for name, value in settings.items())
     master = f"--master local-cluster[{count},1,{EXECUTOR_MIB}]"
-    return {"WEIR_SUBMITTED": "true", "PYSPARK_SUBMIT_ARGS": f"{master} {given} pyspark-shell"}
+    scratch = {"SPARK_WORKER_DIR": str(place / "executors")}
+    return {"WEIR_SUBMITTED": "true", **scratch, "PYSPARK_SUBMIT_ARGS": f"{master} {given} pyspark-shell"}
 
 
 def _used(job: Application, parts: Parts) -> Share:

@@ -64,6 +64,12 @@ def test_a_backlog_and_large_commits_are_read_by_tasks_and_few_rows_by_the_drive
     assert found == [(Pieces, 54), (Pieces, 120), (pa.Table, 3)]
     assert not table.must_restart()
     assert table.found() is None
+    stage.grow(more(stage, 50), NOON + timedelta(minutes=50))
+    assert table.has_news()
+    instead = table.instead_of(spark.range(1).toDF("lsn"))
+    assert isinstance(instead, Pieces), "also where Spark has looked first"
+    assert driver.process(instead).records == 50
+    assert not table.has_news()
     with psycopg.connect(database) as connection:
         billed, expected = stored(connection), billed_by_history(stage.rows, stored_history(connection, "billing"))
     assert billed.windows == expected.windows

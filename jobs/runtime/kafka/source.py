@@ -60,8 +60,9 @@ class TopicSource(IdleTrigger):
         self._clock, self._denials = context.clock, context.denials
         self._config = config
         self._interval = LookInterval(config.trigger_interval_seconds, config.min_trigger_interval_seconds)
-        self._looks, self._has_come = 0, True
+        self._watched_seconds, self._has_come = 0.0, True
         self._until_due, self._used_cpu_seconds = 0, time.process_time()
+        self.look_seconds = min(LOOK_SECONDS, self._interval.usual)
         self._sink = sink
         self._kafka = environment.kafka
         self._admin = AdminClient(self._kafka.librdkafka())
@@ -122,7 +123,7 @@ class TopicSource(IdleTrigger):
         if self._limit < self._config.max_records_per_batch:
             log.warning("records are large: batches are made smaller", max_records=self._limit)
         self._topic = topic = describe_topic(self._admin, self._config.topic, self._denials, self._clock)
-        self._is_idle, self._looks, self._has_come = self._may_idle(), 0, False
+        self._is_idle, self._watched_seconds, self._has_come = self._may_idle(), 0.0, False
         self._until_due = 0
         positions = self._sink.positions()
         self._began_at = sum(positions.values())
@@ -152,12 +153,6 @@ class TopicSource(IdleTrigger):
         """As configured, or seldom while the query is idle."""
         return f"{self.seldom_seconds if self._is_idle else self._config.trigger_interval_seconds:g} seconds"
 
-    @property
-    def look_seconds(self) -> float:
-        """A part of the shortest interval, so that stopping a driver need not wait for all of it."""
-        shortest = min(self._interval.usual, self._interval.shortest)
-        return shortest / math.ceil(shortest / LOOK_SECONDS)
-
     def has_news(self) -> bool:
         """True: Spark starts no batch on a topic without new offsets."""
         return True
@@ -176,7 +171,7 @@ class TopicSource(IdleTrigger):
         """The same while the query is idle, when a look is due; if there are many, the query is rebuilt."""
         if not self._is_idle:
             return None
-        self._looks += 1
+        self._watched_seconds += self.look_seconds
         self._until_due -= 1
         if self._until_due > 0:
             return None
@@ -186,11 +181,16 @@ class TopicSource(IdleTrigger):
         return found
 
     def _plan_next_look(self, found: pa.Table | None) -> None:
-        """Soon after events. What a look costs is what was used since the one before, with the commit of its batch."""
+        """Soon after events. What a look costs is what was used since the one before, with the commit of its batch.
+
+        The driver goes round in equal parts of the interval, so that stopping it need not wait for all of it.
+        """
         used, before = time.process_time(), self._used_cpu_seconds
         self._used_cpu_seconds = used
         has_events = found is not None and not _are_heartbeats(found)
-        self._until_due = math.ceil(self._interval.after(used - before, has_events=has_events) / self.look_seconds)
+        seconds = self._interval.after(used - before, has_events=has_events)
+        self._until_due = math.ceil(seconds / LOOK_SECONDS)
+        self.look_seconds = seconds / self._until_due
 
     def _read_here(self) -> pa.Table | None:
         """All records from the sink's positions on; None where they are for Spark to read."""
@@ -216,7 +216,7 @@ class TopicSource(IdleTrigger):
         """Whether Spark would look by now: one batch may not reach as far as the driver has read, a new query begins
         there.
         """
-        return self._looks * self.look_seconds >= self.seldom_seconds
+        return self._watched_seconds >= self.seldom_seconds
 
     def _is_stalled(self) -> bool:
         """Whether as many were taken as a batch may hold, more are waiting, and by now more would fit.
