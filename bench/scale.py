@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shutil
 import signal
 import sys
 import tempfile
@@ -81,7 +82,9 @@ class Measured:
 def main(
     events: Annotated[int, typer.Option(help="Events that are recorded, twice as many as rows of usage.")] = 1_200_000,
     executors: Annotated[str, typer.Option(help="How many executors, by commas; 0 is the driver alone.")] = "0,1,2,4",
-    keep: Annotated[Path | None, typer.Option(help="Keep all data and logs in this folder.")] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="Keep all data and logs in this folder; what is recorded there is used again.")
+    ] = None,
 ) -> None:
     """Measure billing on what ingestion and joins have recorded, with each number of executors on this machine."""
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -107,6 +110,9 @@ def _config(executors: int) -> dict[str, Any]:
 
 def _record(folder: Path, parts: Parts, events: int, console: Console) -> Marks:
     """Usage as the shipped applications write it, of which the first part is to warm up."""
+    noted = folder / "marks.json"
+    if noted.exists():
+        return Marks(**json.loads(noted.read_text()))
     warm = int(events * WARM_UP_SHARE)
     plan = Plan(warm, events - warm, 0)
 
@@ -115,6 +121,7 @@ def _record(folder: Path, parts: Parts, events: int, console: Console) -> Marks:
 
     _, marks = measure_ingestion(folder, parts, plan, tell)
     _, marks = measure_reader(Job.JOINS.value, folder, parts, plan, marks=marks, tell=tell)
+    noted.write_text(json.dumps(asdict(marks)))
     return marks
 
 
@@ -122,6 +129,7 @@ def _measure(folder: Path, parts: Parts, marks: Marks, executors: int, console: 
     """What billing uses for the commits after the warm-up, which are all there at once."""
     recording = Recording(Folders(folder / Job.JOINS.value).tables, Table.USAGE)
     place = folder / f"{BILLING}-{executors}"
+    shutil.rmtree(place, ignore_errors=True)
     with _own_database(place, parts, executors) as own:
         target = Folders(place).tables
         for version in range(max(1, marks.warm // 2)):
@@ -208,14 +216,14 @@ def document(found: list[Measured], events: int) -> dict[str, Any]:
         "events": events,
         "measured": [
             {
-                "executors": one.executors,
-                "rows": one.rows,
-                "batches": one.batches,
-                "seconds": round(one.seconds, 3),
-                "cpu_seconds": {name: round(value, 3) for name, value in asdict(one.used).items()},
-                "cpu_seconds_per_million_rows": {name: round(v, 3) for name, v in asdict(one.per_million).items()},
+                "executors": case.executors,
+                "rows": case.rows,
+                "batches": case.batches,
+                "seconds": round(case.seconds, 3),
+                "cpu_seconds": {name: round(value, 3) for name, value in asdict(case.used).items()},
+                "cpu_seconds_per_million_rows": {name: round(v, 3) for name, v in asdict(case.per_million).items()},
             }
-            for one in found
+            for case in found
         ],
     }
 

@@ -24,7 +24,7 @@ MADE = pa.schema([pa.field(name, pa.binary()) for name in ("summary", "runs", "l
 
 @dataclass(frozen=True)
 class Summary:
-    """What was made of all rows, which ones these were, and columns of the last one."""
+    """What each task made, which rows all of them have read, and columns of the last one."""
 
     rows: pa.Table
     seen: Seen
@@ -34,10 +34,9 @@ class Summary:
 def summarized(
     spark: SparkSession, found: Pieces, part: Function, added: Function, of_last_row: Iterable[str] = ()
 ) -> Summary:
-    """What `added` makes of all that `part` makes of at most `BATCH_ROWS` rows of a task, for all tasks together.
+    """What `added` makes, in each task, of all that `part` makes of at most `BATCH_ROWS` of its rows.
 
-    `added` must give the same for any cut of the rows into tasks. Both and what they need are sent to the workers, so
-    they must be picklable.
+    Both and what they need are sent to the workers, so they must be picklable.
     """
     names = tuple(of_last_row)
 
@@ -49,19 +48,20 @@ def summarized(
             place = pc.index(rows[LSN], pc.max(rows[LSN])).as_py()
             last.append(rows.select([LSN, *names]).slice(place, 1))
         if made:
-            said = (added(pa.concat_tables(made)), pl.concat(runs).to_arrow(), pa.concat_tables(last))
-            yield pa.record_batch([[_packed(table)] for table in said], schema=MADE)
+            reported = (added(pa.concat_tables(made)), pl.concat(runs).to_arrow(), pa.concat_tables(last))
+            yield pa.record_batch([[_packed(table)] for table in reported], schema=MADE)
 
+    nothing = Summary(part(found.schema.empty_table()), Seen(0, None, None, is_chain=True), {})
     if not found.tasks:
-        return Summary(added(part(found.schema.empty_table())), Seen(0, None, None, is_chain=True), {})
+        return nothing
     cores = max(1, spark.sparkContext.defaultParallelism)
     kinds = ", ".join(f"{name} binary" for name in MADE.names)
     answers = in_tasks(spark, found, make, kinds, tasks=min(len(found.tasks), cores)).toArrow()
     if not len(answers):
-        return Summary(added(part(found.schema.empty_table())), Seen(0, None, None, is_chain=True), {})
+        return nothing
     rows, runs, last = (pa.concat_tables(map(_unpacked, answers[name].to_pylist())) for name in MADE.names)
     newest = last.sort_by([(LSN, "descending")]).select(names).slice(0, 1).to_pylist()[0]
-    return Summary(rows if len(answers) == 1 else added(rows), seen_in_runs(pl.DataFrame(runs)), newest)
+    return Summary(rows, seen_in_runs(pl.DataFrame(runs)), newest)
 
 
 def _packed(table: pa.Table) -> bytes:
