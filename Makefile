@@ -6,7 +6,7 @@ STAMP := $(VENV)/.ready
 BIN := $(VENV)/bin
 GUIDE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-.PHONY: help setup demo up down check test long e2e-cluster attack faults histories mutants planted-faults quarter edits corpus bench rival docs screenshots format render lock sbom clean
+.PHONY: help setup demo up down check test long e2e-cluster attack faults histories mutants planted-faults quarter edits corpus bench scale rival docs screenshots format render lock sbom clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 16
@@ -76,6 +76,9 @@ corpus: $(STAMP) ## Meter 100,000 mutated records, and see that two readers agre
 
 bench: $(STAMP) ## Measure CPU-seconds per million events; writes bench/results/
 	$(BIN)/python -m bench $(ARGS)
+
+scale: $(STAMP) ## Measure billing with 0, 1, 2 and 4 executors on this machine; writes bench/results/scale-<time>.json
+	$(BIN)/python -m bench.scale $(ARGS)
 
 rival: $(STAMP) ## The same minute sums in Weir, in Flink SQL and with Polars alone, side by side (fetches PyFlink, 1 GB); `make bench rival` does both
 	$(BIN)/python -m bench.rival $(ARGS)

@@ -9,10 +9,11 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from bench.parts import Parts, wait_for
 from bench.processes import cpu_seconds, resident_mib
@@ -70,8 +71,13 @@ class Application:
 
     @classmethod
     @contextmanager
-    def running(cls, job: str, folder: Path, parts: Parts) -> Iterator[Application]:
-        """Start it, wait until it works, and stop it after the block. Raises TimeoutError or RuntimeError."""
+    def running(
+        cls, job: str, folder: Path, parts: Parts, more: Mapping[str, str] = MappingProxyType({})
+    ) -> Iterator[Application]:
+        """Start it, wait until it works, and stop it after the block. Raises TimeoutError or RuntimeError.
+
+        `more` are variables of its environment.
+        """
         folders, port = Folders(folder), free_port()
         environment = job_environment(
             folders,
@@ -89,7 +95,7 @@ class Application:
         with log.open("ab") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "jobs", job, "--config", str(folders.config(job))],
-                env={**os.environ, **environment},
+                env={**os.environ, **environment, **more},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -117,6 +123,11 @@ class Application:
             int(metric(text, "weir_batch_duration_seconds_count")),
             int(metric(text, "weir_batch_records_total")),
         )
+
+    @property
+    def pid(self) -> int:
+        """Its driver's process; all others are below it."""
+        return self._process.pid
 
     def resident_mib(self) -> float:
         """Memory held now."""

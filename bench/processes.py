@@ -22,13 +22,21 @@ def cpu_seconds(pid: int) -> float:
     total = 0.0
     for process in tree(pid):
         try:
-            times = process.cpu_times()
+            total += own_cpu_seconds(process)
         except psutil.NoSuchProcess:
             continue
-        total += times.user + times.system
-        # What ended children used is in their parent's books; what running ones used is in their own.
-        total += getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
     return total
+
+
+def own_cpu_seconds(process: psutil.Process) -> float:
+    """The same of one process: what ended children used is in its books, what running ones used is in their own.
+
+    Raises psutil.NoSuchProcess.
+    """
+    times = process.cpu_times()
+    return float(
+        times.user + times.system + getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
+    )
 
 
 def resident_mib(pids: Iterable[int]) -> float:

@@ -43,6 +43,14 @@ class BillingConfig(JobConfig):
         "`meters` replaces it as a whole.",
     )
 
+    driver_rows: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="Batches of at most so many rows of usage are read and added up in the driver, larger ones (up to "
+        "max_records_per_batch) by tasks on executors; the result is the same. Without it 50,000 where there are "
+        "executors; else the driver adds up all, because tasks beside it need more of the same cores.",
+    )
     history_until: AwareDatetime | None = Field(
         default=None,
         description="Windows that ended by this instant were billed elsewhere: events of the past (`weir backfill`) "

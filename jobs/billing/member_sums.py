@@ -1,7 +1,7 @@
 """Usage rows → the members that they add to periods and remove, as STAGED.
 
-A row that changes a closed period stays by itself, as a correction; all others are added up by member. No member is
-dropped, because a period's quantity depends on all of them.
+A row that came after the close of a period stays by itself; all others are added up by member. No member is dropped,
+because a period's quantity depends on all of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ _KEY = (
     *("window_start", "account", "model", "meter", "currency", "price_version", "cause", "sign", "usage_lsn"),
     *("corrects_lsns", "is_correction", "ends_at", "day", "aggregation", "period", "member", "value", "occurred_at"),
 )
-_PERIOD = ("account", "model", "meter", "currency", "first_day")
 
 
 def member_sums(usage: pl.DataFrame, effective: EffectiveRules) -> pl.DataFrame:
@@ -65,7 +64,8 @@ def _with_corrections(entries: pl.DataFrame, effective: EffectiveRules) -> pl.Da
     """With `is_correction`, what it corrects, and `ends_at` of what came after the close, as windows close.
 
     All of it follows from the row of usage alone. What corrects or replaces a late row is late itself. History that
-    comes after the close (`history_until`) is no correction, but keeps its place among the corrections of its period.
+    comes after the close (`history_until`) is no correction, but keeps its place until `merged` knows whether its
+    period has any.
     """
     ends_at, received_at, first_received_at = pl.col("ends_at"), pl.col("received_at"), pl.col("first_received_at")
     closes_at = pl.col("ends_at") + of_meter(grace(effective.rules), pl.Duration("us"))
@@ -79,8 +79,7 @@ def _with_corrections(entries: pl.DataFrame, effective: EffectiveRules) -> pl.Da
         is_correction=is_straggler | (~_IS_STREAM & was_closed),
         ends_at=pl.when(is_late | (~_IS_STREAM & was_closed)).then("ends_at"),
     )
-    is_among_corrections = pl.col("ends_at").is_not_null() & pl.col("is_correction").any().over(_PERIOD)
     return placed.with_columns(
-        usage_lsn=pl.when(is_among_corrections).then("lsn"),
+        usage_lsn=pl.when(pl.col("ends_at").is_not_null()).then("lsn"),
         corrects_lsns=pl.when(pl.col("is_correction") & ~_IS_STREAM).then("corrects_lsns"),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import polars as pl
@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.billing.member_sums import member_sums
+from jobs.billing.merging import has_late_members, merged
 from jobs.billing.rules import grace, history_until, holds, of_meter, policy
 from jobs.billing.staged import STAGED
-from jobs.runtime.effective_rules import EffectiveRules, Rules
+from jobs.runtime.effective_rules import EffectiveRules, History, Rules, parts_by_rules
 from jobs.streams import AMOUNT, QUANTITY, UNIT_PRICE
 from jobs.usage_entries import METERED_COLUMNS, metered
 from jobs.usage_members import MEMBERS
@@ -41,14 +42,31 @@ KEY = (
 )
 
 
-def sums(usage: pa.Table, effective: EffectiveRules) -> pa.Table:
+def sums(usage: pa.Table, history: History | EffectiveRules) -> pa.Table:
     """Usage rows (COLUMNS) → STAGED, for each window, meter, price version, sign and arrival that something reached.
 
-    `effective` are rules of billing. What ended by its `closed_before` had closed under another grace: a longer one
-    opens none of that again. The fold adds up what has the same key.
+    `history` are rules of billing, each row by those that decide it. What ended by their `closed_before` had closed
+    under another grace: a longer one opens none of that again.
     """
-    starts = range(0, max(1, len(usage)), BATCH_ROWS)
-    return pa.concat_tables([_sums(usage.slice(first, BATCH_ROWS), effective) for first in starts])
+    history = (history,) if isinstance(history, EffectiveRules) else history
+    parts = [*_parts(usage, history)]
+    if len(parts) == 1 and not has_late_members(parts[0]):
+        return parts[0]
+    return merged(pa.concat_tables([STAGED.empty_table(), *parts]))
+
+
+def sums_of_part(usage: pa.Table, history: History) -> pa.Table:
+    """The same of any part of the rows. What `merged` makes of all parts does not depend on how usage was cut.
+
+    Late members of periods are not added up yet, because only all rows of an account say whether their place matters.
+    """
+    return pa.concat_tables([STAGED.empty_table(), *_parts(usage, history)])
+
+
+def _parts(usage: pa.Table, history: History) -> Iterator[pa.Table]:
+    for decided, effective in parts_by_rules(usage, history):
+        for first in range(0, max(1, len(decided)), BATCH_ROWS):
+            yield _sums(decided.slice(first, BATCH_ROWS), effective)
 
 
 def _sums(usage: pa.Table, effective: EffectiveRules) -> pa.Table:
@@ -57,6 +75,8 @@ def _sums(usage: pa.Table, effective: EffectiveRules) -> pa.Table:
     quantity, is_wrong = pl.col("quantity"), (~_is_sound(entries)).alias("is_wrong")
     summed = (
         entries.with_columns(is_wrong)
+        # Here, so that a row which changes nothing leaves nothing in any part of the rows.
+        .filter((quantity != 0).fill_null(IS_FROM_STREAM) | pl.col("is_wrong") | IS_DECISION)
         .group_by(KEY)
         .agg(
             pl.max("unit_price"),
@@ -71,7 +91,6 @@ def _sums(usage: pa.Table, effective: EffectiveRules) -> pa.Table:
             unmetered_rows=(quantity.is_null() & IS_FROM_STREAM).sum().cast(pl.Int64),
             unsound_rows=pl.sum("is_wrong").cast(pl.Int64),
         )
-        .filter((pl.sum_horizontal("metered_rows", "unmetered_rows", "unsound_rows") > 0) | IS_DECISION)
         .with_columns(quantity=pl.when(pl.col("sign") < 0).then(-quantity).otherwise(quantity))
         .pipe(_decided, effective.rules)
         .with_columns(is_correction=(pl.col("metered_rows") > 0) & pl.col("decision").eq_missing(CHANGES_A_WINDOW))

@@ -58,6 +58,14 @@ class IngestionConfig(JobConfig):
     trigger_interval_seconds: float = Field(
         default=5, gt=0, le=600, description="Seconds from the start of one micro-batch to the next; at most 600."
     )
+    min_trigger_interval_seconds: float = Field(
+        default=1,
+        ge=0.5,
+        le=600,
+        description="While events come, at most 1,000 of them and 1 MiB at once, the next micro-batch follows after so "
+        "many seconds, or later where all applications would use more than about a tenth of a core more for that. A "
+        "value from trigger_interval_seconds on changes nothing.",
+    )
     heartbeat_interval_seconds: float = Field(
         default=5,
         gt=0,

@@ -2,6 +2,14 @@
 
 Every accepted request or completion is in exactly one usage row, for all micro-batch cuts; a usage commit holds
 the journal position that it was made from.
+
+What becomes of a batch, in this order; all but `build` is in the driver, which has the rows that wait:
+
+1. `build`: rows of the journal, by lsn.
+2. `decide`: with the rows that wait, by (account, request id) → outcomes, and the rows that wait now.
+3. `priced`: each outcome by the versions of its account and prices whose lsn is lower than its own.
+4. `with_decisions`: decisions about stragglers follow, as rows of their own.
+5. `usage_rows`: numbered in the order of the journal, and committed with the position.
 """
 
 from __future__ import annotations

@@ -93,6 +93,12 @@ class UsageSink:
         """Most rows of the journal that are decided and priced at once."""
         return self._config.rows_at_once
 
+    @property
+    def driver_rows(self) -> None:
+        """All rows come to the driver, where those are that wait."""
+
+    task_rows = 0
+
     def process(self, batch: DataFrame | pa.Table) -> Progress:
         """Decide what the new rows and the passing of time decide, and append it, a part of the rows at a time.
 

@@ -55,6 +55,23 @@ def seen_in(lsn: pa.ChunkedArray) -> Seen:
     return Seen(len(values), values.min(), values.max(), values.n_unique() == len(values))  # type: ignore[arg-type]
 
 
+def runs_in(lsn: pa.ChunkedArray) -> pl.DataFrame:
+    """The runs of consecutive lsns (first, rows) in a part of a batch; an lsn that is there twice begins a new one."""
+    ordered = pl.DataFrame({"lsn": pl.Series(lsn).sort()})
+    run = (pl.col("lsn").diff() != 1).fill_null(value=True).cum_sum().alias("run")
+    return ordered.group_by(run).agg(first=pl.min("lsn"), rows=pl.len().cast(pl.Int64)).select("first", "rows")
+
+
+def seen_in_runs(runs: pl.DataFrame) -> Seen:
+    """What a batch holds, by the runs of all its parts; as exact as by its lsns themselves."""
+    if runs.is_empty():
+        return Seen(0, None, None, is_chain=True)
+    ordered = runs.sort("first")
+    ends = ordered["first"] + ordered["rows"]
+    is_apart = (ordered["first"].slice(1) >= ends.slice(0, len(ordered) - 1)).all()
+    return Seen(int(ordered["rows"].sum()), ordered["first"][0], int(ends.max()) - 1, is_apart)  # type: ignore[arg-type]
+
+
 def contiguous(position: int, seen: Seen, job: str) -> LsnRange:
     """The range of a cut batch. Raises Refused when rows are missing before or inside it, or are there twice."""
     if not seen.proves(position):

@@ -38,7 +38,7 @@ class JobConfig(BaseModel):
         default=200_000,
         ge=1,
         le=1_000_000,
-        description="Maximum records in one micro-batch; all of them pass through the driver.",
+        description="Maximum records in one micro-batch.",
     )
     driver_memory_mib: int = Field(
         default=512,

@@ -9,11 +9,13 @@ sessionization `session_gaps`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from jobs.runtime.delta.rows_by_lsn import rows_at
@@ -70,6 +72,22 @@ def closed_under(
 def rules_at(history: History, position: int) -> Rules:
     """The rules of `effective_at`."""
     return effective_at(history, position).rules
+
+
+def parts_by_rules(rows: pa.Table, history: History) -> Iterator[tuple[pa.Table, EffectiveRules]]:
+    """The rows (lsn, …) that each rules decide, with these rules; rows before the first known rules by those.
+
+    Where there are several, those that decide none of the rows are left out.
+    """
+    if len(history) == 1:
+        yield rows, history[0]
+        return
+    lsn = pc.field("lsn")
+    for place, held in enumerate(history):
+        after = pc.scalar(True) if place == 0 else lsn >= held.first
+        part = rows.filter(after & (lsn < history[place + 1].first) if place + 1 < len(history) else after)
+        if len(part):
+            yield part, held
 
 
 def extended(history: History, first: int, present: Rules, now: datetime | None = None) -> History:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -22,14 +22,17 @@ from monitoring.instruments import CounterMetric, GaugeMetric
 if TYPE_CHECKING:
     import psycopg
 
+    from jobs.runtime.delta.pieces import Pieces
     from jobs.runtime.delta.upstream import Upstream
-    from jobs.runtime.effective_rules import EffectiveRules, Rules
+    from jobs.runtime.effective_rules import EffectiveRules, History, Rules
     from jobs.runtime.environment import Environment
     from jobs.runtime.kafka.denied_topics import Denials
     from jobs.runtime.postgres.ownership import Ownership
     from jobs.runtime.postgres.totals import Totals
 
 C = TypeVar("C", bound=JobConfig)
+Batch: TypeAlias = "DataFrame | pa.Table | Pieces"
+"""Of a table: a frame of Spark, rows that the driver has read, or files that tasks read."""
 Counts = Mapping[tuple[CounterMetric, *tuple[str, ...]], int]
 """What a fold counted: (the metric, the values of its labels in their order...) → increase."""
 
@@ -83,8 +86,8 @@ class Sink(Protocol):
     def process(self, batch: Any) -> Progress:
         """Cut the batch to what is new, reduce it, and commit it with the new position.
 
-        `batch` is a frame of Spark; where the source is a table, also its few new rows themselves (`pa.Table`). Raises
-        Refused when records are missing before it, Fenced when another driver owns the job.
+        `batch` is a frame of Spark, or where the source is a table a `Batch`. Raises Refused when records are missing
+        before it, Fenced when another driver owns the job.
         """
 
     def frontier(self) -> datetime | None:
@@ -123,6 +126,14 @@ class TableSink(Sink, Protocol):
     def rows_at_once(self) -> int:
         """Most rows that it can hold of one batch."""
 
+    @property
+    def driver_rows(self) -> int | None:
+        """Up to how many rows of a batch are reduced in the driver, without Spark; 0: none; None: all come to it."""
+
+    @property
+    def task_rows(self) -> int:
+        """Up to how many rows of a batch come as files, which tasks of Spark read; 0: none."""
+
     def position(self) -> int:
         """The next lsn to fold; 1 before the first."""
 
@@ -134,6 +145,19 @@ class TableSink(Sink, Protocol):
 
     def advance(self) -> None:
         """Called between batches: let time pass where no record came."""
+
+
+@dataclass(frozen=True)
+class InTasks:
+    """How summaries are made in tasks of Spark that read the rows themselves (`summaries.summarized`).
+
+    `part` makes them of any part of the rows, `added` adds up those of a task, and `merged` those of all: it gives the
+    same for any cut.
+    """
+
+    part: Callable[[pa.Table, History], pa.Table]
+    added: Callable[[pa.Table], pa.Table]
+    merged: Callable[[pa.Table], pa.Table]
 
 
 TotalsOf = Callable[[str], "tuple[Totals, ...]"]
@@ -158,6 +182,11 @@ def only_the_later(_last: Rules, present: Rules) -> Rules:
 def never(_cursor: psycopg.Cursor[Any], _around: Fold) -> bool:
     """`PostgresJob.is_due` where only rows change what is stored."""
     return False
+
+
+def at_once(_config: Any) -> float:
+    """`PostgresJob.pause_seconds` where each commit is followed at once."""
+    return 0.0
 
 
 def no_totals(_job: str) -> tuple[Totals, ...]:
@@ -225,10 +254,12 @@ class TableJob(Generic[C]):
 class PostgresJob(Generic[C]):
     """A job that folds a Delta table into Postgres.
 
-    Only `columns` of the table are read; a configuration may name some. `build` is what Spark makes of a batch (pure,
-    built-in operators): here it reduces it to summaries, or leaves that to `summarize`, which does it on the driver.
-    The sink has it called by `new_rows`. Summaries are copied into the temporary table `staged`, whose columns are
-    those of the Arrow schema `staged`; `fold` merges them in the transaction that moves the position.
+    Only `columns` of the table are read; a configuration may name some. `build` is what Spark makes of a batch: it
+    reduces its rows to summaries, on executors where there are any. The sink has it called by `new_rows`. A job has
+    that, or `build_here`, which makes them in the driver, without Spark, under the rules that decide the rows;
+    `build_in_tasks` makes the same of more than `driver_rows` rows where there are executors. Summaries are copied into
+    the temporary table `staged`, whose columns are those of the Arrow schema `staged`; `fold` merges them in the
+    transaction that moves the position.
 
     `enrich` is called before `build` in a job whose rows name rows of other tables: it returns what `build` gets.
 
@@ -236,10 +267,12 @@ class PostgresJob(Generic[C]):
     nothing, so Spark is not needed.
 
     `following`: the effective rules if rules follow others. `closes_after`: how long after its end a result is closed
-    under some rules; `summarize` gets with the rules what was shown closed under earlier ones, up to and with
+    under some rules; the rules of a batch have with them what was shown closed under earlier ones, up to and with
     which end. Without it nothing counts as closed.
 
     `is_due`: whether the passing of time alone changes what is stored: then `fold` is called without any row.
+
+    `pause_seconds`: how long after a batch of all rows that there were the driver waits before it reads the next one.
 
     `beside` is entered before the first batch and left after the last: what else runs in the driver meanwhile.
 
@@ -250,16 +283,18 @@ class PostgresJob(Generic[C]):
     reads: Table
     columns: Callable[[C], tuple[str, ...]]
     config: type[C]
-    build: Callable[[DataFrame, C], DataFrame]
     staged: pa.Schema
     fold: Callable[[psycopg.Cursor[Any], C, Fold], Counts]
-    summarize: Callable[[pa.Table, EffectiveRules], pa.Table] | None = None
+    build: Callable[[DataFrame, C], DataFrame] | None = None
+    build_here: Callable[[pa.Table, History], pa.Table] | None = None
+    build_in_tasks: InTasks | None = None
     enrich: Callable[[DataFrame, C, Lookup], DataFrame] | None = None
     concerns: str = "true"
     following: Callable[[Rules, Rules], Rules] = only_the_later
     closes_after: Callable[[Rules], OfMeter[timedelta]] | None = None
     is_due: Callable[[psycopg.Cursor[Any], Fold], bool] = never
     totals: TotalsOf = no_totals
+    pause_seconds: Callable[[C], float] = at_once
     beside: Callable[[Context[C]], AbstractContextManager[None]] | None = None
     history: str = "rules"
 

@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import structlog
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -28,7 +27,7 @@ from jobs.runtime.delta.source import TableSource
 from jobs.runtime.delta.table import committed_epoch
 from jobs.runtime.environment import Environment
 from jobs.runtime.errors import ExitStatus
-from jobs.runtime.job import AnyJob, Context, PostgresJob, Sink, TopicJob
+from jobs.runtime.job import AnyJob, Batch, Context, PostgresJob, Sink, TopicJob
 from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.kafka.source import TopicSource
 from jobs.runtime.postgres.meters_table import declare
@@ -219,7 +218,7 @@ class Driver:
             self._process(batch)
             self._reporter.report_if_due(Phase.CATCHING_UP)
 
-    def _process(self, batch: DataFrame | pa.Table, query: Query | None = None) -> None:
+    def _process(self, batch: Batch, query: Query | None = None) -> None:
         # Who ends a query has the turn and waits for its batch.
         while not self._turn.acquire(timeout=TURN_SECONDS):
             refuse_if_cancelled(query)
@@ -229,7 +228,7 @@ class Driver:
         finally:
             self._turn.release()
 
-    def _commit(self, batch: DataFrame | pa.Table) -> None:
+    def _commit(self, batch: Batch) -> None:
         """With the turn. Raises RuntimeError once a batch has failed: a new sink begins with what is committed."""
         if self._failure is not None:
             raise RuntimeError("a batch has failed: what comes after it is for the next sink")

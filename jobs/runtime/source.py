@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Protocol
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+
+from jobs.runtime.job import Batch
 
 
 class Source(Protocol):
@@ -21,13 +22,13 @@ class Source(Protocol):
     def look_seconds(self) -> float:
         """How often the driver looks around."""
 
-    def found(self) -> pa.Table | None:
+    def found(self) -> Batch | None:
         """What there is to process between batches: for jobs of tables."""
 
     def exists(self) -> bool:
         """Whether there is anything to read from yet."""
 
-    def backlog(self, spark: SparkSession, /) -> Iterator[DataFrame]:
+    def backlog(self, spark: SparkSession, /) -> Iterator[Batch]:
         """Batches to fold before the streaming query, in order."""
 
     def stream(self, spark: SparkSession) -> DataFrame:
@@ -36,7 +37,7 @@ class Source(Protocol):
     def has_news(self) -> bool:
         """Whether a batch that comes now may hold records that are not committed."""
 
-    def instead_of(self, batch: DataFrame) -> DataFrame | pa.Table:
+    def instead_of(self, batch: DataFrame) -> Batch:
         """What is to be processed of a batch that has come: itself, or all that is new, where a driver reads it."""
 
     def must_restart(self) -> bool:

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from deltalake.exceptions import CommitFailedError, DeltaError
 from obstore.exceptions import BaseError as StoreError
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, PythonException
 from sqlalchemy.exc import DBAPIError
 
 from jobs.runtime.errors import NotYet
@@ -107,11 +107,16 @@ def _cause(error: BaseException) -> Cause | None:
             is_kafka = bool(JAVA_KAFKA_UNAVAILABLE.search(text))
             cause, is_unavailable = (
                 Cause.KAFKA if is_kafka else Cause.STORE,
-                is_kafka or bool(JAVA_STORE_UNAVAILABLE.search(text)),
+                is_kafka or _java_reason(text) is not None or _is_of_a_worker(error, text),
             )
         case _:
             return None
     return cause if is_unavailable else None
+
+
+def _is_of_a_worker(error: BaseException, text: str) -> bool:
+    """Whether a Python worker did not reach the store: its error comes as text, with its traceback."""
+    return isinstance(error, PythonException) and STORE_UNAVAILABLE.search(text) is not None
 
 
 def _java_reason(text: str) -> re.Match[str] | None:

@@ -19,6 +19,14 @@ class SessionizationConfig(JobConfig):
         description="Events of one user at most this far apart belong to one session; in seconds.",
     )
 
+    min_batch_interval_seconds: float = Field(
+        default=4,
+        ge=0,
+        le=60,
+        description="While events come, how long after a micro-batch of few rows the next one follows at least: "
+        "sessions need not be as new as bills, and each batch is a job of Spark.",
+    )
+
     @property
     def session_gap(self) -> timedelta:
         """The gap as a duration."""

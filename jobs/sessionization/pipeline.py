@@ -67,5 +67,6 @@ JOB = PostgresJob(
     fold=fold,
     concerns=CONCERNS,
     totals=totals,
+    pause_seconds=lambda config: config.min_batch_interval_seconds,
     history="session_gaps",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from jobs.billing.rules import following, grace, holds, policy
 from jobs.joins.config import JoinsConfig
 from jobs.runtime.batch_limits import BATCH_QUANTITIES, outcomes_at_once
 from jobs.runtime.effective_rules import Rules
+from jobs.runtime.postgres.sink import PostgresSink
 from jobs.sessionization.config import SessionizationConfig
 from metering.holding import Hold
 from metering.meters import Meter
@@ -207,3 +209,23 @@ def test_a_part_that_is_declared_has_its_own_late_policy() -> None:
     declared = BillingConfig.model_validate({"meters": meters}).deciding
     assert policy(declared).of("audio_input_tokens") is LatePolicy.CORRECT
     assert "audio_input_tokens" not in holds(declared)
+
+
+@pytest.mark.parametrize(
+    ("master", "configured", "rows"),
+    [
+        ("local[1]", None, None),
+        ("local", None, None),
+        ("local[1]", 7, 7),
+        ("k8s://https://kubernetes", None, 50_000),
+        ("k8s://https://kubernetes", 7, 7),
+        ("k8s://https://kubernetes", 1_000_000, 100_000),
+    ],
+)
+def test_without_executors_the_driver_adds_up_all_and_with_them_50_000_rows(
+    master: str, configured: int | None, rows: int | None
+) -> None:
+    """And never more than fit it."""
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(master=master))
+    context: Any = SimpleNamespace(spark=spark, config=BillingConfig(driver_rows=configured))
+    assert PostgresSink._driver_rows(context, 100_000) == rows

@@ -57,6 +57,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
     assert config.accept_window.future == timedelta(minutes=5)
     assert config.clocks.tolerance == timedelta(seconds=2)
     assert (config.trigger_interval_seconds, config.heartbeat_interval_seconds) == (5, 5)
+    assert config.min_trigger_interval_seconds == 1
     assert (config.dedupe_horizon_seconds, config.exact_horizon_seconds) == (35 * 86_400, 3_600)
     assert (config.identity_memory_mib, config.topic) == (256, "events")
 
@@ -65,6 +66,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
     ("field", "value"),
     [
         ("trigger_interval_seconds", 0),
+        ("min_trigger_interval_seconds", 0.4),
         ("heartbeat_interval_seconds", -1),
         ("heartbeat_interval_seconds", 61),
         ("dedupe_horizon_seconds", 0),

@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import polars as pl
@@ -73,6 +74,24 @@ def observed(batch: Frame, of_last_row: Iterable[str]) -> tuple[Frame, Callable[
         return seen_in(found[-1]["lsn"]), last
 
     return batch.then(keep), seen
+
+
+class Tasks:
+    """Numbers of tasks, some for each of Spark's tasks."""
+
+    def __init__(self, numbers: list[list[int]]) -> None:
+        self._numbers = numbers
+
+    def mapInArrow(self, run: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], kinds: str) -> Frame:  # noqa: N802 -- Spark's name
+        """What `run` makes in each task; all columns of `kinds` are binary."""
+        schema = pa.schema([pa.field(kind.split()[0], pa.binary()) for kind in kinds.split(",")])
+
+        def made() -> pa.Table:
+            asked = ([pa.record_batch([pa.array(numbers, pa.int64())], ["id"])] for numbers in self._numbers)
+            batches = outside("spark", lambda: [batch for numbers in asked for batch in run(iter(numbers))])
+            return pa.Table.from_batches(batches, schema)
+
+        return Frame(made)
 
 
 class Stream:
@@ -142,6 +161,11 @@ class Spark:
 
     def __init__(self, kafka: Kafka, chance: random.Random, *, is_sound: bool) -> None:
         self._kafka, self._chance, self._is_sound = kafka, chance, is_sound
+        self.sparkContext = SimpleNamespace(defaultParallelism=2)
+
+    def range(self, first: int, end: int, _step: int, tasks: int) -> Tasks:
+        """Numbers as a frame, in so many tasks."""
+        return Tasks([list(range(first, end))[number::tasks] for number in range(tasks)])
 
     def createDataFrame(self, rows: pa.Table, _schema: Any = None) -> Frame:  # noqa: N802 -- Spark's name
         """Rows as a frame."""

@@ -75,7 +75,10 @@ class World:
         self.clock = HandClock(START)
         self.kafka = Kafka(partitions)
         self.settings: dict[str, dict[str, Any]] = defaultdict(
-            dict, ingestion={"contracts": CONTRACTS, "backfill": BACKFILL}
+            dict,
+            ingestion={"contracts": CONTRACTS, "backfill": BACKFILL},
+            sessionization={"min_batch_interval_seconds": 0},
+            billing={"driver_rows": random.Random(f"{seed} driver rows").choice((1, 100, 50_000))},
         )
         self.drivers: dict[str, list[Application]] = {name: [] for name in JOBS}
         self.sent: list[bytes] = []

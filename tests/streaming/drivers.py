@@ -43,7 +43,8 @@ def running_driver(
 
     `before_the_stream` is called once, between the first backlog and its stream.
     """
-    config, where, clock = SessionizationConfig(), environment(database, tables), MachineClock()
+    config = SessionizationConfig(min_batch_interval_seconds=0)
+    where, clock = environment(database, tables), MachineClock()
     ownership = Ownership.take(JOB.name, database, {})
     sink = PostgresSink(JOB, Context(config, where, spark, ownership, clock, Denials()))
     source = TableSource(JOB, config, where, sink)

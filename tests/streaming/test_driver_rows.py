@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -302,6 +303,41 @@ def test_a_driver_takes_a_whole_backlog_of_commits_part_by_part_without_spark(
     assert not table.must_restart()
 
 
+def test_sessions_take_the_commits_of_a_few_seconds_together_but_no_backlog_waits(
+    spark: SparkSession, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1_000.0]
+    monkeypatch.setattr("jobs.runtime.delta.source.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(TableSource, "few", TableLimits(rows=3))
+    journal = Journal(tmp_path)
+    journal.commit([heartbeat(1)])
+    sink = sessionization(spark, database, tmp_path)
+    config = SessionizationConfig(min_batch_interval_seconds=4)
+    table = TableSource(SESSIONIZATION, config, environment(database, tmp_path), sink)
+    assert table.exists()
+    for batch in table.backlog(spark):
+        sink.process(batch)
+    monkeypatch.setattr(table, "_is_idle", True)
+    table.has_news()
+
+    def taken() -> int:
+        found = table.found()
+        return 0 if found is None else sink.process(found).records
+
+    journal.commit([heartbeat(2)])
+    assert taken() == 1, "the first is followed at once"
+    journal.commit([heartbeat(3)])
+    now[0] += 3.9
+    journal.commit([heartbeat(4)])
+    assert taken() == 0
+    now[0] += 0.2
+    assert taken() == 2, "both in one batch"
+    for second in range(5, 12):
+        journal.commit([heartbeat(second)])
+    now[0] += 4
+    assert [taken(), taken(), taken()] == [3, 3, 1], "what is more than one batch waits for no pause"
+
+
 def test_commits_that_left_the_log_or_changed_the_table_are_read_by_spark(journal: Journal) -> None:
     before = version(journal)
     journal.commit([heartbeat(2)])
@@ -372,6 +408,6 @@ def test_a_commit_seen_during_a_backlog_does_not_prevent_idling(
         assert table.lag()[0] == 1
     table.stream(spark)
     found = table.found()
-    assert found is not None
+    assert isinstance(found, pa.Table)
     assert found["lsn"].to_pylist() == [2]
     assert not table.must_restart()

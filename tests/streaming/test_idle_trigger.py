@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -45,6 +46,22 @@ def test_small_batches_start_no_spark_job_from_the_first_record_on(
             topic.append(str(number), partition=number % 2)
         wait_until(lambda: len(ids(tmp_path)) == 5, "all records")
         assert jobs_of(spark) == before
+
+
+@pytest.mark.long
+def test_while_events_come_the_next_batch_follows_after_a_second(
+    spark: SparkSession, database: str, broker: str, tmp_path: Path
+) -> None:
+    """And the first event after a quiet time is found by the usual look."""
+    topic, seldom = Topic.make(broker), {"trigger_interval_seconds": 10, "heartbeat_interval_seconds": 60}
+    topic.append("0")
+    with running_ingestion(spark, database, tmp_path, topic, **seldom) as wait_until:
+        wait_until(lambda: len(ids(tmp_path)) == 1, "the first record")
+        began = time.monotonic()
+        for number in range(1, 4):
+            topic.append(str(number))
+            wait_until(lambda: len(ids(tmp_path)) == number + 1, f"{number} records")  # noqa: B023 -- waited for
+        assert time.monotonic() - began < 10, "as soon as the usual interval would have brought the first of them"
 
 
 @pytest.mark.long

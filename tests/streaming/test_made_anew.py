@@ -33,6 +33,8 @@ class Sink:
     """Reads on from a journal's end; when it has got what came then, its store is away."""
 
     rows_at_once = 1_000
+    driver_rows = None
+    task_rows = 0
 
     def __init__(self, journal: Journal) -> None:
         self._journal, self._at = journal, journal.next_lsn

@@ -36,11 +36,11 @@ from jobs.audit.compare.sessions import MINI, SESSIONS, mini_sessions, of_user, 
 from jobs.audit.recompute.basis import Scope
 from jobs.audit.tables import database as held
 from jobs.audit.tables.database import Billed, Sessions
-from jobs.audit.tables.pieces import made_in_tasks, pieces
 from jobs.audit.tables.spill import SHIPPED, as_batches, gather, shipped
 from jobs.audit.tables.versions import Versions, spark_schema
 from jobs.billing.sums import COLUMNS
 from jobs.joins.recovery import CLOCK_SKEW
+from jobs.runtime.delta.pieces import made_in_tasks, pieces
 from jobs.sessionization.pipeline import CONCERNS
 from metering.windows import MINUTE
 

@@ -16,7 +16,6 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from jobs.audit.recompute.expected import IS_CONTRACTED, IS_SENT_AGAIN, Pinned
-from jobs.audit.tables.pieces import Wanted
 from jobs.ingestion.conformance import REQUEST_ID
 from jobs.ingestion.conventions import Convention
 from jobs.ingestion.conventions import stored_conventions as conventions_kept
@@ -24,6 +23,7 @@ from jobs.ingestion.stored_contracts import stored_contracts
 from jobs.ingestion.validator import LOG_APPEND_TIME, EventValidator
 from jobs.journal.elements import is_record
 from jobs.journal.families import family
+from jobs.runtime.delta.pieces import Wanted
 from jobs.runtime.effective_rules import EffectiveRules, Rules, read_history, rules_at
 from jobs.runtime.kafka.marks import MARKS
 from jobs.settings.stored_meters import conditions_stored, of_period_stored, once_stored, restored

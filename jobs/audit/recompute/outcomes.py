@@ -35,10 +35,10 @@ from jobs.audit.recompute.late_contracts import (
 )
 from jobs.audit.recompute.once_per import BLOCKED, CANDIDATES, MARKED, marked, of_any_content, of_content
 from jobs.audit.recompute.reversals import is_examined
-from jobs.audit.tables.pieces import ROWS_PER_TASK, made_in_tasks, pieces
 from jobs.audit.tables.spill import SHIPPED, as_batches, by_part, shipped
 from jobs.audit.tables.versions import Versions, arrow, spark_schema
 from jobs.joins.memory import KEY
+from jobs.runtime.delta.pieces import ROWS_PER_TASK, made_in_tasks, pieces
 from metering.vocabulary import UsageCause
 
 ROWS_PER_BUCKET = 100_000

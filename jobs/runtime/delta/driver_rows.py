@@ -48,6 +48,35 @@ class Added:
     version: int
 
 
+@dataclass(frozen=True)
+class File:
+    """A file of a commit: where it is, its bytes and rows, and the highest lsn, if statistics have it."""
+
+    path: str
+    size: int
+    rows: int
+    last_lsn: int | None
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The files that commits up to `version` added."""
+
+    files: tuple[File, ...]
+    version: int
+
+    @property
+    def rows(self) -> int:
+        """How many they have."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def next_lsn(self) -> int | None:
+        """The lsn after their last row; None where it is not known."""
+        known = [file.last_lsn for file in self.files if file.last_lsn is not None]
+        return 1 + max(known) if known and len(known) == len(self.files) else None
+
+
 class DriverRows:
     """Reads what the commits of one table added."""
 
@@ -74,24 +103,35 @@ class DriverRows:
 
     def first(self, versions: range) -> Added | None:
         """What as many of these commits added, from the first on, as can be read at once; None where none can be."""
-        files: list[_File] = []
-        rows, size, last = 0, 0, None
+        listed = self.listed(versions, self._most)
+        if listed is None:
+            return None
         try:
-            for version in versions[: self._most.commits]:
-                added = [*self._files(version)]
-                rows, size = rows + sum(part.rows for part in added), size + sum(part.size for part in added)
-                max_rows = self._most.rows if files else max(self._most.rows, self._most.rows_of_one)
-                if rows > max_rows or size > self._most.file_bytes:
-                    break
-                files, last = [*files, *added], version
-            tables = [self._read(file.path) for file in files]
+            tables = [self._read(file.path) for file in listed.files]
         except (FileNotFoundError, _Changed):
             return None
-        if last is None:
-            return None
-        return Added(pa.concat_tables(tables).combine_chunks() if tables else None, last)
+        return Added(pa.concat_tables(tables).combine_chunks() if tables else None, listed.version)
 
-    def _files(self, version: int) -> Iterator[_File]:
+    def listed(self, versions: range, most: TableLimits) -> Listed | None:
+        """The files that as many of these commits added, from the first on, as `most` allows; None where none can be.
+
+        They are not read: so their columns are not known.
+        """
+        files: list[File] = []
+        rows, size, last = 0, 0, None
+        try:
+            for version in versions[: most.commits]:
+                added = [*self._files(version)]
+                rows, size = rows + sum(part.rows for part in added), size + sum(part.size for part in added)
+                max_rows = most.rows if files else max(most.rows, most.rows_of_one)
+                if rows > max_rows or size > most.file_bytes:
+                    break
+                files, last = [*files, *added], version
+        except (FileNotFoundError, _Changed):
+            return None
+        return None if last is None else Listed(tuple(files), last)
+
+    def _files(self, version: int) -> Iterator[File]:
         """Each file that a commit added. Raises `_Changed` where it did something else, or the rows are not counted."""
         log = obstore.get(self._store, f"_delta_log/{version:020d}.json").bytes().to_bytes()
         actions = [json.loads(line) for line in log.splitlines()]
@@ -102,10 +142,11 @@ class DriverRows:
                 raise _Changed
             added = action.get("add")
             if added is not None and added["dataChange"]:
-                rows = json.loads(added.get("stats") or "{}").get("numRecords")
+                statistics = json.loads(added.get("stats") or "{}")
+                rows = statistics.get("numRecords")
                 if added.get("deletionVector") or rows is None:
                     raise _Changed
-                yield _File(unquote(added["path"]), added["size"], rows)
+                yield File(unquote(added["path"]), added["size"], rows, statistics.get("maxValues", {}).get("lsn"))
 
     def _read(self, path: str) -> pa.Table:
         file = pq.ParquetFile(pa.BufferReader(obstore.get(self._store, path).bytes()))
@@ -134,13 +175,6 @@ def _values_of_changes(file: pq.ParquetFile, max_bytes: int) -> pa.ChunkedArray:
         if size > max_bytes:
             raise _Changed
     return pa.chunked_array(values, pa.binary())
-
-
-@dataclass(frozen=True)
-class _File:
-    path: str
-    size: int
-    rows: int
 
 
 class _Changed(Exception):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -11,16 +11,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.runtime.config import JobConfig
 from jobs.runtime.delta.driver_rows import DriverRows, TableLimits
-from jobs.runtime.delta.object_store import readable_by_spark
+from jobs.runtime.delta.object_store import readable_by_spark, storage_options
+from jobs.runtime.delta.pieces import Pieces, pieces_of_files, pieces_of_lsns
 from jobs.runtime.delta.upstream import Upstream, no_table
 from jobs.runtime.environment import Environment
 from jobs.runtime.errors import Refused
 from jobs.runtime.idle_trigger import IdleTrigger
-from jobs.runtime.job import PostgresJob, TableJob, TableSink
+from jobs.runtime.job import Batch, PostgresJob, TableJob, TableSink
 
 log = structlog.get_logger()
 
@@ -30,6 +32,9 @@ SELDOM_FILES = 10_000
 """An idle query passes over what the driver has taken, in one batch."""
 LOOK_SECONDS = 0.25
 """How often the driver looks while the query is idle: as often as Spark does else."""
+MAX_COMMIT_ROWS = 10_000_000
+"""Of a single commit that tasks read: nobody can cut it, and no task holds all of it."""
+MAX_TASK_BYTES = 8 << 30
 WHOLE_ROWS = 400_000
 """Of a commit that the driver reads: two full batches of ingestion."""
 MAX_BYTES_PER_TRIGGER = 32 << 20
@@ -50,7 +55,8 @@ class TableSource(IdleTrigger):
         self, job: TableJob[Any] | PostgresJob[Any], config: JobConfig, environment: Environment, sink: TableSink
     ) -> None:
         self._job = job
-        self._path = readable_by_spark(f"{environment.tables}/{job.reads}")
+        self._table = f"{environment.tables}/{job.reads}"
+        self._path = readable_by_spark(self._table)
         self._chunk, self._share = sink.rows_at_once, sink.rows_at_once / config.max_records_per_batch
         self._sink = sink
         self._upstream = Upstream(environment.tables, job.reads)
@@ -58,9 +64,11 @@ class TableSource(IdleTrigger):
         self._taken: int | None = None
         self._offered: tuple[int, int] | None = None
         self._columns: tuple[str, ...] = ()
-        self._spark_reduces = isinstance(job, PostgresJob) and job.summarize is None
+        self._driver_rows, self._task_rows = sink.driver_rows, sink.task_rows
         self._read = job.columns(config)
-        self._by_driver = DriverRows(f"{environment.tables}/{job.reads}", self._read, self._most())
+        self._by_driver = DriverRows(self._table, self._read, self._most())
+        self._pause_seconds: float = job.pause_seconds(config) if isinstance(job, PostgresJob) else 0.0
+        self._paused_until = 0.0
         self._has_warned = False
         self._is_verified = False
 
@@ -80,7 +88,7 @@ class TableSource(IdleTrigger):
             )
         return not lacking
 
-    def backlog(self, spark: SparkSession) -> Iterator[DataFrame]:
+    def backlog(self, spark: SparkSession) -> Iterator[Batch]:
         """What the table holds beyond the sink's position, cut into bounded ranges of lsn.
 
         The log of the version that is read expires while a long backlog lasts, so the table is reopened now and then.
@@ -94,30 +102,45 @@ class TableSource(IdleTrigger):
             self._is_verified = self._upstream.version is not None
         is_recent = False
         while not is_recent:
-            is_recent = self._upstream.next_lsn - self._sink.position() <= self._chunk
+            is_recent = self._upstream.next_lsn - self._sink.position() <= (self._task_rows or self._chunk)
             yield from self._chunks(spark)
             self._note()
             self._upstream.refresh()
 
-    def _chunks(self, spark: SparkSession) -> Iterator[DataFrame]:
+    def _chunks(self, spark: SparkSession) -> Iterator[Batch]:
         # The reporter looks at the table meanwhile and may see it grow: this look decides what is taken.
         self._offered = self._upstream.reached or (0, 1)
         (self._version, end), opened = self._offered, time.monotonic()
         self._columns = self._upstream.columns
         if self._sink.position() >= end:
             return
-        table = spark.read.format("delta").option("versionAsOf", self._version).load(self._path)
+        rows_of = self._in_tasks() or self._by_spark(spark)
         while (first := self._sink.position()) < end and time.monotonic() < opened + READ_ONE_VERSION_SECONDS:
-            before = min(first + self._chunk, end)
-            yield table.where(f"lsn >= {first} AND lsn < {before}").select(*self._read)
-            if self._spark_reduces:
-                self._leave_to_spark()
+            before = min(first + (self._task_rows or self._chunk), end)
+            yield rows_of(first, before)
             if self._sink.position() == first:
                 raise Refused(
                     f"{self._job.name} is at lsn {first}, but {self._path} has no row from there to {before - 1}, "
                     "though its log lists them: rows were deleted before they were read; restore the "
                     f"{self._job.reads} that has them"
                 )
+
+    def _by_spark(self, spark: SparkSession) -> Callable[[int, int], Batch]:
+        """How rows of this version are read by Spark."""
+        table = spark.read.format("delta").option("versionAsOf", self._version).load(self._path).select(*self._read)
+        return lambda first, before: table.where(f"lsn >= {first} AND lsn < {before}")
+
+    def _in_tasks(self) -> Callable[[int, int], Batch] | None:
+        """How rows of this version are read by tasks, or a few by the driver; None where Spark reads them."""
+        if not self._task_rows:
+            return None
+        table = DeltaTable(self._table, version=self._version, storage_options=storage_options(self._table))
+
+        def rows_of(first: int, before: int) -> Batch:
+            found = pieces_of_lsns(table, self._read, first, before)
+            return found if before - first > (self._driver_rows or 0) else found.read()
+
+        return rows_of
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """Commits from the version that the backlog ended with; the sink cuts what it knows."""
@@ -149,13 +172,16 @@ class TableSource(IdleTrigger):
             if known is not None and position >= known[1]:
                 self._taken = max(known[0], self._taken or 0)
 
-    def instead_of(self, batch: DataFrame) -> DataFrame | pa.Table:
+    def instead_of(self, batch: DataFrame) -> Batch:
         """What the table got since the sink's position, where the driver can read it; a batch of the same for Spark.
 
         It holds no less than a batch of Spark's that came before the last look.
         """
         rows = None
         if (new := self._new_versions()) is not None:
+            files = self._many_files(new)
+            if files is not None and self._offered is not None and self._offered[0] == new[-1]:
+                return files
             rows = self._by_driver.added(new)
             # Once more, because what was read is believed only of the table that was looked at before.
             self._look()
@@ -163,22 +189,46 @@ class TableSource(IdleTrigger):
             self._leave_to_spark()
         return batch if rows is None else rows
 
-    def found(self) -> pa.Table | None:
-        """What the table got first while the query is idle, as much as the driver reads at once.
+    def found(self) -> pa.Table | Pieces | None:
+        """What the table got first while the query is idle: as much as the driver reads at once, or tasks do.
 
-        Where a single commit is more, the query is rebuilt.
+        Where a single commit is more, the query is rebuilt. After all rows that there were the next look has a pause.
         """
-        if not self._is_idle or not (self._is_behind() or self._upstream.goes_on()) or not self.has_news():
+        began = time.monotonic()
+        if (
+            not self._is_idle
+            or began < self._paused_until
+            or not (self._is_behind() or self._upstream.goes_on())
+            or not self.has_news()
+        ):
             return None
         found = None
         if (new := self._new_versions()) is not None:
+            if (files := self._many_files(new)) is not None:
+                return files
             found = self._by_driver.first(new)
             self._look()
         if found is None:
             self._leave_to_spark()
         else:
             self._offered = found.version, 0 if found.rows is None else 1 + pc.max(found.rows["lsn"]).as_py()
+            if new is not None and found.version == new[-1]:
+                self._paused_until = began + self._pause_seconds
         return None if found is None else found.rows
+
+    def _many_files(self, new: range) -> Pieces | None:
+        """The files of the first of these commits where they have more rows than the driver reduces itself."""
+        table = self._upstream.table
+        if not self._task_rows or table is None:
+            return None
+        most = TableLimits(rows=self._task_rows, rows_of_one=MAX_COMMIT_ROWS, file_bytes=MAX_TASK_BYTES)
+        listed = self._by_driver.listed(new, most)
+        self._look()
+        if listed is None or listed.rows <= (self._driver_rows or 0) or (next_lsn := listed.next_lsn) is None:
+            return None
+        self._offered = listed.version, next_lsn
+        files = [(file.path, file.rows) for file in listed.files]
+        return pieces_of_files(table, self._read, files, self._sink.position())
 
     def _new_versions(self) -> range | None:
         """The commits after those that the sink has wholly taken; None where it is not known which these are."""
@@ -189,14 +239,16 @@ class TableSource(IdleTrigger):
         return self._upstream.next_lsn > self._sink.position()
 
     def _most(self) -> TableLimits:
-        """What the driver reads at once: few rows where Spark reduces them, else what would come to it anyway.
+        """What the driver reads at once: as much as it reduces itself, few rows where it reduces none.
 
-        A full commit of ingestion is more than joins takes at once, which cuts it (`in_parts`). Spark would bring it
-        to the driver whole, too.
+        What joins reads would come to it anyway. A full commit of ingestion is more than joins takes at once, which
+        cuts it (`in_parts`). Spark would bring it to the driver whole, too.
         """
-        if self._spark_reduces:
+        if self._driver_rows is None:
+            return replace(self.few, rows=3 * self._chunk, rows_of_one=WHOLE_ROWS, file_bytes=self.whole_file_bytes)
+        if self._driver_rows == 0:
             return self.few
-        return replace(self.few, rows=3 * self._chunk, rows_of_one=WHOLE_ROWS, file_bytes=self.whole_file_bytes)
+        return replace(self.few, rows=self._driver_rows, file_bytes=self.whole_file_bytes)
 
     @property
     def trigger(self) -> str:

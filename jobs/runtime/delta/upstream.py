@@ -52,6 +52,11 @@ class Upstream:
         """The table's columns; it may get more while it is read."""
         return () if self._table is None else tuple(field.name for field in self._table.schema().fields)
 
+    @property
+    def table(self) -> DeltaTable | None:
+        """The table as of the last look, or a later one; None before it exists."""
+        return self._table
+
     def reaches(self, version: int) -> bool:
         """Whether the table's log still has the commits after `version`."""
         return self._held is not None and self._held.has(version)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import structlog
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +22,7 @@ from jobs.runtime.headroom import Lasting, TopicRetention, free_share, retention
 from jobs.runtime.idle_trigger import IdleTrigger
 from jobs.runtime.job import Context, TopicJob, TopicSink
 from jobs.runtime.kafka.driver_records import DriverRecords
+from jobs.runtime.kafka.look_interval import LookInterval
 from jobs.runtime.kafka.marks import WITH_HEADERS, marked
 from jobs.runtime.kafka.quarantine.attempts import Attempt, Attempts
 from jobs.runtime.kafka.quarantine.isolated_records import IsolatedRecords
@@ -27,6 +30,7 @@ from jobs.runtime.kafka.quarantine.quarantine_start import QuarantineStart
 from jobs.runtime.kafka.quarantine.raw_scan import RawScan
 from jobs.runtime.kafka.topic import LATEST, Topic, describe_read_topic, describe_topic, offsets
 from jobs.runtime.transient_errors import CANNOT_FETCH, transient_error_of
+from metering.vocabulary import Family
 from monitoring import metrics
 
 log = structlog.get_logger()
@@ -40,6 +44,12 @@ MAX_GROWTH = 10
 """By what factor batches grow at once: what follows may be as large as what had made them small."""
 
 
+def _are_heartbeats(found: pa.Table) -> bool:
+    """Whether validated records are heartbeats and nothing else."""
+    is_heartbeat = pc.fill_null(pc.equal(found["family"], Family.HEARTBEAT.value), False)
+    return bool(pc.all(is_heartbeat, min_count=0).as_py())
+
+
 class TopicSource(IdleTrigger):
     """The topic `events`, from the journal's own positions; the query is idle while the driver can read what comes."""
 
@@ -49,8 +59,10 @@ class TopicSource(IdleTrigger):
         self._ownership = context.ownership
         self._clock, self._denials = context.clock, context.denials
         self._config = config
-        self._looks_per_trigger: int = math.ceil(config.trigger_interval_seconds / LOOK_SECONDS)
-        self._looks, self._has_come = 0, True
+        self._interval = LookInterval(config.trigger_interval_seconds, config.min_trigger_interval_seconds)
+        self._watched_seconds, self._has_come = 0.0, True
+        self._until_due, self._used_cpu_seconds = 0, time.process_time()
+        self.look_seconds = min(LOOK_SECONDS, self._interval.usual)
         self._sink = sink
         self._kafka = environment.kafka
         self._admin = AdminClient(self._kafka.librdkafka())
@@ -111,7 +123,8 @@ class TopicSource(IdleTrigger):
         if self._limit < self._config.max_records_per_batch:
             log.warning("records are large: batches are made smaller", max_records=self._limit)
         self._topic = topic = describe_topic(self._admin, self._config.topic, self._denials, self._clock)
-        self._is_idle, self._looks, self._has_come = self._may_idle(), 0, False
+        self._is_idle, self._watched_seconds, self._has_come = self._may_idle(), 0.0, False
+        self._until_due = 0
         positions = self._sink.positions()
         self._began_at = sum(positions.values())
         start = {str(p): positions.get(p, -2) for p in topic.partitions}
@@ -140,12 +153,6 @@ class TopicSource(IdleTrigger):
         """As configured, or seldom while the query is idle."""
         return f"{self.seldom_seconds if self._is_idle else self._config.trigger_interval_seconds:g} seconds"
 
-    @property
-    def look_seconds(self) -> float:
-        """A part of the configured interval, so that stopping a driver need not wait for all of it."""
-        interval: float = self._config.trigger_interval_seconds
-        return interval / self._looks_per_trigger
-
     def has_news(self) -> bool:
         """True: Spark starts no batch on a topic without new offsets."""
         return True
@@ -161,15 +168,29 @@ class TopicSource(IdleTrigger):
         return batch if records is None else self._validate(records)
 
     def found(self) -> pa.Table | None:
-        """The same while the query is idle, as often as is configured; if there are many, the query is rebuilt."""
+        """The same while the query is idle, when a look is due; if there are many, the query is rebuilt."""
         if not self._is_idle:
             return None
-        is_due = self._looks % self._looks_per_trigger == 0
-        self._looks += 1
-        if not is_due:
+        self._watched_seconds += self.look_seconds
+        self._until_due -= 1
+        if self._until_due > 0:
             return None
         records = self._read_here()
-        return self._validate(records) if records is not None and records.num_rows > 0 else None
+        found = self._validate(records) if records is not None and records.num_rows > 0 else None
+        self._plan_next_look(found)
+        return found
+
+    def _plan_next_look(self, found: pa.Table | None) -> None:
+        """Soon after events. What a look costs is what was used since the one before, with the commit of its batch.
+
+        The driver goes round in equal parts of the interval, so that stopping it need not wait for all of it.
+        """
+        used, before = time.process_time(), self._used_cpu_seconds
+        self._used_cpu_seconds = used
+        has_events = found is not None and not _are_heartbeats(found)
+        seconds = self._interval.after(used - before, has_events=has_events)
+        self._until_due = math.ceil(seconds / LOOK_SECONDS)
+        self.look_seconds = seconds / self._until_due
 
     def _read_here(self) -> pa.Table | None:
         """All records from the sink's positions on; None where they are for Spark to read."""
@@ -195,7 +216,7 @@ class TopicSource(IdleTrigger):
         """Whether Spark would look by now: one batch may not reach as far as the driver has read, a new query begins
         there.
         """
-        return self._looks * self.look_seconds >= self.seldom_seconds
+        return self._watched_seconds >= self.seldom_seconds
 
     def _is_stalled(self) -> bool:
         """Whether as many were taken as a batch may hold, more are waiting, and by now more would fit.

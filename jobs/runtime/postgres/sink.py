@@ -6,32 +6,38 @@ import io
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import polars as pl
 import psycopg
 import pyarrow as pa
-import pyarrow.compute as pc
 import structlog
 from pyarrow import csv
 from pyspark.sql import DataFrame
 
-from jobs.runtime.batch import LsnRange
+from jobs.runtime.batch import LsnRange, contiguous
 from jobs.runtime.batch_limits import outcomes_at_once
 from jobs.runtime.delta.lookup import DeltaLookup
+from jobs.runtime.delta.pieces import Pieces
 from jobs.runtime.delta.position import FINGERPRINT, Position, position_after
 from jobs.runtime.delta.upstream import Upstream
-from jobs.runtime.effective_rules import EffectiveRules
+from jobs.runtime.effective_rules import EffectiveRules, History
 from jobs.runtime.errors import Fenced, Refused
-from jobs.runtime.job import Context, Counts, Fold, PostgresJob, Progress
+from jobs.runtime.job import Batch, Context, Counts, Fold, PostgresJob, Progress
 from jobs.runtime.new_rows import driver_new_rows, new_rows
 from jobs.runtime.postgres.meters_table import ever_declared
 from jobs.runtime.postgres.rules_backup import RulesBackup, read_backup, restore, stored_rules, write_backup
 from jobs.runtime.postgres.rules_table import RulesTable
+from jobs.runtime.spark import is_local
+from jobs.runtime.summaries import summarized
 from monitoring.instruments import GaugeMetric
 
 log = structlog.get_logger()
+
+DRIVER_ROWS = 50_000
+"""Of a batch that is reduced in the driver although there are executors, by default."""
 
 CSV = csv.WriteOptions(include_header=False, quoting_style="needed")
 COLUMN_TYPES: dict[pa.DataType, str] = {
@@ -81,9 +87,14 @@ class PostgresSink:
         self._spark = context.spark
         self._ownership = context.ownership
         self.rows_at_once = context.config.rows_at_once
-        if job.summarize is not None:
+        self.driver_rows: int | None = 0
+        self.task_rows = 0
+        if job.build_here is not None:
             # The driver gets all meters of a row, including those that are no longer declared.
             meters = max(len(context.config.meters), ever_declared(context.ownership.connection))
+            self.driver_rows = self._driver_rows(context, outcomes_at_once(meters))
+            if self.driver_rows is not None and job.build_in_tasks is not None:
+                self.task_rows = self.rows_at_once
             self.rows_at_once = min(self.rows_at_once, outcomes_at_once(meters))
         self._at, self._frontier = self._stored()
         self._upstream = Upstream(context.environment.tables, job.reads)
@@ -96,6 +107,14 @@ class PostgresSink:
         decided_before = self._decided_before()
         self._rules = RulesTable(context.ownership.connection, job, context.config.deciding, decided_before)
         self._remember()
+
+    @staticmethod
+    def _driver_rows(context: Context[Any], fitting: int) -> int | None:
+        """Up to how many rows of a batch are reduced here; None: all."""
+        configured: int | None = context.config.driver_rows
+        if configured is None and is_local(str(context.spark.sparkContext.master)):
+            return None
+        return min(DRIVER_ROWS if configured is None else configured, fitting)
 
     def _stored(self) -> tuple[Position, datetime | None]:
         row = self._ownership.connection.execute(
@@ -123,7 +142,7 @@ class PostgresSink:
         (A gap of sessions decides no money: the present one holds for what is folded again.)
         """
         stored, known = stored_rules(self._ownership.connection, self._job), read_backup(self._tables, self._job.name)
-        if self._job.summarize is None or known is None:
+        if self._job.build_here is None or known is None:
             return 1
         newest = max((row["first_position"] for row in stored), default=0)
         least = max(newest + 1, self._at.next_lsn)
@@ -168,11 +187,11 @@ class PostgresSink:
                 self._move(cursor, verified, self._frontier)
         self._at = verified
 
-    def process(self, batch: DataFrame | pa.Table) -> Progress:
+    def process(self, batch: Batch) -> Progress:
         """Reduce the new rows of a batch and fold them. A batch that is known already changes nothing."""
         started = time.monotonic()
         held = self._rules.in_force(self._at.next_lsn, self._frontier)
-        summary, rows = self._summary(batch, held)
+        summary, rows = self._summary(batch)
         if rows.records == 0:
             return Progress(0, {})
         frontier, is_whole = self._frontier_at(rows.next), self._ends_commit(rows.next)
@@ -194,37 +213,50 @@ class PostgresSink:
         self._uncounted = {}
         return Progress(rows.records, totals)
 
-    def _summary(self, batch: DataFrame | pa.Table, held: EffectiveRules) -> tuple[pa.Table, LsnRange]:
-        """What the job makes of the new rows under the rules that hold, and their range."""
-        position, job, fingerprint = self._at.next_lsn, self._job.name, FINGERPRINT[self._job.reads]
-        summarize = self._job.summarize
+    def _summary(self, batch: Batch) -> tuple[pa.Table, LsnRange]:
+        """What the job makes of the new rows, each under the rules that decide it, and their range.
 
-        def build(new: DataFrame) -> DataFrame:
-            if self._job.enrich is not None:
-                new = self._job.enrich(new, self._config, self._lookup)
-            return self._job.build(new, self._config)
+        Of files in tasks, of all other rows here if the job can; else by Spark's operators.
+        """
+        position, job, fingerprint = self._at.next_lsn, self._job.name, FINGERPRINT[self._job.reads]
+        if isinstance(batch, Pieces):
+            return self._in_tasks(batch, position)
+        if self._job.build is not None:
+            return self._by_spark(self._job.build, batch, position)
+        assert self._job.build_here is not None
+        if isinstance(batch, pa.Table):
+            found, rows = driver_new_rows(batch, position, job, fingerprint)
+        else:
+            found, rows = new_rows(batch, position, job, lambda new: new, fingerprint, keeps_rows=True)
+        return self._job.build_here(found, self._history(position)), rows
+
+    def _in_tasks(self, batch: Pieces, position: int) -> tuple[pa.Table, LsnRange]:
+        assert self._job.build_in_tasks is not None
+        job, how = self._job.name, self._job.build_in_tasks
+        history, part, fingerprint = self._history(position), how.part, FINGERPRINT[self._job.reads]
+        found = summarized(self._spark, batch.since(position), lambda rows: part(rows, history), how.added, fingerprint)
+        rows = contiguous(position, found.seen, job)
+        return how.merged(found.rows), LsnRange(rows.first, rows.next, found.last)
+
+    def _by_spark(
+        self, build: Callable[[DataFrame, Any], DataFrame], batch: DataFrame | pa.Table, position: int
+    ) -> tuple[pa.Table, LsnRange]:
+        job, fingerprint, enrich = self._job.name, FINGERPRINT[self._job.reads], self._job.enrich
+
+        def built(new: DataFrame) -> DataFrame:
+            return build(new if enrich is None else enrich(new, self._config, self._lookup), self._config)
 
         if not isinstance(batch, pa.Table):
-            found, rows = new_rows(batch, position, job, build, fingerprint, keeps_rows=summarize is not None)
-        else:
-            found, rows = driver_new_rows(batch, position, job, fingerprint)
-            if summarize is None:
-                concerned = pl.DataFrame(found).filter(pl.sql_expr(self._job.concerns))
-                none = self._job.staged.empty_table()
-                found = none if concerned.is_empty() else build(self._spark.createDataFrame(found)).toArrow()
-        return (found if summarize is None else self._summarized(summarize, found, held)), rows
+            return new_rows(batch, position, job, built, fingerprint)
+        found, rows = driver_new_rows(batch, position, job, fingerprint)
+        if pl.DataFrame(found).filter(pl.sql_expr(self._job.concerns)).is_empty():
+            return self._job.staged.empty_table(), rows
+        return built(self._spark.createDataFrame(found)).toArrow(), rows
 
-    def _summarized(
-        self, summarize: Callable[[pa.Table, EffectiveRules], pa.Table], rows: pa.Table, held: EffectiveRules
-    ) -> pa.Table:
-        """Each row by the rules that decide it: several where the past is decided again. The fold adds them up."""
-        first, summaries = self._at.next_lsn, []
-        for border in self._rules.borders(first):
-            part = rows.filter((pc.field("lsn") >= first) & (pc.field("lsn") < border))
-            summaries.append(summarize(part, held))
-            first, held = border, self._rules.in_force(border, self._frontier)
-        rest = rows.filter(pc.field("lsn") >= first) if summaries else rows
-        return pa.concat_tables([*summaries, summarize(rest, held)])
+    def _history(self, first: int) -> History:
+        """The rules of a batch that begins at `first`: several where the past is decided again."""
+        starts = (first, *self._rules.borders(first))
+        return tuple(replace(self._rules.in_force(start, self._frontier), first=start) for start in starts)
 
     def advance(self) -> None:
         """Store the input's frontier once all rows before it are folded, also when no new row comes."""

@@ -1,0 +1,232 @@
+"""`python -m bench.scale`: what billing costs the driver, Java, executors and the database, by how many executors."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import psutil
+import psycopg
+import typer
+from rich.console import Console
+from rich.table import Table as ConsoleTable
+
+from bench.application import Application
+from bench.parts import Parts, Setting, running_parts
+from bench.processes import cpu_seconds, own_cpu_seconds, tree
+from bench.recording import Recording
+from bench.report import RESULTS, machine
+from bench.work import Marks, Plan, measure_ingestion, measure_reader
+from jobs.billing.config import BillingConfig
+from jobs.runtime.postgres.meters_table import declare
+from jobs.runtime.postgres.schema import migrate
+from jobs.stack import StackConfig
+from jobs.streams import Table
+from laptop.database import embedded_database
+from laptop.folders import Folders
+from metering.vocabulary import Job
+
+WARM_UP_SHARE = 0.4
+ROWS_AT_ONCE = 1_000_000
+EXECUTOR_MIB = 512
+BILLING = Job.BILLING.value
+
+
+@dataclass(frozen=True)
+class Share:
+    """CPU-seconds by who used them."""
+
+    driver: float
+    driver_java: float
+    executor_java: float
+    workers: float
+    database: float
+
+    def __sub__(self, before: Share) -> Share:
+        names = asdict(self)
+        return Share(**{name: value - getattr(before, name) for name, value in names.items()})
+
+    @property
+    def total(self) -> float:
+        """All but the database."""
+        return self.driver + self.driver_java + self.executor_java + self.workers
+
+
+@dataclass(frozen=True)
+class Measured:
+    """`used` for so many rows of usage, in so many batches, with so many executors; 0: the driver alone, as `small`."""
+
+    executors: int
+    rows: int
+    batches: int
+    seconds: float
+    used: Share
+
+    @property
+    def per_million(self) -> Share:
+        """CPU-seconds per million rows of usage."""
+        return Share(**{name: value / self.rows * 1e6 for name, value in asdict(self.used).items()})
+
+
+def main(
+    events: Annotated[int, typer.Option(help="Events that are recorded, twice as many as rows of usage.")] = 1_200_000,
+    executors: Annotated[str, typer.Option(help="How many executors, by commas; 0 is the driver alone.")] = "0,1,2,4",
+    keep: Annotated[
+        Path | None, typer.Option(help="Keep all data and logs in this folder; what is recorded there is used again.")
+    ] = None,
+) -> None:
+    """Measure billing on what ingestion and joins have recorded, with each number of executors on this machine."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: sys.exit(1))
+    console = Console(stderr=True, highlight=False)
+    counts = [int(count) for count in executors.split(",")]
+    with tempfile.TemporaryDirectory(prefix="weir-scale-") as scratch:
+        folder = keep or Path(scratch)
+        with running_parts(folder, Setting(StackConfig.model_validate({"jobs": {"billing": _config(0)}}))) as parts:
+            marks = _record(folder, parts, events, console)
+            found = [_measure(folder, parts, marks, count, console) for count in counts]
+    Console().print(table(found))
+    path = RESULTS / f"scale-{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}.json"
+    path.write_text(json.dumps(document(found, events), indent=2) + "\n")
+    console.print(f"Written to {path}")
+
+
+def _config(executors: int) -> dict[str, Any]:
+    return BillingConfig(max_records_per_batch=ROWS_AT_ONCE).model_dump(include={"max_records_per_batch"}) | (
+        {"driver_rows": 1} if executors else {}
+    )
+
+
+def _record(folder: Path, parts: Parts, events: int, console: Console) -> Marks:
+    """Usage as the shipped applications write it, of which the first part is to warm up."""
+    noted = folder / "marks.json"
+    if noted.exists():
+        return Marks(**json.loads(noted.read_text()))
+    warm = int(events * WARM_UP_SHARE)
+    plan = Plan(warm, events - warm, 0)
+
+    def tell(text: str) -> None:
+        console.print(f"{datetime.now(UTC):%H:%M:%S} {text} …")
+
+    _, marks = measure_ingestion(folder, parts, plan, tell)
+    _, marks = measure_reader(Job.JOINS.value, folder, parts, plan, marks=marks, tell=tell)
+    noted.write_text(json.dumps(asdict(marks)))
+    return marks
+
+
+def _measure(folder: Path, parts: Parts, marks: Marks, executors: int, console: Console) -> Measured:
+    """What billing uses for the commits after the warm-up, which are all there at once."""
+    recording = Recording(Folders(folder / Job.JOINS.value).tables, Table.USAGE)
+    place = folder / f"{BILLING}-{executors}"
+    shutil.rmtree(place, ignore_errors=True)
+    with _own_database(place, parts, executors) as own:
+        target = Folders(place).tables
+        for version in range(max(1, marks.warm // 2)):
+            recording.copy(version, target)
+        with Application.running(BILLING, place, own, _with_executors(executors, place)) as job:
+            for version in range(max(1, marks.warm // 2), marks.warm + 1):
+                job.wait_until(recording.copy(version, target))
+            first, before, counted, began = job.position(), _used(job, own), job.usage(), time.monotonic()
+            position = first
+            for version in range(marks.warm + 1, marks.full + 1):
+                position = recording.copy(version, target)
+            job.wait_until(position)
+            seconds, used = time.monotonic() - began, _used(job, own) - before
+            batches = job.usage().batches - counted.batches
+    found = Measured(executors, position - first, batches, seconds, used)
+    console.print(f"{executors} executors: {found.rows:,} rows in {batches} batches, {seconds:.1f} s")
+    return found
+
+
+@contextmanager
+def _own_database(place: Path, parts: Parts, executors: int) -> Iterator[Parts]:
+    """A new database beside the same broker, because the position of billing is in it."""
+    config = StackConfig.model_validate({"jobs": {"billing": _config(executors)}})
+    with embedded_database(place / "postgres") as url:
+        migrate(url)
+        with psycopg.connect(url, autocommit=True) as connection:
+            declare(connection, config.jobs.billing.declared)
+        pid = int((place / "postgres" / "data" / "postmaster.pid").read_text().splitlines()[0])
+        yield replace(parts, postgres_url=url, database_pid=pid, setting=Setting(config))
+
+
+def _with_executors(count: int, place: Path) -> dict[str, str]:
+    """Variables with which a driver starts executors of one core each, as processes of this machine."""
+    if not count:
+        return {}
+    settings = {
+        "spark.driver.memory": "512m",
+        "spark.executor.memory": f"{EXECUTOR_MIB}m",
+        # Spark makes it itself only for drivers without executors, and on Kubernetes.
+        "spark.authenticate.secret": secrets.token_hex(16),
+    }
+    given = " ".join(f"--conf {name}={value}" for name, value in settings.items())
+    master = f"--master local-cluster[{count},1,{EXECUTOR_MIB}]"
+    scratch = {"SPARK_WORKER_DIR": str(place / "executors")}
+    return {"WEIR_SUBMITTED": "true", **scratch, "PYSPARK_SUBMIT_ARGS": f"{master} {given} pyspark-shell"}
+
+
+def _used(job: Application, parts: Parts) -> Share:
+    """CPU-seconds so far, by role."""
+    found = dict.fromkeys(("driver", "driver_java", "executor_java", "workers"), 0.0)
+    for process in tree(job.pid):
+        try:
+            found[_role(process, job.pid)] += own_cpu_seconds(process)
+        except psutil.NoSuchProcess:
+            continue
+    return Share(**found, database=cpu_seconds(parts.database_pid))
+
+
+def _role(process: psutil.Process, driver: int) -> str:
+    command = " ".join(process.cmdline())
+    if process.pid == driver:
+        return "driver"
+    if "pyspark.daemon" in command or "pyspark.worker" in command or "pyspark/daemon" in command:
+        return "workers"
+    return "executor_java" if "CoarseGrainedExecutorBackend" in command else "driver_java"
+
+
+def table(found: list[Measured]) -> ConsoleTable:
+    """CPU-seconds per million rows of usage."""
+    shown = ConsoleTable(title="billing: CPU-seconds per million rows of usage")
+    for name in ("executors", "rows", "batches", "s", "all", *Share.__dataclass_fields__):
+        shown.add_column(name.replace("_", " "), justify="right")
+    for measured in found:
+        share = measured.per_million
+        counts = (measured.executors, f"{measured.rows:,}", measured.batches, f"{measured.seconds:.1f}")
+        shown.add_row(*map(str, counts), *[f"{value:.2f}" for value in (share.total, *asdict(share).values())])
+    return shown
+
+
+def document(found: list[Measured], events: int) -> dict[str, Any]:
+    """What is kept of a run."""
+    return {
+        "machine": machine(),
+        "events": events,
+        "measured": [
+            {
+                "executors": case.executors,
+                "rows": case.rows,
+                "batches": case.batches,
+                "seconds": round(case.seconds, 3),
+                "cpu_seconds": {name: round(value, 3) for name, value in asdict(case.used).items()},
+                "cpu_seconds_per_million_rows": {name: round(v, 3) for name, v in asdict(case.per_million).items()},
+            }
+            for case in found
+        ],
+    }
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,43 @@
+"""What one driver carries, computed from a run of `make scale`: the lines of docs/explanation/scale.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+BUSY = 0.7
+"""Of a core: what one process may use of it for long, so that it catches up after a stop."""
+COLUMNS = ("driver", "driver_java", "executor_java", "workers", "database")
+
+
+def measured_lines(run: Mapping[str, Any]) -> list[str]:
+    """One line of a Markdown table per number of executors: CPU-seconds per million rows of usage, by who used them."""
+    return [
+        f"| {case['executors'] or 'none'} | {case['rows']:,} in {case['batches']} "
+        + "".join(f"| {_seconds(case, column):.1f} " for column in COLUMNS)
+        + "|"
+        for case in run["measured"]
+    ]
+
+
+def capacity_lines(run: Mapping[str, Any]) -> list[str]:
+    """What the driver's process with its Java, and one session of the database, carry in rows of usage per second."""
+    found = []
+    for case in run["measured"]:
+        driver, database = _seconds(case, "driver") + _seconds(case, "driver_java"), _seconds(case, "database")
+        found.append(
+            f"| {case['executors'] or 'none'} | {driver:.1f} | {_rows_a_second(driver):,} "
+            f"| {database:.1f} | {_rows_a_second(database):,} |"
+        )
+    return found
+
+
+def _seconds(case: Mapping[str, Any], column: str) -> float:
+    return float(case["cpu_seconds_per_million_rows"][column])
+
+
+def _rows_a_second(cpu_seconds_per_million: float) -> int:
+    """Rounded to two digits, down."""
+    exact = int(BUSY / cpu_seconds_per_million * 1e6)
+    digits = max(0, len(str(exact)) - 2)
+    return int(exact // 10**digits * 10**digits)

@@ -1,0 +1,75 @@
+"""A batch of many rows, reduced in tasks of Spark that read its files themselves: to the driver come summaries alone.
+
+The tasks run on executors. Neither Java nor the driver sees a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+
+from jobs.runtime.batch import Seen, runs_in, seen_in_runs
+from jobs.runtime.delta.pieces import LSN, Pieces, in_tasks
+
+Function = Callable[[pa.Table], pa.Table]
+MADE = pa.schema([pa.field(name, pa.binary()) for name in ("summary", "runs", "last")])
+"""Each is a table of Arrow: what a task made, which lsns it has read, and columns of the last of these rows."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What each task made, which rows all of them have read, and columns of the last one."""
+
+    rows: pa.Table
+    seen: Seen
+    last: Mapping[str, Any]
+
+
+def summarized(
+    spark: SparkSession, found: Pieces, part: Function, added: Function, of_last_row: Iterable[str] = ()
+) -> Summary:
+    """What `added` makes, in each task, of all that `part` makes of at most `BATCH_ROWS` of its rows.
+
+    Both and what they need are sent to the workers, so they must be picklable.
+    """
+    names = tuple(of_last_row)
+
+    def make(parts: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
+        made, runs, last = list[pa.Table](), list[pl.DataFrame](), list[pa.Table]()
+        for rows in parts:
+            made.append(part(rows))
+            runs.append(runs_in(rows[LSN]))
+            place = pc.index(rows[LSN], pc.max(rows[LSN])).as_py()
+            last.append(rows.select([LSN, *names]).slice(place, 1))
+        if made:
+            reported = (added(pa.concat_tables(made)), pl.concat(runs).to_arrow(), pa.concat_tables(last))
+            yield pa.record_batch([[_packed(table)] for table in reported], schema=MADE)
+
+    nothing = Summary(part(found.schema.empty_table()), Seen(0, None, None, is_chain=True), {})
+    if not found.tasks:
+        return nothing
+    cores = max(1, spark.sparkContext.defaultParallelism)
+    kinds = ", ".join(f"{name} binary" for name in MADE.names)
+    answers = in_tasks(spark, found, make, kinds, tasks=min(len(found.tasks), cores)).toArrow()
+    if not len(answers):
+        return nothing
+    rows, runs, last = (pa.concat_tables(map(_unpacked, answers[name].to_pylist())) for name in MADE.names)
+    newest = last.sort_by([(LSN, "descending")]).select(names).slice(0, 1).to_pylist()[0]
+    return Summary(rows, seen_in_runs(pl.DataFrame(runs)), newest)
+
+
+def _packed(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _unpacked(packed: bytes) -> pa.Table:
+    return pa.ipc.open_stream(packed).read_all()

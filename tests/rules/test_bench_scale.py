@@ -1,0 +1,50 @@
+"""What `make scale` reports is what it measured, and the guide's page is computed from the last run that is kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bench.report import RESULTS
+from bench.scale import Measured, Share, _role, document
+from bench.scale_page import capacity_lines, measured_lines
+
+PAGE = Path("docs/explanation/scale.md")
+DRIVER = 7
+RUN: dict[str, Any] = json.loads(max(RESULTS.glob("scale-*.json")).read_text())
+
+
+@pytest.mark.parametrize(
+    ("pid", "command", "role"),
+    [
+        (DRIVER, "python -m jobs billing", "driver"),
+        (8, "java -cp jars org.apache.spark.deploy.SparkSubmit pyspark-shell", "driver_java"),
+        (9, "java org.apache.spark.executor.CoarseGrainedExecutorBackend --cores 1", "executor_java"),
+        (10, "python -m pyspark.daemon pyspark.worker", "workers"),
+    ],
+)
+def test_each_process_below_a_driver_has_one_role(pid: int, command: str, role: str) -> None:
+    process: Any = SimpleNamespace(pid=pid, cmdline=command.split)
+    assert _role(process, DRIVER) == role
+
+
+def test_a_run_is_kept_with_its_seconds_and_per_million_rows() -> None:
+    before, after = Share(1, 1, 0, 0, 2), Share(3, 2, 0.5, 1, 5)
+    used = after - before
+    assert used == Share(2, 1, 0.5, 1, 3)
+    assert used.total == 4.5
+    (kept,) = document([Measured(2, 500_000, 3, 9.0, used)], 1_000_000)["measured"]
+    assert (kept["executors"], kept["rows"], kept["batches"]) == (2, 500_000, 3)
+    assert kept["cpu_seconds"]["driver"] == 2
+    assert kept["cpu_seconds_per_million_rows"]["database"] == 6
+
+
+def test_each_number_of_the_page_is_of_the_last_run() -> None:
+    page = PAGE.read_text()
+    for line in (*measured_lines(RUN), *capacity_lines(RUN)):
+        assert f"\n{line}\n" in page, line
+    assert max(RESULTS.glob("scale-*.json")).name in page
