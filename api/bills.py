@@ -48,7 +48,7 @@ class _Bills:
     def state_of(self, row: Row) -> str:
         """How far the account's month has come: of one meter, or (a total) of all."""
         period = self.periods[row["account"]]
-        closed_until = self.closed.of(row.get("meter", ""))
+        closed_until = self.closed.of(row.get("meter") or "")
         window = Window(period.start, period.end)
         state = window_state(window, None, self.frontier, corrected=row["corrected"], closed_before=closed_until)
         return state.value
@@ -58,8 +58,10 @@ async def bills(read_request: ReadRequest) -> Response:
     """`data`: the lines (LINE) of a month. `totals`: of the accounts that have lines in `data`, of their whole month.
 
     A month is each account's own, from `period_start` to before `period_end`. A line is of one price version, or of one
-    tier of it; its `amount` is null for usage without a price, and a total leaves it out. A page has at most `limit`
-    price versions, each with all of its lines.
+    tier of it; its `amount` is null for usage without a price, and a total leaves it out. A line of another
+    kind (`metering.plan_terms.Fee`) is what the plan `tier` costs beside its usage, for `quantity` days; all of these
+    of an account and currency count as one price version. A page has at most `limit` price versions, each with all of
+    its lines.
     """
     given = Parameters.of(read_request.request.query_params, BILLS)
     month, limit, accounts = month_in(given, "month"), given.limit(), given.accounts(read_request.key)

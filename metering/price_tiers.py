@@ -74,12 +74,12 @@ class PriceTerms:
             raise ValueError("must be a JSON object with kind")
         kind = document.get("kind")
         if kind in (Kind.GRADUATED, Kind.VOLUME):
-            _only(document, ("kind", "tiers"), str(kind))
+            only(document, ("kind", "tiers"), str(kind))
             return cls(Kind(kind), _tiers(document.get("tiers")))
         if kind == Kind.PACKAGE:
-            _only(document, ("kind", "package_size", "package_price"), str(kind))
+            only(document, ("kind", "package_size", "package_price"), str(kind))
             size = _quantity(document.get("package_size"), "package_size")
-            return cls(Kind.PACKAGE, (), size, _price(document.get("package_price"), "package_price"))
+            return cls(Kind.PACKAGE, (), size, checked_price(document.get("package_price"), "package_price"))
         raise ValueError(f"kind is {kind!r}: must be graduated, volume or package")
 
     @classmethod
@@ -204,7 +204,7 @@ def _tiers(value: Any) -> tuple[Tier, ...]:
     for number, tier in enumerate(value):
         if not isinstance(tier, dict):
             raise ValueError(f"tiers.{number} must have up_to, unit_price and flat_price")
-        _only(tier, ("up_to", "unit_price", "flat_price"), f"tiers.{number}")
+        only(tier, ("up_to", "unit_price", "flat_price"), f"tiers.{number}")
         is_last = number == len(value) - 1
         bound = tier.get("up_to")
         if is_last != (bound is None):
@@ -220,8 +220,8 @@ def _tiers(value: Any) -> tuple[Tier, ...]:
         found.append(
             Tier(
                 up_to,
-                _price(tier.get("unit_price"), f"tiers.{number}.unit_price"),
-                ZERO if flat is None else _price(flat, f"tiers.{number}.flat_price"),
+                checked_price(tier.get("unit_price"), f"tiers.{number}.unit_price"),
+                ZERO if flat is None else checked_price(flat, f"tiers.{number}.flat_price"),
             )
         )
     return tuple(found)
@@ -233,12 +233,14 @@ def _tier_document(tier: Tier) -> dict[str, str]:
     return {**bound, "unit_price": plain(tier.unit_price), **flat}
 
 
-def _only(document: Mapping[str, Any], names: tuple[str, ...], what: str) -> None:
+def only(document: Mapping[str, Any], names: tuple[str, ...], what: str) -> None:
+    """Raises ValueError where a document has other names than these."""
     if other := sorted(str(name) for name in document if name not in names):
         raise ValueError(f"{what} has {', '.join(other)}: it may have {', '.join(names)}")
 
 
-def _price(value: Any, what: str) -> Decimal:
+def checked_price(value: Any, what: str) -> Decimal:
+    """The price or amount. Raises ValueError that says what it must be."""
     return _decimal(value, what, PRICE_DECIMALS, PRICE_LIMIT)
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
 from jobs.billing_progress import Database, Row
 from jobs.queries.pages import Page, paged
+from jobs.queries.plan_fees import FeeLine, Usage, read_plan_months
 from jobs.queries.roll_up import PARENTS
-from metering.digits import EXACT
+from metering.digits import EXACT, exact_sum
 from metering.months import IN_MONTH_SQL, ZoneChange, billing_month
 from metering.parents import ParentStretch, parents_of_month
+from metering.plan_terms import PlanKey
 from metering.price_tiers import Kind, PriceTerms
+from metering.pricing import BILLED_AS_PART
 
 LINE_KEY = ("account", "model", "meter", "currency", "first_window", "price_version")
 """What lines are ordered by; lines of one price version by their tier."""
@@ -61,25 +64,34 @@ _LINES = f"""
                    ROWS UNBOUNDED PRECEDING
                )
     )
-    SELECT account, model, meter, currency, price_version, unit_price, quantity, quantity * unit_price AS amount,
-           first_window, last_window_end, corrected,
+    SELECT used.account, used.model, used.meter, used.currency, used.price_version, used.unit_price, quantity,
+           quantity * used.unit_price AS amount, first_window, last_window_end, corrected,
            NULL::text AS terms, NULL::numeric AS ladder_start, NULL::numeric AS ladder_end,
-           NULL::numeric AS ladder_total
-    FROM used WHERE price_version IS NULL OR NOT EXISTS (
-        SELECT FROM price_ladders WHERE price_ladders.price_version = used.price_version AND terms IS NOT NULL
-    )
+           NULL::numeric AS ladder_total, rung.plan
+    FROM used LEFT JOIN price_ladders AS rung USING (price_version) WHERE rung.terms IS NULL
     UNION ALL
     SELECT account, model, meter, currency, price_version, NULL, quantity, NULL,
            first_window, last_window_end, corrected,
-           CASE WHEN NOT has_negative THEN terms END, ladder_end - quantity, ladder_end, ladder_total
+           CASE WHEN NOT has_negative THEN terms END, ladder_end - quantity, ladder_end, ladder_total, plan
     FROM ladder WHERE terms IS NOT NULL
 """
-_ORDERED = f"SELECT * FROM ({_LINES}) AS every ORDER BY {', '.join(LINE_KEY)}"
+# One row for all fees of an account and currency, which is after its usage.
+_WITH_FEES = f"""
+    {_LINES}
+    UNION ALL
+    SELECT account, NULL, NULL, currency, NULL, NULL, 0, amount, first_window, last_window_end, false,
+           NULL, NULL, NULL, NULL, NULL
+    FROM unnest(
+        %(fee_accounts)s::text[], %(fee_currencies)s::text[], %(fee_amounts)s::numeric[],
+        %(fee_starts)s::timestamptz[], %(fee_ends)s::timestamptz[]
+    ) AS fees (account, currency, amount, first_window, last_window_end)
+"""
+_ORDERED = f"SELECT * FROM ({_WITH_FEES}) AS every ORDER BY {', '.join(LINE_KEY)}"
 _OF_TERMS = f"SELECT * FROM ({_LINES}) AS every WHERE terms IS NOT NULL"
 _TOTALS = f"""
     SELECT account, currency, sum(amount) AS amount,
            count(*) FILTER (WHERE amount IS NULL AND terms IS NULL) AS unpriced_lines, bool_or(corrected) AS corrected
-    FROM ({_LINES}) AS lines GROUP BY account, currency ORDER BY account, currency
+    FROM ({_WITH_FEES}) AS lines GROUP BY account, currency ORDER BY account, currency
 """
 
 
@@ -110,7 +122,10 @@ class Month:
     than `unit` has one line per tier that prices any of its units (`tier`: `1: up to 1000000`), whose `model` is what
     the price is for, such as `gpt-4o*`. `amount` is exact: quantity x unit price, with the flat price of the tier; or
     the packages that the units open. `next_unit_price` (else None) is what the next unit of such a price would add: an
-    estimate, which no sum contains. `periods` are those of the accounts that have lines, and of all above them.
+    estimate, which no sum contains.
+
+    What an account's plan costs beside its usage are lines of a `kind` of `metering.plan_terms.Fee`, without model and
+    meter: `tier` is the plan, `quantity` the days that the account has it in the month. `periods` are those of the accounts that have lines, and of all above them.
     """
 
     lines: Sequence[Row]
@@ -122,12 +137,14 @@ def read_month(
 ) -> Month:
     """The lines of the month that begins on `month`, a first of a month; of some accounts or (None) of all.
 
-    A page has at most its limit of price versions (PAGE_KEY), each with all of its lines.
+    A page has at most its limit of price versions (PAGE_KEY), each with all of its lines. All fees of an account in one
+    currency count as one more.
     """
     periods = read_periods(database, month)
+    fees = _read_fees(database, month, lambda: periods, accounts)
     statement, more = paged(_ORDERED, PAGE_KEY, page)
-    found = database.execute(statement, {"month": month, "accounts": accounts and list(accounts), **more}).fetchall()
-    lines = [line for row in found for line in _lines_of(row)]
+    parameters = {"month": month, "accounts": accounts and list(accounts), **fees.parameters, **more}
+    lines = [line for row in database.execute(statement, parameters).fetchall() for line in _lines_of(row, fees)]
     used: dict[str, Period] = {}
     for line in lines:
         account: str | None = line["account"]
@@ -150,15 +167,19 @@ def unknown_period(month: date, account: str) -> Period:
     return _period(month, account, [], [])
 
 
-def read_totals(database: Database, month: date, accounts: Sequence[str]) -> list[Row]:
+def read_totals(
+    database: Database, month: date, accounts: Sequence[str], *, with_fees: bool = True
+) -> list[Row]:
     """What each of these accounts owes for the whole month: `account, currency, amount, unpriced_lines, corrected`.
 
-    Each currency separately. `amount` is the exact sum of the lines that have a price; None where none has one.
+    Each currency separately. `amount` is the exact sum of the lines that have a price; None where none has one. Without
+    fees only of its usage.
     """
-    parameters = {"month": month, "accounts": list(accounts)}
+    fees = _read_fees(database, month, lambda: read_periods(database, month), accounts) if with_fees else _Fees()
+    parameters = {"month": month, "accounts": list(accounts), **fees.parameters}
     of_terms: defaultdict[tuple[str, str | None], list[Decimal]] = defaultdict(list)
     for row in database.execute(_OF_TERMS, parameters).fetchall():
-        of_terms[row["account"], row["currency"]] += [line["amount"] for line in _lines_of(row)]
+        of_terms[row["account"], row["currency"]] += [line["amount"] for line in _lines_of(row, fees)]
     totals = database.execute(_TOTALS, parameters).fetchall()
     for total in totals:
         for amount in of_terms[total["account"], total["currency"]]:
@@ -166,9 +187,67 @@ def read_totals(database: Database, month: date, accounts: Sequence[str]) -> lis
     return totals
 
 
-def _lines_of(row: Row) -> Iterator[Row]:
-    """A row of `_LINES` as it is, or by the tiers of its price."""
+@dataclass(frozen=True)
+class _Fees:
+    """The fees of each account and currency that has any, and its period."""
+
+    every: Mapping[tuple[str, str], Sequence[FeeLine]] = field(default_factory=dict)
+    periods: Mapping[str, Period] = field(default_factory=dict)
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Of `_WITH_FEES`."""
+        accounts = [account for account, _ in self.every]
+        amounts = [_sum_of(lines) for lines in self.every.values()]
+        return {
+            "fee_accounts": accounts,
+            "fee_currencies": [currency for _, currency in self.every],
+            "fee_amounts": amounts,
+            "fee_starts": [self.periods[account].start for account in accounts],
+            "fee_ends": [self.periods[account].end for account in accounts],
+        }
+
+
+def _sum_of(fees: Sequence[FeeLine]) -> Decimal | None:
+    """Of all of them; None where one is not known."""
+    amounts = [line.amount for line in fees if line.amount is not None]
+    return exact_sum(amounts) if len(amounts) == len(fees) else None
+
+
+def _read_fees(
+    database: Database, month: date, periods_of: Callable[[], Mapping[str, Period]], accounts: Sequence[str] | None
+) -> _Fees:
+    months = read_plan_months(database, month, periods_of, accounts or None)
+    if not months.every:
+        return _Fees()
+    usage: Usage = {}
+    unknown = set()
+    if by_usage := months.by_usage:
+        for row in database.execute(_LINES, {"month": month, "accounts": by_usage}).fetchall():
+            account, plan = row["account"], row.pop("plan")
+            is_priced = row["price_version"] is not None and row["price_version"] > BILLED_AS_PART
+            amounts = [line["amount"] for line in _lines_of(row, _Fees())]
+            if is_priced and (plan is None or None in amounts):
+                unknown.add(account)
+            elif is_priced:
+                key = account, PlanKey(plan, row["currency"])
+                usage[key] = exact_sum([usage.get(key, Decimal(0)), *amounts])
+    found: defaultdict[tuple[str, str], list[FeeLine]] = defaultdict(list)
+    for line in months.lines(usage, unknown):
+        found[line.account, line.currency].append(line)
+    return _Fees(found, periods_of())
+
+
+def _lines_of(row: Row, fees: _Fees) -> Iterator[Row]:
+    """A row of `_LINES` as it is, or by the tiers of its price; or the fees of an account and currency."""
     terms, start, end, total = (row.pop(name) for name in ("terms", "ladder_start", "ladder_end", "ladder_total"))
+    row.pop("plan", None)
+    if row["meter"] is None:
+        of_fee = {**row, "next_unit_price": None}
+        for fee in fees.every[row["account"], row["currency"]]:
+            days = Decimal(fee.days)
+            yield {**of_fee, "kind": fee.fee.value, "tier": fee.plan, "quantity": days, "amount": fee.amount}
+        return
     if terms is None:
         kind = None if row["unit_price"] is None else Kind.UNIT.value
         yield {**row, "kind": kind, "tier": None, "next_unit_price": None}

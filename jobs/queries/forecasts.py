@@ -52,7 +52,7 @@ def read_rates(database: Snapshot, known_until: datetime) -> dict[tuple[str, str
 def forecast_rows(database: Database, month: date, accounts: Sequence[str], now: datetime) -> Iterator[dict[str, Any]]:
     """Rows with the keys COLUMNS for each account and currency with usage in the month that begins on `month`.
 
-    `forecast` is null until the account has an hour of usage, and before the end of a month in which it has prices with
+    It is of usage: what plans cost beside it is in no forecast. `forecast` is null until the account has an hour of usage, and before the end of a month in which it has prices with
     tiers or packages: no rate says what these will cost. Such months measure no error either. `error_percent` is the
     mean, over `months_measured` months, of the errors of the same forecast on the same day of the month; null where
     there is none. Usage is known until billing's frontier (before there is one: `now`).
@@ -103,8 +103,8 @@ def _following(month: date) -> date:
 
 
 def _billed(database: Database, month: date, account: str, currency: str | None) -> Decimal:
-    """What the bill of the month comes to, with its tiers."""
-    totals = read_totals(database, month, [account])
+    """What the usage of the month comes to, with its tiers."""
+    totals = read_totals(database, month, [account], with_fees=False)
     return next((row["amount"] for row in totals if row["currency"] == currency), None) or NOTHING
 
 
