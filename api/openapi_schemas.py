@@ -104,12 +104,14 @@ COLUMNS: Mapping[str, Schema] = {
 }
 
 
-def rows_of(columns: Iterable[str], *, others: bool = False, optional: Collection[str] = ()) -> Schema:
+def rows_of(
+    columns: Iterable[str], *, others: bool = False, optional: Collection[str] = (), nullable: Collection[str] = ()
+) -> Schema:
     """Rows with these columns, of which some keys are not shown the `optional` ones.
 
-    `others`: and further ones, as keys that are asked for.
+    `others`: and further ones, as keys that are asked for. `nullable`: also null here.
     """
-    named = {name: COLUMNS[name] for name in columns}
+    named = {name: or_null(COLUMNS[name]) if name in nullable else COLUMNS[name] for name in columns}
     row: Schema = {
         "type": "object",
         "properties": named,

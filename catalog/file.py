@@ -33,8 +33,8 @@ from catalog.exact_text import read_as_text
 from catalog.unit_price import Per, UnitPrice
 from metering.instants import rfc3339
 from metering.limits import MAX_NAME_BYTES, PLAIN_NAME
-from metering.price_attributes import ACCOUNT, PriceAttribute
 from metering.plan_terms import KIND, PLAN_METER, PLAN_MODEL, PlanTerms
+from metering.price_attributes import ACCOUNT, PriceAttribute
 from metering.price_models import ALIAS_CURRENCY, ALIAS_METER, BEGINS, MAX_CONDITIONS, PricedModel
 from metering.price_tiers import PriceTerms
 from metering.tags import checked_tags

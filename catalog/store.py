@@ -24,8 +24,8 @@ from deployment.errors import CannotRun
 from jobs.runtime.unreachable import database_sentence
 from jobs.streams import AUTHOR, CatalogTopic
 from metering.instants import rfc3339
-from metering.price_attributes import restored
 from metering.plan_terms import terms_of
+from metering.price_attributes import restored
 from metering.tags import tags_text
 
 

@@ -1,8 +1,8 @@
 """What an account pays for having a plan: a flat fee a month, and the least and the most that its month comes to.
 
-All are prorated by the days of the account's calendar that it has the plan. A third of a fee has no last digit, so a fee
-accrues: by the end of a day it has come to fee x days so far / days of the month, cut after the 12th decimal, and a day
-costs what it adds. Any days of a month so have one exact amount, and all of them come to the whole fee.
+All are prorated by the days of the account's calendar on which it has the plan. A third of a fee has no last digit, so
+a fee accrues: by the end of a day it has come to fee x days so far / days of the month, cut after the 12th decimal, and
+the day costs what it adds. So any days of a month have one exact amount, and all of them come to the whole fee.
 """
 
 from __future__ import annotations
@@ -154,9 +154,7 @@ def accrued(amount: Decimal, days: int, of_month: int) -> Decimal:
     return EXACT.divide_int(steps, Decimal(of_month)).scaleb(-PRICE_DECIMALS, EXACT)
 
 
-def plan_months(
-    days: Sequence[tuple[datetime, datetime]], stretches: Iterable[Stretch]
-) -> Mapping[PlanKey, PlanMonth]:
+def plan_months(days: Sequence[tuple[datetime, datetime]], stretches: Iterable[Stretch]) -> Mapping[PlanKey, PlanMonth]:
     """The `[start, end)` of each day of a month → the plans that have any of these days, where any day has terms.
 
     A day belongs to the first plan with terms that the account has on it; where none has terms, to the first plan.

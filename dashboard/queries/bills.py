@@ -33,8 +33,8 @@ class Line:
 
     Where a price has tiers or packages (`kind`), a line is of one `tier`, its `model` is what the price is for, and
     `next_unit_price` estimates what another unit would add. What a plan costs beside its usage (`kind` of FEES) has no
-    model and no meter: `tier` is the plan, and `quantity` its days. `whole_period`: the period (`day`, `month`) that is billed
-    as a whole; None: it is billed by the minute.
+    model and no meter: `tier` is the plan, and `quantity` its days. `whole_period`: the period (`day`, `month`) that is
+    billed as a whole; None: it is billed by the minute.
     """
 
     account: str

@@ -126,7 +126,7 @@ def _forecast(lines: Sequence[Line], rate: Rate | None, known_until: datetime, e
     Nor is a flat fee. None before the end of a month with tiers or packages, a minimum or a maximum: no rate says what
     these will cost.
     """
-    if known_until < end and any(line.is_tiered or line.is_fee and line.kind != Fee.FLAT for line in lines):
+    if known_until < end and any(line.is_tiered or (line.is_fee and line.kind != Fee.FLAT) for line in lines):
         return None
     as_a_whole = [line.whole_period == MONTH or line.is_fee for line in lines]
     amounts = [(line.amount, is_whole) for line, is_whole in zip(lines, as_a_whole, strict=True)]

@@ -1,8 +1,8 @@
 """`price_ladders` in Postgres: each version of prices that have, or had, tiers or packages.
 
 Bills compute the lines of such prices from it. Where a plan has, or had, terms of its own (`metering.plan_terms`), it
-has every version of every price: they say by which plan usage was priced. It is written before usage is priced by a version, and never changed: a
-version is one row of the journal. A driver that starts writes again what is missing.
+has every version of every price: they say by which plan usage was priced. It is written before usage is priced by a
+version, and never changed: a version is one row of the journal. A driver that starts writes again what is missing.
 """
 
 from __future__ import annotations

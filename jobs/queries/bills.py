@@ -125,7 +125,8 @@ class Month:
     estimate, which no sum contains.
 
     What an account's plan costs beside its usage are lines of a `kind` of `metering.plan_terms.Fee`, without model and
-    meter: `tier` is the plan, `quantity` the days that the account has it in the month. `periods` are those of the accounts that have lines, and of all above them.
+    meter: `tier` is the plan, `quantity` the days that the account has it in the month. `periods` are those of the
+    accounts that have lines, and of all above them.
     """
 
     lines: Sequence[Row]
@@ -167,9 +168,7 @@ def unknown_period(month: date, account: str) -> Period:
     return _period(month, account, [], [])
 
 
-def read_totals(
-    database: Database, month: date, accounts: Sequence[str], *, with_fees: bool = True
-) -> list[Row]:
+def read_totals(database: Database, month: date, accounts: Sequence[str], *, with_fees: bool = True) -> list[Row]:
     """What each of these accounts owes for the whole month: `account, currency, amount, unpriced_lines, corrected`.
 
     Each currency separately. `amount` is the exact sum of the lines that have a price; None where none has one. Without

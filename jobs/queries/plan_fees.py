@@ -171,4 +171,3 @@ def _under_terms(
 def _days(period: Period, month: date) -> list[tuple[datetime, datetime]]:
     last = (month + timedelta(days=31)).replace(day=1) - timedelta(days=1)
     return [(day.start, day.end) for day in periods(Window.DAY, period.zones, month, last)]
-

@@ -40,7 +40,7 @@ _UNCHANGED = """
       AND account NOT IN (SELECT account FROM invoice_events WHERE state = 'Voided')
     ORDER BY period, account
 """
-# Fees are by the catalog, too: of accounts and terms that were changed since the last invoice of a month, the next close
+# Fees are by the catalog, too: where an account or its plan's terms were changed since its last invoice, the next close
 # corrects them. When an account or terms were deleted is not known.
 _CHANGED_CATALOG = f"""
     WITH last AS (

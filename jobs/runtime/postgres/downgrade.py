@@ -107,7 +107,7 @@ USES = (
     ),
     Use(
         "0067",
-        "EXISTS (SELECT FROM price_ladders WHERE terms LIKE '{\"kind\":\"plan\"%')"
+        'EXISTS (SELECT FROM price_ladders WHERE terms LIKE \'{"kind":"plan"%\')'
         " OR EXISTS (SELECT FROM catalog.prices WHERE terms ->> 'kind' = 'plan')"
         " OR EXISTS (SELECT FROM catalog.ended_prices WHERE terms ->> 'kind' = 'plan')",
         "catalog.prices has, or had, terms of plans",

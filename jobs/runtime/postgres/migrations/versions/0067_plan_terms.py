@@ -66,10 +66,11 @@ OF_ALIASES, OF_BOTH_KINDS = "named = '='", "named IN ('=', '+')"
 MODEL = r"""model = 'plan{"+":"month"}'"""
 COMMENT = """
 COMMENT ON COLUMN catalog.prices.terms IS
-    'Tiers or a package, of which unit_price is null: {{"kind": "graduated", "tiers": [{{"up_to": "1000", "unit_price": '
-    '"0.02"}}, {{"unit_price": "0.01"}}]}}, or {{"kind": "package", "package_size": "1000", "package_price": "15"}}.{more}';
+    'Tiers or a package, of which unit_price is null: {{"kind": "graduated", "tiers": [{{"up_to": "1000", '
+    '"unit_price": "0.02"}}, {{"unit_price": "0.01"}}]}}, or {{"kind": "package", "package_size": "1000", '
+    '"package_price": "15"}}.{more}';
 COMMENT ON TABLE price_ladders IS
-    'Each version of prices that have, or had, tiers or packages{every}, written by joins before usage is priced by it.';
+    'Each version of prices that have, or had, tiers or packages{every}; joins writes it before usage is priced by it.';
 """
 # A month that is over may be of a plan that the account no longer has. And usage may be priced by a plan that the
 # history no longer knows, until an audit prices it again.
