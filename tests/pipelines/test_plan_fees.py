@@ -39,7 +39,7 @@ from tests.rules.test_plan_terms import WRONG, plan_documents
 BEGINS = datetime(2026, 10, 1, tzinfo=UTC)
 PRICES = {"basic": Price(7, Decimal("0.01")), "pro": Price(8, Decimal("0.002"))}
 LINES = "SELECT original_period, kind, tier, charge_class, quantity, amount FROM invoice_lines ORDER BY invoice, line"
-LATER = {"allowed": (), "at": datetime(2100, 1, 1, tzinfo=UTC)}
+LATER = datetime(2100, 1, 1, tzinfo=UTC)
 """Of closes after whatever the database's clock says, so that nothing of the catalog has changed since."""
 
 
@@ -72,7 +72,7 @@ def account(books: Books, plan: str = "basic", since: datetime = BEGINS, name: s
         )
 
 
-def costs(books: Books, plan: str = "basic", since: datetime = BEGINS, **terms: str | None) -> None:
+def costs(books: Books, plan: str = "basic", since: datetime = BEGINS, **terms: str) -> None:
     """What a plan costs from `since` on."""
     with books.connection.transaction():
         books.connection.execute(
@@ -286,7 +286,7 @@ def test_fees_are_lines_of_their_own_kinds_on_an_invoice_also_without_usage(book
     costs(books, flat_fee="10.005", minimum_amount="20")
     books.end(OCTOBER)
     books.use(1_500, price=PRICES["basic"], account="b")
-    assert {(row["account"], row["outcome"], row["total"]) for row in books.close(**LATER)} == {
+    assert {(row["account"], row["outcome"], row["total"]) for row in books.close(at=LATER)} == {
         ("a", "issued", Decimal("20.00")),
         ("b", "issued", Decimal("25.00")),
     }
@@ -304,12 +304,12 @@ def test_usage_and_plans_that_come_after_the_close_correct_the_fees_by_pairs_of_
     account(books)
     costs(books, flat_fee="31", minimum_amount="62")
     books.end(OCTOBER)
-    books.close(**LATER)
+    books.close(at=LATER)
     books.use(1_000, price=PRICES["basic"], account="a")
     account(books, "pro", datetime(2026, 10, 21, tzinfo=UTC))
     books.end(NOVEMBER)
     assert checks(books) == [True, True], "what has changed since is not wrong"
-    books.close(NOVEMBER, **LATER)
+    books.close(NOVEMBER, at=LATER)
     assert invoiced(books)[2:] == [
         (OCTOBER, "flat", "basic", "Correction", -31, -31),
         (OCTOBER, "flat", "basic", "Correction", 20, 20),
@@ -325,14 +325,14 @@ def test_a_fee_that_the_catalog_does_not_come_to_is_named_by_the_audit(books: Bo
     account(books)
     costs(books, flat_fee="31")
     books.end(OCTOBER)
-    books.close(**LATER)
+    books.close(at=LATER)
     with books.connection.transaction():
         # As a fault of the computation would leave it: nobody has changed the catalog.
         books.connection.execute("SET LOCAL session_replication_role = replica")
         books.connection.execute("UPDATE catalog.prices SET terms = jsonb_set(terms, '{flat_fee}', '\"30\"')")
     of_usage, of_hashes = check_invoices(books.database)
     assert (of_usage.holds, of_hashes.holds) == (False, True)
-    assert "flat of a, basic, in 2026-10: line 1 of weir-1 is not what its price makes" in of_usage.sentence
+    assert "flat of a, basic, in 2026-10: line 1 of weir-1 is not what its price makes" in of_usage.says
 
 
 def test_a_month_is_refused_while_the_plan_of_its_usage_is_not_known(books: Books) -> None:
@@ -388,7 +388,7 @@ class World:
         else:
             plan = self.chance.choice(list(PRICES))
             document = self.document()
-            costs(books, plan, since, **document)
+            costs(books, plan, since=since, **document)
             self.terms[plan][since] = document
 
     def use(self, books: Books, now: datetime) -> None:
@@ -403,7 +403,7 @@ class World:
 
     def on(self, name: str, start: datetime, end: datetime) -> tuple[str, dict[str, str] | None] | None:
         """The first plan with terms of a day, or else its first plan."""
-        found = []
+        found: list[tuple[bool, datetime, str, dict[str, str] | None]] = []
         changes = self.plans[name]
         for (since, plan), until in zip(changes, [at for at, _ in changes[1:]] + [None], strict=True):
             if since < end and (until is None or until > start):
@@ -462,7 +462,7 @@ def test_bills_and_invoices_with_corrections_are_an_independent_sum_to_the_last_
         account(books, "basic", since, name, zone)
         world.plans[name] = [(since, "basic")]
     document = world.document()
-    costs(books, "basic", **document)
+    costs(books, "basic", BEGINS, **document)
     world.terms["basic"][BEGINS] = document
     closed = 0
     at = BEGINS + timedelta(days=5)
@@ -474,7 +474,7 @@ def test_bills_and_invoices_with_corrections_are_an_independent_sum_to_the_last_
                 world.change(books, at)
         books.reach(at)
         if at.date() >= (MONTHS[closed] + timedelta(days=32)).replace(day=4):
-            assert {row["outcome"] for row in books.close(MONTHS[closed], **LATER)} == {"issued"}
+            assert {row["outcome"] for row in books.close(MONTHS[closed], at=LATER)} == {"issued"}
             closed += 1
             assert books.faults() == []
             assert checks(books) == [True, True]
