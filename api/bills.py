@@ -20,6 +20,7 @@ from jobs.queries.bills import PAGE_KEY, Period, read_month, read_totals
 from jobs.queries.contracts import ContractQuery, contract_rows
 from jobs.queries.pages import Page
 from jobs.queries.reading import Database
+from metering.invoices import FEES
 from metering.lateness import window_state
 from metering.meters import OfMeter
 from metering.windows import Window
@@ -30,6 +31,7 @@ LINE = (
     *("account", "model", "meter", "currency", "price_version", "kind", "tier", "unit_price", "quantity", "amount"),
     *("next_unit_price", "state"),
 )
+FEE = ("account", "plan", "currency", "fee", "days", "amount", "state")
 TOTAL = (
     *("account", "name", "parent", "timezone", "period_start", "period_end", "currency", "amount", "unpriced_lines"),
     "state",
@@ -55,13 +57,12 @@ class _Bills:
 
 
 async def bills(read_request: ReadRequest) -> Response:
-    """`data`: the lines (LINE) of a month. `totals`: of the accounts that have lines in `data`, of their whole month.
+    """`data`: the lines (LINE) of a month's usage. `fees`: what plans cost beside it (FEE). `totals`: of the accounts
+    that have any of these on the page, of their whole month.
 
     A month is each account's own, from `period_start` to before `period_end`. A line is of one price version, or of one
-    tier of it; its `amount` is null for usage without a price, and a total leaves it out. A line of another
-    kind (`metering.plan_terms.Fee`) is what the plan `tier` costs beside its usage, for `quantity` days; all of these
-    of an account and currency count as one price version. A page has at most `limit` price versions, each with all of
-    its lines.
+    tier of it; its `amount` is null for usage without a price, and a total leaves it out. A page has at most
+    `limit` price versions, each with all of its lines; all fees of an account in one currency count as one more.
     """
     given = Parameters.of(read_request.request.query_params, BILLS)
     month, limit, accounts = month_in(given, "month"), given.limit(), given.accounts(read_request.key)
@@ -77,8 +78,16 @@ async def bills(read_request: ReadRequest) -> Response:
     lines = [line for rows in versions for line in rows]
     shown = {line["account"] for line in lines}
     totals = [_total(found, row) for row in found.totals if row["account"] in shown]
-    data = columns_of([{**line, "state": found.state_of(line)} for line in lines], LINE)
-    return answer(read_request.request, data, frontier, {"totals": totals, **following})
+    stated = [{**line, "state": found.state_of(line)} for line in lines]
+    data = columns_of([line for line in stated if line["kind"] not in FEES], LINE)
+    fees = [_fee(line) for line in stated if line["kind"] in FEES]
+    return answer(read_request.request, data, frontier, {"fees": fees, "totals": totals, **following})
+
+
+def _fee(line: Row) -> dict[str, Any]:
+    named = {"plan": line["tier"], "fee": line["kind"], "days": int(line["quantity"])}
+    whole = {**line, **named}
+    return {name: whole[name] for name in FEE}
 
 
 def _by_version(lines: Iterable[Row]) -> Iterator[list[Row]]:

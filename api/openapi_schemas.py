@@ -89,7 +89,9 @@ COLUMNS: Mapping[str, Schema] = {
     "tiered_quantity": DECIMAL,
     **dict.fromkeys(("amount", "old_amount", "new_amount", "unit_price", "late_quantity"), or_null(DECIMAL)),
     "next_unit_price": or_null(DECIMAL),
-    "kind": or_null({"type": "string", "enum": [*PriceKind, *Fee]}),
+    "kind": or_null(one_of(PriceKind)),
+    "fee": one_of(Fee),
+    "days": WHOLE,
     **dict.fromkeys(("tier", "terms"), or_null(TEXT)),
     **dict.fromkeys(("number", "usage_lsn", "unpriced_lines"), WHOLE),
     **dict.fromkeys(("price_version", "unmetered_requests"), or_null(WHOLE)),
@@ -104,14 +106,12 @@ COLUMNS: Mapping[str, Schema] = {
 }
 
 
-def rows_of(
-    columns: Iterable[str], *, others: bool = False, optional: Collection[str] = (), nullable: Collection[str] = ()
-) -> Schema:
+def rows_of(columns: Iterable[str], *, others: bool = False, optional: Collection[str] = ()) -> Schema:
     """Rows with these columns, of which some keys are not shown the `optional` ones.
 
-    `others`: and further ones, as keys that are asked for. `nullable`: also null here.
+    `others`: and further ones, as keys that are asked for.
     """
-    named = {name: or_null(COLUMNS[name]) if name in nullable else COLUMNS[name] for name in columns}
+    named = {name: COLUMNS[name] for name in columns}
     row: Schema = {
         "type": "object",
         "properties": named,

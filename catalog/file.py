@@ -313,7 +313,8 @@ class Alias(Row):
 class PlanTermsRow(Row):
     """What having a plan costs a month, from `effective_from` until the next terms of the plan and currency.
 
-    `flat_fee` is added; `minimum_amount` and `maximum_amount` are the least and the most that the plan comes to.
+    `flat_fee` is added; `minimum_amount` and `maximum_amount` are the least and the most that the plan comes to. So
+    much of a meter as `included` says, over all prices of the plan, costs nothing.
     """
 
     plan: Text
@@ -322,6 +323,7 @@ class PlanTermsRow(Row):
     flat_fee: Annotated[str | None, BeforeValidator(_perhaps)] = None
     minimum_amount: Annotated[str | None, BeforeValidator(_perhaps)] = None
     maximum_amount: Annotated[str | None, BeforeValidator(_perhaps)] = None
+    included: dict[str, str] = {}
 
     @model_validator(mode="after")
     def _has_terms(self) -> PlanTermsRow:
@@ -331,8 +333,10 @@ class PlanTermsRow(Row):
     @property
     def terms(self) -> PlanTerms:
         """What it costs. Raises ValueError."""
-        amounts = {name: getattr(self, name) for name in ("flat_fee", "minimum_amount", "maximum_amount")}
-        return PlanTerms.of({"kind": KIND, **amounts})
+        names = ("flat_fee", "minimum_amount", "maximum_amount")
+        return PlanTerms.of(
+            {"kind": KIND, **{name: getattr(self, name) for name in names}, "included": self.included or None}
+        )
 
     @property
     def row(self) -> CatalogRow:
@@ -355,7 +359,7 @@ class CatalogRow(Row):
     meter: str
     currency: str
     effective_from: datetime
-    terms: dict[str, str]
+    terms: dict[str, Any]
 
 
 class Limit(Row):
@@ -443,6 +447,9 @@ class CatalogFile(Row):
     def undeclared_meters(self, declared: set[str]) -> list[str]:
         """One line for each price or limit of a meter that the stack does not count."""
         named = [(f"prices.{number}", row.meter) for number, row in enumerate(self.prices)]
+        named += [
+            (f"plan_terms.{number}", meter) for number, row in enumerate(self.plan_terms) for meter in row.included
+        ]
         named += [(f"limits.{number}", row.meter) for number, row in enumerate(self.limits)]
         return [
             f"{where}.meter is {meter!r}: must be one of {', '.join(sorted(declared))}; the applications "

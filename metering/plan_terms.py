@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -17,7 +17,15 @@ from typing import Any, NamedTuple
 
 from metering.digits import EXACT, plain
 from metering.price_models import ALIAS_METER, PLAN, PricedModel
-from metering.price_tiers import PRICE_DECIMALS, ZERO, PriceTerms, checked_price, only
+from metering.price_tiers import (
+    PRICE_DECIMALS,
+    QUANTITY_DECIMALS,
+    ZERO,
+    PriceTerms,
+    checked_price,
+    checked_quantity,
+    only,
+)
 
 KIND = "plan"
 """The `kind` of these terms, as `metering.price_tiers.Kind` of a price."""
@@ -25,6 +33,9 @@ PLAN_MODEL = PricedModel.of("plan", {PLAN: "month"}).text
 """In the catalog the terms of a plan are a row of prices of this model, which prices no usage."""
 PLAN_METER = ALIAS_METER
 """The meter of that row."""
+MAX_INCLUDED = 50
+"""Meters with an included quantity."""
+INCLUDED = "included"
 _AMOUNTS = ("flat_fee", "minimum_amount", "maximum_amount")
 
 
@@ -41,22 +52,27 @@ class Fee(StrEnum):
 
 @dataclass(frozen=True)
 class PlanTerms:
-    """Amounts of a whole month, in the currency of the row. `maximum_amount` None: there is no maximum."""
+    """Amounts and quantities of a whole month, in the currency of the row. `maximum_amount` None: there is no maximum.
+
+    `included`: by meter how much of its usage, over all prices of the plan, costs nothing.
+    """
 
     flat_fee: Decimal = ZERO
     minimum_amount: Decimal = ZERO
     maximum_amount: Decimal | None = None
+    included: Mapping[str, Decimal] = field(default_factory=dict)
 
     @classmethod
     def of(cls, document: Any) -> PlanTerms:
         """The terms in a JSON object. Raises ValueError that says what must be otherwise."""
         if not isinstance(document, dict) or document.get("kind") != KIND:
             raise ValueError(f"must be a JSON object whose kind is {KIND}")
-        only(document, ("kind", *_AMOUNTS), "a plan")
-        given = {name: document[name] for name in _AMOUNTS if document.get(name) is not None}
+        only(document, ("kind", *_AMOUNTS, INCLUDED), "a plan")
+        given = {name: document[name] for name in (*_AMOUNTS, INCLUDED) if document.get(name) is not None}
         if not given:
-            raise ValueError(f"must have at least one of {', '.join(_AMOUNTS)}")
-        found = cls(**{name: checked_price(value, name) for name, value in given.items()})
+            raise ValueError(f"must have at least one of {', '.join((*_AMOUNTS, INCLUDED))}")
+        amounts = {name: checked_price(value, name) for name, value in given.items() if name != INCLUDED}
+        found = cls(**amounts, included=_included(given.get(INCLUDED, {})))
         if found.maximum_amount is not None and found.maximum_amount < found.minimum_amount:
             raise ValueError(
                 f"maximum_amount is {plain(found.maximum_amount)}: must be at least the minimum_amount, "
@@ -72,13 +88,15 @@ class PlanTerms:
             "minimum_amount": self.minimum_amount or None,
             "maximum_amount": self.maximum_amount,
         }
-        texts = {name: plain(amount) for name, amount in amounts.items() if amount is not None}
-        return {"kind": KIND, **(texts or {"flat_fee": "0"})}
+        found: dict[str, Any] = {name: plain(amount) for name, amount in amounts.items() if amount is not None}
+        if self.included:
+            found[INCLUDED] = {meter: plain(quantity) for meter, quantity in sorted(self.included.items())}
+        return {"kind": KIND, **(found or {"flat_fee": "0"})}
 
     @property
     def text(self) -> str:
         """The one text of these terms."""
-        return json.dumps(self.document, separators=(",", ":"))
+        return json.dumps(self.document, separators=(",", ":"), ensure_ascii=False)
 
     @property
     def words(self) -> str:
@@ -86,7 +104,14 @@ class PlanTerms:
         found = [f"{plain(self.flat_fee)} a month"] if self.flat_fee else []
         found += [f"at least {plain(self.minimum_amount)}"] if self.minimum_amount else []
         found += [f"at most {plain(self.maximum_amount)}"] if self.maximum_amount is not None else []
+        found += [f"{plain(quantity)} {meter} included" for meter, quantity in sorted(self.included.items())]
         return ", ".join(found) or "0 a month"
+
+
+def _included(value: Any) -> Mapping[str, Decimal]:
+    if not isinstance(value, dict) or len(value) > MAX_INCLUDED or "" in value:
+        raise ValueError(f"{INCLUDED} must have the quantities of at most {MAX_INCLUDED} meters")
+    return {meter: checked_quantity(quantity, f"{INCLUDED}.{meter}") for meter, quantity in value.items()}
 
 
 def terms_of(document: Any) -> PriceTerms | PlanTerms:
@@ -136,6 +161,13 @@ class PlanMonth:
     flat_fee: Decimal = ZERO
     minimum: Decimal = ZERO
     maximum: Decimal | None = None
+    included: Mapping[str, Decimal] = field(default_factory=dict)
+    """By meter, cut after the 6th decimal."""
+
+    @property
+    def depends_on_usage(self) -> bool:
+        """Whether anything but a flat fee is of it."""
+        return bool(self.minimum or self.maximum is not None or self.included)
 
     def fees(self, usage: Decimal) -> Mapping[Fee, Decimal]:
         """The fees beside what the plan's `usage` costs, those of 0 left out."""
@@ -148,10 +180,10 @@ class PlanMonth:
         return {fee: amount for fee, amount in found.items() if amount}
 
 
-def accrued(amount: Decimal, days: int, of_month: int) -> Decimal:
-    """What an amount of a month has come to after so many of its days, cut after the 12th decimal."""
-    steps = EXACT.multiply(amount.scaleb(PRICE_DECIMALS, EXACT), Decimal(days))
-    return EXACT.divide_int(steps, Decimal(of_month)).scaleb(-PRICE_DECIMALS, EXACT)
+def accrued(amount: Decimal, days: int, of_month: int, decimals: int = PRICE_DECIMALS) -> Decimal:
+    """What an amount of a month has come to after so many of its days, cut after so many decimals."""
+    steps = EXACT.multiply(amount.scaleb(decimals, EXACT), Decimal(days))
+    return EXACT.divide_int(steps, Decimal(of_month)).scaleb(-decimals, EXACT)
 
 
 def plan_months(days: Sequence[tuple[datetime, datetime]], stretches: Iterable[Stretch]) -> Mapping[PlanKey, PlanMonth]:
@@ -175,6 +207,7 @@ def plan_months(days: Sequence[tuple[datetime, datetime]], stretches: Iterable[S
 def _plan_month(of_plan: Sequence[tuple[int, PlanTerms | None]], days: int) -> PlanMonth:
     flat_fee, minimum, maximum = ZERO, ZERO, ZERO
     has_maximum = True
+    included: dict[str, Decimal] = {}
     for number, terms in of_plan:
         if terms is None or terms.maximum_amount is None:
             has_maximum = False
@@ -183,8 +216,11 @@ def _plan_month(of_plan: Sequence[tuple[int, PlanTerms | None]], days: int) -> P
         if terms is not None:
             flat_fee = EXACT.add(flat_fee, _of_day(terms.flat_fee, number, days))
             minimum = EXACT.add(minimum, _of_day(terms.minimum_amount, number, days))
-    return PlanMonth(len(of_plan), flat_fee, minimum, maximum if has_maximum else None)
+            for meter, quantity in terms.included.items():
+                of_day = _of_day(quantity, number, days, QUANTITY_DECIMALS)
+                included[meter] = EXACT.add(included.get(meter, ZERO), of_day)
+    return PlanMonth(len(of_plan), flat_fee, minimum, maximum if has_maximum else None, included)
 
 
-def _of_day(amount: Decimal, number: int, days: int) -> Decimal:
-    return EXACT.subtract(accrued(amount, number + 1, days), accrued(amount, number, days))
+def _of_day(amount: Decimal, number: int, days: int, decimals: int = PRICE_DECIMALS) -> Decimal:
+    return EXACT.subtract(accrued(amount, number + 1, days, decimals), accrued(amount, number, days, decimals))

@@ -78,7 +78,7 @@ class PriceTerms:
             return cls(Kind(kind), _tiers(document.get("tiers")))
         if kind == Kind.PACKAGE:
             only(document, ("kind", "package_size", "package_price"), str(kind))
-            size = _quantity(document.get("package_size"), "package_size")
+            size = checked_quantity(document.get("package_size"), "package_size")
             return cls(Kind.PACKAGE, (), size, checked_price(document.get("package_price"), "package_price"))
         raise ValueError(f"kind is {kind!r}: must be graduated, volume or package")
 
@@ -210,7 +210,7 @@ def _tiers(value: Any) -> tuple[Tier, ...]:
         if is_last != (bound is None):
             must = "must be left out or null: the last tier has no bound" if is_last else "is missing"
             raise ValueError(f"tiers.{number}.up_to {must}")
-        up_to = None if is_last else _quantity(bound, f"tiers.{number}.up_to")
+        up_to = None if is_last else checked_quantity(bound, f"tiers.{number}.up_to")
         before = found[-1].up_to if found else None
         if up_to is not None and before is not None and up_to <= before:
             raise ValueError(
@@ -244,7 +244,8 @@ def checked_price(value: Any, what: str) -> Decimal:
     return _decimal(value, what, PRICE_DECIMALS, PRICE_LIMIT)
 
 
-def _quantity(value: Any, what: str) -> Decimal:
+def checked_quantity(value: Any, what: str) -> Decimal:
+    """The quantity. Raises ValueError that says what it must be."""
     found = _decimal(value, what, QUANTITY_DECIMALS, QUANTITY_LIMIT)
     if not found:
         raise ValueError(f"{what} must be more than 0")

@@ -78,8 +78,8 @@ def unknown_amount(lines: Iterable[Row]) -> str | None:
     for line in lines:
         if line["amount"] is None and line["kind"] in FEES:
             return (
-                f"the {line['kind']} of the plan {line['tier']} depends on usage whose plan or amount is not known "
-                "yet: joins stores each version of a price; see I6 of `weir audit`"
+                f"what the plan {line['tier']} costs depends on usage whose plan or amount is not known yet: joins "
+                "stores each version of a price; see I6 of `weir audit`"
             )
         if line["amount"] is None and line["price_version"] is not None and line["price_version"] > BILLED_AS_PART:
             return (

@@ -36,9 +36,11 @@ _ACCOUNTS = """
 """
 # A price version has one unit price: a line's amount is its quantity times that, multiplied once. A version with terms
 # is one row for all models that it prices, with its part of the account's ladder: the units after `ladder_start` up to
-# `ladder_end`, of `ladder_total`. Versions with a unit price lie on the ladder, too, and are lines as any other.
+# `ladder_end`, of `ladder_total`. Versions with a unit price lie on the ladder, too, and are lines as any other. What a
+# plan includes of a meter is shared by all its models and versions in proportion to their quantities, the last
+# millionths by the largest remainder: only the rest of each is priced.
 _LINES = f"""
-    WITH used AS (
+    WITH summed AS (
         SELECT account, model, meter, currency, price_version, max(unit_price) AS unit_price,
                sum(quantity) AS quantity, min(first_window) AS first_window, max(last_window_end) AS last_window_end,
                bool_or(corrected) AS corrected
@@ -46,14 +48,49 @@ _LINES = f"""
         WHERE {IN_MONTH_SQL} AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
         GROUP BY account, model, meter, currency, price_version
         HAVING sum(quantity) <> 0
+    ), granted AS (
+        SELECT summed.account, model, summed.meter, summed.currency, price_version, summed.quantity, rung.plan,
+               given.quantity AS granted, sum(summed.quantity) OVER of_plan AS total
+        FROM summed JOIN (SELECT price_version, plan FROM price_ladders) AS rung USING (price_version)
+        JOIN unnest(
+            %(included_accounts)s::text[], %(included_plans)s::text[], %(included_currencies)s::text[],
+            %(included_meters)s::text[], %(included_quantities)s::numeric[]
+        ) AS given (account, plan, currency, meter, quantity)
+          ON (given.account, given.plan, given.currency, given.meter)
+           = (summed.account, rung.plan, summed.currency, summed.meter)
+        WHERE summed.quantity > 0
+        WINDOW of_plan AS (PARTITION BY summed.account, rung.plan, summed.currency, summed.meter)
+    ), shared AS (
+        SELECT *, granted * 1000000 AS steps, div(granted * 1000000 * quantity, total) AS share
+        FROM granted WHERE granted < total
+    ), ranked AS (
+        SELECT *, steps - sum(share) OVER of_plan AS rest, row_number() OVER (
+                   PARTITION BY account, plan, currency, meter
+                   ORDER BY steps * quantity - share * total DESC, model, price_version
+               ) AS place
+        FROM shared WINDOW of_plan AS (PARTITION BY account, plan, currency, meter)
+    ), included AS (
+        SELECT account, model, meter, currency, price_version, quantity AS included FROM granted WHERE granted >= total
+        UNION ALL
+        SELECT account, model, meter, currency, price_version,
+               (share + CASE WHEN place <= rest THEN 1 ELSE 0 END) * 0.000001
+        FROM ranked
+    ), used AS (
+        SELECT summed.account, summed.model, summed.meter, summed.currency, summed.price_version, unit_price,
+               summed.quantity - coalesce(included, 0) AS quantity, coalesce(included, 0) AS included,
+               first_window, last_window_end, corrected
+        FROM summed LEFT JOIN included
+          ON included.account = summed.account AND included.model IS NOT DISTINCT FROM summed.model
+         AND included.meter = summed.meter AND included.currency IS NOT DISTINCT FROM summed.currency
+         AND included.price_version = summed.price_version
     ), parts AS (
         SELECT used.account, rung.plan, rung.model, used.meter, used.currency, price_version, rung.effective_from,
-               rung.terms, sum(used.quantity) AS quantity, min(first_window) AS first_window,
+               rung.terms, sum(used.quantity) AS quantity, sum(included) AS included, min(first_window) AS first_window,
                max(last_window_end) AS last_window_end, bool_or(corrected) AS corrected
         FROM used JOIN price_ladders AS rung USING (price_version)
         GROUP BY used.account, rung.plan, rung.model, used.meter, used.currency, price_version, rung.effective_from,
                  rung.terms
-        HAVING sum(used.quantity) <> 0
+        HAVING sum(used.quantity) <> 0 OR sum(included) <> 0
     ), ladder AS (
         SELECT *, sum(quantity) OVER below AS ladder_end, sum(quantity) OVER whole AS ladder_total,
                bool_or(quantity < 0) OVER whole AS has_negative
@@ -67,12 +104,13 @@ _LINES = f"""
     SELECT used.account, used.model, used.meter, used.currency, used.price_version, used.unit_price, quantity,
            quantity * used.unit_price AS amount, first_window, last_window_end, corrected,
            NULL::text AS terms, NULL::numeric AS ladder_start, NULL::numeric AS ladder_end,
-           NULL::numeric AS ladder_total, rung.plan
+           NULL::numeric AS ladder_total, rung.plan, included
     FROM used LEFT JOIN price_ladders AS rung USING (price_version) WHERE rung.terms IS NULL
     UNION ALL
     SELECT account, model, meter, currency, price_version, NULL, quantity, NULL,
            first_window, last_window_end, corrected,
-           CASE WHEN NOT has_negative THEN terms END, ladder_end - quantity, ladder_end, ladder_total, plan
+           CASE WHEN NOT has_negative THEN terms END, ladder_end - quantity, ladder_end, ladder_total, plan,
+           included
     FROM ladder WHERE terms IS NOT NULL
 """
 # One row for all fees of an account and currency, which is after its usage.
@@ -80,12 +118,18 @@ _WITH_FEES = f"""
     {_LINES}
     UNION ALL
     SELECT account, NULL, NULL, currency, NULL, NULL, 0, amount, first_window, last_window_end, false,
-           NULL, NULL, NULL, NULL, NULL
+           NULL, NULL, NULL, NULL, NULL, 0
     FROM unnest(
         %(fee_accounts)s::text[], %(fee_currencies)s::text[], %(fee_amounts)s::numeric[],
         %(fee_starts)s::timestamptz[], %(fee_ends)s::timestamptz[]
     ) AS fees (account, currency, amount, first_window, last_window_end)
 """
+_INCLUDED = (
+    *("included_accounts", "included_plans", "included_currencies", "included_meters"),
+    "included_quantities",
+)
+TIER_INCLUDED = "included"
+"""The `tier` of the units that the plan includes."""
 _ORDERED = f"SELECT * FROM ({_WITH_FEES}) AS every ORDER BY {', '.join(LINE_KEY)}"
 _OF_TERMS = f"SELECT * FROM ({_LINES}) AS every WHERE terms IS NOT NULL"
 _TOTALS = f"""
@@ -191,11 +235,12 @@ class _Fees:
     """The fees of each account and currency that has any, and its period."""
 
     every: Mapping[tuple[str, str], Sequence[FeeLine]] = field(default_factory=dict)
+    included: Sequence[tuple[str, str, str, str, Decimal]] = ()
     periods: Mapping[str, Period] = field(default_factory=dict)
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """Of `_WITH_FEES`."""
+        """Of `_LINES` and `_WITH_FEES`."""
         accounts = [account for account, _ in self.every]
         amounts = [_sum_of(lines) for lines in self.every.values()]
         return {
@@ -204,6 +249,7 @@ class _Fees:
             "fee_amounts": amounts,
             "fee_starts": [self.periods[account].start for account in accounts],
             "fee_ends": [self.periods[account].end for account in accounts],
+            **{name: [given[place] for given in self.included] for place, name in enumerate(_INCLUDED)},
         }
 
 
@@ -222,7 +268,8 @@ def _read_fees(
     usage: Usage = {}
     unknown = set()
     if by_usage := months.by_usage:
-        for row in database.execute(_LINES, {"month": month, "accounts": by_usage}).fetchall():
+        included = _Fees(included=months.included).parameters
+        for row in database.execute(_LINES, {"month": month, "accounts": by_usage, **included}).fetchall():
             account, plan = row["account"], row.pop("plan")
             is_priced = row["price_version"] is not None and row["price_version"] > BILLED_AS_PART
             amounts = [line["amount"] for line in _lines_of(row, _Fees())]
@@ -234,13 +281,14 @@ def _read_fees(
     found: defaultdict[tuple[str, str], list[FeeLine]] = defaultdict(list)
     for line in months.lines(usage, unknown):
         found[line.account, line.currency].append(line)
-    return _Fees(found, periods_of())
+    return _Fees(found, months.included, periods_of())
 
 
 def _lines_of(row: Row, fees: _Fees) -> Iterator[Row]:
     """A row of `_LINES` as it is, or by the tiers of its price; or the fees of an account and currency."""
     terms, start, end, total = (row.pop(name) for name in ("terms", "ladder_start", "ladder_end", "ladder_total"))
     row.pop("plan", None)
+    included = row.pop("included")
     if row["meter"] is None:
         of_fee = {**row, "next_unit_price": None}
         for fee in fees.every[row["account"], row["currency"]]:
@@ -249,11 +297,17 @@ def _lines_of(row: Row, fees: _Fees) -> Iterator[Row]:
         return
     if terms is None:
         kind = None if row["unit_price"] is None else Kind.UNIT.value
-        yield {**row, "kind": kind, "tier": None, "next_unit_price": None}
+        of_price = {**row, "kind": kind, "next_unit_price": None}
+    else:
+        price = PriceTerms.parse(terms)
+        of_price = {**row, "kind": price.kind.value, "next_unit_price": price.next_unit_price(total)}
+    if included:
+        yield {**of_price, "tier": TIER_INCLUDED, "quantity": included, "unit_price": Decimal(0), "amount": Decimal(0)}
+    if terms is None:
+        if row["quantity"] or not included:
+            yield {**of_price, "tier": None}
         return
-    price = PriceTerms.parse(terms)
-    of_price = {**row, "kind": price.kind.value, "next_unit_price": price.next_unit_price(total)}
-    for line in price.lines(start, end, total):
+    for line in () if start == end else price.lines(start, end, total):
         of_tier = {"tier": line.tier, "quantity": line.quantity, "unit_price": line.unit_price, "amount": line.amount}
         yield {**of_price, **of_tier}
 

@@ -76,11 +76,21 @@ class PlanMonths:
 
     @property
     def by_usage(self) -> list[str]:
-        """The accounts whose fees depend on what their usage costs."""
+        """The accounts whose fees depend on what their usage costs, or whose usage is included in part."""
         return [
             account
             for account, months in self.every.items()
-            if any(month.minimum or month.maximum is not None for month in months.values())
+            if any(month.depends_on_usage for month in months.values())
+        ]
+
+    @property
+    def included(self) -> list[tuple[str, str, str, str, Decimal]]:
+        """(account, plan, currency, meter, quantity) of what is included."""
+        return [
+            (account, *key, meter, quantity)
+            for account, months in self.every.items()
+            for key, month in months.items()
+            for meter, quantity in month.included.items()
         ]
 
     def lines(self, usage: Mapping[tuple[str, PlanKey], Decimal], unknown: Collection[str]) -> list[FeeLine]:
@@ -137,10 +147,10 @@ def _lines(account: str, key: PlanKey, month: PlanMonth, usage: Decimal, *, is_u
     def line(fee: Fee, amount: Decimal | None) -> FeeLine:
         return FeeLine(account, key.currency, fee, key.plan, month.days, amount)
 
-    if not is_unknown or not (month.minimum or month.maximum is not None):
+    if not is_unknown or not month.depends_on_usage:
         return [line(fee, amount) for fee, amount in month.fees(usage).items()]
     flat = [line(Fee.FLAT, month.flat_fee)] if month.flat_fee else []
-    return [*flat, line(Fee.MINIMUM if month.minimum else Fee.MAXIMUM, None)]
+    return [*flat, line(Fee.MAXIMUM if month.maximum is not None else Fee.MINIMUM, None)]
 
 
 def _intervals(rows: list[Row]) -> Mapping[PlanKey, list[tuple[datetime, datetime | None, PlanTerms]]]:

@@ -831,8 +831,8 @@ MUTANTS = (
     Mutant(
         "each part of a fee is rounded by itself",
         PLAN_TERMS,
-        "return EXACT.subtract(accrued(amount, number + 1, days), accrued(amount, number, days))",
-        "return accrued(amount, 1, days)",
+        "return EXACT.subtract(accrued(amount, number + 1, days, decimals), accrued(amount, number, days, decimals))",
+        "return accrued(amount, 1, days, decimals)",
         (f"{OF_PLAN_TERMS}::test_parts_of_a_month_under_equal_terms_come_to_the_whole_fee_to_the_last_digit",),
     ),
     Mutant(

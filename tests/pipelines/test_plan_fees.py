@@ -38,6 +38,7 @@ from tests.rules.test_plan_terms import WRONG, plan_documents
 
 BEGINS = datetime(2026, 10, 1, tzinfo=UTC)
 PRICES = {"basic": Price(7, Decimal("0.01")), "pro": Price(8, Decimal("0.002"))}
+DEARER = {"basic": Price(11, Decimal("0.0301")), "pro": Price(12, Decimal("0.000000000007"))}
 LINES = "SELECT original_period, kind, tier, charge_class, quantity, amount FROM invoice_lines ORDER BY invoice, line"
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
 """Of closes after whatever the database's clock says, so that nothing of the catalog has changed since."""
@@ -50,6 +51,7 @@ def books(database: str) -> Iterator[Books]:
             for plan, price in PRICES.items():
                 found.connection.execute("INSERT INTO catalog.plans (plan, name) VALUES (%s, %s)", [plan, plan])
                 rung(found, price, plan)
+                rung(found, DEARER[plan], plan)
         yield found
 
 
@@ -72,7 +74,7 @@ def account(books: Books, plan: str = "basic", since: datetime = BEGINS, name: s
         )
 
 
-def costs(books: Books, plan: str = "basic", since: datetime = BEGINS, **terms: str) -> None:
+def costs(books: Books, plan: str = "basic", since: datetime = BEGINS, **terms: Any) -> None:
     """What a plan costs from `since` on."""
     with books.connection.transaction():
         books.connection.execute(
@@ -211,6 +213,59 @@ def test_a_plan_that_has_no_maximum_on_one_of_its_days_has_none_in_the_month(boo
     assert totals(books, "a") == [15]
 
 
+def test_what_a_plan_includes_is_shared_by_quantity_and_prorated_by_days(books: Books) -> None:
+    account(books)
+    account(books, "pro", datetime(2026, 10, 11, tzinfo=UTC))
+    costs(books, included={"input_tokens": "3100", "requests": "1"})
+    books.end(OCTOBER)
+    for quantity, price in ((1_000, PRICES["basic"]), (3_000, DEARER["basic"]), (500, PRICES["pro"])):
+        books.use(quantity, price=price, account="a", model="m")
+    # 1,000 of 10 days: 250 of 1,000 and 750 of 3,000.
+    assert bill(books) == [
+        ("a", "unit", "included", 250, 0),
+        ("a", "unit", None, 750, Decimal("7.5")),
+        ("a", "unit", None, 500, 1),
+        ("a", "unit", "included", 750, 0),
+        ("a", "unit", None, 2250, Decimal("67.725")),
+    ]
+    assert totals(books, "a") == [Decimal("76.225")]
+
+
+def test_the_last_millionths_of_what_is_included_go_by_the_largest_remainder(books: Books) -> None:
+    account(books)
+    costs(books, included={"input_tokens": "0.000002"})
+    books.end(OCTOBER)
+    for model in ("x", "y", "z"):
+        books.use(Decimal("0.000001"), price=PRICES["basic"], account="a", model=model)
+    assert [line[2:4] for line in bill(books)] == [
+        ("included", Decimal("0.000001")),
+        ("included", Decimal("0.000001")),
+        (None, Decimal("0.000001")),
+    ]
+
+
+def test_what_is_not_included_begins_at_the_first_tier_and_all_may_be_included(books: Books) -> None:
+    account(books)
+    with books.connection.transaction():
+        tiers = '{"kind":"graduated","tiers":[{"up_to":"100","unit_price":"1"},{"unit_price":"2"}]}'
+        books.connection.execute(
+            "INSERT INTO price_ladders VALUES (20, 'basic', 'm*', 'input_tokens', 'EUR', %s, NULL, %s)", [BEGINS, tiers]
+        )
+    books.end(OCTOBER)
+    day = {"account": "a", "day": date(2026, 10, 5), "meter": "input_tokens", "currency": "EUR", "price_version": 20}
+    at = {"first_window": BEGINS, "last_window_end": BEGINS + timedelta(minutes=1)}
+    write(books.database, "usage_days", *({**day, **at, "model": model, "quantity": 75} for model in ("m1", "m2")))
+    assert totals(books, "a") == [200]
+    costs(books, included={"input_tokens": "30"})
+    assert bill(books) == [
+        ("a", "graduated", "included", 30, 0),
+        ("a", "graduated", "1: up to 100", 100, 100),
+        ("a", "graduated", "2: above 100", 20, 40),
+    ]
+    costs(books, included={"input_tokens": "150"}, minimum_amount="5")
+    assert bill(books) == [("a", "graduated", "included", 150, 0), ("a", "minimum", "basic", 31, 5)]
+
+
 def test_pages_have_all_fees_of_an_account_once(books: Books) -> None:
     costs(books, flat_fee="1", minimum_amount="9")
     for name in ("a", "b", "c"):
@@ -343,7 +398,7 @@ def test_a_month_is_refused_while_the_plan_of_its_usage_is_not_known(books: Book
     assert bill(books)[1:] == [("a", "flat", "basic", 31, 1), ("a", "minimum", "basic", 31, None)]
     (row,) = books.close()
     assert row["outcome"] == "refused"
-    assert "the minimum of the plan basic depends on usage whose plan or amount is not known" in row["reason"]
+    assert "what the plan basic costs depends on usage whose plan or amount is not known" in row["reason"]
     with books.connection.transaction():
         rung(books, Price(9, Decimal("0.01")), "basic")
     assert [row["total"] for row in books.close()] == [20]
@@ -360,14 +415,14 @@ class World:
         self.chance = random.Random(seed)
         self.plans: dict[str, list[tuple[datetime, str]]] = {}
         self.terms: defaultdict[str, dict[datetime, dict[str, str]]] = defaultdict(dict)
-        self.used: defaultdict[tuple[str, date, str], Fraction] = defaultdict(Fraction)
+        self.used: defaultdict[tuple[str, date, str], dict[Price, Fraction]] = defaultdict(dict)
 
     def instant(self, latest: datetime) -> datetime:
         """Up to 40 days before `latest`, sometimes on the border of a day."""
         at = latest - timedelta(minutes=self.chance.randint(0, 40 * 1440))
         return max(at.replace(hour=0, minute=0) if self.chance.random() < 0.5 else at, BEGINS)
 
-    def document(self) -> dict[str, str]:
+    def document(self) -> dict[str, Any]:
         cents = sorted(self.chance.randint(0, 20_000) for _ in range(2))
         every = {
             "flat_fee": f"{Decimal(self.chance.randint(0, 10**7)).scaleb(-5):f}",
@@ -375,7 +430,9 @@ class World:
             "maximum_amount": f"{Decimal(cents[1]).scaleb(-2):f}",
         }
         names = self.chance.sample(list(every), self.chance.randint(1, 3))
-        return {name: every[name] for name in names}
+        included = {"input_tokens": f"{Decimal(self.chance.randint(1, 10**10)).scaleb(-6):f}"}
+        more = {"included": included} if self.chance.random() < 0.5 else {}
+        return {**{name: every[name] for name in names}, **more}
 
     def change(self, books: Books, now: datetime) -> None:
         """A new plan of an account or new terms of a plan, from now on or backdated."""
@@ -398,12 +455,27 @@ class World:
         if day < MONTHS[0]:
             return
         quantity = Decimal(self.chance.randint(1, 9_000_000)).scaleb(-3)
-        books.use(quantity, at=at, price=PRICES[plan], account=name, day=day, delay=now - at)
-        self.used[name, day.replace(day=1), plan] += Fraction(quantity) * Fraction(PRICES[plan].unit_price)
+        price = self.chance.choice([PRICES[plan], DEARER[plan]])
+        books.use(quantity, at=at, price=price, account=name, day=day, delay=now - at)
+        used = self.used[name, day.replace(day=1), plan]
+        used[price] = used.get(price, Fraction()) + Fraction(quantity)
 
-    def on(self, name: str, start: datetime, end: datetime) -> tuple[str, dict[str, str] | None] | None:
+    def usage(self, name: str, month: date, plan: str, included: Fraction) -> Fraction:
+        """What usage under a plan costs: the included units are shared by quantity, in millionths."""
+        used = self.used[name, month, plan]
+        total = sum(used.values(), Fraction())
+        steps = int(min(included, total) * 10**6)
+        whole = {price: steps * quantity // total for price, quantity in used.items()}
+        rests = {price: steps * quantity / total - whole[price] for price, quantity in used.items()}
+        for price in sorted(rests, key=lambda price: (-rests[price], price.version))[: steps - sum(whole.values())]:
+            whole[price] += 1
+        return sum(
+            ((used[price] - Fraction(whole[price], 10**6)) * Fraction(price.unit_price) for price in used), Fraction()
+        )
+
+    def on(self, name: str, start: datetime, end: datetime) -> tuple[str, dict[str, Any] | None] | None:
         """The first plan with terms of a day, or else its first plan."""
-        found: list[tuple[bool, datetime, str, dict[str, str] | None]] = []
+        found: list[tuple[bool, datetime, str, dict[str, Any] | None]] = []
         changes = self.plans[name]
         for (since, plan), until in zip(changes, [at for at, _ in changes[1:]] + [None], strict=True):
             if since < end and (until is None or until > start):
@@ -427,6 +499,7 @@ class World:
         ]
         sums: dict[str, dict[str, Fraction | None]] = {}
         has_terms = set()
+        included: defaultdict[str, Fraction] = defaultdict(Fraction)
         for place in range(number):
             plan, document = self.on(name, starts[place], starts[place + 1]) or (None, None)
             if plan is None:
@@ -434,6 +507,9 @@ class World:
             mine = sums.setdefault(plan, dict.fromkeys(("flat_fee", "minimum_amount", "maximum_amount"), Fraction()))
             if document is not None:
                 has_terms.add(plan)
+            for quantity in (document or {}).get("included", {}).values():
+                steps = [Fraction(quantity) * at * 10**6 // number for at in (place, place + 1)]
+                included[plan] += Fraction(steps[1] - steps[0], 10**6)
             for amount in mine:
                 given_one = (document or {}).get(amount)
                 if given_one is not None and mine[amount] is not None:
@@ -444,7 +520,7 @@ class World:
         found = {}
         for plan in has_terms:
             flat, low, high = (sums[plan][amount] for amount in ("flat_fee", "minimum_amount", "maximum_amount"))
-            total = self.used[name, month, plan] + (flat or 0)
+            total = self.usage(name, month, plan, included[plan]) + (flat or 0)
             found["flat", plan] = flat or Fraction()
             if total < (low or 0):
                 found["minimum", plan] = (low or Fraction()) - total

@@ -30,6 +30,7 @@ from metering.plan_terms import (
 )
 from metering.price_models import PricedModel, PricedModels
 from metering.price_tiers import PriceTerms
+from tests.rules.test_price_tiers import BOUNDS
 
 START = datetime(2026, 10, 1, tzinfo=UTC)
 ULP = Fraction(1, 10**12)
@@ -41,7 +42,10 @@ def plan_documents(draw: st.DrawFn) -> dict[str, Any]:
     low, high = sorted([draw(AMOUNTS), draw(AMOUNTS)])
     given_ones = {"flat_fee": draw(AMOUNTS), "minimum_amount": low, "maximum_amount": high}
     names = draw(st.sets(st.sampled_from(list(given_ones)), min_size=1))
-    return {"kind": "plan", **{name: f"{given_ones[name]:f}" for name in given_ones if name in names}}
+    found: dict[str, Any] = {name: f"{given_ones[name]:f}" for name in given_ones if name in names}
+    if included := draw(st.dictionaries(st.sampled_from(["tokens", "calls"]), BOUNDS)):
+        found["included"] = {meter: f"{quantity:f}" for meter, quantity in included.items()}
+    return {"kind": "plan", **found}
 
 
 @st.composite
@@ -93,6 +97,9 @@ def test_fees_are_prorated_by_the_days_that_an_account_has_the_plan(
         }
         for name, amount in exact.items():
             assert abs(Fraction(getattr(month, name)) - amount) < len(days) * ULP
+        for meter in ("tokens", "calls"):
+            quantity = sum((Fraction(t.included.get(meter, 0)) for t in terms), Fraction()) / len(days)
+            assert abs(Fraction(month.included.get(meter, 0)) - quantity) < len(days) * Fraction(1, 10**6)
         caps = [t.maximum_amount for t in terms]
         if None in caps or not all(s.terms for s in mine):
             assert month.maximum is None
@@ -107,7 +114,8 @@ def test_parts_of_a_month_under_equal_terms_come_to_the_whole_fee_to_the_last_di
     amount: Decimal, number: int, data: st.DataObject
 ) -> None:
     days = [(START + timedelta(days=day), START + timedelta(days=day + 1)) for day in range(number)]
-    terms = PlanTerms(amount, Decimal(0), amount)
+    quantity = Decimal(data.draw(st.integers(1, 10**9))).scaleb(-6)
+    terms = PlanTerms(amount, Decimal(0), amount, {"tokens": quantity})
     borders = sorted(data.draw(st.sets(st.integers(1, number - 1), max_size=4)))
     starts = [START + timedelta(days=day) for day in [0, *borders]]
     parts = [
@@ -117,6 +125,7 @@ def test_parts_of_a_month_under_equal_terms_come_to_the_whole_fee_to_the_last_di
     found = plan_months(days, parts)
     assert sum(Fraction(month.flat_fee) for month in found.values()) == Fraction(amount)
     assert sum(Fraction(month.maximum or 0) for month in found.values()) == Fraction(amount)
+    assert sum(Fraction(month.included["tokens"]) for month in found.values()) == Fraction(quantity)
     assert sum(month.days for month in found.values()) == number
 
 
@@ -149,9 +158,10 @@ def test_terms_of_a_plan_have_one_text(document: dict[str, Any]) -> None:
 
 
 def test_terms_are_read_by_their_kind_and_said_in_words() -> None:
-    terms = terms_of({"kind": "plan", "flat_fee": "50.0", "minimum_amount": 100, "maximum_amount": "500"})
+    amounts = {"flat_fee": "50.0", "minimum_amount": 100, "maximum_amount": "500"}
+    terms = terms_of({"kind": "plan", **amounts, "included": {"calls": "10"}})
     assert isinstance(terms, PlanTerms)
-    assert terms.words == "50 a month, at least 100, at most 500"
+    assert terms.words == "50 a month, at least 100, at most 500, 10 calls included"
     assert PlanTerms.of({"kind": "plan", "flat_fee": 0}).words == "0 a month"
     assert isinstance(terms_of({"kind": "package", "package_size": "1", "package_price": "1"}), PriceTerms)
 
@@ -166,10 +176,16 @@ WRONG: list[Any] = [
     {"kind": "plan", "minimum_amount": "2", "maximum_amount": "1"},
     {"kind": "plan", "flat_fee": "1", "tiers": []},
     {"kind": "flat", "flat_fee": "1"},
+    {"kind": "plan", "included": []},
+    {"kind": "plan", "included": {"tokens": "0"}},
+    {"kind": "plan", "included": {"tokens": "0.0000001"}},
+    {"kind": "plan", "included": {"tokens": None}},
+    {"kind": "plan", "included": {"": "1"}},
+    {"kind": "plan", "included": {f"m{number}": "1" for number in range(51)}},
 ]
 
 
-@pytest.mark.parametrize("document", WRONG, ids=str)
+@pytest.mark.parametrize("document", WRONG, ids=lambda document: str(document)[:50])
 def test_what_is_no_terms_of_a_plan_is_refused(document: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"must|have"):
         terms_of(document)

@@ -1,4 +1,4 @@
-"""A plan may cost a flat fee a month, and have a minimum and a maximum (`metering.plan_terms`).
+"""A plan may cost a flat fee a month, have a minimum, a maximum and included quantities (`metering.plan_terms`).
 
 These are a row of catalog.prices that prices no usage, as an alias is: so they have a beginning, an end and an author,
 and a release that knows nothing of them rejects the row.
@@ -20,16 +20,19 @@ CREATE FUNCTION catalog.plan_terms_problem(terms jsonb) RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog AS $$
 DECLARE
     name text;
+    meter record;
     problem text;
 BEGIN
     IF jsonb_typeof(terms) <> 'object' OR terms ->> 'kind' IS DISTINCT FROM 'plan' THEN
         RETURN 'must be a JSON object whose kind is plan';
     END IF;
-    IF terms - '{kind,flat_fee,minimum_amount,maximum_amount}'::text[] <> '{}' THEN
-        RETURN 'may have kind, flat_fee, minimum_amount and maximum_amount';
+    IF terms - '{kind,flat_fee,minimum_amount,maximum_amount,included}'::text[] <> '{}' THEN
+        RETURN 'may have kind, flat_fee, minimum_amount, maximum_amount and included';
     END IF;
-    IF coalesce(terms ->> 'flat_fee', terms ->> 'minimum_amount', terms ->> 'maximum_amount') IS NULL THEN
-        RETURN 'must have at least one of flat_fee, minimum_amount and maximum_amount';
+    IF coalesce(
+        terms ->> 'flat_fee', terms ->> 'minimum_amount', terms ->> 'maximum_amount', terms ->> 'included'
+    ) IS NULL THEN
+        RETURN 'must have at least one of flat_fee, minimum_amount, maximum_amount and included';
     END IF;
     FOREACH name IN ARRAY '{flat_fee,minimum_amount,maximum_amount}'::text[] LOOP
         IF terms ->> name IS NOT NULL THEN
@@ -41,6 +44,22 @@ BEGIN
     END LOOP;
     IF (terms ->> 'maximum_amount')::numeric < (terms ->> 'minimum_amount')::numeric THEN
         RETURN 'have a maximum_amount below the minimum_amount';
+    END IF;
+    IF terms ->> 'included' IS NOT NULL THEN
+        IF jsonb_typeof(terms -> 'included') <> 'object' OR (terms -> 'included') ? ''
+            OR (SELECT count(*) FROM jsonb_object_keys(terms -> 'included')) > 50
+        THEN
+            RETURN 'must have at most 50 meters as included, each with its quantity';
+        END IF;
+        FOR meter IN SELECT key, value FROM jsonb_each(terms -> 'included') LOOP
+            problem := catalog.decimal_problem(meter.value, 6, 1e18);
+            IF problem IS NULL AND (meter.value #>> '{}')::numeric = 0 THEN
+                problem := 'must be more than 0';
+            END IF;
+            IF problem IS NOT NULL THEN
+                RETURN 'included.' || meter.key || ' ' || problem;
+            END IF;
+        END LOOP;
     END IF;
     RETURN NULL;
 END $$;
