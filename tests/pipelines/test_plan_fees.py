@@ -10,6 +10,7 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -290,20 +291,56 @@ def test_who_may_read_some_accounts_sees_the_fees_of_a_plan_that_they_no_longer_
     books.use(100, price=PRICES["basic"], account="a")
     whole = bill(books)
     assert [amount for *_, amount in whole] == [1, 31, 8]
-    books.connection.execute("CREATE ROLE fees_reader")
-    try:
-        for schema in ("catalog", "public"):
-            books.connection.execute(f"GRANT USAGE ON SCHEMA {schema} TO fees_reader")
-            books.connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO fees_reader")
-        for accounts, expected in (('["a"]', whole), ('["b"]', [])):
-            with books.connection.transaction(), books.connection.cursor(row_factory=dict_row) as reader:
-                reader.execute("SET LOCAL ROLE fees_reader")
-                reader.execute("SELECT set_config('weir.accounts', %s, true)", [accounts])
-                lines = read_month(reader, OCTOBER).lines
-                names = ("account", "kind", "tier", "quantity", "amount")
-                assert [tuple(line[name] for name in names) for line in lines] == expected
-    finally:
-        books.connection.rollback()
+    assert seen_by(books, '["a"]') == whole
+    assert seen_by(books, '["b"]') == []
+
+
+def test_usage_by_tiers_of_a_plan_that_was_replaced_in_place_has_its_amount_for_who_reads_the_account(
+    books: Books,
+) -> None:
+    """Until an audit prices it again, no row of the account's history names the plan by which it was priced."""
+    for plan in ("pro", "basic", "pro"):
+        account(books, plan)
+    with books.connection.transaction():
+        tiers = '{"kind":"volume","tiers":[{"unit_price":"2"}]}'
+        books.connection.execute(
+            "INSERT INTO price_ladders VALUES (20, 'basic', 'm', 'input_tokens', 'EUR', %s, NULL, %s)", [BEGINS, tiers]
+        )
+    day = {"account": "a", "day": date(2026, 10, 5), "meter": "input_tokens", "currency": "EUR", "price_version": 20}
+    at = {"first_window": BEGINS, "last_window_end": BEGINS + timedelta(minutes=1)}
+    write(books.database, "usage_days", {**day, **at, "model": "m", "quantity": 75})
+    plans = books.rows("SELECT DISTINCT plan FROM catalog.account_history")
+    assert plans == [{"plan": "pro"}]
+    assert seen_by(books, '["a"]') == bill(books) == [("a", "volume", "1: above 0", 75, 150)]
+    with psycopg.connect(books.database) as owner:
+        assert owner.execute("SELECT count(*) FROM price_ladders").fetchone() == (5,)
+    assert ladders_seen_by(books, '["b"]') == 0
+
+
+def seen_by(books: Books, accounts: str) -> list[tuple[Any, ...]]:
+    """The bill for a role that may read these accounts."""
+    names = ("account", "kind", "tier", "quantity", "amount")
+    with reading(books, accounts) as reader:
+        return [tuple(line[name] for name in names) for line in read_month(reader, OCTOBER).lines]
+
+
+def ladders_seen_by(books: Books, accounts: str) -> int:
+    with reading(books, accounts) as reader:
+        return len(reader.execute("SELECT FROM price_ladders").fetchall())
+
+
+@contextmanager
+def reading(books: Books, accounts: str) -> Iterator[psycopg.Cursor[dict[str, Any]]]:
+    """As a role that row-level security applies to; nothing of it stays."""
+    with psycopg.connect(books.database) as owner, owner.cursor(row_factory=dict_row) as reader:
+        reader.execute("CREATE ROLE fees_reader")
+        for schema in ("catalog", reader.execute("SELECT current_schema() AS name").fetchone()["name"]):  # type: ignore[index]
+            reader.execute(f"GRANT USAGE ON SCHEMA {schema} TO fees_reader")
+            reader.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO fees_reader")
+        reader.execute("SET LOCAL ROLE fees_reader")
+        reader.execute("SELECT set_config('weir.accounts', %s, true)", [accounts])
+        yield reader
+        owner.rollback()
 
 
 def test_a_backdated_fee_names_the_ended_months_and_asks(books: Books) -> None:
