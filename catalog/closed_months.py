@@ -316,7 +316,7 @@ def _other_fees(database: Connection, earlier: Connection, touched: Mapping[str,
             for account in accounts
             if before.get(account) != after.get(account)
         ]
-    return found
+    return sorted(found, key=lambda month: (month.account, month.month))
 
 
 def _fees(connection: Connection, month: date, accounts: Sequence[str]) -> Mapping[str, Any]:

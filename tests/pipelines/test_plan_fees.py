@@ -31,6 +31,8 @@ from jobs.audit.bills.invoices import check_invoices
 from jobs.queries.bills import PAGE_KEY, read_month, read_totals
 from jobs.queries.contracts import ContractQuery, contract_rows
 from jobs.queries.pages import Page
+from jobs.runtime.postgres.address import in_schema
+from jobs.runtime.postgres.api_reader import API_READER
 from metering.plan_terms import PLAN_MODEL, PlanTerms
 from tests.database_rows import write
 from tests.pipelines.billing import Price
@@ -331,16 +333,11 @@ def ladders_seen_by(books: Books, accounts: str) -> int:
 
 @contextmanager
 def reading(books: Books, accounts: str) -> Iterator[psycopg.Cursor[dict[str, Any]]]:
-    """As a role that row-level security applies to; nothing of it stays."""
-    with psycopg.connect(books.database) as owner, owner.cursor(row_factory=dict_row) as reader:
-        reader.execute("CREATE ROLE fees_reader")
-        for schema in ("catalog", reader.execute("SELECT current_schema() AS name").fetchone()["name"]):  # type: ignore[index]
-            reader.execute(f"GRANT USAGE ON SCHEMA {schema} TO fees_reader")
-            reader.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO fees_reader")
-        reader.execute("SET LOCAL ROLE fees_reader")
+    """As the API reads for a key of these accounts."""
+    with psycopg.connect(in_schema(books.database)) as session, session.cursor(row_factory=dict_row) as reader:
+        reader.execute(f"SET LOCAL ROLE {API_READER}")
         reader.execute("SELECT set_config('weir.accounts', %s, true)", [accounts])
         yield reader
-        owner.rollback()
 
 
 def test_a_backdated_fee_names_the_ended_months_and_asks(books: Books) -> None:
@@ -354,7 +351,9 @@ def test_a_backdated_fee_names_the_ended_months_and_asks(books: Books) -> None:
     store(books.database, fee, backdates=True)
     store(books.database, fee)
     moved = '{account: a, name: A, plan: pro, currency: EUR, effective_from: "2025-12-01T00:00:00Z"}'
-    with pytest.raises(ClosedMonthsTouched, match=r"1 ended months again, .*a 2025-12 \(the fees"):
+    with pytest.raises(
+        ClosedMonthsTouched, match=r"2 ended months again, .*: a 2025-12 \(the fees of plans may change\); a 2026-01 "
+    ):
         store(books.database, parse_catalog(f"accounts: [{moved}]"))
 
 
