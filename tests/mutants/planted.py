@@ -56,11 +56,9 @@ OF_MEMBER_CORRECTIONS = "tests/pipelines/test_member_corrections.py"
 OF_PERIODS_READ = "tests/pipelines/test_periods_read.py"
 OF_MEMBERS_FOLDED = "tests/pipelines/test_members_folded.py"
 PRICE_TIERS, PLAN_TERMS = "metering/price_tiers.py", "metering/plan_terms.py"
-BILLS, CORRECTIONS_OF_LINES = "jobs/queries/bills.py", "metering/invoices.py"
+CORRECTIONS_OF_LINES = "metering/invoices.py"
 OF_TIERS, OF_PLAN_TERMS = "tests/rules/test_price_tiers.py", "tests/rules/test_plan_terms.py"
-OF_BILLS_WITH_TIERS = "tests/pipelines/test_bills_with_tiers.py"
-OF_INVOICES, OF_CLOSE = "tests/rules/test_invoices.py", "tests/pipelines/test_close.py"
-OF_PLAN_FEES = "tests/pipelines/test_plan_fees.py"
+OF_INVOICES = "tests/rules/test_invoices.py"
 BY_ITS_PART = "test_each_version_prices_the_units_on_its_part_of_the_ladder"
 SUMMED_ONCE = "test_after_any_changes_all_lines_of_a_key_sum_to_its_exact_total_rounded_once"
 BY_DAYS = "test_fees_are_prorated_by_the_days_that_an_account_has_the_plan"
@@ -772,28 +770,6 @@ MUTANTS = (
         (f"{OF_TIERS}::{BY_ITS_PART}",),
     ),
     Mutant(
-        "two plans share a ladder",
-        BILLS,
-        "below AS (\n                   PARTITION BY account, plan, model, meter, currency ORDER BY",
-        "below AS (\n                   PARTITION BY account, model, meter, currency ORDER BY",
-        (f"{OF_BILLS_WITH_TIERS}::test_another_plan_currency_meter_account_or_month_is_another_ladder",),
-    ),
-    Mutant(
-        "a ladder with a negative part is billed",
-        BILLS,
-        "CASE WHEN NOT has_negative THEN terms END",
-        "terms",
-        (f"{OF_BILLS_WITH_TIERS}::test_a_ladder_with_a_negative_part_has_no_amount_until_it_is_corrected",),
-    ),
-    Mutant(
-        "totals are compared after rounding",
-        CORRECTIONS_OF_LINES,
-        "(before.line.quantity, before.line.exact_amount) == (\n"
-        "            charge.quantity,\n            charge.exact_amount,\n        ):",
-        "before.line.amount == money.rounded(charge.exact_amount):",
-        (f"{OF_CLOSE}::test_a_change_too_small_to_see_is_a_pair_too",),
-    ),
-    Mutant(
         "a correction is rounded by itself and takes nothing back",
         CORRECTIONS_OF_LINES,
         "            pairs.append(replace(_negated(before.line), **place))\n",
@@ -806,27 +782,6 @@ MUTANTS = (
         "for charge in [*present.values(), *gone]:",
         "for charge in [*present.values()]:",
         (f"{OF_INVOICES}::{SUMMED_ONCE}",),
-    ),
-    Mutant(
-        "a month is closed by an audit that a later one has contradicted",
-        "jobs/close/proof.py",
-        "later.unexpected <> '{}'",
-        "false",
-        (f"{OF_CLOSE}::test_a_later_audit_with_a_fault_takes_the_proof_away",),
-    ),
-    Mutant(
-        "usage that came after the audit is closed with it",
-        "jobs/close/proof.py",
-        "AND next_position > %(billed_to)s",
-        "AND next_position > %(billed_to)s + 1000000",
-        (f"{OF_CLOSE}::test_usage_that_keeps_coming_leaves_the_month_open",),
-    ),
-    Mutant(
-        "a month is closed before its end",
-        "jobs/close/readiness.py",
-        "closed_until >= period.end",
-        "closed_until >= period.start",
-        (f"{OF_CLOSE}::test_a_month_is_refused_until_the_frontier_has_passed_its_end_and_every_grace",),
     ),
     Mutant(
         "each part of a fee is rounded by itself",
@@ -855,12 +810,5 @@ MUTANTS = (
         "total = EXACT.add(usage, self.flat_fee)",
         "total = usage",
         (f"{OF_PLAN_TERMS}::test_a_month_comes_to_usage_and_fee_but_never_below_the_minimum_nor_above_the_maximum",),
-    ),
-    Mutant(
-        "usage whose plan is not known counts for no minimum",
-        BILLS,
-        "            if is_priced and (plan is None or None in amounts):\n",
-        "            if is_priced and None in amounts:\n",
-        (f"{OF_PLAN_FEES}::test_a_month_is_refused_while_the_plan_of_its_usage_is_not_known",),
     ),
 )
