@@ -753,7 +753,7 @@ MUTANTS = (
         PRICE_TIERS,
         "total <= tier.up_to",
         "total < tier.up_to",
-        (f"{OF_TIERS}::{BY_ITS_PART}",),
+        (f"{OF_TIERS}::test_a_tier_goes_up_to_and_includes_its_bound",),
     ),
     Mutant(
         "a flat price of a graduated tier is charged by each version",
