@@ -323,11 +323,11 @@ def test_what_a_plan_costs_is_a_line_of_the_bill_and_no_unpriced_quantity(
     write(database, "catalog.prices", {**of_plan, **terms})
     page = open_page("bills", month=f"{first:%Y-%m}", account="a")
     whole, lines = (frame.value for frame in page.dataframe[:2])
-    assert [str(value) for value in whole["month to date"]] == ["25"]
+    assert [Decimal(value) for value in whole["month to date"]] == [25]
     assert whole["unpriced quantity"].tolist() == [0]
     assert lines["meter"].tolist() == ["flat", "minimum"]
     assert lines["tier"].tolist() == ["plan p", "plan p"]
-    assert [str(value) for value in lines["amount"]] == ["20", "5"]
+    assert [Decimal(value) for value in lines["amount"]] == [20, 5]
     page = open_page("bills", month=f"{first:%Y-%m}", account="a", line="plan p · flat fee · EUR")
     assert "Prorated by the" in texts(page)
 
