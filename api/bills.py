@@ -20,6 +20,7 @@ from jobs.queries.bills import PAGE_KEY, Period, read_month, read_totals
 from jobs.queries.contracts import ContractQuery, contract_rows
 from jobs.queries.pages import Page
 from jobs.queries.reading import Database
+from metering.invoices import FEES
 from metering.lateness import window_state
 from metering.meters import OfMeter
 from metering.windows import Window
@@ -30,6 +31,7 @@ LINE = (
     *("account", "model", "meter", "currency", "price_version", "kind", "tier", "unit_price", "quantity", "amount"),
     *("next_unit_price", "state"),
 )
+FEE = ("account", "plan", "currency", "fee", "days", "amount", "state")
 TOTAL = (
     *("account", "name", "parent", "timezone", "period_start", "period_end", "currency", "amount", "unpriced_lines"),
     "state",
@@ -48,18 +50,19 @@ class _Bills:
     def state_of(self, row: Row) -> str:
         """How far the account's month has come: of one meter, or (a total) of all."""
         period = self.periods[row["account"]]
-        closed_until = self.closed.of(row.get("meter", ""))
+        closed_until = self.closed.of(row.get("meter") or "")
         window = Window(period.start, period.end)
         state = window_state(window, None, self.frontier, corrected=row["corrected"], closed_before=closed_until)
         return state.value
 
 
 async def bills(read_request: ReadRequest) -> Response:
-    """`data`: the lines (LINE) of a month. `totals`: of the accounts that have lines in `data`, of their whole month.
+    """`data`: the lines (LINE) of a month's usage. `fees`: what plans cost beside it (FEE). `totals`: of the accounts
+    that have any of these on the page, of their whole month.
 
     A month is each account's own, from `period_start` to before `period_end`. A line is of one price version, or of one
-    tier of it; its `amount` is null for usage without a price, and a total leaves it out. A page has at most `limit`
-    price versions, each with all of its lines.
+    tier of it; its `amount` is null for usage without a price, and a total leaves it out. A page has at most
+    `limit` price versions, each with all of its lines; all fees of an account in one currency count as one more.
     """
     given = Parameters.of(read_request.request.query_params, BILLS)
     month, limit, accounts = month_in(given, "month"), given.limit(), given.accounts(read_request.key)
@@ -75,8 +78,16 @@ async def bills(read_request: ReadRequest) -> Response:
     lines = [line for rows in versions for line in rows]
     shown = {line["account"] for line in lines}
     totals = [_total(found, row) for row in found.totals if row["account"] in shown]
-    data = columns_of([{**line, "state": found.state_of(line)} for line in lines], LINE)
-    return answer(read_request.request, data, frontier, {"totals": totals, **following})
+    stated = [{**line, "state": found.state_of(line)} for line in lines]
+    data = columns_of([line for line in stated if line["kind"] not in FEES], LINE)
+    fees = [_fee(line) for line in stated if line["kind"] in FEES]
+    return answer(read_request.request, data, frontier, {"fees": fees, "totals": totals, **following})
+
+
+def _fee(line: Row) -> dict[str, Any]:
+    named = {"plan": line["tier"], "fee": line["kind"], "days": int(line["quantity"])}
+    whole = {**line, **named}
+    return {name: whole[name] for name in FEE}
 
 
 def _by_version(lines: Iterable[Row]) -> Iterator[list[Row]]:

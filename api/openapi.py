@@ -53,7 +53,7 @@ _READ_QUERIES: Mapping[ApiRoute, tuple[str, tuple[str, ...], Schema]] = {
     ApiRoute.BILLS: (
         "The lines of a month so far, and the totals of the accounts that have some.",
         bills.BILLS,
-        answer_of(rows_of(bills.LINE), totals=rows_of(bills.TOTAL), next=NEXT),
+        answer_of(rows_of(bills.LINE), fees=rows_of(bills.FEE), totals=rows_of(bills.TOTAL), next=NEXT),
     ),
     ApiRoute.INVOICES: (
         "Invoices in the order of their numbers.",

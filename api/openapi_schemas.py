@@ -14,6 +14,7 @@ from jobs.queries.usage import DETAILS, SUMMED
 from metering.invoices import Kind, State
 from metering.lateness import WindowState
 from metering.period_meters import Period
+from metering.plan_terms import Fee
 from metering.price_tiers import Kind as PriceKind
 from metering.vocabulary import Decision, Disposition, UsageCause
 
@@ -89,6 +90,8 @@ COLUMNS: Mapping[str, Schema] = {
     **dict.fromkeys(("amount", "old_amount", "new_amount", "unit_price", "late_quantity"), or_null(DECIMAL)),
     "next_unit_price": or_null(DECIMAL),
     "kind": or_null(one_of(PriceKind)),
+    "fee": one_of(Fee),
+    "days": WHOLE,
     **dict.fromkeys(("tier", "terms"), or_null(TEXT)),
     **dict.fromkeys(("number", "usage_lsn", "unpriced_lines"), WHOLE),
     **dict.fromkeys(("price_version", "unmetered_requests"), or_null(WHOLE)),

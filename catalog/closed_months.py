@@ -16,8 +16,11 @@ import psycopg
 
 from catalog.agreement import NeedsAgreement
 from catalog.change import Change
+from jobs.queries.bills import read_periods
+from jobs.queries.plan_fees import read_plan_months
 from jobs.streams import CatalogTopic
-from metering.months import ZoneChange, billing_month
+from metering.months import FIRST_WALKED, ZoneChange, billing_month
+from metering.plan_terms import PLAN_MODEL
 from metering.price_models import ANY, PricedModel
 
 MAX_NAMED = 5
@@ -152,7 +155,8 @@ _BY_TERMS: LiteralString = """
               UNION ALL
               SELECT meter, model, split_part(model, '{"', 1) FROM catalog.ended_prices
           ) AS priced
-          WHERE (priced.meter = used.meter OR strpos(priced.model, '{"="') > 1) AND priced.model <> used.model AND (
+          WHERE (priced.meter = used.meter OR strpos(priced.model, '{"="') > 1) AND priced.model <> used.model
+            AND strpos(priced.model, '{"+"') = 0 AND (
               priced.name = used.model OR right(name, 1) = '*' AND starts_with(used.model, left(name, -1))
           )
       )
@@ -185,6 +189,16 @@ _TIERED: LiteralString = """
     WHERE used.unit_price IS NULL AND used.price_version > 0 AND used.quantity <> 0
       AND used.day < date_trunc('month', now() AT TIME ZONE 'UTC' + %(earliest)s)
 """
+_WITH_PLANS: LiteralString = """
+    SELECT DISTINCT account FROM catalog.account_history AS accounts
+    WHERE account = ANY (%(accounts)s) OR EXISTS (
+        SELECT FROM unnest(%(fee_plans)s::text[], %(fee_currencies)s::text[], %(fee_starts)s::timestamptz[])
+            AS changed (plan, currency, starts)
+        WHERE (changed.plan, changed.currency) = (accounts.plan, accounts.currency) AND holds_until > starts
+    )
+"""
+"""Accounts whose fees a change may concern."""
+MAX_MONTHS_OF_FEES = 120
 _ZONES = """
     SELECT account, array_agg(nullif(holds_from, '-infinity') ORDER BY holds_from) AS starts,
            array_agg(timezone ORDER BY holds_from) AS zones
@@ -202,6 +216,8 @@ class ClosedMonth:
     becomes: Sums = field(default_factory=lambda: defaultdict(Decimal))
     is_certain: bool = True
     """Whether it becomes that; else it may become something else."""
+    priced: str = "what tiers or packages price"
+    """What that is, where nothing says how much it was."""
 
 
 class ClosedMonthsTouched(NeedsAgreement):
@@ -240,6 +256,8 @@ def refuse_closed(
         ]
         if months := list(_ended(database, by_total)):
             raise ClosedMonthsTouched(months)
+        if months := list(_ended(database, _other_fees(database, earlier, touched))):
+            raise ClosedMonthsTouched(months)
         after = list(database.execute(_BILLED, touched))
         before = {tuple(row.values()) for row in earlier.execute(_BILLED, touched)} if after else set()
     other = [row for row in after if tuple(row.values()) not in before and _is_other(row)]
@@ -257,8 +275,10 @@ def _touched(database: Connection, changes: Sequence[Change], ends: datetime | N
         if change.op in ("c", "u", "d") and (starts := _starts(change, ends)) is not None and starts < last
     ]
     accounts = [(change.after["account"], starts) for change, starts in begun if change.topic is CatalogTopic.ACCOUNTS]
-    prices = [(change.after, starts) for change, starts in begun if change.topic is CatalogTopic.PRICES]
-    if not accounts and not prices:
+    every = [(change.after, starts) for change, starts in begun if change.topic is CatalogTopic.PRICES]
+    prices = [(price, starts) for price, starts in every if price["model"] != PLAN_MODEL]
+    fees = [(price, starts) for price, starts in every if price["model"] == PLAN_MODEL]
+    if not accounts and not every:
         return None
     return {
         "earliest": FURTHEST_ZONE,
@@ -269,7 +289,38 @@ def _touched(database: Connection, changes: Sequence[Change], ends: datetime | N
         "meters": [price["meter"] for price, _ in prices],
         "currencies": [price["currency"] for price, _ in prices],
         "price_starts": [starts for _, starts in prices],
+        "fee_plans": [price["plan"] for price, _ in fees],
+        "fee_currencies": [price["currency"] for price, _ in fees],
+        "fee_starts": [starts for _, starts in fees],
     }
+
+
+def _other_fees(database: Connection, earlier: Connection, touched: Mapping[str, Any]) -> list[ClosedMonth]:
+    """Months in which plans would cost other fees; what they come to may also depend on usage."""
+    rows = list(database.execute(_WITH_PLANS, touched)) + list(earlier.execute(_WITH_PLANS, touched))
+    accounts = sorted({row["account"] for row in rows})
+    if not accounts:
+        return []
+    now = (database.execute("SELECT now() AS now").fetchone() or {})["now"]
+    last = (now.astimezone(UTC) + FURTHEST_ZONE).date().replace(day=1)
+    starts = max(min([*touched["account_starts"], *touched["fee_starts"]]), FIRST_WALKED)
+    first = (starts - FURTHEST_ZONE).date().replace(day=1)
+    found = []
+    for _ in range(MAX_MONTHS_OF_FEES):
+        last = (last - timedelta(days=1)).replace(day=1)
+        if last < first:
+            break
+        before, after = (_fees(connection, last, accounts) for connection in (earlier, database))
+        found += [
+            ClosedMonth(account, last, is_certain=False, priced="the fees of plans")
+            for account in accounts
+            if before.get(account) != after.get(account)
+        ]
+    return sorted(found, key=lambda month: (month.account, month.month))
+
+
+def _fees(connection: Connection, month: date, accounts: Sequence[str]) -> Mapping[str, Any]:
+    return read_plan_months(connection, month, lambda: read_periods(connection, month), accounts).every
 
 
 def _perhaps(database: Connection, touched: Mapping[str, Any], terms: Collection[tuple[Any, ...]]) -> list[ClosedMonth]:
@@ -342,7 +393,7 @@ def _ended(database: Connection, months: Sequence[ClosedMonth]) -> Iterator[Clos
 
 def _named(month: ClosedMonth) -> str:
     becomes = f"becomes {_amounts(month.becomes)}" if month.is_certain else "may change"
-    billed = _amounts(month.billed) if month.is_certain or month.billed else "what tiers or packages price"
+    billed = _amounts(month.billed) if month.is_certain or month.billed else month.priced
     return f"{month.account} {month.month:%Y-%m} ({billed} {becomes})"
 
 

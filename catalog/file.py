@@ -33,6 +33,7 @@ from catalog.exact_text import read_as_text
 from catalog.unit_price import Per, UnitPrice
 from metering.instants import rfc3339
 from metering.limits import MAX_NAME_BYTES, PLAIN_NAME
+from metering.plan_terms import KIND, PLAN_METER, PLAN_MODEL, PlanTerms
 from metering.price_attributes import ACCOUNT, PriceAttribute
 from metering.price_models import ALIAS_CURRENCY, ALIAS_METER, BEGINS, MAX_CONDITIONS, PricedModel
 from metering.price_tiers import PriceTerms
@@ -42,7 +43,7 @@ LIMIT_PERIODS = ("P1D", "P1M")
 RFC3339 = r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)"
 
 
-_HOLDS = "plans, accounts, prices, aliases or limits"
+_HOLDS = "plans, accounts, prices, aliases, plan_terms or limits"
 
 
 class CatalogFileError(ValueError):
@@ -143,6 +144,12 @@ def _limit_quantity(value: Any) -> str | None:
     return value
 
 
+def _tiered_kind(value: Any) -> Any:
+    if value == "flat":
+        raise ValueError("a flat fee a month is of a plan: write it as the flat_fee of an entry of plan_terms")
+    return value
+
+
 Text = Annotated[str, BeforeValidator(checked_text)]
 Currency = Annotated[Text, AfterValidator(_currency)]
 Zone = Annotated[Text, AfterValidator(_zone)]
@@ -228,7 +235,7 @@ class TieredPrice(_PriceKey):
     package of `package_size` that is begun costs `package_price`.
     """
 
-    kind: Annotated[Literal["graduated", "volume", "package"], Field(exclude=True)]
+    kind: Annotated[Literal["graduated", "volume", "package"], BeforeValidator(_tiered_kind), Field(exclude=True)]
     tiers: Annotated[tuple[PriceTier, ...] | None, Field(exclude=True)] = None
     package_size: Annotated[str | None, Field(exclude=True)] = None
     package_price: Annotated[str | None, Field(exclude=True)] = None
@@ -306,6 +313,58 @@ class Alias(Row):
         return Price.model_validate({"plan": self.plan, "model": self.priced_model.text, **terms, **begins})
 
 
+class PlanTermsRow(Row):
+    """What having a plan costs a month, from `effective_from` until the next terms of the plan and currency.
+
+    `flat_fee` is added; `minimum_amount` and `maximum_amount` are the least and the most that the plan comes to. So
+    much of a meter as `included` says, over all prices of the plan, costs nothing.
+    """
+
+    plan: Text
+    currency: Currency
+    effective_from: Instant
+    flat_fee: Annotated[str | None, BeforeValidator(_perhaps)] = None
+    minimum_amount: Annotated[str | None, BeforeValidator(_perhaps)] = None
+    maximum_amount: Annotated[str | None, BeforeValidator(_perhaps)] = None
+    included: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _has_terms(self) -> PlanTermsRow:
+        _ = self.terms
+        return self
+
+    @property
+    def terms(self) -> PlanTerms:
+        """What it costs. Raises ValueError."""
+        names = ("flat_fee", "minimum_amount", "maximum_amount")
+        return PlanTerms.of(
+            {"kind": KIND, **{name: getattr(self, name) for name in names}, "included": self.included or None}
+        )
+
+    @property
+    def row(self) -> CatalogRow:
+        """As the catalog has it: a row of its prices, which prices no usage."""
+        return CatalogRow(
+            plan=self.plan,
+            model=PLAN_MODEL,
+            meter=PLAN_METER,
+            currency=self.currency,
+            effective_from=self.effective_from,
+            terms=self.terms.document,
+        )
+
+
+class CatalogRow(Row):
+    """A row of the catalog's prices that prices no usage."""
+
+    plan: str
+    model: str
+    meter: str
+    currency: str
+    effective_from: datetime
+    terms: dict[str, Any]
+
+
 class Limit(Row):
     """How much of a meter an account, or each account of a plan, may use in a day or month of its own calendar.
 
@@ -334,12 +393,15 @@ class CatalogFile(Row):
     accounts: tuple[Account, ...] = ()
     prices: tuple[AnyPrice, ...] = ()
     aliases: tuple[Alias, ...] = ()
+    plan_terms: tuple[PlanTermsRow, ...] = ()
     limits: tuple[Limit, ...] = ()
 
     def rows(self, name: str) -> tuple[Row, ...]:
-        """Its rows for a table of the catalog: aliases are among the prices."""
-        aliases = tuple(alias.row for alias in self.aliases) if name == "prices" else ()
-        return (*getattr(self, name), *aliases)
+        """Its rows for a table of the catalog: aliases and the terms of plans are among the prices."""
+        if name != "prices":
+            return tuple(getattr(self, name))
+        aliases = (alias.row for alias in self.aliases)
+        return (*self.prices, *aliases, *(terms.row for terms in self.plan_terms))
 
     def unknown_plans(self, known: set[str]) -> list[str]:
         """One line for each account or price of a plan that neither the file nor `known` has."""
@@ -347,6 +409,7 @@ class CatalogFile(Row):
         named = [(f"accounts.{number}", row.plan) for number, row in enumerate(self.accounts)]
         named += [(f"prices.{number}", row.plan) for number, row in enumerate(self.prices)]
         named += [(f"aliases.{number}", row.plan) for number, row in enumerate(self.aliases)]
+        named += [(f"plan_terms.{number}", row.plan) for number, row in enumerate(self.plan_terms)]
         named += [(f"limits.{number}", row.plan) for number, row in enumerate(self.limits) if row.plan]
         return [
             f"{where}.plan is {plan!r}: must be a plan of the file or of the catalog"
@@ -387,6 +450,9 @@ class CatalogFile(Row):
     def undeclared_meters(self, declared: set[str]) -> list[str]:
         """One line for each price or limit of a meter that the stack does not count."""
         named = [(f"prices.{number}", row.meter) for number, row in enumerate(self.prices)]
+        named += [
+            (f"plan_terms.{number}", meter) for number, row in enumerate(self.plan_terms) for meter in row.included
+        ]
         named += [(f"limits.{number}", row.meter) for number, row in enumerate(self.limits)]
         return [
             f"{where}.meter is {meter!r}: must be one of {', '.join(sorted(declared))}; the applications "
@@ -430,6 +496,7 @@ def _doubles(catalog: CatalogFile) -> list[str]:
         "accounts": [row.account for row in catalog.accounts],
         "prices": [", ".join(map(str, row.key)) for row in catalog.prices],
         "aliases": [f"{row.plan}, {row.alias}, {row.effective_from}" for row in catalog.aliases],
+        "plan_terms": [f"{row.plan}, {row.currency}, {row.effective_from}" for row in catalog.plan_terms],
         # An account may have the name of a plan.
         "limits": [
             f"{row.account or row.plan}, {row.meter}, {row.period}, {row.effective_from}{' of a plan' * bool(row.plan)}"

@@ -24,8 +24,8 @@ from deployment.errors import CannotRun
 from jobs.runtime.unreachable import database_sentence
 from jobs.streams import AUTHOR, CatalogTopic
 from metering.instants import rfc3339
+from metering.plan_terms import terms_of
 from metering.price_attributes import restored
-from metering.price_tiers import PriceTerms
 from metering.tags import tags_text
 
 
@@ -271,7 +271,7 @@ def _text(name: str, value: Any) -> str | None:
         case datetime():
             return rfc3339(value)
         case dict() if name == "terms":
-            return PriceTerms.of(value).text
+            return terms_of(value).text
         case dict():
             return tags_text(value) or "{}"
     return f"{value:f}"

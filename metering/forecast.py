@@ -6,6 +6,7 @@ How good it is, is measured: the same forecast of months that are over, made as 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
@@ -47,6 +48,12 @@ def error_percent(expected: Decimal, actual: Decimal) -> Decimal | None:
         return None
     with localcontext(prec=1_000):
         return (abs(expected - actual) * 100 / abs(actual)).quantize(TENTH, rounding=ROUND_HALF_EVEN)
+
+
+def mean_percent(errors: Sequence[Decimal]) -> Decimal | None:
+    """The mean of errors in percent, to a tenth; None without any."""
+    with localcontext(prec=1_000):
+        return (sum(errors, Decimal()) / len(errors)).quantize(TENTH, rounding=ROUND_HALF_EVEN) if errors else None
 
 
 def _microseconds(duration: timedelta) -> int:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from metering.canonical_json import digest
 from metering.digits import EXACT
+from metering.plan_terms import Fee
 
 _ROUND = Context(prec=EXACT.prec)
 CORRECTION = "Correction"
@@ -25,6 +26,10 @@ WRITE_OFF = "write_off"
 """Kind of the line that gives up a small charge for an earlier month."""
 USAGE = "usage"
 """Kind of the lines of metered usage."""
+
+
+FEES = frozenset(Fee)
+"""Kinds of the lines of what a plan costs beside its usage; `tier` of their keys is the plan."""
 
 
 class Rounding(StrEnum):

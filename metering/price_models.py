@@ -22,6 +22,8 @@ BEGINS = '{"'
 """How conditions begin. A model that an event reports and that holds this has no price of its own."""
 ALIAS = "="
 """In place of a column: the model whose prices a name has that has none of its own."""
+PLAN = "+"
+"""In place of a column: a row that says what the plan itself costs (`metering.plan_terms`). No event meets it."""
 ALIAS_METER, ALIAS_CURRENCY = "requests", "XXX"
 """An alias is of all meters and currencies. As a row of prices it has these, at 0; XXX is no currency (ISO 4217)."""
 Conditions = tuple[tuple[str, str], ...]
@@ -73,6 +75,11 @@ class PricedModel:
     def aliased(self) -> str | None:
         """Of an alias the model whose prices it has; None of a price."""
         return dict(self.conditions).get(ALIAS)
+
+    @property
+    def prices_usage(self) -> bool:
+        """Whether it is a price: no alias, and not the terms of a plan."""
+        return not {ALIAS, PLAN} & dict(self.conditions).keys()
 
     @property
     def text(self) -> str:

@@ -74,12 +74,12 @@ class PriceTerms:
             raise ValueError("must be a JSON object with kind")
         kind = document.get("kind")
         if kind in (Kind.GRADUATED, Kind.VOLUME):
-            _only(document, ("kind", "tiers"), str(kind))
+            only(document, ("kind", "tiers"), str(kind))
             return cls(Kind(kind), _tiers(document.get("tiers")))
         if kind == Kind.PACKAGE:
-            _only(document, ("kind", "package_size", "package_price"), str(kind))
-            size = _quantity(document.get("package_size"), "package_size")
-            return cls(Kind.PACKAGE, (), size, _price(document.get("package_price"), "package_price"))
+            only(document, ("kind", "package_size", "package_price"), str(kind))
+            size = checked_quantity(document.get("package_size"), "package_size")
+            return cls(Kind.PACKAGE, (), size, checked_price(document.get("package_price"), "package_price"))
         raise ValueError(f"kind is {kind!r}: must be graduated, volume or package")
 
     @classmethod
@@ -204,13 +204,13 @@ def _tiers(value: Any) -> tuple[Tier, ...]:
     for number, tier in enumerate(value):
         if not isinstance(tier, dict):
             raise ValueError(f"tiers.{number} must have up_to, unit_price and flat_price")
-        _only(tier, ("up_to", "unit_price", "flat_price"), f"tiers.{number}")
+        only(tier, ("up_to", "unit_price", "flat_price"), f"tiers.{number}")
         is_last = number == len(value) - 1
         bound = tier.get("up_to")
         if is_last != (bound is None):
             must = "must be left out or null: the last tier has no bound" if is_last else "is missing"
             raise ValueError(f"tiers.{number}.up_to {must}")
-        up_to = None if is_last else _quantity(bound, f"tiers.{number}.up_to")
+        up_to = None if is_last else checked_quantity(bound, f"tiers.{number}.up_to")
         before = found[-1].up_to if found else None
         if up_to is not None and before is not None and up_to <= before:
             raise ValueError(
@@ -220,8 +220,8 @@ def _tiers(value: Any) -> tuple[Tier, ...]:
         found.append(
             Tier(
                 up_to,
-                _price(tier.get("unit_price"), f"tiers.{number}.unit_price"),
-                ZERO if flat is None else _price(flat, f"tiers.{number}.flat_price"),
+                checked_price(tier.get("unit_price"), f"tiers.{number}.unit_price"),
+                ZERO if flat is None else checked_price(flat, f"tiers.{number}.flat_price"),
             )
         )
     return tuple(found)
@@ -233,16 +233,19 @@ def _tier_document(tier: Tier) -> dict[str, str]:
     return {**bound, "unit_price": plain(tier.unit_price), **flat}
 
 
-def _only(document: Mapping[str, Any], names: tuple[str, ...], what: str) -> None:
+def only(document: Mapping[str, Any], names: tuple[str, ...], what: str) -> None:
+    """Raises ValueError where a document has other names than these."""
     if other := sorted(str(name) for name in document if name not in names):
         raise ValueError(f"{what} has {', '.join(other)}: it may have {', '.join(names)}")
 
 
-def _price(value: Any, what: str) -> Decimal:
+def checked_price(value: Any, what: str) -> Decimal:
+    """The price or amount. Raises ValueError that says what it must be."""
     return _decimal(value, what, PRICE_DECIMALS, PRICE_LIMIT)
 
 
-def _quantity(value: Any, what: str) -> Decimal:
+def checked_quantity(value: Any, what: str) -> Decimal:
+    """The quantity. Raises ValueError that says what it must be."""
     found = _decimal(value, what, QUANTITY_DECIMALS, QUANTITY_LIMIT)
     if not found:
         raise ValueError(f"{what} must be more than 0")

@@ -19,6 +19,7 @@ from jobs.queries.bills import Period as Period  # noqa: PLC0414  # pages that s
 from jobs.queries.bills import read_month
 from jobs.queries.forecasts import read_rates
 from metering.forecast import Rate
+from metering.invoices import FEES
 from metering.vocabulary import Job
 
 MAX_WINDOWS = 1_000
@@ -31,13 +32,14 @@ class Line:
     """What one model's meter adds at one price; one of it is a `unit`. `amount` is None for usage without a price.
 
     Where a price has tiers or packages (`kind`), a line is of one `tier`, its `model` is what the price is for, and
-    `next_unit_price` estimates what another unit would add. `whole_period`: the period (`day`, `month`) that is billed
-    as a whole; None: it is billed by the minute.
+    `next_unit_price` estimates what another unit would add. What a plan costs beside its usage (`kind` of FEES) has no
+    model and no meter: `tier` is the plan, and `quantity` its days. `whole_period`: the period (`day`, `month`) that is
+    billed as a whole; None: it is billed by the minute.
     """
 
     account: str
     model: str | None
-    meter: str
+    meter: str | None
     unit: str
     currency: str | None
     price_version: int | None
@@ -53,7 +55,12 @@ class Line:
     @property
     def is_tiered(self) -> bool:
         """Whether the month's total prices it, over all models of the price."""
-        return self.tier is not None
+        return self.tier is not None and not self.is_fee
+
+    @property
+    def is_fee(self) -> bool:
+        """Whether it is what a plan costs beside its usage."""
+        return self.kind in FEES
 
 
 @dataclass(frozen=True)
@@ -107,9 +114,10 @@ def read_bills(backend: Backend, month: date) -> Bills:
 
 def _line(row: Mapping[str, Any], meters: Meters) -> Line:
     shown = {name: value for name, value in row.items() if name not in ("unit_price", "corrected")}
-    return Line(
-        **with_plain(shown, "quantity"), unit=meters.unit(row["meter"]), whole_period=meters.whole_period(row["meter"])
-    )
+    unit, whole_period = "day", None
+    if row["meter"] is not None:
+        unit, whole_period = meters.unit(row["meter"]), meters.whole_period(row["meter"])
+    return Line(**with_plain(shown, "quantity"), unit=unit, whole_period=whole_period)
 
 
 def read_line_windows(backend: Backend, line: Line) -> tuple[LineWindow, ...]:

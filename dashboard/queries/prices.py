@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from dashboard.backend import Backend
-from metering.price_tiers import PriceTerms
+from metering.plan_terms import parse_terms
 
 KEY = ["plan", "model", "meter", "currency"]
 
@@ -46,7 +46,7 @@ def read_prices(backend: Backend, now: datetime) -> tuple[PriceVersion, ...]:
 
 def _version(row: dict[str, Any]) -> PriceVersion:
     terms = row["terms"]
-    return PriceVersion(**{**row, "terms": None if terms is None else PriceTerms.parse(terms).words})
+    return PriceVersion(**{**row, "terms": None if terms is None else parse_terms(terms).words})
 
 
 def with_states(versions: pl.DataFrame, now: datetime) -> pl.DataFrame:

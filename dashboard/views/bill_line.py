@@ -12,12 +12,16 @@ from dashboard.queries.requests import MAX_ROWS, MINUTE, Request, read_line_requ
 from dashboard.table import Value, show_table
 from dashboard.views.requests import show_requests
 from dashboard.wording import ELSEWHERE, instant, literal, minute, money, price_text, spaced
+from metering.plan_terms import Fee
 
 SHARED_FOR_SECONDS = 8.0
+FEE_NAMES = {Fee.FLAT: "flat fee", Fee.MINIMUM: "up to the minimum", Fee.MAXIMUM: "above the maximum"}
 
 
 def line_name(line: Line) -> str:
     """What a line is called in a link: model, meter, and the version of its price."""
+    if line.is_fee:
+        return f"plan {line.tier} · {FEE_NAMES[Fee(line.kind or '')]} · {line.currency}"
     price = price_text(line.price_version)
     price = f"price {price}" if price.startswith("lsn") else price
     tier = f" · {line.tier}" if line.tier else ""
@@ -26,6 +30,12 @@ def line_name(line: Line) -> str:
 
 def show_line(line: Line) -> None:
     """Draw the price, the windows, and the requests of the newest or of one chosen window."""
+    if line.is_fee:
+        st.caption(
+            f"Prorated by the {line.quantity} days that the account has the plan in this month, as the catalog is now. "
+            "It is of no request, and has no windows."
+        )
+        return
     _price(line)
     reading = ask_every(SHARED_FOR_SECONDS, read_line_windows, line)
     windows = head("Windows", reading, lambda found: _windows_freshness(line, found))

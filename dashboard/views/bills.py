@@ -22,6 +22,7 @@ from dashboard.views.bill_values import choose_dimension, show_values
 from dashboard.wording import count, literal, money, price_text, rounded, spaced
 from metering.digits import EXACT
 from metering.forecast import Rate, forecast
+from metering.plan_terms import Fee
 
 REFRESH_SECONDS = 10
 MONTHS_BACK = 5
@@ -111,7 +112,7 @@ def _total(period: Period, currency: str | None, lines: Sequence[Line], bills: B
         period=period,
         currency=currency,
         amount=amount,
-        unpriced=total_quantity(line.quantity for line in lines if line.price_version is None),
+        unpriced=total_quantity(line.quantity for line in lines if line.price_version is None and not line.is_fee),
         requests=total_quantity(line.quantity for line in lines if line.meter in meters.requests),
         tokens=total_quantity(line.quantity for line in lines if line.meter in meters.tokens),
         lines=len(lines),
@@ -122,12 +123,15 @@ def _total(period: Period, currency: str | None, lines: Sequence[Line], bills: B
 def _forecast(lines: Sequence[Line], rate: Rate | None, known_until: datetime, end: datetime) -> Decimal | None:
     """Usage by the minute or day is extrapolated. A month that is billed as a whole is not: it stays.
 
-    None before the end of a month with tiers or packages: no rate says what these will cost.
+    Nor is a flat fee. None before the end of a month with tiers or packages, a minimum or a maximum: no rate says what
+    these will cost.
     """
-    if known_until < end and any(line.is_tiered for line in lines):
+    if known_until < end and any(line.is_tiered or (line.is_fee and line.kind != Fee.FLAT) for line in lines):
         return None
-    extrapolated = exact_total(line.amount for line in lines if line.whole_period != MONTH and line.amount is not None)
-    whole = exact_total(line.amount for line in lines if line.whole_period == MONTH and line.amount is not None)
+    as_a_whole = [line.whole_period == MONTH or line.is_fee for line in lines]
+    amounts = [(line.amount, is_whole) for line, is_whole in zip(lines, as_a_whole, strict=True)]
+    extrapolated = exact_total(amount for amount, is_whole in amounts if not is_whole and amount is not None)
+    whole = exact_total(amount for amount, is_whole in amounts if is_whole and amount is not None)
     expected = forecast(extrapolated, rate, known_until, end)
     return None if expected is None else EXACT.add(expected, whole)
 
@@ -173,10 +177,10 @@ def _row(branch: Branch, period: Period, totals: Sequence[Total]) -> dict[str, V
 
 def _line_row(line: Line) -> dict[str, Value]:
     return {
-        "model": line.model or "unknown",
-        "meter": line.meter,
-        "price version": price_text(line.price_version),
-        "tier": line.tier,
+        "model": None if line.is_fee else line.model or "unknown",
+        "meter": line.meter or line.kind,
+        "price version": None if line.is_fee else price_text(line.price_version),
+        "tier": f"plan {line.tier}" if line.is_fee else line.tier,
         "quantity": line.quantity,
         "unit": spaced(line.unit),
         "amount": line.amount,
@@ -200,5 +204,5 @@ def _opened(lines: Sequence[Line]) -> None:
         return
     line = by_name[opened]
     st.markdown(f"#### {literal(opened)}")
-    st.markdown(f"{count(line.quantity)} {line.meter}, {money(line.amount, line.currency)}")
+    st.markdown(f"{count(line.quantity)} {line.meter or 'days'}, {money(line.amount, line.currency)}")
     show_line(line)

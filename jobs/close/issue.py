@@ -21,6 +21,7 @@ from jobs.queries.bills import Period, read_month
 from jobs.queries.invoices import last_lines, month_text, written_off
 from metering.invoice_chain import End, Event, appended
 from metering.invoices import (
+    FEES,
     USAGE,
     Charge,
     Header,
@@ -186,7 +187,8 @@ def _charges(lines: Sequence[Row], month: date) -> Mapping[str, list[Charge]]:
     for line in lines:
         if line["currency"] is None:
             continue
-        key = Key(month, USAGE, line["model"], line["meter"], line["price_version"], line["tier"])
+        kind = line["kind"] if line["kind"] in FEES else USAGE
+        key = Key(month, kind, line["model"], line["meter"], line["price_version"], line["tier"])
         found[line["currency"]].append(Charge(key, line["quantity"], line["amount"], line["unit_price"]))
     return found
 

@@ -11,6 +11,7 @@ from jobs.billing_progress import Database, Row
 from jobs.queries.bills import Period
 from jobs.queries.invoices import month_text
 from metering.instants import rfc3339
+from metering.invoices import FEES
 from metering.pricing import BILLED_AS_PART
 
 _MAX_NAMED = 3
@@ -75,6 +76,11 @@ def unpriced(lines: Iterable[Row]) -> str | None:
 def unknown_amount(lines: Iterable[Row]) -> str | None:
     """Why the amount of usage that has a price is not known. Taken for unpriced, it would credit a closed month."""
     for line in lines:
+        if line["amount"] is None and line["kind"] in FEES:
+            return (
+                f"what the plan {line['tier']} costs depends on usage whose plan or amount is not known yet: joins "
+                "stores each version of a price; see I6 of `weir audit`"
+            )
         if line["amount"] is None and line["price_version"] is not None and line["price_version"] > BILLED_AS_PART:
             return (
                 f"{line['meter']} of {line['model']} has the price version {line['price_version']}, whose tiers are "

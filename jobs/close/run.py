@@ -20,6 +20,7 @@ from jobs.close.proof import EARLIER, NOTHING, Proof, find_proof, unproved
 from jobs.close.readiness import not_over
 from jobs.queries.bills import Period, read_periods
 from jobs.queries.invoices import month_text
+from jobs.queries.plan_fees import read_plan_months
 from jobs.runtime.postgres.session import Session
 from metering.invoices import Invoice
 
@@ -82,6 +83,7 @@ class Close:
         month = self.terms.month
         known = self._periods(database, month)
         used = {row["account"] for row in database.execute(_WITH_USAGE, [month]).fetchall()}
+        used |= read_plan_months(database, month, lambda: known).every.keys()
         named = list(dict.fromkeys(self.accounts)) or sorted(known.keys() | used)
         closed_until = billing_progress(database)[1].every
         months = invoiced(database, named)

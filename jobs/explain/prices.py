@@ -11,7 +11,7 @@ from jobs.explain.arithmetic import Entry
 from jobs.explain.files import Files
 from jobs.streams import AUTHOR
 from metering.instants import EPOCH
-from metering.price_tiers import PriceTerms
+from metering.plan_terms import parse_terms
 
 PRICE = ("plan", "model", "meter", "currency", "effective_from", "unit_price", "deleted", *AUTHOR, "terms")
 RECORD_OF = ("topic", "partition", "offset", "lsn", "received_at")
@@ -51,7 +51,7 @@ def price_versions(prices: Files, journal: Files, entries: Iterable[Entry]) -> l
 
 
 def _words(terms: str | None) -> str | None:
-    return None if terms is None else PriceTerms.parse(terms).words
+    return None if terms is None else parse_terms(terms).words
 
 
 def _source_of(record: dict[str, Any] | None) -> dict[str, Any]:

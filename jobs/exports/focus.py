@@ -18,6 +18,7 @@ from jobs.exports.charges import Charge, Charges, Month, Seller, Totals, tiered
 from jobs.exports.columns import Focus, metadata, schema_of
 from jobs.exports.files import CannotExport, Destination, keep_only, new_file, put_document
 from jobs.exports.invoiced import Invoiced, Invoices, LineKey
+from jobs.queries.plan_fees import read_plan_months
 from jobs.queries.reading import Database
 from metering.csv_lines import csv_line
 from metering.digits import plain
@@ -71,7 +72,7 @@ def export_focus(
     """Write the month's file, then its metadata, then delete the files of earlier runs of the month.
 
     `database` is one snapshot. Raises CannotExport for what the destination or a column cannot take, and for usage that
-    is priced by tiers: the files are then as they were.
+    is priced by tiers and plans with fees: the files are then as they were.
     """
     if found := tiered(database, export.month, export.accounts):
         raise CannotExport(
@@ -80,6 +81,12 @@ def export_focus(
             "the accounts without such prices with --account."
         )
     month = Month.read(database, export.month)
+    if fees := read_plan_months(database, export.month, lambda: month.known, export.accounts or None).every:
+        raise CannotExport(
+            f"{min(fees)} has a plan with a flat fee, a minimum or a maximum: what it costs is of the whole month, and "
+            "no day has a part of it. `weir invoices` and `GET /v1/bills` have it; export the accounts of other plans "
+            "with --account."
+        )
     frontier, closed = billing_progress(database)
     # Accounts in no catalog have months of UTC.
     ends = max(period.end for period in (month.period(""), *month.known.values()))

@@ -1,7 +1,8 @@
 """`price_ladders` in Postgres: each version of prices that have, or had, tiers or packages.
 
-Bills compute the lines of such prices from it. It is written before usage is priced by a version, and never changed: a
-version is one row of the journal. A driver that starts writes again what is missing.
+Bills compute the lines of such prices from it. Where a plan has, or had, terms of its own (`metering.plan_terms`), it
+has every version of every price: they say by which plan usage was priced. It is written before usage is priced by a
+version, and never changed: a version is one row of the journal. A driver that starts writes again what is missing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from jobs.joins.unlisted_attributes import holding
 from jobs.runtime.errors import Refused
 from jobs.runtime.postgres.session import Session
 from metering.meters import Declaration
+from metering.plan_terms import PLAN_MODEL
 
 COLUMNS = ("price_version", *PRICE_KEY, "effective_from", "unit_price", "terms")
 _STORE = f"""
@@ -29,13 +31,16 @@ ON CONFLICT (price_version) DO NOTHING
 def ladders(prices: pa.Table) -> pl.DataFrame:
     """Every version (streams.PRICES) → those of each plan, model, meter and currency of which any has terms: COLUMNS.
 
-    Versions with a unit price are among them: their units lie below those of the versions after them.
+    Versions with a unit price are among them: their units lie below those of the versions after them. Where any is of
+    a plan itself, all versions are.
     """
     laddered = prices.filter(pc.and_(pc.is_valid(prices["terms"]), pc.invert(prices["deleted"])))
     keys = pl.DataFrame(laddered.select(list(PRICE_KEY))).unique()
     if keys.is_empty():
         return pl.DataFrame(schema=[*COLUMNS])
     rows = pl.DataFrame(prices).filter(~pl.col("deleted")).rename({"lsn": "price_version"})
+    if (keys["model"] == PLAN_MODEL).any():
+        return rows.select(COLUMNS).sort("price_version")
     return rows.join(keys, on=list(PRICE_KEY), how="semi").select(COLUMNS).sort("price_version")
 
 

@@ -33,7 +33,7 @@ def refuse_unlisted(prices: pa.Table, attributes: Iterable[PriceAttribute], now:
     for price in of_conditions.unique(PRICE_KEY, keep="first").sort(PRICE_KEY).iter_rows(named=True):
         # What cannot be read prices nothing.
         for priced in PricedModels.among([price["model"]]).every:
-            for column, value in priced.conditions if priced.aliased is None else ():
+            for column, value in priced.conditions if priced.prices_usage else ():
                 if column not in listed or not listed[column].has(value):
                     what = f"{value} as a band of {column}" if column in listed else column
                     depending[what].append(f"{price['meter']} of {price['model']} on plan {price['plan']}")

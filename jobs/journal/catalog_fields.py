@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field
 from jobs.streams import UNIT_PRICE
 from metering.instants import EPOCH
 from metering.limits import MAX_NAME_BYTES
-from metering.price_tiers import PriceTerms
+from metering.plan_terms import parse_terms, terms_of
 from metering.tags import checked_tags, tags_text
 
 MAX_UNIT_PRICE = Decimal(10) ** (UNIT_PRICE.precision - UNIT_PRICE.scale)
@@ -83,10 +83,10 @@ def tags_or_none(value: object) -> str | None:
 
 
 def terms_or_none(value: object) -> str | None:
-    """As Debezium writes them, JSON in a text. One price has one text (`PriceTerms.text`)."""
+    """As Debezium writes them, JSON in a text. One price has one text (`terms.text`)."""
     if value is None:
         return None
-    return PriceTerms.parse(value).text if isinstance(value, str) else PriceTerms.of(value).text
+    return parse_terms(value).text if isinstance(value, str) else terms_of(value).text
 
 
 def instant_or_none(value: object) -> datetime | None:

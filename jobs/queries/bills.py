@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
 from jobs.billing_progress import Database, Row
 from jobs.queries.pages import Page, paged
+from jobs.queries.plan_fees import FeeLine, Usage, read_plan_months
 from jobs.queries.roll_up import PARENTS
-from metering.digits import EXACT
+from metering.digits import EXACT, exact_sum
 from metering.months import ZoneChange, billing_month
 from metering.parents import ParentStretch, parents_of_month
+from metering.plan_terms import PlanKey
 from metering.price_tiers import Kind, PriceTerms
+from metering.pricing import BILLED_AS_PART
 
 LINE_KEY = ("account", "model", "meter", "currency", "first_window", "price_version")
 """What lines are ordered by; lines of one price version by their tier."""
@@ -33,9 +36,11 @@ _ACCOUNTS = """
 """
 # A price version has one unit price: a line's amount is its quantity times that, multiplied once. A version with terms
 # is one row for all models that it prices, with its part of the account's ladder: the units after `ladder_start` up to
-# `ladder_end`, of `ladder_total`. Versions with a unit price lie on the ladder, too, and are lines as any other.
+# `ladder_end`, of `ladder_total`. Versions with a unit price lie on the ladder, too, and are lines as any other. What a
+# plan includes of a meter is shared by all its models and versions in proportion to their quantities, the last
+# millionths by the largest remainder: only the rest of each is priced.
 _LINES = """
-    WITH used AS (
+    WITH summed AS (
         SELECT account, model, meter, currency, price_version, max(unit_price) AS unit_price,
                sum(quantity) AS quantity, min(first_window) AS first_window, max(last_window_end) AS last_window_end,
                bool_or(corrected) AS corrected
@@ -43,14 +48,49 @@ _LINES = """
         WHERE month = %(month)s AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
         GROUP BY account, model, meter, currency, price_version
         HAVING sum(quantity) <> 0
+    ), granted AS (
+        SELECT summed.account, model, summed.meter, summed.currency, price_version, summed.quantity, rung.plan,
+               given.quantity AS granted, sum(summed.quantity) OVER of_plan AS total
+        FROM summed JOIN (SELECT price_version, plan FROM price_ladders) AS rung USING (price_version)
+        JOIN unnest(
+            %(included_accounts)s::text[], %(included_plans)s::text[], %(included_currencies)s::text[],
+            %(included_meters)s::text[], %(included_quantities)s::numeric[]
+        ) AS given (account, plan, currency, meter, quantity)
+          ON (given.account, given.plan, given.currency, given.meter)
+           = (summed.account, rung.plan, summed.currency, summed.meter)
+        WHERE summed.quantity > 0
+        WINDOW of_plan AS (PARTITION BY summed.account, rung.plan, summed.currency, summed.meter)
+    ), shared AS (
+        SELECT *, granted * 1000000 AS steps, div(granted * 1000000 * quantity, total) AS share
+        FROM granted WHERE granted < total
+    ), ranked AS (
+        SELECT *, steps - sum(share) OVER of_plan AS rest, row_number() OVER (
+                   PARTITION BY account, plan, currency, meter
+                   ORDER BY steps * quantity - share * total DESC, model, price_version
+               ) AS place
+        FROM shared WINDOW of_plan AS (PARTITION BY account, plan, currency, meter)
+    ), included AS (
+        SELECT account, model, meter, currency, price_version, quantity AS included FROM granted WHERE granted >= total
+        UNION ALL
+        SELECT account, model, meter, currency, price_version,
+               (share + CASE WHEN place <= rest THEN 1 ELSE 0 END) * 0.000001
+        FROM ranked
+    ), used AS (
+        SELECT summed.account, summed.model, summed.meter, summed.currency, summed.price_version, unit_price,
+               summed.quantity - coalesce(included, 0) AS quantity, coalesce(included, 0) AS included,
+               first_window, last_window_end, corrected
+        FROM summed LEFT JOIN included
+          ON included.account = summed.account AND included.model IS NOT DISTINCT FROM summed.model
+         AND included.meter = summed.meter AND included.currency IS NOT DISTINCT FROM summed.currency
+         AND included.price_version = summed.price_version
     ), parts AS (
         SELECT used.account, rung.plan, rung.model, used.meter, used.currency, price_version, rung.effective_from,
-               rung.terms, sum(used.quantity) AS quantity, min(first_window) AS first_window,
+               rung.terms, sum(used.quantity) AS quantity, sum(included) AS included, min(first_window) AS first_window,
                max(last_window_end) AS last_window_end, bool_or(corrected) AS corrected
         FROM used JOIN price_ladders AS rung USING (price_version)
         GROUP BY used.account, rung.plan, rung.model, used.meter, used.currency, price_version, rung.effective_from,
                  rung.terms
-        HAVING sum(used.quantity) <> 0
+        HAVING sum(used.quantity) <> 0 OR sum(included) <> 0
     ), ladder AS (
         SELECT *, sum(quantity) OVER below AS ladder_end, sum(quantity) OVER whole AS ladder_total,
                bool_or(quantity < 0) OVER whole AS has_negative
@@ -61,25 +101,41 @@ _LINES = """
                    ROWS UNBOUNDED PRECEDING
                )
     )
-    SELECT account, model, meter, currency, price_version, unit_price, quantity, quantity * unit_price AS amount,
-           first_window, last_window_end, corrected,
+    SELECT used.account, used.model, used.meter, used.currency, used.price_version, used.unit_price, quantity,
+           quantity * used.unit_price AS amount, first_window, last_window_end, corrected,
            NULL::text AS terms, NULL::numeric AS ladder_start, NULL::numeric AS ladder_end,
-           NULL::numeric AS ladder_total
-    FROM used WHERE price_version IS NULL OR NOT EXISTS (
-        SELECT FROM price_ladders WHERE price_ladders.price_version = used.price_version AND terms IS NOT NULL
-    )
+           NULL::numeric AS ladder_total, rung.plan, included
+    FROM used LEFT JOIN price_ladders AS rung USING (price_version) WHERE rung.terms IS NULL
     UNION ALL
     SELECT account, model, meter, currency, price_version, NULL, quantity, NULL,
            first_window, last_window_end, corrected,
-           CASE WHEN NOT has_negative THEN terms END, ladder_end - quantity, ladder_end, ladder_total
+           CASE WHEN NOT has_negative THEN terms END, ladder_end - quantity, ladder_end, ladder_total, plan,
+           included
     FROM ladder WHERE terms IS NOT NULL
 """
-_ORDERED = f"SELECT * FROM ({_LINES}) AS every ORDER BY {', '.join(LINE_KEY)}"
+# One row for all fees of an account and currency, which is after its usage.
+_WITH_FEES = f"""
+    {_LINES}
+    UNION ALL
+    SELECT account, NULL, NULL, currency, NULL, NULL, 0, amount, first_window, last_window_end, false,
+           NULL, NULL, NULL, NULL, NULL, 0
+    FROM unnest(
+        %(fee_accounts)s::text[], %(fee_currencies)s::text[], %(fee_amounts)s::numeric[],
+        %(fee_starts)s::timestamptz[], %(fee_ends)s::timestamptz[]
+    ) AS fees (account, currency, amount, first_window, last_window_end)
+"""
+_INCLUDED = (
+    *("included_accounts", "included_plans", "included_currencies", "included_meters"),
+    "included_quantities",
+)
+TIER_INCLUDED = "included"
+"""The `tier` of the units that the plan includes."""
+_ORDERED = f"SELECT * FROM ({_WITH_FEES}) AS every ORDER BY {', '.join(LINE_KEY)}"
 _OF_TERMS = f"SELECT * FROM ({_LINES}) AS every WHERE terms IS NOT NULL"
 _TOTALS = f"""
     SELECT account, currency, sum(amount) AS amount,
            count(*) FILTER (WHERE amount IS NULL AND terms IS NULL) AS unpriced_lines, bool_or(corrected) AS corrected
-    FROM ({_LINES}) AS lines GROUP BY account, currency ORDER BY account, currency
+    FROM ({_WITH_FEES}) AS lines GROUP BY account, currency ORDER BY account, currency
 """
 
 
@@ -110,7 +166,11 @@ class Month:
     than `unit` has one line per tier that prices any of its units (`tier`: `1: up to 1000000`), whose `model` is what
     the price is for, such as `gpt-4o*`. `amount` is exact: quantity x unit price, with the flat price of the tier; or
     the packages that the units open. `next_unit_price` (else None) is what the next unit of such a price would add: an
-    estimate, which no sum contains. `periods` are those of the accounts that have lines, and of all above them.
+    estimate, which no sum contains.
+
+    What an account's plan costs beside its usage are lines of a `kind` of `metering.plan_terms.Fee`, without model and
+    meter: `tier` is the plan, `quantity` the days that the account has it in the month. `periods` are those of the
+    accounts that have lines, and of all above them.
     """
 
     lines: Sequence[Row]
@@ -122,12 +182,14 @@ def read_month(
 ) -> Month:
     """The lines of the month that begins on `month`, a first of a month; of some accounts or (None) of all.
 
-    A page has at most its limit of price versions (PAGE_KEY), each with all of its lines.
+    A page has at most its limit of price versions (PAGE_KEY), each with all of its lines. All fees of an account in one
+    currency count as one more.
     """
     periods = read_periods(database, month)
+    fees = _read_fees(database, month, lambda: periods, accounts)
     statement, more = paged(_ORDERED, PAGE_KEY, page)
-    found = database.execute(statement, {"month": month, "accounts": accounts and list(accounts), **more}).fetchall()
-    lines = [line for row in found for line in _lines_of(row)]
+    parameters = {"month": month, "accounts": accounts and list(accounts), **fees.parameters, **more}
+    lines = [line for row in database.execute(statement, parameters).fetchall() for line in _lines_of(row, fees)]
     used: dict[str, Period] = {}
     for line in lines:
         account: str | None = line["account"]
@@ -150,15 +212,17 @@ def unknown_period(month: date, account: str) -> Period:
     return _period(month, account, [], [])
 
 
-def read_totals(database: Database, month: date, accounts: Sequence[str]) -> list[Row]:
+def read_totals(database: Database, month: date, accounts: Sequence[str], *, with_fees: bool = True) -> list[Row]:
     """What each of these accounts owes for the whole month: `account, currency, amount, unpriced_lines, corrected`.
 
-    Each currency separately. `amount` is the exact sum of the lines that have a price; None where none has one.
+    Each currency separately. `amount` is the exact sum of the lines that have a price; None where none has one. Without
+    fees only of its usage.
     """
-    parameters = {"month": month, "accounts": list(accounts)}
+    fees = _read_fees(database, month, lambda: read_periods(database, month), accounts) if with_fees else _Fees()
+    parameters = {"month": month, "accounts": list(accounts), **fees.parameters}
     of_terms: defaultdict[tuple[str, str | None], list[Decimal]] = defaultdict(list)
     for row in database.execute(_OF_TERMS, parameters).fetchall():
-        of_terms[row["account"], row["currency"]] += [line["amount"] for line in _lines_of(row)]
+        of_terms[row["account"], row["currency"]] += [line["amount"] for line in _lines_of(row, fees)]
     totals = database.execute(_TOTALS, parameters).fetchall()
     for total in totals:
         for amount in of_terms[total["account"], total["currency"]]:
@@ -166,16 +230,84 @@ def read_totals(database: Database, month: date, accounts: Sequence[str]) -> lis
     return totals
 
 
-def _lines_of(row: Row) -> Iterator[Row]:
-    """A row of `_LINES` as it is, or by the tiers of its price."""
+@dataclass(frozen=True)
+class _Fees:
+    """The fees of each account and currency that has any, and its period."""
+
+    every: Mapping[tuple[str, str], Sequence[FeeLine]] = field(default_factory=dict)
+    included: Sequence[tuple[str, str, str, str, Decimal]] = ()
+    periods: Mapping[str, Period] = field(default_factory=dict)
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Of `_LINES` and `_WITH_FEES`."""
+        accounts = [account for account, _ in self.every]
+        amounts = [_sum_of(lines) for lines in self.every.values()]
+        return {
+            "fee_accounts": accounts,
+            "fee_currencies": [currency for _, currency in self.every],
+            "fee_amounts": amounts,
+            "fee_starts": [self.periods[account].start for account in accounts],
+            "fee_ends": [self.periods[account].end for account in accounts],
+            **{name: [given[place] for given in self.included] for place, name in enumerate(_INCLUDED)},
+        }
+
+
+def _sum_of(fees: Sequence[FeeLine]) -> Decimal | None:
+    """Of all of them; None where one is not known."""
+    amounts = [line.amount for line in fees if line.amount is not None]
+    return exact_sum(amounts) if len(amounts) == len(fees) else None
+
+
+def _read_fees(
+    database: Database, month: date, periods_of: Callable[[], Mapping[str, Period]], accounts: Sequence[str] | None
+) -> _Fees:
+    months = read_plan_months(database, month, periods_of, accounts or None)
+    if not months.every:
+        return _Fees()
+    usage: Usage = {}
+    unknown = set()
+    if by_usage := months.by_usage:
+        included = _Fees(included=months.included).parameters
+        for row in database.execute(_LINES, {"month": month, "accounts": by_usage, **included}).fetchall():
+            account, plan = row["account"], row.pop("plan")
+            is_priced = row["price_version"] is not None and row["price_version"] > BILLED_AS_PART
+            amounts = [line["amount"] for line in _lines_of(row, _Fees())]
+            if is_priced and (plan is None or None in amounts):
+                unknown.add(account)
+            elif is_priced:
+                key = account, PlanKey(plan, row["currency"])
+                usage[key] = exact_sum([usage.get(key, Decimal(0)), *amounts])
+    found: defaultdict[tuple[str, str], list[FeeLine]] = defaultdict(list)
+    for line in months.lines(usage, unknown):
+        found[line.account, line.currency].append(line)
+    return _Fees(found, months.included, periods_of())
+
+
+def _lines_of(row: Row, fees: _Fees) -> Iterator[Row]:
+    """A row of `_LINES` as it is, or by the tiers of its price; or the fees of an account and currency."""
     terms, start, end, total = (row.pop(name) for name in ("terms", "ladder_start", "ladder_end", "ladder_total"))
+    row.pop("plan", None)
+    included = row.pop("included")
+    if row["meter"] is None:
+        of_fee = {**row, "next_unit_price": None}
+        for fee in fees.every[row["account"], row["currency"]]:
+            days = Decimal(fee.days)
+            yield {**of_fee, "kind": fee.fee.value, "tier": fee.plan, "quantity": days, "amount": fee.amount}
+        return
     if terms is None:
         kind = None if row["unit_price"] is None else Kind.UNIT.value
-        yield {**row, "kind": kind, "tier": None, "next_unit_price": None}
+        of_price = {**row, "kind": kind, "next_unit_price": None}
+    else:
+        price = PriceTerms.parse(terms)
+        of_price = {**row, "kind": price.kind.value, "next_unit_price": price.next_unit_price(total)}
+    if included:
+        yield {**of_price, "tier": TIER_INCLUDED, "quantity": included, "unit_price": Decimal(0), "amount": Decimal(0)}
+    if terms is None:
+        if row["quantity"] or not included:
+            yield {**of_price, "tier": None}
         return
-    price = PriceTerms.parse(terms)
-    of_price = {**row, "kind": price.kind.value, "next_unit_price": price.next_unit_price(total)}
-    for line in price.lines(start, end, total):
+    for line in () if start == end else price.lines(start, end, total):
         of_tier = {"tier": line.tier, "quantity": line.quantity, "unit_price": line.unit_price, "amount": line.amount}
         yield {**of_price, **of_tier}
 

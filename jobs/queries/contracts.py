@@ -9,7 +9,7 @@ from datetime import datetime
 from jobs.billing_progress import Row
 from jobs.queries.pages import Page, paged
 from jobs.queries.reading import Database, select
-from metering.price_tiers import PriceTerms
+from metering.plan_terms import parse_terms
 
 COLUMNS = (
     *("account", "plan", "plan_name", "currency", "model", "meter", "unit_price", "effective_from", "in_force_until"),
@@ -56,7 +56,7 @@ class ContractQuery:
 def contract_rows(database: Database, query: ContractQuery) -> Iterator[Row]:
     """Rows with the keys `COLUMNS`, by account, model and meter.
 
-    `unit_price` is null where the price has tiers or packages, which `terms` says then (`PriceTerms.words`).
+    `unit_price` is null where the price has tiers or packages, which `terms` says then (in words).
     """
     statement, more = paged(_STATEMENT, KEY, query.page)
     rows = select(
@@ -80,4 +80,4 @@ def words_of(terms: str | None) -> str | None:
 
     As text: the JSON of a price that SQL wrote may have numbers, which the database's driver reads as floats.
     """
-    return None if terms is None else PriceTerms.parse(terms).words
+    return None if terms is None else parse_terms(terms).words

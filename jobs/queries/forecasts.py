@@ -14,7 +14,7 @@ from jobs.billing_progress import billing_progress
 from jobs.queries.bills import Period, read_periods, read_totals, unknown_period
 from jobs.queries.reading import Database, select
 from metering.digits import EXACT
-from metering.forecast import RECENT, Rate, error_percent, forecast
+from metering.forecast import RECENT, Rate, error_percent, forecast, mean_percent
 
 MONTHS_MEASURED = 3
 """Months before, in which the forecast is measured."""
@@ -52,10 +52,11 @@ def read_rates(database: Snapshot, known_until: datetime) -> dict[tuple[str, str
 def forecast_rows(database: Database, month: date, accounts: Sequence[str], now: datetime) -> Iterator[dict[str, Any]]:
     """Rows with the keys COLUMNS for each account and currency with usage in the month that begins on `month`.
 
-    `forecast` is null until the account has an hour of usage, and before the end of a month in which it has prices with
-    tiers or packages: no rate says what these will cost. Such months measure no error either. `error_percent` is the
-    mean, over `months_measured` months, of the errors of the same forecast on the same day of the month; null where
-    there is none. Usage is known until billing's frontier (before there is one: `now`).
+    It is of usage: what plans cost beside it is in no forecast. `forecast` is null until the account has an hour of
+    usage, and before the end of a month in which it has prices with tiers or packages: no rate says what these will
+    cost. Such months measure no error either. `error_percent` is the mean, over `months_measured` months, of the errors
+    of the same forecast on the same day of the month; null where there is none. Usage is known until billing's frontier
+    (before there is one: `now`).
     """
     known_until = billing_progress(database)[0] or now
     months = [month]
@@ -93,7 +94,7 @@ def forecast_rows(database: Database, month: date, accounts: Sequence[str], now:
             "known_until": known_until,
             "so_far": sums[0],
             "forecast": sums[1],
-            "error_percent": round(sum(errors, NOTHING) / len(errors), 1) if errors else None,
+            "error_percent": mean_percent(errors),
             "months_measured": len(errors),
         }
 
@@ -103,8 +104,8 @@ def _following(month: date) -> date:
 
 
 def _billed(database: Database, month: date, account: str, currency: str | None) -> Decimal:
-    """What the bill of the month comes to, with its tiers."""
-    totals = read_totals(database, month, [account])
+    """What the usage of the month comes to, with its tiers."""
+    totals = read_totals(database, month, [account], with_fees=False)
     return next((row["amount"] for row in totals if row["currency"] == currency), None) or NOTHING
 
 

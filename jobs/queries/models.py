@@ -43,17 +43,19 @@ _MODELS = """
         SELECT model, currency, window_start,
                coalesce(sum(quantity) FILTER (WHERE meter = ANY (%(requests)s)), 0) AS requests,
                coalesce(sum(quantity) FILTER (WHERE meter = ANY (%(tokens)s)), 0) AS tokens,
-               coalesce(sum(amount), 0) AS amount
+               coalesce(sum(amount), 0) AS amount,
+               bool_or(amount IS NULL AND quantity <> 0 AND price_version > 0) AS is_tiered
         FROM usage_windows
         WHERE window_start >= %(start)s AND window_start < %(end)s
           AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
         GROUP BY model, currency, window_start
     )
-    SELECT model, currency, sum(requests) AS requests, sum(tokens) AS tokens, sum(amount) AS amount,
+    SELECT model, currency, sum(requests) AS requests, sum(tokens) AS tokens,
+           CASE WHEN NOT coalesce(bool_or(is_tiered), false) THEN sum(amount) END AS amount,
            (array_agg(window_start ORDER BY requests DESC, window_start))[1] AS peak_minute,
            max(requests) AS peak_requests
     FROM minutes GROUP BY model, currency
-    HAVING sum(requests) <> 0 OR sum(tokens) <> 0 OR sum(amount) <> 0
+    HAVING sum(requests) <> 0 OR sum(tokens) <> 0 OR sum(amount) <> 0 OR bool_or(is_tiered)
 """
 _NOTHING = {"requests": Decimal(0), "tokens": Decimal(0), "amount": Decimal(0)}
 _USED = ("account", "user_id", "model", "currency", "sign")
@@ -77,9 +79,10 @@ class ModelQuery:
 def model_rows(database: Database, usage: DeltaTable | None, query: ModelQuery) -> Iterator[dict[str, Any]]:
     """Rows with the keys COLUMNS by rank, one per model and currency; ranks of amounts count within a currency.
 
-    Changes are in percent of the span before, null where that has nothing. The peak is the first minute with the most
-    requests. `users` counts the user ids with usage, from the Delta table; null without one. What is billed by the day
-    or month as a whole has no minutes, and is left out.
+    Changes are in percent of the span before, null where that has nothing. `amount` is null where tiers or packages
+    price any of the usage, which only a whole month does: by amount such a row has no rank, and comes last. The peak is
+    the first minute with the most requests. `users` counts the user ids with usage, from the Delta table; null without
+    one. What is billed by the day or month as a whole has no minutes, and is left out.
     """
     meters = _meters(database)
     spans = ((query.start, query.end), query.before)
@@ -87,12 +90,19 @@ def model_rows(database: Database, usage: DeltaTable | None, query: ModelQuery) 
     users = [users_by_model(usage, span, query.accounts) if usage is not None else None for span in spans]
     rows = [_row(key, now[key], before.get(key, _NOTHING), users) for key in now]
     by_currency = query.by is Measure.AMOUNT
-    rows.sort(key=lambda row: (row["currency"] or "" if by_currency else "", -(row[query.by] or 0), row["model"] or ""))
+    rows.sort(
+        key=lambda row: (
+            row["currency"] or "" if by_currency else "",
+            by_currency and row["amount"] is None,
+            -(row[query.by] or 0),
+            row["model"] or "",
+        )
+    )
     ranks: Counter[str | None] = Counter()
     for row in rows:
         group = row["currency"] if by_currency else None
         ranks[group] += 1
-        yield {"rank": ranks[group], **row}
+        yield {"rank": None if by_currency and row["amount"] is None else ranks[group], **row}
 
 
 def users_by_model(usage: DeltaTable, span: tuple[datetime, datetime], accounts: Sequence[str]) -> Counter[Key]:
@@ -152,7 +162,9 @@ def _row(
     }
 
 
-def change_percent(now: Decimal, before: Decimal) -> Decimal | None:
-    """By how many percent something grew; None where there was nothing before."""
+def change_percent(now: Decimal | None, before: Decimal | None) -> Decimal | None:
+    """By how many percent something grew; None where there was nothing before, or one of them is not known."""
+    if now is None or before is None:
+        return None
     with localcontext(prec=1_000):  # Python's own 28 digits would be an error
         return None if before <= 0 else round((now - before) * 100 / before, 1)

@@ -18,6 +18,7 @@ from dashboard.exact import total as exact_total
 from dashboard.wording import span
 from jobs.streams import Table
 from metering.digits import EXACT
+from metering.plan_terms import PLAN_MODEL
 from metering.vocabulary import Job
 from tests.dashboard.conftest import Pages, texts
 from tests.dashboard.seeding import Day, usage_of, write_table
@@ -306,6 +307,29 @@ def test_an_account_stands_below_the_one_whose_bill_it_is_part_of(
     below = table["with accounts below"].tolist()
     assert below[1] == table["month to date"].tolist()[2]
     assert [str(one) in ("nan", "None", "") for one in (below[0], below[2])] == [True, True]
+
+
+def test_what_a_plan_costs_is_a_line_of_the_bill_and_no_unpriced_quantity(
+    open_page: Pages, connected: str, database: str
+) -> None:
+    now = datetime.now(UTC)
+    first = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    progress(database, "billing", now)
+    write(database, "catalog.plans", {"plan": "p", "name": "P"})
+    row = {"account": "a", "name": "A", "plan": "p", "currency": "EUR", "effective_from": first}
+    write(database, "catalog.accounts", row)
+    terms = {"effective_from": first, "terms": Jsonb({"kind": "plan", "flat_fee": "20", "minimum_amount": "25"})}
+    of_plan = {"plan": "p", "model": PLAN_MODEL, "meter": "requests", "currency": "EUR"}
+    write(database, "catalog.prices", {**of_plan, **terms})
+    page = open_page("bills", month=f"{first:%Y-%m}", account="a")
+    whole, lines = (frame.value for frame in page.dataframe[:2])
+    assert [Decimal(value) for value in whole["month to date"]] == [25]
+    assert whole["unpriced quantity"].tolist() == [0]
+    assert lines["meter"].tolist() == ["flat", "minimum"]
+    assert lines["tier"].tolist() == ["plan p", "plan p"]
+    assert [Decimal(value) for value in lines["amount"]] == [20, 5]
+    page = open_page("bills", month=f"{first:%Y-%m}", account="a", line="plan p · flat fee · EUR")
+    assert "Prorated by the" in texts(page)
 
 
 def test_a_changed_time_zone_moves_no_border_of_a_month_that_has_begun(

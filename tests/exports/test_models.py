@@ -96,6 +96,20 @@ def test_oracle_models_are_ranked_beside_the_span_before(
         assert [row[by] for row in group] == sorted((row[by] for row in group), reverse=True)
 
 
+def test_a_model_with_tiers_has_no_amount_and_no_rank_by_it_rather_than_the_last_one_at_0(database: str) -> None:
+    tiered = {"model": "dear", "unit_price": None, "price_version": 5}
+    cheap, free = ({"model": model, "unit_price": price} for model, price in (("cheap", 1), ("free", 0)))
+    rows = [window(START, 9, **tiered), window(START, 2, meter="input_tokens", **{**cheap, "model": "dear"})]
+    write_windows(database, *rows, window(START, 1, **cheap), window(START, 1, **free))
+    with read_only(database) as connection:
+        by_amount, by_requests = (
+            [(row["rank"], row["model"], row["amount"]) for row in model_rows(connection, None, asked)]
+            for asked in (ModelQuery(START, END, by) for by in (Measure.AMOUNT, Measure.REQUESTS))
+        )
+    assert by_amount == [(1, "cheap", 1), (2, "free", 0), (None, "dear", None)]
+    assert by_requests == [(1, "dear", None), (2, "cheap", 1), (3, "free", 0)]
+
+
 def used(lsn: int, user: str | None, **values: Any) -> dict[str, Any]:
     row: dict[str, Any] = {"account": "a", "model": "m1", "currency": "EUR", "sign": 1, "cause": "stream", **values}
     at = row.pop("at", START)

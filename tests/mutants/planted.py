@@ -55,6 +55,13 @@ OF_MEMBERS_BILLED = "tests/pipelines/test_members_billed.py"
 OF_MEMBER_CORRECTIONS = "tests/pipelines/test_member_corrections.py"
 OF_PERIODS_READ = "tests/pipelines/test_periods_read.py"
 OF_MEMBERS_FOLDED = "tests/pipelines/test_members_folded.py"
+PRICE_TIERS, PLAN_TERMS = "metering/price_tiers.py", "metering/plan_terms.py"
+CORRECTIONS_OF_LINES = "metering/invoices.py"
+OF_TIERS, OF_PLAN_TERMS = "tests/rules/test_price_tiers.py", "tests/rules/test_plan_terms.py"
+OF_INVOICES = "tests/rules/test_invoices.py"
+BY_ITS_PART = "test_each_version_prices_the_units_on_its_part_of_the_ladder"
+SUMMED_ONCE = "test_after_any_changes_all_lines_of_a_key_sum_to_its_exact_total_rounded_once"
+BY_DAYS = "test_fees_are_prorated_by_the_days_that_an_account_has_the_plan"
 ACCOUNT_HISTORY = "jobs/runtime/postgres/migrations/versions/0036_accounts_as_they_were.py"
 
 MUTANTS = (
@@ -740,5 +747,68 @@ MUTANTS = (
         "sums = unequal_members(made, stored) + unequal_days(",
         "sums = unequal_days(",
         (f"{OF_MEMBERS_BILLED}::test_the_audit_finds[a member that nobody put]",),
+    ),
+    Mutant(
+        "a tier by volume ends before its bound",
+        PRICE_TIERS,
+        "total <= tier.up_to",
+        "total < tier.up_to",
+        (f"{OF_TIERS}::test_a_tier_goes_up_to_and_includes_its_bound",),
+    ),
+    Mutant(
+        "a flat price of a graduated tier is charged by each version",
+        PRICE_TIERS,
+        "tier.flat_price if start <= above else ZERO",
+        "tier.flat_price",
+        (f"{OF_TIERS}::{BY_ITS_PART}",),
+    ),
+    Mutant(
+        "a package is charged again where another version goes on with it",
+        PRICE_TIERS,
+        "_packages(start, self.package_size)",
+        "EXACT.divide_int(start, self.package_size)",
+        (f"{OF_TIERS}::{BY_ITS_PART}",),
+    ),
+    Mutant(
+        "a correction is rounded by itself and takes nothing back",
+        CORRECTIONS_OF_LINES,
+        "            pairs.append(replace(_negated(before.line), **place))\n",
+        "",
+        (f"{OF_INVOICES}::{SUMMED_ONCE}",),
+    ),
+    Mutant(
+        "a key that is gone stays charged",
+        CORRECTIONS_OF_LINES,
+        "for charge in [*present.values(), *gone]:",
+        "for charge in [*present.values()]:",
+        (f"{OF_INVOICES}::{SUMMED_ONCE}",),
+    ),
+    Mutant(
+        "each part of a fee is rounded by itself",
+        PLAN_TERMS,
+        "return EXACT.subtract(accrued(amount, number + 1, days, decimals), accrued(amount, number, days, decimals))",
+        "return accrued(amount, 1, days, decimals)",
+        (f"{OF_PLAN_TERMS}::test_parts_of_a_month_under_equal_terms_come_to_the_whole_fee_to_the_last_digit",),
+    ),
+    Mutant(
+        "a day belongs to the last plan that an account has on it",
+        PLAN_TERMS,
+        "stretch.terms is None, stretch.begins)",
+        "stretch.terms is None, -stretch.begins.timestamp())",
+        (f"{OF_PLAN_TERMS}::{BY_DAYS}",),
+    ),
+    Mutant(
+        "a maximum of some days caps the whole month",
+        PLAN_TERMS,
+        "maximum if has_maximum else None",
+        "maximum",
+        (f"{OF_PLAN_TERMS}::{BY_DAYS}",),
+    ),
+    Mutant(
+        "a minimum leaves the flat fee out",
+        PLAN_TERMS,
+        "total = EXACT.add(usage, self.flat_fee)",
+        "total = usage",
+        (f"{OF_PLAN_TERMS}::test_a_month_comes_to_usage_and_fee_but_never_below_the_minimum_nor_above_the_maximum",),
     ),
 )

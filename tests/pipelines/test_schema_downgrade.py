@@ -22,6 +22,7 @@ from jobs.runtime.postgres.downgrade import OLDEST, USES, downgrade
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.runtime.postgres.schema import migrate, migrator, schema_is_current
 from laptop.database import program
+from metering.plan_terms import PLAN_MODEL
 from tests.conftest import _named
 from tests.database_rows import write
 
@@ -143,6 +144,12 @@ def tiered(database: str) -> None:
     write(database, "catalog.prices", {**PRICE, "model": "m", "unit_price": None, "terms": terms})
 
 
+def with_plan_terms(database: str) -> None:
+    write(database, "catalog.plans", {"plan": "p", "name": "P"})
+    terms = {"terms": Jsonb({"kind": "plan", "flat_fee": "1"}), "unit_price": None}
+    write(database, "catalog.prices", {**PRICE, "model": PLAN_MODEL, "meter": "requests", **terms})
+
+
 PLANTED: dict[str, Callable[[str], None]] = {
     "usage was billed once by the more specific meter": lambda at: write(
         at, "usage_windows", {**WINDOW, "price_version": 0}
@@ -170,6 +177,7 @@ PLANTED: dict[str, Callable[[str], None]] = {
         at, "stragglers", {**STRAGGLER, "cause": "schema_added"}
     ),
     "prices with tiers or packages": tiered,
+    "catalog.prices has, or had, terms of plans": with_plan_terms,
     "corrections of whole periods wait": lambda at: write(at, "late_members", LATE_MEMBER),
     "invoices were issued": lambda at: write(at, "invoices", INVOICE),
 }

@@ -15,6 +15,7 @@ from jobs.runtime.errors import Refused
 from jobs.streams import PRICES
 from metering.meters import Declaration
 from metering.period_meters import Aggregation, Period, PeriodMeter
+from metering.plan_terms import PLAN_MODEL, PlanTerms
 from metering.price_tiers import PriceTerms
 
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)
@@ -42,6 +43,12 @@ STORED = {version: tuple(rest) for version, *rest in ladders(EVERY).iter_rows()}
 
 def test_a_ladder_has_every_version_of_a_price_that_ever_had_terms_and_no_other_price() -> None:
     assert [(version, rung[-2], rung[-1]) for version, rung in STORED.items()] == [(1, 3, None), (2, None, TERMS)]
+
+
+def test_where_a_plan_has_or_had_terms_the_table_has_every_version_of_every_price() -> None:
+    terms = PlanTerms.of({"kind": "plan", "flat_fee": "5"}).text
+    ended = table(*EVERY.to_pylist(), price(5, model=PLAN_MODEL, terms=terms), price(6, model=PLAN_MODEL, deleted=True))
+    assert [version for version, *_ in ladders(ended).iter_rows()] == [1, 2, 4, 5]
 
 
 def test_what_prices_say_is_sound_and_versions_of_later_prices_may_be_there() -> None:

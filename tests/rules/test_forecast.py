@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from metering.forecast import SOONEST, Rate, error_percent, forecast
+from metering.forecast import SOONEST, Rate, error_percent, forecast, mean_percent
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -30,3 +30,11 @@ def test_an_error_is_a_share_of_the_actual_amount() -> None:
     assert error_percent(Decimal(15), Decimal(12)) == Decimal("25.0")
     assert error_percent(Decimal(-15), Decimal(-12)) == Decimal("25.0")
     assert error_percent(Decimal(1), Decimal(0)) is None
+
+
+def test_the_mean_of_errors_of_any_size_is_exact() -> None:
+    """With Python's own 28 digits it was an error: what a model of 0.000001 a unit can be off by has more of them."""
+    found = mean_percent([Decimal("1e40"), Decimal("0.2")])
+    assert found is not None
+    assert f"{found:f}" == "5" + "0" * 39 + ".1"
+    assert mean_percent([]) is None

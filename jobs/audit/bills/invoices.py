@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -19,7 +19,8 @@ from jobs.queries.invoices import last_lines, month_text, numbers_by_issuer, sto
 from jobs.runtime.postgres.address import in_schema
 from metering.digits import plain
 from metering.invoice_verification import wrong_account, wrong_numbers
-from metering.invoices import USAGE, IssuedLine, Key
+from metering.invoices import FEES, USAGE, IssuedLine, Key
+from metering.plan_terms import PLAN_MODEL
 
 _ACCOUNT_BATCH = 500
 _NONE = "there are no invoices yet"
@@ -38,6 +39,23 @@ _UNCHANGED = """
     WHERE (account, period) NOT IN (SELECT account, period FROM changed)
       AND account NOT IN (SELECT account FROM invoice_events WHERE state = 'Voided')
     ORDER BY period, account
+"""
+# Fees are by the catalog, too: where an account or its plan's terms were changed since its last invoice, the next close
+# corrects them. When an account or terms were deleted is not known.
+_CHANGED_CATALOG = f"""
+    WITH last AS (
+        SELECT account, max(at) AS at FROM invoice_events WHERE account = ANY (%(accounts)s) AND state = 'Issued'
+        GROUP BY account
+    )
+    SELECT account FROM last JOIN catalog.account_history AS history USING (account)
+    GROUP BY account, at
+    HAVING max(history.changed_at) > at OR max(history.holds_until) < 'infinity' OR EXISTS (
+        SELECT FROM catalog.prices
+        WHERE model = '{PLAN_MODEL}' AND prices.changed_at > last.at AND prices.plan = ANY (array_agg(history.plan))
+    ) OR EXISTS (
+        SELECT FROM catalog.ended_prices
+        WHERE model = '{PLAN_MODEL}' AND ended_prices.plan = ANY (array_agg(history.plan))
+    )
 """
 
 
@@ -75,23 +93,30 @@ def lines_of_usage(database: Database) -> Check:
             last = last_lines(database, some, month)
             lines = read_month(database, month, some).lines
             examined += sum(map(len, last.values()))
-            broken += _differing(month, lines, last)
+            changed = {row["account"] for row in database.execute(_CHANGED_CATALOG, {"accounts": some}).fetchall()}
+            broken += _differing(month, lines, last, changed)
     return first_sentence("I7", examined, broken, "each line is what its usage comes to" if examined else _NONE)
 
 
 def _differing(
-    month: date, lines: Sequence[Row], last: Mapping[tuple[str, str], Mapping[Key, IssuedLine]]
+    month: date,
+    lines: Sequence[Row],
+    last: Mapping[tuple[str, str], Mapping[Key, IssuedLine]],
+    changed: Collection[str],
 ) -> Iterator[str]:
+    """`changed`: accounts whose fees may be other ones since."""
     present = {_place(line): line for line in lines if line["currency"]}
     issued = {
-        (account, currency, key.model, key.meter, key.price_version, key.tier): line
+        (account, currency, key.model, key.meter, key.price_version, key.tier, key.kind): line
         for (account, currency), keys in last.items()
         for key, line in keys.items()
-        if key.kind == USAGE
+        if key.kind in {USAGE, *FEES}
     }
     for place in sorted(present.keys() | issued.keys(), key=repr):
         line, known = present.get(place), issued.get(place)
-        name = f"{place[3]} of {place[0]}, {place[2]}, in {month_text(month)}"
+        if place[-1] in FEES and place[0] in changed:
+            continue
+        name = f"{place[3] or place[-1]} of {place[0]}, {place[2] or place[5]}, in {month_text(month)}"
         quantity = line["quantity"] if line else Decimal()
         if known is None:
             yield f"{name}: {plain(quantity)} of usage are on no invoice, at price version {place[4]}"
@@ -103,4 +128,5 @@ def _differing(
 
 
 def _place(line: Row) -> tuple[Any, ...]:
-    return tuple(line[name] for name in ("account", "currency", "model", "meter", "price_version", "tier"))
+    kind = line["kind"] if line["kind"] in FEES else USAGE
+    return (*(line[name] for name in ("account", "currency", "model", "meter", "price_version", "tier")), kind)

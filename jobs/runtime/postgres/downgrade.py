@@ -105,6 +105,13 @@ USES = (
         _appended("schema_added"),
         "an audit has billed events whose contract came late",
     ),
+    Use(
+        "0067",
+        'EXISTS (SELECT FROM price_ladders WHERE terms LIKE \'{"kind":"plan"%\')'
+        " OR EXISTS (SELECT FROM catalog.prices WHERE terms ->> 'kind' = 'plan')"
+        " OR EXISTS (SELECT FROM catalog.ended_prices WHERE terms ->> 'kind' = 'plan')",
+        "catalog.prices has, or had, terms of plans",
+    ),
 )
 
 

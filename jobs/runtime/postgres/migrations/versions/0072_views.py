@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0072"
-down_revision = "0064"
+down_revision = "0067"
 
 # The rule of migration 0003: who names no account sees none. A pane of no single account is for readers of all.
 NAMED = """(

@@ -1,0 +1,617 @@
+"""What plans cost beside usage: in the catalog, on the bill, on invoices and their corrections.
+
+The oracle is told what the test did to the catalog, walks each day of an account's calendar, and adds up fractions: it
+reads neither the statements nor `metering.plan_terms`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb
+
+from catalog.closed_months import ClosedMonthsTouched
+from catalog.file import CatalogFile, parse_catalog
+from catalog.store import store
+from deployment.errors import CannotRun
+from jobs.audit.bills.invoices import check_invoices
+from jobs.queries.bills import PAGE_KEY, read_month, read_totals
+from jobs.queries.contracts import ContractQuery, contract_rows
+from jobs.queries.pages import Page
+from jobs.runtime.postgres.address import in_schema
+from jobs.runtime.postgres.api_reader import API_READER
+from metering.plan_terms import PLAN_MODEL, PlanTerms
+from tests.database_rows import write
+from tests.pipelines.billing import Price
+from tests.pipelines.closing import NOVEMBER, OCTOBER, Books, books_of
+from tests.rules.test_plan_terms import WRONG, plan_documents
+
+BEGINS = datetime(2026, 10, 1, tzinfo=UTC)
+PRICES = {"basic": Price(7, Decimal("0.01")), "pro": Price(8, Decimal("0.002"))}
+DEARER = {"basic": Price(11, Decimal("0.0301")), "pro": Price(12, Decimal("0.000000000007"))}
+LINES = "SELECT original_period, kind, tier, charge_class, quantity, amount FROM invoice_lines ORDER BY invoice, line"
+LATER = datetime(2100, 1, 1, tzinfo=UTC)
+"""Of closes after whatever the database's clock says, so that nothing of the catalog has changed since."""
+
+
+@pytest.fixture
+def books(database: str) -> Iterator[Books]:
+    for found in books_of(database):
+        with found.connection.transaction():
+            for plan, price in PRICES.items():
+                found.connection.execute("INSERT INTO catalog.plans (plan, name) VALUES (%s, %s)", [plan, plan])
+                rung(found, price, plan)
+                rung(found, DEARER[plan], plan)
+        yield found
+
+
+def rung(books: Books, price: Price, plan: str) -> None:
+    """As joins stores each version where a plan has terms."""
+    books.connection.execute(
+        "INSERT INTO price_ladders VALUES (%s, %s, 'claude', 'input_tokens', 'EUR', %s, %s, NULL)",
+        [price.version, plan, BEGINS, price.unit_price],
+    )
+
+
+def account(books: Books, plan: str = "basic", since: datetime = BEGINS, name: str = "a", zone: str = "UTC") -> None:
+    """An account, or its change, that holds from `since`."""
+    with books.connection.transaction():
+        books.connection.execute(
+            "INSERT INTO catalog.accounts (account, name, plan, currency, timezone, effective_from)"
+            " VALUES (%(name)s, %(name)s, %(plan)s, 'EUR', %(zone)s, %(since)s) ON CONFLICT (account) DO UPDATE"
+            " SET plan = excluded.plan, timezone = excluded.timezone, effective_from = excluded.effective_from",
+            {"name": name, "plan": plan, "zone": zone, "since": since},
+        )
+
+
+def costs(books: Books, plan: str = "basic", since: datetime = BEGINS, **terms: Any) -> None:
+    """What a plan costs from `since` on."""
+    with books.connection.transaction():
+        books.connection.execute(
+            "INSERT INTO catalog.prices (plan, model, meter, currency, effective_from, terms)"
+            " VALUES (%s, %s, 'requests', 'EUR', %s, %s) ON CONFLICT (plan, model, meter, currency, effective_from)"
+            " DO UPDATE SET terms = excluded.terms",
+            [plan, PLAN_MODEL, since, Jsonb({"kind": "plan", **terms})],
+        )
+
+
+def bill(books: Books, month: date = OCTOBER, page: Page | None = None) -> list[tuple[Any, ...]]:
+    """(account, kind, plan or tier, quantity, amount) of the lines."""
+    with psycopg.connect(books.database, row_factory=dict_row) as reader:
+        lines = read_month(reader, month, page=page).lines
+    return [(line["account"], line["kind"], line["tier"], line["quantity"], line["amount"]) for line in lines]
+
+
+def totals(books: Books, *accounts: str) -> list[Decimal | None]:
+    with psycopg.connect(books.database, row_factory=dict_row) as reader:
+        return [row["amount"] for row in read_totals(reader, OCTOBER, accounts)]
+
+
+def file_of(**terms: Any) -> CatalogFile:
+    row = {"plan": "p", "currency": "EUR", "effective_from": "2026-10-01T00:00:00Z", **terms}
+    return parse_catalog(json.dumps({"plans": [{"plan": "p", "name": "P"}], "plan_terms": [row]}))
+
+
+def test_a_file_with_terms_of_a_plan_is_stored_once_and_captured(database: str) -> None:
+    terms = {"flat_fee": "50", "minimum_amount": "100", "maximum_amount": "500"}
+    changes = store(database, file_of(**terms))
+    (row,) = (change for change in changes if "unit_price" in change.after)
+    assert (row.op, row.after["model"], row.after["unit_price"]) == ("c", PLAN_MODEL, None)
+    assert row.after["terms"] == PlanTerms.of({"kind": "plan", **terms}).text
+    assert {change.op for change in store(database, file_of(**terms))} == {"r"}
+    store(database, parse_catalog("accounts: [{account: a, name: A, plan: p, currency: EUR}]"))
+    with psycopg.connect(database, row_factory=dict_row) as reader:
+        at = datetime(2100, 1, 1, tzinfo=UTC)
+        assert [row["terms"] for row in contract_rows(reader, ContractQuery(at))] == [
+            "50 a month, at least 100, at most 500"
+        ]
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(document=plan_documents())
+def test_sql_takes_the_terms_that_a_file_takes(database: str, document: dict[str, Any]) -> None:
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT catalog.plan_terms_problem(%s)", [Jsonb(document)]).fetchone() == (None,)
+
+
+def test_sql_refuses_the_terms_that_a_file_refuses(database: str) -> None:
+    with psycopg.connect(database) as connection:
+        for document in WRONG:
+            found = connection.execute("SELECT catalog.plan_terms_problem(%s)", [Jsonb(document)]).fetchone()
+            assert found is not None
+            assert found[0], document
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        ({"model": "m", "terms": {"kind": "plan", "flat_fee": "1"}}, "its model must be"),
+        ({"terms": {"kind": "volume", "tiers": [{"unit_price": "1"}]}}, "whose kind is plan"),
+        ({"terms": None, "unit_price": 1}, "must be in terms"),
+    ],
+)
+def test_the_row_of_a_plan_has_its_model_and_its_terms(books: Books, row: dict[str, Any], sentence: str) -> None:
+    given_row = {"plan": "pro", "model": PLAN_MODEL, "meter": "requests", "currency": "EUR", "effective_from": BEGINS}
+    terms = None if row["terms"] is None else Jsonb(row["terms"])
+    with pytest.raises(psycopg.errors.CheckViolation, match=sentence):
+        write(books.database, "catalog.prices", {**given_row, **row, "terms": terms})
+
+
+def test_a_flat_fee_is_on_the_bill_of_a_month_without_usage(books: Books) -> None:
+    account(books)
+    costs(books, flat_fee="31")
+    assert bill(books) == [], "no month has begun by billing's frontier"
+    books.reach(BEGINS)
+    assert bill(books) == [("a", "flat", "basic", 31, 31)]
+    assert totals(books, "a") == [31]
+    assert bill(books, NOVEMBER) == []
+    assert bill(books, date(2026, 9, 1)) == [], "the account's row begins in October"
+
+
+def test_fees_are_prorated_by_the_accounts_days_under_each_plan(books: Books) -> None:
+    account(books, zone="Europe/Berlin")
+    account(books, "pro", datetime(2026, 10, 10, 22, tzinfo=UTC), zone="Europe/Berlin")
+    costs(books, flat_fee="31")
+    costs(books, "pro", flat_fee="62")
+    books.reach(BEGINS)
+    assert bill(books) == [("a", "flat", "basic", 10, 10), ("a", "flat", "pro", 21, 42)]
+
+
+def test_terms_change_within_a_month_and_end(books: Books) -> None:
+    account(books)
+    costs(books, flat_fee="31")
+    costs(books, since=datetime(2026, 10, 11, tzinfo=UTC), flat_fee="62")
+    books.reach(BEGINS)
+    assert bill(books) == [("a", "flat", "basic", 31, 52)]
+    with books.connection.transaction():
+        ends = datetime(2026, 10, 21, tzinfo=UTC)
+        books.connection.execute("UPDATE catalog.prices SET deleted_at = %s WHERE effective_from > %s", [ends, BEGINS])
+        books.connection.execute("DELETE FROM catalog.prices WHERE effective_from > %s", [BEGINS])
+    assert bill(books) == [("a", "flat", "basic", 31, 30)]
+
+
+def test_a_month_costs_the_minimum_of_its_plan_also_without_usage(books: Books) -> None:
+    account(books)
+    costs(books, flat_fee="5", minimum_amount="20")
+    books.end(OCTOBER)
+    assert bill(books) == [("a", "flat", "basic", 31, 5), ("a", "minimum", "basic", 31, 15)]
+    books.use(1_000, price=PRICES["basic"], account="a")
+    assert bill(books)[1:] == [("a", "flat", "basic", 31, 5), ("a", "minimum", "basic", 31, 5)]
+    books.use(1_000, price=PRICES["basic"], account="a")
+    assert bill(books)[1:] == [("a", "flat", "basic", 31, 5)]
+    assert totals(books, "a") == [25]
+
+
+def test_a_month_costs_at_most_the_maximum_of_its_plan_and_another_plan_has_its_own(books: Books) -> None:
+    account(books)
+    account(books, "pro", datetime(2026, 10, 11, tzinfo=UTC))
+    costs(books, maximum_amount="31")
+    costs(books, "pro", maximum_amount="31")
+    books.end(OCTOBER)
+    books.use(1_500, price=PRICES["basic"], account="a", at=datetime(2026, 10, 2, tzinfo=UTC))
+    books.use(1_500, price=PRICES["pro"], account="a", at=datetime(2026, 10, 12, tzinfo=UTC))
+    # 15 of at most 10, and 3 of at most 21.
+    assert [line for line in bill(books) if line[1] != "unit"] == [("a", "maximum", "basic", 10, -5)]
+    assert totals(books, "a") == [13]
+
+
+def test_a_plan_that_has_no_maximum_on_one_of_its_days_has_none_in_the_month(books: Books) -> None:
+    account(books)
+    costs(books, since=BEGINS + timedelta(days=1), maximum_amount="1")
+    books.end(OCTOBER)
+    books.use(1_500, price=PRICES["basic"], account="a")
+    assert totals(books, "a") == [15]
+
+
+def test_what_a_plan_includes_is_shared_by_quantity_and_prorated_by_days(books: Books) -> None:
+    account(books)
+    account(books, "pro", datetime(2026, 10, 11, tzinfo=UTC))
+    costs(books, included={"input_tokens": "3100", "requests": "1"})
+    books.end(OCTOBER)
+    for quantity, price in ((1_000, PRICES["basic"]), (3_000, DEARER["basic"]), (500, PRICES["pro"])):
+        books.use(quantity, price=price, account="a", model="m")
+    # 1,000 of 10 days: 250 of 1,000 and 750 of 3,000.
+    assert bill(books) == [
+        ("a", "unit", "included", 250, 0),
+        ("a", "unit", None, 750, Decimal("7.5")),
+        ("a", "unit", None, 500, 1),
+        ("a", "unit", "included", 750, 0),
+        ("a", "unit", None, 2250, Decimal("67.725")),
+    ]
+    assert totals(books, "a") == [Decimal("76.225")]
+
+
+def test_the_last_millionths_of_what_is_included_go_by_the_largest_remainder(books: Books) -> None:
+    account(books)
+    costs(books, included={"input_tokens": "0.000002"})
+    books.end(OCTOBER)
+    for model in ("x", "y", "z"):
+        books.use(Decimal("0.000001"), price=PRICES["basic"], account="a", model=model)
+    assert [line[2:4] for line in bill(books)] == [
+        ("included", Decimal("0.000001")),
+        ("included", Decimal("0.000001")),
+        (None, Decimal("0.000001")),
+    ]
+
+
+def test_what_is_not_included_begins_at_the_first_tier_and_all_may_be_included(books: Books) -> None:
+    account(books)
+    with books.connection.transaction():
+        tiers = '{"kind":"graduated","tiers":[{"up_to":"100","unit_price":"1"},{"unit_price":"2"}]}'
+        books.connection.execute(
+            "INSERT INTO price_ladders VALUES (20, 'basic', 'm*', 'input_tokens', 'EUR', %s, NULL, %s)", [BEGINS, tiers]
+        )
+    books.end(OCTOBER)
+    day = {"account": "a", "day": date(2026, 10, 5), "meter": "input_tokens", "currency": "EUR", "price_version": 20}
+    at = {"first_window": BEGINS, "last_window_end": BEGINS + timedelta(minutes=1)}
+    write(books.database, "usage_days", *({**day, **at, "model": model, "quantity": 75} for model in ("m1", "m2")))
+    assert totals(books, "a") == [200]
+    costs(books, included={"input_tokens": "30"})
+    assert bill(books) == [
+        ("a", "graduated", "included", 30, 0),
+        ("a", "graduated", "1: up to 100", 100, 100),
+        ("a", "graduated", "2: above 100", 20, 40),
+    ]
+    costs(books, included={"input_tokens": "150"}, minimum_amount="5")
+    assert bill(books) == [("a", "graduated", "included", 150, 0), ("a", "minimum", "basic", 31, 5)]
+
+
+def test_pages_have_all_fees_of_an_account_once(books: Books) -> None:
+    costs(books, flat_fee="1", minimum_amount="9")
+    for name in ("a", "b", "c"):
+        account(books, name=name)
+    books.end(OCTOBER)
+    books.use(10, price=PRICES["basic"], account="b")
+    found = list[Any]()
+    after: tuple[Any, ...] = ()
+    with psycopg.connect(books.database, row_factory=dict_row) as reader:
+        while rows := read_month(reader, OCTOBER, page=Page(1, after)).lines:
+            found += [(row["account"], row["kind"], row["tier"], row["quantity"], row["amount"]) for row in rows]
+            after = tuple(rows[-1][name] for name in PAGE_KEY)
+    assert found == bill(books)
+    assert len(found) == 7
+
+
+def test_who_may_read_some_accounts_sees_the_fees_of_a_plan_that_they_no_longer_have(books: Books) -> None:
+    account(books)
+    account(books, "pro", datetime(2026, 11, 1, tzinfo=UTC))
+    costs(books, flat_fee="31", minimum_amount="40")
+    books.end(OCTOBER)
+    books.use(100, price=PRICES["basic"], account="a")
+    whole = bill(books)
+    assert [amount for *_, amount in whole] == [1, 31, 8]
+    assert seen_by(books, '["a"]') == whole
+    assert seen_by(books, '["b"]') == []
+
+
+def test_usage_by_tiers_of_a_plan_that_was_replaced_in_place_has_its_amount_for_who_reads_the_account(
+    books: Books,
+) -> None:
+    """Until an audit prices it again, no row of the account's history names the plan by which it was priced."""
+    for plan in ("pro", "basic", "pro"):
+        account(books, plan)
+    with books.connection.transaction():
+        tiers = '{"kind":"volume","tiers":[{"unit_price":"2"}]}'
+        books.connection.execute(
+            "INSERT INTO price_ladders VALUES (20, 'basic', 'm', 'input_tokens', 'EUR', %s, NULL, %s)", [BEGINS, tiers]
+        )
+    day = {"account": "a", "day": date(2026, 10, 5), "meter": "input_tokens", "currency": "EUR", "price_version": 20}
+    at = {"first_window": BEGINS, "last_window_end": BEGINS + timedelta(minutes=1)}
+    write(books.database, "usage_days", {**day, **at, "model": "m", "quantity": 75})
+    plans = books.rows("SELECT DISTINCT plan FROM catalog.account_history")
+    assert plans == [{"plan": "pro"}]
+    assert seen_by(books, '["a"]') == bill(books) == [("a", "volume", "1: above 0", 75, 150)]
+    with psycopg.connect(books.database) as owner:
+        assert owner.execute("SELECT count(*) FROM price_ladders").fetchone() == (5,)
+    assert ladders_seen_by(books, '["b"]') == 0
+
+
+def seen_by(books: Books, accounts: str) -> list[tuple[Any, ...]]:
+    """The bill for a role that may read these accounts."""
+    names = ("account", "kind", "tier", "quantity", "amount")
+    with reading(books, accounts) as reader:
+        return [tuple(line[name] for name in names) for line in read_month(reader, OCTOBER).lines]
+
+
+def ladders_seen_by(books: Books, accounts: str) -> int:
+    with reading(books, accounts) as reader:
+        return len(reader.execute("SELECT FROM price_ladders").fetchall())
+
+
+@contextmanager
+def reading(books: Books, accounts: str) -> Iterator[psycopg.Cursor[dict[str, Any]]]:
+    """As the API reads for a key of these accounts."""
+    with psycopg.connect(in_schema(books.database)) as session, session.cursor(row_factory=dict_row) as reader:
+        reader.execute(f"SET LOCAL ROLE {API_READER}")
+        reader.execute("SELECT set_config('weir.accounts', %s, true)", [accounts])
+        yield reader
+
+
+def test_a_backdated_fee_names_the_ended_months_and_asks(books: Books) -> None:
+    long_ago = datetime(2025, 10, 1, tzinfo=UTC)
+    account(books, since=long_ago)
+    books.reach(datetime(2026, 1, 5, tzinfo=UTC))
+    row = {"plan": "basic", "currency": "EUR", "effective_from": "2025-11-01T00:00:00Z", "flat_fee": "5"}
+    fee = parse_catalog(json.dumps({"plan_terms": [row]}))
+    with pytest.raises(ClosedMonthsTouched, match=r"a 2025-11 \(the fees of plans may change\)"):
+        store(books.database, fee)
+    store(books.database, fee, backdates=True)
+    store(books.database, fee)
+    moved = '{account: a, name: A, plan: pro, currency: EUR, effective_from: "2025-12-01T00:00:00Z"}'
+    with pytest.raises(
+        ClosedMonthsTouched, match=r"2 ended months again, .*: a 2025-12 \(the fees of plans may change\); a 2026-01 "
+    ):
+        store(books.database, parse_catalog(f"accounts: [{moved}]"))
+
+
+def test_a_plan_of_the_terms_must_exist(database: str) -> None:
+    row = {"plan": "none", "currency": "EUR", "effective_from": "2026-10-01T00:00:00Z", "flat_fee": "5"}
+    with pytest.raises(CannotRun, match=r"plan_terms\.0\.plan is 'none'"):
+        store(database, parse_catalog(json.dumps({"plan_terms": [row]})))
+
+
+def invoiced(books: Books) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in books.rows(LINES)]
+
+
+def checks(books: Books) -> list[bool]:
+    return [check.holds for check in check_invoices(books.database)]
+
+
+def test_fees_are_lines_of_their_own_kinds_on_an_invoice_also_without_usage(books: Books) -> None:
+    account(books)
+    account(books, name="b")
+    costs(books, flat_fee="10.005", minimum_amount="20")
+    books.end(OCTOBER)
+    books.use(1_500, price=PRICES["basic"], account="b")
+    assert {(row["account"], row["outcome"], row["total"]) for row in books.close(at=LATER)} == {
+        ("a", "issued", Decimal("20.00")),
+        ("b", "issued", Decimal("25.00")),
+    }
+    assert invoiced(books) == [
+        (OCTOBER, "flat", "basic", None, 31, Decimal("10.00")),
+        (OCTOBER, "minimum", "basic", None, 31, Decimal("10.00")),
+        (OCTOBER, "flat", "basic", None, 31, Decimal("10.00")),
+        (OCTOBER, "usage", None, None, 1500, Decimal("15.00")),
+    ]
+    assert books.faults() == []
+    assert checks(books) == [True, True]
+
+
+def test_usage_and_plans_that_come_after_the_close_correct_the_fees_by_pairs_of_lines(books: Books) -> None:
+    account(books)
+    costs(books, flat_fee="31", minimum_amount="62")
+    books.end(OCTOBER)
+    books.close(at=LATER)
+    books.use(1_000, price=PRICES["basic"], account="a")
+    account(books, "pro", datetime(2026, 10, 21, tzinfo=UTC))
+    books.end(NOVEMBER)
+    assert checks(books) == [True, True], "what has changed since is not wrong"
+    books.close(NOVEMBER, at=LATER)
+    assert invoiced(books)[2:] == [
+        (OCTOBER, "flat", "basic", "Correction", -31, -31),
+        (OCTOBER, "flat", "basic", "Correction", 20, 20),
+        (OCTOBER, "minimum", "basic", "Correction", -31, -31),
+        (OCTOBER, "minimum", "basic", "Correction", 20, 10),
+        (OCTOBER, "usage", None, "Correction", 1000, 10),
+    ]
+    assert books.faults() == []
+    assert checks(books) == [True, True]
+
+
+def test_a_fee_that_the_catalog_does_not_come_to_is_named_by_the_audit(books: Books) -> None:
+    account(books)
+    costs(books, flat_fee="31")
+    books.end(OCTOBER)
+    books.close(at=LATER)
+    with books.connection.transaction():
+        # As a fault of the computation would leave it: nobody has changed the catalog.
+        books.connection.execute("SET LOCAL session_replication_role = replica")
+        books.connection.execute("UPDATE catalog.prices SET terms = jsonb_set(terms, '{flat_fee}', '\"30\"')")
+    of_usage, of_hashes = check_invoices(books.database)
+    assert (of_usage.holds, of_hashes.holds) == (False, True)
+    assert "flat of a, basic, in 2026-10: line 1 of weir-1 is not what its price makes" in of_usage.says
+
+
+def test_a_month_is_refused_while_the_plan_of_its_usage_is_not_known(books: Books) -> None:
+    account(books)
+    costs(books, flat_fee="1", minimum_amount="20")
+    books.end(OCTOBER)
+    books.use(1_500, price=Price(9, Decimal("0.01")), account="a")
+    assert bill(books)[1:] == [("a", "flat", "basic", 31, 1), ("a", "minimum", "basic", 31, None)]
+    (row,) = books.close()
+    assert row["outcome"] == "refused"
+    assert "what the plan basic costs depends on usage whose plan or amount is not known" in row["reason"]
+    with books.connection.transaction():
+        rung(books, Price(9, Decimal("0.01")), "basic")
+    assert [row["total"] for row in books.close()] == [20]
+
+
+MONTHS = [date(2026, 10, 1), date(2026, 11, 1), date(2026, 12, 1), date(2027, 1, 1)]
+ZONES = {"a": "UTC", "b": "Asia/Tokyo", "c": "America/Lima", "d": "Europe/Berlin"}
+
+
+class World:
+    """What a test does to the catalog and uses, and what that must come to: (account, month, kind, plan) → amount."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.plans: dict[str, list[tuple[datetime, str]]] = {}
+        self.terms: defaultdict[str, dict[datetime, dict[str, str]]] = defaultdict(dict)
+        self.used: defaultdict[tuple[str, date, str], dict[Price, Fraction]] = defaultdict(dict)
+
+    def instant(self, latest: datetime) -> datetime:
+        """Up to 40 days before `latest`, sometimes on the border of a day."""
+        at = latest - timedelta(minutes=self.chance.randint(0, 40 * 1440))
+        return max(at.replace(hour=0, minute=0) if self.chance.random() < 0.5 else at, BEGINS)
+
+    def document(self) -> dict[str, Any]:
+        cents = sorted(self.chance.randint(0, 20_000) for _ in range(2))
+        every = {
+            "flat_fee": f"{Decimal(self.chance.randint(0, 10**7)).scaleb(-5):f}",
+            "minimum_amount": f"{Decimal(cents[0]).scaleb(-2):f}",
+            "maximum_amount": f"{Decimal(cents[1]).scaleb(-2):f}",
+        }
+        names = self.chance.sample(list(every), self.chance.randint(1, 3))
+        included = {"input_tokens": f"{Decimal(self.chance.randint(1, 10**10)).scaleb(-6):f}"}
+        more = {"included": included} if self.chance.random() < 0.5 else {}
+        return {**{name: every[name] for name in names}, **more}
+
+    def change(self, books: Books, now: datetime) -> None:
+        """A new plan of an account or new terms of a plan, from now on or backdated."""
+        since = self.instant(now)
+        if self.chance.random() < 0.5:
+            name = self.chance.choice(list(ZONES))
+            plan = self.chance.choice(list(PRICES))
+            account(books, plan, since, name, ZONES[name])
+            self.plans[name] = [*((at, other) for at, other in self.plans[name] if at < since), (since, plan)]
+        else:
+            plan = self.chance.choice(list(PRICES))
+            document = self.document()
+            costs(books, plan, since=since, **document)
+            self.terms[plan][since] = document
+
+    def use(self, books: Books, now: datetime) -> None:
+        """Usage of now or of up to 40 days ago, at the price of some plan."""
+        at, name, plan = self.instant(now), self.chance.choice(list(ZONES)), self.chance.choice(list(PRICES))
+        day = at.astimezone(ZoneInfo(ZONES[name])).date()
+        if day < MONTHS[0]:
+            return
+        quantity = Decimal(self.chance.randint(1, 9_000_000)).scaleb(-3)
+        price = self.chance.choice([PRICES[plan], DEARER[plan]])
+        books.use(quantity, at=at, price=price, account=name, day=day, delay=now - at)
+        used = self.used[name, day.replace(day=1), plan]
+        used[price] = used.get(price, Fraction()) + Fraction(quantity)
+
+    def usage(self, name: str, month: date, plan: str, included: Fraction) -> Fraction:
+        """What usage under a plan costs: the included units are shared by quantity, in millionths."""
+        used = self.used[name, month, plan]
+        total = sum(used.values(), Fraction())
+        steps = int(min(included, total) * 10**6)
+        whole = {price: steps * quantity // total for price, quantity in used.items()}
+        rests = {price: steps * quantity / total - whole[price] for price, quantity in used.items()}
+        for price in sorted(rests, key=lambda price: (-rests[price], price.version))[: steps - sum(whole.values())]:
+            whole[price] += 1
+        return sum(
+            ((used[price] - Fraction(whole[price], 10**6)) * Fraction(price.unit_price) for price in used), Fraction()
+        )
+
+    def on(self, name: str, start: datetime, end: datetime) -> tuple[str, dict[str, Any] | None] | None:
+        """The first plan with terms of a day, or else its first plan."""
+        found: list[tuple[bool, datetime, str, dict[str, Any] | None]] = []
+        changes = self.plans[name]
+        for (since, plan), until in zip(changes, [at for at, _ in changes[1:]] + [None], strict=True):
+            if since < end and (until is None or until > start):
+                found.append((True, since, plan, None))
+            known = sorted(self.terms[plan].items())
+            for (begins, document), ends in zip(known, [at for at, _ in known[1:]] + [None], strict=True):
+                first = max(begins, since)
+                last = min((at for at in (ends, until) if at is not None), default=None)
+                if first < end and (last is None or last > max(start, first)):
+                    found.append((False, first, plan, document))
+        best = min(found, key=lambda each: each[:2], default=None)
+        return None if best is None else (best[2], best[3])
+
+    def fees(self, name: str, month: date) -> dict[tuple[str, str], Fraction]:
+        """(kind, plan) → exact amount."""
+        zone = ZoneInfo(ZONES[name])
+        number = ((month + timedelta(days=31)).replace(day=1) - month).days
+        starts = [
+            datetime(day.year, day.month, day.day, tzinfo=zone).astimezone(UTC)
+            for day in (month + timedelta(days=place) for place in range(number + 1))
+        ]
+        sums: dict[str, dict[str, Fraction | None]] = {}
+        has_terms = set()
+        included: defaultdict[str, Fraction] = defaultdict(Fraction)
+        for place in range(number):
+            plan, document = self.on(name, starts[place], starts[place + 1]) or (None, None)
+            if plan is None:
+                continue
+            mine = sums.setdefault(plan, dict.fromkeys(("flat_fee", "minimum_amount", "maximum_amount"), Fraction()))
+            if document is not None:
+                has_terms.add(plan)
+            for quantity in (document or {}).get("included", {}).values():
+                steps = [Fraction(quantity) * at * 10**6 // number for at in (place, place + 1)]
+                included[plan] += Fraction(steps[1] - steps[0], 10**6)
+            for amount in mine:
+                given_one = (document or {}).get(amount)
+                if given_one is not None and mine[amount] is not None:
+                    steps = [Fraction(given_one) * at * 10**12 // number for at in (place, place + 1)]
+                    mine[amount] += Fraction(steps[1] - steps[0], 10**12)  # type: ignore[operator]
+                elif amount == "maximum_amount":
+                    mine[amount] = None
+        found = {}
+        for plan in has_terms:
+            flat, low, high = (sums[plan][amount] for amount in ("flat_fee", "minimum_amount", "maximum_amount"))
+            total = self.usage(name, month, plan, included[plan]) + (flat or 0)
+            found["flat", plan] = flat or Fraction()
+            if total < (low or 0):
+                found["minimum", plan] = (low or Fraction()) - total
+            elif high is not None and total > high:
+                found["maximum", plan] = high - total
+        return {key: amount for key, amount in found.items() if amount}
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.few_in_ci(2)
+def test_bills_and_invoices_with_corrections_are_an_independent_sum_to_the_last_digit(books: Books, seed: int) -> None:
+    world = World(seed)
+    for name, zone in ZONES.items():
+        since = BEGINS - timedelta(hours=world.chance.choice([0, 30]))
+        account(books, "basic", since, name, zone)
+        world.plans[name] = [(since, "basic")]
+    document = world.document()
+    costs(books, "basic", BEGINS, **document)
+    world.terms["basic"][BEGINS] = document
+    closed = 0
+    at = BEGINS + timedelta(days=5)
+    while closed < len(MONTHS):
+        if at < datetime(2027, 1, 31, tzinfo=UTC):
+            for _ in range(3):
+                world.use(books, at)
+            if world.chance.random() < 0.6:
+                world.change(books, at)
+        books.reach(at)
+        if at.date() >= (MONTHS[closed] + timedelta(days=32)).replace(day=4):
+            assert {row["outcome"] for row in books.close(MONTHS[closed], at=LATER)} == {"issued"}
+            closed += 1
+            assert books.faults() == []
+            assert checks(books) == [True, True]
+        at += timedelta(days=4)
+    found = {
+        (row["account"], row["original_period"], row["kind"], row["tier"]): Fraction(row["amount"])
+        for row in books.rows(
+            "SELECT account, original_period, kind, tier, sum(amount) AS amount FROM invoice_lines"
+            " WHERE kind <> 'usage' GROUP BY 1, 2, 3, 4 HAVING sum(amount) <> 0"
+        )
+    }
+    exact = {
+        (name, month, *key): amount
+        for name in ZONES
+        for month in MONTHS
+        for key, amount in world.fees(name, month).items()
+    }
+    rounded = {key: Fraction(round(amount * 100), 100) for key, amount in exact.items()}
+    assert found == {key: amount for key, amount in rounded.items() if amount}
+    billed = {}
+    with psycopg.connect(books.database, row_factory=dict_row) as reader:
+        for month in MONTHS:
+            for line in read_month(reader, month).lines:
+                if line["kind"] in ("flat", "minimum", "maximum"):
+                    billed[line["account"], month, line["kind"], line["tier"]] = Fraction(line["amount"])
+    assert billed == exact
+    corrections = books.rows("SELECT 1 FROM invoice_lines WHERE kind <> 'usage' AND charge_class = 'Correction'")
+    assert len(corrections) > 4
