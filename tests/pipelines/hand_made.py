@@ -137,18 +137,10 @@ class HandMade:
         self._event(at, Family.COMPLETION, identity, first, request_id=name, status="completed", output_tokens=100)
 
     def event(
-        self,
-        at: timedelta,
-        kind: str,
-        identity: str,
-        *,
-        occurred: timedelta,
-        name: str = "r",
-        first: timedelta | None = None,
-        **data: Any,
+        self, at: timedelta, kind: str, identity: str, *, occurred: timedelta, name: str = "r", **data: Any
     ) -> None:
-        """An event of a family that says when it occurred, and what else it reports; `first` as of a request."""
-        self._event(at, Family(kind), identity, first, event_time=START + occurred, request_id=name, **data)
+        """An event of a family that says when it occurred, and what else it reports."""
+        self._event(at, Family(kind), identity, None, event_time=START + occurred, request_id=name, **data)
 
     def reversal(
         self,

@@ -163,7 +163,8 @@ def test_requests_of_one_instant_are_billed_alike_in_any_order_of_arrival(
         world.price(timedelta(), price, begins=timedelta(), model=model)
     occurred = {"m": HOUR, "big": HOUR - MINUTE}
     for number, model in enumerate(order, 3):
-        world.event(number * HOUR, "request", model, occurred=occurred[model], first=HOUR, model=model)
+        came: dict[str, Any] = {"first_received_at": START + HOUR, "model": model}
+        world.event(number * HOUR, "request", model, occurred=occurred[model], **came)
         world.joined(number * HOUR + 30 * MINUTE)
     world.completion(6 * HOUR, first=HOUR + MINUTE)
     world.joined(DAY)

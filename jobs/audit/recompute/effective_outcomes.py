@@ -107,7 +107,9 @@ def _rejoined(
     within_us = pinned.rejoin_within // timedelta(microseconds=1)
     found = ((by_rank, longest_us), (earlier, within_us))
     identities = carried.select("lsn", "identity")
-    return pl.concat([rejoin_outcomes(part, rows, reach_us, standing, late, identities) for part, reach_us in found])
+    return pl.concat(
+        [rejoin_outcomes(part, rows, reach_us, standing, late, identities=identities) for part, reach_us in found]
+    )
 
 
 def _expected_now(outcomes: pl.DataFrame, carried: pl.DataFrame, standing: Standing, pinned: Pinned) -> pl.DataFrame:

@@ -36,6 +36,7 @@ def rejoin_outcomes(
     within_us: int,
     standing: Iterable[Pair],
     late: Collection[int] = (),
+    *,
     identities: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Outcomes (`resolve`) of `rows` → the same, with pairs in place of abandoned and orphaned rows.

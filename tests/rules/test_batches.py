@@ -1,0 +1,168 @@
+"""A record that is an array of events: each is what it would be alone, and all of them count or none."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.documents import records_of, verdicts
+from jobs.ingestion.formats import DOCUMENT
+from jobs.journal.elements import event_place, place_in_event
+from jobs.runtime.kafka.headers import text_of
+from tests.corpus.documents import encoded, packed
+
+TRACE: dict[str, Any] = {
+    "$id": "agent.trace",
+    "allOf": [{"$ref": "weir:ai.inference.usage.v1"}],
+    "x-weir-unnest": "/data/calls",
+}
+CONFIG = IngestionConfig(contracts=(TRACE,))
+VALIDATORS = {"shipped": IngestionConfig().validator(), "with an array": CONFIG.validator()}
+OF_RECORD = ["topic", "partition", "offset", "key", "value", DOCUMENT, "record_headers", "element"]
+BATCH = (("content-type", b"application/cloudevents-batch+json; charset=UTF-8"),)
+
+
+def usage(name: str, **data: Any) -> dict[str, Any]:
+    said = {"request_id": f"r-{name}", "model": "m", "status": "completed", "input_tokens": 5, **data}
+    envelope = {"specversion": "1.0", "type": "ai.inference.usage.v1", "source": "s", "id": name, "subject": "a"}
+    return {**envelope, "time": "2026-07-01T12:00:00Z", "data": said}
+
+
+def trace(name: str, count: int) -> dict[str, Any]:
+    calls = [{"input_tokens": number} for number in range(1, count + 1)]
+    return {**usage(name, calls=calls), "type": "agent.trace"}
+
+
+def validated(values: list[bytes], *, name: str = "with an array", strictly: bool = False) -> pl.DataFrame:
+    validator = VALIDATORS[name]
+    validate = validator.validate_strictly if strictly else validator.validate
+    return pl.DataFrame(validate(records_of(values)))
+
+
+def batch(events: list[Any]) -> bytes:
+    return b" [" + b" ,\n".join(encoded(event) for event in events) + b"]\n"
+
+
+EVENTS = st.lists(
+    st.one_of(
+        st.builds(usage, st.sampled_from("abc"), model=st.sampled_from(["m", "\u00e9"])),
+        st.builds(trace, st.sampled_from("abc"), st.integers(1, 3)),
+        st.builds(lambda name: {**usage(name), "type": "unknown"}, st.sampled_from("abc")),
+        st.builds(lambda name: packed(usage(name)), st.sampled_from("abc")),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=60)
+@given(EVENTS, st.booleans())
+def test_the_rows_of_a_batch_are_those_of_its_events_sent_alone(events: list[dict[str, Any]], strictly: bool) -> None:
+    together = validated([encoded(usage("x")), batch(events), encoded(usage("y"))], strictly=strictly)
+    alone = validated([encoded(usage("x")), *(encoded(event) for event in events), encoded(usage("y"))])
+    assert together["offset"].to_list() == [0, *[1] * (len(together) - 2), 2]
+    assert together.drop(OF_RECORD).equals(alone.drop(OF_RECORD))
+    places = together.select(event=event_place(pl.col("element")), place=place_in_event(pl.col("element")))
+    mine = places[1:-1].rows()
+    assert mine == sorted(set(mine)), "each row has a number of its own, in order"
+    per_event = [sum(1 for event, _ in mine if event == number) for number in range(1, len(events) + 1)]
+    assert per_event == [len(event["data"]["calls"]) if "calls" in event.get("data", {}) else 1 for event in events]
+    # The whole record is with its first row, and each event with its own.
+    assert together["value"].null_count() == len(together) - 3
+    stored = together[1:-1].filter(place_in_event(pl.col("element")) == 1)
+    assert [json.loads(text)["id"] for text in stored[DOCUMENT]] == [event["id"] for event in events]
+    assert [(json.loads(text).get("data") or {}).get("model") for text in stored[DOCUMENT]] == [
+        alone_row["model"] if alone_row["type"] != "unknown" else "m"
+        for alone_row in alone[1:-1].filter(pl.col("element").fill_null(0) <= 1).to_dicts()
+    ]
+
+
+@pytest.mark.parametrize("name", VALIDATORS)
+@pytest.mark.parametrize("headers", [(), BATCH])
+@pytest.mark.parametrize("frame", [b"", b"\0\0\0\0\7"])
+def test_a_batch_is_one_by_its_array_whatever_its_content_type_and_frame(
+    name: str, headers: tuple[tuple[str, bytes | None], ...], frame: bytes
+) -> None:
+    records = records_of([frame + batch([usage("a"), usage("b")])], [text_of(headers)])
+    rows = VALIDATORS[name].validate(records).to_pylist()
+    assert [(row["reason"], row["id"], row["element"]) for row in rows] == [(None, "a", 1), (None, "b", 1_001)]
+
+
+BAD = usage("bad", input_tokens=-1)
+CASES: list[tuple[list[Any], str, str | None, str]] = [
+    (
+        [usage("a"), BAD, {}],
+        "invalid_tokens",
+        "bad",
+        "ai.inference.usage.v1 /data/input_tokens: at least 0; it is -1; in event 2 (/1)",
+    ),
+    ([usage("a"), 7], "malformed", None, "JSON (RFC 8259): the document is no object; in event 2 (/1)"),
+    ([usage("a"), [usage("b")]], "malformed", None, "JSON (RFC 8259): the document is no object; in event 2 (/1)"),
+    ([], "malformed", None, "CloudEvents over Kafka: a batch has 1 to 1000 events; it has none"),
+    ([usage("a")] * 1_001, "malformed", None, "CloudEvents over Kafka: a batch has 1 to 1000 events; it has more"),
+    (
+        [trace("a", 600), trace("b", 401)],
+        "invalid_data",
+        "a",
+        "CloudEvents over Kafka: at most 1000 events and elements of events in a record; it has 1001",
+    ),
+    (
+        [usage("a"), {**trace("t", 2), "data": {**usage("t")["data"], "calls": [{}, {"input_tokens": -1}]}}],
+        "invalid_tokens",
+        "t",
+        "agent.trace /data/input_tokens: at least 0; it is -1; in element 2 (/data/calls/1); in event 2 (/1)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("events", "reason", "event", "violation"), CASES)
+def test_a_batch_with_one_bad_event_is_one_dead_letter_that_names_it_and_has_the_record(
+    events: list[Any], reason: str, event: str | None, violation: str
+) -> None:
+    value = batch(events)
+    for strictly in (False, True):
+        before, row, behind = validated([encoded(usage("x")), value, encoded(usage("y"))], strictly=strictly).to_dicts()
+        assert (before["reason"], behind["reason"]) == (None, None)
+        found = row["reason"], row["id"], row["violation"], row["element"]
+        assert found == (reason, event, violation, 0)
+        assert (row["value"], row["content_digest"]) == (value, None)
+
+
+@pytest.mark.parametrize("broken", [b"[", b"[{}", b"[{},]", b"[{}] x", b"[\xff]", b"[" * 2_000, b"[NaN]", b"[{}{}]"])
+def test_what_is_no_array_is_malformed_as_it_is(broken: bytes) -> None:
+    [row] = validated([broken]).to_dicts()
+    assert (row["reason"] in {"malformed", "not_utf8"}, row["value"]) == (True, broken)
+
+
+def test_an_array_of_which_the_api_asks_is_no_event() -> None:
+    """The API takes batches apart: an array in an array is none, however large it is."""
+    documents = [batch([usage("a")]), batch([usage("b", model="m" * 200)])]
+    for largest_bytes in (1_000_000, 300):
+        found = verdicts(documents, VALIDATORS["shipped"], largest_bytes)
+        assert found["reason"].null_count() == 0
+    assert validated(documents)["reason"].null_count() == 2
+
+
+def test_a_batch_is_a_dead_letter_where_batches_are_turned_off_or_a_contract_has_the_column() -> None:
+    own: dict[str, Any] = {
+        "$id": "mine",
+        "allOf": [{"$ref": "weir:ai.inference.usage.v1"}],
+        "properties": {"data": {"properties": {"element": {"type": "string", "x-weir-column": "element"}}}},
+    }
+    for config in (IngestionConfig(batches=False), IngestionConfig(contracts=(own,))):
+        [row] = config.validator().validate(records_of([batch([usage("a")])])).to_pylist()
+        assert (row["reason"], row["violation"]) == ("malformed", "JSON (RFC 8259): the document is no object")
+
+
+def test_the_rows_of_many_small_events_are_made_in_parts() -> None:
+    """A record of few bytes may become many rows: a worker makes no more than some of them at once."""
+    value = batch([{"id": ""}] * 1_000)
+    tables = list(VALIDATORS["shipped"].validated_blocks(records_of([value] * 120)))
+    assert len(tables) == 3
+    assert sum(len(table) for table in tables) == 120
