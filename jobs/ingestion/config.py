@@ -279,6 +279,8 @@ class IngestionConfig(JobConfig):
         limits = {name: f"{m.max_per_event:f}" for name, m in self.meters.items() if m.max_per_event is not None}
         summed = sorted(columns_of(self.declared))
         rules: dict[str, Any] = {"contracts": dict(self.documents), "digest": DIGEST}
+        if not self.batches:
+            rules["batches"] = False
         if self.conventions:
             rules["conventions"] = [source_convention.model_dump(mode="json") for source_convention in self.conventions]
         if self.reversal.sources is not None:
