@@ -55,8 +55,8 @@ def expanded(records: pl.DataFrame, values: pl.Series) -> pl.DataFrame:
         if events is None:
             continue
         if not 1 <= len(events) <= MAX_EVENTS:
-            many = "more" if events else "none"
-            problems[row] = f"a batch has 1 to {MAX_EVENTS} events; it has {many}"
+            count = "more" if events else "none"
+            problems[row] = f"a batch has 1 to {MAX_EVENTS} events; it has {count}"
             continue
         found += [(row, place, event) for place, event in enumerate(events, start=1)]
     if problems:
