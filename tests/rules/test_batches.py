@@ -10,11 +10,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.ingestion import batches
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.documents import records_of, verdicts
+from jobs.ingestion.elements import rejected_whole, split, with_elements, with_events, with_room
 from jobs.ingestion.formats import DOCUMENT
-from jobs.journal.elements import event_place, place_in_event
+from jobs.ingestion.replays import by_event
+from jobs.journal.elements import (
+    KIND,
+    event_place,
+    is_event,
+    is_event_arrow,
+    is_record,
+    is_record_arrow,
+    place_in_event,
+)
 from jobs.runtime.kafka.headers import text_of
+from metering.instants import EPOCH
 from tests.corpus.documents import encoded, packed
 
 TRACE: dict[str, Any] = {
@@ -166,3 +178,65 @@ def test_the_rows_of_many_small_events_are_made_in_parts() -> None:
     tables = list(VALIDATORS["shipped"].validated_blocks(records_of([value] * 120)))
     assert len(tables) == 3
     assert sum(len(table) for table in tables) == 120
+
+
+RECEIVED = pl.Datetime("us", "UTC")
+FIELDS = tuple(field.name for field in VALIDATORS["with an array"].fields)
+
+
+def journaled(values: list[bytes], too_old: set[str]) -> pl.DataFrame:
+    """Rows as the driver makes them of records: with their reception, an event whose id is `too_old` rejected, and lsns
+    from 1 on."""
+    records, further = split(validated(values), FIELDS)
+    assert records["offset"].to_list() == list(range(len(values)))
+    received = records.with_columns(received_at=pl.lit(EPOCH).cast(RECEIVED))
+    is_old = pl.col("reason").is_null() & pl.col("id").is_in(list(too_old))
+    late = with_events(received, further).with_columns(
+        pl.when(is_old).then(pl.lit("too_old")).otherwise("reason").alias("reason"),
+        pl.when(is_old).then(pl.lit("accept window /time: old")).otherwise("violation").alias("violation"),
+    )
+    whole = rejected_whole(batches.rejected_whole(late), FIELDS)
+    return with_elements(with_room(whole.sort("partition", "offset", "element"), 1), further)
+
+
+@settings(max_examples=60)
+@given(st.lists(EVENTS, min_size=1, max_size=4), st.sets(st.sampled_from("abc"), max_size=2))
+def test_all_events_of_a_record_are_journaled_or_none_with_lsns_in_a_row(
+    several: list[list[dict[str, Any]]], too_old: set[str]
+) -> None:
+    rows = journaled([batch(events) for events in several], too_old)
+    assert rows["lsn"].to_list() == list(range(1, len(rows) + 1))
+    for offset, events in enumerate(several):
+        mine = rows.filter(offset=offset)
+        old = [number for number, event in enumerate(events, 1) if event["id"] in too_old]
+        if not old:
+            count = sum(len(event.get("data", {}).get("calls", [0])) for event in events)
+            assert mine["reason"].null_count() == len(mine) == count
+            firsts = mine.filter(place_in_event(pl.col("element")) == 1)
+            assert firsts["id"].to_list() == [event["id"] for event in events]
+            assert mine["element"].is_sorted()
+            continue
+        [row] = mine.to_dicts()
+        where = f"; in event {old[0]} (/{old[0] - 1})" if len(events) > 1 else ""
+        assert (row["reason"], row["violation"]) == ("too_old", f"accept window /time: old{where}")
+        assert (row["element"], row["value"], row["input_tokens"]) == (0, batch(events), None)
+
+
+def test_of_a_dead_letter_each_event_is_replayed_once() -> None:
+    rows = pl.DataFrame(
+        {"replays_lsn": [7, 7, 7, 8, None], "element": [1, 1_001, 2_001, 0, 0]},
+        {"replays_lsn": pl.Int64, "element": KIND},
+    )
+    named = by_event(rows)["replays_lsn"].to_list()
+    assert named == [7, -7_002, -7_003, 8, None]
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(0, 1_000_000)), max_size=30))
+def test_an_event_is_found_alike_by_polars_and_by_arrow(elements: list[int | None]) -> None:
+    frame = pl.DataFrame({"element": elements, "at": range(len(elements))}, {"element": KIND, "at": pl.Int64})
+    table = frame.to_arrow()
+    for of_polars, of_arrow in ((is_event, is_event_arrow), (is_record, is_record_arrow)):
+        assert (
+            frame.filter(of_polars(frame.schema))["at"].to_list()
+            == table.filter(of_arrow(table.schema))["at"].to_pylist()
+        )
