@@ -33,10 +33,7 @@ _SPACES = b" \t\r\n"
 
 def may_be_batches(values: pl.Series) -> pl.Series:
     """Which documents (binary) begin as an array, which no event does."""
-    begins = values.bin.starts_with(b"[")
-    for space in _SPACES:
-        begins |= values.bin.starts_with(bytes([space]))
-    rows = begins.fill_null(value=False).arg_true()
+    rows = (~values.bin.starts_with(b"{")).fill_null(value=False).arg_true()
     is_array = [value.lstrip(_SPACES).startswith(b"[") for value in values.gather(rows)]
     return pl.Series([False], dtype=pl.Boolean).new_from_index(0, len(values)).scatter(rows, is_array)
 
@@ -66,12 +63,12 @@ def expanded(records: pl.DataFrame, values: pl.Series) -> pl.DataFrame:
         return records
     split = pl.DataFrame(found, {RECORD: pl.UInt32, EVENT: pl.UInt32, "event": pl.Binary}, orient="row")
     split = split.with_columns(pl.coalesce(documents(split["event"]), "event").alias("event"))
+    rows = records.drop(EVENT, *OF_RECORD).join(split, on=RECORD, how="left", maintain_order="left_right")
     is_first = pl.col(EVENT).is_null() | (pl.col(EVENT) == 1)
-    events_of = records.drop(EVENT).join(split, on=RECORD, how="left", maintain_order="left_right")
-    return events_of.with_columns(
-        *[pl.when(is_first).then(name).alias(name) for name in OF_RECORD if name != DOCUMENT],
-        pl.coalesce("event", DOCUMENT).alias(DOCUMENT),
-    ).drop("event")
+    # By Arrow: behind each null that Polars gathers would be the whole record, a thousand times.
+    first = rows.select(pl.when(is_first).then(RECORD)).to_series().to_arrow()
+    once = [pl.Series(name, records[name].to_arrow().take(first), records.schema[name]) for name in OF_RECORD]
+    return rows.with_columns(once).with_columns(pl.coalesce("event", DOCUMENT).alias(DOCUMENT)).drop("event")
 
 
 def _events(value: bytes) -> list[bytes] | None:
