@@ -14,7 +14,7 @@ from jobs.ingestion import batches
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.documents import records_of, verdicts
 from jobs.ingestion.elements import rejected_whole, split, with_elements, with_events, with_room
-from jobs.ingestion.formats import DOCUMENT
+from jobs.ingestion.formats import DOCUMENT, FORM_PROBLEM
 from jobs.ingestion.replays import by_event
 from jobs.journal.elements import (
     KIND,
@@ -240,3 +240,13 @@ def test_an_event_is_found_alike_by_polars_and_by_arrow(elements: list[int | Non
             frame.filter(of_polars(frame.schema))["at"].to_list()
             == table.filter(of_arrow(table.schema))["at"].to_pylist()
         )
+
+
+def test_a_record_is_not_copied_for_each_of_its_events() -> None:
+    value = batch([usage(f"e{number}") for number in range(1_000)])
+    records = pl.DataFrame(records_of([value, encoded(usage("x"))])).with_columns(
+        **{name: pl.lit(None, kind) for name, kind in ((DOCUMENT, pl.Binary), (FORM_PROBLEM, pl.String))}
+    )
+    events = batches.expanded(records, records["value"])
+    assert len(events) == 1_001
+    assert events["value"].to_arrow().nbytes < 2 * len(value)
