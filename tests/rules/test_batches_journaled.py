@@ -15,7 +15,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from cli.conflicts import ConflictQuery, conflict_rows
+from cli.redrive.offline import Offline
 from jobs.audit.compare.conservation import count_rows
+from jobs.explain.files import Files
+from jobs.explain.records import Period, Tables
 from jobs.ingestion import ledger, sink
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.declared_columns import declared_columns
@@ -30,6 +34,7 @@ from jobs.runtime.effective_rules import RulesHistory
 from jobs.runtime.kafka import headers
 from jobs.runtime.kafka.topic import Topic
 from jobs.streams import Table
+from metering.instants import EPOCH
 from tests.rules.test_batches import BAD, CONFIG, TRACE, batch, trace, usage
 
 NOW = datetime(2026, 7, 1, 12, 1, tzinfo=UTC)
@@ -113,7 +118,9 @@ def take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pl.Da
 
 
 @pytest.mark.parametrize("cuts", [1, 3])
-def test_each_event_of_a_batch_is_a_row_with_its_own_fate(take: Callable[..., pl.DataFrame], cuts: int) -> None:
+def test_each_event_of_a_batch_is_a_row_with_its_own_fate(
+    take: Callable[..., pl.DataFrame], cuts: int, tmp_path: Path
+) -> None:
     first, second, third = (usage(name) for name in ("b1", "b2", "b3"))
     mixed = batch([first, trace("t", 3), second, {**second, "subject": "other"}])
     take(json.dumps(first).encode(), mixed, json.dumps(usage("x")).encode(), cuts=cuts)
@@ -129,6 +136,14 @@ def test_each_event_of_a_batch_is_a_row_with_its_own_fate(take: Callable[..., pl
     assert all(json.loads(value)["id"] == name for name, value in stored.select("id", "value").iter_rows())
     assert found.filter(id="t")["request_id"].to_list() == [f"r-t/{number}" for number in (1, 2, 3)] * 2
     assert found.filter(id="t")["first_lsn"].to_list() == [None] * 3 + [3] * 3
+    table = DeltaTable(f"{tmp_path}/{Table.JOURNAL}")
+    assert [(row["id"], row["differs"]) for row in conflict_rows(table, ConflictQuery())] == [("b2", "/subject")]
+    tables = Tables(Files.of(table, Table.JOURNAL), Files.none(Table.USAGE), None, 100)
+    of_call = tables.of_id("r-t/3", Period(EPOCH)).records
+    assert of_call["element"].to_list() == [1_003, 3]
+    assert [json.loads(value)["id"] for value in of_call["value"]] == ["t", "t"]
+    kinds = tables.of_id("b2", Period(EPOCH)).records["disposition"].to_list()
+    assert kinds == ["accepted", "conflict", "duplicate", "duplicate"]
 
 
 @pytest.mark.parametrize("cuts", [1, 3])
@@ -161,3 +176,25 @@ def test_of_an_edited_dead_letter_each_event_is_accepted_once(take: Callable[...
     ]
     assert found.filter(pl.col("id").str.starts_with("z"))["disposition"].to_list() == ["accepted"] * 2
     assert TRACE["$id"] not in found["type"].to_list()
+
+
+def test_a_dry_run_of_redriving_a_batch_names_the_event_that_would_be_rejected() -> None:
+    old = {**usage("c2"), "time": (NOW - timedelta(seconds=200)).isoformat()}
+    events = [
+        batch([usage("c1"), old]),
+        json.dumps(usage("x")).encode(),
+        batch([usage("y")]),
+        batch([usage("c1"), BAD]),
+    ]
+    strict = CONFIG.model_copy(update={"accept_past_seconds": 100})
+    found = list(Offline(strict, lambda: NOW).verdicts(events, [None] * 4, [None] * 4))
+    assert [verdict.reason for verdict in found] == ["too_old", None, None, "invalid_tokens"]
+    assert [(verdict.violation or "").rpartition("; in ")[2] for verdict in found] == [
+        "event 2 (/1)",
+        "",
+        "",
+        "event 2 (/1)",
+    ]
+    assert {
+        verdict.reason for verdict in Offline(CONFIG, lambda: NOW).verdicts(events[:3], [None] * 3, [None] * 3)
+    } == {None}
