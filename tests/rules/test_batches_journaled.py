@@ -20,11 +20,12 @@ from cli.redrive.offline import Offline
 from jobs.audit.compare.conservation import count_rows
 from jobs.explain.files import Files
 from jobs.explain.records import Period, Tables
-from jobs.ingestion import ledger, sink
+from jobs.ingestion import ledger
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.declared_columns import declared_columns
 from jobs.ingestion.documents import records_of
 from jobs.ingestion.earlier_rules import looked_for
+from jobs.ingestion.elements import TRANSACTION
 from jobs.ingestion.identity_index import IdentityIndex
 from jobs.ingestion.identity_journal import JournalIdentities
 from jobs.ingestion.ledger import OffsetLedger
@@ -54,7 +55,7 @@ def sink_on(folder: Path, monkeypatch: pytest.MonkeyPatch, config: IngestionConf
     events = OffsetLedger(writer, MagicMock(), Topic("events", "id", (0,)), decides_frontier=True)
     identities = JournalIdentities(writer)
     index = IdentityIndex(identities, config.horizons, config.identity_memory_bytes)
-    writer.recall(sink.TRANSACTION)
+    writer.recall(TRANSACTION)
     index.restore(writer.next_lsn, events.frontier())
     rules = RulesHistory(writer, config.deciding)
     fields |= {"_validator": validator, "_fields": tuple(field.name for field in validator.fields), "_writer": writer}

@@ -29,7 +29,7 @@ def rows_of(drawn: list[tuple[Side, int, int, int, int, int, bytes]]) -> list[De
     for lsn, (side, at, kind, late, after, occurred, identity) in enumerate(drawn, 1):
         received += after
         rows.append(Decided(lsn, side, at, kind > 0, late == 0, received, occurred, identity))
-    return sorted(rows, key=lambda row: (row.received_us, row.at, row.side, row.lsn))
+    return sorted(rows, key=lambda row: (row.received_us, row.at, row.side is COMPLETION, row.lsn))
 
 
 ROWS = st.lists(KNOWN, max_size=14).map(rows_of)
