@@ -29,6 +29,7 @@ from jobs.ingestion.elements import TRANSACTION
 from jobs.ingestion.identity_index import IdentityIndex
 from jobs.ingestion.identity_journal import JournalIdentities
 from jobs.ingestion.ledger import OffsetLedger
+from jobs.ingestion.pipeline import settle
 from jobs.ingestion.sink import JournalSink
 from jobs.runtime.delta.table import DeltaWriter
 from jobs.runtime.effective_rules import RulesHistory
@@ -199,3 +200,11 @@ def test_a_dry_run_of_redriving_a_batch_names_the_event_that_would_be_rejected()
     assert {
         verdict.reason for verdict in Offline(CONFIG, lambda: NOW).verdicts(events[:3], [None] * 3, [None] * 3)
     } == {None}
+
+
+@pytest.mark.parametrize(("kind", "taken"), [(pa.string(), False), (pa.int32(), True)])
+def test_a_journal_whose_column_is_an_earlier_contracts_takes_no_batches(
+    kind: pa.DataType, taken: bool, tmp_path: Path
+) -> None:
+    DeltaTable.create(f"{tmp_path}/{Table.JOURNAL}", pa.schema([("lsn", pa.int64()), ("element", kind)]))
+    assert settle(IngestionConfig(), str(tmp_path)).batches is taken
