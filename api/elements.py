@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from jobs.ingestion.json_places import after_space, member_places
+from jobs.ingestion.json_places import element_places, member_places
 
 _BYTES_OF_LINES_END = b"\r"
 
@@ -59,7 +59,9 @@ def single_or_array(body: bytes, most: int | None = None) -> list[Element]:
 def array(body: bytes, most: int | None = None) -> list[Element]:
     """The elements of an array. Raises NotJson."""
     try:
-        return [Element(text.encode(), parsed) for text, parsed in islice(_elements(body.decode()), most)]
+        text = body.decode()
+        found = islice(element_places(text, _DECODER), most)
+        return [Element(text[start:end].encode(), parsed) for parsed, start, end in found]
     except UnicodeDecodeError as error:
         raise NotJson(f"not UTF-8 at byte {error.start}") from None
     except RecursionError:
@@ -77,32 +79,6 @@ def lines(body: bytes, most: int | None = None) -> list[Element]:
 def members_of(text: str) -> Iterator[tuple[str, int, int]]:
     """The members of an object that Python's reader takes: the name, and where the value begins and ends."""
     return member_places(text, _DECODER)
-
-
-def _elements(text: str) -> Iterator[tuple[str, Any]]:
-    at = after_space(text, 0)
-    if text[at : at + 1] != "[":
-        raise json.JSONDecodeError("an array was expected", text, at)
-    at = after_space(text, at + 1)
-    if text[at : at + 1] == "]":
-        _end(text, at + 1)
-        return
-    while True:
-        parsed, end = _DECODER.raw_decode(text, at)
-        yield text[at:end], parsed
-        at = after_space(text, end)
-        sign = text[at : at + 1]
-        if sign == "]":
-            _end(text, at + 1)
-            return
-        if sign != ",":
-            raise json.JSONDecodeError("a comma or the array's end was expected", text, at)
-        at = after_space(text, at + 1)
-
-
-def _end(text: str, at: int) -> None:
-    if (at := after_space(text, at)) != len(text):
-        raise json.JSONDecodeError("more follows the array", text, at)
 
 
 # Python refuses integers of more than 4,300 digits; no number is used here.

@@ -47,9 +47,9 @@ def conflict_rows(journal: DeltaTable, query: ConflictQuery) -> Iterator[Row]:
     import pyarrow as pa
 
     from cli.journal_table import rows_in_order
-    from jobs.journal.elements import is_record_arrow
+    from jobs.journal.elements import is_event_arrow
 
-    where = _where(query) & is_record_arrow(pa.schema(journal.schema().to_arrow()))
+    where = _where(query) & is_event_arrow(pa.schema(journal.schema().to_arrow()))
     conflicts: Iterator[dict[str, Any]] = rows_in_order(journal, _READ, where)
     while several := list(islice(conflicts, BATCH_CONFLICTS)):
         firsts = _rows_of(journal, {conflict["first_lsn"] for conflict in several})

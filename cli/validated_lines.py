@@ -28,7 +28,7 @@ class ValidatedLines:
 
     def __init__(self, contracts: Mapping[str, Contract]) -> None:
         self._contracts = contracts
-        self._validator = EventValidator(contracts)
+        self._validator = EventValidator(contracts, takes_batches=True)
         self._largest_bytes = IngestionConfig().max_record_bytes
         self.counts: Counter[str] = Counter()
         """By VALID, INVALID and, of the valid, UNKNOWN."""

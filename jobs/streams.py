@@ -105,17 +105,17 @@ JOURNAL = pa.schema(
         pa.field("value", pa.binary()),
     ]
 )
-"""One row per Kafka record, or per element of an event whose contract unnests (`metering.contracts.unnest`): then there
-is a column `element`. `lsn` starts at 1. `frontier` is F of the journal prefix that ends with the row's commit
-(null until `events` has a record); the rows of one commit share `logged_at` and `log_date`, so a commit is one file.
-`family` says what an event is to an outcome (null: its type has no contract, or the row is older than contracts are),
-`violation` which rule of which contract a rejected one breaks, and where. `replay_mark` is that of a dead letter that
-was sent again, as its header says; it counts where `replays_lsn` has the lsn of the rejected row that it names, and
-then `first_received_at` is when that was received, if a broker said so. (Null: it is `received_at`.) `reception_mark`
-is what the header of a record of the past says of that; of a source whose marks are trusted it is `first_received_at`.
-That decides lateness, a device's clock and the accept window, and nothing else. `rules` is what decides from this row
-on, as JSON; null: nothing changed. Columns may be added, nullable, and are never renamed; what contracts declare beyond
-these are columns, too."""
+"""One row per Kafka record; or per event of a batch, and per element of an event whose contract unnests
+(`metering.contracts.unnest`): the column `element` has their numbers. `lsn` starts at 1. `frontier` is F of the journal
+prefix that ends with the row's commit (null until `events` has a record); the rows of one commit share `logged_at` and
+`log_date`, so a commit is one file. `family` says what an event is to an outcome (null: its type has no contract, or
+the row is older than contracts are), `violation` which rule of which contract a rejected one breaks, and where.
+`replay_mark` is that of a dead letter that was sent again, as its header says; it counts where `replays_lsn` has the
+lsn of the rejected row that it names, and then `first_received_at` is when that was received, if a broker said so.
+(Null: it is `received_at`.) `reception_mark` is what the header of a record of the past says of that; of a source whose
+marks are trusted it is `first_received_at`. That decides lateness, a device's clock and the accept window, and nothing
+else. `rules` is what decides from this row on, as JSON; null: nothing changed. Columns may be added, nullable, and are
+never renamed; what contracts declare beyond these are columns, too."""
 
 
 def earlier_columns(meter: Meter) -> tuple[str, str, str, str]:

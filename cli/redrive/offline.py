@@ -12,12 +12,14 @@ from pydantic import ValidationError
 
 from deployment.asking import asking_database
 from deployment.errors import CannotRun
+from jobs.ingestion.batches import rejected_whole
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.documents import records_of
 from jobs.ingestion.event_times import validated_by_reception
 from jobs.ingestion.quarantine import quarantine
 from jobs.ingestion.receptions import mark_texts
 from jobs.ingestion.validator import one_each
+from jobs.journal.elements import has_elements, is_event
 from jobs.runtime.kafka.headers import Headers, text_of
 from metering.vocabulary import Job
 
@@ -75,12 +77,15 @@ class Offline:
         instant = pl.Datetime("us", "UTC")
         mark_headers = [None if mark is None else bytes_of(mark) for mark in marks]
         records = records_of(events, None if headers is None else [text_of(of_event) for of_event in headers])
-        read = one_each(pl.DataFrame(self._validator.validate(records)))
-        received = quarantine(read, {}, self._config.max_record_bytes).with_columns(
-            pl.Series("first_received_at", first_received_at, instant),
-            mark_texts(pl.Series("reception_mark", mark_headers, pl.Binary)),
+        read = pl.DataFrame(self._validator.validate(records))
+        of_events = read.filter(is_event(read.schema))
+        record = of_events["offset"]
+        received = quarantine(of_events, {}, self._config.max_record_bytes).with_columns(
+            pl.Series("first_received_at", first_received_at, instant).gather(record),
+            mark_texts(pl.Series("reception_mark", mark_headers, pl.Binary)).gather(record),
             received_at=pl.lit(self._now()).cast(instant),
         )
-        found = validated_by_reception(received, self._config)
+        by_event = validated_by_reception(received, self._config)
+        found = one_each(rejected_whole(by_event) if has_elements(by_event.schema) else by_event).sort("offset")
         verdicts = found.select("reason", "violation", "source", "first_received_at", "event_time", "reception_mark")
         return (Verdict(**row) for row in verdicts.iter_rows(named=True))

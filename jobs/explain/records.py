@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from jobs.explain.files import Files, is_among
-from jobs.journal.elements import has_elements
+from jobs.journal.elements import has_elements, place_in_event
 from jobs.journal.families import family
 from jobs.usage_entries import METERED_COLUMNS
 from jobs.usage_members import MEMBERS
@@ -149,8 +149,9 @@ class Tables:
             named = [name for name in RECORD if name != COLUMN]
             return self.journal.by_lsn(lsns, named).with_columns(pl.lit(0, pl.Int32).alias(COLUMN)).select(RECORD)
         found = journal.by_lsn(lsns, RECORD).with_columns(pl.col(COLUMN).fill_null(0))
-        first = (pl.col("lsn") - pl.col(COLUMN).cast(pl.Int64) + 1).alias("first")
-        further = found.filter(pl.col(COLUMN) > 1).select("lsn", first)
+        place = place_in_event(pl.col(COLUMN))
+        first = (pl.col("lsn") - place.cast(pl.Int64) + 1).alias("first")
+        further = found.filter(place > 1).select("lsn", first)
         whole = journal.by_lsn(further["first"], ("lsn", "value")).rename({"lsn": "first", "value": "whole"})
         values = further.join(whole, on="first", how="left").drop("first")
         rows = found.join(values, on="lsn", how="left", maintain_order="left")
@@ -232,8 +233,9 @@ class Tables:
 def _parts(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows of the journal (lsn, first_lsn, and `element` where it has that) → lsn, `event` and `element`.
 
-    `event`: the lsn of the first row of the event, or of the one which that repeats; `element`: 0 of a whole event.
+    `event`: the lsn of the first row of the event, or of the one which that repeats; `element`: its place in the
+    event, 0 of a whole one.
     """
-    element = (pl.col(COLUMN).fill_null(0) if COLUMN in rows.columns else pl.lit(0, pl.Int32)).alias(COLUMN)
+    element = (place_in_event(pl.col(COLUMN)) if COLUMN in rows.columns else pl.lit(0, pl.Int32)).alias(COLUMN)
     own = pl.col("lsn") - pl.max_horizontal(element, 1).cast(pl.Int64) + 1
     return rows.select("lsn", pl.coalesce("first_lsn", own).alias("event"), element)

@@ -24,7 +24,7 @@ from jobs.ingestion.sources import (
     within_limits,
 )
 from jobs.ingestion.unknown_types import fold_types, of_unknown_type, types_of
-from jobs.journal.elements import is_record
+from jobs.journal.elements import is_event
 from jobs.runtime.delta.table import DeltaWriter
 from jobs.runtime.job import Counts
 from jobs.runtime.postgres.ownership import Ownership
@@ -83,7 +83,7 @@ class Bookkeeping:
         return next_lsn, frontier
 
     def take(self, rows: pl.DataFrame, next_lsn: int, frontier: datetime | None) -> Counts:
-        """Take up rows of the journal (COLUMNS) that were committed, one for each record, all below `next_lsn`."""
+        """Take up rows of the journal (COLUMNS) that were committed, one for each event, all below `next_lsn`."""
         # Backfilled events are no activity of their source, and bring no current sequence numbers.
         current = rows.filter(~is_of_the_past())
         # Nor are redriven dead letters.
@@ -128,9 +128,9 @@ def _rows(journal: DeltaWriter, position: int, reached: datetime | None) -> pl.D
     if since is not None:
         beyond |= (pl.col("received_at") >= since) & (pl.col("log_date") >= (since - CLOCK_SKEW).date())
     dataset = journal.table.to_pyarrow_dataset()
-    # A source has sent a record once, however many elements it has.
+    # A source has sent an event once, however many elements it has.
     found = pl.scan_pyarrow_dataset(dataset)
-    return found.filter(beyond & is_record(found.collect_schema())).select(COLUMNS).collect()
+    return found.filter(beyond & is_event(found.collect_schema())).select(COLUMNS).collect()
 
 
 def _not_before(runs: pl.DataFrame, minute: int) -> pl.DataFrame:

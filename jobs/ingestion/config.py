@@ -119,6 +119,11 @@ class IngestionConfig(JobConfig):
         le=67_108_864,
         description="A record whose key and value have more bytes than this, unpacked, is rejected as too_large.",
     )
+    batches: bool = Field(
+        default=True,
+        description="Whether a record that is a JSON array is a batch of events. Otherwise it is rejected as "
+        "malformed.",
+    )
     contracts: tuple[ContractDocument, ...] = Field(
         default=(),
         max_length=MAX_CONTRACTS,
@@ -236,7 +241,8 @@ class IngestionConfig(JobConfig):
         of_sources = [source_convention.convention for source_convention in self.conventions]
         reversing = self.reversal.sources or ()
         return EventValidator(
-            self.contracts_in_force(), self.clocks.device, self.max_record_bytes, of_sources, reversing
+            *(self.contracts_in_force(), self.clocks.device, self.max_record_bytes, of_sources, reversing),
+            takes_batches=self.batches,
         )
 
     def settled(self, history: History, *, is_new: bool) -> IngestionConfig:
@@ -281,6 +287,8 @@ class IngestionConfig(JobConfig):
         limits = {name: f"{m.max_per_event:f}" for name, m in self.meters.items() if m.max_per_event is not None}
         summed = sorted(columns_of(self.declared))
         rules: dict[str, Any] = {"contracts": dict(self.documents), "digest": DIGEST}
+        if not self.batches:
+            rules["batches"] = False
         if self.conventions:
             rules["conventions"] = [source_convention.model_dump(mode="json") for source_convention in self.conventions]
         if self.reversal.sources is not None:

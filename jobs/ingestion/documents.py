@@ -21,20 +21,24 @@ _ANY_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
 """When a record was received, on which nothing here depends."""
 
 
-def validated(documents: Sequence[bytes], validator: EventValidator, largest_bytes: int) -> pl.DataFrame:
+def validated(
+    documents: Sequence[bytes], validator: EventValidator, largest_bytes: int, *, single: bool = False
+) -> pl.DataFrame:
     """One row per document, in their order, as `EventValidator.schema`; what depends on when one is received is not
     validated.
 
-    `reason` is null of a valid one. A document above `largest_bytes` with its key is too_large.
+    `reason` is null of a valid one. A document above `largest_bytes` with its key is too_large. `single`: an array is
+    no batch of events.
     """
-    return quarantine(one_each(pl.DataFrame(validator.validate(records_of(documents)))), {}, largest_bytes)
+    rows = pl.DataFrame(validator.validate(records_of(documents), single=single))
+    return quarantine(one_each(rows), {}, largest_bytes)
 
 
 def verdicts(documents: Sequence[bytes], validator: EventValidator, largest_bytes: int) -> pl.DataFrame:
-    """VERDICT of `validated`, for less CPU: what only the journal needs is left out."""
+    """VERDICT of `validated` for single events, for less CPU: what only the journal needs is left out."""
     if any(2 * len(document) > largest_bytes for document in documents):
         # With its key, which is part of it, one may be too large.
-        return validated(documents, validator, largest_bytes).select(VERDICT)
+        return validated(documents, validator, largest_bytes, single=True).select(VERDICT)
     return validator.verdicts(pl.Series(documents, dtype=pl.Binary))
 
 

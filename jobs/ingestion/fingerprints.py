@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from jobs.ingestion.rules import RECEIPT, TIME_SOURCE
+from jobs.journal.elements import place_in_event
 from metering.contracts.model import Contract, Field, Kind
 
 DIGEST = 2
@@ -35,7 +36,7 @@ def element_identities(events: pl.DataFrame) -> pl.Series:
     found when it is sent again. No event can have an identity of the others: what that is made of begins with digits.
     """
     named = pl.col("source").str.len_bytes().cast(pl.String) + ":" + pl.col("source") + pl.col("id")
-    place = pl.col("element").fill_null(0)
+    place = place_in_event(pl.col("element"))
     prefix = pl.when(place > 1).then(pl.format("element {} of ", place)).otherwise(pl.lit(""))
     texts = events.select((prefix + named).cast(pl.Binary)).to_series().to_list()
     hashed = [None if text is None else sha256(text).digest()[:IDENTITY_BYTES] for text in texts]

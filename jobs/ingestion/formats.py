@@ -202,7 +202,7 @@ def _document(value: bytes) -> bytes | None:
 
 def unframed(value: bytes) -> bytes:
     """A value without the frame of a schema registry, where a JSON document follows."""
-    is_framed = value.startswith(MAGIC_BYTE) and value[FRAME_BYTES:].lstrip(_SPACES).startswith(b"{")
+    is_framed = value.startswith(MAGIC_BYTE) and value[FRAME_BYTES:].lstrip(_SPACES).startswith((b"{", b"["))
     return value[FRAME_BYTES:] if is_framed else value
 
 

@@ -9,7 +9,7 @@ import polars as pl
 from jobs.ingestion.identity_segment import ALWAYS, ANY_DAY, Span
 from jobs.ingestion.repeats import entries
 from jobs.ingestion.replays import PLACE, REJECTED, rejected, replayed_rows
-from jobs.journal.elements import FIELD, KIND, is_record
+from jobs.journal.elements import FIELD, KIND, has_elements, is_event
 from jobs.journal.families import family
 from jobs.runtime.delta.table import DeltaWriter
 from metering.contracts.unnest import COLUMN
@@ -49,8 +49,8 @@ class JournalIdentities:
 
     def __init__(self, writer: DeltaWriter) -> None:
         self._writer = writer
-        has_elements = COLUMN in writer.stored.names and writer.stored.field(COLUMN).type == FIELD.type
-        self._schema = {**_READ_SCHEMA, COLUMN: KIND} if has_elements else _READ_SCHEMA
+        has_column = COLUMN in writer.stored.names and writer.stored.field(COLUMN).type == FIELD.type
+        self._schema = {**_READ_SCHEMA, COLUMN: KIND} if has_column else _READ_SCHEMA
 
     def spans(self) -> Iterator[Span]:
         """One for each file. Files of an older version know nothing of `occurred_at`."""
@@ -68,12 +68,12 @@ class JournalIdentities:
             yield Span(first_lsn, last_lsn, latest_us, (first_day, last_day))
 
     def read(self, first_lsn: int, end_lsn: int) -> pl.DataFrame:
-        """Accepted rows (ENTRY) with lsn in [first_lsn, end_lsn), in lsn order, one for each record."""
+        """Accepted rows (ENTRY) with lsn in [first_lsn, end_lsn), in lsn order, one for each event."""
         is_held = (pl.col("lsn") >= first_lsn) & (pl.col("lsn") < end_lsn)
         is_accepted = (pl.col("disposition") == Disposition.ACCEPTED) & pl.col("identity").is_not_null()
         files = self._files().filter(pl.col("last_lsn") >= first_lsn, pl.col("first_lsn") < end_lsn)
         # A repeat of a record without a contract is compared by the present contract.
-        rows = self._rows(files, is_held & is_accepted & family().is_not_null() & is_record(self._schema), READ)
+        rows = self._rows(files, is_held & is_accepted & family().is_not_null() & is_event(self._schema), READ)
         return entries(rows).sort("lsn")
 
     def values(self, lsns: pl.Series) -> pl.DataFrame:
@@ -103,14 +103,15 @@ class JournalIdentities:
             .drop_nulls(["min.replays_lsn", "max.replays_lsn"])
         )
         files = _with_any(statistics, lsns, "min.replays_lsn", "max.replays_lsn")
-        is_wanted = pl.col("replays_lsn").is_in(lsns.unique().implode()) & is_record(self._schema)
-        return replayed_rows(self._rows(files, is_wanted, ("lsn", "disposition", "replays_lsn")))
+        is_wanted = pl.col("replays_lsn").is_in(lsns.unique().implode()) & is_event(self._schema)
+        columns = ("lsn", "disposition", "replays_lsn", *([COLUMN] if has_elements(self._schema) else []))
+        return replayed_rows(self._rows(files, is_wanted, columns))
 
     def _rows(self, files: pl.DataFrame, wanted: pl.Expr, columns: Sequence[str]) -> pl.DataFrame:
         """The wanted rows of some files."""
         paths = [f"{self._writer.path.rstrip('/')}/{path}" for path in files["path"]]
         if not paths:
-            return pl.DataFrame(schema={name: _READ_SCHEMA[name] for name in columns})
+            return pl.DataFrame(schema={name: self._schema[name] for name in columns})
         # Not by the table's own dataset: that takes milliseconds for a file, and a day has thousands.
         rows = pl.scan_parquet(
             paths,

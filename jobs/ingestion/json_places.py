@@ -1,10 +1,11 @@
-"""Where in a JSON text its members are, and an invalid constant."""
+"""Where in a JSON text its members or elements are, and an invalid constant."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from metering.contracts.model import pointer
 
@@ -30,6 +31,36 @@ def member_places(text: str, decoder: json.JSONDecoder) -> Iterator[tuple[str, i
         yield name, start, end
         at = after_space(text, end)
         at = after_space(text, at + (text[at] == ","))
+
+
+def element_places(text: str, decoder: json.JSONDecoder) -> Iterator[tuple[Any, int, int]]:
+    """The elements of the array that a text is: each as the decoder reads it, and where it begins and ends.
+
+    Raises JSONDecodeError as soon as it is none.
+    """
+    at = after_space(text, 0)
+    if text[at : at + 1] != "[":
+        raise json.JSONDecodeError("an array was expected", text, at)
+    at = after_space(text, at + 1)
+    if text[at : at + 1] == "]":
+        _end(text, at + 1)
+        return
+    while True:
+        parsed, end = decoder.raw_decode(text, at)
+        yield parsed, at, end
+        at = after_space(text, end)
+        sign = text[at : at + 1]
+        if sign == "]":
+            _end(text, at + 1)
+            return
+        if sign != ",":
+            raise json.JSONDecodeError("a comma or the array's end was expected", text, at)
+        at = after_space(text, at + 1)
+
+
+def _end(text: str, at: int) -> None:
+    if (at := after_space(text, at)) != len(text):
+        raise json.JSONDecodeError("more follows the array", text, at)
 
 
 def constant_place(text: str) -> str:

@@ -16,6 +16,7 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.gauges import totals
 from jobs.ingestion.handover import FILES, left_in
 from jobs.ingestion.sink import JournalSink
+from jobs.journal.elements import has_room
 from jobs.runtime.delta.table import LSN, open_table
 from jobs.runtime.effective_rules import read_history
 from jobs.runtime.job import TopicJob
@@ -54,6 +55,8 @@ def build(records: DataFrame, config: IngestionConfig, folder: Path | None = Non
 def settle(config: IngestionConfig, tables: str) -> IngestionConfig:
     """The configuration with the conventions that a new journal has, or that it was begun with."""
     journal = open_table(tables, Table.JOURNAL)
+    if journal is not None and not has_room(pa.schema(journal.schema().to_arrow())):
+        config = config.model_copy(update={"batches": False})
     if journal is None or journal.transaction_version(LSN) in (None, 1):
         return config.settled((), is_new=True)
     return config.settled(read_history(journal)[0], is_new=False)

@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 
 from jobs.ingestion import strict_json
+from jobs.ingestion.batches import may_be_batches
 from jobs.ingestion.paths import DATA, EPOCH, SEQUENCE, Paths
 from jobs.ingestion.unnesting import ELEMENT_BYTES, OF_ELEMENTS, NoElements, elements_of
 from jobs.ingestion.unreadable import MAX_ERROR_CHARACTERS
@@ -126,7 +127,10 @@ class Reader:
         # What is packed, or framed and so perhaps no text here: an object in an array is at least three bytes.
         is_packed = values.bin.contains(b"data_base64") | values.bin.starts_with(b"\0")
         packed = pl.when(is_packed).then(values.bin.size().cast(pl.Int64) // 3)
-        return pl.select(pl.max_horizontal(braces, packed)).to_series().clip(1, MAX_ELEMENTS).fill_null(1)
+        # Of a batch each event may have that many, until they are counted.
+        most = pl.when(may_be_batches(values)).then(values.bin.size().cast(pl.Int64)).otherwise(MAX_ELEMENTS)
+        rows = pl.min_horizontal(pl.max_horizontal(braces, packed), most)
+        return pl.select(rows).to_series().clip(lower_bound=1).fill_null(1)
 
     def read_elements(
         self, values: Sequence[bytes], contract: Contract, request_id: Path | None

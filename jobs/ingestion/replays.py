@@ -11,9 +11,11 @@ import re
 
 import polars as pl
 
+from jobs.journal.elements import ELEMENTS_OF_AN_EVENT, event_place, has_elements
 from jobs.journal.families import family
 from jobs.runtime.kafka.replay_mark import FORM
 from jobs.streams import CatalogTopic
+from metering.contracts.unnest import COLUMN
 from metering.vocabulary import Disposition, Reason
 
 INSTANT = pl.Datetime("us", "UTC")
@@ -83,4 +85,16 @@ def repeating(valid: pl.DataFrame) -> pl.DataFrame:
 def replayed_rows(rows: pl.DataFrame) -> pl.DataFrame:
     """Dead letters that were accepted (replays_lsn, first_lsn: the lsn of that row), of rows of the journal."""
     accepted = (pl.col("disposition") == Disposition.ACCEPTED) & pl.col("replays_lsn").is_not_null()
-    return rows.filter(accepted).select("replays_lsn", pl.col("lsn").alias("first_lsn"))
+    return by_event(rows.filter(accepted)).select("replays_lsn", pl.col("lsn").alias("first_lsn"))
+
+
+def by_event(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of events (replays_lsn, and `element` where they have that), where those of one batch name different ones.
+
+    Of each event of a redriven batch one is accepted. The first has the lsn of the dead letter, any other a negative
+    number that no row has.
+    """
+    if not has_elements(rows.schema):
+        return rows
+    place, lsn = event_place(pl.col(COLUMN)), pl.col("replays_lsn").cast(pl.Int64)
+    return rows.with_columns(replays_lsn=pl.when(place > 1).then(-lsn * ELEMENTS_OF_AN_EVENT - place).otherwise(lsn))

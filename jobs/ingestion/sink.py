@@ -12,6 +12,7 @@ import structlog
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame
 
+from jobs.ingestion import batches
 from jobs.ingestion.adaptive_heartbeat import AdaptiveHeartbeat
 from jobs.ingestion.bookkeeping import Bookkeeping
 from jobs.ingestion.broker_clock import Look, followed, look, settle, wait_for_frontier, wait_for_stamps
@@ -20,7 +21,16 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.declared_columns import declared_columns, warn_of_left_out
 from jobs.ingestion.device_clocks import uncorrected_events
 from jobs.ingestion.earlier_rules import comparable_since, looked_for
-from jobs.ingestion.elements import TRANSACTION, Elements, rejected_whole, split, with_elements, with_room
+from jobs.ingestion.elements import (
+    PLACE,
+    TRANSACTION,
+    Elements,
+    rejected_whole,
+    split,
+    with_elements,
+    with_events,
+    with_room,
+)
 from jobs.ingestion.event_times import validated_by_reception
 from jobs.ingestion.formats import DOCUMENT, form_bytes
 from jobs.ingestion.handover import collected
@@ -32,8 +42,9 @@ from jobs.ingestion.ledger import OffsetLedger
 from jobs.ingestion.mark_counts import mark_counts
 from jobs.ingestion.quarantine import quarantine, quarantined_places, sizes, skipped_in, verdicts
 from jobs.ingestion.repeats import candidates, compared, entries, incomparable
-from jobs.ingestion.replays import counted, places, rejected, repeating
+from jobs.ingestion.replays import by_event, counted, places, rejected, repeating
 from jobs.ingestion.unnesting import ELEMENT_BYTES
+from jobs.journal.elements import has_elements, is_record
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of, numbered, open_to_change
 from jobs.runtime.effective_rules import TRANSACTION as RULES
 from jobs.runtime.effective_rules import RulesHistory, rules_text
@@ -47,6 +58,7 @@ from jobs.runtime.kafka.topic import describe_topic, list_partitions
 from jobs.runtime.kafka.topic_doubts import settings_of, tell_doubts
 from jobs.runtime.new_rows import new_records
 from jobs.streams import CatalogTopic
+from metering.contracts.unnest import COLUMN
 from metering.vocabulary import Disposition, Family
 from monitoring import metrics
 from monitoring.instruments import GaugeMetric
@@ -132,16 +144,17 @@ class JournalSink:
         proved = self._absent.prove(self._events.gaps(records))
         first_lsn = self._writer.next_lsn
         catalog = numbered(self._catalog.rows(changes, self._isolated_changes.pending(changes)), first_lsn)
-        events = self._with_replays(records, first_lsn + len(catalog))
-        taken = self._events.take(events, proved=proved)
+        events = self._with_replays(with_events(records, elements), first_lsn + len(catalog))
+        firsts = _first_rows(events)
+        taken = self._events.take(firsts, proved=proved)
         frontier = self._events.frontier()
         disposed = with_documents(self._disposed(events))
-        records_of_batch = pl.concat([catalog, disposed], how="diagonal_relaxed")
-        rows = records_of_batch
+        events_of_batch = pl.concat([catalog, disposed], how="diagonal_relaxed")
+        rows = events_of_batch
         if len(elements):
             rows = pl.concat([catalog, with_elements(disposed, elements)], how="diagonal_relaxed")
         transactions = {**taken, **self._catalog.taken(offsets_after, catalog), LSN: first_lsn + len(rows)}
-        if further := len(rows) - len(records_of_batch):
+        if further := len(rows) - len(catalog) - len(firsts):
             transactions[TRANSACTION] = (self._writer.known.get(TRANSACTION) or 0) + further
         if frontier is not None:
             transactions[FRONTIER] = microseconds_of(frontier)
@@ -161,14 +174,14 @@ class JournalSink:
         if quarantined_here := quarantined_places(stamped):
             self._isolated.journalled(quarantined_here)
         self._isolated_changes.journalled(catalog)
-        self._learn(records_of_batch, frontier)
-        bookkept = self._bookkeeping.take(records_of_batch, self._writer.next_lsn, frontier)
+        self._learn(events_of_batch, frontier)
+        bookkept = self._bookkeeping.take(events_of_batch, self._writer.next_lsn, frontier)
         self._measure(new, elements)
         self._residual = self._unaccounted()
-        self._pace.take(records_of_batch)
-        counts = _counts(records_of_batch, self._events.absent_in_last_take, self._config.clocks.device)
-        late = lateness_of(records_of_batch)
-        return Progress(len(records_of_batch), {**counts, **bookkept, **self._index.counts()}, late)
+        self._pace.take(events_of_batch)
+        counts = _counts(events_of_batch, self._events.absent_in_last_take, self._config.clocks.device)
+        late = lateness_of(events_of_batch)
+        return Progress(len(catalog) + len(firsts), {**counts, **bookkept, **self._index.counts()}, late)
 
     def _settle(self, seen: Look) -> None:
         """Runs only after the journal's commit, and again after a crash in between."""
@@ -189,9 +202,9 @@ class JournalSink:
             if added and ledger is not self._events:
                 self._catalog.add(topic.name, added)
 
-    def _with_replays(self, records: pl.DataFrame, first_lsn: int) -> pl.DataFrame:
-        """Received records with their lsn and result, by themselves and by the dead letter that they replay."""
-        numbered = self._numbered(records, first_lsn)
+    def _with_replays(self, events: pl.DataFrame, first_lsn: int) -> pl.DataFrame:
+        """Received events with their lsn and result, by themselves and by the dead letter that they replay."""
+        numbered = self._numbered(events, first_lsn)
         marked = numbered.filter(pl.col("replay_mark").is_not_null())
         if marked.is_empty():
             return numbered.with_columns(replays_lsn=pl.lit(None, pl.Int64))
@@ -200,29 +213,32 @@ class JournalSink:
         found = counted(marked, known)
         if ignored := len(marked) - len(found):
             log.warning("marks that name no dead letter of an event are ignored", records=ignored)
-        again = numbered.select("partition", "offset", "lsn").join(found, on="lsn", how="inner").drop("lsn")
-        of_first = records.drop("first_received_at").join(again, on=["partition", "offset"], how="left")
+        again = numbered.select(*PLACE, "lsn").join(found, on="lsn", how="inner").drop("lsn").unique(PLACE)
+        of_first = events.drop("first_received_at").join(again, on=PLACE, how="left")
         # What a mark makes of a record may be several rows, or one: then those behind it have other numbers.
-        known_by = numbered.select("partition", "offset", replays_lsn="lsn")
+        known_by = _first_rows(numbered).select(*PLACE, replays_lsn="lsn")
         renumbered = self._numbered(of_first, first_lsn)
-        now = known_by.join(renumbered.select("partition", "offset", "lsn"), on=["partition", "offset"])
+        now = known_by.join(_first_rows(renumbered).select(*PLACE, "lsn"), on=PLACE)
         return renumbered.with_columns(pl.col("replays_lsn").replace(now["replays_lsn"], now["lsn"]))
 
-    def _numbered(self, records: pl.DataFrame, first_lsn: int) -> pl.DataFrame:
+    def _numbered(self, events: pl.DataFrame, first_lsn: int) -> pl.DataFrame:
         """Validated to the end, in the order of a batch, which is that of `received_at`.
 
         When something was received first moves nothing.
         """
-        validated = rejected_whole(validated_by_reception(records, self._config), self._fields)
-        return with_room(validated.sort("received_at", "partition", "offset"), first_lsn)
+        validated = validated_by_reception(events, self._config)
+        if not has_elements(validated.schema):
+            return with_room(validated.sort("received_at", *PLACE), first_lsn)
+        whole = rejected_whole(batches.rejected_whole(validated), self._fields)
+        return with_room(whole.sort("received_at", *PLACE, COLUMN), first_lsn)
 
     def _disposed(self, events: pl.DataFrame) -> pl.DataFrame:
-        """Every record's disposition; a repeat names the lsn of its first."""
+        """Every event's disposition; a repeat names the lsn of its first."""
         events = events.with_columns(pl.col("lsn").cast(pl.Int64))
         valid = events.filter(pl.col("reason").is_null())
         replayed = valid["replays_lsn"].drop_nulls()
         before = self._identities.accepted_replays(replayed) if len(replayed) else NONE_REPLAYED
-        repeats = self._index.find_repeats(candidates(repeating(valid), *self._looked_for), before)
+        repeats = self._index.find_repeats(candidates(by_event(repeating(valid)), *self._looked_for), before)
         repeats = self._read_again(repeats, valid)
         return events.join(repeats, on="lsn", how="left", maintain_order="left").with_columns(
             pl.when(pl.col("reason").is_not_null())
@@ -251,7 +267,7 @@ class JournalSink:
 
     def _measure(self, records: pl.DataFrame, elements: Elements) -> None:
         if len(records):
-            of_elements = max(ELEMENT_BYTES * len(elements), int(elements.others.estimated_size()))
+            of_elements = max(ELEMENT_BYTES * len(elements), elements.estimated_bytes())
             self._record_bytes = max(1, int(records.select(sizes().mean()).item()))
             of_forms = int(records.select(form_bytes().sum()).item())
             self._batch_bytes_per_record = self._record_bytes + (of_elements + of_forms) // len(records)
@@ -304,6 +320,10 @@ class JournalSink:
         metrics.IDLE.set(0.0)
         self._heartbeat.close()
         self._catalog.close()
+
+
+def _first_rows(events: pl.DataFrame) -> pl.DataFrame:
+    return events.filter(is_record(events.schema))
 
 
 def with_documents(events: pl.DataFrame) -> pl.DataFrame:

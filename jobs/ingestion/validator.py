@@ -12,7 +12,7 @@ from functools import cached_property
 import polars as pl
 import pyarrow as pa
 
-from jobs.ingestion import conventions, formats, reversals, unnesting
+from jobs.ingestion import batches, conventions, formats, reversals, unnesting
 from jobs.ingestion.conformance import REQUEST_ID, fields_of, rules_of
 from jobs.ingestion.conventions import Convention, Conventions
 from jobs.ingestion.envelope import attributes, envelope_rules
@@ -27,7 +27,7 @@ from jobs.ingestion.unnesting import ELEMENT_BYTES, whole_digests
 from jobs.ingestion.unreadable import validated_in_parts
 from jobs.ingestion.violations import Rule, violations
 from jobs.journal.elements import FIELD as ELEMENT
-from jobs.journal.elements import KIND, is_record
+from jobs.journal.elements import KIND, is_record, place_in_event
 from jobs.runtime.kafka import headers
 from jobs.runtime.kafka.heartbeat import heartbeat
 from jobs.streams import INSTANT, JOURNAL
@@ -81,18 +81,24 @@ class EventValidator:
         max_bytes: int = MAX_BLOCK_BYTES,
         of_sources: Sequence[Convention] = (),
         reversing: Sequence[str] | None = None,
+        *,
+        takes_batches: bool = False,
     ) -> None:
         """`devices`: patterns of the sources whose clocks are corrected. A value above `max_bytes` is not read.
 
         Conventions `of_sources` override those of contracts. `reversing`: patterns of the sources whose reversals
-        count; None: any source's.
+        count; None: any source's. `takes_batches`: a record may be an array of events.
         """
         self._contracts = dict(contracts)
         self._conventions = Conventions(of_sources)
         self._max_bytes = max_bytes
         self._devices = tuple(devices)
         self._has_quantities = any(contract.family is Family.QUANTITY for contract in contracts.values())
-        self._has_elements = any(contract.unnest is not None for contract in contracts.values())
+        self._unnests = any(contract.unnest is not None for contract in contracts.values())
+        columns = {field.column for contract in contracts.values() for field in contract.fields}
+        # A contract of before may have a column of its own by that name.
+        self._takes_batches = takes_batches and COLUMN not in columns
+        self._has_elements = self._unnests or self._takes_batches
         self._reversing = reversing
         self._reader = Reader(Paths.of(contracts.values()))
 
@@ -100,11 +106,11 @@ class EventValidator:
     def schema(self) -> pa.Schema:
         """The columns of a validated record: those of the journal from `topic` on that follow from the record alone.
 
-        A record is one row, or one row per element of its event if its contract has elements and accepts all of them.
-        Then `element` is the number, and only the first row has key and value. (Without such a contract there is no
-        such column.) For the driver there are also `stamped_at`, `is_broker_stamp`, `occurred_us` and `device_sent_us`
-        (microseconds since 1970), the record's headers, and DOCUMENT: the event as JSON, null where that is the value
-        itself.
+        A record is one row; or, if all of it is accepted, one row per event of its batch, and per element of an event
+        if its contract has elements. Then `element` is the number (`jobs.journal.elements`), and only the first row has
+        key and value. (Without batches and such a contract there is no such column.) For the driver there are also
+        `stamped_at`, `is_broker_stamp`, `occurred_us` and `device_sent_us` (microseconds since 1970), the record's
+        headers, and DOCUMENT: the event as JSON, null where that is the value itself.
         `reason` is a `Reason` or null, and `violation` says which rule of which contract is broken where. `family` is
         null for a type without a contract. Columns of a rejected row are filled as far as they could be read.
         `content_digest` is null for a rejected row.
@@ -152,25 +158,32 @@ class EventValidator:
         digests = pl.concat(parts)
         return events.join(digests, left_on="number", right_on="record", how="left", maintain_order="left")
 
-    def validate(self, records: pa.RecordBatch | pa.Table) -> pa.Table:
-        """Records (looked_records.RECORDS) → `schema`, in their order, and elements in that of their array."""
-        return pa.concat_tables(self.validated_blocks(records))
+    def validate(self, records: pa.RecordBatch | pa.Table, *, single: bool = False) -> pa.Table:
+        """Records (looked_records.RECORDS) → `schema`, in their order, and elements in that of their array.
 
-    def validated_blocks(self, records: pa.RecordBatch | pa.Table) -> Iterator[pa.Table]:
-        """The same, in tables of about MAX_ROWS_AT_ONCE rows where events have elements; at least one."""
+        `single`: each is one event, and an array is none.
+        """
+        return pa.concat_tables(self.validated_blocks(records, single=single))
+
+    def validated_blocks(self, records: pa.RecordBatch | pa.Table, *, single: bool = False) -> Iterator[pa.Table]:
+        """The same, in tables of about MAX_ROWS_AT_ONCE rows where records become several; at least one."""
         frame = pl.DataFrame(records)
-        for part in self._parts(frame) if self._has_elements else [frame]:
-            yield from validated_in_parts(part, self._validate_block, self._unreadable, self._check)
+        validate = self._validate_single if single else self._validate_block
+        for part in self._parts(frame) if self._may_be_several(frame) else [frame]:
+            yield from validated_in_parts(part, validate, self._unreadable, self._check)
 
     def verdicts(self, values: pl.Series) -> pl.DataFrame:
-        """VERDICT of `validate` for values (binary) of records without headers, one row each, in their order."""
+        """VERDICT of `validate` for values (binary) of records without headers, one row each, in their order.
+
+        Each is one event: an array is none.
+        """
 
         def unreadable(_: pl.DataFrame, error: str) -> pl.DataFrame:
             verdict = {"reason": Reason.UNREADABLE.value, "violation": f"Weir: {error}"}
             return pl.DataFrame([verdict], dict.fromkeys(VERDICT, pl.String))
 
         frame = pl.DataFrame({"value": values})
-        parts = self._parts(frame) if self._has_elements else [frame]
+        parts = self._parts(frame) if self._unnests else [frame]
         found = [validated_in_parts(part, self._verdicts, unreadable, self._check) for part in parts]
         return pl.concat([frame for of_part in found for frame in of_part])
 
@@ -181,8 +194,13 @@ class EventValidator:
 
     def element_bytes(self, value: bytes) -> int:
         """What the elements of a record take at most, but the first and their texts; 0 where no contract has any."""
-        rows = self._reader.max_rows(pl.Series([value], dtype=pl.Binary)).item() if self._has_elements else 1
-        return ELEMENT_BYTES * (rows - 1)
+        values = pl.Series([value], dtype=pl.Binary)
+        may_be_several = self._unnests or (self._takes_batches and batches.may_be_batches(values).item())
+        return ELEMENT_BYTES * (self._reader.max_rows(values).item() - 1) if may_be_several else 0
+
+    def _may_be_several(self, records: pl.DataFrame) -> bool:
+        """Whether a record may become several rows, for all that is known before it is read."""
+        return self._unnests or (self._takes_batches and batches.may_be_batches(self._received(records)).any())
 
     def _parts(self, records: pl.DataFrame) -> Iterator[pl.DataFrame]:
         rows = self._reader.max_rows(self._received(records))
@@ -193,8 +211,20 @@ class EventValidator:
             start += length
 
     def _validate_block(self, records: pl.DataFrame) -> pa.Table:
-        records = self._with_documents(records)
-        return self._validated(records, self._reader.read(self._values(records)))
+        return self._validate_events(self._with_events(self._with_documents(records)))
+
+    def _validate_single(self, records: pl.DataFrame) -> pa.Table:
+        return self._validate_events(self._with_documents(records))
+
+    def _validate_events(self, events: pl.DataFrame) -> pa.Table:
+        return self._validated(events, self._reader.read(self._values(events)))
+
+    def _with_events(self, records: pl.DataFrame) -> pl.DataFrame:
+        """Records, with a row for each event of a batch (`batches.expanded`)."""
+        values = self._values(records)
+        if not self._takes_batches or not batches.may_be_batches(values).any():
+            return records
+        return batches.expanded(records, values)
 
     def _check(self) -> None:
         """Validate a good event to the end, read in both ways. Raises what the validator raises."""
@@ -219,7 +249,7 @@ class EventValidator:
 
     def validate_strictly(self, records: pa.RecordBatch | pa.Table) -> pa.Table:
         """The same result as `validate`, with each record read alone, at ten times the cost."""
-        frame = self._with_documents(pl.DataFrame(records))
+        frame = self._with_events(self._with_documents(pl.DataFrame(records)))
         return self._validated(frame, self._reader.read_strictly(self._values(frame).to_list()))
 
     def _with_documents(self, records: pl.DataFrame) -> pl.DataFrame:
@@ -243,10 +273,14 @@ class EventValidator:
 
     def _validated(self, records: pl.DataFrame, read: pl.DataFrame) -> pa.Table:
         found = self._decided(records, read)
-        if not self._has_elements:
-            return self._columns(records, found)
+        if batches.EVENT in records.columns:
+            found = batches.numbered(found, records)
+        if COLUMN not in found.columns:
+            none = [pl.lit(0, KIND).alias(COLUMN)] if self._has_elements else []
+            return self._columns(records, found.with_columns(none))
         # By Arrow: behind each null that Polars gathers is a value, which is copied with it.
-        first = pl.select(pl.when(found[COLUMN] <= 1).then(found["number"])).to_series().to_arrow()
+        is_first = found.select(place_in_event(pl.col(COLUMN)) <= 1).to_series()
+        first = pl.select(pl.when(is_first).then(found["number"])).to_series().to_arrow()
         once = [pl.Series(name, records[name].to_arrow().take(first), records.schema[name]) for name in OF_RECORD]
         return self._columns(records.drop(OF_RECORD)[found["number"]].with_columns(once), found)
 
@@ -276,7 +310,7 @@ class EventValidator:
                 whole, elements = self._unnested(part, contract, self._values(records))
                 validated.append(elements)
             validated.append(self._of_contract(whole, contract, any_misread=any_misread, is_journaled=is_journaled))
-        if not self._has_elements:
+        if not self._unnests:
             return pl.concat(validated, how="diagonal").sort("number")
         validated.append(pl.DataFrame(schema={COLUMN: KIND}))
         return pl.concat(validated, how="diagonal").with_columns(pl.col(COLUMN).fill_null(0)).sort("number", COLUMN)
@@ -389,7 +423,7 @@ class EventValidator:
             mark_texts(records["reception_mark"]),
             # For records whose mark counts; the driver decides which.
             pl.lit(None, pl.Datetime("us", "UTC")).alias("first_received_at"),
-            element_identities(validated) if self._has_elements else identities(validated["source"], validated["id"]),
+            _identities(validated),
             pl.when(pl.col("reason").is_null()).then("content_digest").alias("content_digest"),
             _storable("occurred_us").alias("occurred_at"),
             _storable("sent_us").alias("sent_at"),
@@ -434,9 +468,7 @@ def _verdicts(broken: Mapping[int, tuple[str, str]]) -> pl.DataFrame:
 
 def _made_request_id(events: pl.DataFrame) -> pl.Expr:
     """The request id of a quantity, which is of no request: made of its identity."""
-    is_element = COLUMN in events.columns
-    identity = element_identities(events) if is_element else identities(events["source"], events["id"])
-    return (pl.lit(PREFIX) + pl.lit(identity).bin.encode("hex")).alias(REQUEST_ID)
+    return (pl.lit(PREFIX) + pl.lit(_identities(events)).bin.encode("hex")).alias(REQUEST_ID)
 
 
 def _first_broken(events: pl.DataFrame, rules: Sequence[Rule]) -> tuple[pl.Series, pl.Series]:
@@ -474,6 +506,11 @@ def with_form_problems(read: pl.DataFrame, problems: pl.Series) -> pl.DataFrame:
         unreadable=pl.when(is_broken).then(pl.lit(Reason.MALFORMED.value)).otherwise("unreadable"),
         problem=pl.when(is_broken).then(problems).otherwise("problem"),
     )
+
+
+def _identities(events: pl.DataFrame) -> pl.Series:
+    has_elements = COLUMN in events.columns and (events[COLUMN] > 1).any()
+    return element_identities(events) if has_elements else identities(events["source"], events["id"])
 
 
 def _nothing(count: int) -> pl.Series:

@@ -43,7 +43,7 @@ _MALFORMED: dict[str, bytes | None] = {
     "trailing_text": _REQUEST + b" x",
     "trailing_number": _REQUEST + b" 1",
     "trailing_nul_byte": _REQUEST + b"\x00",
-    "top_level_array": b"[" + _REQUEST + b"]",
+    "array_in_an_array": b"[[" + _REQUEST + b"]]",
     "top_level_empty_array": b"[]",
     "top_level_text": b'"event"',
     "top_level_number": b"17",

@@ -67,7 +67,7 @@ def _around(chance: random.Random, draft: Draft) -> None:
     value = draft.value or b""
     around = [
         *(b"\xef\xbb\xbf" + value, value + b"\x00", value + value, value + b"\n" + value, value + b",0]", b"[" + value),
-        *(b"[" + value + b"]", b" \r\n\t" + value + b"\n ", value + b" x", value.decode("latin-1").encode("utf-16")),
+        *(b"[[" + value + b"]]", b" \r\n\t" + value + b"\n ", value + b" x", value.decode("latin-1").encode("utf-16")),
         *(b"\x00\x00\x00\x00\x01" + value, json.dumps(value.decode("latin-1")).encode(), b"", b" ", b"null", b"17"),
     ]
     draft.value = chance.choice(around)

@@ -399,7 +399,7 @@ MUTANTS = (
     Mutant(
         "a pair depends on what arrives later",
         REJOINING,
-        "key=lambda row: (row.is_late, row.lsn)",
+        "key=lambda row: row.arrival",
         "key=lambda row: row.first_received_us",
         (f"{OF_REJOINING}::test_a_rejoined_pair_stays_joined_when_more_arrives",),
     ),

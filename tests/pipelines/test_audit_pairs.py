@@ -149,3 +149,26 @@ def test_an_abandoned_request_is_billed_once_to_the_answered_one(
     assert audited(world, 61 * DAY) == 0
     assert world.billed() == tokens
     assert requests(world) == of_requests
+
+
+@pytest.mark.few_in_ci(1)
+@pytest.mark.parametrize("kind", [HandMade, AuditedEachTime])
+@pytest.mark.parametrize("order", [("m", "big"), ("big", "m")])
+def test_requests_of_one_instant_are_billed_alike_in_any_order_of_arrival(
+    order: tuple[str, str], kind: type[HandMade], tmp_path: Path
+) -> None:
+    """Two dead letters of one instant come back an hour apart: the one that occurred later is answered."""
+    world = kind(tmp_path)
+    for model, price in (("m", "0.01"), ("big", "0.2")):
+        world.price(timedelta(), price, begins=timedelta(), model=model)
+    occurred = {"m": HOUR, "big": HOUR - MINUTE}
+    for number, model in enumerate(order, 3):
+        came: dict[str, Any] = {"first_received_at": START + HOUR, "model": model}
+        world.event(number * HOUR, "request", model, occurred=occurred[model], **came)
+        world.joined(number * HOUR + 30 * MINUTE)
+    world.completion(6 * HOUR, first=HOUR + MINUTE)
+    world.joined(DAY)
+    audited(world, 2 * DAY)
+    assert audited(world, 3 * DAY) == 0
+    assert world.billed() == {(0, "m", "0.01"): 100}
+    assert requests(world) == {"m": 1, "big": 1}

@@ -112,24 +112,29 @@ OUTCOMES = ("abandoned", "orphaned", "matched", "superseded")
 @settings(max_examples=300)
 @given(
     st.lists(
-        st.tuples(st.sampled_from(OUTCOMES), st.sampled_from([0, 0, 1, 20]), st.sampled_from([None, None, 0, 5, 70])),
+        st.tuples(
+            *(st.sampled_from(OUTCOMES), st.sampled_from([0, 0, 1, 20]), st.sampled_from([None, None, 0, 5, 70])),
+            st.integers(0, 2),
+        ),
         max_size=12,
     ),
     st.sampled_from([0, 1, 20, 40, 60]),
 )
 def test_differential_abandoned_requests_are_rejoined_by_rule_and_first_receipt(
-    drawn: list[tuple[str, int, int | None]], within_s: int
+    drawn: list[tuple[str, int, int | None, int]], within_s: int
 ) -> None:
     at = NOON
     rows: list[Row] = []
     outcomes: list[Row] = []
     events: list[Event] = []
-    for lsn, (outcome, after_s, ago_s) in enumerate(drawn, 1):
+    for lsn, (outcome, after_s, ago_s, occurred_s) in enumerate(drawn, 1):
         at += timedelta(seconds=after_s)
         first = None if ago_s is None else at - timedelta(seconds=ago_s)
         family = {"abandoned": "request", "orphaned": "completion"}.get(outcome, "both")
         received = {"received_at": at, "first_received_at": first}
-        rows.append({"lsn": lsn, "family": family, "account": "a", "request_id": "r", "timeout_us": 1} | received)
+        name = bytes([100 - lsn])
+        of_row = {"event_time": NOON + timedelta(seconds=occurred_s), "timeout_us": 1, "identity": name, **received}
+        rows.append({"lsn": lsn, "family": family, "account": "a", "request_id": "r"} | of_row)
         request = lsn if outcome != "orphaned" else None
         completion = lsn if outcome in ("orphaned", "matched") else None
         outcomes.append(
@@ -138,8 +143,10 @@ def test_differential_abandoned_requests_are_rejoined_by_rule_and_first_receipt(
         )
         if outcome != "superseded":
             since_s = round(((first or at) - NOON).total_seconds())
-            events.append(Event(lsn, outcome == "abandoned", since_s, is_matched=outcome == "matched"))
-    frame = pl.DataFrame(rows, schema_overrides=CARRIED) if rows else pl.DataFrame(schema=CARRIED)
+            came = round((at - NOON).total_seconds()), occurred_s, name
+            events.append(Event(lsn, outcome == "abandoned", since_s, outcome == "matched", False, *came))
+    of_rows = {**CARRIED, "identity": pl.Binary}
+    frame = pl.DataFrame(rows, schema_overrides=of_rows) if rows else pl.DataFrame(schema=of_rows)
     carried = frame.with_columns(pl.lit(None, kind).alias(name) for name, kind in CARRIED.items() if name not in frame)
     kinds: dict[str, pl.DataType | type[pl.DataType]] = {
         "account": pl.String,
@@ -149,7 +156,13 @@ def test_differential_abandoned_requests_are_rejoined_by_rule_and_first_receipt(
     }
     kinds |= {"completion_lsn": pl.Int64}
     kinds |= dict.fromkeys(("received_at", "first_received_at"), pl.Datetime("us", "UTC"))
-    found = rejoin_outcomes(pl.DataFrame(outcomes, schema=kinds), carried.select(*CARRIED), within_s * 1_000_000, ())
+    found = rejoin_outcomes(
+        pl.DataFrame(outcomes, schema=kinds),
+        carried.select(*CARRIED),
+        within_s * 1_000_000,
+        (),
+        identities=carried.select("lsn", "identity"),
+    )
     wanted = answered(events, within_s)
     pairs = found.filter((pl.col("outcome") == "matched") & (pl.col("request_lsn") != pl.col("completion_lsn")))
     assert sorted(pairs.select("request_lsn", "completion_lsn").iter_rows()) == sorted(wanted.items())

@@ -98,7 +98,8 @@ def test_the_first_element_has_the_identity_that_the_event_had_before_it_was_unn
 def test_an_event_without_elements_by_contract_is_row_zero_and_without_such_a_contract_there_is_no_column() -> None:
     [row] = validated([event(None, kind="call.v1", model="m")], CONFIG).to_dicts()
     assert (row["reason"], row["element"], row["request_id"]) == (None, 0, "trace-1")
-    assert "element" not in config(contract(None)).validator().schema.names
+    without = config(contract(None)).model_copy(update={"batches": False})
+    assert "element" not in without.validator().schema.names
 
 
 def test_members_of_an_element_stand_in_data_and_replace_those_around_it() -> None:

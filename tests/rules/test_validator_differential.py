@@ -125,7 +125,7 @@ def test_a_verdict_alone_is_that_of_the_whole_validation() -> None:
     for config in (IngestionConfig(), WITH_ELEMENTS):
         validator = config.validator()
         for largest_bytes in (config.max_record_bytes, 600):
-            whole = validated(values, validator, largest_bytes).select(VERDICT)
+            whole = validated(values, validator, largest_bytes, single=True).select(VERDICT)
             assert verdicts(values, validator, largest_bytes).equals(whole)
             assert pl.concat([verdicts([value], validator, largest_bytes) for value in values[:100]]).equals(
                 whole[:100]

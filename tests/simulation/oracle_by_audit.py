@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -158,10 +158,9 @@ class _Truth:
             firsts.setdefault(row["identity"], row["lsn"])
         counted = {row["lsn"]: row for row in rows if firsts[row["identity"]] == row["lsn"]}
         decisions = step((), map(self._timed, counted.values()), FOR_EVER_US)[1]
-        first_received = {lsn: row["first_received_at"] or row["received_at"] for lsn, row in counted.items()}
         late = {lsn for lsn, row in counted.items() if CONTRACTED in row}
         is_ranked = self._is_ranked(rows)
-        joined = list(self._best(counted) if is_ranked else _rejoined(decisions, first_received, late))
+        joined = list(self._best(counted) if is_ranked else _rejoined(decisions, counted, late))
         taken = self._taken_back(counted, joined, reversals, is_ranked=is_ranked)
         for decision in joined:
             if (taken_off := taken.get(decision, {})) is None:
@@ -287,7 +286,7 @@ def _within_reach(rows: list[Reported]) -> Iterator[list[Reported]]:
         yield together
 
 
-def _rejoined(decisions: list[Decision], first_received: Mapping[int, datetime], late: set[int]) -> list[Decision]:
+def _rejoined(decisions: list[Decision], rows: Mapping[int, Row], late: set[int]) -> list[Decision]:
     """With one pair in the place of a request and a completion that were given up and belong together."""
     alone: dict[int, Decision] = {}
     events: list[Event] = []
@@ -296,9 +295,11 @@ def _rejoined(decisions: list[Decision], first_received: Mapping[int, datetime],
         is_matched = each.fate is Outcome.MATCHED
         if is_matched or each.fate in (Outcome.ABANDONED, Outcome.ORPHANED):
             is_request, is_late = each.fate is Outcome.ABANDONED, not late.isdisjoint(lsns)
-            events += [
-                Event(lsn, is_request, microseconds_of(first_received[lsn]), is_matched, is_late) for lsn in lsns
-            ]
+            for lsn in lsns:
+                row = rows[lsn]
+                came, happened = microseconds_of(row["received_at"]), microseconds_of(row["event_time"])
+                at = _received(row), is_matched, is_late
+                events.append(Event(lsn, is_request, *at, came, happened, row["identity"] or b""))
             alone |= {} if is_matched else dict.fromkeys(lsns, each)
     pairs = answered(events, REACH)
     joined = {*pairs, *pairs.values()}

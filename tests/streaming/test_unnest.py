@@ -87,8 +87,9 @@ def test_a_trace_of_twelve_calls_is_twelve_rows_and_counts_as_one_record(
     topic = Topic.make(broker)
     let_commands_reach(monkeypatch, broker, database, tmp_path)
     trace(topic, "before")
-    with ingestion(spark, broker, database, tmp_path, topic.name) as sink:
-        sink.process(batch(spark, topic))
+    without = IngestionConfig(batches=False)
+    with ingestion(spark, broker, database, tmp_path, topic.name, batches=False) as sink:
+        sink.process(batch(spark, topic, config=without))
         assert "element" not in journal(tmp_path).columns, "a release before can still read and write this table"
     topic.append("h1")
     trace(topic, "t")

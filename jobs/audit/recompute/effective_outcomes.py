@@ -106,7 +106,10 @@ def _rejoined(
     by_rank, earlier = (outcomes.join(in_reach, on=KEY, how=how) for how in ("semi", "anti"))
     within_us = pinned.rejoin_within // timedelta(microseconds=1)
     found = ((by_rank, longest_us), (earlier, within_us))
-    return pl.concat([rejoin_outcomes(part, rows, reach_us, standing, late) for part, reach_us in found])
+    identities = carried.select("lsn", "identity")
+    return pl.concat(
+        [rejoin_outcomes(part, rows, reach_us, standing, late, identities=identities) for part, reach_us in found]
+    )
 
 
 def _expected_now(outcomes: pl.DataFrame, carried: pl.DataFrame, standing: Standing, pinned: Pinned) -> pl.DataFrame:

@@ -21,7 +21,7 @@ from jobs.ingestion.conventions import Convention
 from jobs.ingestion.conventions import stored_conventions as conventions_kept
 from jobs.ingestion.stored_contracts import stored_contracts
 from jobs.ingestion.validator import LOG_APPEND_TIME, EventValidator
-from jobs.journal.elements import is_record
+from jobs.journal.elements import is_event
 from jobs.journal.families import family
 from jobs.runtime.delta.pieces import Wanted
 from jobs.runtime.effective_rules import EffectiveRules, Rules, read_history, rules_at
@@ -123,7 +123,7 @@ class LaterContracts:
         """
         is_billed = (pl.col("disposition") == Disposition.ACCEPTED.value) & family().is_in(list(BILLABLE))
         is_of_other_requests = pl.col("type").is_in(self.types_of_other_requests)
-        return rows.filter(is_billed & is_of_other_requests & is_record(rows.schema)).select(EVENT)
+        return rows.filter(is_billed & is_of_other_requests & is_event(rows.schema)).select(EVENT)
 
     def taken(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows of the journal without a family (VALIDATED_FROM, EVENT) → those (EVENT) of the same types that one
