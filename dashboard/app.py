@@ -7,7 +7,20 @@ from pathlib import Path
 import streamlit as st
 
 from dashboard.panel import backend
-from dashboard.views import alerts, audit, bills, event, joins, late, overview, runbook, sessions, sources, windows
+from dashboard.views import (
+    alerts,
+    audit,
+    bills,
+    event,
+    invoices,
+    joins,
+    late,
+    overview,
+    runbook,
+    sessions,
+    sources,
+    windows,
+)
 from dashboard.wording import literal
 
 st.set_page_config(page_title="Weir", page_icon=":material/water:", layout="wide")
@@ -25,6 +38,7 @@ PAGES = [
     st.Page(late.show, title="Late and dropped", icon=":material/history:", url_path="late"),
     st.Page(joins.show, title="Joins", icon=":material/join_inner:", url_path="joins"),
     st.Page(bills.show, title="Bills", icon=":material/receipt_long:", url_path="bills"),
+    st.Page(invoices.show, title="Invoices", icon=":material/request_quote:", url_path="invoices"),
     st.Page(event.show, title="One event", icon=":material/manage_search:", url_path="event"),
     st.Page(audit.show, title="Audit", icon=":material/fact_check:", url_path="audit"),
     st.Page(sources.show, title="Sources", icon=":material/sensors:", url_path="sources"),

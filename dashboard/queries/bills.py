@@ -101,11 +101,12 @@ def read_bills(backend: Backend, month: date) -> Bills:
         found = read_month(cursor, month)
         newest = cursor.execute(_NEWEST).fetchone()
         rates = read_rates(cursor, feed.frontier or feed.read_at)
-    lines = tuple(_line(row, meters) for row in found.lines)
+    lines = tuple(bill_line(row, meters) for row in found.lines)
     return Bills(feed, month, dict(found.periods), lines, meters, newest["window_end"] if newest else None, rates)
 
 
-def _line(row: Mapping[str, Any], meters: Meters) -> Line:
+def bill_line(row: Mapping[str, Any], meters: Meters) -> Line:
+    """A line of `read_month`."""
     shown = {name: value for name, value in row.items() if name not in ("unit_price", "corrected")}
     return Line(
         **with_plain(shown, "quantity"), unit=meters.unit(row["meter"]), whole_period=meters.whole_period(row["meter"])

@@ -31,6 +31,7 @@ PAGES = (
     "Late and dropped",
     "Joins",
     "Bills",
+    "Invoices",
     "One event",
     "Audit",
     "Sources",
