@@ -16,7 +16,7 @@ from dashboard.queries.invoices import Invoice, Issued, KeyHistory, read_invoice
 from dashboard.table import Value, show_table
 from dashboard.views.bill_line import line_name, show_line
 from dashboard.views.bills import shown_months
-from dashboard.wording import count, instant, literal, money, price_text, spaced
+from dashboard.wording import count, instant, literal, money, price_text, several, spaced
 from metering.invoice_chain import Event
 from metering.invoices import WRITE_OFF, Key
 from metering.invoices import Line as InvoiceLine
@@ -144,7 +144,8 @@ def _name(line: InvoiceLine) -> str:
 
 def _history_freshness(history: KeyHistory) -> Freshness:
     invoices = {issued.invoice for issued in history.issued}
-    return Freshness(State.LIVE, f"{len(history.issued):,} lines of {len(invoices):,} invoices, in the order of issue.")
+    counted = f"{several(len(history.issued), 'line')} of {several(len(invoices), 'invoice')}"
+    return Freshness(State.LIVE, f"{counted}, in the order of issue.")
 
 
 def _issued(issued: Issued) -> dict[str, Value]:

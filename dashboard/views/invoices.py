@@ -88,7 +88,7 @@ def _row(invoice: Listed) -> dict[str, Value]:
         "currency": invoice.currency,
         "state": INVOICES[invoice.state],
         "lines": invoice.lines,
-        "of them corrections": invoice.correction_lines,
+        "corrections": invoice.correction_lines,
         "corrected by": invoice.corrected_by,
         "replaces": invoice.replaces,
         "issued (UTC)": invoice.issued_at,
