@@ -11,6 +11,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
+import psycopg
+
 from dashboard.backend import Backend
 from dashboard.exact import Quantity, with_plain
 from dashboard.queries.feed import Feed, feed_of
@@ -101,12 +103,18 @@ def read_bills(backend: Backend, month: date) -> Bills:
         found = read_month(cursor, month)
         newest = cursor.execute(_NEWEST).fetchone()
         rates = read_rates(cursor, feed.frontier or feed.read_at)
-    lines = tuple(bill_line(row, meters) for row in found.lines)
+    lines = tuple(_line(row, meters) for row in found.lines)
     return Bills(feed, month, dict(found.periods), lines, meters, newest["window_end"] if newest else None, rates)
 
 
-def bill_line(row: Mapping[str, Any], meters: Meters) -> Line:
-    """A line of `read_month`."""
+def account_lines(
+    cursor: psycopg.Cursor[dict[str, Any]], month: date, account: str, meters: Meters
+) -> tuple[Line, ...]:
+    """The lines of one account for a month, as the caller's transaction sees them."""
+    return tuple(_line(row, meters) for row in read_month(cursor, month, [account]).lines)
+
+
+def _line(row: Mapping[str, Any], meters: Meters) -> Line:
     shown = {name: value for name, value in row.items() if name not in ("unit_price", "corrected")}
     return Line(
         **with_plain(shown, "quantity"), unit=meters.unit(row["meter"]), whole_period=meters.whole_period(row["meter"])

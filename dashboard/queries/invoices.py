@@ -9,9 +9,8 @@ from decimal import Decimal
 from typing import Any
 
 from dashboard.backend import Backend
-from dashboard.queries.bills import Line, bill_line
+from dashboard.queries.bills import Line, account_lines
 from dashboard.queries.meters import Meters, meters_of
-from jobs.queries.bills import read_month
 from jobs.queries.invoices import LISTED, event_of, header_of, line_of
 from metering.invoice_chain import Event
 from metering.invoices import WRITE_OFF, Header, Key
@@ -203,12 +202,12 @@ def read_key_history(backend: Backend, account: str, currency: str, key: Key) ->
         of_key = {"account": account, "currency": currency, **key._asdict()}
         rows = cursor.execute(_OF_KEY, of_key).fetchall()
         meters = meters_of(cursor)
-        month = () if key.kind == WRITE_OFF else read_month(cursor, key.original_period, [account]).lines
-    now = next((bill_line(row, meters) for row in month if _is_of(row, currency, key)), None)
+        month = () if key.kind == WRITE_OFF else account_lines(cursor, key.original_period, account, meters)
+    now = next((line for line in month if _is_of(line, currency, key)), None)
     issued = tuple(Issued(row["invoice"], row["state"], line_of(row)) for row in rows)
     return KeyHistory(issued, now)
 
 
-def _is_of(row: Mapping[str, Any], currency: str, key: Key) -> bool:
+def _is_of(line: Line, currency: str, key: Key) -> bool:
     of_key = (key.model, key.meter, key.price_version, key.tier)
-    return row["currency"] == currency and tuple(row[name] for name in Key._fields[2:]) == of_key
+    return line.currency == currency and (line.model, line.meter, line.price_version, line.tier) == of_key
