@@ -46,6 +46,7 @@ CONFIG: dict[str, Any] = {
         },
         "joins": {"completion_timeout_seconds": 270, **DECLARED},
         "sessionization": DECLARED,
+        "analytics": DECLARED,
         # One meter whose stragglers are dropped, so that both decisions are seen.
         "billing": {"grace_seconds": 600, "late_policy": {"cached_tokens": "drop"}, **DECLARED},
     }
