@@ -19,7 +19,7 @@ import psycopg
 import pytest
 
 from deployment.stack import Stack, running_stack
-from metering.vocabulary import ALWAYS
+from metering.vocabulary import ALWAYS, Job
 from tests.e2e.metering import Customer, drain, new_customer
 from tests.waiting import wait_until
 
@@ -119,6 +119,6 @@ def test_a_frozen_broker_and_a_database_that_is_restarted_meanwhile_are_waited_f
 ) -> None:
     with undisturbed(stack, customer), frozen(stack, "broker"):
         wait_until(lambda: waits_for(stack, "ingestion", "kafka"), "ingestion noticing it")
-        assert not any(waits_for(stack, job, "kafka") for job in ALWAYS if job != "ingestion")
+        assert not any(waits_for(stack, job, "kafka") for job in ALWAYS if job is not Job.INGESTION)
         restart(stack, "database", signal.SIGINT)
         wait_until(lambda: is_told(stack, "ingestion", "kafka"), "ingestion saying so to the database that is back")
