@@ -29,15 +29,15 @@ PRICES = {
 DRAIN_SECONDS = 150
 
 
-def weir(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the `weir` command against the stack."""
+def weir(stack: Stack, *arguments: str, timeout: float = DRAIN_SECONDS + 60) -> subprocess.CompletedProcess[str]:
+    """Run the `weir` command against the stack, for `timeout` seconds at most."""
     command = [sys.executable, "-m", "cli.main", *arguments, "--data-dir", str(stack.data_dir)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=DRAIN_SECONDS + 60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
 
 
-def drain(stack: Stack) -> None:
+def drain(stack: Stack, seconds: int = DRAIN_SECONDS) -> None:
     """Wait until all four applications have everything that was sent."""
-    drained = weir(stack, "drain", "--timeout", str(DRAIN_SECONDS))
+    drained = weir(stack, "drain", "--timeout", str(seconds), timeout=seconds + 60)
     assert drained.returncode == 0, drained.stdout + drained.stderr
 
 

@@ -124,6 +124,15 @@ def test_what_came_after_the_close_is_no_fault(books: Books) -> None:
     assert [check.holds for check in check_invoices(books.database)] == [True, True]
 
 
+def test_an_audit_that_can_compare_no_invoice_does_not_say_that_there_is_none(books: Books) -> None:
+    for account in ("acme", "bolt"):
+        books.use(7, account=account)
+        books.use(7, at=IN_NOVEMBER, account=account)
+    later, unchanged = check_invoices(books.database)
+    assert (later.examined, unchanged.examined) == (0, 4)
+    assert later.says == "of each invoice, usage of its account came since or an invoice was voided: none is compared"
+
+
 def test_a_fault_of_an_invoice_keeps_every_month_open(books: Books) -> None:
     disable(books, PLANTED["a line changed"][0])
     books.use(1, at=IN_NOVEMBER + timedelta(days=30), account="bolt")

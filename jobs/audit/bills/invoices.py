@@ -24,6 +24,7 @@ from metering.plan_terms import PLAN_MODEL
 
 _ACCOUNT_BATCH = 500
 _NONE = "there are no invoices yet"
+_NOT_COMPARED = "of each invoice, usage of its account came since or an invoice was voided: none is compared"
 # What has changed since is not wrong: the next close corrects it. An invoice corrects its account's earlier months, and
 # no later one.
 _UNCHANGED = """
@@ -95,7 +96,11 @@ def lines_of_usage(database: Database) -> Check:
             examined += sum(map(len, last.values()))
             changed = {row["account"] for row in database.execute(_CHANGED_CATALOG, {"accounts": some}).fetchall()}
             broken += _differing(month, lines, last, changed)
-    return first_sentence("I7", examined, broken, "each line is what its usage comes to" if examined else _NONE)
+    if examined:
+        sound = "each line is what its usage comes to"
+    else:
+        sound = _NOT_COMPARED if numbers_by_issuer(database) else _NONE
+    return first_sentence("I7", examined, broken, sound)
 
 
 def _differing(
