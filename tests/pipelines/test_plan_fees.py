@@ -269,6 +269,47 @@ def test_what_is_not_included_begins_at_the_first_tier_and_all_may_be_included(b
     assert bill(books) == [("a", "graduated", "included", 150, 0), ("a", "minimum", "basic", 31, 5)]
 
 
+def test_totals_of_no_account_have_no_fees_of_others(books: Books) -> None:
+    account(books)
+    costs(books, flat_fee="31")
+    books.reach(BEGINS)
+    assert totals(books) == []
+    with psycopg.connect(books.database, row_factory=dict_row) as reader:
+        assert read_month(reader, OCTOBER, ()).lines == []
+
+
+def test_a_total_has_each_line_that_has_an_amount_while_a_fee_is_not_known(books: Books) -> None:
+    account(books)
+    costs(books, flat_fee="1", minimum_amount="20")
+    books.end(OCTOBER)
+    books.use(1_500, price=Price(9, Decimal("0.01")), account="a")
+    amounts = [amount for *_, amount in bill(books) if amount is not None]
+    assert amounts == [15, 1]
+    with psycopg.connect(books.database, row_factory=dict_row) as reader:
+        (total,) = read_totals(reader, OCTOBER, ["a"])
+    assert (total["amount"], total["unpriced_lines"]) == (16, 1)
+
+
+def test_usage_that_is_less_than_nothing_is_no_reason_for_a_minimum_that_the_plan_does_not_have(books: Books) -> None:
+    account(books)
+    costs(books, maximum_amount="20", included={"requests": "1"})
+    books.end(OCTOBER)
+    books.use(-1_500, price=PRICES["basic"], account="a")
+    assert [line for line in bill(books) if line[1] != "unit"] == []
+    assert totals(books, "a") == [-15]
+
+
+def test_what_a_reader_of_an_account_may_see_of_prices_is_found_without_reading_its_days(books: Books) -> None:
+    account(books)
+    costs(books, minimum_amount="20")
+    books.end(OCTOBER)
+    books.use(1_500, price=PRICES["basic"], account="a")
+    with reading(books, '["a"]') as reader:
+        plan = reader.execute("EXPLAIN SELECT FROM price_ladders").fetchall()
+    assert "usage_days" not in str(plan)
+    assert "usage_months" in str(plan)
+
+
 def test_pages_have_all_fees_of_an_account_once(books: Books) -> None:
     costs(books, flat_fee="1", minimum_amount="9")
     for name in ("a", "b", "c"):
