@@ -216,9 +216,11 @@ def read_totals(database: Database, month: date, accounts: Sequence[str], *, wit
     """What each of these accounts owes for the whole month: `account, currency, amount, unpriced_lines, corrected`.
 
     Each currency separately. `amount` is the exact sum of the lines that have a price; None where none has one. Without
-    fees only of its usage.
+    fees only of its usage, of which plans may include a part.
     """
-    fees = _read_fees(database, month, lambda: read_periods(database, month), accounts) if with_fees else _Fees()
+    fees = _read_fees(database, month, lambda: read_periods(database, month), accounts)
+    if not with_fees:
+        fees = _Fees(included=fees.included)
     parameters = {"month": month, "accounts": list(accounts), **fees.parameters}
     apart: defaultdict[tuple[str, str | None], list[Decimal]] = defaultdict(list)
     for row in database.execute(_OF_TERMS, parameters).fetchall():
