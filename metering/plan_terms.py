@@ -170,10 +170,10 @@ class PlanMonth:
         return bool(self.minimum or self.maximum is not None or self.included)
 
     def fees(self, usage: Decimal) -> Mapping[Fee, Decimal]:
-        """The fees beside what the plan's `usage` costs, those of 0 left out."""
+        """The fees beside what the plan's `usage` costs, those of 0 left out. Without a minimum credit stays credit."""
         total = EXACT.add(usage, self.flat_fee)
         found = {Fee.FLAT: self.flat_fee}
-        if total < self.minimum:
+        if self.minimum and total < self.minimum:
             found[Fee.MINIMUM] = EXACT.subtract(self.minimum, total)
         elif self.maximum is not None and total > self.maximum:
             found[Fee.MAXIMUM] = EXACT.subtract(self.maximum, total)

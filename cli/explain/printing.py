@@ -31,6 +31,8 @@ def _lines(document: Document) -> Iterator[tuple[str, str]]:
     steps = (
         ("Session", [document["session"]] if "session" in document else [], _session),
         ("Line of the bill", document["line"] or [], _line),
+        ("Included by the plan, at nothing", document.get("included", []), _included),
+        ("Fees of plans, beside usage", document.get("fees", []), _fee),
         ("Members", document.get("members", []), _member),
         ("Price versions", document["prices"], _price),
         ("Windows", document["windows"], _window),
@@ -79,6 +81,15 @@ def _session(row: Document) -> Iterator[str]:
 def _line(row: Document) -> Iterator[str]:
     part = f"; of it {_sum(row['contribution'], row)}" if row["contribution"] else ""
     yield f"{row['account']} {row['month']}, {_what(row)}: {_product(row)}{part}"
+
+
+def _included(row: Document) -> Iterator[str]:
+    yield f"{_what(row)}: {_text(row['quantity'])} (price version {row['price_version']})"
+
+
+def _fee(row: Document) -> Iterator[str]:
+    amount = "not known yet" if row["amount"] is None else f"{_text(row['amount'])} {row['currency']}"
+    yield f"{row['fee']} of plan {row['plan']}, {row['days']} days: {amount}"
 
 
 def _member(row: Document) -> Iterator[str]:

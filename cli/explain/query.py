@@ -110,7 +110,8 @@ def _of_line(sources: Sources, query: ExplainQuery) -> dict[str, Any]:
     if document is None:
         raise CannotRun(
             f"The bill of account {account} has no such line in {query.line:%Y-%m}. `weir usage --window P1M "
-            f"--account {account}` lists what there is."
+            f"--account {account}` lists what there is. What a plan costs beside usage is on the page Bills, in "
+            "`GET /v1/bills`, and on invoices."
         )
     return document
 

@@ -22,9 +22,12 @@ from jobs.queries.bills import read_month
 from jobs.queries.forecasts import read_rates
 from metering.forecast import Rate
 from metering.invoices import FEES
+from metering.price_tiers import Kind
 from metering.vocabulary import Job
 
 MAX_WINDOWS = 1_000
+BY_TOTAL = frozenset(Kind) - {Kind.UNIT}
+"""Kinds of prices with tiers or packages."""
 MONTH = "month"
 """The `whole_period` of meters that bill a month as a whole."""
 
@@ -57,7 +60,7 @@ class Line:
     @property
     def is_tiered(self) -> bool:
         """Whether the month's total prices it, over all models of the price."""
-        return self.tier is not None and not self.is_fee
+        return self.kind in BY_TOTAL
 
     @property
     def is_fee(self) -> bool:

@@ -128,10 +128,10 @@ def _total(period: Period, currency: str | None, lines: Sequence[Line], bills: B
 def _forecast(lines: Sequence[Line], rate: Rate | None, known_until: datetime, end: datetime) -> Decimal | None:
     """Usage by the minute or day is extrapolated. A month that is billed as a whole is not: it stays.
 
-    Nor is a flat fee. None before the end of a month with tiers or packages, a minimum or a maximum: no rate says what
-    these will cost.
+    Nor is a flat fee. None before the end of a month with tiers or packages, included units, a minimum or a maximum: no
+    rate says what these will cost.
     """
-    if known_until < end and any(line.is_tiered or (line.is_fee and line.kind != Fee.FLAT) for line in lines):
+    if known_until < end and any(line.tier is not None and line.kind != Fee.FLAT for line in lines):
         return None
     as_a_whole = [line.whole_period == MONTH or line.is_fee for line in lines]
     amounts = [(line.amount, is_whole) for line, is_whole in zip(lines, as_a_whole, strict=True)]

@@ -16,6 +16,7 @@ from jobs.explain.checks import wrong_stragglers
 from jobs.explain.days import Span, span_of_month
 from jobs.explain.documents import Document, line_objects
 from jobs.explain.explanation import Billed, Problems, Sources, document_of
+from jobs.explain.fees import beside_usage
 from jobs.explain.members import MAX_LOOKS, members_of_line
 from jobs.explain.records import Found, Tables
 from metering.digits import plain
@@ -45,7 +46,8 @@ def explain_line(sources: Sources, query: LineSelection) -> Document | None:
     """The document: all minutes of the lines are summed, `limit` of them listed, with as many rows of their usage.
 
     `members` lists `limit` members of the periods that are billed as a whole, each with a row of usage that added it.
-    None: there is no such line. Days of another month that overlap with this one's are summed with it.
+    `fees` and `included` are what the bill has beside usage (`beside_usage`).
+    None: there is no such line of usage. Days of another month that overlap with this one's are summed with it.
     """
     stored, limit = sources.stored, sources.limit
     lines = [row for row in stored.lines(query.account, query.month) if query.names(row)]
@@ -70,7 +72,8 @@ def explain_line(sources: Sources, query: LineSelection) -> Document | None:
     sure += wrong_stragglers(entries, mine, stored.corrections(places, lsns))
     document = document_of(sources, found, entries, billed, Problems(sure, (), None))
     cut = {**(document["cut"] or {}), **({"members": of_sets.there_are} if of_sets.is_cut else {})}
-    return {**document, "line": _line_objects(lines, entries, rows), "members": of_sets.listed, "cut": cut or None}
+    of_line = {"line": _line_objects(lines, entries, rows), "members": of_sets.listed, "cut": cut or None}
+    return {**document, **of_line, **beside_usage(stored.database, query.account, query.month, query.names)}
 
 
 def _line_objects(lines: Collection[Row], entries: Collection[Entry], members: Collection[Row]) -> list[Document]:

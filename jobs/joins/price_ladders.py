@@ -55,7 +55,8 @@ def refuse_period_tiers(prices: pa.Table, meters: Iterable[Declaration], now: da
     # The row of a deletion has no terms itself.
     has_terms = pl.when(~pl.col("deleted")).then(pl.col("terms").is_not_null())
     of_instant = [*PRICE_KEY, "effective_from"]
-    every = pl.DataFrame(prices).sort("lsn").with_columns(has_terms=has_terms.forward_fill().over(of_instant))
+    of_usage = pl.DataFrame(prices).filter(pl.col("model") != PLAN_MODEL)
+    every = of_usage.sort("lsn").with_columns(has_terms=has_terms.forward_fill().over(of_instant))
     found = holding(every, now, now - late).filter("has_terms", pl.col("meter").is_in(list(of_periods)))
     if len(found):
         price = found.row(0, named=True)

@@ -188,7 +188,7 @@ def read_month(
     periods = read_periods(database, month)
     fees = _read_fees(database, month, lambda: periods, accounts)
     statement, more = paged(_ORDERED, PAGE_KEY, page)
-    parameters = {"month": month, "accounts": accounts and list(accounts), **fees.parameters, **more}
+    parameters = {"month": month, "accounts": None if accounts is None else list(accounts), **fees.parameters, **more}
     lines = [line for row in database.execute(statement, parameters).fetchall() for line in _lines_of(row, fees)]
     used: dict[str, Period] = {}
     for line in lines:
@@ -216,16 +216,21 @@ def read_totals(database: Database, month: date, accounts: Sequence[str], *, wit
     """What each of these accounts owes for the whole month: `account, currency, amount, unpriced_lines, corrected`.
 
     Each currency separately. `amount` is the exact sum of the lines that have a price; None where none has one. Without
-    fees only of its usage.
+    fees only of its usage, of which plans may include a part.
     """
-    fees = _read_fees(database, month, lambda: read_periods(database, month), accounts) if with_fees else _Fees()
+    fees = _read_fees(database, month, lambda: read_periods(database, month), accounts)
+    if not with_fees:
+        fees = _Fees(included=fees.included)
     parameters = {"month": month, "accounts": list(accounts), **fees.parameters}
-    of_terms: defaultdict[tuple[str, str | None], list[Decimal]] = defaultdict(list)
+    apart: defaultdict[tuple[str, str | None], list[Decimal]] = defaultdict(list)
     for row in database.execute(_OF_TERMS, parameters).fetchall():
-        of_terms[row["account"], row["currency"]] += [line["amount"] for line in _lines_of(row, fees)]
+        apart[row["account"], row["currency"]] += [line["amount"] for line in _lines_of(row, fees)]
+    for (account, currency), lines in fees.every.items():
+        if _sum_of(lines) is None:
+            apart[account, currency] += [line.amount for line in lines if line.amount is not None]
     totals = database.execute(_TOTALS, parameters).fetchall()
     for total in totals:
-        for amount in of_terms[total["account"], total["currency"]]:
+        for amount in apart[total["account"], total["currency"]]:
             total["amount"] = amount if total["amount"] is None else EXACT.add(total["amount"], amount)
     return totals
 
@@ -262,7 +267,7 @@ def _sum_of(fees: Sequence[FeeLine]) -> Decimal | None:
 def _read_fees(
     database: Database, month: date, periods_of: Callable[[], Mapping[str, Period]], accounts: Sequence[str] | None
 ) -> _Fees:
-    months = read_plan_months(database, month, periods_of, accounts or None)
+    months = read_plan_months(database, month, periods_of, accounts)
     if not months.every:
         return _Fees()
     usage: Usage = {}

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from itertools import groupby
 from typing import Any
 
 from jobs.billing_progress import Database as Snapshot
 from jobs.billing_progress import billing_progress
 from jobs.queries.bills import Period, read_periods, read_totals, unknown_period
+from jobs.queries.plan_fees import read_plan_months
 from jobs.queries.reading import Database, select
 from metering.digits import EXACT
 from metering.forecast import RECENT, Rate, error_percent, forecast, mean_percent
@@ -53,16 +55,23 @@ def forecast_rows(database: Database, month: date, accounts: Sequence[str], now:
     """Rows with the keys COLUMNS for each account and currency with usage in the month that begins on `month`.
 
     It is of usage: what plans cost beside it is in no forecast. `forecast` is null until the account has an hour of
-    usage, and before the end of a month in which it has prices with tiers or packages: no rate says what these will
-    cost. Such months measure no error either. `error_percent` is the mean, over `months_measured` months, of the errors
-    of the same forecast on the same day of the month; null where there is none. Usage is known until billing's frontier
-    (before there is one: `now`).
+    usage, and before the end of a month in which it has prices with tiers or packages, or a plan that includes units:
+    no rate says what these will cost. Such months measure no error either. `error_percent` is the mean, over
+    `months_measured` months, of the errors of the same forecast on the same day of the month; null where there is none.
+    Usage is known until billing's frontier (before there is one: `now`).
     """
     known_until = billing_progress(database)[0] or now
     months = [month]
     for _ in range(MONTHS_MEASURED):
         months.append((months[-1] - DAY).replace(day=1))
     calendar = _Calendar({first: read_periods(database, first) for first in months})
+    included = {
+        (account, currency, first)
+        for first in months
+        for account, _, currency, *_ in read_plan_months(
+            database, first, partial(calendar.known.__getitem__, first), accounts or None
+        ).included
+    }
     end = _following(month)
     parameters = {"first": months[-1] - RECENT, "end": end, "accounts": list(accounts) or None}
     rows = select(database, _DAYS, parameters)
@@ -76,13 +85,14 @@ def forecast_rows(database: Database, month: date, accounts: Sequence[str], now:
             error
             for before in months[1:]
             if not days.has_tiers(before, _following(before))
+            and (account, currency, before) not in included
             and (error := _error(days, before, calendar.period(account, before), elapsed)) is not None
         ]
         so_far, whole = days.sums(month, end)
         rate = days.rate((known_until - RECENT).astimezone(UTC).date(), date.max)
         expected = forecast(so_far, rate, known_until, period.end)
         sums = EXACT.add(so_far, whole), None if expected is None else EXACT.add(expected, whole)
-        if days.has_tiers(month, end):
+        if days.has_tiers(month, end) or (account, currency, month) in included:
             billed = _billed(database, month, account, currency)
             sums = billed, billed if known_until >= period.end else None
         yield {

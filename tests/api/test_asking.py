@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 import psycopg
 import pytest
 from jsonschema import Draft202012Validator
+from psycopg.types.json import Jsonb
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -26,6 +27,7 @@ from jobs.runtime.postgres.address import in_schema
 from jobs.runtime.postgres.api_reader import API_READER
 from jobs.runtime.postgres.relations import ASKED, ASKED_OF_CATALOG
 from metering.api_keys import Scope
+from metering.plan_terms import PLAN_MODEL
 from metering.price_tiers import PriceTerms
 from monitoring.metrics import ApiRoute
 from tests.api.serving import Answer, Server, serving, start_ingestion
@@ -393,6 +395,42 @@ def test_bills_are_lines_with_their_totals_in_the_calendar_of_the_account(readin
     assert get(reading, "/v1/bills", acme, month="2026-10").json["data"] == []
     refused(get(reading, "/v1/bills", acme), 400, "month", "2026-10")
     refused(get(reading, "/v1/bills", acme, month="2026-11", account="globex"), 403, "globex")
+
+
+def test_what_plans_cost_beside_usage_is_listed_and_in_the_totals(reading: Server, acme: str, everybody: str) -> None:
+    first = datetime(2026, 11, 1, tzinfo=UTC)
+    row = {"model": PLAN_MODEL, "meter": "requests", "currency": "EUR", "effective_from": first}
+    terms = Jsonb({"kind": "plan", "flat_fee": "15"})
+    with psycopg.connect(reading.database, autocommit=True) as database:
+        before = database.execute("SELECT account, effective_from FROM catalog.account_history").fetchall()
+        database.execute("UPDATE catalog.account_history SET effective_from = %s", [first])
+        write(
+            reading.database, "catalog.prices", *({**row, "plan": f"plan-{name}", "terms": terms} for name in ACCOUNTS)
+        )
+        try:
+            answer = get(reading, "/v1/bills", acme, month="2026-11").json
+            named = {"account": "acme", "plan": "plan-acme", "currency": "EUR"}
+            assert answer["fees"] == [{**named, "fee": "flat", "days": 30, "amount": "15", "state": "open"}]
+            assert [total["amount"] for total in answer["totals"]] == ["15.000018"]
+            assert len(answer["data"]) == 3
+            whole = get(reading, "/v1/bills", everybody, month="2026-11").json
+            pages_of_fees: list[Any] = []
+            cursor: dict[str, str] | None = {}
+            while cursor is not None:
+                page = get(reading, "/v1/bills", everybody, month="2026-11", limit=1, **cursor).json
+                pages_of_fees += page["fees"]
+                cursor = {"cursor": page["next"]} if page["next"] else None
+            assert pages_of_fees == whole["fees"]
+            assert [fee["account"] for fee in whole["fees"]] == list(ACCOUNTS)
+        finally:
+            with database.transaction():
+                database.execute("UPDATE catalog.prices SET deleted_at = effective_from WHERE model = %s", [PLAN_MODEL])
+                database.execute("DELETE FROM catalog.prices WHERE model = %s", [PLAN_MODEL])
+            for account, begins in before:
+                database.execute(
+                    "UPDATE catalog.account_history SET effective_from = %s WHERE account = %s", [begins, account]
+                )
+    assert get(reading, "/v1/bills", acme, month="2026-11").json["fees"] == []
 
 
 def test_a_total_is_of_the_whole_month_on_every_page(reading: Server, everybody: str) -> None:

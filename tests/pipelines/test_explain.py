@@ -15,6 +15,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from psycopg.types.json import Jsonb
 from typer.testing import CliRunner, Result
 
 from cli.explain.printing import print_explanation
@@ -28,6 +29,7 @@ from jobs.streams import AUTHOR, JOURNAL, SOURCE, Table
 from jobs.streams import PRICES as PRICES_SCHEMA
 from metering.instants import rfc3339
 from metering.meters import Meter
+from metering.plan_terms import PLAN_MODEL
 from metering.windows import MINUTE
 from tests.database_rows import write
 from tests.pipelines.billing import EXACT, NOON, bill, usage_row
@@ -845,6 +847,29 @@ class TestTheCommand:
         for part in ("Line of the bill", "acme 2026-03, sonnet requests: 2 x 0.123456789012", "It adds up."):
             assert part in text
         assert len(json.loads(run(*words, "--format", "json").stdout)["windows"]) == 1
+
+    def test_a_line_names_the_fees_of_plans_and_the_units_that_they_include(
+        self, told: Told, run: Callable[..., Result]
+    ) -> None:
+        march = datetime(2026, 3, 1, tzinfo=UTC)
+        terms = {"kind": "plan", "flat_fee": "31", "minimum_amount": "40", "included": {"requests": "1"}}
+        of_plan = {"plan": "p", "currency": "EUR", "effective_from": march}
+        rung = {**of_plan, "model": "sonnet", "meter": "requests", "unit_price": PRICES[1].unit_price}
+        write(told.database, "catalog.plans", {"plan": "p", "name": "P"})
+        account = {"account": "acme", "name": "A", "plan": "p", "currency": "EUR", "effective_from": march}
+        write(told.database, "catalog.accounts", account)
+        row = {**of_plan, "model": PLAN_MODEL, "meter": "requests", "terms": Jsonb(terms)}
+        write(told.database, "catalog.prices", row)
+        write(told.database, "price_ladders", {**rung, "price_version": PRICES[1].version})
+        words = ("--line", "2026-03", "--account", "acme")
+        text = run(*words).output
+        for part in ("sonnet requests: 1 (price version", "flat of plan p, 31 days: 31 EUR", "minimum of plan p"):
+            assert part in text
+        document = json.loads(run(*words, "--format", "json").stdout)
+        assert [(fee["fee"], fee["days"]) for fee in document["fees"]] == [("flat", 31), ("minimum", 31)]
+        assert [(part["meter"], part["quantity"]) for part in document["included"]] == [("requests", "1")]
+        one = json.loads(run(*words, "--meter", "requests", "--format", "json").stdout)
+        assert (one["fees"], len(one["included"])) == ([], 1)
 
     def test_explain_takes_exactly_one_subject(self, run: Callable[..., Result]) -> None:
         for words in ((), ("r", "--straggler", "1"), ("--window", "2026-03-01T12:00:30Z")):

@@ -26,10 +26,14 @@ from psycopg.types.json import Jsonb
 from catalog.closed_months import ClosedMonthsTouched
 from catalog.file import CatalogFile, parse_catalog
 from catalog.store import store
+from dashboard.backend import Backend
+from dashboard.queries.bills import read_bills, read_line_windows
+from dashboard.settings import Settings
 from deployment.errors import CannotRun
 from jobs.audit.bills.invoices import check_invoices
 from jobs.queries.bills import PAGE_KEY, read_month, read_totals
 from jobs.queries.contracts import ContractQuery, contract_rows
+from jobs.queries.forecasts import forecast_rows
 from jobs.queries.pages import Page
 from jobs.runtime.postgres.address import in_schema
 from jobs.runtime.postgres.api_reader import API_READER
@@ -267,6 +271,77 @@ def test_what_is_not_included_begins_at_the_first_tier_and_all_may_be_included(b
     ]
     costs(books, included={"input_tokens": "150"}, minimum_amount="5")
     assert bill(books) == [("a", "graduated", "included", 150, 0), ("a", "minimum", "basic", 31, 5)]
+
+
+def test_totals_of_no_account_have_no_fees_of_others(books: Books) -> None:
+    account(books)
+    costs(books, flat_fee="31")
+    books.reach(BEGINS)
+    assert totals(books) == []
+    with psycopg.connect(books.database, row_factory=dict_row) as reader:
+        assert read_month(reader, OCTOBER, ()).lines == []
+
+
+def test_a_total_has_each_line_that_has_an_amount_while_a_fee_is_not_known(books: Books) -> None:
+    account(books)
+    costs(books, flat_fee="1", minimum_amount="20")
+    books.end(OCTOBER)
+    books.use(1_500, price=Price(9, Decimal("0.01")), account="a")
+    amounts = [amount for *_, amount in bill(books) if amount is not None]
+    assert amounts == [15, 1]
+    with psycopg.connect(books.database, row_factory=dict_row) as reader:
+        (total,) = read_totals(reader, OCTOBER, ["a"])
+    assert (total["amount"], total["unpriced_lines"]) == (16, 1)
+
+
+def test_usage_that_is_less_than_nothing_is_no_reason_for_a_minimum_that_the_plan_does_not_have(books: Books) -> None:
+    account(books)
+    costs(books, maximum_amount="20", included={"requests": "1"})
+    books.end(OCTOBER)
+    books.use(-1_500, price=PRICES["basic"], account="a")
+    assert [line for line in bill(books) if line[1] != "unit"] == []
+    assert totals(books, "a") == [-15]
+
+
+def test_what_a_reader_of_an_account_may_see_of_prices_is_found_without_reading_its_days(books: Books) -> None:
+    account(books)
+    costs(books, minimum_amount="20")
+    books.end(OCTOBER)
+    books.use(1_500, price=PRICES["basic"], account="a")
+    with reading(books, '["a"]') as reader:
+        plan = reader.execute("EXPLAIN SELECT FROM price_ladders").fetchall()
+    assert "usage_days" not in str(plan)
+    assert "usage_months" in str(plan)
+
+
+def test_a_forecast_charges_no_units_that_the_plan_includes_and_says_nothing_of_the_rest_of_the_month(
+    books: Books,
+) -> None:
+    account(books)
+    costs(books, flat_fee="31", included={"input_tokens": "1000"})
+    middle = datetime(2026, 10, 16, tzinfo=UTC)
+    books.use(3_000, price=PRICES["basic"], account="a", frontier=middle)
+    with psycopg.connect(books.database, row_factory=dict_row) as reader:
+        (row,) = forecast_rows(reader, OCTOBER, ["a"], middle)
+        assert (row["so_far"], row["forecast"]) == (20, None)
+    books.end(OCTOBER)
+    with psycopg.connect(books.database, row_factory=dict_row) as reader:
+        (row,) = forecast_rows(reader, OCTOBER, ["a"], middle)
+    assert (row["so_far"], row["forecast"]) == (20, 20)
+
+
+def test_a_line_of_included_units_has_the_minutes_of_its_own_model(books: Books) -> None:
+    account(books)
+    costs(books, included={"input_tokens": "1000"})
+    books.end(OCTOBER)
+    with books.connection.transaction():
+        books.connection.execute("UPDATE price_ladders SET model = 'm*'")
+    for model, quantity in (("m1", 900), ("m2", 1_100)):
+        books.use(quantity, price=PRICES["basic"], account="a", model=model)
+    backend = Backend(Settings(postgres_url=books.database))
+    lines = [line for line in read_bills(backend, OCTOBER).lines if line.tier == "included"]
+    found = {line.model: [window.quantity for window in read_line_windows(backend, line)] for line in lines}
+    assert found == {"m1": [900], "m2": [1_100]}
 
 
 def test_pages_have_all_fees_of_an_account_once(books: Books) -> None:

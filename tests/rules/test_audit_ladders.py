@@ -15,7 +15,7 @@ from jobs.runtime.errors import Refused
 from jobs.streams import PRICES
 from metering.meters import Declaration
 from metering.period_meters import Aggregation, Period, PeriodMeter
-from metering.plan_terms import PLAN_MODEL, PlanTerms
+from metering.plan_terms import PLAN_METER, PLAN_MODEL, PlanTerms
 from metering.price_tiers import PriceTerms
 
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)
@@ -72,6 +72,12 @@ def test_a_meter_of_whole_periods_with_tiers_is_refused_by_joins() -> None:
     with pytest.raises(Refused, match="the meter tokens bills whole periods"):
         refuse_period_tiers(EVERY, declared, NOW, LATE)
     refuse_period_tiers(EVERY, [Declaration("tokens", "token")], NOW, LATE)
+
+
+def test_terms_of_a_plan_are_no_tiers_of_the_meter_that_their_row_names() -> None:
+    declared = [Declaration(PLAN_METER, "request", of_period=PeriodMeter(Aggregation.MAX, "gigabytes", Period.DAY))]
+    terms = PlanTerms.of({"kind": "plan", "flat_fee": "5"}).text
+    refuse_period_tiers(table(price(7, model=PLAN_MODEL, meter=PLAN_METER, terms=terms)), declared, NOW, LATE)
 
 
 def test_a_meter_of_whole_periods_may_have_had_tiers_that_a_unit_price_replaced() -> None:

@@ -101,7 +101,7 @@ CREATE POLICY reads_terms_of_plans ON catalog.ended_prices FOR SELECT USING (
     {MODEL} AND plan IN (SELECT plan FROM catalog.account_history)
 );
 CREATE POLICY reads_versions_of_usage ON price_ladders FOR SELECT USING (
-    price_version IN (SELECT price_version FROM usage_days WHERE price_version > 0)
+    price_version IN (SELECT price_version FROM usage_months WHERE price_version > 0)
 );
 """
 
