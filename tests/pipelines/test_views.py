@@ -67,7 +67,7 @@ def refuse_differences(stage: Measured, counts: Counter[Happened]) -> None:
 
 
 @pytest.mark.few_in_ci(1)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(10))
 def test_oracle_any_cut_order_restart_and_retraction_measures_what_all_outcomes_do(stage: Measured, seed: int) -> None:
     chance = random.Random(seed)
     outcomes = [happened(chance, number) for number in range(100)]
@@ -84,6 +84,9 @@ def test_oracle_any_cut_order_restart_and_retraction_measures_what_all_outcomes_
         signed += [(one, 1) for one in back if chance.random() < 0.5]
         signed += [(some[0], sign) for sign in (-1, 1)]
         chance.shuffle(signed)
+        # Usage takes back only what it has: a row with the sign -1 names an earlier one.
+        turns = iter((1, -1, 1))
+        signed = [(one, next(turns) if one is some[0] else sign) for one, sign in signed]
         stage.decide(signed, NOON + 2 * HOUR)
         for one, sign in signed:
             counts[one] += sign
