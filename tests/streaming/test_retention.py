@@ -19,7 +19,8 @@ from cli.journal import summary_rows
 from jobs.audit.compare.conservation import consumed_ranges, count_rows
 from jobs.audit.tables.retained import has_each_once, retained_rows
 from jobs.journal.elements import FIELD
-from jobs.retention import Removed, Retention, files_of, oldest_open_day, retain_days, retain_rows
+from jobs.retention import Removed, Retention, oldest_open_day, retain_days, retain_rows
+from jobs.runtime.delta.deciding_rows import files_of
 from jobs.runtime.delta.table import FRONTIER, LSN
 from jobs.runtime.kafka.topic import Topic
 from jobs.streams import EVENTS_TOPIC, USAGE, Table
