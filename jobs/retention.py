@@ -26,6 +26,7 @@ from jobs.runtime.delta.table import FRONTIER, REMOVED, instant_of, open_to_chan
 from jobs.runtime.effective_rules import EffectiveRules, read_history
 from jobs.streams import Table
 from metering.lateness import MAX_FUTURE
+from metering.reports import OFF_AFTER
 from metering.vocabulary import ALWAYS, Job
 
 MEMORY_DAYS = 36
@@ -158,7 +159,9 @@ def refuse_newer_tables(tables: str) -> None:
 
 _POSITIONS = """
 SELECT job, next_position FROM positions
-WHERE input = %s AND (job <> 'analytics' OR job IN (SELECT job FROM jobs WHERE state <> 'stopped'))
+WHERE input = %s AND (job <> 'analytics' OR job IN (
+    SELECT job FROM jobs WHERE state <> 'stopped' AND updated_at > clock_timestamp() - %s
+))
 """
 READERS = {Table.JOURNAL: (Job.SESSIONIZATION,), Table.USAGE: (Job.BILLING, Job.ANALYTICS)}
 """Who reads a table into Postgres; the journal is read by joins too, whose position is in usage."""
@@ -189,7 +192,7 @@ def retain_days(
 
 def _first_lsn_needed(tables: str, table: Table, connection: psycopg.Connection[Any]) -> int:
     """The lowest lsn that a reader has yet to read or still remembers; 1 before one has begun."""
-    stored = dict(connection.execute(_POSITIONS, [table.value]).fetchall())
+    stored = dict(connection.execute(_POSITIONS, [table.value, OFF_AFTER]).fetchall())
     # Views are not held for ever: analytics may have been switched off.
     needed: list[int] = [stored.get(job, 1) for job in READERS[table] if job in ALWAYS or job in stored]
     if table is Table.JOURNAL:

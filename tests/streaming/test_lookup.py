@@ -22,7 +22,7 @@ RULES = '{"exact_horizon_seconds": 3600}'
 
 
 def has_all(tables: Path) -> list[bool]:
-    lookup = DeltaLookup(cast('Any', None), str(tables))
+    lookup = DeltaLookup(cast("Any", None), str(tables))
     return [lookup.has_all_since(Table.JOURNAL, FIRST + number * DAY) for number in range(-1, 3)]
 
 
@@ -66,4 +66,4 @@ def test_a_minute_is_made_again_only_where_neither_usage_nor_the_journal_lacks_r
     def has_all_since(table: Table, day: date) -> bool:
         return table is not removed or day >= date(2026, 3, 3)
 
-    assert rebuildable([old, young], cast('Any', SimpleNamespace(has_all_since=has_all_since))) == [young]
+    assert rebuildable([old, young], cast("Any", SimpleNamespace(has_all_since=has_all_since))) == [young]
