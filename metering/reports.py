@@ -33,8 +33,8 @@ STALE = "stale"
 """Instead of a word that is too old."""
 
 OFF_AFTER = timedelta(days=1)
-"""An application that not every installation has is off after so long without a report: whoever was killed or refused
-to start before it was switched off could not report that it stopped."""
+"""An application that not every installation has is off after so long without a report: one that was killed, or refused
+to start, before it was switched off has not reported that it stopped."""
 
 
 def is_stale(phase: str, age_seconds: float) -> bool:
