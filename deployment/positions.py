@@ -13,7 +13,7 @@ from deployment.asking import asking_kafka
 from jobs.runtime.delta.table import LSN, open_table
 from jobs.runtime.kafka.topic import Topic
 from jobs.streams import Table
-from metering.reports import Phase
+from metering.reports import OFF_AFTER, Phase
 
 ANSWER_SECONDS = 15.0
 JOURNAL_POSITION = "journal"
@@ -96,7 +96,10 @@ class Positions:
         return 1 if row is None else int(row[0])
 
     def runs(self, job: str) -> bool:
-        """Whether a job has started on this database, and has not been stopped since."""
+        """Whether a job has started on this database, and is not off: it has not stopped, and reports (`OFF_AFTER`)."""
         with psycopg.connect(self._postgres_url, connect_timeout=5, autocommit=True) as database:
-            row = database.execute("SELECT state FROM jobs WHERE job = %s", [job]).fetchone()
-        return row is not None and row[0] != Phase.STOPPED
+            row = database.execute(
+                "SELECT state <> %s AND updated_at > clock_timestamp() - %s FROM jobs WHERE job = %s",
+                [Phase.STOPPED, OFF_AFTER, job],
+            ).fetchone()
+        return row is not None and row[0]

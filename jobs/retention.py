@@ -15,17 +15,18 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, Transaction
 from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.joins.correction_horizon import content_margin, correction_horizon
 from jobs.joins.started import started_config
 from jobs.journal.elements import is_record_arrow
+from jobs.runtime.delta.deciding_rows import deciding_rows, files_of
 from jobs.runtime.delta.table import FRONTIER, REMOVED, instant_of, open_to_change
 from jobs.runtime.effective_rules import EffectiveRules, read_history
 from jobs.streams import Table
 from metering.lateness import MAX_FUTURE
+from metering.reports import OFF_AFTER
 from metering.vocabulary import ALWAYS, Job
 
 MEMORY_DAYS = 36
@@ -158,7 +159,9 @@ def refuse_newer_tables(tables: str) -> None:
 
 _POSITIONS = """
 SELECT job, next_position FROM positions
-WHERE input = %s AND (job <> 'analytics' OR job IN (SELECT job FROM jobs WHERE state <> 'stopped'))
+WHERE input = %s AND (job <> 'analytics' OR job IN (
+    SELECT job FROM jobs WHERE state <> 'stopped' AND updated_at > clock_timestamp() - %s
+))
 """
 READERS = {Table.JOURNAL: (Job.SESSIONIZATION,), Table.USAGE: (Job.BILLING, Job.ANALYTICS)}
 """Who reads a table into Postgres; the journal is read by joins too, whose position is in usage."""
@@ -189,7 +192,7 @@ def retain_days(
 
 def _first_lsn_needed(tables: str, table: Table, connection: psycopg.Connection[Any]) -> int:
     """The lowest lsn that a reader has yet to read or still remembers; 1 before one has begun."""
-    stored = dict(connection.execute(_POSITIONS, [table.value]).fetchall())
+    stored = dict(connection.execute(_POSITIONS, [table.value, OFF_AFTER]).fetchall())
     # Views are not held for ever: analytics may have been switched off.
     needed: list[int] = [stored.get(job, 1) for job in READERS[table] if job in ALWAYS or job in stored]
     if table is Table.JOURNAL:
@@ -218,7 +221,7 @@ def removed_rows(topic: str, partition: int) -> str:
 
 def _remove(table: DeltaTable, day: date, records: int) -> int:
     """Remove a log date; how many rows went. The journal says so with them: else they would be missing in its sum."""
-    deciding = _deciding_rows(table, day)
+    deciding = deciding_rows(table, day)
     if deciding == records:
         return 0
     where = f"log_date = DATE '{day}'" if deciding == 0 else f"log_date = DATE '{day}' AND rules IS NULL"
@@ -250,16 +253,3 @@ def _rows_by_partition(table: DeltaTable, day: date) -> Counter[tuple[str, int]]
         counted = pa.Table.from_batches([batch]).group_by(keys).aggregate([([], "count_all")])
         found.update({(row["topic"], row["partition"]): row["count_all"] for row in counted.to_pylist()})
     return found
-
-
-def files_of(table: DeltaTable, day: date) -> ds.Dataset:
-    """The files of one log date. All files take seconds to name, and a look is due at each day that has left a row."""
-    return table.to_pyarrow_dataset(file_pruning_predicate=[("log_date", "=", day.isoformat())])
-
-
-def _deciding_rows(table: DeltaTable, day: date) -> int:
-    dataset = files_of(table, day)
-    if "rules" not in dataset.schema.names:
-        return 0
-    is_deciding = (pc.field("log_date") == pc.scalar(day)) & pc.field("rules").is_valid()
-    return int(dataset.scanner(columns=["rules"], filter=is_deciding).count_rows())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from enum import StrEnum
 
 REPORT_SECONDS = 5.0
@@ -30,6 +31,10 @@ WORKING = (Phase.RUNNING, Phase.CATCHING_UP)
 """Past its checks, and at work; its lag shows how far behind it is."""
 STALE = "stale"
 """Instead of a word that is too old."""
+
+OFF_AFTER = timedelta(days=1)
+"""An application that not every installation has is off after so long without a report: one that was killed, or refused
+to start, before it was switched off has not reported that it stopped."""
 
 
 def is_stale(phase: str, age_seconds: float) -> bool:

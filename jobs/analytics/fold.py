@@ -37,16 +37,17 @@ FROM staged
 JOIN analytics_views USING (view, version)
 JOIN analytics_panes AS stored
   ON stored.view_id = analytics_views.view_id AND stored.window_start = staged.window_start
- AND stored.keys = staged.keys::jsonb
+ AND stored.keys_digest = sha256(jsonb_send(staged.keys::jsonb))
 """
 MERGE = """
-UPDATE analytics_panes SET measures = %s, updated_at = now() WHERE view_id = %s AND window_start = %s AND keys = %s
+UPDATE analytics_panes SET measures = %s, updated_at = now()
+WHERE view_id = %s AND window_start = %s AND keys_digest = sha256(jsonb_send(%s))
 """
 ADD = """
 INSERT INTO analytics_panes (view_id, window_start, account, keys, measures)
 SELECT analytics_views.view_id, staged.window_start, staged.account, staged.keys::jsonb, staged.measures::jsonb
 FROM staged JOIN analytics_views USING (view, version)
-ON CONFLICT (view_id, window_start, keys) DO NOTHING
+ON CONFLICT (view_id, window_start, keys_digest) DO NOTHING
 """
 EXPIRE = "DELETE FROM analytics_panes WHERE window_start < %s"
 

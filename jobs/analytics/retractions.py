@@ -16,7 +16,9 @@ from jobs.runtime.job import Lookup
 from jobs.streams import INSTANT, Table
 
 log = structlog.get_logger()
-DAY = timedelta(days=1)
+READ_AGAIN = (Table.USAGE, Table.JOURNAL)
+BEFORE = timedelta(days=2)
+"""A row may be written a day before that of its event, as clocks may be ahead; its request a time-out before that."""
 
 
 def minute_of(instant: str) -> Column:
@@ -42,14 +44,13 @@ def minutes_taken_back(net: DataFrame) -> list[datetime]:
 
 
 def rebuildable(minutes: Sequence[datetime], lookup: Lookup) -> list[datetime]:
-    """The minutes of which usage still has all rows. Panes of the others stay as they are, with a warning."""
-    # A row may be written a little before the day of its event: clocks may be ahead.
+    """The minutes of which usage and the journal still have all rows. Panes of the others stay, with a warning."""
     days = {minute.date() for minute in minutes}
-    whole = {day for day in days if lookup.has_all_since(Table.USAGE, day - DAY)}
+    whole = {day for day in days if all(lookup.has_all_since(table, day - BEFORE) for table in READ_AGAIN)}
     found = [minute for minute in minutes if minute.date() in whole]
     if len(found) < len(minutes):
         log.warning(
-            "panes stay as they are: usage of their days was removed, so they cannot be made again",
+            "panes stay as they are: rows of their days were removed, so they cannot be made again",
             minutes=len(minutes) - len(found),
             first=min(set(minutes) - set(found)).isoformat(),
         )

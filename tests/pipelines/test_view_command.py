@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import random
+import string
 from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +21,9 @@ from cli.main import app
 from jobs.analytics.config import AnalyticsConfig
 from jobs.analytics.pipeline import JOB, STAGED
 from jobs.runtime.errors import Refused
+from jobs.settings.views import MAX_KEYS
 from metering.instants import rfc3339
+from metering.limits import MAX_NAME_BYTES
 from tests.dashboard.reader import reader_url
 from tests.database_rows import write
 from tests.pipelines.folding import fold_table
@@ -177,6 +181,16 @@ def test_without_any_view_the_command_says_how_to_declare_one(database: str, mon
     answer = weir("health")
     assert answer.exit_code == 2
     assert "declare it as `views` in the configuration" in " ".join(answer.output.replace("│", " ").split())
+
+
+def test_keys_of_the_longest_texts_are_measured_and_merge(connection: psycopg.Connection[Any]) -> None:
+    """An index takes 2,704 bytes. What producers send must not stop analytics."""
+    chance = random.Random(1)
+    keys = ["".join(chance.choices(string.ascii_letters + string.digits, k=MAX_NAME_BYTES)) for _ in range(MAX_KEYS)]
+    for _ in range(2):
+        fold(connection, {**pane("health", 0, "m", 2), "keys": json.dumps(keys)})
+    found = connection.execute("SELECT keys, measures ->> 'requests' FROM analytics_panes").fetchall()
+    assert found == [(keys, "4")]
 
 
 def test_a_fold_without_a_view_is_refused_so_that_no_outcome_is_passed_by(connection: psycopg.Connection[Any]) -> None:

@@ -16,13 +16,16 @@ from pydantic import ValidationError
 from pyspark.sql import DataFrame, SparkSession
 
 from cli.journal import summary_rows
+from deployment.positions import Positions
 from jobs.audit.compare.conservation import consumed_ranges, count_rows
 from jobs.audit.tables.retained import has_each_once, retained_rows
 from jobs.journal.elements import FIELD
-from jobs.retention import Removed, Retention, files_of, oldest_open_day, retain_days, retain_rows
-from jobs.runtime.delta.table import FRONTIER, LSN
+from jobs.retention import Removed, Retention, oldest_open_day, retain_days, retain_rows
+from jobs.runtime.delta.deciding_rows import files_of
+from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.kafka.topic import Topic
 from jobs.streams import EVENTS_TOPIC, USAGE, Table
+from metering.vocabulary import Job
 from tests.database_rows import progress, write
 from tests.streaming.journals import Journal, heartbeat
 
@@ -222,6 +225,31 @@ def test_rows_that_record_rules_are_not_removed(
     for removed_rows in (3, 0):
         assert retained(journal, connection) == Removed("journal", date(2026, 3, 27), removed_rows)
     assert lsns(journal) == [1, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("state", "silent_days", "holds"), [("running", 0, True), ("stopped", 0, False), ("running", 2, False)]
+)
+def test_usage_waits_for_analytics_and_no_drain_does_only_while_it_is_on(
+    tmp_path: Path, database: str, connection: psycopg.Connection[Any], state: str, silent_days: int, *, holds: bool
+) -> None:
+    """Who was killed, or refused to start, before it was switched off has not reported that it stopped."""
+    usage = DeltaWriter(str(tmp_path), Table.USAGE, "joins", 1)
+    for number in range(100):
+        day = TODAY - (99 - number) * DAY
+        of_day = dict.fromkeys(("logged_at", "event_time", "received_at"), noon(day)) | {"log_date": day}
+        texts = {"account": "a", "request_id": "r", "outcome": "matched", "cause": "stream"}
+        row = {**texts, **of_day, "lsn": number + 1, "sign": 1}
+        moved = {LSN: number + 2, FRONTIER: microseconds_of(noon(day)), "journal": 1}
+        usage.commit(pa.Table.from_pylist([row], schema=USAGE), moved)
+    for job, position in (("billing", 101), ("analytics", 11)):
+        write(database, "positions", {"job": job, "input": "usage", "next_position": position})
+    progress(database, "analytics", noon(TODAY), state=state, updated_at=datetime.now(UTC) - silent_days * DAY)
+    removed = retain_days(str(tmp_path), Table.USAGE, connection, 40, TODAY)
+    assert removed is not None
+    # The row before a position is its fingerprint.
+    assert removed.rows == (9 if holds else (date(2026, 3, 27) - (TODAY - 99 * DAY)).days)
+    assert Positions(str(tmp_path), database).runs(Job.ANALYTICS) is holds
 
 
 def test_a_day_is_looked_at_in_its_own_files_alone(tmp_path: Path) -> None:

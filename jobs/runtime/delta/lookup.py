@@ -7,7 +7,8 @@ from datetime import date
 import polars as pl
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.runtime.delta.table import REMOVED, open_table
+from jobs.runtime.delta.deciding_rows import deciding_rows
+from jobs.runtime.delta.table import LSN, open_table
 from jobs.streams import Table
 
 
@@ -25,15 +26,11 @@ class DeltaLookup:
     def has_all_since(self, table: Table, day: date) -> bool:
         """Whether no row of this log date or a later one was removed: whole log dates go, from the old end."""
         found = open_table(self._tables, table)
-        if found is None or not found.transaction_version(REMOVED):
+        if found is None:
             return True
         files = pl.DataFrame(found.get_add_actions(flatten=True)).filter(pl.col("num_records") > 0)
-        # Files of removed days may stay for the rows that hold rules: they are of days before, and few.
+        if files["num_records"].sum() == (found.transaction_version(LSN) or 1) - 1:
+            return True
         days = files.group_by("partition.log_date").agg(pl.sum("num_records")).sort("partition.log_date")
-        return self._begins(days) <= day
-
-    @staticmethod
-    def _begins(days: pl.DataFrame) -> date:
-        """The first log date that has more than a row of rules; the last one where none has."""
-        whole = days.filter(pl.col("num_records") > 1)
-        return date.max if days.is_empty() else (days if whole.is_empty() else whole)["partition.log_date"][0]
+        # Rows that hold rules are left of removed days, so a day that has other rows is whole.
+        return any(log_date <= day and rows > deciding_rows(found, log_date) for log_date, rows in days.iter_rows())

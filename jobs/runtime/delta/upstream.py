@@ -10,10 +10,11 @@ from deltalake import DeltaTable
 
 from jobs.runtime.delta.known_commit import KnownCommit, Log
 from jobs.runtime.delta.position import FINGERPRINT, Position, row_hash, table_hash
-from jobs.runtime.delta.rows_by_lsn import rows_at
-from jobs.runtime.delta.table import FRONTIER, LSN, instant_of, open_table
+from jobs.runtime.delta.rows_by_lsn import count_from, rows_at
+from jobs.runtime.delta.table import FRONTIER, LSN, REMOVED, instant_of, open_table
 from jobs.runtime.errors import START_OVER, Refused
 from jobs.streams import Table
+from metering.vocabulary import ALWAYS
 
 log = structlog.get_logger()
 
@@ -112,6 +113,17 @@ class Upstream:
         if stored.table is None and stored.next_lsn > 1:
             log.warning("an older version's position adopts its table", job=job, lsn=stored.next_lsn, path=self._path)
         return verified
+
+    def refuse_removed(self, job: str, position: int) -> None:
+        """Raises Refused where `weir retain` has removed rows that `job` has yet to read, before it reads any."""
+        if self._table is None or self._table.transaction_version(REMOVED) == 0:
+            return
+        if removed := max(0, self.next_lsn - position - count_from(self._table, position)):
+            raise Refused(
+                f"{job} has yet to read {self._name} from lsn {position} on, but `weir retain` has removed {removed} "
+                f"rows from there on; restore the {self._name} that has them"
+                + ("" if job in ALWAYS else f", or run without {job}")
+            )
 
 
 def identified(found: DeltaTable, name: Table, path: str, job: str, stored: Position) -> Position:

@@ -181,6 +181,7 @@ class PostgresSink:
     def verify(self, upstream: Upstream) -> None:
         """Check that the position is in this table; a position of an older version adopts the table, once."""
         verified = upstream.verified(self._job.name, self._at)
+        upstream.refuse_removed(self._job.name, verified.next_lsn)
         if verified != self._at and verified.next_lsn > 1:
             with self._ownership.transaction() as cursor:
                 self._assert_position(cursor)
