@@ -111,7 +111,7 @@ _PERHAPS: LiteralString = """
            sum(used.quantity * used.unit_price) AS amount
     FROM usage_days AS used
     WHERE used.meter = coalesce(%s, used.meter) AND used.currency = coalesce(%s, used.currency)
-      AND used.last_window_end > %s AND used.day >= (%s AT TIME ZONE 'UTC')::date - 2
+      AND used.last_window_end > %s AND used.day >= date_trunc('month', (%s AT TIME ZONE 'UTC')::date - 2)
       AND (used.model = %s OR left(used.model, length(%s)) = %s)
       AND EXISTS (
           SELECT FROM catalog.account_history AS accounts
@@ -122,7 +122,9 @@ _PERHAPS: LiteralString = """
       AND used.day < date_trunc('month', now() AT TIME ZONE 'UTC' + %s)
     GROUP BY 1, 2, 3, 4, 5, 6
 """
-"""Usage that a price of more than its model, or with conditions, may be for; without a meter and currency, of all."""
+"""Usage that a price of more than its model, or with conditions, may be for; without a meter and currency, of all.
+
+What the members of a month come to is on its first day, whenever they came."""
 _ALIASES: LiteralString = """
     SELECT DISTINCT plan, split_part(model, '{"', 1) AS name, catalog.aliased_model(model) AS aliased
     FROM (SELECT plan, model FROM catalog.prices UNION ALL SELECT plan, model FROM catalog.ended_prices) AS priced
