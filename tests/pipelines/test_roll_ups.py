@@ -6,8 +6,10 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
+from time import sleep
 from typing import Any
 
 import psycopg
@@ -141,6 +143,32 @@ def test_roll_ups_follow_whatever_else_writes_windows_and_days(connection: psyco
     with connection.transaction():
         connection.execute(f"TRUNCATE {table}".encode())
     assert_rolled_up(connection, "a truncation")
+
+
+def test_a_repair_beside_a_fold_loses_nothing_that_the_fold_has_added(
+    database: str, connection: psycopg.Connection[Any]
+) -> None:
+    """What is read again is of all models of the account's month, also of those that the repair leaves as they are."""
+    bill(connection, [usage_row(lsn, NOON, model=f"m{lsn}") for lsn in (1, 2)])
+    with psycopg.connect(in_schema(database)) as fold, ThreadPoolExecutor(1) as pool:
+        fold.execute(
+            "UPDATE usage_days SET next_position = 77, last_window_end = last_window_end + interval '1 h' "
+            "WHERE model = 'm2'"
+        )
+
+        def repair() -> None:
+            with connection.transaction():
+                connection.execute("DELETE FROM usage_days WHERE model = 'm1'")
+
+        connection.rollback()
+        repaired = pool.submit(repair)
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        with psycopg.connect(database, autocommit=True) as server:
+            while not repaired.done() and not server.execute(waits).fetchall()[0][0]:
+                sleep(0.01)
+        fold.commit()
+        repaired.result()
+    assert_rolled_up(connection)
 
 
 def test_an_upgrade_fills_hours_and_months(database: str, connection: psycopg.Connection[Any]) -> None:
