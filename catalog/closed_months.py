@@ -52,6 +52,7 @@ PRICE_AT: LiteralString = """
 Null where the price has tiers or packages (`is_tiered`)."""
 
 # The day in which a change begins is read by the minute: each has the price of its start, or that of the change.
+# What is billed by the period has no minutes, and is on the first day of it: all of it is taken to get the new price.
 _BILLED: LiteralString = f"""
     WITH touched AS (
         SELECT account, NULL AS model, NULL AS meter, starts
@@ -69,7 +70,7 @@ _BILLED: LiteralString = f"""
                min(first_window) AS first_window, max(last_window_end) AS last_window_end
         FROM usage_days
         WHERE account IN (SELECT account FROM touched) AND unit_price IS NOT NULL
-          AND day >= (SELECT (min(starts) AT TIME ZONE 'UTC')::date - 1 FROM touched)
+          AND day >= (SELECT date_trunc('month', (min(starts) AT TIME ZONE 'UTC')::date - 1) FROM touched)
           AND day < date_trunc('month', now() AT TIME ZONE 'UTC' + %(earliest)s)
         GROUP BY account, day, model, meter, currency, price_version, unit_price
     ), begun AS (
@@ -95,6 +96,9 @@ _BILLED: LiteralString = f"""
          AND minutes.currency = begun.currency AND minutes.price_version = begun.price_version
          AND minutes.window_start >= begun.first_window AND minutes.window_start < begun.last_window_end
         WHERE begun.starts IS NOT NULL
+        UNION ALL
+        SELECT account, day, model, meter, currency, unit_price, quantity, starts FROM begun
+        WHERE starts IS NOT NULL AND meter IN (SELECT meter FROM meters WHERE period IS NOT NULL)
     )
     SELECT used.account, date_trunc('month', used.day)::date AS month, used.model, used.meter,
            used.currency, used.unit_price, price.currency AS new_currency, price.unit_price AS new_unit_price,
@@ -111,7 +115,7 @@ _PERHAPS: LiteralString = """
            sum(used.quantity * used.unit_price) AS amount
     FROM usage_days AS used
     WHERE used.meter = coalesce(%s, used.meter) AND used.currency = coalesce(%s, used.currency)
-      AND used.last_window_end > %s AND used.day >= (%s AT TIME ZONE 'UTC')::date - 2
+      AND used.last_window_end > %s AND used.day >= date_trunc('month', (%s AT TIME ZONE 'UTC')::date - 2)
       AND (used.model = %s OR left(used.model, length(%s)) = %s)
       AND EXISTS (
           SELECT FROM catalog.account_history AS accounts
@@ -122,7 +126,9 @@ _PERHAPS: LiteralString = """
       AND used.day < date_trunc('month', now() AT TIME ZONE 'UTC' + %s)
     GROUP BY 1, 2, 3, 4, 5, 6
 """
-"""Usage that a price of more than its model, or with conditions, may be for; without a meter and currency, of all."""
+"""Usage that a price of more than its model, or with conditions, may be for; without a meter and currency, of all.
+
+What the members of a month come to is on its first day, whenever they came."""
 _ALIASES: LiteralString = """
     SELECT DISTINCT plan, split_part(model, '{"', 1) AS name, catalog.aliased_model(model) AS aliased
     FROM (SELECT plan, model FROM catalog.prices UNION ALL SELECT plan, model FROM catalog.ended_prices) AS priced

@@ -15,6 +15,7 @@ import polars as pl
 import psycopg
 import pyarrow as pa
 
+from jobs.audit.bills.roll_ups import KEY, ROLL_UPS, RollUp
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
 from jobs.billing.sums import COLUMNS, sums
@@ -26,6 +27,17 @@ from jobs.runtime.postgres.rules_table import stored_history
 from jobs.streams import Table
 from metering.vocabulary import Published
 
+# One transaction removes none of the row versions that it leaves, so hours and months that every piece writes again
+# would cost more with each. They are summed once, at the end. A rebuild that fails leaves the triggers as they were.
+_TRIGGERS = ("roll_up_inserted", "roll_up_updated", "roll_up_deleted", "roll_up_truncated")
+_NOT_YET = tuple(
+    f"ALTER TABLE {roll_up.source} {', '.join(f'DISABLE TRIGGER {name}' for name in _TRIGGERS)}" for roll_up in ROLL_UPS
+)
+_ROLL_UP = """
+INSERT INTO {table} ({period}, {key}, {columns})
+SELECT {place}, {key}, {sums} FROM {source} GROUP BY {place}, {key} ORDER BY {place}, {key}
+"""
+_FROM_NOW_ON = f"ALTER TABLE {{source}} {', '.join(f'ENABLE TRIGGER {name}' for name in _TRIGGERS)}"
 # Subscribers know versions that were lost with the database: each window now gets a higher one, and is sent again.
 _VERSIONS = "UPDATE usage_windows SET version = %(floor)s"
 _UNSENT = """
@@ -77,20 +89,34 @@ def _ending(cursor: psycopg.Cursor[Any], config: JobConfig, position: int, floor
     assert isinstance(config, BillingConfig)
     cursor.execute(_TIMES)
     cursor.execute(_VERSIONS, {"floor": floor})
+    for roll_up in ROLL_UPS:
+        _roll_up(cursor, roll_up)
     if Published.WINDOWS in config.publish:
         cursor.execute(_UNSENT, {"position": position})
+
+
+def _roll_up(cursor: psycopg.Cursor[Any], roll_up: RollUp) -> None:
+    sums = (
+        f"trim_scale({of}({name}))" if name.endswith("quantity") else f"{of}({name})"
+        for name, of in roll_up.columns.items()
+    )
+    words = {name: getattr(roll_up, name) for name in ("table", "source", "period", "place")}
+    lists = {"key": KEY, "columns": roll_up.columns, "sums": sums}
+    statement = _ROLL_UP.format(**words, **{name: ", ".join(values) for name, values in lists.items()})
+    cursor.execute(statement)
+    cursor.execute(_FROM_NOW_ON.format(source=roll_up.source))
 
 
 PLAN = Plan(
     job=JOB,
     emptied=(
         *("usage_windows", "usage_days", "usage_day_dimensions", "stragglers", "corrections", "unsent_windows"),
-        *("taken_back_on_time", "usage_members", "late_members"),
+        *("taken_back_on_time", "usage_members", "late_members", "usage_hours", "usage_months"),
     ),
     columns=with_fingerprint(Table.USAGE, COLUMNS),
     parts=_parts,
     pieces=_pieces,
-    keeping=(_KEEP_TIMES,),
+    keeping=(_KEEP_TIMES, *_NOT_YET),
     ending=_ending,
     counted={
         name: f"SELECT count(*) FROM {name}" for name in ("usage_windows", "usage_days", "stragglers", "corrections")

@@ -181,6 +181,24 @@ def test_a_price_for_several_models_or_with_conditions_that_may_rebill_ended_mon
     store(billed, parse_catalog(file(model, LAST_MONTH)), backdates=True)
 
 
+@pytest.mark.parametrize(
+    ("model", "says"), [("m*", "may change"), ('m1{"region":"eu"}', "may change"), ("m1", "becomes 10 EUR")]
+)
+def test_a_price_that_begins_within_a_month_that_is_billed_as_a_whole_asks_for_confirmation(
+    billed: str, model: str, says: str
+) -> None:
+    """What a month's members come to is on its first day, whenever they came."""
+    Ownership.take("joins", billed, {"price_attributes": ["region"]}).close()
+    whole = {"account": "a", "day": LAST_MONTH.date(), "model": "m1", "meter": "seats", "currency": "EUR"}
+    came = {"first_window": LAST_MONTH, "last_window_end": LAST_MONTH + timedelta(days=20)}
+    meter = {"meter": "seats", "unit": "seats", "is_declared": True, "aggregation": "max", "period": "month"}
+    write(billed, "meters", meter)
+    write(billed, "usage_days", {**whole, **came, "quantity": 2, "unit_price": 3, "price_version": 7})
+    seats = price("5", since=LAST_MONTH + timedelta(days=14)).replace("requests", "seats")
+    with pytest.raises(ClosedMonthsTouched, match=rf"a {LAST_MONTH:%Y-%m} \(6 EUR {says}\)"):
+        store(billed, parse_catalog(seats.replace("model: m1", f"model: '{model}'")))
+
+
 @pytest.mark.parametrize("model", ["m*", 'm1{"region":"eu"}', '*{"region":"eu"}'])
 def test_changing_terms_of_ended_months_asks_for_confirmation(billed: str, model: str) -> None:
     Ownership.take("joins", billed, {"price_attributes": ["region"]}).close()

@@ -115,6 +115,20 @@ def test_a_rebuild_reproduces_the_database_to_the_last_digit(world: World) -> No
     assert stored(world.database) == before, "twice is once"
 
 
+def test_a_rebuild_writes_each_hour_and_month_once(world: World) -> None:
+    """However many pieces it folds: in one transaction each version of a row slows down the next."""
+    tables = "relname IN ('usage_hours', 'usage_months') ORDER BY relname"
+    counts = f"SELECT relname, n_tup_ins AS added, n_tup_upd AS changed FROM pg_stat_user_tables WHERE {tables}"
+    before = rows(world.database, counts)
+    Rebuild(Job.BILLING, str(world.tables), world.database).run()
+    for earlier, later in zip(before, rows(world.database, counts), strict=True):
+        stored_rows = rows(world.database, f"SELECT count(*) AS number FROM {later['relname']}")[0]["number"]
+        found = {name: later[name] - earlier[name] for name in ("added", "changed")}
+        assert found == {"added": stored_rows, "changed": 0}, later["relname"]
+    is_off = "SELECT tgname FROM pg_trigger WHERE tgname LIKE 'roll\\_up%' AND tgenabled <> 'O'"
+    assert rows(world.database, is_off) == [], "from now on they are kept by the batch"
+
+
 def test_a_subscriber_gets_every_window_with_a_higher_version_than_before(world: World) -> None:
     for is_lost in (False, True, True):
         before = versions(world.database)

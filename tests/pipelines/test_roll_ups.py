@@ -6,8 +6,10 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
+from time import sleep
 from typing import Any
 
 import psycopg
@@ -143,6 +145,37 @@ def test_roll_ups_follow_whatever_else_writes_windows_and_days(connection: psyco
     assert_rolled_up(connection, "a truncation")
 
 
+def wait_for_a_lock(database: str, work: Future[None]) -> None:
+    """Until something waits for one, or `work` is done."""
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    with psycopg.connect(database, autocommit=True) as server:
+        while not work.done() and not server.execute(waits).fetchall()[0][0]:
+            sleep(0.01)
+
+
+def test_a_repair_beside_a_fold_loses_nothing_that_the_fold_has_added(
+    database: str, connection: psycopg.Connection[Any]
+) -> None:
+    """What is read again is of all models of the account's month, also of those that the repair leaves as they are."""
+    bill(connection, [usage_row(lsn, NOON, model=f"m{lsn}") for lsn in (1, 2)])
+    with psycopg.connect(in_schema(database)) as fold, ThreadPoolExecutor(1) as pool:
+        fold.execute(
+            "UPDATE usage_days SET next_position = 77, last_window_end = last_window_end + interval '1 h' "
+            "WHERE model = 'm2'"
+        )
+
+        def repair() -> None:
+            with connection.transaction():
+                connection.execute("DELETE FROM usage_days WHERE model = 'm1'")
+
+        connection.rollback()
+        repaired = pool.submit(repair)
+        wait_for_a_lock(database, repaired)
+        fold.commit()
+        repaired.result()
+    assert_rolled_up(connection)
+
+
 def test_an_upgrade_fills_hours_and_months(database: str, connection: psycopg.Connection[Any]) -> None:
     bill(connection, random_rows(random.Random(9), 60))
     connection.rollback()
@@ -153,6 +186,26 @@ def test_an_upgrade_fills_hours_and_months(database: str, connection: psycopg.Co
     assert all(before.values())
     assert {name: rows_of(connection, f"SELECT * FROM {name} ORDER BY 1, 2, 3, 4, 5, 6") for name in TABLES} == before
     bill(connection, random_rows(random.Random(10), 20), next_position=100)
+    assert_rolled_up(connection)
+
+
+def test_an_upgrade_waits_for_a_fold_that_writes_days_before_windows(
+    database: str, connection: psycopg.Connection[Any]
+) -> None:
+    """As one with members of periods does. Neither waits for the other."""
+    bill(connection, random_rows(random.Random(9), 20))
+    connection.execute("DELETE FROM positions")
+    connection.execute("INSERT INTO positions (job, input, next_position) VALUES ('billing', 'usage', 21)")
+    connection.commit()
+    downgrade(database, "0062")
+    with psycopg.connect(in_schema(database)) as fold, ThreadPoolExecutor(1) as pool:
+        fold.execute("SELECT next_position FROM positions WHERE job = 'billing' AND input = 'usage' FOR UPDATE")
+        fold.execute("UPDATE usage_days SET quantity = quantity + 1")
+        upgraded = pool.submit(migrate, database)
+        wait_for_a_lock(database, upgraded)
+        fold.execute("UPDATE usage_windows SET quantity = quantity + 1")
+        fold.commit()
+        upgraded.result()
     assert_rolled_up(connection)
 
 

@@ -58,7 +58,7 @@ ROLL_UPS = (
         },
     ),
 )
-_KEY = ("account", "model", "meter", "currency", "price_version", "unit_price")
+KEY = ("account", "model", "meter", "currency", "price_version", "unit_price")
 # A key that only one of them has differs, too: what is stored is compared with the number of its rows.
 _COMPARED = """
 SELECT {period}, {key}, {values}, count(*) OVER () AS wrong
@@ -98,7 +98,7 @@ def _unequal(connection: psycopg.Connection[Any], roll_up: RollUp, parameters: M
     ranges = {name: _RANGE.format(at=at) for name, at in (("stored", roll_up.period), ("source", roll_up.at))}
     statement = _COMPARED.format(
         **{name: getattr(roll_up, name) for name in ("table", "source", "period", "place")},
-        key=", ".join(_KEY),
+        key=", ".join(KEY),
         columns=", ".join(roll_up.columns),
         values=", ".join(
             f"{side[name]} AS {word}_{name}"

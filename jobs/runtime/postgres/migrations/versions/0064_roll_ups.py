@@ -112,6 +112,10 @@ BEGIN
         {deleted}
     END IF;
     IF shrunk_accounts IS NOT NULL THEN
+        -- What is read next has all that was added to these rows: whoever is adding to one has ended, or waits.
+        PERFORM FROM unnest(shrunk_accounts, shrunk_{period}) AS shrunk (of_account, begins)
+        JOIN {target} AS known ON account = of_account AND {period} = begins
+        ORDER BY {period}, account, model, meter, currency, price_version, unit_price FOR UPDATE OF known;
         INSERT INTO {target} ({key}, {columns})
         SELECT {of_key}, {nothing}, {outwards}
         FROM unnest(shrunk_accounts, shrunk_{period}) AS shrunk (of_account, begins) JOIN {source} AS changed
@@ -237,6 +241,8 @@ SELECT {of_key}, {sums} FROM {source} GROUP BY {numbers} ORDER BY {order}
 
 def upgrade() -> None:
     """Make both tables, fill them, and have them kept."""
+    # A fold begins with its position. One with members of periods writes days before windows: it would wait for this.
+    op.execute("SELECT FROM positions WHERE job = 'billing' FOR UPDATE")
     for source in _PLACES:
         # Readers go on; who writes waits, so that nothing is between the sums and the triggers.
         op.execute(f"LOCK TABLE {source} IN SHARE ROW EXCLUSIVE MODE")
