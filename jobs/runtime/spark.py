@@ -108,11 +108,20 @@ def is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
+def has_executors(spark: SparkSession) -> bool:
+    """Whether tasks run beside the driver."""
+    return not is_local(_master(spark.sparkContext.getConf()))
+
+
 def _submitted_master(settings: Mapping[str, str]) -> str:
-    """The master that spark-submit has decided. In a pod `spark.master` is the cluster, with executors and without."""
+    """The master that spark-submit has decided."""
     SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
-    submitted = SparkConf()
-    return submitted.get("spark.kubernetes.driver.master") or submitted.get("spark.master", "")
+    return _master(SparkConf())
+
+
+def _master(settings: SparkConf) -> str:
+    """In a pod `spark.master` is the cluster, with executors and without."""
+    return settings.get("spark.kubernetes.driver.master") or settings.get("spark.master", "") or ""
 
 
 def java_runs(spark: SparkSession) -> bool:

@@ -74,6 +74,9 @@ JAVA_STORE_UNAVAILABLE = re.compile(
     r"|No space left on device|S3Exception.{0,200}Status Code: 50\d"
 )
 
+WORKER_OSERROR = re.compile(r"\A(?:.*\n)?Traceback \(most recent call last\):\n(?: .*\n)*OSError: ([\s\S]*)")
+"""The error of a Python worker. Only this one: others may quote what a record says."""
+
 
 def transient_error_of(error: BaseException) -> NotYet | None:
     """What to wait for after `error`; None for an error that waiting does not mend."""
@@ -116,7 +119,8 @@ def _cause(error: BaseException) -> Cause | None:
 
 def _is_of_a_worker(error: BaseException, text: str) -> bool:
     """Whether a Python worker did not reach the store: its error comes as text, with its traceback."""
-    return isinstance(error, PythonException) and STORE_UNAVAILABLE.search(text) is not None
+    found = WORKER_OSERROR.search(text) if isinstance(error, PythonException) else None
+    return found is not None and STORE_UNAVAILABLE.search(found[1]) is not None
 
 
 def _java_reason(text: str) -> re.Match[str] | None:
@@ -130,8 +134,11 @@ def _code(error: KafkaException) -> int | None:
 
 def _in_a_line(error: BaseException) -> str:
     text = str(error)
-    if isinstance(error, PySparkException | Py4JError) and (found := _java_reason(text)):
-        # The prefix names query, job, stage and task, and would fill the line.
-        text = text[found.start() :]
+    if isinstance(error, PySparkException | Py4JError):
+        # The prefix names query, job, stage and task, or a worker's files, and would fill the line.
+        if found := _java_reason(text):
+            text = text[found.start() :]
+        elif found := WORKER_OSERROR.search(text):
+            text = found[1]
     words = in_a_line(text)
     return f"{type(error).__name__}: {words}" if words else type(error).__name__

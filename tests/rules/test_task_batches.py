@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.errors import AnalysisException, PythonException
@@ -40,3 +41,19 @@ def test_a_worker_that_does_not_reach_the_store_is_waited_for() -> None:
     assert waits.cause is Cause.STORE
     assert transient_error_of(PythonException("Traceback (most recent call last):\nValueError: no")) is None
     assert transient_error_of(AnalysisException("the column timed out is not known")) is None
+    steps = '  File "pieces.py", line 70, in of_task\n    with pq.ParquetFile(\n' * 20
+    waits = transient_error_of(PythonException(f"Traceback (most recent call last):\n{steps}{unavailable}\n  refused"))
+    assert str(waits).startswith("PythonException: Generic S3 error: error sending request"), "not a worker's files"
+
+
+FAKE = "Traceback (most recent call last):\nOSError: timed out"
+
+
+@pytest.mark.parametrize(
+    "said", ["timed out", "OSError: timed out", 'status": 500', "a\nOSError: connection refused", f"a\n{FAKE}"]
+)
+def test_a_worker_that_fails_at_a_record_is_not_waited_for_whatever_the_record_says(said: str) -> None:
+    """Else the record would be tried for ever instead of being put aside."""
+    steps = '  File "validator.py", line 1, in build\n    raise\n'
+    quoting = PythonException(f"Traceback (most recent call last):\n{steps}ComputeError: no number: [{said}]")
+    assert transient_error_of(quoting) is None

@@ -31,7 +31,7 @@ DRIVER = f"""
 import json, sys
 from pathlib import Path
 import psutil
-from jobs.runtime.spark import spark_session
+from jobs.runtime.spark import has_executors, spark_session
 
 spark = spark_session("weir-victim", Path(sys.argv[1]), master=None)
 
@@ -52,7 +52,8 @@ def listening():
 
 for _ in sys.stdin:
     port = int(spark.sparkContext.getConf().get("spark.driver.port"))
-    print(json.dumps({{"rows": shuffled(), "port": port, "addresses": listening()}}), flush=True)
+    found = {{"rows": shuffled(), "port": port, "addresses": listening(), "has_executors": has_executors(spark)}}
+    print(json.dumps(found), flush=True)
 """
 
 
@@ -63,7 +64,9 @@ class Driver:
         self._process = process
 
     def work(self) -> dict[str, Any]:
-        """Let it work: how many `rows` came out, its RPC `port`, and the `addresses` that its processes listen on."""
+        """Let it work: how many `rows` came out, its RPC `port`, the `addresses` it listens on, and whether it
+        `has_executors`.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(file=self._process.stdin, flush=True)
@@ -150,6 +153,7 @@ def test_a_driver_without_executors_listens_on_the_loopback_address_alone_and_an
     with driver(jars, tmp_path, **{"spark.master": f"k8s://https://{LOOPBACK}:1", **local}) as one:
         found = one.work()
         assert found["addresses"] == [LOOPBACK]
+        assert not found["has_executors"]
         for address in (POD, LOOPBACK):
             with pytest.raises(Py4JJavaError):
                 memory_status(stranger, address, found["port"])
@@ -170,6 +174,7 @@ def test_a_driver_with_executors_answers_only_with_the_secret_and_encrypts_shuff
         found = one.work()
         assert found["rows"] == 1000
         assert POD in found["addresses"]
+        assert found["has_executors"]
         assert "BlockManagerId" in memory_status(stranger, POD, found["port"], **knows)
         for guess in (
             {},

@@ -30,7 +30,7 @@ from jobs.runtime.new_rows import driver_new_rows, new_rows
 from jobs.runtime.postgres.meters_table import ever_declared
 from jobs.runtime.postgres.rules_backup import RulesBackup, read_backup, restore, stored_rules, write_backup
 from jobs.runtime.postgres.rules_table import RulesTable
-from jobs.runtime.spark import is_local
+from jobs.runtime.spark import has_executors
 from jobs.runtime.summaries import summarized
 from monitoring.instruments import GaugeMetric
 
@@ -112,7 +112,7 @@ class PostgresSink:
     def _driver_rows(context: Context[Any], fitting: int) -> int | None:
         """Up to how many rows of a batch are reduced here; None: all."""
         configured: int | None = context.config.driver_rows
-        if configured is None and is_local(str(context.spark.sparkContext.master)):
+        if configured is None and not has_executors(context.spark):
             return None
         return min(DRIVER_ROWS if configured is None else configured, fitting)
 
