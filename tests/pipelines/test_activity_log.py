@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from datetime import timedelta
 from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from api.key_store import create, revoke
+from api.key_store import create, revoke, rotate
 from catalog.file import parse_catalog
 from catalog.store import store
 from cli.main import app
@@ -94,6 +95,16 @@ def test_sql_and_deletions_are_logged_with_the_role_that_did_them(database: str,
     assert (deleted["before"]["model"], deleted["after"]) == ("m", None)
 
 
+def test_a_number_with_more_digits_than_python_takes_for_an_int_stops_neither_the_list_nor_the_check(
+    database: str, weir: Any
+) -> None:
+    limit = "INSERT INTO catalog.limits (account, meter, period, effective_from, quantity)"
+    edit(database, f"{limit} VALUES ('acme', 'requests', 'P1D', '2026-01-01Z', 1e5000)")
+    (made,) = entries(weir)
+    assert made["after"]["quantity"] == "1" + 5_000 * "0"
+    assert weir("verify").exit_code == 0, "the entry is what was stored"
+
+
 def test_a_transaction_that_is_rolled_back_logs_nothing(database: str, weir: Any) -> None:
     with psycopg.connect(database) as connection:
         connection.execute("INSERT INTO catalog.plans (plan, name) VALUES ('q', 'Q')")
@@ -119,6 +130,14 @@ def test_keys_skips_and_commands_are_logged_and_no_digest_of_a_key_is(database: 
         ["redrive", "dead letters", "dan", None],
     ]
     assert "secret" not in json.dumps(entries(weir))
+
+
+def test_who_rotates_a_key_has_ended_the_old_one_too(database: str, weir: Any) -> None:
+    made = create(database, [Scope.READ], "ada")
+    rotate(database, made.id, "bob", timedelta(hours=1))
+    assert [(entry["action"], entry["made_by"]) for entry in entries(weir)] == [
+        *(("update", "bob"), ("insert", "bob"), ("insert", "ada"))
+    ]
 
 
 def test_entries_that_an_owner_changed_removed_or_swapped_are_named(database: str, weir: Any) -> None:
