@@ -95,6 +95,12 @@ def test_sql_and_deletions_are_logged_with_the_role_that_did_them(database: str,
     assert (deleted["before"]["model"], deleted["after"]) == ("m", None)
 
 
+def test_who_deletes_a_plan_is_its_author(database: str, weir: Any) -> None:
+    edit(database, "INSERT INTO catalog.plans (plan, name) VALUES ('q', 'Q')")
+    assert weir("catalog", "delete", "plan", "q", "--by", "ada").exit_code == 0
+    assert [entries(weir)[0][name] for name in ("action", "made_by")] == ["delete", "ada"]
+
+
 def test_a_number_with_more_digits_than_python_takes_for_an_int_stops_neither_the_list_nor_the_check(
     database: str, weir: Any
 ) -> None:
@@ -217,6 +223,42 @@ def test_editors_at_the_same_time_neither_deadlock_nor_break_the_chain(database:
     found = weir("verify")
     assert found.exit_code == 0, found.output
     assert f"{8 + 8 * 10 * 2} entries" in found.output
+
+
+def test_an_editor_of_parents_and_one_of_their_children_do_not_wait_for_each_other(database: str, weir: Any) -> None:
+    """What stands above an account is locked by a check at the commit, among the entries of the log."""
+    columns = "INSERT INTO catalog.accounts (account, name, plan, currency, timezone, parent)"
+    accounts = {"top": None, "p1": None, "p2": "top", "a": None, "b": None}
+    edit(
+        database,
+        "INSERT INTO catalog.plans (plan, name) VALUES ('p', 'P')",
+        *(
+            f"{columns} VALUES ('{name}', 'N', 'p', 'EUR', 'UTC', {'NULL' if parent is None else repr(parent)})"
+            for name, parent in accounts.items()
+        ),
+    )
+    failures: list[Exception] = []
+
+    def work(*statements: str) -> None:
+        try:
+            for _ in range(20):
+                edit(database, *statements)
+        except psycopg.Error as error:
+            failures.append(error)
+
+    parents = (
+        "UPDATE catalog.accounts SET name = name || '.', parent = 'p1' WHERE account = 'a'",
+        "UPDATE catalog.accounts SET name = name || '.', parent = 'p2' WHERE account = 'b'",
+    )
+    # Longer than the other editor's commit, so that each meets the other there.
+    names = [("UPDATE catalog.accounts SET name = name || '.' WHERE account = 'top'", "SELECT pg_sleep(0.01)")]
+    workers = [threading.Thread(target=work, args=statements) for statements in (parents, *names)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert failures == []
+    assert f"{6 + 20 * 3} entries" in weir("verify").output
 
 
 def test_an_isolation_that_hides_the_newest_entry_fails_to_serialize_and_can_be_run_again(database: str) -> None:
