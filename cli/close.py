@@ -48,7 +48,8 @@ def close(
     An account is refused, with the reason, until the frontier has passed the end of its month and every grace, and
     while any of its usage has no price, is held, or waits. Where no audit has proved the month since its last change,
     one runs first. What came for closed months becomes pairs of lines. A month is closed once; closing it again issues
-    what is left, also after a crash.
+    what is left, also after a crash. Usage of accounts that are in no catalog is listed as `no account`, with what to
+    do, and is on no invoice.
 
     Exit status 0 if no account was refused, else 1.
     """

@@ -30,6 +30,7 @@ CONFIG = {
         # Short, so that nobody waits long for what is abandoned.
         "joins": {"completion_timeout_seconds": 120, **DECLARED},
         "sessionization": DECLARED,
+        "analytics": DECLARED,
         # One meter whose stragglers are dropped, so that both decisions are seen.
         "billing": {"grace_seconds": 300, "late_policy": {"cached_tokens": "drop"}, **DECLARED},
     }

@@ -60,12 +60,13 @@ def focus(
     """Write a month as FOCUS Cost and Usage: one row per account, day, model, meter, price and dimensions.
 
     The file is `cost_and_usage/billing_period=MONTH/cost_and_usage.parquet` or `.csv`, and its metadata is
-    `metadata/cost_and_usage/billing_period=MONTH.json`. A second run replaces both. Costs have all their decimals;
-    invoices round. Usage without a price is in rows of cost 0 with `x_Unpriced`.
+    `metadata/cost_and_usage/billing_period=MONTH.json`. A second run replaces both. Costs have all their decimals.
+    Rows of a closed month have their invoice, and add up to it: what it rounds, and what came after it, are rows of
+    their own. Tiers and packages are rows of the month. Usage without a price is in rows of cost 0 with `x_Unpriced`.
     """
     from deployment.stack import running_deployment
-    from jobs.exports.charges import Seller
     from jobs.exports.focus import FocusExport, export_focus
+    from jobs.exports.month import Seller
 
     if not issuer.strip() or host == "":
         raise typer.BadParameter("--issuer and --host must not be empty: FOCUS needs a name.")

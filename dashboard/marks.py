@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from metering.invoices import State
 from metering.lateness import WindowState
 from metering.vocabulary import Decision
 
@@ -18,4 +19,10 @@ DECISIONS: dict[str, str] = {
     Decision.HOLD: "◷ waits",
     Decision.DROP: "✕ dropped",
     Decision.REJECT: "⊘ rejected",
+}
+
+INVOICES: dict[str, str] = {
+    State.OPEN: "○ open",
+    State.ISSUED: "● issued",
+    State.VOIDED: "⊘ voided",
 }

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from dashboard.views import alerts, audit, bills, event, joins, late, overview, runbook, sessions, sources, windows
+from dashboard.views import (
+    alerts,
+    audit,
+    bills,
+    event,
+    invoices,
+    joins,
+    late,
+    overview,
+    runbook,
+    sessions,
+    sources,
+    windows,
+)
 
 
 class Page(NamedTuple):
@@ -23,6 +36,7 @@ PAGES: Mapping[str, Page] = {
     "late": Page(late.show, "Late and dropped", "history"),
     "joins": Page(joins.show, "Joins", "join_inner"),
     "bills": Page(bills.show, "Bills", "receipt_long"),
+    "invoices": Page(invoices.show, "Invoices", "request_quote"),
     "event": Page(event.show, "One event", "manage_search"),
     "audit": Page(audit.show, "Audit", "fact_check"),
     "sources": Page(sources.show, "Sources", "sensors"),

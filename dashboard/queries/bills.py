@@ -11,6 +11,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
+import psycopg
+
 from dashboard.backend import Backend
 from dashboard.exact import Quantity, with_plain
 from dashboard.queries.feed import Feed, feed_of
@@ -110,6 +112,13 @@ def read_bills(backend: Backend, month: date) -> Bills:
         rates = read_rates(cursor, feed.frontier or feed.read_at)
     lines = tuple(_line(row, meters) for row in found.lines)
     return Bills(feed, month, dict(found.periods), lines, meters, newest["window_end"] if newest else None, rates)
+
+
+def account_lines(
+    cursor: psycopg.Cursor[dict[str, Any]], month: date, account: str, meters: Meters
+) -> tuple[Line, ...]:
+    """The lines of one account for a month, as the caller's transaction sees them."""
+    return tuple(_line(row, meters) for row in read_month(cursor, month, [account]).lines)
 
 
 def _line(row: Mapping[str, Any], meters: Meters) -> Line:

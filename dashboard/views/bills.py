@@ -46,15 +46,20 @@ class Total:
 def show() -> None:
     """Draw the page."""
     st.title("Bills")
-    today = current_time().date().replace(day=1)
-    months = [today]
-    for _ in range(MONTHS_BACK):
-        months.append((months[-1] - timedelta(days=1)).replace(day=1))
+    months = shown_months()
     with st.container(horizontal=True, vertical_alignment="bottom"):
         account = choose_account()
         chosen = choose("Month", "month", {f"{month:%Y-%m}": f"{month:%Y-%m}" for month in months})
         dimension = None if account is None else choose_dimension()
     _bills(date.fromisoformat(f"{chosen}-01"), account, dimension)
+
+
+def shown_months() -> list[date]:
+    """The months to choose from: this one, and then those before it."""
+    months = [current_time().date().replace(day=1)]
+    for _ in range(MONTHS_BACK):
+        months.append((months[-1] - timedelta(days=1)).replace(day=1))
+    return months
 
 
 @st.fragment(run_every=REFRESH_SECONDS)

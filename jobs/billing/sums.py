@@ -42,14 +42,14 @@ KEY = (
 )
 
 
-def sums(usage: pa.Table, history: History | EffectiveRules) -> pa.Table:
+def sums(usage: pa.Table, history: History | EffectiveRules, at_once: int = BATCH_ROWS) -> pa.Table:
     """Usage rows (COLUMNS) → STAGED, for each window, meter, price version, sign and arrival that something reached.
 
     `history` are rules of billing, each row by those that decide it. What ended by their `closed_before` had closed
-    under another grace: a longer one opens none of that again.
+    under another grace: a longer one opens none of that again. At most `at_once` rows are added up together.
     """
     history = (history,) if isinstance(history, EffectiveRules) else history
-    parts = [*_parts(usage, history)]
+    parts = [*_parts(usage, history, at_once)]
     if len(parts) == 1 and not has_late_members(parts[0]):
         return parts[0]
     return merged(pa.concat_tables([STAGED.empty_table(), *parts]))
@@ -63,10 +63,10 @@ def sums_of_part(usage: pa.Table, history: History) -> pa.Table:
     return pa.concat_tables([STAGED.empty_table(), *_parts(usage, history)])
 
 
-def _parts(usage: pa.Table, history: History) -> Iterator[pa.Table]:
+def _parts(usage: pa.Table, history: History, at_once: int = BATCH_ROWS) -> Iterator[pa.Table]:
     for decided, effective in parts_by_rules(usage, history):
-        for first in range(0, max(1, len(decided)), BATCH_ROWS):
-            yield _sums(decided.slice(first, BATCH_ROWS), effective)
+        for first in range(0, max(1, len(decided)), at_once):
+            yield _sums(decided.slice(first, at_once), effective)
 
 
 def _sums(usage: pa.Table, effective: EffectiveRules) -> pa.Table:

@@ -13,7 +13,7 @@ import structlog
 from jobs.audit.application import audited, with_errors_logged
 from jobs.audit.recompute.basis import Scope
 from jobs.close.issue import Terms
-from jobs.close.run import REFUSED, Close
+from jobs.close.run import NO_ACCOUNT, REFUSED, Close
 from jobs.runtime.environment import Environment
 from jobs.runtime.errors import ExitStatus
 from jobs.runtime.postgres.schema import refuse_other_schema
@@ -36,9 +36,13 @@ def run(
         closing = Close(where.postgres_url, terms, audit, accounts, is_dry_run, lambda text: log.info(text, job=NAME))
         refused = 0
         for row in closing.run():
-            is_refused = row["outcome"] == REFUSED
-            refused += is_refused
-            (log.error if is_refused else log.info)("closed" if not is_refused else "refused", job=NAME, **row)
+            refused += row["outcome"] == REFUSED
+            if row["outcome"] == REFUSED:
+                log.error("refused", job=NAME, **row)
+            elif row["outcome"] == NO_ACCOUNT:
+                log.warning("left out", job=NAME, **row)
+            else:
+                log.info("closed", job=NAME, **row)
         if refused:
             log.error("not everybody is closed", job=NAME, refused=refused)
             return ExitStatus.CRASHED

@@ -26,13 +26,18 @@ from metering.invoices import Invoice
 
 COLUMNS = ("account", "period", "currency", "invoice", "total", "outcome", "reason")
 ISSUED, WOULD_BE_ISSUED, CLOSED, REFUSED = "issued", "would be issued", "closed already", "refused"
+NO_ACCOUNT = "no account"
+"""Outcome of usage whose account is in no catalog. It is listed, and refuses nothing unless the account is named."""
 ACCOUNT_BATCH = 500
 """Billing waits while these are closed."""
 MAX_AUDITS = 3
 """Usage of a month that is long over comes rarely; where it keeps coming the next close tries again."""
 _MOVES = "usage of it came after the audit, {} times; close it again later"
 _WITH_USAGE = "SELECT DISTINCT account FROM usage_months WHERE month = %s"
-_UNKNOWN = "the catalog knows no such account, so its usage has no price and no currency"
+_UNKNOWN = (
+    "the catalog has no such account, so its usage has no price and is on no invoice: if it is a customer, add it "
+    "(`weir catalog apply`), let an audit price its usage (`weir audit`), and close the month again"
+)
 
 Row = Mapping[str, Any]
 
@@ -75,6 +80,8 @@ class Close:
                         yield from (self._refused(account, reason) for account in ready)
                         return
                     proof = find_proof(database, since, until)
+                    # The audit took a while, and the catalog may be another one.
+                    self._known_periods.clear()
                 ready = yield from self._issue(database, ready, proof)
             yield from (self._refused(account, _MOVES.format(MAX_AUDITS)) for account in ready)
 
@@ -87,10 +94,12 @@ class Close:
         named = list(dict.fromkeys(self.accounts)) or sorted(known.keys() | used)
         closed_until = billing_progress(database)[1].every
         months = invoiced(database, named)
-        ready, rows = [], []
+        ready: list[str] = []
+        rows: list[Row] = []
         for account in named:
             if account not in known:
-                rows.append(self._refused(account, _UNKNOWN))
+                outcome = REFUSED if self.accounts else NO_ACCOUNT
+                rows.append({**self._row(account, outcome), "reason": _UNKNOWN})
             elif months[account].is_closed(month):
                 rows += [self._row(account, CLOSED)] if self.accounts else []
             elif (reason := not_over(known[account], closed_until)) is None:

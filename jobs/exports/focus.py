@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -14,10 +14,11 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from jobs.billing_progress import billing_progress
-from jobs.exports.charges import Charge, Charges, Month, Seller, Totals, tiered
+from jobs.exports.charges import Charges, Totals
 from jobs.exports.columns import Focus, metadata, schema_of
 from jobs.exports.files import CannotExport, Destination, keep_only, new_file, put_document
-from jobs.exports.invoiced import Invoiced, Invoices, LineKey
+from jobs.exports.invoiced import Invoices
+from jobs.exports.month import Charge, Month, Seller
 from jobs.queries.plan_fees import read_plan_months
 from jobs.queries.reading import Database
 from metering.csv_lines import csv_line
@@ -38,14 +39,13 @@ class FileFormat(StrEnum):
 
 @dataclass(frozen=True)
 class FocusExport:
-    """Which month to export, and how. Without `accounts`: of all. `invoiced`: what invoices of the month have."""
+    """Which month to export, and how. Without `accounts`: of all."""
 
     month: date
     focus: Focus
     form: FileFormat
     seller: Seller
     accounts: Sequence[str] = ()
-    invoiced: Mapping[LineKey, Invoiced] | None = None
 
     @property
     def folder(self) -> str:
@@ -71,16 +71,10 @@ def export_focus(
 ) -> Exported:
     """Write the month's file, then its metadata, then delete the files of earlier runs of the month.
 
-    `database` is one snapshot. Raises CannotExport for what the destination or a column cannot take, and for usage that
-    is priced by tiers and plans with fees: the files are then as they were.
+    `database` is one snapshot. Raises CannotExport for what the destination or a column cannot take, for tiers of an
+    unknown amount, and for plans with fees: the files are then as they were.
     """
-    if found := tiered(database, export.month, export.accounts):
-        raise CannotExport(
-            f"{found['meter']} of {found['model']} has a price with tiers or packages for {found['account']}: its cost "
-            "is of the whole month, and no day has a part of it. `weir invoices` and `GET /v1/bills` have it; export "
-            "the accounts without such prices with --account."
-        )
-    month = Month.read(database, export.month)
+    month = Month.read(database, export.month, export.seller)
     if fees := read_plan_months(database, export.month, lambda: month.known, export.accounts or None).every:
         raise CannotExport(
             f"{min(fees)} has a plan with a flat fee, a minimum or a maximum: what it costs is of the whole month, and "
@@ -92,7 +86,7 @@ def export_focus(
     ends = max(period.end for period in (month.period(""), *month.known.values()))
     closed_until = closed.of("")
     is_complete = closed_until is not None and closed_until >= ends
-    charges = Charges(month, export.seller, Invoices(export.invoiced or {}))
+    charges = Charges(month, Invoices.read(database, export.month, export.accounts))
     totals = charges.totals
     name = f"{export.folder}/{DATASET}.{export.form}"
     with new_file(destination, name) as path, _writer(path, export.form, schema_of(export.focus)) as write:

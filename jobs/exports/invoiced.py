@@ -7,39 +7,65 @@ second row takes it out of this one. So BilledCost adds up to the invoice (FOCUS
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from jobs.queries.reading import Database, select
 from metering.digits import EXACT
+from metering.invoices import USAGE
+
+NOTHING = Decimal(0)
+_ISSUED = """
+    FROM invoices JOIN invoice_events AS issued ON issued.invoice = invoices.invoice AND issued.state = 'Issued'
+    {}
+    WHERE period = %(month)s AND (%(accounts)s::text[] IS NULL OR invoices.account = ANY (%(accounts)s))
+      AND NOT EXISTS (
+          SELECT FROM invoice_events AS v WHERE v.invoice = invoices.invoice AND v.state = 'Voided'
+      )
+"""
+_INVOICES = f"SELECT invoices.account, currency, invoices.invoice, issuer {_ISSUED.format('')}"
+_OF_LINES = _ISSUED.format("JOIN invoice_lines AS lines ON lines.invoice = invoices.invoice")
+_OWN = f"""
+    SELECT lines.account, model, meter, currency, price_version, tier, amount, coalesce(exact_amount, 0) AS exact
+    {_OF_LINES} AND charge_class IS NULL AND lines.kind = '{USAGE}'
+"""
+# What has no usage of this month behind it: corrections of earlier months, and what is no usage.
+_OTHER = f"""
+    SELECT lines.account, lines.kind, original_period, charge_class, model, meter, currency, price_version, tier,
+           quantity, amount, invoices.invoice, issuer, line, corrects_invoice, corrects_line
+    {_OF_LINES} AND (charge_class IS NOT NULL OR lines.kind <> '{USAGE}')
+    ORDER BY lines.account, number, line
+"""
 
 
 class LineKey(NamedTuple):
-    """What an invoice bills at one price. Lines of one key that differ in tier or conditions are added up."""
+    """What a line of an invoice bills. With a `tier`, `model` is what the price is for, such as `gpt-4o*`."""
 
     account: str
     model: str | None
     meter: str
     currency: str | None
     price_version: int | None
+    tier: str | None = None
 
 
-@dataclass(frozen=True)
-class Invoiced:
-    """The `amount` that an invoice has for a key, and the `exact` one that it was rounded from."""
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """An invoice, and who issued it."""
 
     invoice: str
-    amount: Decimal
-    exact: Decimal
+    issuer: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Adjustment:
     """A row that is no usage: `amount` is signed."""
 
     key: LineKey
-    invoice: str
+    issued: Issued
     amount: Decimal
     reason: str
 
@@ -47,28 +73,56 @@ class Adjustment:
 ROUNDING, SINCE = "rounding", "usage after the invoice, billed by a correction"
 
 
+@dataclass
 class Invoices:
-    """The invoices of a month, and how much of each line the rows have so far."""
+    """The invoices of a month, and how much of each line the rows have so far.
 
-    def __init__(self, lines: Mapping[LineKey, Invoiced]) -> None:
-        self._lines = lines
-        self._sums: dict[LineKey, Decimal] = dict.fromkeys(lines, Decimal(0))
+    `issued` are by account and currency, `lines` the `(amount, exact)` of their lines. What an invoiced month has that
+    is on no line of it came later.
+    """
 
-    def of(self, row: Mapping[str, Any], cost: Decimal) -> str | None:
-        """The invoice of a row of usage with `cost`; None: of none yet."""
-        key = LineKey(*(row[name] for name in LineKey._fields))
-        line = self._lines.get(key)
-        if line is None:
-            return None
-        self._sums[key] = EXACT.add(self._sums[key], cost)
-        return line.invoice
+    issued: Mapping[tuple[str, str | None], Issued] = field(default_factory=dict)
+    lines: Mapping[LineKey, tuple[Decimal, Decimal]] = field(default_factory=dict)
+    _sums: dict[LineKey, Decimal] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, database: Database, month: date, accounts: Sequence[str]) -> Invoices:
+        """Those of `accounts` (none: of all) that are not voided."""
+        parameters = _parameters(month, accounts)
+        issued = {
+            (row["account"], row["currency"]): Issued(row["invoice"], row["issuer"])
+            for row in database.execute(_INVOICES, parameters)
+        }
+        lines = {
+            LineKey(*(row[name] for name in LineKey._fields)): (row["amount"], row["exact"])
+            for row in select(database, _OWN, parameters)
+        }
+        return cls(issued, lines)
+
+    def of(self, key: LineKey, cost: Decimal) -> Issued | None:
+        """The invoice of a row with `cost`; None: of none yet."""
+        issued = self.issued.get((key.account, key.currency))
+        if issued is not None:
+            self._sums[key] = EXACT.add(self._sums.get(key, NOTHING), cost)
+        return issued
 
     def adjustments(self) -> Iterator[Adjustment]:
         """What the rows of each line lack, after all of them were counted with `of`."""
-        for key, line in self._lines.items():
-            for amount, reason in (
-                (EXACT.subtract(line.amount, line.exact), ROUNDING),
-                (EXACT.subtract(line.exact, self._sums[key]), SINCE),
+        for key in dict.fromkeys([*self.lines, *self._sums]):
+            amount, exact = self.lines.get(key, (NOTHING, NOTHING))
+            issued = self.issued[key.account, key.currency]
+            for difference, reason in (
+                (EXACT.subtract(amount, exact), ROUNDING),
+                (EXACT.subtract(exact, self._sums.get(key, NOTHING)), SINCE),
             ):
-                if amount:
-                    yield Adjustment(key, line.invoice, amount, reason)
+                if difference:
+                    yield Adjustment(key, issued, difference, reason)
+
+
+def other_lines(database: Database, month: date, accounts: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    """The lines of the month's invoices that are no usage of the month, as rows of `invoice_lines`."""
+    return select(database, _OTHER, _parameters(month, accounts))
+
+
+def _parameters(month: date, accounts: Sequence[str]) -> dict[str, Any]:
+    return {"month": month, "accounts": list(accounts) or None}

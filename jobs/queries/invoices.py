@@ -23,15 +23,16 @@ EVENT_COLUMNS = ("state", "at", "made_by", "reason", "allowed", "hash")
 _ACCOUNT_BATCH = 500
 
 # The hash of an invoice is that of its issue: later states do not change it.
-_LISTED = """
+LISTED = """
     SELECT invoices.*, issued.hash, issued.at AS issued_at,
            CASE WHEN voided.invoice IS NULL THEN 'Issued' ELSE 'Voided' END AS state
     FROM invoices
     JOIN invoice_events AS issued ON issued.invoice = invoices.invoice AND issued.state = 'Issued'
     LEFT JOIN invoice_events AS voided ON voided.invoice = invoices.invoice AND voided.state = 'Voided'
 """
+"""All invoices: the columns of `invoices` with `hash`, `issued_at` and `state`. A condition can follow."""
 _CHOSEN = f"""
-    {_LISTED}
+    {LISTED}
     WHERE (%(accounts)s::text[] IS NULL OR invoices.account = ANY (%(accounts)s))
       AND (%(period)s::date IS NULL OR period = %(period)s)
       AND (%(after)s::text IS NULL OR (issuer, number) > (
@@ -87,7 +88,7 @@ def invoice_rows(database: Database, query: InvoiceQuery) -> list[Row]:
 
 def invoice_document(database: Database, invoice: str) -> Mapping[str, Any] | None:
     """One invoice with its `lines` (LINE_COLUMNS) and `events` (EVENT_COLUMNS); None where there is none."""
-    found = database.execute(f"{_LISTED} WHERE invoices.invoice = %s", [invoice]).fetchone()
+    found = database.execute(f"{LISTED} WHERE invoices.invoice = %s", [invoice]).fetchone()
     if found is None:
         return None
     lines = [{name: row[name] for name in LINE_COLUMNS} for row in database.execute(_LINES, [invoice]).fetchall()]

@@ -170,7 +170,7 @@ class WindowsConfig(BaseModel):
         default=None, description="The windows of `weir view NAME`; left out: PT5M, every PT5M."
     )
     slide: WindowLength | None = Field(
-        default=None, description="The window of `weir view NAME --slide`: the last so long; left out: PT1H."
+        default=None, description="The window of `weir view NAME --sliding`: the last so long; left out: PT1H."
     )
 
     def lengths(self) -> tuple[timedelta, timedelta]:

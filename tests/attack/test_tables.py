@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from deployment.stack import Stack
-from metering.vocabulary import Job
+from metering.vocabulary import ALWAYS
 from tests.e2e.metering import drain, new_customer
 from tests.e2e.test_failures import frozen_drivers
 from tests.e2e.watched import works_again
@@ -39,7 +39,7 @@ def has_refused_again(stack: Stack, job: str, before: int) -> bool:
 @contextmanager
 def tables_changed(stack: Stack) -> Iterator[Path]:
     """All drivers are frozen while the block changes the folder; then they are killed, and started again."""
-    with frozen_drivers(stack, tuple(Job)) as frozen:
+    with frozen_drivers(stack, ALWAYS) as frozen:
         yield Path(stack.tables)
         for pid in frozen.values():
             os.killpg(pid, signal.SIGKILL)
@@ -61,7 +61,7 @@ def test_a_bill_stops_while_its_tables_are_replaced_and_continues_when_restored(
     customer.send(stack, tmp_path, PAIRS)
     drain(stack)
     other = tmp_path / "other"
-    with frozen_drivers(stack, tuple(Job)):
+    with frozen_drivers(stack, ALWAYS):
         if change == "rolled back":
             shutil.copytree(stack.tables, other)
         else:
@@ -79,7 +79,7 @@ def test_a_bill_stops_while_its_tables_are_replaced_and_continues_when_restored(
     with tables_changed(stack) as tables:
         shutil.rmtree(tables)
         shutil.move(newest, tables)
-    for job in Job:
+    for job in ALWAYS:
         wait_until(partial(works_again, stack, job, 0), f"{job} being started again", seconds=180)
     customer.send(stack, tmp_path, PAIRS)
     drain(stack)

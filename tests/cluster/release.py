@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from metering.vocabulary import Job
+from metering.vocabulary import ALWAYS
 from tests import waiting
 
 CHART = Path(__file__).parents[2] / "charts" / "weir"
@@ -74,7 +74,7 @@ class Release:
     def drivers(self) -> dict[str, str]:
         """The uid of the driver pod that runs for each job."""
         pods = {pod["metadata"]["name"]: pod for pod in self.listed("pods")}
-        found = {job: pods[self.driver(job)] for job in Job if self.driver(job) in pods}
+        found = {job: pods[self.driver(job)] for job in ALWAYS if self.driver(job) in pods}
         return {
             job: pod["metadata"]["uid"]
             for job, pod in found.items()
@@ -113,8 +113,8 @@ class Release:
 
     def wait_until_working(self) -> None:
         """Until every job has passed its checks and reported."""
-        wait_until(lambda: set(self.drivers()) == set(Job), "all drivers running", RUNNING_SECONDS)
-        wait_until(lambda: self.working() == set(Job), "all jobs working", RUNNING_SECONDS)
+        wait_until(lambda: set(self.drivers()) == set(ALWAYS), "all drivers running", RUNNING_SECONDS)
+        wait_until(lambda: self.working() == set(ALWAYS), "all jobs working", RUNNING_SECONDS)
 
     def start(self, batch: str, name: str) -> None:
         """Run a batch job of the release now."""

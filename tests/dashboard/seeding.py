@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
@@ -18,12 +18,31 @@ from deltalake import write_deltalake
 from psycopg.types.json import Jsonb
 
 from jobs.billing.config import BillingConfig
+from jobs.close.store import store
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.runtime.postgres import migrations
 from jobs.runtime.postgres.meters_table import declare
 from jobs.sessionization.config import SessionizationConfig
 from jobs.streams import SCHEMAS, Table
+from metering.invoice_chain import End, Event, appended
+from metering.invoices import (
+    USAGE,
+    Charge,
+    Header,
+    Invoice,
+    IssuedLine,
+    Key,
+    Line,
+    Money,
+    Rounding,
+    State,
+    corrections,
+    kind_of,
+    numbered,
+    own_lines,
+    totals,
+)
 from metering.meters import DEFAULT, Declaration, Meter
 from metering.vocabulary import Reason
 from tests.database_rows import write, write_windows
@@ -88,6 +107,7 @@ def add(database: str, tables: Path | str, day: Day) -> None:
     fill_windows(database, rows)
     fill_sessions(database, rows, day)
     fill_sources(database, day)
+    fill_invoices(database, day)
 
 
 def usage_of(day: Day) -> Iterator[dict[str, Any]]:
@@ -341,6 +361,78 @@ def fill_sources(database: str, day: Day) -> None:
     )
     seen_type = {"first_seen_at": day.now, "last_seen_at": day.now, "last_source": f"{day.marker}gateway/eu-1"}
     write(database, "unknown_types", {"type": f"{day.marker}ai.inference.completion.v9", "events": 41, **seen_type})
+
+
+def fill_invoices(database: str, day: Day) -> None:
+    """Two for each account: of the month before, and of this one, which corrects a line of the first."""
+    month = day.now.date().replace(day=1)
+    before = (month - timedelta(days=1)).replace(day=1)
+    model, version = f"{day.marker}{MODELS[0]}", price_lsn(MODELS[0], 0)
+    with psycopg.connect(database) as connection:
+        for number, account in enumerate(day.accounts):
+            money = Money(CURRENCIES.get(account, "EUR"), 2, Rounding.HALF_EVEN)
+
+            def charge(of: date, quantity: int) -> Charge:
+                key = Key(of, USAGE, model, "requests", version, None)
+                return Charge(key, Decimal(quantity), UNIT_PRICES["requests"] * quantity, UNIT_PRICES["requests"])
+
+            first = invoice_of(
+                account, before, 2 * number + 1, own_lines([charge(before, 15_000)], money), money, day.marker
+            )
+            issued = {line.key: IssuedLine(first.header.invoice, line) for line in first.lines}
+            lines = own_lines([charge(month, 200)], money) + corrections([charge(before, 15_070)], issued, money)
+            second = invoice_of(account, month, 2 * number + 2, lines, money, day.marker)
+            store_issued(connection, [first, second], day.now, reason=f"{day.marker}agreed")
+
+
+def invoice_of(  # noqa: PLR0917  # what an invoice is made of
+    account: str, month: date, number: int, lines: Sequence[Line], money: Money, issuer: str = ""
+) -> Invoice:
+    """The invoice of a month of UTC, whose number begins with the issuer's name and `weir`."""
+    first, last = (datetime(at.year, at.month, 1, tzinfo=UTC) for at in (month, month + timedelta(days=31)))
+    total, residual = totals(lines)
+    header = Header(
+        invoice=f"{issuer}weir-{number}",
+        issuer=f"{issuer}weir",
+        number=number,
+        account=account,
+        kind=kind_of(lines),
+        period=month,
+        period_start=first,
+        period_end=last,
+        timezone="UTC",
+        money=money,
+        lines=len(lines),
+        total=total,
+        residual=residual,
+        usage_position=1_000,
+        frontier=last,
+        audit_id=1,
+    )
+    return Invoice(header, numbered(lines))
+
+
+def store_issued(
+    connection: psycopg.Connection[Any], invoices: Sequence[Invoice], at: datetime, reason: str | None = None
+) -> None:
+    """Issue invoices of accounts that have none."""
+    events: list[Event] = []
+    ends: dict[str, End] = {}
+    for invoice in invoices:
+        account, name = invoice.header.account, invoice.header.invoice
+        for state in (State.OPEN, State.ISSUED):
+            end = ends.get(account, End())
+            is_open = state is State.OPEN
+            event = appended(
+                *(end, account, name, state, invoice.document),
+                at=at,
+                made_by="test",
+                reason=reason if is_open else None,
+                allowed=("held",) if is_open and reason else (),
+            )
+            events.append(event)
+            ends[account] = End(event.sequence, event.hash)
+    store(connection, invoices, events)
 
 
 def fill_jobs(database: str, day: Day) -> None:

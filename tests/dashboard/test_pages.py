@@ -32,6 +32,7 @@ PAGES = (
     "Late and dropped",
     "Joins",
     "Bills",
+    "Invoices",
     "One event",
     "Audit",
     "Sources",

@@ -23,17 +23,20 @@ import dashboard.queries
 from dashboard.backend import Backend, NotConnected, Unavailable
 from dashboard.queries.bills import Line
 from dashboard.queries.corrections import CorrectionFilter
+from dashboard.queries.invoices import InvoiceFilter
 from dashboard.queries.sessions import Session
 from dashboard.queries.stragglers import StragglerFilter
 from dashboard.queries.windows import By, WindowFilter
 from dashboard.scope import Scope
 from dashboard.settings import Settings
+from metering.invoices import USAGE, Key
 from tests.dashboard.seeding import Day, add, seed
 
 MINE, OTHERS = "acme", "globex"
 MARKER = "others-"
 NOW = datetime.now(UTC)
 
+CLOCKS = ("feed", "files", "files_read", "read_at")
 OF_NOBODY = {"read_applications", "read_dimensions"}
 """Questions whose answers hold no row of any account."""
 
@@ -75,10 +78,17 @@ def arguments(function: Callable[..., Any]) -> list[dict[str, Any]]:
         "path": ["/api/v1/alerts"],
         "question": [None],
         "query": ["up"],
+        "invoice": ["weir-1", f"{MARKER}weir-1"],
+        "currency": ["EUR", "USD"],
+        "page": [1],
+        "key": [
+            Key(NOW.date().replace(day=1), USAGE, f"{marker}small-1", "requests", 10, None) for marker in ("", MARKER)
+        ],
         "chosen": [
             *[WindowFilter(hours=3, by=by, account=account) for by in By for account in (None, MINE, OTHERS)],
             *[StragglerFilter(account=account) for account in (None, MINE, OTHERS)],
             *[CorrectionFilter(account=account) for account in (None, MINE, OTHERS)],
+            *[InvoiceFilter(account=account) for account in (None, MINE, OTHERS)],
         ],
     }
     names = list(inspect.signature(function).parameters)[1:]
@@ -94,7 +104,7 @@ def plain(value: Any) -> Any:
     """An answer without what tells the time of asking."""
     if dataclasses.is_dataclass(value):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        return {name: plain(part) for name, part in fields.items() if name not in ("feed", "files", "files_read")}
+        return {name: plain(part) for name, part in fields.items() if name not in CLOCKS}
     if isinstance(value, tuple | list):
         return [plain(part) for part in value]
     if isinstance(value, dict):

@@ -100,7 +100,7 @@ def _not_null(name: str) -> Rule:
 
 
 def _not_null_of_usage(name: str) -> Rule:
-    return lambda row: row["ChargeCategory"] != "Usage" or row[name] is not None
+    return lambda row: row["ChargeCategory"] != "Usage" or row["ChargeClass"] == "Correction" or row[name] is not None
 
 
 def _null_together(one: str, other: str) -> Rule:

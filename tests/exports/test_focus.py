@@ -24,11 +24,10 @@ from typer.testing import CliRunner
 
 from cli.main import app
 from cli.reading import read_only
-from jobs.exports.charges import Seller
 from jobs.exports.columns import Focus
 from jobs.exports.files import CannotExport, destination_of
 from jobs.exports.focus import Exported, FileFormat, FocusExport, export_focus
-from jobs.exports.invoiced import ROUNDING, SINCE, Invoiced, LineKey
+from jobs.exports.month import Seller
 from jobs.queries.bills import read_month
 from metering.plan_terms import PLAN_MODEL
 from tests.database_rows import progress, write
@@ -201,25 +200,6 @@ def test_usage_is_on_the_bill_of_the_topmost_account_and_on_its_own_day(billed: 
     }
 
 
-def test_billed_cost_adds_up_to_the_invoice_to_the_cent(billed: str, tmp_path: Path) -> None:
-    with read_only(billed) as connection:
-        lines = [line for line in read_month(connection, MONTH, ["acme-in"]).lines if line["price_version"] in (7, 9)]
-    # One unit more was billed on the first line than usage has now: it was taken back after the invoice.
-    exact = {LineKey(*(line[name] for name in LineKey._fields)): line["amount"] for line in lines}
-    first = next(iter(exact))
-    exact[first] += lines[0]["unit_price"]
-    invoiced = {key: Invoiced("INV-7", round(amount, 2), amount) for key, amount in exact.items()}
-    rows, _ = exported(billed, tmp_path, replace(EXPORT, invoiced=invoiced))
-    assert broken(rows) == {}
-    of_invoice = [row for row in rows if row["InvoiceId"] == "INV-7"]
-    assert sum(row["BilledCost"] for row in of_invoice) == sum(line.amount for line in invoiced.values())
-    assert {row["SubAccountId"] for row in of_invoice} == {"acme-in"}
-    extra = [row for row in of_invoice if row["ChargeCategory"] == "Adjustment"]
-    assert {row["ChargeDescription"].partition(": ")[2] for row in extra} == {ROUNDING, SINCE}
-    assert [row["BilledCost"] for row in extra if SINCE in row["ChargeDescription"]] == [lines[0]["unit_price"]]
-    assert {row["InvoiceId"] for row in rows if row["SubAccountId"] != "acme-in"} == {None}
-
-
 def test_a_second_run_replaces_the_files_of_the_month_and_no_others(billed: str, tmp_path: Path) -> None:
     exported(billed, tmp_path, replace(EXPORT, month=date(2026, 9, 1)))
     _, first = exported(billed, tmp_path, replace(EXPORT, form=FileFormat.CSV))
@@ -278,7 +258,7 @@ def test_the_command_says_what_is_in_the_file(billed: str, tmp_path: Path) -> No
     assert "name a folder, or an address such as s3://bucket/prefix" in str(nowhere.exception)
 
 
-def test_usage_with_tiers_is_refused_and_never_exported_at_nothing(billed: str, tmp_path: Path) -> None:
+def test_usage_whose_tiers_are_not_known_is_refused_and_never_exported_at_nothing(billed: str, tmp_path: Path) -> None:
     exported(billed, tmp_path)
     before = sorted(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     with psycopg.connect(billed, autocommit=True) as connection:

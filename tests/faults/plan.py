@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 
-from metering.vocabulary import Job
+from metering.vocabulary import ALWAYS
 
 MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 10.0, 15.0
 RULE_OF_THREE = 3
@@ -64,14 +64,14 @@ class Drawn:
 
 
 KINDS: dict[Kind, Drawn] = {
-    Kind.KILL: Drawn((*Job, *SERVERS, API)),
-    Kind.KILL_JAVA: Drawn(tuple(Job)),
-    Kind.FREEZE: Drawn((*Job, *SERVERS, API), 2, 25, times=4),
-    Kind.FREEZE_JAVA: Drawn(tuple(Job), 2, 25, times=4),
-    Kind.SECOND_DRIVER: Drawn(tuple(Job)),
-    Kind.ZOMBIE: Drawn(tuple(Job), 25, 60),
-    Kind.LOSE_CHECKPOINT: Drawn(tuple(Job)),
-    Kind.BACKLOG: Drawn(tuple(Job), 50, 90),
+    Kind.KILL: Drawn((*ALWAYS, *SERVERS, API)),
+    Kind.KILL_JAVA: Drawn(ALWAYS),
+    Kind.FREEZE: Drawn((*ALWAYS, *SERVERS, API), 2, 25, times=4),
+    Kind.FREEZE_JAVA: Drawn(ALWAYS, 2, 25, times=4),
+    Kind.SECOND_DRIVER: Drawn(ALWAYS),
+    Kind.ZOMBIE: Drawn(ALWAYS, 25, 60),
+    Kind.LOSE_CHECKPOINT: Drawn(ALWAYS),
+    Kind.BACKLOG: Drawn(ALWAYS, 50, 90),
     Kind.CUT: Drawn((*SERVERS, STORE), 0, 15, times=6),
     Kind.DELAY: Drawn((*SERVERS, STORE), 5, 20, times=6),
     Kind.BLACKHOLE: Drawn((*SERVERS, STORE), 5, 30, times=6),

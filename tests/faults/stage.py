@@ -29,7 +29,7 @@ from jobs.stack import StackConfig
 from laptop.folders import Folders
 from laptop.stopping import stop_supervisor
 from laptop.watching import keep_alertmanager_config
-from metering.vocabulary import Job
+from metering.vocabulary import ALWAYS
 from tests.faults.plan import API, Fault
 from tests.faults.servers import BUCKET, Faced, Servers
 from tests.faults.supervisor import DRIVERS_VARIABLE
@@ -46,6 +46,7 @@ CONFIG: dict[str, Any] = {
         },
         "joins": {"completion_timeout_seconds": 270, **DECLARED},
         "sessionization": DECLARED,
+        "analytics": DECLARED,
         # One meter whose stragglers are dropped, so that both decisions are seen.
         "billing": {"grace_seconds": 600, "late_policy": {"cached_tokens": "drop"}, **DECLARED},
     }
@@ -77,7 +78,7 @@ class Stage:
 
     def process(self, target: str) -> ProcessId | None:
         """The process of a job, the API or a server; None between its end and its next start."""
-        return self.stack().process(target).process if target in (*Job, API) else self.servers.process(target)
+        return self.stack().process(target).process if target in (*ALWAYS, API) else self.servers.process(target)
 
     def log(self, name: str) -> Path:
         """Where something that a fault starts may write."""

@@ -16,7 +16,7 @@ from deployment.processes import ProcessId
 from deployment.stack import Stack
 from laptop.programs import Program
 from laptop.supervisor import Supervisor
-from metering.vocabulary import Job
+from metering.vocabulary import ALWAYS
 
 DRIVERS_VARIABLE = "WEIR_FAULTS_DRIVERS"
 """JSON: environment variables that drivers get in place of the supervisor's."""
@@ -30,7 +30,7 @@ class ProxiedSupervisor(Supervisor):
         super()._supervise(
             [
                 replace(program, environment={**program.environment, **variables})
-                if program.name in list(Job)
+                if program.name in list(ALWAYS)
                 else program
                 for program in programs
             ]

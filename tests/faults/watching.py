@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from deployment.positions import Positions
 from deployment.stack import Deployment
 from jobs.streams import Table
-from metering.vocabulary import Job
+from metering.vocabulary import ALWAYS, Job
 
 EVERY_SECONDS = 1.0
 WRITTEN = {Job.INGESTION: Table.JOURNAL, Job.JOINS: Table.USAGE}
@@ -90,7 +90,7 @@ def commits(deployment: Deployment) -> dict[str, int]:
     with psycopg.connect(deployment.postgres_url) as database:
         folded: dict[str, int] = dict(database.execute("SELECT job, count(*) FROM batches GROUP BY job").fetchall())
     written = {job: DeltaTable(f"{deployment.tables}/{table}").version() for job, table in WRITTEN.items()}
-    return {job: (written | folded).get(job, 0) for job in Job}
+    return {job: (written | folded).get(job, 0) for job in ALWAYS}
 
 
 def positions(deployment: Deployment) -> list[int]:

@@ -598,8 +598,9 @@ MUTANTS = (
     Mutant(
         "the lines of a bill go by the clock, and its keys by days",
         "jobs/queries/bills.py",
-        "WHERE {IN_MONTH_SQL}",
-        "WHERE date_trunc('month', first_window, 'UTC') = %(month)s::timestamp AT TIME ZONE 'UTC'",
+        "FROM usage_months\n        WHERE month = %(month)s",
+        "FROM usage_days\n"
+        "        WHERE date_trunc('month', first_window, 'UTC') = %(month)s::timestamp AT TIME ZONE 'UTC'",
         (f"{OF_CALENDAR}::test_usage_before_its_account_is_in_the_same_month_for_every_reader",),
     ),
     Mutant(

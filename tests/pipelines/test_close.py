@@ -180,6 +180,41 @@ def test_what_is_unpriced_held_or_waiting_is_listed_and_may_stay_open_for_a_reas
     assert books.faults() == []
 
 
+def test_usage_of_an_account_in_no_catalog_is_listed_with_what_to_do_and_fails_no_close(books: Books) -> None:
+    books.open()
+    books.use(1_000)
+    books.use(500, account="typo", price=None, currency=None)
+    books.end(OCTOBER)
+    for _ in range(2):
+        rows = {row["account"]: row for row in books.close()}
+        assert refusals(list(rows.values())) == []
+        assert rows["typo"]["outcome"] == "no account"
+        assert "`weir catalog apply`" in rows["typo"]["reason"]
+    (named,) = books.close(accounts=["typo"])
+    assert named["outcome"] == "refused"
+    # What the sentence says leads to an invoice.
+    books.open("typo")
+    books.use(-500, account="typo", price=None, currency=None)
+    books.use(500, account="typo", cause="repriced")
+    assert [(row["account"], row["total"]) for row in books.close()] == [("typo", Decimal("0.75"))]
+
+
+def test_a_zone_that_is_corrected_while_the_audit_runs_is_that_of_the_invoice(books: Books) -> None:
+    books.open(timezone="Asia/Tokyo")
+    books.use(1_000, day=NOON.date())
+    books.end(OCTOBER)
+
+    def correct_zone(_: Scope) -> bool:
+        with books.connection.transaction():
+            books.connection.execute("UPDATE catalog.account_zones SET timezone = 'Europe/Berlin'")
+        return True
+
+    books.audit_finds = correct_zone
+    books.close()
+    (invoice,) = books.rows("SELECT timezone, period_start FROM invoices")
+    assert invoice == {"timezone": "Europe/Berlin", "period_start": datetime(2026, 9, 30, 22, tzinfo=UTC)}
+
+
 def test_usage_of_no_model_stops_no_close_and_stands_on_the_invoice_at_nothing(books: Books) -> None:
     books.open()
     books.use(1_000, price=None, model=None)

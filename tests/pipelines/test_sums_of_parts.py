@@ -7,7 +7,6 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
-from unittest.mock import patch
 
 import polars as pl
 import psycopg
@@ -61,8 +60,7 @@ def test_any_parts_of_usage_merge_to_the_sums_of_all_of_it(seed: int) -> None:
 def test_the_driver_merges_the_parts_of_a_batch_that_is_large(seed: int) -> None:
     drawn = universe(seed)
     expected = sums(drawn.usage, drawn.history)
-    with patch("jobs.billing.sums.BATCH_ROWS", 7):
-        assert canonical(sums(drawn.usage, drawn.history)) == canonical(expected)
+    assert canonical(sums(drawn.usage, drawn.history, at_once=7)) == canonical(expected)
 
 
 def test_the_universes_hold_every_kind_of_row() -> None:

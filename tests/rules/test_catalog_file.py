@@ -181,7 +181,10 @@ def test_a_wrong_value_is_refused_with_the_field_and_what_is_allowed(
         ("plans: [", "is not YAML"),
         ("- plan: a", "must be an object with fields"),
         ('{"plans": {}}', "plans: must be a list"),
-        ('{"plan": []}', "plan is not a known field: a catalog holds plans, accounts, prices, aliases or limits"),
+        (
+            '{"plan": []}',
+            "plan is not a known field: a catalog holds plans, accounts, prices, aliases, plan_terms or limits",
+        ),
         ('{"plans": [{"plan": "a"}]}', "plans.0.name is missing"),
         ('{"plans": [{"plan": "a", "plan": "b", "name": "n"}]}', "has plan twice in one object"),
         ("plans: []\nplans: []\n", "has plans twice in one object"),

@@ -162,7 +162,9 @@ def test_the_violation_of_any_value_can_be_stored_and_shown_by_both_readers(name
         assert len(violation) <= 3 * MAX_SHOWN_CHARACTERS + 120
 
 
-@given(st.integers(0, 2**32 - 1), st.binary(max_size=50).filter(lambda value: not value.lstrip().startswith(b"{")))
+@given(
+    st.integers(0, 2**32 - 1), st.binary(max_size=50).filter(lambda value: not value.lstrip().startswith((b"{", b"[")))
+)
 def test_a_non_json_record_with_a_schema_registry_frame_is_recognized(schema: int, document: bytes) -> None:
     framed = b"\0" + schema.to_bytes(4, "big") + document
     reason, violation = said_of(framed)

@@ -1,0 +1,159 @@
+"""Rows of FOCUS that are of no single day: tiers and packages, what an invoice differs by, and its other lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+from jobs.exports.files import CannotExport
+from jobs.exports.invoiced import Adjustment, Invoices, Issued, LineKey
+from jobs.exports.month import UNKNOWN_MODEL, Charge, Month
+from jobs.queries.bills import read_month
+from jobs.queries.reading import Database
+from metering.digits import EXACT
+from metering.invoices import USAGE
+from metering.months import IN_MONTH_SQL
+from metering.price_tiers import PriceTerms
+from metering.pricing import BILLED_AS_PART
+
+PACKAGES = "Packages"
+Terms = Mapping[int, PriceTerms]
+
+_TIERED = f"""
+    SELECT DISTINCT account FROM usage_days
+    WHERE {IN_MONTH_SQL} AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
+      AND quantity <> 0 AND price_version > {BILLED_AS_PART} AND unit_price IS NULL
+"""
+_TERMS = "SELECT price_version, terms FROM price_ladders WHERE terms IS NOT NULL AND price_version = ANY (%s)"
+
+
+def tier_lines(database: Database, month: date, accounts: Sequence[str]) -> tuple[Terms, Sequence[Mapping[str, Any]]]:
+    """The lines of `read_month` that have a tier, and the terms of their prices by version.
+
+    Raises CannotExport where the amount of usage that has such a price is not known.
+    """
+    found = database.execute(_TIERED, {"month": month, "accounts": list(accounts) or None}).fetchall()
+    if not found:
+        return {}, []
+    lines = read_month(database, month, [row["account"] for row in found]).lines
+    for line in lines:
+        if line["amount"] is None and (line["price_version"] or 0) > BILLED_AS_PART:
+            raise CannotExport(
+                f"{line['meter']} of {line['model']} has a price with tiers or packages for {line['account']}, and "
+                "what it costs is not known: its tiers are not, or a part of its units is negative. See I6 of `weir "
+                "audit`, or export the other accounts with --account."
+            )
+    tiered = [line for line in lines if line["tier"] is not None]
+    versions = sorted({line["price_version"] for line in tiered})
+    rows = database.execute(_TERMS, [versions]).fetchall()
+    return {row["price_version"]: PriceTerms.parse(row["terms"]) for row in rows}, tiered
+
+
+def tier_charges(month: Month, invoices: Invoices, line: Mapping[str, Any], terms: Terms) -> Iterator[Charge]:
+    """A tier as usage at its unit price, or its packages; and its flat price as a purchase."""
+    unit, price = month.units.get(line["meter"], "Units"), line["unit_price"]
+    quantity: Decimal = line["quantity"]
+    if price is None:
+        unit, price = PACKAGES, terms[line["price_version"]].package_price
+        # A package that is free can be in any number.
+        quantity = EXACT.divide_int(line["amount"], price) if price else Decimal(0)
+    cost = EXACT.multiply(quantity, price)
+    number = line["tier"].partition(":")[0]
+    yield _of_tier(month, invoices, line, cost, number) | {
+        "ChargeCategory": "Usage",
+        "ChargeDescription": f"{line['meter']} of {line['model']}, {line['tier']}",
+        "ChargeFrequency": "Usage-Based",
+        "ConsumedQuantity": line["quantity"],
+        "ConsumedUnit": month.units.get(line["meter"], "Units"),
+        **_priced(quantity, unit, price),
+    }
+    if flat := EXACT.subtract(line["amount"], cost):
+        yield _of_tier(month, invoices, line, flat, f"{number}/flat") | {
+            "ChargeCategory": "Purchase",
+            "ChargeDescription": f"{line['meter']} of {line['model']}, flat price of {line['tier']}",
+            "ChargeFrequency": "Recurring",
+            **_priced(Decimal(1), "Months", flat),
+        }
+
+
+def adjusted(month: Month, adjustment: Adjustment) -> Charge:
+    """What an invoice has beyond the exact cost of the month's usage, or below it."""
+    key = adjustment.key
+    period = month.period(key.account)
+    return month.charge(key.account, key.model, key.currency, adjustment.amount, adjustment.issued) | {
+        "ChargeCategory": "Adjustment",
+        "ChargeDescription": f"{key.meter} of {key.model or UNKNOWN_MODEL}: {adjustment.reason}",
+        "ChargeFrequency": "One-Time",
+        "ChargePeriodEnd": period.end,
+        "ChargePeriodStart": period.start,
+    }
+
+
+def other_charge(month: Month, line: Mapping[str, Any]) -> Charge:
+    """A line of an invoice for an earlier month, or of no usage: rounded as it is there, of its original month."""
+    period = month.earlier(line["original_period"], line["account"])
+    issued = Issued(line["invoice"], line["issuer"])
+    charge = month.charge(line["account"], line["model"], line["currency"], line["amount"], issued) | {
+        "ChargeCategory": "Adjustment",
+        "ChargeClass": line["charge_class"],
+        "ChargeDescription": f"{line['kind'].replace('_', ' ')}, line {line['line']} of {line['invoice']}",
+        "ChargeFrequency": "One-Time",
+        "ChargePeriodEnd": period.end,
+        "ChargePeriodStart": period.start,
+    }
+    if line["kind"] != USAGE:
+        return charge
+    corrected = ", after the invoice"
+    if line["corrects_invoice"] is not None:
+        corrected = f", for line {line['corrects_line']} of {line['corrects_invoice']}"
+    unit = month.units.get(line["meter"], "Units")
+    return charge | {
+        "ChargeCategory": "Usage",
+        "ChargeDescription": f"{line['meter']} of {line['model'] or UNKNOWN_MODEL}{corrected}",
+        "ChargeFrequency": "Usage-Based",
+        "ConsumedQuantity": line["quantity"],
+        "ConsumedUnit": unit,
+        "PricingCategory": "Standard",
+        "PricingQuantity": line["quantity"],
+        "PricingUnit": unit,
+        "x_Corrected": True,
+        "x_Unpriced": line["price_version"] is None,
+        **_sku(line, None if line["tier"] is None else line["tier"].partition(":")[0]),
+    }
+
+
+def _of_tier(month: Month, invoices: Invoices, line: Mapping[str, Any], cost: Decimal, price: str) -> Charge:
+    """What each row of a tier has; `price` tells its prices apart."""
+    key = LineKey(*(line[name] for name in LineKey._fields))
+    period = month.period(key.account)
+    return month.charge(key.account, key.model, key.currency, cost, invoices.of(key, cost)) | {
+        "ChargePeriodEnd": period.end,
+        "ChargePeriodStart": period.start,
+        "x_Corrected": line["corrected"],
+        **_sku(line, price),
+    }
+
+
+def _priced(quantity: Decimal, unit: str, price: Decimal) -> Charge:
+    return {
+        "ContractedUnitPrice": price,
+        "ListUnitPrice": price,
+        "PricingCategory": "Standard",
+        "PricingQuantity": quantity,
+        "PricingUnit": unit,
+    }
+
+
+def _sku(line: Mapping[str, Any], price: str | None) -> Charge:
+    sku, version = f"{line['model'] or UNKNOWN_MODEL}/{line['meter']}", line["price_version"]
+    details = {"x_PriceVersion": str(version), **({} if line["tier"] is None else {"x_Tier": line["tier"]})}
+    below = "" if price is None else f"/{price}"
+    return {
+        "SkuId": sku,
+        "SkuMeter": line["meter"],
+        "SkuPriceDetails": None if version is None else json.dumps(details),
+        "SkuPriceId": sku if version is None else f"{sku}/{version}{below}",
+    }
