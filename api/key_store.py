@@ -82,6 +82,8 @@ def rotate(postgres_url: str, key_id: str, by: str, overlap: timedelta) -> NewKe
         if row is None:
             raise _unknown(key_id)
         made = _made(database, row.pop("scopes"), by, row)
+        # For the activity log: no column of the key that ends says who shortened it.
+        database.execute("SELECT set_config('weir.changed_by', %s, true)", [by])
         database.execute(_SHORTEN, [overlap, key_id])
         return made
 

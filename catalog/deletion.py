@@ -96,13 +96,17 @@ def delete_row(
     return Deleted(change, ends_at, row["is_to_come"])
 
 
-def delete_plan(postgres_url: str, plan: str) -> None:
-    """Delete a plan without accounts and prices. Raises CannotRun otherwise, or when the database refuses."""
+def delete_plan(postgres_url: str, plan: str, by: str) -> None:
+    """Delete a plan without accounts and prices, in the name of `by`.
+
+    Raises CannotRun otherwise, or when the database refuses.
+    """
     with _confirmed(postgres_url) as database:
         used = database.execute(_USES_PLAN, {"plan": plan}).fetchone()
         assert used is not None
         if used["accounts"] or used["prices"]:
             raise CannotRun(_used(plan, used["accounts"], used["prices"]))
+        database.execute("SELECT set_config('weir.changed_by', %s, true)", [by])
         if not database.execute("DELETE FROM catalog.plans WHERE plan = %s", [plan]).rowcount:
             raise CannotRun(f"The catalog has no plan {plan!r}.")
 

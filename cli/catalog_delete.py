@@ -122,13 +122,16 @@ def account(
 
 @delete.command()
 def plan(
-    name: Annotated[str, typer.Argument(metavar="PLAN", help="Its name.")], *, data_dir: DataDir = DEFAULT_DATA_DIR
+    name: Annotated[str, typer.Argument(metavar="PLAN", help="Its name.")],
+    *,
+    by: ByOption = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
     """Remove a plan that no account and no price uses. Exit status 1 if one does."""
     from catalog.deletion import delete_plan
     from deployment.stack import running_deployment
 
-    delete_plan(running_deployment(data_dir).postgres_url, name)
+    delete_plan(running_deployment(data_dir).postgres_url, name, author(by))
     typer.echo(f"Plan {name} is deleted.")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
@@ -115,7 +116,9 @@ class _Digest:
         )
 
 
-DIGESTS: dict[tuple[str, str, Backend], _Digest] = {}
+MAX_DIGESTS = 64
+"""Of the scopes that were asked about last: each keeps the names of thousands of files."""
+DIGESTS: OrderedDict[tuple[str, str, Backend], _Digest] = OrderedDict()
 """By recipe, table and backend, and so by scope: what one may see is never added up for another."""
 _digests_lock = threading.Lock()
 
@@ -126,7 +129,11 @@ def digest(backend: Backend, recipe: Recipe, today: date) -> Digested | None:
     if table is None:
         return None
     with _digests_lock:
-        kept = DIGESTS.setdefault((recipe.name, table.table_uri, backend), _Digest())
+        key = (recipe.name, table.table_uri, backend)
+        kept = DIGESTS.setdefault(key, _Digest())
+        DIGESTS.move_to_end(key)
+        if len(DIGESTS) > MAX_DIGESTS:
+            DIGESTS.popitem(last=False)
     with kept.lock:
         return kept.take(backend, recipe, table, today)
 

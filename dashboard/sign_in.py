@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -16,6 +16,11 @@ from dashboard.scope import Scope
 
 ALL = "*"
 """The claim's value for viewers who see every account."""
+
+
+CLOCK_SECONDS = 120
+"""So far the provider's clock may be ahead of this one, as Authlib has it."""
+SECONDS_PER_HOUR = 3_600
 
 
 class NotSignedIn(Exception):
@@ -101,7 +106,10 @@ class SignIn(BaseModel):
         issued_at = claims.get("iat")
         if not isinstance(issued_at, int | float):
             raise NotSignedIn("The identity provider did not say when you signed in: its ID token lacks iat.")
-        if at >= datetime.fromtimestamp(issued_at, UTC) + timedelta(hours=self.hours):
+        # In seconds: a number that is no instant, or hours beyond all calendars, are compared like others.
+        if issued_at > at.timestamp() + CLOCK_SECONDS:
+            raise NotSignedIn("The identity provider says that you signed in after now: its ID token's iat is wrong.")
+        if not issued_at > at.timestamp() - self.hours * SECONDS_PER_HOUR:
             raise NotSignedIn("Your session has ended: sign in again.")
         accounts = _accounts(claims.get(self.accounts_claim))
         if accounts == frozenset():

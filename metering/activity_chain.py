@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,17 @@ class Chain:
             yield f"entry {entry.number} does not follow entry {before.number}: it has another hash of the entry before"
 
 
+def parsed(document: str) -> Any:
+    """A JSON text as an object. Numbers keep their digits: fractions, and what Python takes for no int, are texts."""
+    return json.loads(document, parse_float=str, parse_int=_whole)
+
+
+def _whole(digits: str) -> int | str:
+    return int(digits) if len(digits) < sys.int_info.default_max_str_digits else digits
+
+
 def _number(document: str) -> object:
     try:
-        return json.loads(document).get("number")
-    except (ValueError, AttributeError):
+        return parsed(document).get("number")
+    except (ValueError, AttributeError, RecursionError):
         return None

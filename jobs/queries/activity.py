@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +9,7 @@ from typing import Any
 
 from jobs.billing_progress import Row
 from jobs.queries.reading import Database, select
-from metering.activity_chain import Entry
+from metering.activity_chain import Entry, parsed
 
 COLUMNS = ("number", "at", "made_by", "role", "action", "target", "reason", "before", "after", "hash")
 
@@ -50,5 +49,4 @@ def stored_entries(database: Database) -> Iterator[Entry]:
 
 
 def _object(text: str | None) -> Any:
-    """Numbers keep their digits: they are texts."""
-    return None if text is None else json.loads(text, parse_float=str)
+    return None if text is None else parsed(text)

@@ -79,6 +79,18 @@ def test_a_session_ends_after_its_hours() -> None:
         SIGN_IN.seen_by({**claims("*"), "iat": None}, NOW)
 
 
+@pytest.mark.parametrize(
+    "issued_at", [NOW.timestamp() * 1_000, 1e300, float("inf"), float("nan"), -1e300, 10**400, -(10**400), True]
+)
+def test_a_time_of_issue_that_is_no_time_is_no_sign_in(issued_at: object) -> None:
+    with pytest.raises(NotSignedIn):
+        SIGN_IN.seen_by({**claims("*"), "iat": issued_at}, NOW)
+
+
+def test_hours_beyond_all_calendars_are_a_session_without_an_end() -> None:
+    assert SIGN_IN.model_copy(update={"hours": 1e300}).seen_by(claims("*"), NOW).is_all
+
+
 def test_a_claim_widens_no_dashboard_that_shows_some_accounts() -> None:
     settings = Settings(scope=Scope(frozenset({"acme", "initech"})), sign_in=SIGN_IN)
     assert settings.seen_by(claims("*"), NOW).scope == Scope(frozenset({"acme", "initech"}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from datetime import timedelta
 from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from api.key_store import create, revoke
+from api.key_store import create, revoke, rotate
 from catalog.file import parse_catalog
 from catalog.store import store
 from cli.main import app
@@ -94,6 +95,22 @@ def test_sql_and_deletions_are_logged_with_the_role_that_did_them(database: str,
     assert (deleted["before"]["model"], deleted["after"]) == ("m", None)
 
 
+def test_who_deletes_a_plan_is_its_author(database: str, weir: Any) -> None:
+    edit(database, "INSERT INTO catalog.plans (plan, name) VALUES ('q', 'Q')")
+    assert weir("catalog", "delete", "plan", "q", "--by", "ada").exit_code == 0
+    assert [entries(weir)[0][name] for name in ("action", "made_by")] == ["delete", "ada"]
+
+
+def test_a_number_with_more_digits_than_python_takes_for_an_int_stops_neither_the_list_nor_the_check(
+    database: str, weir: Any
+) -> None:
+    limit = "INSERT INTO catalog.limits (account, meter, period, effective_from, quantity)"
+    edit(database, f"{limit} VALUES ('acme', 'requests', 'P1D', '2026-01-01Z', 1e5000)")
+    (made,) = entries(weir)
+    assert made["after"]["quantity"] == "1" + 5_000 * "0"
+    assert weir("verify").exit_code == 0, "the entry is what was stored"
+
+
 def test_a_transaction_that_is_rolled_back_logs_nothing(database: str, weir: Any) -> None:
     with psycopg.connect(database) as connection:
         connection.execute("INSERT INTO catalog.plans (plan, name) VALUES ('q', 'Q')")
@@ -119,6 +136,14 @@ def test_keys_skips_and_commands_are_logged_and_no_digest_of_a_key_is(database: 
         ["redrive", "dead letters", "dan", None],
     ]
     assert "secret" not in json.dumps(entries(weir))
+
+
+def test_who_rotates_a_key_has_ended_the_old_one_too(database: str, weir: Any) -> None:
+    made = create(database, [Scope.READ], "ada")
+    rotate(database, made.id, "bob", timedelta(hours=1))
+    assert [(entry["action"], entry["made_by"]) for entry in entries(weir)] == [
+        *(("update", "bob"), ("insert", "bob"), ("insert", "ada"))
+    ]
 
 
 def test_entries_that_an_owner_changed_removed_or_swapped_are_named(database: str, weir: Any) -> None:
@@ -198,6 +223,42 @@ def test_editors_at_the_same_time_neither_deadlock_nor_break_the_chain(database:
     found = weir("verify")
     assert found.exit_code == 0, found.output
     assert f"{8 + 8 * 10 * 2} entries" in found.output
+
+
+def test_an_editor_of_parents_and_one_of_their_children_do_not_wait_for_each_other(database: str, weir: Any) -> None:
+    """What stands above an account is locked by a check at the commit, among the entries of the log."""
+    columns = "INSERT INTO catalog.accounts (account, name, plan, currency, timezone, parent)"
+    accounts = {"top": None, "p1": None, "p2": "top", "a": None, "b": None}
+    edit(
+        database,
+        "INSERT INTO catalog.plans (plan, name) VALUES ('p', 'P')",
+        *(
+            f"{columns} VALUES ('{name}', 'N', 'p', 'EUR', 'UTC', {'NULL' if parent is None else repr(parent)})"
+            for name, parent in accounts.items()
+        ),
+    )
+    failures: list[Exception] = []
+
+    def work(*statements: str) -> None:
+        try:
+            for _ in range(20):
+                edit(database, *statements)
+        except psycopg.Error as error:
+            failures.append(error)
+
+    parents = (
+        "UPDATE catalog.accounts SET name = name || '.', parent = 'p1' WHERE account = 'a'",
+        "UPDATE catalog.accounts SET name = name || '.', parent = 'p2' WHERE account = 'b'",
+    )
+    # Longer than the other editor's commit, so that each meets the other there.
+    names = [("UPDATE catalog.accounts SET name = name || '.' WHERE account = 'top'", "SELECT pg_sleep(0.01)")]
+    workers = [threading.Thread(target=work, args=statements) for statements in (parents, *names)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert failures == []
+    assert f"{6 + 20 * 3} entries" in weir("verify").output
 
 
 def test_an_isolation_that_hides_the_newest_entry_fails_to_serialize_and_can_be_run_again(database: str) -> None:

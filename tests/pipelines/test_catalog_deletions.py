@@ -66,16 +66,16 @@ def test_an_unknown_price_is_reported_with_the_existing_ones(stored_catalog: str
 
 def test_a_plan_is_deleted_when_nothing_uses_it_and_otherwise_its_users_are_listed(stored_catalog: str) -> None:
     with pytest.raises(CannotRun, match=r"2 accounts have it \(a, b\) and 1 prices are of it\."):
-        delete_plan(stored_catalog, "team")
+        delete_plan(stored_catalog, "team", "ada")
     for name in "ab":
         delete_row(stored_catalog, CatalogTopic.ACCOUNTS, {"account": name}, None, "ann")
     with pytest.raises(CannotRun, match=r"still used: 1 prices are of it\."):
-        delete_plan(stored_catalog, "team")
+        delete_plan(stored_catalog, "team", "ada")
     delete_row(stored_catalog, CatalogTopic.PRICES, PRICE, None, "ann")
-    delete_plan(stored_catalog, "team")
+    delete_plan(stored_catalog, "team", "ada")
     assert rows(stored_catalog, "plans") == []
     with pytest.raises(CannotRun, match=r"has no plan 'team'"):
-        delete_plan(stored_catalog, "team")
+        delete_plan(stored_catalog, "team", "ada")
 
 
 @pytest.mark.parametrize("table", ["prices", "accounts"])

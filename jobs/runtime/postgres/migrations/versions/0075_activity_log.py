@@ -85,6 +85,35 @@ END $$;
 REVOKE ALL ON FUNCTION record_activity(text, text, text, text, jsonb, jsonb), record_change() FROM PUBLIC;
 """
 
+# At the commit, check_parent (migration 0031) locks what stands above an account, after the log may be locked.
+PARENTS = """
+CREATE FUNCTION catalog.lock_parents() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+BEGIN
+    PERFORM FROM catalog.accounts WHERE account IN (
+        WITH RECURSIVE above (account, height) AS (
+            SELECT DISTINCT to_jsonb(n) ->> 'parent', 1 FROM now_there AS n WHERE to_jsonb(n) ->> 'parent' IS NOT NULL
+            UNION
+            SELECT a.parent, height + 1 FROM above JOIN catalog.accounts AS a USING (account)
+            WHERE a.parent IS NOT NULL AND height < 9
+        )
+        SELECT account FROM above
+    ) ORDER BY account FOR SHARE;
+    RETURN NULL;
+END $$;
+COMMENT ON FUNCTION catalog.lock_parents() IS
+    'Lock the parents now that check_parent locks at the commit: the log of what people did is locked last.';
+CREATE TRIGGER lock_parents_of_inserted AFTER INSERT ON catalog.accounts
+    REFERENCING NEW TABLE AS now_there FOR EACH STATEMENT EXECUTE FUNCTION catalog.lock_parents();
+CREATE TRIGGER lock_parents_of_updated AFTER UPDATE ON catalog.accounts
+    REFERENCING NEW TABLE AS now_there FOR EACH STATEMENT EXECUTE FUNCTION catalog.lock_parents();
+"""
+NO_PARENTS = """
+DROP TRIGGER lock_parents_of_inserted ON catalog.accounts;
+DROP TRIGGER lock_parents_of_updated ON catalog.accounts;
+DROP FUNCTION catalog.lock_parents();
+"""
+
 # Deferred: the lock on the log is the last that a transaction takes, so that two editors cannot wait for each other.
 RECORDED = """
 CREATE CONSTRAINT TRIGGER {name} AFTER {events} ON {table} DEFERRABLE INITIALLY DEFERRED
@@ -116,6 +145,7 @@ def upgrade() -> None:
     """Make the log, empty, and record what is done from now on."""
     schema = op.get_bind().exec_driver_sql("SELECT quote_ident(current_schema())").scalar_one()
     op.execute(LOG.format(schema=schema))
+    op.execute(PARENTS)
     for table, arguments in EDITED.items():
         events = "INSERT OR UPDATE OR DELETE"
         op.execute(
@@ -131,6 +161,7 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Remove it with its entries: save them first with `weir activity --format jsonl`."""
+    op.execute(NO_PARENTS)
     for table in EDITED:
         op.execute(f"DROP TRIGGER record_change ON {table}; DROP TRIGGER record_truncate ON {table}")
     for name, _ in WHO_USES_THE_API:
