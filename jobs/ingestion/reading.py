@@ -129,7 +129,9 @@ class Reader:
         packed = pl.when(is_packed).then(values.bin.size().cast(pl.Int64) // 3)
         # Of a batch each event may have that many, until they are counted.
         most = pl.when(may_be_batches(values)).then(values.bin.size().cast(pl.Int64)).otherwise(MAX_ELEMENTS)
-        rows = pl.min_horizontal(pl.max_horizontal(braces, packed), most)
+        # An event of a batch that is no object is a row, too, until it is rejected.
+        commas = pl.when(may_be_batches(values)).then(_texts(values).str.count_matches(",", literal=True) + 1)
+        rows = pl.min_horizontal(pl.max_horizontal(braces, packed, commas.cast(pl.Int64)), most)
         return pl.select(rows).to_series().clip(lower_bound=1).fill_null(1)
 
     def read_elements(

@@ -145,6 +145,7 @@ def test_an_account_that_is_deleted_with_sql_ends_when_that_is_committed(catalog
 def test_a_renamed_account_ended_under_its_former_name(catalog: psycopg.Connection[Any]) -> None:
     """What the database refuses by another trigger, an installation may have allowed."""
     apply(catalog, ("a", "p1", None, START))
+    catalog.execute("SET CONSTRAINTS ALL IMMEDIATE")
     catalog.execute("ALTER TABLE catalog.accounts DISABLE TRIGGER refuse_to_rename")
     catalog.commit()
     catalog.execute("UPDATE catalog.accounts SET account = 'b'")

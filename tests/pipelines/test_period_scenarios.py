@@ -284,5 +284,7 @@ def driver(world: HandMade, database: str) -> Iterator[PostgresSink]:
     where, spark = environment(database, Path(world.tables)), cast("SparkSession", None)
     ownership = Ownership.take(JOB.name, database, CONFIG.model_dump(mode="json"))
     declare(ownership.connection, CONFIG.declared)
-    yield PostgresSink(JOB, Context(CONFIG, where, spark, ownership, MachineClock(), Denials()))
+    # So many rows are added up here, whether Spark has executors or not.
+    config = CONFIG.model_copy(update={"driver_rows": 50_000})
+    yield PostgresSink(JOB, Context(config, where, spark, ownership, MachineClock(), Denials()))
     ownership.close()

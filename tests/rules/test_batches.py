@@ -250,3 +250,9 @@ def test_a_record_is_not_copied_for_each_of_its_events() -> None:
     events = batches.expanded(records, records["value"])
     assert len(events) == 1_001
     assert events["value"].to_arrow().nbytes < 2 * len(value)
+
+
+def test_a_worker_takes_apart_few_arrays_of_numbers_at_once() -> None:
+    vectors = records_of([b"[" + b",".join([b"0"] * 1_000) + b"]"] * 120)
+    parts = list(VALIDATORS["shipped"].validated_blocks(vectors))
+    assert [len(part) for part in parts] == [49, 50, 21]

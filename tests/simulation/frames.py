@@ -161,7 +161,8 @@ class Spark:
 
     def __init__(self, kafka: Kafka, chance: random.Random, *, is_sound: bool) -> None:
         self._kafka, self._chance, self._is_sound = kafka, chance, is_sound
-        self.sparkContext = SimpleNamespace(defaultParallelism=2)
+        # Without executors: what `driver_rows` says is of the drawn configuration.
+        self.sparkContext = SimpleNamespace(defaultParallelism=2, getConf=lambda: {"spark.master": "local[2]"})
 
     def range(self, first: int, end: int, _step: int, tasks: int) -> Tasks:
         """Numbers as a frame, in so many tasks."""
