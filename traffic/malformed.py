@@ -54,7 +54,8 @@ KINDS: dict[str, Damage] = {
     "blank": lambda _: b"   ",
     "no_json": lambda document: f"POST /v1/events {document['id']}".encode(),
     "truncated": lambda document: encoded(document)[:-20],
-    "in_array": wrapped(b"[", b"]"),
+    # One array is a batch.
+    "in_array": wrapped(b"[[", b"]]"),
     "string": lambda document: json.dumps(document["id"]).encode(),
     "number": lambda _: b"1",
     "null": lambda _: b"null",

@@ -173,7 +173,7 @@ def test_without_a_stack_a_listing_explains_what_is_missing(tmp_path: Path, stac
     for command in (("usage",), ("sessions",), ("stragglers",), ("dead-letters",), ("journal", "--summary")):
         answer = weir(replace(stack, data_dir=tmp_path), *command)
         assert answer.returncode == 1
-        assert "No stack is running" in answer.stderr
+        assert "No stack runs in" in answer.stderr
 
 
 def test_an_id_and_its_minute_are_explained_down_to_the_record_and_up_to_the_bill(
