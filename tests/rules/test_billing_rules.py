@@ -212,20 +212,21 @@ def test_a_part_that_is_declared_has_its_own_late_policy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("master", "configured", "rows"),
+    ("settings", "configured", "rows"),
     [
-        ("local[1]", None, None),
-        ("local", None, None),
-        ("local[1]", 7, 7),
-        ("k8s://https://kubernetes", None, 50_000),
-        ("k8s://https://kubernetes", 7, 7),
-        ("k8s://https://kubernetes", 1_000_000, 100_000),
+        ({"spark.master": "local[1]"}, None, None),
+        ({"spark.master": "local"}, None, None),
+        ({"spark.master": "local[1]"}, 7, 7),
+        ({"spark.master": "k8s://https://kubernetes"}, None, 50_000),
+        ({"spark.master": "k8s://https://kubernetes"}, 7, 7),
+        ({"spark.master": "k8s://https://kubernetes"}, 1_000_000, 100_000),
+        ({"spark.master": "k8s://https://kubernetes", "spark.kubernetes.driver.master": "local[1]"}, None, None),
     ],
 )
 def test_without_executors_the_driver_adds_up_all_and_with_them_50_000_rows(
-    master: str, configured: int | None, rows: int | None
+    settings: dict[str, str], configured: int | None, rows: int | None
 ) -> None:
-    """And never more than fit it."""
-    spark = SimpleNamespace(sparkContext=SimpleNamespace(master=master))
+    """And never more than fit it. The last one is the driver's pod of an application without executors."""
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: settings))
     context: Any = SimpleNamespace(spark=spark, config=BillingConfig(driver_rows=configured))
     assert PostgresSink._driver_rows(context, 100_000) == rows
