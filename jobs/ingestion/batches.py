@@ -9,7 +9,7 @@ import json
 
 import polars as pl
 
-from jobs.ingestion.formats import DOCUMENT, FORM_PROBLEM, documents
+from jobs.ingestion.formats import DOCUMENT, FORM_PROBLEM, documents, unframed
 from jobs.ingestion.json_places import element_places
 from jobs.journal.elements import ELEMENTS_OF_AN_EVENT, KIND, event_place
 from jobs.runtime.kafka.headers import COLUMN as HEADERS
@@ -32,9 +32,9 @@ _SPACES = b" \t\r\n"
 
 
 def may_be_batches(values: pl.Series) -> pl.Series:
-    """Which documents (binary) begin as an array, which no event does."""
+    """Which records or documents (binary) begin as an array, which no event does; behind a registry's frame, too."""
     rows = (~values.bin.starts_with(b"{")).fill_null(value=False).arg_true()
-    is_array = [value.lstrip(_SPACES).startswith(b"[") for value in values.gather(rows)]
+    is_array = [unframed(value).lstrip(_SPACES).startswith(b"[") for value in values.gather(rows)]
     return pl.Series([False], dtype=pl.Boolean).new_from_index(0, len(values)).scatter(rows, is_array)
 
 

@@ -124,9 +124,9 @@ class Reader:
     def max_rows(self, values: pl.Series) -> pl.Series:
         """How many rows each value (binary) becomes at most: one, or one for each object in an array."""
         braces = _texts(values).str.count_matches("{", literal=True).cast(pl.Int64)
-        # What is packed, or framed and so perhaps no text here: an object in an array is at least three bytes.
+        # What is packed, or framed and so perhaps no text here: an element of an array is at least two bytes.
         is_packed = values.bin.contains(b"data_base64") | values.bin.starts_with(b"\0")
-        packed = pl.when(is_packed).then(values.bin.size().cast(pl.Int64) // 3)
+        packed = pl.when(is_packed).then(values.bin.size().cast(pl.Int64) // 2)
         # Of a batch each event may have that many, until they are counted.
         most = pl.when(may_be_batches(values)).then(values.bin.size().cast(pl.Int64)).otherwise(MAX_ELEMENTS)
         # An event of a batch that is no object is a row, too, until it is rejected.

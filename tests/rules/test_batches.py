@@ -252,7 +252,8 @@ def test_a_record_is_not_copied_for_each_of_its_events() -> None:
     assert events["value"].to_arrow().nbytes < 2 * len(value)
 
 
-def test_a_worker_takes_apart_few_arrays_of_numbers_at_once() -> None:
-    vectors = records_of([b"[" + b",".join([b"0"] * 1_000) + b"]"] * 120)
+@pytest.mark.parametrize("frame", [b"", b"\0\0\0\0\7"])
+def test_a_worker_takes_apart_few_arrays_of_numbers_at_once(frame: bytes) -> None:
+    vectors = records_of([frame + b"[" + b",".join([b"0"] * 1_000) + b"]"] * 120)
     parts = list(VALIDATORS["shipped"].validated_blocks(vectors))
     assert [len(part) for part in parts] == [49, 50, 21]
