@@ -50,8 +50,8 @@ def in_journal(records: pl.DataFrame, isolated: dict[str, Any], old: set[tuple[s
     late = pl.DataFrame([(*row, True) for row in old], kinds, orient="row")
     events = events.with_columns(number).join(late, on=["topic", "offset", "number"], how="left", maintain_order="left")
     reason = pl.coalesce("reason", pl.when("old").then(pl.lit(Reason.TOO_OLD.value)))
-    judged = events.with_columns(reason.alias("reason")).drop("number", "old")
-    whole = rejected_whole(batches.rejected_whole(judged), FIELDS).sort("topic", "offset", "element")
+    decided = events.with_columns(reason.alias("reason")).drop("number", "old")
+    whole = rejected_whole(batches.rejected_whole(decided), FIELDS).sort("topic", "offset", "element")
     return with_elements(with_room(whole, 1), elements)
 
 
