@@ -13,6 +13,7 @@ from jobs.ingestion.formats import DOCUMENT, FORM_PROBLEM, documents, unframed
 from jobs.ingestion.json_places import element_places
 from jobs.journal.elements import ELEMENTS_OF_AN_EVENT, KIND, event_place
 from jobs.runtime.kafka.headers import COLUMN as HEADERS
+from jobs.runtime.kafka.records import PLACE
 from metering.contracts.unnest import COLUMN
 from metering.vocabulary import Isolation, Reason
 
@@ -21,7 +22,6 @@ MAX_ROWS = 1_000
 """Events and elements of events in one record: as many rows as an event with an array may be."""
 RECORD, EVENT = "number of the record", "place in the batch"
 """Columns of events on their way: of which record each is, and its place in that from 1 on, null if it came alone."""
-PLACE = ("partition", "offset")
 OF_RECORD = ("key", "value", DOCUMENT, HEADERS)
 """What only the first row of a record has, beside the documents of its events."""
 OF_WHOLE_RECORD = (*(reason.value for reason in Isolation), Reason.UNSTAMPED.value)
@@ -123,19 +123,19 @@ def rejected_whole(events: pl.DataFrame) -> pl.DataFrame:
     """Events by their reception (PLACE, `element`, reason, violation, OF_RECORD, …) → one row for each record of which
     one is rejected: that one, with what is of the record.
     """
-    several = pl.len().over(PLACE) > 1
-    is_broken = several & pl.col("reason").is_not_null().any().over(PLACE)
+    several = pl.len().over(*PLACE) > 1
+    is_broken = several & pl.col("reason").is_not_null().any().over(*PLACE)
     rows = events.filter(is_broken)
     if rows.is_empty():
         return events
     rows = rows.sort(*PLACE, COLUMN)
-    head = rows.unique(PLACE, keep="first", maintain_order=True).select(*PLACE, *OF_RECORD)
-    first = rows.filter(pl.col("reason").is_not_null()).unique(PLACE, keep="first", maintain_order=True)
+    head = rows.unique(list(PLACE), keep="first", maintain_order=True).select(*PLACE, *OF_RECORD)
+    first = rows.filter(pl.col("reason").is_not_null()).unique(list(PLACE), keep="first", maintain_order=True)
     is_of_event = ~pl.col("reason").is_in(OF_WHOLE_RECORD)
     violation = pl.when(is_of_event).then(_in_event(event_place(pl.col(COLUMN)))).otherwise("violation")
     rejected = (
         first.drop(OF_RECORD)
-        .join(head, on=PLACE, how="left")
+        .join(head, on=list(PLACE), how="left")
         .with_columns(violation.alias("violation"), pl.lit(1, KIND).alias(COLUMN))
     )
     return pl.concat([events.filter(~is_broken), rejected.select(events.columns)])

@@ -179,6 +179,16 @@ class IngestionConfig(JobConfig):
         description="The Kafka topic of events; one ingestion per topic.",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _reads_one_topic(cls, given: Any) -> Any:
+        if isinstance(given, dict) and ("events" in given or isinstance(given.get("topic"), list | tuple)):
+            raise ValueError(
+                "ingestion reads one topic of events: name it as text in `topic`, and let all sources write to it. "
+                "Several topics (`events`, or a list in `topic`) are not supported yet"
+            )
+        return given
+
     @model_validator(mode="after")
     def _silence_comes_before_retirement(self) -> IngestionConfig:
         retired, silent = self.source_retired_after_seconds, self.source_silent_after_seconds

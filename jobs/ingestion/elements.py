@@ -12,15 +12,13 @@ from dataclasses import dataclass
 import polars as pl
 
 from jobs.journal.elements import event_place, has_elements, place_in_event
+from jobs.runtime.kafka.records import PLACE
 from metering.contracts.unnest import COLUMN
 
 TRANSACTION = "elements"
 """Of the journal: how many further rows its records have; its rows without them are one for each record."""
 ELEMENTS = "further elements"
 """On the way into the journal: how many of them an event has. No contract can declare a column of that name."""
-PLACE = ("partition", "offset")
-
-
 _EVENT = "place of the event"
 
 
@@ -50,7 +48,7 @@ def split(rows: pl.DataFrame, fields: Iterable[str]) -> tuple[pl.DataFrame, Elem
     whole = rows.with_columns(pl.lit(0, pl.Int64).alias(ELEMENTS))
     is_further = pl.col(COLUMN) > 1
     if not has_elements(rows.schema) or not rows.select(is_further.any()).item():
-        return whole, Elements(whole.clear(), rows.clear().select(PLACE))
+        return whole, Elements(whole.clear(), rows.clear().select(*PLACE))
     is_element = place_in_event(pl.col(COLUMN)) > 1
     names = dict.fromkeys((*PLACE, "identity", COLUMN, *fields))
     others = rows.filter(is_element).select(*names)
@@ -71,7 +69,7 @@ def with_events(records: pl.DataFrame, elements: Elements) -> pl.DataFrame:
     if elements.events.is_empty():
         return records
     of_record = [name for name in records.columns if name not in elements.events.columns]
-    further = elements.events.join(records.select(*PLACE, *of_record), on=PLACE, how="inner")
+    further = elements.events.join(records.select(*PLACE, *of_record), on=list(PLACE), how="inner")
     return pl.concat([records, further.select(records.columns)])
 
 

@@ -8,10 +8,11 @@ import polars as pl
 
 from jobs.ingestion.identity_segment import ALWAYS, ANY_DAY, Span
 from jobs.ingestion.repeats import entries
-from jobs.ingestion.replays import PLACE, REJECTED, rejected, replayed_rows
+from jobs.ingestion.replays import REJECTED, rejected, replayed_rows
 from jobs.journal.elements import FIELD, KIND, has_elements, is_event
 from jobs.journal.families import family
 from jobs.runtime.delta.table import DeltaWriter
+from jobs.runtime.kafka.records import PLACE
 from metering.contracts.unnest import COLUMN
 from metering.vocabulary import Disposition
 
@@ -82,7 +83,7 @@ class JournalIdentities:
         return self._rows(files, pl.col("lsn").is_in(lsns.unique().implode()), ("lsn", "value")).sort("lsn")
 
     def rejected(self, places: pl.DataFrame) -> pl.DataFrame:
-        """Those of the events at these places (replays.PLACE) that marks can name (replays.REJECTED)."""
+        """Those of the events at these places (PLACE) that marks can name (replays.REJECTED)."""
         statistics = self._files().with_columns(
             # A file without statistics may have records of any place.
             pl.col("min.offset").cast(pl.Int64).fill_null(0),

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import polars as pl
 from deltalake import DeltaTable
 
 from jobs.runtime.kafka.protocol.log_records import MAX_KEY_BYTES
 from jobs.runtime.kafka.quarantine.isolated_records import Isolated, Place
+from jobs.runtime.kafka.records import PLACE
 from jobs.runtime.kafka.topic import Topic
 from metering.vocabulary import Isolation, Reason
 
-QUARANTINED = {"topic", "partition", "offset", "stamped_at", "is_broker_stamp", "replay_mark", "reception_mark", "key"}
+QUARANTINED = {*PLACE, "stamped_at", "is_broker_stamp", "replay_mark", "reception_mark", "key"}
 """The columns of `EventValidator.schema` that are filled for a record that is too large."""
 
 
-def quarantine(records: pl.DataFrame, isolated: Isolated, largest_bytes: int) -> pl.DataFrame:
-    """Records of `EventValidator.schema` with the reason for isolated ones and those above `largest_bytes`.
+def quarantine(records: pl.DataFrame, isolated: Mapping[str, Isolated], largest_bytes: int) -> pl.DataFrame:
+    """Records of `EventValidator.schema` with the reason for isolated ones (by topic) and those above `largest_bytes`.
 
     A record that is too large keeps neither value nor columns, and only a short key, like an unreadable record.
     """
     rows = records
-    if isolated:
-        places = [{"partition": p, "offset": o, "isolated": reason.value} for (p, o), reason in isolated.items()]
-        schema = {"partition": pl.Int32, "offset": pl.Int64, "isolated": pl.String}
-        found = rows.join(pl.DataFrame(places, schema), on=["partition", "offset"], how="left", maintain_order="left")
+    places = [
+        (topic, *place, reason.value) for topic, of_topic in isolated.items() for place, reason in of_topic.items()
+    ]
+    if places:
+        found_at = pl.DataFrame(places, {**PLACE, "isolated": pl.String}, orient="row")
+        found = rows.join(found_at, on=list(PLACE), how="left", maintain_order="left")
         # It was not validated, so nothing that depends on its content is filled.
         violation = pl.when(pl.col("isolated").is_null()).then("violation")
         rows = found.with_columns(reason=pl.coalesce("isolated", "reason"), violation=violation).drop("isolated")
@@ -43,7 +46,7 @@ def quarantine(records: pl.DataFrame, isolated: Isolated, largest_bytes: int) ->
 def verdicts(
     received: pl.DataFrame, validated: pl.DataFrame, known: Isolated
 ) -> Iterator[tuple[dict[Place, int], Isolation, str]]:
-    """Records that are too large, or that Weir failed on: sizes by place, the reason, and the detail.
+    """Records of one topic that are too large, or that Weir failed on: sizes by place, the reason, and the detail.
 
     `received` has the records as they came (partition, offset, key, value), `validated` their result in the same order
     (reason, violation): without the value where it is too large. Without those that are `known`.
@@ -59,8 +62,13 @@ def verdicts(
 
 
 def quarantined_places(records: pl.DataFrame) -> list[Place]:
-    """Where the records are that `quarantine` has given a reason."""
-    return records.filter(pl.col("reason").is_in(list(Isolation))).select("partition", "offset").rows()
+    """Where the records of one topic are that `quarantine` has given a reason."""
+    return records.filter(is_quarantined()).select("partition", "offset").rows()
+
+
+def is_quarantined() -> pl.Expr:
+    """Whether a row (reason) is a dead letter regardless of its content."""
+    return pl.col("reason").is_in(list(Isolation)).fill_null(value=False)
 
 
 def skipped_in(journal: DeltaTable, topic: Topic, places: Collection[Place]) -> list[Place]:

@@ -13,17 +13,13 @@ import polars as pl
 
 from jobs.journal.elements import ELEMENTS_OF_AN_EVENT, event_place, has_elements
 from jobs.journal.families import family
+from jobs.runtime.kafka.records import PLACE
 from jobs.runtime.kafka.replay_mark import FORM
 from jobs.streams import CatalogTopic
 from metering.contracts.unnest import COLUMN
 from metering.vocabulary import Disposition, Reason
 
 INSTANT = pl.Datetime("us", "UTC")
-PLACE: dict[str, pl.DataType | type[pl.DataType]] = {
-    "topic": pl.String,
-    "partition": pl.Int32,
-    "offset": pl.Int64,
-}
 REJECTED = {**PLACE, "lsn": pl.Int64, "received_at": INSTANT}
 """A rejected record without such a mark: its place, its lsn, when it was received first; null where no broker
 said so."""

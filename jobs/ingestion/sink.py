@@ -22,7 +22,6 @@ from jobs.ingestion.declared_columns import declared_columns, warn_of_left_out
 from jobs.ingestion.device_clocks import uncorrected_events
 from jobs.ingestion.earlier_rules import comparable_since, looked_for
 from jobs.ingestion.elements import (
-    PLACE,
     TRANSACTION,
     Elements,
     rejected_whole,
@@ -36,11 +35,11 @@ from jobs.ingestion.formats import DOCUMENT, form_bytes
 from jobs.ingestion.handover import collected
 from jobs.ingestion.identity_index import NONE_REPLAYED, IdentityIndex
 from jobs.ingestion.identity_journal import JournalIdentities
-from jobs.ingestion.isolated_changes import IsolatedChanges
+from jobs.ingestion.isolated_by_topic import IsolatedByTopic
 from jobs.ingestion.lateness import lateness_of
 from jobs.ingestion.ledger import OffsetLedger
 from jobs.ingestion.mark_counts import mark_counts
-from jobs.ingestion.quarantine import quarantine, quarantined_places, sizes, skipped_in, verdicts
+from jobs.ingestion.quarantine import quarantine, sizes
 from jobs.ingestion.repeats import candidates, compared, entries, incomparable
 from jobs.ingestion.replays import by_event, counted, places, rejected, repeating
 from jobs.ingestion.unnesting import ELEMENT_BYTES
@@ -52,8 +51,8 @@ from jobs.runtime.job import Context, Counts, Progress, TopicJob
 from jobs.runtime.kafka import headers
 from jobs.runtime.kafka.heartbeat import IDLE, Heartbeat
 from jobs.runtime.kafka.protocol.absent_offsets import AbsentOffsets
-from jobs.runtime.kafka.quarantine.isolated_records import IsolatedRecords
 from jobs.runtime.kafka.quarantine.raw_scan import RawScan, average_record_bytes
+from jobs.runtime.kafka.records import PLACE
 from jobs.runtime.kafka.topic import describe_topic, list_partitions
 from jobs.runtime.kafka.topic_doubts import settings_of, tell_doubts
 from jobs.runtime.new_rows import new_records
@@ -105,10 +104,8 @@ class JournalSink:
         warn_of_left_out(config.contracts_in_force())
         settings = settings_of(admin, config.topic)
         tell_doubts(settings, accept_seconds=config.accept_past_seconds, largest_bytes=config.max_record_bytes)
-        self._isolated = IsolatedRecords(owner, self._events.topic)
-        self._isolated.settle(self._events.positions(), lambda places: skipped_in(self._writer.table, events, places))
+        self._isolated = IsolatedByTopic(owner, self._ledgers, self._writer.table)
         look = RawScan(where.kafka, admin, self._events.topic)
-        self._isolated_changes = IsolatedChanges(owner, catalog, self._writer.table)
         self._record_bytes = self._batch_bytes_per_record = average_record_bytes(
             look, self._events.positions(), config.max_record_bytes, self._validator.element_bytes
         )
@@ -133,17 +130,17 @@ class JournalSink:
         self._follow_topics()
         changes, offsets_after = self._catalog.read_to_end()
         validated = batch if isinstance(batch, pa.Table) else collected(batch.toArrow(), self._validator.schema)
-        new, elements = split(new_records(validated, self._events.positions()), self._fields)
+        new, elements = split(new_records(validated, {self._config.topic: self._events.positions()}), self._fields)
         if new.is_empty() and not changes:
             return Progress(0, {})
-        isolated = self._isolated.pending()
+        isolated = self._isolated.pending([self._config.topic, *filter(None, (change.topic() for change in changes))])
         stamped = quarantine(new, isolated, self._config.max_record_bytes)
         seen = self._look()
         wait_for_stamps(stamped, self._config.topic, seen, self._config.max_clock_ahead)
         records = self._events.received(stamped, seen.restamps)
         proved = self._absent.prove(self._events.gaps(records))
         first_lsn = self._writer.next_lsn
-        catalog = numbered(self._catalog.rows(changes, self._isolated_changes.pending(changes)), first_lsn)
+        catalog = numbered(self._catalog.rows(changes, isolated), first_lsn)
         events = self._with_replays(with_events(records, elements), first_lsn + len(catalog))
         firsts = _first_rows(events)
         taken = self._events.take(firsts, proved=proved)
@@ -164,16 +161,14 @@ class JournalSink:
             transactions[RULES] = first_lsn
         rules_column = pl.lit(rules_text({**in_force, **followed(records, seen.restamps)}), pl.String)
         rows = rows.with_columns(pl.when(pl.col("lsn") == first_lsn).then(rules_column).alias("rules"))
-        for verdict in verdicts(new, stamped, isolated):
-            self._isolated.add(*verdict)
-        self._isolated_changes.add(catalog)
+        self._isolated.add(new, stamped, isolated)
+        self._isolated.add(catalog, catalog, {})
         self._writer.commit(journal_rows(rows, self._writer.schema, frontier, now), transactions)
         if in_force:
             self._rules.written(first_lsn, now)
         self._settle(seen)
-        if quarantined_here := quarantined_places(stamped):
-            self._isolated.journalled(quarantined_here)
-        self._isolated_changes.journalled(catalog)
+        for rows_of_topics in (stamped, catalog):
+            self._isolated.journalled(rows_of_topics)
         self._learn(events_of_batch, frontier)
         bookkept = self._bookkeeping.take(events_of_batch, self._writer.next_lsn, frontier)
         self._measure(new, elements)
@@ -213,12 +208,12 @@ class JournalSink:
         found = counted(marked, known)
         if ignored := len(marked) - len(found):
             log.warning("marks that name no dead letter of an event are ignored", records=ignored)
-        again = numbered.select(*PLACE, "lsn").join(found, on="lsn", how="inner").drop("lsn").unique(PLACE)
-        of_first = events.drop("first_received_at").join(again, on=PLACE, how="left")
+        again = numbered.select(*PLACE, "lsn").join(found, on="lsn", how="inner").drop("lsn").unique(list(PLACE))
+        of_first = events.drop("first_received_at").join(again, on=list(PLACE), how="left")
         # What a mark makes of a record may be several rows, or one: then those behind it have other numbers.
         known_by = _first_rows(numbered).select(*PLACE, replays_lsn="lsn")
         renumbered = self._numbered(of_first, first_lsn)
-        now = known_by.join(_first_rows(renumbered).select(*PLACE, "lsn"), on=PLACE)
+        now = known_by.join(_first_rows(renumbered).select(*PLACE, "lsn"), on=list(PLACE))
         return renumbered.with_columns(pl.col("replays_lsn").replace(now["replays_lsn"], now["lsn"]))
 
     def _numbered(self, events: pl.DataFrame, first_lsn: int) -> pl.DataFrame:

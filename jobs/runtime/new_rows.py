@@ -92,14 +92,17 @@ def in_parts(rows: pa.Table, most: int, counted: Sequence[str], max_counted: int
         first += length
 
 
-def new_records(found: pa.Table, positions: Mapping[int, int]) -> pl.DataFrame:
-    """Those of a topic's records (partition, offset, …) at or above the next offset per partition; all of one without.
+def new_records(found: pa.Table, positions: Mapping[str, Mapping[int, int]]) -> pl.DataFrame:
+    """Those records (PLACE, …) that stand at or above their topic's next offset per partition; all of one without.
 
     Cut on the driver, because positions inside Spark's plan would make it compile new code for every batch.
     """
     records = pl.DataFrame(found)
-    position = pl.col("partition").replace_strict(positions, default=0, return_dtype=pl.Int64)
-    return records.filter(pl.col("offset") >= position) if positions else records
+    for topic, next_offsets in positions.items():
+        if next_offsets:
+            position = pl.col("partition").replace_strict(next_offsets, default=0, return_dtype=pl.Int64)
+            records = records.filter((pl.col("topic") != topic) | (pl.col("offset") >= position))
+    return records
 
 
 def _with_rows(batch: DataFrame, build: Build, of_last_row: Iterable[str]) -> tuple[pa.Table, Seen, Mapping[str, Any]]:

@@ -47,7 +47,7 @@ def sink_on(folder: Path, monkeypatch: pytest.MonkeyPatch, config: IngestionConf
     monkeypatch.setattr(ledger, "refuse_lost_records", lambda *_: None)
     monkeypatch.setattr(ledger, "offsets", lambda *_: {0: 0})
     made = object.__new__(JournalSink)
-    fields: dict[str, Any] = {name: MagicMock() for name in ("_catalog", "_absent", "_isolated", "_isolated_changes")}
+    fields: dict[str, Any] = {name: MagicMock() for name in ("_catalog", "_absent", "_isolated")}
     fields |= {name: MagicMock() for name in ("_bookkeeping", "_pace", "_ownership")}
     validator = config.validator()
     stored = [*validator.fields, headers.FIELD]

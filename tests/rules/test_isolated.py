@@ -63,7 +63,7 @@ def test_only_isolated_or_too_large_records_change(rows: list[tuple[Any, ...]]) 
         schema=SCHEMA,
         orient="row",
     )
-    isolated = {(0, at): why for at, (*_, why) in enumerate(rows) if why is not None}
+    isolated = {"events": {(0, at): why for at, (*_, why) in enumerate(rows) if why is not None}}
 
     found = quarantine(frame, isolated, LARGEST)
 

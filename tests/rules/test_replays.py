@@ -10,9 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jobs.ingestion.replays import INSTANT, PLACE, counted, places, rejected, repeating, replayed_rows, text_of
+from jobs.ingestion.replays import INSTANT, counted, places, rejected, repeating, replayed_rows, text_of
 from jobs.runtime.kafka.marks import REPLAYS as HEADER
 from jobs.runtime.kafka.marks import mark_in
+from jobs.runtime.kafka.records import PLACE
 from jobs.runtime.kafka.replay_mark import Rejected
 from metering.vocabulary import Disposition
 

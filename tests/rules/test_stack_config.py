@@ -178,3 +178,17 @@ def test_of_two_conflicting_values_the_given_one_is_named_first(
     with pytest.raises(ValueError, match="but must be") as refusal:
         load_stack_config(stack_file(tmp_path, {"jobs": jobs}))
     assert f"Value error, {sentence}" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"events": [{"topic": "events"}, {"topic": "gateway", "format": "cloudevents"}]},
+        {"topic": ["events", "gateway"]},
+    ],
+)
+def test_several_topics_of_events_are_refused_with_what_to_do(tmp_path: Path, written: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="name it as text in `topic`, and let all sources write to it"):
+        load_stack_config(stack_file(tmp_path, {"jobs": {"ingestion": written}}))
+    one = load_stack_config(stack_file(tmp_path, {"jobs": {"ingestion": {"topic": "gateway"}}}))
+    assert one.jobs.ingestion.topic == "gateway"

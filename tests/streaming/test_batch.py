@@ -136,7 +136,9 @@ def test_differential_rows_and_their_aggregate_have_one_range_and_one_last_row(
 def test_records_below_the_next_offset_of_their_partition_are_cut() -> None:
     places = [(partition, offset) for partition in range(3) for offset in range(4)]
     batch = pa.table({"partition": [p for p, _ in places], "offset": [o for _, o in places]})
-    positions: dict[int, int]
-    for positions in ({}, {0: 4, 1: 2}):
-        cut = [(p, o) for p, o in places if o >= positions.get(p, 0)]
-        assert new_records(batch, positions).rows() == cut
+    batch = pa.concat_tables([batch.append_column("topic", pa.array([name] * 12)) for name in ("a", "b", "c")])
+    of_a: dict[int, int]
+    for of_a in ({}, {0: 4, 1: 2}):
+        positions = {"a": of_a, "b": {0: 1}}
+        expected = [(p, o, t) for t in "abc" for p, o in places if o >= positions.get(t, {}).get(p, 0)]
+        assert new_records(batch, positions).rows() == expected

@@ -446,7 +446,7 @@ def test_a_skip_reports_when_it_is_done_and_when_it_came_too_late(
         for offset, why in ((at["validated"], "the journal has it as accepted"), (marker, "no record")):
             late = asked(offset)
             with monkeypatch.context() as before:
-                before.setattr(isolated, "pending", dict)
+                before.setattr(isolated, "pending", lambda _topics: {})
                 sink.process(batch(spark, topic).where(f"offset <= {offset + 1}"))
             answer = late.result(60)
             assert why in str(answer.exception)

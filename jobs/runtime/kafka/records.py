@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import polars as pl
 import pyarrow as pa
 
 from jobs.runtime.kafka import headers
@@ -21,3 +22,5 @@ RECORDS = pa.schema(
     ]
 )
 """As Spark's Kafka source names them, their headers (`headers`), and what those say of their past (`marks`)."""
+PLACE: dict[str, pl.DataType | type[pl.DataType]] = {"topic": pl.String, "partition": pl.Int32, "offset": pl.Int64}
+"""What identifies a record: an offset alone is one of each partition, and a partition one of each topic."""

@@ -9,9 +9,9 @@ from typing import Any, cast
 import polars as pl
 import pytest
 
-from jobs.ingestion import catalog, isolated_changes
+from jobs.ingestion import catalog, isolated_by_topic
 from jobs.ingestion.catalog import CatalogReader
-from jobs.ingestion.isolated_changes import IsolatedChanges
+from jobs.ingestion.isolated_by_topic import IsolatedByTopic
 from jobs.runtime.kafka.quarantine.isolated_records import Isolated, Place
 from jobs.runtime.kafka.topic import Topic
 from jobs.streams import CatalogTopic
@@ -52,9 +52,9 @@ def message(topic: str, offset: int, value: bytes) -> Any:
 def test_each_topic_has_its_own_skips_and_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
     change_verdict = catalog.change_verdict
     Records.all = {}
-    monkeypatch.setattr(isolated_changes, "IsolatedRecords", Records)
+    monkeypatch.setattr(isolated_by_topic, "IsolatedRecords", Records)
     monkeypatch.setattr(
-        isolated_changes, "skipped_in", lambda _journal, topic, places: places if topic.name == PLANS else []
+        isolated_by_topic, "skipped_in", lambda _journal, topic, places: places if topic.name == PLANS else []
     )
     monkeypatch.setattr(catalog, "TopicsReader", lambda *_: None)
 
@@ -71,7 +71,7 @@ def test_each_topic_has_its_own_skips_and_verdicts(monkeypatch: pytest.MonkeyPat
         )
         for topic in CatalogTopic
     ]
-    isolated = IsolatedChanges(cast("Any", None), ledgers, cast("Any", None))
+    isolated = IsolatedByTopic(cast("Any", None), ledgers, cast("Any", None))
     assert {name: records.done for name, records in Records.all.items() if records.done} == {PLANS: {(0, 4)}}
     Records.all[PLANS].found[0, 6] = Isolation.SKIPPED
     changes = [
@@ -82,7 +82,7 @@ def test_each_topic_has_its_own_skips_and_verdicts(monkeypatch: pytest.MonkeyPat
     ]
 
     reader = CatalogReader({}, cast("Any", None), ledgers)
-    rows = reader.rows(changes, isolated.pending(changes))
+    rows = reader.rows(changes, isolated.pending([ACCOUNTS, PLANS]))
     assert rows.select("topic", "offset", "disposition", "reason").rows() == [
         (ACCOUNTS, 6, "rejected", "unreadable"),
         (ACCOUNTS, 7, "rejected", "invalid_catalog_change"),
@@ -90,7 +90,7 @@ def test_each_topic_has_its_own_skips_and_verdicts(monkeypatch: pytest.MonkeyPat
         (PLANS, 6, "rejected", "skipped"),
     ]
     assert rows.filter(pl.col("reason") == "skipped")["violation"].to_list() == [None]
-    isolated.add(rows)
+    isolated.add(rows, rows, {})
     assert Records.all[ACCOUNTS].pending() == {(0, 6): Isolation.UNREADABLE}
     isolated.journalled(rows)
     assert [records.pending() for records in Records.all.values()] == [{}] * len(CatalogTopic)
