@@ -21,6 +21,9 @@
 {{- if and .Values.dashboard.route.enabled (not .Values.dashboard.route.parentRefs) -}}
 {{- fail "dashboard.route.enabled needs dashboard.route.parentRefs: name the Gateway that it belongs to." -}}
 {{- end -}}
+{{- if and .Values.api.enabled .Values.api.oidc.issuer (not .Values.api.oidc.audience) -}}
+{{- fail "api.oidc.issuer needs api.oidc.audience: otherwise a token that is for another program would be taken." -}}
+{{- end -}}
 {{- if and .Values.dashboard.enabled .Values.dashboard.signIn.enabled -}}
 {{- range tuple "metadataUrl" "clientId" "existingSecret" "redirectUri" "accountsClaim" -}}
 {{- if not (get $.Values.dashboard.signIn .) -}}
