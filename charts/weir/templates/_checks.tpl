@@ -106,6 +106,9 @@
 {{- if and (hasPrefix "SASL_" (include "weir.kafkaProtocol" .)) (not .Values.kafka.existingSecret) -}}
 {{- fail (printf "kafka.securityProtocol=%s needs kafka.existingSecret: a Secret with user name and password." (include "weir.kafkaProtocol" .)) -}}
 {{- end -}}
+{{- if and .Values.kafka.clientSecret (not (hasSuffix "SSL" (include "weir.kafkaProtocol" .))) -}}
+{{- fail (printf "kafka.clientSecret is for kafka.securityProtocol=SSL or SASL_SSL, but that is %s." (include "weir.kafkaProtocol" .)) -}}
+{{- end -}}
 {{- if and (not .Values.kafka.bootstrap) (ne (include "weir.kafkaProtocol" .) "PLAINTEXT") -}}
 {{- fail (printf "kafka.securityProtocol=%s is for your own brokers, but kafka.bootstrap is empty: quickstart's broker speaks PLAINTEXT only." .Values.kafka.securityProtocol) -}}
 {{- end -}}
