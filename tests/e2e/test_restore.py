@@ -5,7 +5,9 @@ A stack of its own. Each backup is older than the rest: what came since must be 
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 from decimal import Decimal
 from functools import partial
@@ -112,9 +114,11 @@ def test_tables_that_are_older_than_the_database_are_refused_until_it_is_rebuilt
             shutil.copytree(folders.tables, backup)
         customer.send(stack, tmp_path, PAIRS)
         drain(stack)
-    shutil.rmtree(folders.tables)
-    shutil.copytree(backup, folders.tables)
-    with running_on(data_dir) as stack:
+        with frozen_drivers(stack, ALWAYS) as frozen:
+            shutil.rmtree(folders.tables)
+            shutil.copytree(backup, folders.tables)
+            for pid in frozen.values():
+                os.killpg(pid, signal.SIGKILL)
         for job in ("billing", "sessionization"):
             wait_until(partial(has_refused, stack, job), f"{job} refusing", 180)
         assert customer.billed(stack) == customer.expected()
