@@ -3,6 +3,8 @@
 Reads WEIR_KAFKA_*, WEIR_POSTGRES_URL, WEIR_TABLES (unset: no request is explained), WEIR_API_HOST (all addresses),
 WEIR_API_PORT (8080), WEIR_API_MAX_LAG_SECONDS (86400), WEIR_API_ACCOUNT_ATTRIBUTE (weir.account),
 WEIR_API_REQUESTS_PER_SECOND and WEIR_API_EVENTS_PER_MINUTE (of each key without limits of its own; 0: none),
+WEIR_API_OIDC_ISSUER, WEIR_API_OIDC_AUDIENCE, WEIR_API_OIDC_ACCOUNTS_CLAIM (weir_accounts) and
+WEIR_API_OIDC_SCOPES_CLAIM (scope) of the identity provider whose tokens are taken (unset: none),
 WEIR_METRICS_HOST (127.0.0.1) and WEIR_METRICS_PORT (0: any that is free).
 """
 

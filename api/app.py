@@ -38,7 +38,10 @@ def application(services: Services) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(task) for task in (services.database.keep_reading(), keep_reporting(services))]
+        running = [services.database.keep_reading(), keep_reporting(services)]
+        if services.issuer is not None:
+            running.append(services.issuer.keep_fetching())
+        tasks = [asyncio.create_task(task) for task in running]
         try:
             yield
         finally:

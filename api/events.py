@@ -11,11 +11,13 @@ from http import HTTPStatus
 
 from starlette.requests import ClientDisconnect, Request
 
+from api.bearer_tokens import BadToken
 from api.bodies import MAX_BODY_BYTES, events_in, read_body
 from api.body_budget import BodyBudget
 from api.database_poll import DatabasePoll
 from api.elements import Element, members_of
 from api.ingestion_lag import MAX_LAG_SECONDS, refuse_lag
+from api.issuer_keys import IssuerKeys
 from api.problems import Problem, unavailable
 from api.producer import AcknowledgedProducer, Record
 from api.rate_limits import RateLimiter
@@ -58,6 +60,8 @@ class Services:
     """None: the tables cannot be read here, only the database."""
     streams: WindowStreams | None = None
     """None: changes of windows are not streamed."""
+    issuer: IssuerKeys | None = None
+    """None: only API keys are taken, and no tokens of an identity provider."""
     parsing: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a request of spans is parsed, so that few are in memory at once."""
     rate_limits: InitVar[RateLimits] = DEFAULT_LIMITS
@@ -87,26 +91,37 @@ class Validated:
 
 
 def authorized(request: Request, services: Services, scope: Scope, *, takes_tokens: bool = False) -> ApiKey:
-    """The key that a request carries, or (`takes_tokens`) the portal token.
+    """The key that a request carries, or what the token of the identity provider allows, or (`takes_tokens`) a portal
+    token.
 
     Raises Problem: 401 without one that holds, 403 for another scope, 429 where it has sent too many requests.
     """
     if not services.database.is_fresh:
         raise unavailable("The database that holds the API keys does not answer.")
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
-    key = services.database.key(text.strip()) if scheme.lower() == "bearer" else None
+    key = _bearer(services, text.strip()) if scheme.lower() == "bearer" else None
     if key is None:
-        raise Problem(
-            HTTPStatus.UNAUTHORIZED,
-            "Send a valid API key as `Authorization: Bearer weir_…`; `weir keys create` makes one.",
-            {"WWW-Authenticate": 'Bearer realm="weir"'},
-        )
+        raise _unauthorized("Send a valid API key as `Authorization: Bearer weir_…`; `weir keys create` makes one.")
     if key.made_by is not None and not takes_tokens:
         raise Problem(HTTPStatus.FORBIDDEN, "A portal token reads usage and bills of its account, and nothing else.")
     if key.made_by is None and scope not in key.scopes:
         raise Problem(HTTPStatus.FORBIDDEN, f"The key {key.id} has not the scope {scope.value}.")
     services.rate_limiter.take_request(key)
     return key
+
+
+def _bearer(services: Services, text: str) -> ApiKey | None:
+    """The key, or what a token of the identity provider allows. Raises Problem (401, 503) for a token."""
+    if (key := services.database.key(text)) is not None or services.issuer is None or text.count(".") != 2:
+        return key
+    try:
+        return services.issuer.key(text)
+    except BadToken as refused:
+        raise _unauthorized(f"The token is refused: {refused}.") from refused
+
+
+def _unauthorized(detail: str) -> Problem:
+    return Problem(HTTPStatus.UNAUTHORIZED, detail, {"WWW-Authenticate": 'Bearer realm="weir"'})
 
 
 async def validated_events(

@@ -166,7 +166,13 @@ def document() -> Schema:
         "security": [{"key": []}],
         "paths": dict(sorted(paths.items())),
         "components": {
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "`weir keys create`"}},
+            "securitySchemes": {
+                "key": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "`weir keys create`, or a token of the configured identity provider",
+                }
+            },
             "schemas": {"Problem": _problem()},
             "responses": {
                 "Problem": {

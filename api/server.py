@@ -11,9 +11,11 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from api.app import application
+from api.bearer_tokens import TokenIssuer
 from api.database_poll import DatabasePoll
 from api.events import ACCOUNT_ATTRIBUTE, Services
 from api.ingestion_lag import MAX_LAG_SECONDS
+from api.issuer_keys import IssuerKeys
 from api.producer import AcknowledgedProducer
 from api.reader import AccountReader
 from api.tables import StoredTables
@@ -28,6 +30,13 @@ from monitoring.metrics import ApiRoute
 
 MAX_LAG_VARIABLE = "WEIR_API_MAX_LAG_SECONDS"
 ACCOUNT_ATTRIBUTE_VARIABLE = "WEIR_API_ACCOUNT_ATTRIBUTE"
+ISSUER_VARIABLES = {
+    "issuer": "WEIR_API_OIDC_ISSUER",
+    "audience": "WEIR_API_OIDC_AUDIENCE",
+    "accounts_claim": "WEIR_API_OIDC_ACCOUNTS_CLAIM",
+    "scopes_claim": "WEIR_API_OIDC_SCOPES_CLAIM",
+}
+"""Of the identity provider whose tokens are taken, by the field of `TokenIssuer`."""
 REQUESTS_PER_SECOND_VARIABLE = "WEIR_API_REQUESTS_PER_SECOND"
 EVENTS_PER_MINUTE_VARIABLE = "WEIR_API_EVENTS_PER_MINUTE"
 """The default of each key, in each server; 0: no limit."""
@@ -145,12 +154,26 @@ def services_of(environment: Mapping[str, str], server_name: str) -> Services:
         clock,
         max_lag_seconds=seconds_in(environment, MAX_LAG_VARIABLE, MAX_LAG_SECONDS),
         rate_limits=limits,
+        issuer=None if (issuer := issuer_in(environment)) is None else IssuerKeys(issuer, clock),
         reader=AccountReader(postgres_url),
         explaining=AccountReader(postgres_url, sessions=MAX_EXPLANATIONS, max_waiting=MAX_WAITING_EXPLANATIONS),
         tables=StoredTables(tables.rstrip("/"), environment[KAFKA_VARIABLE]) if tables else None,
         streams=WindowStreams.of(kafka, database, clock),
         account_attribute=environment.get(ACCOUNT_ATTRIBUTE_VARIABLE) or ACCOUNT_ATTRIBUTE,
     )
+
+
+def issuer_in(environment: Mapping[str, str]) -> TokenIssuer | None:
+    """The identity provider of an environment; None without WEIR_API_OIDC_*. Raises CannotRun."""
+    given = {field: environment[name] for field, name in ISSUER_VARIABLES.items() if environment.get(name)}
+    if not given:
+        return None
+    if lacking := [ISSUER_VARIABLES[field] for field in ("issuer", "audience") if field not in given]:
+        raise CannotRun(f"{' and '.join(lacking)} must be set, too: a token of another program would be taken.")
+    try:
+        return TokenIssuer(**given)
+    except ValueError as problem:
+        raise CannotRun(f"{ISSUER_VARIABLES['issuer']}: {problem}.") from None
 
 
 def seconds_in(environment: Mapping[str, str], variable: str, default: int) -> int:

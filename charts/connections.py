@@ -21,6 +21,8 @@ class Kafka(Part):
     password_key: Key
     ca_secret: Name
     ca_key: Key
+    client_secret: Name
+    client_key: Key
     create_topics: bool
 
 

@@ -309,6 +309,15 @@ class Autoscaling(Part):
     target_cpu_utilization: Annotated[int, Field(alias="targetCPUUtilization", ge=1, le=100)]
 
 
+class Oidc(Part):
+    """`api.oidc`."""
+
+    issuer: HttpUrl
+    audience: str
+    accounts_claim: Annotated[str, Field(min_length=1)]
+    scopes_claim: Annotated[str, Field(min_length=1)]
+
+
 class Api(Part):
     """`api`."""
 
@@ -319,6 +328,7 @@ class Api(Part):
     account_attribute: Annotated[str, Field(min_length=1)]
     requests_per_second: Annotated[int, Field(ge=0)]
     events_per_minute: Annotated[int, Field(ge=0)]
+    oidc: Oidc
     reads_tables: bool
     secrets: Secrets
     resources: Resources

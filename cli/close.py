@@ -69,6 +69,7 @@ def close(
     from jobs.close.config import CloseConfig
     from jobs.close.issue import Terms
     from jobs.close.run import COLUMNS, REFUSED, Close
+    from jobs.close.series import InvoiceSeries
     from jobs.runtime.clock import MachineClock
     from jobs.runtime.postgres.schema import refuse_other_schema
     from jobs.stack import validated
@@ -88,7 +89,8 @@ def close(
             def audit(scope: Scope) -> bool:
                 return all(check.holds for check in audited(stack, scope, memory_mib, tell=tell))
 
-            rows = list(Close(stack.postgres_url, terms, audit, account or (), dry_run, tell).run())
+            series = InvoiceSeries(str(stack.tables), given.issuer)
+            rows = list(Close(stack.postgres_url, terms, audit, account or (), dry_run, tell, series=series).run())
     print_rows(rows, COLUMNS, form)
     if any(row["outcome"] == REFUSED for row in rows):
         raise typer.Exit(1)

@@ -1,7 +1,7 @@
 """`weir journal`: the conservation equation of every partition (`--summary`), and commands that change its outcome.
 
-received = next offset - first offset - absent = accepted + rejected + duplicate + conflict + what `weir retain` has
-removed; the rest, the residual, must be 0.
+received = next offset - first offset - absent - lost = accepted + rejected + duplicate + conflict + what `weir retain`
+has removed; the rest, the residual, must be 0.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from cli.accept_loss import accept_loss
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, Row, print_rows
 from cli.restamp import restamp
@@ -29,6 +30,7 @@ COLUMNS = (
     *Disposition,
     "redriven",
     "removed",
+    "lost",
     "residual",
 )
 EARLIER = {"redriven": "came_back"}
@@ -52,8 +54,8 @@ def summary_rows(
 
     `rows` counts the journal's rows per topic, partition, disposition and reason; `redriven` how many of the accepted
     are dead letters that were sent again. Split by reason, the line without a
-    reason counts what needs none; offsets, absent, removed and residual are the partition's, repeated on each of its
-    lines. A partition that Kafka does not know any more has no range, so no residual.
+    reason counts what needs none; offsets, absent, removed, lost and residual are the partition's, repeated on
+    each of its lines. A partition that Kafka does not know any more has no range, so no residual.
     """
     for topic, partition in sorted({*consumed, *((topic, number) for topic, number, _, _ in rows)}):
         mine = {key[2:]: count for key, count in rows.items() if key[:2] == (topic, partition)}
@@ -71,11 +73,13 @@ def summary_rows(
                 **{kind: sum(kept[key] for key in kept if key[0] == kind) for kind in Disposition},
                 "redriven": redriven.get((topic, partition), 0) if reason is None else 0,
                 "removed": covered.removed if covered else None,
+                "lost": covered.lost if covered else None,
                 "residual": residual(covered, sum(mine.values())) if covered else None,
             }
 
 
 journal = typer.Typer(invoke_without_command=True)
+journal.command("accept-loss")(accept_loss)
 journal.command("restamp")(restamp)
 journal.command("skip")(skip)
 
@@ -93,12 +97,13 @@ def _journal(
 
     Rows that `weir retain` removed are counted, too. redriven counts the accepted rows that are dead letters sent
     again. `residual` is the number of missing rows (negative: surplus rows) and must be 0. Absent offsets are proved
-    to hold no record.
+    to hold no record. Lost offsets were deleted by Kafka's retention unread, and somebody has accepted that
+    (`weir journal accept-loss`).
     """
     if context.invoked_subcommand is not None:
         return
     if not summary:
-        raise typer.BadParameter("add --summary, or a command: restamp or skip.")
+        raise typer.BadParameter("add --summary, or a command: accept-loss, restamp or skip.")
     from cli.journal_table import count_redriven, open_journal
     from deployment.asking import asking_kafka
     from deployment.stack import running_deployment

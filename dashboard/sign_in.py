@@ -13,10 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from dashboard.scope import Scope
-
-ALL = "*"
-"""The claim's value for viewers who see every account."""
-
+from metering.account_claims import accounts_of
 
 CLOCK_SECONDS = 120
 """So far the provider's clock may be ahead of this one, as Authlib has it."""
@@ -111,7 +108,7 @@ class SignIn(BaseModel):
             raise NotSignedIn("The identity provider says that you signed in after now: its ID token's iat is wrong.")
         if not issued_at > at.timestamp() - self.hours * SECONDS_PER_HOUR:
             raise NotSignedIn("Your session has ended: sign in again.")
-        accounts = _accounts(claims.get(self.accounts_claim))
+        accounts = accounts_of(claims.get(self.accounts_claim))
         if accounts == frozenset():
             raise SeesNothing(
                 f"You are signed in as {viewer(claims)}, and the claim {self.accounts_claim} of your ID token names no "
@@ -123,13 +120,6 @@ class SignIn(BaseModel):
 def viewer(claims: Mapping[str, Any]) -> str:
     """What to call a viewer."""
     return str(claims.get("email") or claims.get("name") or claims.get("sub") or "somebody without a name")
-
-
-def _accounts(claim: object) -> frozenset[str] | None:
-    """`["acme", "globex"]` or `acme,globex`; None is all accounts. What is no text names none."""
-    names = claim.split(",") if isinstance(claim, str) else claim if isinstance(claim, list | tuple) else []
-    accounts = frozenset(name.strip() for name in names if isinstance(name, str) and name.strip())
-    return None if accounts == {ALL} else accounts - {ALL}
 
 
 def _variable(field: Any) -> str:

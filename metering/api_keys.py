@@ -62,6 +62,8 @@ class ApiKey:
     limits: RateLimits = DEFAULT_LIMITS
     made_by: str | None = None
     """Of a portal token: the key that made it."""
+    issuer: str | None = None
+    """Of a bearer token: the identity provider that signed it. It is stored nowhere, and holds until it expires."""
     meters: frozenset[str] = frozenset()
     """Of a portal token: the only meters that it may read; empty: all, and bills."""
 

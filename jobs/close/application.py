@@ -14,6 +14,7 @@ from jobs.audit.application import audited, with_errors_logged
 from jobs.audit.recompute.basis import Scope
 from jobs.close.issue import Terms
 from jobs.close.run import NO_ACCOUNT, REFUSED, Close
+from jobs.close.series import InvoiceSeries
 from jobs.runtime.environment import Environment
 from jobs.runtime.errors import ExitStatus
 from jobs.runtime.postgres.schema import refuse_other_schema
@@ -33,7 +34,15 @@ def run(
 
     def close() -> ExitStatus:
         refuse_other_schema(where.postgres_url)
-        closing = Close(where.postgres_url, terms, audit, accounts, is_dry_run, lambda text: log.info(text, job=NAME))
+        closing = Close(
+            where.postgres_url,
+            terms,
+            audit,
+            accounts,
+            is_dry_run,
+            lambda text: log.info(text, job=NAME),
+            series=InvoiceSeries(where.tables, terms.config.issuer),
+        )
         refused = 0
         for row in closing.run():
             refused += row["outcome"] == REFUSED

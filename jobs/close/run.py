@@ -18,6 +18,7 @@ from jobs.close.account_months import following, invoiced
 from jobs.close.issue import Batch, Terms, issue
 from jobs.close.proof import EARLIER, NOTHING, Proof, find_proof, unproved
 from jobs.close.readiness import not_over
+from jobs.close.series import InvoiceSeries
 from jobs.queries.bills import Period, read_periods
 from jobs.queries.invoices import month_text
 from jobs.queries.plan_fees import read_plan_months
@@ -53,17 +54,22 @@ class Close:
     is_dry_run: bool = False
     tell: Callable[[str], None] = field(default=lambda _: None)
     account_batch: int = ACCOUNT_BATCH
+    series: InvoiceSeries | None = None
+    """Where the last number is written down besides the database; None: nowhere."""
 
     def run(self) -> Iterator[Row]:
         """A row (COLUMNS) for each invoice, and for each account that is refused, as they are made.
 
         An account that is closed already has a row, too, where it is named. Raises what `audit` raises, and
         `psycopg.Error` where the database does not answer: what is issued by then stays, and the next close goes on.
+        Raises Refused where the database does not know all invoices that were issued.
         """
         options = "-c synchronous_commit=on -c idle_in_transaction_session_timeout=60s"
         with Session.to(
             self.postgres_url, "weir close", options=options, is_patient=True, row_factory=dict_row
         ) as database:
+            if self.series is not None:
+                self.series.refuse_older(database)
             ready, rows = self._ready(database)
             yield from rows
             proof = find_proof(database, *self._span(database, ready)) if ready else NOTHING
@@ -137,6 +143,8 @@ class Close:
             accounts = ready[start : start + self.account_batch]
             for batch in self._batches(database, accounts, proof):
                 moved += sorted(batch.moved)
+                if self.series is not None and batch.invoices and not self.is_dry_run:
+                    self.series.note(max(invoice.header.number for invoice in batch.invoices))
                 yield from self._rows(batch)
             self.tell(f"{min(start + self.account_batch, len(ready)):,} of {len(ready):,} accounts")
         return moved

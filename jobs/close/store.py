@@ -33,6 +33,11 @@ _EVENT = (
 def lock_series(database: psycopg.Connection[Any], issuer: str) -> int:
     """The last number of the issuer's series, which nobody else can continue until the transaction ends."""
     database.execute(_LOCK, [issuer])
+    return last_number(database, issuer)
+
+
+def last_number(database: psycopg.Connection[Any], issuer: str) -> int:
+    """The last number of the issuer's series; 0: it has none."""
     row = database.execute(_LAST_NUMBER, [issuer]).fetchone()
     assert row is not None
     return int(row["number"])

@@ -13,6 +13,7 @@ from datetime import datetime
 import polars as pl
 from confluent_kafka.admin import AdminClient
 
+from jobs.ingestion.accepted_losses import Loss, losses_at
 from jobs.ingestion.gaps import gaps_in
 from jobs.ingestion.received import Reception, Restamp
 from jobs.runtime.delta.table import FRONTIER, DeltaWriter, instant_of, microseconds_of
@@ -26,10 +27,18 @@ class OffsetLedger:
     """The journal's account of one topic. Raises Refused for another topic than the one read before."""
 
     def __init__(
-        self, writer: DeltaWriter, admin: AdminClient, topic: Topic, *, decides_frontier: bool = False
+        self,
+        writer: DeltaWriter,
+        admin: AdminClient,
+        topic: Topic,
+        *,
+        decides_frontier: bool = False,
+        accepted: Sequence[Loss] = (),
     ) -> None:
         self.topic = topic
         self.absent_in_last_take = 0
+        self.lost_in_last_take: Sequence[Loss] = ()
+        """What it passed because an operator has accepted that it is lost."""
         self._writer = writer
         self._identity = f"topic:{topic.name}"
         self._fingerprint = int.from_bytes(hashlib.sha256(topic.topic_id.encode()).digest()[:7])
@@ -45,8 +54,12 @@ class OffsetLedger:
         self._reception = Reception(topic.partitions, latest, frontier)
         # A topic that was read before had no other partitions then: each of these must still have its first record.
         never_read = dict.fromkeys(topic.partitions, 0) if known is not None else {}
-        refuse_lost_records(admin, topic, {**never_read, **self._positions})
+        reached = {**never_read, **self._positions}
         self._earliest = offsets(admin, topic, EARLIEST)
+        self._lost = losses_at(accepted, reached, self._earliest)
+        passed = {partition: loss.end for partition, loss in self._lost.items()}
+        refuse_lost_records(admin, topic, reached | passed)
+        self._positions |= passed
 
     def follow(self, admin: AdminClient, topic: Topic) -> dict[int, int]:
         """Take over the topic's partitions as they are now; returns where added ones begin.
@@ -71,7 +84,7 @@ class OffsetLedger:
 
     def _recall(self, partition: int) -> datetime | None:
         position = self._writer.recall(self.topic.position(partition))
-        for count in (self.topic.first(partition), self.topic.absent(partition)):
+        for count in (self.topic.first(partition), self.topic.absent(partition), self.topic.lost(partition)):
             self._writer.recall(count)
         if position is not None:
             self._positions[partition] = position
@@ -89,12 +102,13 @@ class OffsetLedger:
         return {**self._earliest, **self._positions}
 
     def records(self) -> int:
-        """How many records the topic's committed positions cover: every offset since the first record."""
+        """How many records the topic's committed positions cover: every offset since the first record but lost ones."""
         known = self._writer.known
         return sum(
             (known.get(self.topic.position(partition)) or 0)
             - (known.get(self.topic.first(partition)) or 0)
             - (known.get(self.topic.absent(partition)) or 0)
+            - (known.get(self.topic.lost(partition)) or 0)
             for partition in self._positions
         )
 
@@ -133,6 +147,7 @@ class OffsetLedger:
         reach |= {
             p: (end, 0) for p, end in (ends or {}).items() if end > self._positions.get(p, self._earliest.get(p, 0))
         }
+        reach |= {p: (self._positions[p], 0) for p in self._lost if p not in reach}
         per_partition = rows.group_by("partition").agg(
             pl.col("offset").min().alias("first"),
             (pl.col("offset").max() + 1).alias("next"),
@@ -151,6 +166,12 @@ class OffsetLedger:
             passed = next_offset - self.next_offsets()[partition] - count
             absent = passed if proved is None else proved.get(partition, 0)
             transactions |= self._moved(partition, next_offset, absent)
+        for partition, loss in self._lost.items():
+            lost, first = self.topic.lost(partition), self.topic.first(partition)
+            transactions[lost] = (self._writer.known.get(lost) or 0) + loss.end - loss.first
+            if self._writer.known.get(first) is None:
+                transactions[first] = loss.first
+        self.lost_in_last_take, self._lost = tuple(self._lost.values()), {}
         latest = self._reception.take(rows)
         return transactions | {self._received(partition): microseconds_of(at) for partition, at in latest.items()}
 

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame
 
 from jobs.ingestion import batches
+from jobs.ingestion.accepted_losses import read_losses, rules_entry, settle_losses
 from jobs.ingestion.adaptive_heartbeat import AdaptiveHeartbeat
 from jobs.ingestion.bookkeeping import Bookkeeping
 from jobs.ingestion.broker_clock import Look, followed, look, settle, wait_for_frontier, wait_for_stamps
@@ -86,7 +87,8 @@ class JournalSink:
         self._fields = tuple(field.name for field in self._validator.fields)
         declared = declared_columns([*self._validator.fields, headers.FIELD], open_to_change(where.tables, job.writes))
         self._writer = DeltaWriter(where.tables, job.writes, job.name, owner.epoch, owner.driver, declared=declared)
-        self._events = OffsetLedger(self._writer, admin, events, decides_frontier=True)
+        accepted = read_losses(owner.connection, events.topic_id)
+        self._events = OffsetLedger(self._writer, admin, events, decides_frontier=True, accepted=accepted)
         catalog = [OffsetLedger(self._writer, admin, topic) for topic in topics]
         self._catalog = CatalogReader(kafka, admin, catalog)
         self._ledgers = [self._events, *catalog]
@@ -159,7 +161,8 @@ class JournalSink:
         in_force = self._rules.document(first_lsn, now)
         if in_force:
             transactions[RULES] = first_lsn
-        rules_column = pl.lit(rules_text({**in_force, **followed(records, seen.restamps)}), pl.String)
+        in_rules = {**in_force, **followed(records, seen.restamps), **rules_entry(self._events.lost_in_last_take)}
+        rules_column = pl.lit(rules_text(in_rules), pl.String)
         rows = rows.with_columns(pl.when(pl.col("lsn") == first_lsn).then(rules_column).alias("rules"))
         self._isolated.add(new, stamped, isolated)
         self._isolated.add(catalog, catalog, {})
@@ -183,6 +186,9 @@ class JournalSink:
         if seen.restamps:
             with self._ownership.transaction() as cursor:
                 settle(cursor, self._events.topic.topic_id, seen.restamps, self._events.positions())
+        if self._events.lost_in_last_take:
+            with self._ownership.transaction() as cursor:
+                settle_losses(cursor, self._events.topic.topic_id, self._events.positions())
 
     def advance(self) -> None:
         """A change of the catalog is read with the next batch: while the heartbeat is idle, one is made to come."""

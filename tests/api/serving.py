@@ -95,11 +95,17 @@ def start_ingestion(database: str, **config: Any) -> None:
 
 @contextmanager
 def serving(
-    bootstrap: str, database: str, *, is_ready: bool = True, port: int | None = None, tables: str | None = None
+    bootstrap: str,
+    database: str,
+    *,
+    is_ready: bool = True,
+    port: int | None = None,
+    tables: str | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> Iterator[Server]:
     """An API that runs as long as the block."""
     port = port or free_ports(1)[0]
-    environment = {KAFKA_VARIABLE: bootstrap, POSTGRES_VARIABLE: database}
+    environment = {KAFKA_VARIABLE: bootstrap, POSTGRES_VARIABLE: database, **(variables or {})}
     services = services_of(environment if tables is None else {**environment, TABLES_VARIABLE: tables}, "test")
     server = uvicorn.Server(uvicorn.Config(application(services), **settings(LOOPBACK, port)))
     thread = threading.Thread(target=server.run, daemon=True)

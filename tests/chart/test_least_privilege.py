@@ -158,3 +158,24 @@ def test_no_admission_policy_is_made_where_no_driver_makes_pods_and_an_older_kub
     assert not of_kind(objects, "ValidatingAdmissionPolicy")
     with pytest.raises(HelmRefused, match=r"needs Kubernetes 1\.30 or newer"):
         render("production.yaml", values={"admissionPolicy": {"enabled": True}}, kubernetes="1.29.1")
+
+
+def test_the_certificate_for_kafka_is_where_kafka_is_used_and_a_part_may_have_its_own() -> None:
+    values = {"kafka": {"clientSecret": "kafka-client"}, "jobs": {"ingestion": {"mode": "cluster"}}}
+    found = read(render("production.yaml", values=values))
+    assert {pod for pod, names in found.items() if "kafka-client" in names} == KAFKA | {
+        *("SparkApplication/weir-ingestion executor", "SparkApplication/weir-billing executor"),
+        *(f"ScheduledSparkApplication/weir-audit-{name} executor" for name in ("hourly", "nightly")),
+    } & found.keys()
+    own = {**values, "api": {"enabled": True, "secrets": {"kafka": "own"}}}
+    assert "kafka-client" not in read(render("production.yaml", values=own))["Deployment/weir-api"]
+    rendered = pod_specs(render("production.yaml", values=values))["Deployment/weir-api"]["containers"][0]
+    variables = {variable["name"]: variable.get("value") for variable in rendered["env"]}
+    assert variables["WEIR_KAFKA_CLIENT_FILE"] == "/etc/weir-kafka-client/tls-combined.pem"
+    assert {"name": "kafka-client", "mountPath": "/etc/weir-kafka-client", "readOnly": True} in rendered["volumeMounts"]
+
+
+def test_a_certificate_for_a_connection_that_is_not_encrypted_is_refused() -> None:
+    kafka = {"bootstrap": "kafka:9092", "securityProtocol": "PLAINTEXT", "clientSecret": "kafka-client"}
+    with pytest.raises(HelmRefused, match=r"kafka\.clientSecret is for kafka\.securityProtocol=SSL"):
+        render(values={**PRODUCTION, "kafka": kafka})

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from api.bearer_tokens import TokenIssuer
+from api.server import issuer_in
 from dashboard.sign_in import SignIn
 from tests.chart.flows import OUTSIDE, may, pods
-from tests.chart.helm import of_kind, render
+from tests.chart.helm import HelmRefused, of_kind, render
 
 SIGN_IN: dict[str, Any] = {
     "enabled": True,
@@ -56,3 +58,20 @@ def test_only_with_sign_in_may_the_dashboard_reach_the_identity_provider() -> No
     for values, reaches in (({}, False), ({"dashboard": {"signIn": SIGN_IN}}, True)):
         objects = render("quickstart.yaml", values=values)
         assert may(objects, pods(objects)["dashboard"], OUTSIDE, 8443) is reaches
+
+
+OIDC = {"issuer": "https://login.example.com:8443/realms/main", "audience": "weir-api"}
+
+
+def test_the_api_takes_tokens_of_the_issuer_that_is_named_and_may_reach_it() -> None:
+    for oidc, reaches in (({}, False), (OIDC, True)):
+        objects = render("quickstart.yaml", values={"api": {"enabled": True, "oidc": oidc}})
+        (container,) = of_kind(objects, "Deployment")["weir-api"]["spec"]["template"]["spec"]["containers"]
+        issuer = issuer_in({variable["name"]: variable.get("value", "") for variable in container["env"]})
+        assert issuer == (TokenIssuer(**OIDC) if oidc else None)
+        assert may(objects, pods(objects)["api"], OUTSIDE, 8443) is reaches
+
+
+def test_an_issuer_without_an_audience_is_refused() -> None:
+    with pytest.raises(HelmRefused, match=r"api\.oidc\.issuer needs api\.oidc\.audience"):
+        render("quickstart.yaml", values={"api": {"enabled": True, "oidc": {"issuer": OIDC["issuer"]}}})

@@ -19,6 +19,7 @@ from jobs.close.config import CloseConfig
 from jobs.close.issue import Terms
 from jobs.close.readiness import Open
 from jobs.close.run import ACCOUNT_BATCH, Close
+from jobs.close.series import InvoiceSeries
 from jobs.queries.invoices import stored_invoices
 from jobs.runtime.postgres.meters_table import declare
 from metering.invoice_verification import wrong_account, wrong_numbers
@@ -127,11 +128,12 @@ class Books:
         *,
         is_dry_run: bool = False,
         account_batch: int = ACCOUNT_BATCH,
+        series: InvoiceSeries | None = None,
         **terms: Any,
     ) -> list[Mapping[str, Any]]:
         """The rows of `weir close`."""
         where = (self.database, self.terms(month, **terms), self.audit, accounts)
-        return list(Close(*where, is_dry_run=is_dry_run, account_batch=account_batch).run())
+        return list(Close(*where, is_dry_run=is_dry_run, account_batch=account_batch, series=series).run())
 
     def leave_open(self, month: date, *what: Open) -> list[Mapping[str, Any]]:
         """The same by somebody who gives a reason."""

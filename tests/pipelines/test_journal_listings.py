@@ -157,6 +157,7 @@ def test_the_equation_adds_up_per_partition(tmp_path: Path) -> None:
         "conflict": 1,
         "redriven": 1,
         "removed": 0,
+        "lost": 0,
         "residual": 0,
     }
     split = list(summary_rows(consumed, rows, by_reason=True))

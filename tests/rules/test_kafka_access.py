@@ -48,6 +48,27 @@ def test_both_clients_get_the_same_credentials() -> None:
     }
 
 
+def test_both_clients_show_the_same_certificate() -> None:
+    shows = {"WEIR_KAFKA_SECURITY_PROTOCOL": "SSL", "WEIR_KAFKA_CLIENT_FILE": "/etc/weir/client.pem"}
+    access = KafkaAccess.read({"WEIR_KAFKA_BOOTSTRAP": "kafka:9093", **shows})
+    assert access.librdkafka() == {
+        "bootstrap.servers": "kafka:9093",
+        "security.protocol": "SSL",
+        "ssl.certificate.location": "/etc/weir/client.pem",
+        "ssl.key.location": "/etc/weir/client.pem",
+        **LIBRDKAFKA_LIMITS,
+    }
+    assert access.spark() == {
+        "kafka.bootstrap.servers": "kafka:9093",
+        "kafka.security.protocol": "SSL",
+        "kafka.ssl.keystore.type": "PEM",
+        "kafka.ssl.keystore.location": "/etc/weir/client.pem",
+        **SPARK_LIMITS,
+    }
+    with pytest.raises(ValidationError, match="PLAINTEXT is not encrypted, but WEIR_KAFKA_CLIENT_FILE"):
+        KafkaAccess.read({**shows, "WEIR_KAFKA_BOOTSTRAP": "kafka:9092", "WEIR_KAFKA_SECURITY_PROTOCOL": ""})
+
+
 def test_the_password_is_not_in_what_python_prints() -> None:
     access = KafkaAccess.read(SIGNED_IN)
     assert SECRET not in repr(access) + str(access) + str(access.model_dump(mode="json"))

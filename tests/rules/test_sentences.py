@@ -64,6 +64,7 @@ ARGUMENTS = {
     "stragglers approve": ["1", "--reason", "x"],
     "stragglers reject": ["1", "--reason", "x"],
     "journal": ["--summary"],
+    "journal accept-loss": ["events", "0", "--reason", "x", "--yes"],
     "journal restamp": ["0", "1", "2"],
     "journal skip": ["events", "0", "1", "--reason", "x"],
 }

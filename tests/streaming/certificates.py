@@ -11,6 +11,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+AUTHORITY_KEY = "authority.key"
+
 
 def authority_and_server(folder: Path, address: str) -> tuple[Path, Path]:
     """(the authority's certificate, the server's key and certificate), PEM, for an IP address and one day."""
@@ -19,11 +21,26 @@ def authority_and_server(folder: Path, address: str) -> tuple[Path, Path]:
     server = _certificate(address, server_key, "test authority", authority_key, address, is_ca=False)
     authority_file, server_file = folder / "ca.crt", folder / "server.pem"
     authority_file.write_bytes(authority.public_bytes(serialization.Encoding.PEM))
-    private = server_key.private_bytes(
+    (folder / AUTHORITY_KEY).write_bytes(_private(authority_key))
+    server_file.write_bytes(_private(server_key) + server.public_bytes(serialization.Encoding.PEM))
+    return authority_file, server_file
+
+
+def client_certificate(folder: Path, name: str) -> Path:
+    """The key and certificate of a client, PEM, by the authority in `folder` that `authority_and_server` left there."""
+    authority_key = serialization.load_pem_private_key((folder / AUTHORITY_KEY).read_bytes(), None)
+    assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = _certificate(name, key, "test authority", authority_key, "127.0.0.1", is_ca=False)
+    file = folder / f"{name}.pem"
+    file.write_bytes(_private(key) + certificate.public_bytes(serialization.Encoding.PEM))
+    return file
+
+
+def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    server_file.write_bytes(private + server.public_bytes(serialization.Encoding.PEM))
-    return authority_file, server_file
 
 
 def _certificate(

@@ -28,8 +28,9 @@ from psycopg import sql
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
+from cli.journal import summary_rows
 from cli.main import app
-from jobs.audit.compare.conservation import conservation
+from jobs.audit.compare.conservation import conservation, conserved, consumed_ranges, count_rows
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.pipeline import JOB
 from jobs.runtime.clock import MachineClock
@@ -568,3 +569,63 @@ def test_batches_grow_again_after_large_records(spark: SparkSession, broker: str
     assert source.lag()[0] == 250
     assert not source.must_restart(), "no more waits than a batch takes"
     source.close()
+
+
+def test_records_that_retention_deleted_unread_are_passed_only_after_somebody_accepted_exactly_these(
+    spark: SparkSession,
+    broker: str,
+    database: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The position moves with a count, a row of the journal that says which, and an entry of the activity log."""
+    topic = Topic.make(broker)
+    let_commands_reach(monkeypatch, broker, database, tmp_path)
+    command = ["journal", "accept-loss", topic.name, "0", "--reason", "the disk was full", "--yes", "--timeout", "0"]
+
+    def accept() -> str:
+        return str(CliRunner().invoke(app, command).exception)
+
+    def delete(before: int) -> None:
+        for deleted in topic.admin.delete_records([TopicPartition(topic.name, 0, before)]).values():
+            deleted.result()
+
+    with ingestion(spark, broker, database, tmp_path, topic.name) as sink:
+        topic.append("a")
+        sink.process(batch(spark, topic))
+        (read,) = sink.positions().values()
+    assert "nothing is lost" in accept()
+    topic.append(*"bcdef")
+    delete(read + 2)
+    refused = pytest.raises(Refused, match=rf"records {read} to .*accept-loss {topic.name} 0")
+    with refused, ingestion(spark, broker, database, tmp_path, topic.name):
+        pass
+    assert "is stored" in accept()
+    delete(read + 3)
+    with refused, ingestion(spark, broker, database, tmp_path, topic.name):
+        pass
+    accept()
+    with ingestion(spark, broker, database, tmp_path, topic.name) as sink:
+        assert sink.positions() == {0: read + 3}
+        sink.process(batch(spark, topic))
+        assert sink.status()["residual"] == 0
+    assert journal(tmp_path)["id"].to_list() == ["a", "e", "f"]
+    said = [json.loads(text) for text in every_row(tmp_path)["rules"].drop_nulls()]
+    (lost,) = [entry for rules in said for entry in rules.get("lost", [])]
+    assert (lost["topic"], lost["from"], lost["to"], lost["reason"]) == (
+        *(topic.name, read, read + 2),
+        "the disk was full",
+    )
+    table = DeltaTable(f"{tmp_path}/{Table.JOURNAL}")
+    [described] = list_partitions(topic.admin, [topic.name])
+    ranges = consumed_ranges(table, [described])
+    [line] = summary_rows(ranges, count_rows(table), by_reason=False)
+    assert (line["lost"], line["residual"]) == (3, 0)
+    assert "3 records that were deleted unread" in conserved(ranges, {(topic.name, 0): table.count()}).says
+    with psycopg.connect(database) as connection:
+        accepted = "SELECT count(*), bool_and(journalled_at IS NOT NULL) FROM accepted_losses"
+        assert connection.execute(accepted).fetchone() == (2, True)
+        logged = "SELECT count(*) FROM activity_log WHERE document::jsonb ->> 'target' LIKE '%%accepted_losses'"
+        assert connection.execute(logged).fetchone() == (2,)
+    with ingestion(spark, broker, database, tmp_path, topic.name) as sink:
+        assert sink.status()["residual"] == 0

@@ -9,9 +9,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub leaves these out
     AclBinding,
     AclOperation,
@@ -25,21 +27,27 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub le
     UserScramCredentialUpsertion,
 )
 from deltalake import DeltaTable
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from jobs.runtime.kafka.access import KafkaAccess
+from jobs.runtime.kafka.protocol.wire import Broker
 from jobs.streams import Table
 from laptop import broker
 from laptop.broker import BrokerPorts
 from laptop.class_archive import submit_arguments
 from laptop.jars import broker_jars
 from laptop.ports import LOOPBACK, free_ports
-from tests.streaming.certificates import authority_and_server
+from tests.streaming.certificates import authority_and_server, client_certificate
 
 PASSWORDS = {"PLAIN": "plain-secret", "SCRAM-SHA-512": 'open "sesame" \\'}
 PRINCIPALS = ("setup", "producer", "ingestion")
 """Of docs/kafka-acls.md; each is a user that may do what stands there, and nothing else. `weir` may do everything."""
 PAGE = Path(__file__).parents[2] / "docs/kafka-acls.md"
 LIMIT_SECONDS = 120
+MUTUAL = "MUTUAL"
+"""The listener where a client shows a certificate instead of a password."""
 EVENT = (
     '{"specversion":"1.0","type":"ai.inference.request.v1","source":"g","id":"1","subject":"a",'
     '"time":"2026-01-01T00:00:00Z","data":{"request_id":"r","user_id":"u","model":"m","operation":"chat"}}\n'
@@ -63,13 +71,16 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
     """A broker that lets in who shows a password over TLS; gives the variables of such a client, by SCRAM."""
     folder = tmp_path_factory.mktemp("kafka")
     authority, server = authority_and_server(folder, LOOPBACK)
-    clients, controller = free_ports(2)
+    clients, controller, mutual = free_ports(3)
     ports = BrokerPorts(clients, controller)
     broker.prepare(folder, broker_jars(), ports)
     user = f'username="weir" password="{PASSWORDS["PLAIN"]}" user_weir="{PASSWORDS["PLAIN"]}"'
     modules = "org.apache.kafka.common.security"
     settings = {
-        "listener.security.protocol.map": "CLIENTS:SASL_SSL,CONTROLLER:PLAINTEXT",
+        "listeners": f"CLIENTS://{ports.bootstrap},{MUTUAL}://{LOOPBACK}:{mutual},CONTROLLER://{LOOPBACK}:{controller}",
+        "advertised.listeners": f"CLIENTS://{ports.bootstrap},{MUTUAL}://{LOOPBACK}:{mutual}",
+        "listener.security.protocol.map": f"CLIENTS:SASL_SSL,{MUTUAL}:SSL,CONTROLLER:PLAINTEXT",
+        f"listener.name.{MUTUAL.lower()}.ssl.client.auth": "required",
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": server,
         "ssl.truststore.type": "PEM",
@@ -80,7 +91,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
         "listener.name.clients.scram-sha-512.sasl.jaas.config": f"{modules}.scram.ScramLoginModule required;",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         # The second is the broker itself, at its quorum.
-        "super.users": "User:weir;User:ANONYMOUS",
+        "super.users": "User:weir;User:ANONYMOUS;User:CN=weir",
     }
     with (folder / "server.properties").open("a", encoding="utf-8") as properties:
         properties.writelines(f"{name}={value}\n" for name, value in settings.items())
@@ -96,7 +107,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
         ]
         for made in [*admin.alter_user_scram_credentials(users).values(), *admin.create_acls(documented()).values()]:
             made.result()
-        yield secured(authority, ports.bootstrap, "SCRAM-SHA-512")
+        yield secured(authority, ports.bootstrap, "SCRAM-SHA-512") | {MUTUAL: f"{LOOPBACK}:{mutual}"}
     finally:
         process.kill()
         process.wait()
@@ -212,3 +223,45 @@ def test_half_a_credential_is_refused_before_anything_is_sent(client: dict[str, 
     answer = weir({**client, "WEIR_KAFKA_PASSWORD": ""}, "topics")
     assert answer.returncode == 1
     assert "SASL_SSL needs WEIR_KAFKA_USERNAME and WEIR_KAFKA_PASSWORD" in answer.stderr
+
+
+def by_certificate(client: dict[str, str], file: Path | None) -> dict[str, str]:
+    """The variables of a client that shows this file, and has no password."""
+    place = {"WEIR_KAFKA_BOOTSTRAP": client[MUTUAL], "WEIR_KAFKA_CA_FILE": client["WEIR_KAFKA_CA_FILE"]}
+    shown = {} if file is None else {"WEIR_KAFKA_CLIENT_FILE": str(file)}
+    return {"WEIR_KAFKA_SECURITY_PROTOCOL": "SSL", **place, **shown}
+
+
+def test_a_client_is_known_by_its_certificate_and_without_one_of_the_authority_gets_nowhere(
+    client: dict[str, str], tmp_path: Path
+) -> None:
+    authority = Path(client["WEIR_KAFKA_CA_FILE"]).parent
+    authority_and_server(tmp_path, LOOPBACK)
+    known, stranger = client_certificate(authority, "weir"), client_certificate(tmp_path, "weir")
+    unauthorized = client_certificate(authority, "somebody")
+    assert weir(by_certificate(client, known), "topics").returncode == 0
+    for refused in (None, stranger, unauthorized):
+        answer = weir(by_certificate(client, refused), "topics", "--timeout", "3")
+        assert answer.returncode == 1, (refused, answer.stdout)
+    for file, gets_in in ((known, True), (None, False), (stranger, False)):
+        access = KafkaAccess.read(by_certificate(client, file))
+        with ExitStack() as held:
+            if not gets_in:
+                held.enter_context(pytest.raises(KafkaException))
+            with Broker(access, LOOPBACK, int(client[MUTUAL].partition(":")[2])) as raw:
+                assert raw.fetch("catalog.plans", 0, 0, 1_000).batches == b""
+
+
+@pytest.mark.long
+def test_sparks_client_shows_the_same_certificate(client: dict[str, str], spark: SparkSession, tmp_path: Path) -> None:
+    authority_and_server(tmp_path, LOOPBACK)
+    known, stranger = (client_certificate(at, "weir") for at in (Path(client["WEIR_KAFKA_CA_FILE"]).parent, tmp_path))
+    assert weir(by_certificate(client, known), "topics").returncode == 0
+
+    def records(file: Path) -> int:
+        options = KafkaAccess.read(by_certificate(client, file)).spark()
+        return spark.read.format("kafka").options(**options).option("subscribe", "catalog.plans").load().count()
+
+    assert records(known) == 0
+    with pytest.raises((PySparkException, Py4JError), match="SslAuthenticationException"):
+        records(stranger)

@@ -21,6 +21,9 @@
 {{- if and .Values.dashboard.route.enabled (not .Values.dashboard.route.parentRefs) -}}
 {{- fail "dashboard.route.enabled needs dashboard.route.parentRefs: name the Gateway that it belongs to." -}}
 {{- end -}}
+{{- if and .Values.api.enabled .Values.api.oidc.issuer (not .Values.api.oidc.audience) -}}
+{{- fail "api.oidc.issuer needs api.oidc.audience: otherwise a token that is for another program would be taken." -}}
+{{- end -}}
 {{- if and .Values.dashboard.enabled .Values.dashboard.signIn.enabled -}}
 {{- range tuple "metadataUrl" "clientId" "existingSecret" "redirectUri" "accountsClaim" -}}
 {{- if not (get $.Values.dashboard.signIn .) -}}
@@ -102,6 +105,9 @@
 {{- end -}}
 {{- if and (hasPrefix "SASL_" (include "weir.kafkaProtocol" .)) (not .Values.kafka.existingSecret) -}}
 {{- fail (printf "kafka.securityProtocol=%s needs kafka.existingSecret: a Secret with user name and password." (include "weir.kafkaProtocol" .)) -}}
+{{- end -}}
+{{- if and .Values.kafka.clientSecret (not (hasSuffix "SSL" (include "weir.kafkaProtocol" .))) -}}
+{{- fail (printf "kafka.clientSecret is for kafka.securityProtocol=SSL or SASL_SSL, but that is %s." (include "weir.kafkaProtocol" .)) -}}
 {{- end -}}
 {{- if and (not .Values.kafka.bootstrap) (ne (include "weir.kafkaProtocol" .) "PLAINTEXT") -}}
 {{- fail (printf "kafka.securityProtocol=%s is for your own brokers, but kafka.bootstrap is empty: quickstart's broker speaks PLAINTEXT only." .Values.kafka.securityProtocol) -}}

@@ -66,8 +66,20 @@ verify-full
 - name: WEIR_KAFKA_CA_FILE
   value: /etc/weir-kafka/{{ .caKey }}
 {{- end }}
+{{- if .clientSecret }}
+- name: WEIR_KAFKA_CLIENT_FILE
+  value: /etc/weir-kafka-client/{{ .clientKey }}
 {{- end }}
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The Secret with the client certificate of a part that speaks to Kafka. Takes (list $ {…}), with its `secrets`. */}}
+{{- define "weir.kafkaClientSecret" -}}
+{{- $root := index . 0 -}}
+{{- if and $root.Values.kafka.clientSecret (not (include "weir.runsKafka" $root)) -}}
+{{ (index . 1 | default dict).kafka | default $root.Values.kafka.clientSecret }}
+{{- end -}}
 {{- end }}
 
 {{- define "weir.postgresSecret" -}}

@@ -90,6 +90,7 @@
 {{- define "weir.sparkPod" -}}
 {{- $isDriver := eq .role "driver" -}}
 {{- $root := .root -}}
+{{- $kafka := has .name (include "weir.jobsWithKafka" . | fromYamlArray) | ternary (dict "kafka" (.job.secrets | default dict)) dict -}}
 {{- $sparkSecret := eq .job.mode "cluster" | ternary $root.Values.sparkSecret.existingSecret "" -}}
 metadata:
   labels:
@@ -139,7 +140,7 @@ spec:
         failureThreshold: 8
       {{- end }}
       volumeMounts:
-        {{- include "weir.volumeMounts" (dict "root" .root "mountsTables" true "readsOnly" (not $isDriver)) | nindent 8 }}
+        {{- include "weir.volumeMounts" (merge (dict "root" .root "mountsTables" true "readsOnly" (not $isDriver)) $kafka) | nindent 8 }}
         {{- if $isDriver }}
         - name: config
           mountPath: /etc/weir
@@ -154,7 +155,7 @@ spec:
         {{- toYaml . | nindent 8 }}
         {{- end }}
   volumes:
-    {{- include "weir.volumes" (dict "root" .root "mountsTables" true) | nindent 4 }}
+    {{- include "weir.volumes" (merge (dict "root" .root "mountsTables" true) $kafka) | nindent 4 }}
     {{- if $isDriver }}
     - name: config
       configMap:

@@ -99,7 +99,7 @@ annotations:
 {{- end }}
 
 {{/* Files that a pod sees besides the image: scratch space, certificates, and the tables if it asks for them.
-     Takes (dict "root" $ "mountsTables" bool). */}}
+     Takes (dict "root" $ "mountsTables" bool "kafka" {…}): the part's `secrets`, if it speaks to Kafka. */}}
 {{- define "weir.volumes" -}}
 - name: scratch
   emptyDir:
@@ -114,6 +114,13 @@ annotations:
   secret:
     secretName: {{ . }}
 {{- end }}
+{{- if hasKey . "kafka" }}
+{{- with include "weir.kafkaClientSecret" (list .root .kafka) }}
+- name: kafka-client
+  secret:
+    secretName: {{ . }}
+{{- end }}
+{{- end }}
 {{- with .root.Values.postgres.caSecret }}
 - name: postgres-ca
   secret:
@@ -124,7 +131,7 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* Takes (dict "root" $ "mountsTables" bool "readsOnly" bool). */}}
+{{/* Takes what "weir.volumes" takes, and "readsOnly" bool. */}}
 {{- define "weir.volumeMounts" -}}
 - name: scratch
   mountPath: /tmp
@@ -139,6 +146,13 @@ annotations:
 - name: kafka-ca
   mountPath: /etc/weir-kafka
   readOnly: true
+{{- end }}
+{{- if hasKey . "kafka" }}
+{{- if include "weir.kafkaClientSecret" (list .root .kafka) }}
+- name: kafka-client
+  mountPath: /etc/weir-kafka-client
+  readOnly: true
+{{- end }}
 {{- end }}
 {{- if .root.Values.postgres.caSecret }}
 - name: postgres-ca
@@ -187,7 +201,7 @@ envFrom:
   {{- . | nindent 2 }}
 {{- end }}
 volumeMounts:
-  {{- include "weir.volumeMounts" (dict "root" .root "mountsTables" true "readsOnly" false) | nindent 2 }}
+  {{- include "weir.volumeMounts" (merge (dict "root" .root "mountsTables" true "readsOnly" false) (.withoutKafka | default false | ternary dict (dict "kafka" (.secrets | default dict)))) | nindent 2 }}
   {{- with .volumeMounts }}
   {{- toYaml . | nindent 2 }}
   {{- end }}

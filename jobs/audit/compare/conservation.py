@@ -58,6 +58,8 @@ def conserved(ranges: Mapping[Partition, PartitionRange], rows: Mapping[Partitio
     missing = {place: residual(covered, rows.get(place, 0)) for place, covered in sorted(ranges.items())}
     wrong = [f"partition {place[1]} of {place[0]} lacks {count} rows" for place, count in missing.items() if count]
     sound = "received = absent + accepted + rejected + duplicate + conflict + removed, in each partition"
+    if lost := sum(covered.lost for covered in ranges.values()):
+        sound = f"{sound}, but for {lost} records that were deleted unread: an operator has accepted that"
     if unknown := sorted({topic for topic, partition in rows if (topic, partition) not in ranges}):
         sound = f"topic {unknown[0]} no longer exists, so its rows in the journal were not examined"
     return first_sentence("I2", sum(count for place, count in rows.items() if place in ranges), wrong, sound)
@@ -73,7 +75,8 @@ def consumed_ranges(journal: DeltaTable, topics: Iterable[Topic]) -> dict[Partit
             absent = journal.transaction_version(topic.absent(partition))
             if first is not None and following is not None:
                 removed = journal.transaction_version(removed_rows(topic.name, partition))
-                ranges[topic.name, partition] = PartitionRange(first, following, absent or 0, removed or 0)
+                lost = journal.transaction_version(topic.lost(partition))
+                ranges[topic.name, partition] = PartitionRange(first, following, absent or 0, removed or 0, lost or 0)
     return ranges
 
 

@@ -15,18 +15,20 @@ RowKey = tuple[str, int, str, str | None]
 class PartitionRange:
     """The range of offsets that the journal covers: `[first_offset, next_offset)`; `absent` of them hold no record.
 
-    `removed`: rows that the journal had, and that `weir retain` has removed.
+    `removed`: rows that the journal had, and that `weir retain` has removed. `lost`: offsets that Kafka deleted before
+    they were read, and an operator has accepted as lost.
     """
 
     first_offset: int
     next_offset: int
     absent: int
     removed: int = 0
+    lost: int = 0
 
     @property
     def records(self) -> int:
         """How many records there were to account for."""
-        return self.next_offset - self.first_offset - self.absent
+        return self.next_offset - self.first_offset - self.absent - self.lost
 
 
 def residual(consumed: PartitionRange, rows: int) -> int:

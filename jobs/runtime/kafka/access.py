@@ -64,7 +64,7 @@ class SaslMechanism(StrEnum):
 
 
 class KafkaAccess(BaseModel):
-    """Read from `WEIR_KAFKA_*`: BOOTSTRAP, SECURITY_PROTOCOL, SASL_MECHANISM, USERNAME, PASSWORD, CA_FILE."""
+    """Read from `WEIR_KAFKA_*`: the names of the fields in capitals."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -81,14 +81,21 @@ class KafkaAccess(BaseModel):
         default=None, description="Certificates (PEM) that sign the brokers'; the system's when left out."
     )
 
+    client_file: Path | None = Field(
+        default=None,
+        description="By which the brokers know this client: its private key (PKCS #8, not encrypted) and its "
+        "certificates, in one PEM file.",
+    )
+
     @model_validator(mode="after")
     def _is_complete(self) -> KafkaAccess:
         given = bool(self.username and self.password.get_secret_value())
         if self.security_protocol.signs_in != given:
             needs = "needs" if self.security_protocol.signs_in else "takes no"
             raise ValueError(f"{self.security_protocol} {needs} {PREFIX}USERNAME and {PREFIX}PASSWORD")
-        if self.ca_file is not None and not self.security_protocol.is_encrypted:
-            raise ValueError(f"{self.security_protocol} is not encrypted, but {PREFIX}CA_FILE is set")
+        for name, file in (("CA_FILE", self.ca_file), ("CLIENT_FILE", self.client_file)):
+            if file is not None and not self.security_protocol.is_encrypted:
+                raise ValueError(f"{self.security_protocol} is not encrypted, but {PREFIX}{name} is set")
         return self
 
     @classmethod
@@ -112,6 +119,8 @@ class KafkaAccess(BaseModel):
             settings["sasl.password"] = self.password.get_secret_value()
         if self.ca_file is not None:
             settings["ssl.ca.location"] = str(self.ca_file)
+        if self.client_file is not None:
+            settings |= {"ssl.certificate.location": str(self.client_file), "ssl.key.location": str(self.client_file)}
         return settings
 
     def spark(self) -> dict[str, str]:
@@ -127,6 +136,8 @@ class KafkaAccess(BaseModel):
             )
         if self.ca_file is not None:
             options |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": str(self.ca_file)}
+        if self.client_file is not None:
+            options |= {"kafka.ssl.keystore.type": "PEM", "kafka.ssl.keystore.location": str(self.client_file)}
         return options
 
 

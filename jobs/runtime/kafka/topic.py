@@ -63,6 +63,10 @@ class Topic:
         """The transaction that counts the offsets below the position that held no record."""
         return f"absent:{self.topic_id}:{partition}"
 
+    def lost(self, partition: int) -> str:
+        """The transaction that counts the offsets below the position whose loss an operator has accepted."""
+        return f"lost:{self.topic_id}:{partition}"
+
 
 def describe_topic(
     admin: AdminClient, name: str, denials: Denials, clock: Clock, timeout_seconds: float = TIMEOUT_SECONDS
@@ -147,7 +151,8 @@ def refuse_lost_records(admin: AdminClient, topic: Topic, positions: Mapping[int
         if earliest[partition] > position:
             raise Refused(
                 f"{topic.name}[{partition}]: records {position} to {earliest[partition] - 1} were deleted by retention "
-                "before they were read; restore them, and give the topic a longer retention: "
+                "before they were read; restore them, or accept that they are on no bill: `weir journal accept-loss "
+                f"{topic.name} {partition} --reason TEXT`; and give the topic a longer retention: "
                 f"{alter(topic.name, 'retention.ms=MILLISECONDS')}"
             )
         if latest[partition] < position:

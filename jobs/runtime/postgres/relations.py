@@ -32,8 +32,8 @@ revisions make is made in Weir's own schema."""
 EARLIER_FUNCTIONS = {"0022": ("usage_spans(date, date)",)}
 
 LATER = (
-    *("activity_head", "activity_log", "analytics_panes", "analytics_views", "api_keys", "declared_dimensions"),
-    *("invoice_events", "invoice_lines", "invoices", "late_members"),
+    *("accepted_losses", "activity_head", "activity_log", "analytics_panes", "analytics_views", "api_keys"),
+    *("declared_dimensions", "invoice_events", "invoice_lines", "invoices", "late_members"),
     *("price_ladders", "taken_back_on_time", "usage_hours", "usage_members", "usage_months"),
 )
 """Relations that revisions after 0034 make in Weir's own schema."""

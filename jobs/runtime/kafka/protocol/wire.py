@@ -46,6 +46,8 @@ class Broker:
             self._socket = socket.create_connection((host, port), TIMEOUT_SECONDS)
             if access.security_protocol.is_encrypted:
                 trusted = ssl.create_default_context(cafile=None if access.ca_file is None else str(access.ca_file))
+                if access.client_file is not None:
+                    trusted.load_cert_chain(access.client_file)
                 self._socket = trusted.wrap_socket(self._socket, server_hostname=host)
         except OSError as error:
             raise _transport(error) from error

@@ -1,0 +1,120 @@
+"""The public keys of the identity provider, fetched now and then: bounded in size, in time, and in how often.
+
+The provider is never asked while a request is answered: a token can make this server ask at most once in ten seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import structlog
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
+
+from api.bearer_tokens import BadToken, TokenIssuer, UnknownKeyError, refuse_unprotected
+from api.problems import unavailable
+from metering.api_keys import ApiKey
+from metering.instants import Clock
+
+log = structlog.get_logger()
+
+FETCH_EVERY_SECONDS = 300.0
+FETCH_AT_MOST_EVERY_SECONDS = 10.0
+KEYS_HOLD_SECONDS = 3_600.0
+"""A key that the provider has withdrawn is taken no longer than this, also while the provider does not answer."""
+ANSWER_WITHIN_SECONDS = 5.0
+MAX_ANSWER_BYTES = 256 << 10
+MAX_KEYS = 100
+
+
+class IssuerKeys:
+    """Verifies the tokens of one issuer."""
+
+    def __init__(self, issuer: TokenIssuer, clock: Clock) -> None:
+        self._issuer = issuer
+        self._clock = clock
+        self._keys: KeySet | None = None
+        self._fetched_at: float | None = None
+        self._tried_at: float | None = None
+        self._wanted = asyncio.Event()
+
+    def key(self, text: str) -> ApiKey:
+        """What the bearer of a token may do.
+
+        Raises BadToken; Problem (503) where the provider's keys are not there, or a newer one may be.
+        """
+        now = self._clock.monotonic()
+        is_fresh = self._fetched_at is not None and now - self._fetched_at < KEYS_HOLD_SECONDS
+        if self._keys is None or not is_fresh:
+            raise unavailable("The identity provider that signs these tokens does not answer.")
+        try:
+            return self._issuer.key(text, self._keys, self._clock.now())
+        except UnknownKeyError as error:
+            if self._tried_at is None or now - self._tried_at >= FETCH_AT_MOST_EVERY_SECONDS:
+                self._wanted.set()
+            if self._wanted.is_set():
+                raise unavailable("The key of this token is being fetched: send it again.", 1) from error
+            raise BadToken("the provider has no such key") from error
+
+    async def keep_fetching(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self.fetch()
+            self._wanted.clear()
+            wait = FETCH_EVERY_SECONDS if self._fetched_at == self._tried_at else FETCH_AT_MOST_EVERY_SECONDS
+            try:
+                async with asyncio.timeout(wait):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass
+
+    async def fetch(self) -> None:
+        """Once; what cannot be fetched stays as it was before."""
+        self._tried_at = self._clock.monotonic()
+        try:
+            # No address that an answer redirects to is asked.
+            async with asyncio.timeout(ANSWER_WITHIN_SECONDS), httpx.AsyncClient(follow_redirects=False) as client:
+                described = await _document(
+                    client, f"{self._issuer.issuer.rstrip('/')}/.well-known/openid-configuration"
+                )
+                if described.get("issuer") != self._issuer.issuer:
+                    raise ValueError(f"it calls itself {described.get('issuer')!r}")
+                address = str(described.get("jwks_uri"))
+                refuse_unprotected(address)
+                found = await _document(client, address)
+            self._keys = _public_keys(found)
+        except (httpx.HTTPError, TimeoutError, ValueError, JoseError) as error:
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            log.warning("the identity provider's keys cannot be fetched", issuer=self._issuer.issuer, reason=reason)
+            return
+        self._fetched_at = self._tried_at
+
+
+async def _document(client: httpx.AsyncClient, address: str) -> dict[str, Any]:
+    """The JSON object at an address. Raises ValueError and httpx.HTTPError."""
+    async with client.stream("GET", address, headers={"Accept": "application/json"}) as answer:
+        if answer.status_code != httpx.codes.OK:
+            raise ValueError(f"{address} answers {answer.status_code}")
+        body = b""
+        async for part in answer.aiter_bytes(16 << 10):
+            body += part
+            if len(body) > MAX_ANSWER_BYTES:
+                raise ValueError(f"{address} answers more than 256 KiB")
+    found = json.loads(body)
+    if not isinstance(found, dict):
+        raise ValueError(f"{address} answers no JSON object")
+    return found
+
+
+def _public_keys(document: dict[str, Any]) -> KeySet:
+    """The keys of a JWKS that verify signatures; shared secrets among them are left out. Raises ValueError."""
+    listed = document.get("keys")
+    if not isinstance(listed, list) or len(listed) > MAX_KEYS:
+        raise ValueError(f"the provider lists no keys, or more than {MAX_KEYS}")
+    usable = [key for key in listed if isinstance(key, dict) and key.get("kty") in ("RSA", "EC")]
+    if not usable:
+        raise ValueError("the provider lists no RSA or EC key")
+    return KeySet.import_key_set({"keys": usable})
