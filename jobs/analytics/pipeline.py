@@ -67,7 +67,7 @@ def enrich(usage: DataFrame, config: AnalyticsConfig, lookup: Lookup) -> DataFra
         return outcomes(counted(net), columns, blocks, lookup).persist()
     listed = rebuildable(gone, lookup)
     again = frame_of(spark, listed)
-    rows = of_minutes(counted(net), frame_of(spark, gone), how="left_anti")
+    rows = of_minutes(counted(net), again, how="left_anti")
     rows = rows.unionByName(made_again(again, listed, highest, lookup)).persist()
     found = outcomes(rows, columns, blocks_of(rows.withColumns({"lsn": F.lit(0), "sign": F.lit(1)}))[0], lookup)
     rebuilt = again.select(F.col("minute").alias("event_time"), F.lit(True).alias(IS_REBUILT))
