@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from jobs.analytics.config import AnalyticsConfig
+from jobs.analytics.few_outcomes import few_outcomes
 from jobs.analytics.fold import REBUILT, fold
 from jobs.analytics.outcomes import IS_MEASURED, READ, blocks_of, outcomes
 from jobs.analytics.panes import panes
@@ -74,6 +75,11 @@ def enrich(usage: DataFrame, config: AnalyticsConfig, lookup: Lookup) -> DataFra
     return found.withColumn(IS_REBUILT, F.lit(False)).unionByName(rebuilt, allowMissingColumns=True).persist()
 
 
+def enrich_few(usage: pa.Table, config: AnalyticsConfig, lookup: Lookup) -> pa.Table | None:
+    """The same of a few rows without Spark; None where minutes are made again, or the journal's files are large."""
+    return few_outcomes(usage, sorted({column for view in config.declared_views for column in view.columns}), lookup)
+
+
 def build(found: DataFrame, config: AnalyticsConfig) -> DataFrame:
     """Outcomes (`enrich`) → panes, one row per view, minute and key; columns of `STAGED`."""
     of_outcomes = found.where(~F.col(IS_REBUILT)) if IS_REBUILT in found.columns else found
@@ -100,5 +106,7 @@ JOB = PostgresJob(
     staged=STAGED,
     fold=fold,
     enrich=enrich,
+    enrich_few=enrich_few,
+    pause_seconds=lambda config: config.min_batch_interval_seconds,
     concerns=IS_MEASURED,
 )

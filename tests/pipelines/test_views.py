@@ -14,9 +14,10 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from pyspark.sql import SparkSession
 
 from jobs.queries.views import Hop, measured_since, view_named, view_rows
+from jobs.rebuild.analytics import begin_again
 from jobs.runtime.delta.table import REMOVED
 from jobs.runtime.delta.upstream import Upstream
-from jobs.runtime.errors import Refused
+from jobs.runtime.errors import Fenced, NotYet, Refused
 from jobs.streams import Table
 from metering.vocabulary import Outcome
 from tests.database_rows import write
@@ -126,6 +127,18 @@ def test_a_driver_that_fails_in_its_transaction_has_measured_nothing_and_its_suc
     refuse_differences(stage, Counter(outcomes))
 
 
+def test_a_few_outcomes_cost_one_job_of_spark_and_the_same_taken_back_at_once_too(stage: Measured) -> None:
+    outcomes = [Happened(n, NOON, user=f"u{n}", tokens=n, latency_ms=n / 2) for n in range(20)]
+    stage.accept(outcomes)
+    signed = [*((one, 1) for one in outcomes), (outcomes[0], -1), (outcomes[0], 1)]
+    stage.decide(signed, NOON)
+    driver, context = stage.driver(), stage.spark.sparkContext
+    context.setJobGroup("few", "few outcomes")
+    driver.process(stage.rows(1, 23))
+    assert len(context.statusTracker().getJobIdsForGroup("few")) == 1
+    refuse_differences(stage, Counter(outcomes))
+
+
 @pytest.mark.long
 def test_the_last_outcome_of_a_minute_that_is_taken_back_leaves_no_pane(stage: Measured) -> None:
     one = Happened(1, NOON, user="u", latency_ms=5.0)
@@ -156,20 +169,49 @@ def test_a_minute_whose_usage_was_removed_keeps_its_pane_and_still_gets_late_out
     assert row["requests"] == 3
 
 
-@pytest.mark.long
-def test_on_an_empty_database_it_measures_all_of_usage_again(stage: Measured) -> None:
+@pytest.mark.few_in_ci(1)
+@pytest.mark.parametrize("is_rebuilt", [True, False])
+def test_rebuilt_or_on_an_empty_database_it_measures_all_of_usage_again_also_for_a_later_view(
+    stage: Measured, *, is_rebuilt: bool
+) -> None:
     outcomes = [Happened(n, NOON, user=f"u{n}", tokens=n) for n in range(4)]
     stage.accept(outcomes)
     stage.decide([*((one, 1) for one in outcomes), (outcomes[3], -1)], NOON)
-    stage.driver().process(stage.rows(1, 6))
-    stage.driver().advance()
-    with psycopg.connect(stage.database) as database:
-        database.execute("TRUNCATE analytics_views, positions, batches, jobs, exits, rules CASCADE")
-        assert database.execute("SELECT count(*) FROM analytics_panes").fetchone() == (0,)
+    other = type(stage.config).model_validate({"views": {"n": {"of": "outcomes", "measures": {"n": "count"}}}})
+    config, stage.config = stage.config, other
+    stage.driver().process(stage.rows(1, 4))
+    stage.config = config
+    fenced = stage.driver()
+    fenced.process(stage.rows(4, 6))
+    assert measured(stage, MINUTE, MINUTE) == {}
+    if is_rebuilt:
+        assert begin_again(str(stage.tables), stage.database) == 5
+        with pytest.raises((Fenced, NotYet)):
+            fenced._ownership.resume()
+    else:
+        with psycopg.connect(stage.database) as database:
+            database.execute("TRUNCATE analytics_views, positions, batches, jobs, exits, rules CASCADE")
     driver = stage.driver()
     assert driver.position() == 1
     driver.process(stage.rows(1, 6))
     refuse_differences(stage, Counter(outcomes[:3]))
+
+
+def test_it_is_not_rebuilt_where_usage_has_lost_rows_and_keeps_its_panes(database: str, tmp_path: Path) -> None:
+    stage = Measured(cast("Any", None), database, tmp_path)
+    outcomes = [Happened(n, NOON) for n in range(3)]
+    stage.accept(outcomes)
+    stage.decide([(one, 1) for one in outcomes], NOON)
+    with pytest.raises(Refused, match="analytics has never run here"):
+        begin_again(str(tmp_path), database)
+    stage.driver()
+    usage = DeltaTable(f"{tmp_path}/{Table.USAGE}")
+    usage.delete("lsn = 1", commit_properties=CommitProperties(app_transactions=[Transaction(REMOVED, 1)]))
+    write(database, "positions", {"job": "analytics", "input": "usage", "next_position": 4})
+    with pytest.raises(Refused, match="restore the database from a backup instead"):
+        begin_again(str(tmp_path), database)
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT next_position FROM positions").fetchone() == (4,)
 
 
 @pytest.mark.parametrize(("position", "removed"), [(1, 2), (3, 1), (4, None)])
