@@ -232,7 +232,8 @@ ENTRIES = (
         "rebuild",
         Panel.REPAIR,
         "cli.rebuild",
-        "Make an application's tables in Postgres again, from usage (billing) or the journal (sessionization).",
+        "Make an application's tables in Postgres again, from usage (billing, analytics) or the journal "
+        "(sessionization).",
     ),
     Entry(
         "compact",

@@ -10,6 +10,7 @@ import typer
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, print_rows
 from cli.reading import FromOption, ToOption, check_range, read_only
+from metering.instants import rfc3339
 from metering.view_durations import minutes_of
 from metering.views import Aggregate, View
 
@@ -77,7 +78,7 @@ def view(
     percentiles and tops are estimates. What is measured is on no bill.
     """
     from deployment.stack import running_deployment
-    from jobs.queries.views import UnknownView, columns_of, view_named, view_rows
+    from jobs.queries.views import UnknownView, columns_of, measured_since, view_named, view_rows
     from jobs.runtime.clock import MachineClock
 
     check_range(start, end)
@@ -90,8 +91,16 @@ def view(
         except UnknownView as error:
             raise typer.BadParameter(f"{error}.") from None
         windows = _windows(database, window, hop, session, sliding=sliding)
-        rows = [] if windows is None else view_rows(database, declared, windows, *_bounds(windows, since, until))
+        bounds = None if windows is None else _bounds(windows, since, until)
+        rows = [] if windows is None or bounds is None else view_rows(database, declared, windows, *bounds)
+        measured = measured_since(database, declared)
         columns = columns_of(declared)
+    if measured is not None and bounds is not None and bounds[0] < measured:
+        typer.echo(
+            f"{name} is measured since {rfc3339(measured)}: windows that began before are left out. `weir rebuild "
+            "analytics` measures all of usage.",
+            err=True,
+        )
     if form is not Format.JSON:
         columns, rows = _flat_columns(declared), [_flat(declared, row) for row in rows]
     print_rows(rows, columns, form)

@@ -30,6 +30,14 @@ class AnalyticsConfig(JobConfig):
         description="How long panes are kept, in days of event time before the frontier.",
     )
 
+    min_batch_interval_seconds: float = Field(
+        default=4,
+        ge=0,
+        le=60,
+        description="While events come, how long after a micro-batch of few rows the next one follows at least: a pane "
+        "is of a minute, and each batch is a job of Spark.",
+    )
+
     @property
     def declared_views(self) -> tuple[View, ...]:
         """The views, by name."""

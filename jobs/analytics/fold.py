@@ -18,14 +18,16 @@ REBUILT = ""
 """The view of a row of `staged` that is no pane: all panes of its minute are in `staged` as a whole."""
 
 DECLARE = """
-INSERT INTO analytics_views (view, version, definition, first_position)
-SELECT %(view)s, %(version)s, %(definition)s::jsonb,
-       coalesce((SELECT next_position FROM positions WHERE job = 'analytics' AND input = 'usage'), 1)
-ON CONFLICT (view, version) DO NOTHING
+INSERT INTO analytics_views (view, version, definition, first_position, since)
+SELECT %(view)s, %(version)s, %(definition)s::jsonb, first.position, CASE WHEN first.position > 1 THEN (
+    SELECT greatest(max(window_start) + interval '1 minute', (SELECT max(since) FROM analytics_views))
+    FROM analytics_panes) END
+FROM (SELECT coalesce(
+    (SELECT next_position FROM positions WHERE job = 'analytics' AND input = 'usage'), 1) AS position) AS first
 """
-DECLARED = """
-UPDATE analytics_views SET is_declared = concat(view, ' ', version) = ANY (%(versions)s)
-"""
+"""In the minutes before `since` there are outcomes that it has not measured; in later ones there is none, as each
+outcome is in a pane of each view that was declared."""
+WITHDRAW = "UPDATE analytics_views SET is_declared = false WHERE is_declared AND view = %s AND version = %s"
 FORGET = """
 DELETE FROM analytics_panes USING staged, analytics_views
 WHERE staged.view = %(rebuilt)s AND analytics_panes.window_start = staged.window_start
@@ -38,6 +40,7 @@ JOIN analytics_views USING (view, version)
 JOIN analytics_panes AS stored
   ON stored.view_id = analytics_views.view_id AND stored.window_start = staged.window_start
  AND stored.keys_digest = sha256(jsonb_send(staged.keys::jsonb))
+WHERE analytics_views.is_declared
 """
 MERGE = """
 UPDATE analytics_panes SET measures = %s, updated_at = now()
@@ -47,6 +50,7 @@ ADD = """
 INSERT INTO analytics_panes (view_id, window_start, account, keys, measures)
 SELECT analytics_views.view_id, staged.window_start, staged.account, staged.keys::jsonb, staged.measures::jsonb
 FROM staged JOIN analytics_views USING (view, version)
+WHERE analytics_views.is_declared AND staged.window_start >= coalesce(analytics_views.since, '-infinity')
 ON CONFLICT (view_id, window_start, keys_digest) DO NOTHING
 """
 EXPIRE = "DELETE FROM analytics_panes WHERE window_start < %s"
@@ -55,7 +59,8 @@ EXPIRE = "DELETE FROM analytics_panes WHERE window_start < %s"
 def fold(cursor: psycopg.Cursor[Any], config: AnalyticsConfig, around: Fold) -> Counts:
     """Merge `staged` into `analytics_panes`, and remove what is older than `keep_days` before the frontier.
 
-    A view that is declared for the first time is noted with the first lsn of usage that it measures. Counts nothing.
+    A view that was not declared before is noted with the first lsn of usage and the first minute that it measures:
+    panes of earlier minutes would lack outcomes, and are not stored. Counts nothing.
 
     Raises Refused without any view: the position must not move past what a view would measure.
     """
@@ -76,12 +81,10 @@ def fold(cursor: psycopg.Cursor[Any], config: AnalyticsConfig, around: Fold) -> 
 
 
 def _declare(cursor: psycopg.Cursor[Any], views: dict[str, View]) -> None:
-    known = cursor.execute("SELECT view, version FROM analytics_views WHERE is_declared").fetchall()
-    declared = {(view.name, view.version) for view in views.values()}
-    if declared == set(known):
-        return
-    for view in views.values():
-        definition = json.dumps(view.definition)
-        values = {"view": view.name, "version": view.version, "definition": definition}
-        cursor.execute(DECLARE, values)
-    cursor.execute(DECLARED, {"versions": [f"{view.name} {view.version}" for view in views.values()]})
+    known = set(cursor.execute("SELECT view, version FROM analytics_views WHERE is_declared").fetchall())
+    declared = {(view.name, view.version): view.definition for view in views.values()}
+    for gone in known - declared.keys():
+        cursor.execute(WITHDRAW, gone)
+    for view, version in sorted(declared.keys() - known):
+        definition = json.dumps(declared[view, version])
+        cursor.execute(DECLARE, {"view": view, "version": version, "definition": definition})

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from jobs.analytics.config import AnalyticsConfig
+from jobs.analytics.few_outcomes import few_outcomes
 from jobs.analytics.fold import REBUILT, fold
 from jobs.analytics.outcomes import IS_MEASURED, READ, blocks_of, outcomes
 from jobs.analytics.panes import panes
@@ -67,11 +68,16 @@ def enrich(usage: DataFrame, config: AnalyticsConfig, lookup: Lookup) -> DataFra
         return outcomes(counted(net), columns, blocks, lookup).persist()
     listed = rebuildable(gone, lookup)
     again = frame_of(spark, listed)
-    rows = of_minutes(counted(net), frame_of(spark, gone), how="left_anti")
+    rows = of_minutes(counted(net), again, how="left_anti")
     rows = rows.unionByName(made_again(again, listed, highest, lookup)).persist()
     found = outcomes(rows, columns, blocks_of(rows.withColumns({"lsn": F.lit(0), "sign": F.lit(1)}))[0], lookup)
     rebuilt = again.select(F.col("minute").alias("event_time"), F.lit(True).alias(IS_REBUILT))
     return found.withColumn(IS_REBUILT, F.lit(False)).unionByName(rebuilt, allowMissingColumns=True).persist()
+
+
+def enrich_few(usage: pa.Table, config: AnalyticsConfig, lookup: Lookup) -> pa.Table | None:
+    """The same of a few rows without Spark; None where minutes are made again, or the journal's files are large."""
+    return few_outcomes(usage, sorted({column for view in config.declared_views for column in view.columns}), lookup)
 
 
 def build(found: DataFrame, config: AnalyticsConfig) -> DataFrame:
@@ -100,5 +106,7 @@ JOB = PostgresJob(
     staged=STAGED,
     fold=fold,
     enrich=enrich,
+    enrich_few=enrich_few,
+    pause_seconds=lambda config: config.min_batch_interval_seconds,
     concerns=IS_MEASURED,
 )

@@ -17,12 +17,13 @@ from metering.vocabulary import Job
 from metering.windows import MINUTE
 
 _DECLARED = "SELECT view, definition FROM analytics_views WHERE is_declared ORDER BY view"
+_SINCE = "SELECT since FROM analytics_views WHERE view = %(view)s AND version = %(version)s AND is_declared"
 _DEFAULTS = "SELECT config -> 'windows' AS windows FROM jobs WHERE job = %(job)s"
 _FRONTIER = "SELECT frontier FROM positions WHERE job = %(job)s"
 _PANES = """
 SELECT panes.window_start, panes.keys, panes.measures
 FROM analytics_panes AS panes JOIN analytics_views USING (view_id)
-WHERE view = %(view)s AND version = %(version)s AND window_start >= %(start)s AND window_start < %(end)s
+WHERE view = %(view)s AND version = %(version)s AND is_declared AND window_start >= %(start)s AND window_start < %(end)s
 ORDER BY panes.keys, panes.window_start
 """
 Row = dict[str, Any]
@@ -39,6 +40,7 @@ class Hop:
 
     size: timedelta
     hop: timedelta
+    margin: timedelta = timedelta()
 
     @property
     def reach(self) -> timedelta:
@@ -57,6 +59,11 @@ class Sessions:
     gap: timedelta
     reach: timedelta = timedelta()
 
+    @property
+    def margin(self) -> timedelta:
+        """How long before its first pane a window may have begun."""
+        return self.gap + MINUTE
+
     def of(self, panes: Sequence[datetime]) -> Windows:
         """The windows of these panes."""
         return sessions(panes, self.gap)
@@ -69,6 +76,7 @@ class Whole:
     start: datetime
     end: datetime
     reach: timedelta = timedelta()
+    margin: timedelta = timedelta()
 
     def of(self, panes: Sequence[datetime]) -> Windows:
         """That window, of any panes."""
@@ -105,6 +113,12 @@ def measured_until(database: Database) -> datetime | None:
     return row["frontier"] if row else None
 
 
+def measured_since(database: Database, view: View) -> datetime | None:
+    """The first minute of which a declared view has all outcomes; None: it measures all of usage."""
+    row = database.execute(_SINCE, {"view": view.name, "version": view.version}).fetchone()
+    return row["since"] if row else None
+
+
 def columns_of(view: View) -> tuple[str, ...]:
     """The columns of `view_rows`, in order."""
     return ("window_start", "window_end", *view.by, *(measure.name for measure in view.measures))
@@ -116,8 +130,9 @@ def view_rows(
     """Rows with the columns `columns_of`, by window and key: each window with an outcome that overlaps [start, end).
 
     A window is shown whole, also where it begins before `start` or ends after `end`; sessions are of the panes in
-    [start, end).
+    [start, end). One that began before the view measures, or may have, is left out: it would lack outcomes.
     """
+    since = measured_since(database, view)
     parameters = {
         "view": view.name,
         "version": view.version,
@@ -131,7 +146,9 @@ def view_rows(
         row
         for keys, panes in by_keys.items()
         for row in _rows_of(view, json.loads(keys), panes, windows)
-        if row["window_start"] < end and row["window_end"] > start
+        if row["window_start"] < end
+        and row["window_end"] > start
+        and (since is None or row["window_start"] - windows.margin >= since)
     ]
     nulls_last = [[(value is None, value or "") for value in (row[key] for key in view.by)] for row in rows]
     ordered = sorted(zip(rows, nulls_last, strict=True), key=lambda found: (found[0]["window_start"], found[1]))

@@ -9,6 +9,7 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
+import polars as pl
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
@@ -170,6 +171,9 @@ class Lookup(Protocol):
     def rows(self, table: Table, condition: str) -> DataFrame:
         """The rows of `table` as it is now that meet a condition in Spark's SQL."""
 
+    def few_rows(self, table: Table, lsns: pl.Series, columns: Sequence[str]) -> pl.DataFrame | None:
+        """`lsn` and those of `columns` that the table has, read without Spark; None where that would be too much."""
+
     def has_all_since(self, table: Table, day: date) -> bool:
         """Whether no row of this log date or a later one was removed from the journal or usage (`weir retain`)."""
 
@@ -262,6 +266,7 @@ class PostgresJob(Generic[C]):
     transaction that moves the position.
 
     `enrich` is called before `build` in a job whose rows name rows of other tables: it returns what `build` gets.
+    `enrich_few` returns the same of a few rows that the driver has read, or None where it is for `enrich`.
 
     `concerns` is a condition, in the SQL of both Spark and Polars: of rows for none of which it holds `build` makes
     nothing, so Spark is not needed.
@@ -289,6 +294,7 @@ class PostgresJob(Generic[C]):
     build_here: Callable[[pa.Table, History], pa.Table] | None = None
     build_in_tasks: InTasks | None = None
     enrich: Callable[[DataFrame, C, Lookup], DataFrame] | None = None
+    enrich_few: Callable[[pa.Table, C, Lookup], pa.Table | None] | None = None
     concerns: str = "true"
     following: Callable[[Rules, Rules], Rules] = only_the_later
     closes_after: Callable[[Rules], OfMeter[timedelta]] | None = None

@@ -50,6 +50,10 @@ MINUTE = timedelta(minutes=1)
 RANGE = ("--from", rfc3339(NOON), "--to", rfc3339(NOON + 20 * MINUTE))
 
 
+HEALTH_ALONE = AnalyticsConfig(views={"health": CONFIG.views["health"]})
+ACCOUNTS_ALONE = AnalyticsConfig(views={"accounts": CONFIG.views["accounts"]})
+
+
 def pane(view: str, minute: int, key: str | None, requests: int, **measures: str) -> dict[str, Any]:
     [version] = [declared.version for declared in CONFIG.declared_views if declared.name == view]
     return {
@@ -62,8 +66,13 @@ def pane(view: str, minute: int, key: str | None, requests: int, **measures: str
     }
 
 
-def fold(connection: psycopg.Connection[Any], *panes: dict[str, Any], frontier: datetime | None = None) -> None:
-    fold_table(connection, JOB, pa.Table.from_pylist(list(panes), schema=STAGED), CONFIG, frontier=frontier)
+def fold(
+    connection: psycopg.Connection[Any],
+    *panes: dict[str, Any],
+    frontier: datetime | None = None,
+    config: AnalyticsConfig = CONFIG,
+) -> None:
+    fold_table(connection, JOB, pa.Table.from_pylist(list(panes), schema=STAGED), config, frontier=frontier)
     connection.commit()
 
 
@@ -142,6 +151,66 @@ def test_the_sliding_window_ends_at_the_frontier_and_defaults_come_from_the_conf
     assert shown("health", "--sliding") == [("12:02", "12:05", "m", 3, "0.5"), ("12:02", "12:05", None, 1, None)]
     assert shown("health", "--sliding", "--window", "PT5M")[0] == ("12:00", "12:05", "m", 6, "15.5")
     assert [row[:2] for row in shown("health", *RANGE)][:2] == [("11:55", "12:05"), ("11:55", "12:05")]
+
+
+def counted(view: str, *words: str) -> list[tuple[str, Any]]:
+    answer = weir(view, *RANGE, "--window", "PT1M", *words, "--format", "json")
+    assert answer.exit_code == 0, answer.output
+    return [(row["window_start"][11:16], row["requests"]) for row in json.loads(answer.stdout)]
+
+
+@pytest.fixture
+def begun(database: str, connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`accounts` alone has measured outcomes of 12:00 and 12:04, up to lsn 8."""
+    monkeypatch.setattr("deployment.stack.running_deployment", lambda _: SimpleNamespace(postgres_url=database))
+    fold(connection, pane("accounts", 0, "acme", 1), pane("accounts", 4, "acme", 2), config=ACCOUNTS_ALONE)
+    write(database, "positions", {"job": "analytics", "input": "usage", "next_position": 9})
+
+
+@pytest.mark.usefixtures("begun")
+def test_a_view_that_is_declared_later_answers_from_the_first_minute_that_it_has_whole(
+    connection: psycopg.Connection[Any],
+) -> None:
+    # A late outcome of 12:04, of which the first two were not measured; and the minute made again has all three.
+    fold(connection, pane("health", 4, "m", 3), pane("accounts", 4, "acme", 1), pane("health", 5, "m", 7))
+    fold(connection, pane("health", 4, "m", 1), pane("health", 5, "m", 1))
+    assert counted("health") == [("12:05", 8)]
+    assert counted("accounts") == [("12:00", 1), ("12:04", 3)]
+    answer = weir("health", *RANGE, "--window", "PT10M", "--format", "json")
+    assert json.loads(answer.stdout) == []
+    assert "health is measured since 2026-01-01T12:05:00Z" in answer.stderr
+    # It may have begun at 12:04.
+    assert json.loads(weir("health", *RANGE, "--session", "PT2M", "--format", "json").stdout) == []
+
+
+@pytest.mark.usefixtures("begun")
+def test_a_definition_that_was_dropped_and_returns_begins_anew(
+    database: str, connection: psycopg.Connection[Any]
+) -> None:
+    fold(connection, pane("accounts", 6, "acme", 2), config=CONFIG)
+    fold(connection, pane("health", 6, "m", 5), pane("health", 7, "m", 1), config=HEALTH_ALONE)
+    with psycopg.connect(database) as moved:
+        moved.execute("UPDATE positions SET next_position = 20")
+    fold(connection, pane("accounts", 6, "acme", 1), pane("accounts", 8, "acme", 4))
+    assert counted("accounts") == [("12:08", 4)]
+    listed = connection.execute("SELECT view, is_declared, first_position FROM analytics_views ORDER BY view_id")
+    assert listed.fetchall() == [
+        ("accounts", False, 1),
+        ("health", True, 9),
+        ("accounts", True, 20),
+    ]
+
+
+@pytest.mark.usefixtures("begun")
+def test_what_another_view_has_missed_no_later_one_takes_for_whole(
+    database: str, connection: psycopg.Connection[Any]
+) -> None:
+    """`health` starts at 12:05 and sees an outcome of 12:01 only; panes of 12:04 are gone when `accounts` returns."""
+    fold(connection, pane("health", 1, "m", 1), config=HEALTH_ALONE)
+    connection.execute("DELETE FROM analytics_panes")
+    connection.commit()
+    fold(connection, pane("accounts", 4, "acme", 1), pane("accounts", 5, "acme", 1))
+    assert counted("accounts") == [("12:05", 1)]
 
 
 @pytest.mark.usefixtures("panes")

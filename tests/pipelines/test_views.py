@@ -13,10 +13,11 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 from pyspark.sql import SparkSession
 
-from jobs.queries.views import Hop, view_named, view_rows
+from jobs.queries.views import Hop, measured_since, view_named, view_rows
+from jobs.rebuild.analytics import begin_again
 from jobs.runtime.delta.table import REMOVED
 from jobs.runtime.delta.upstream import Upstream
-from jobs.runtime.errors import Refused
+from jobs.runtime.errors import Fenced, NotYet, Refused
 from jobs.streams import Table
 from metering.vocabulary import Outcome
 from tests.database_rows import write
@@ -126,6 +127,18 @@ def test_a_driver_that_fails_in_its_transaction_has_measured_nothing_and_its_suc
     refuse_differences(stage, Counter(outcomes))
 
 
+def test_a_few_outcomes_cost_one_job_of_spark_and_the_same_taken_back_at_once_too(stage: Measured) -> None:
+    outcomes = [Happened(n, NOON, user=f"u{n}", tokens=n, latency_ms=n / 2) for n in range(20)]
+    stage.accept(outcomes)
+    signed = [*((one, 1) for one in outcomes), (outcomes[0], -1), (outcomes[0], 1)]
+    stage.decide(signed, NOON)
+    driver, context = stage.driver(), stage.spark.sparkContext
+    context.setJobGroup("few", "few outcomes")
+    driver.process(stage.rows(1, 23))
+    assert len(context.statusTracker().getJobIdsForGroup("few")) == 1
+    refuse_differences(stage, Counter(outcomes))
+
+
 @pytest.mark.long
 def test_the_last_outcome_of_a_minute_that_is_taken_back_leaves_no_pane(stage: Measured) -> None:
     one = Happened(1, NOON, user="u", latency_ms=5.0)
@@ -139,36 +152,66 @@ def test_the_last_outcome_of_a_minute_that_is_taken_back_leaves_no_pane(stage: M
     assert measured(stage, MINUTE, MINUTE) == {}
 
 
-@pytest.mark.long
-def test_a_minute_whose_usage_was_removed_keeps_its_pane(stage: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
-    outcomes = [Happened(n, NOON, user=f"u{n}") for n in range(2)]
+def test_a_minute_whose_usage_was_removed_keeps_its_pane_and_still_gets_late_outcomes(
+    stage: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = [Happened(n, NOON, user=f"u{n}") for n in range(3)]
     stage.accept(outcomes)
-    stage.decide([(one, 1) for one in outcomes], NOON)
-    stage.decide([(outcomes[0], -1), (outcomes[0], 1), (outcomes[1], -1)], NOON)
+    stage.decide([(one, 1) for one in outcomes[:2]], NOON)
+    stage.decide([(outcomes[0], -1), (outcomes[0], 1), (outcomes[1], -1), (outcomes[2], 1)], NOON)
     driver = stage.driver()
     driver.process(stage.rows(1, 3))
     asked = list[Table]()
     monkeypatch.setattr(type(driver._lookup), "has_all_since", lambda _self, table, _day: asked.append(table))
-    driver.process(stage.rows(3, 6))
+    driver.process(stage.rows(3, 7))
     assert asked == [Table.USAGE]
     [row] = measured(stage, MINUTE, MINUTE).values()
-    assert row["requests"] == 2
+    assert row["requests"] == 3
 
 
-@pytest.mark.long
-def test_on_an_empty_database_it_measures_all_of_usage_again(stage: Measured) -> None:
+@pytest.mark.few_in_ci(1)
+@pytest.mark.parametrize("is_rebuilt", [True, False])
+def test_rebuilt_or_on_an_empty_database_it_measures_all_of_usage_again_also_for_a_later_view(
+    stage: Measured, *, is_rebuilt: bool
+) -> None:
     outcomes = [Happened(n, NOON, user=f"u{n}", tokens=n) for n in range(4)]
     stage.accept(outcomes)
     stage.decide([*((one, 1) for one in outcomes), (outcomes[3], -1)], NOON)
-    stage.driver().process(stage.rows(1, 6))
-    stage.driver().advance()
-    with psycopg.connect(stage.database) as database:
-        database.execute("TRUNCATE analytics_views, positions, batches, jobs, exits, rules CASCADE")
-        assert database.execute("SELECT count(*) FROM analytics_panes").fetchone() == (0,)
+    other = type(stage.config).model_validate({"views": {"n": {"of": "outcomes", "measures": {"n": "count"}}}})
+    config, stage.config = stage.config, other
+    stage.driver().process(stage.rows(1, 4))
+    stage.config = config
+    fenced = stage.driver()
+    fenced.process(stage.rows(4, 6))
+    assert measured(stage, MINUTE, MINUTE) == {}
+    if is_rebuilt:
+        assert begin_again(str(stage.tables), stage.database) == 5
+        with pytest.raises((Fenced, NotYet)):
+            fenced._ownership.resume()
+    else:
+        with psycopg.connect(stage.database) as database:
+            database.execute("TRUNCATE analytics_views, positions, batches, jobs, exits, rules CASCADE")
     driver = stage.driver()
     assert driver.position() == 1
     driver.process(stage.rows(1, 6))
     refuse_differences(stage, Counter(outcomes[:3]))
+
+
+def test_it_is_not_rebuilt_where_usage_has_lost_rows_and_keeps_its_panes(database: str, tmp_path: Path) -> None:
+    stage = Measured(cast("Any", None), database, tmp_path)
+    outcomes = [Happened(n, NOON) for n in range(3)]
+    stage.accept(outcomes)
+    stage.decide([(one, 1) for one in outcomes], NOON)
+    with pytest.raises(Refused, match="analytics has never run here"):
+        begin_again(str(tmp_path), database)
+    stage.driver()
+    usage = DeltaTable(f"{tmp_path}/{Table.USAGE}")
+    usage.delete("lsn = 1", commit_properties=CommitProperties(app_transactions=[Transaction(REMOVED, 1)]))
+    write(database, "positions", {"job": "analytics", "input": "usage", "next_position": 4})
+    with pytest.raises(Refused, match="restore the database from a backup instead"):
+        begin_again(str(tmp_path), database)
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT next_position FROM positions").fetchone() == (4,)
 
 
 @pytest.mark.parametrize(("position", "removed"), [(1, 2), (3, 1), (4, None)])
@@ -209,26 +252,45 @@ def test_orphaned_and_superseded_reports_and_quantities_are_no_outcomes(stage: M
 
 
 @pytest.mark.long
-def test_a_view_that_is_declared_otherwise_measures_from_then_on_and_keeps_apart_from_what_it_was(
-    stage: Measured,
+@pytest.mark.parametrize("seed", range(8))
+def test_oracle_a_view_that_is_declared_later_measures_its_first_minute_and_all_after_it_as_if_it_always_had(
+    stage: Measured, seed: int
 ) -> None:
-    outcomes = [Happened(n, NOON) for n in range(3)]
-    stage.accept(outcomes)
-    stage.decide([(one, 1) for one in outcomes], NOON)
-    stage.driver().process(stage.rows(1, 3))
-    changed = {"health": {"of": "outcomes", "by": ["model", "region"], "measures": {"n": "count"}}}
-    before, stage.config = stage.config, type(stage.config).model_validate({"views": changed})
-    stage.driver().process(stage.rows(3, 4))
+    """Outcomes come about in the order of their minutes, some late; some are taken back, some of them after."""
+    chance = random.Random(seed)
+    outcomes = sorted((happened(chance, number) for number in range(80)), key=lambda one: one.at)
+    order = sorted(outcomes, key=lambda one: one.at + timedelta(minutes=chance.choice([0, 0, 0, 20])))
+    stage.accept(order)
+    counts: Counter[Happened] = Counter()
+    for at in range(0, len(order), 20):
+        signed = [(one, 1) for one in order[at : at + 20]]
+        signed += [(one, -1) for one in chance.sample([one for one in counts if counts[one]], min(len(+counts), 3))]
+        stage.decide(signed, NOON + 2 * HOUR)
+        for one, sign in signed:
+            counts[one] += sign
+    other = type(stage.config).model_validate({"views": {"n": {"of": "outcomes", "measures": {"n": "count"}}}})
+    before, stage.config = stage.config, other
+    end, at = stage.usage.next_lsn, 1
+    declared_at = chance.randint(15, 45)
+    while at < end:
+        until = min(end, at + chance.randint(10, 40))
+        if at >= declared_at:
+            stage.config = before
+        stage.driver().process(stage.rows(at, until))
+        at = until
     with reading(stage.database) as database:
-        rows = view_rows(database, view_named(database, "health"), Hop(MINUTE, MINUTE), NOON, NOON + MINUTE)
-        listed = database.execute("SELECT view, is_declared, first_position FROM analytics_views ORDER BY view_id")
-        assert [tuple(row.values()) for row in listed] == [
-            ("accounts", False, 1),
-            ("health", False, 1),
-            ("health", True, 3),
-        ]
-    assert [row["n"] for row in rows] == [1]
-    stage.config = before
+        view = view_named(database, "health")
+        since = measured_since(database, view)
+        assert since is not None
+        assert since < NOON + HOUR
+        found = view_rows(database, view, Hop(MINUTE, MINUTE), NOON, NOON + 2 * HOUR)
+    must = {key: of for key, of in expected(counts, MINUTE, MINUTE).items() if key[0] >= since}
+    assert {(row["window_start"], row["window_end"], row["model"], row["region"]): row for row in found}.keys() == (
+        must.keys()
+    )
+    for row in found:
+        exact = exact_measures(must[row["window_start"], row["window_end"], row["model"], row["region"]])
+        assert {name: row[name] for name in exact} == exact
 
 
 @pytest.mark.long

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 
 import polars as pl
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.runtime.delta.deciding_rows import deciding_rows
+from jobs.runtime.delta.rows_by_lsn import few_rows
 from jobs.runtime.delta.table import LSN, open_table
 from jobs.streams import Table
+
+MAX_ROWS_LOOKED_THROUGH = 500_000
+"""Of files that are read by the driver for a few of their rows. In more than that Spark finds them faster."""
 
 
 class DeltaLookup:
@@ -18,10 +24,21 @@ class DeltaLookup:
     def __init__(self, spark: SparkSession, tables: str) -> None:
         self._spark = spark
         self._tables = tables
+        self._opened: dict[Table, DeltaTable] = {}
 
     def rows(self, table: Table, condition: str) -> DataFrame:
         """The rows that meet the condition, as the table is now."""
         return self._spark.read.format("delta").load(f"{self._tables}/{table}").where(condition)
+
+    def few_rows(self, table: Table, lsns: pl.Series, columns: Sequence[str]) -> pl.DataFrame | None:
+        """`lsn` and those of `columns` that the table has, read without Spark; None where that would be too much."""
+        if table in self._opened:
+            self._opened[table].update_incremental()
+        elif (found := open_table(self._tables, table)) is not None:
+            self._opened[table] = found
+        else:
+            return None
+        return few_rows(self._opened[table], lsns, columns, MAX_ROWS_LOOKED_THROUGH)
 
     def has_all_since(self, table: Table, day: date) -> bool:
         """Whether no row of this log date or a later one was removed: whole log dates go, from the old end."""

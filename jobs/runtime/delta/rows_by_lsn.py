@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 
 import polars as pl
+import pyarrow as pa
 from deltalake import DeltaTable
 
 
@@ -30,8 +31,41 @@ def count_from(table: DeltaTable, lsn: int) -> int:
     return int(later) + sum(len(_read(table, path, pl.col("lsn") >= lsn, ["lsn"])) for path in of_both)
 
 
-def _read(table: DeltaTable, path: str, condition: pl.Expr, columns: Sequence[str]) -> pl.DataFrame:
-    file = pl.scan_parquet(f"{table.table_uri.rstrip('/')}/{path}", hive_partitioning=False, glob=False)
+def few_rows(table: DeltaTable, lsns: pl.Series, columns: Sequence[str], max_rows: int) -> pl.DataFrame | None:
+    """`lsn` and those of `columns` that the table has, of the rows with these lsns; null where a file lacks a column.
+
+    None where the files that hold them have more than `max_rows`. Raises OSError.
+    """
+    ordered = lsns.unique().sort()
+    files = pl.DataFrame(table.get_add_actions(flatten=True)).filter(pl.col("num_records") > 0)
+    low = ordered.search_sorted(files["min.lsn"], side="left")
+    high = ordered.search_sorted(files["max.lsn"], side="right")
+    holding = files.filter(low < high)
+    if holding["num_records"].sum() > max_rows:
+        return None
+    kinds = pl.DataFrame(pa.schema(table.schema().to_arrow()).empty_table()).schema
+    wanted = {name: kinds[name] for name in ("lsn", *columns) if name in kinds}
+    is_wanted = pl.col("lsn").is_in(ordered.implode())
+    found = [_read(table, path, is_wanted, [*wanted], wanted) for path in holding["path"]]
+    return pl.concat([pl.DataFrame(schema=wanted), *found])
+
+
+def _read(
+    table: DeltaTable,
+    path: str,
+    condition: pl.Expr,
+    columns: Sequence[str],
+    kinds: Mapping[str, pl.DataType] | None = None,
+) -> pl.DataFrame:
+    """`kinds`: of the columns, where the file may lack some of them, which are null then."""
+    place = f"{table.table_uri.rstrip('/')}/{path}"
+    file = (
+        pl.scan_parquet(place, hive_partitioning=False, glob=False)
+        if kinds is None
+        else pl.scan_parquet(
+            place, schema=kinds, missing_columns="insert", extra_columns="ignore", hive_partitioning=False, glob=False
+        )
+    )
     try:
         return file.filter(condition).select(columns).collect()
     except pl.exceptions.ComputeError as error:

@@ -252,6 +252,10 @@ class PostgresSink:
         found, rows = driver_new_rows(batch, position, job, fingerprint)
         if pl.DataFrame(found).filter(pl.sql_expr(self._job.concerns)).is_empty():
             return self._job.staged.empty_table(), rows
+        few = None if self._job.enrich_few is None else self._job.enrich_few(found, self._config, self._lookup)
+        if few is not None:
+            # In one part: nothing is shuffled, which is a job of Spark for each aggregation.
+            return build(self._spark.createDataFrame(few).coalesce(1), self._config).toArrow(), rows
         return built(self._spark.createDataFrame(found)).toArrow(), rows
 
     def _history(self, first: int) -> History:

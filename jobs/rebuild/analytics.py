@@ -1,0 +1,45 @@
+"""`weir rebuild analytics`: all views begin at the first row of usage again, and analytics measures it as it reads.
+
+Panes of sketches are too many bytes for one transaction, and are no bill: so they come back little by little.
+"""
+
+from __future__ import annotations
+
+from jobs.rebuild.reading import whole
+from jobs.runtime.errors import Refused
+from jobs.runtime.postgres.ownership import Ownership
+from jobs.runtime.postgres.schema import refuse_other_schema
+from jobs.runtime.postgres.session import Session
+from jobs.streams import Table
+from metering.reports import Phase
+from metering.vocabulary import Job
+
+EMPTIED = ("analytics_panes", "analytics_views")
+JOB = Job.ANALYTICS.value
+
+
+def begin_again(tables: str, postgres_url: str) -> int:
+    """Remove all panes and the position, so that analytics begins at lsn 1; how many rows of usage there are for it.
+
+    A running driver is fenced, and its successor begins. Raises Refused where rows of usage were removed, or analytics
+    has never run; NotYet where the database becomes unavailable. Then nothing was changed.
+    """
+    refuse_other_schema(postgres_url)
+    source = whole(tables, Table.USAGE)
+    with Session.to(postgres_url, f"weir rebuild {JOB}") as connection:
+        row = connection.execute("SELECT config FROM jobs WHERE job = %s", [JOB]).fetchone()
+    if row is None:
+        raise Refused("analytics has never run here: declare `views`, and start it; it measures all of usage")
+    ownership = Ownership.take(JOB, postgres_url, row[0], is_alone=True)
+    try:
+        with ownership.transaction() as cursor:
+            cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            for table in EMPTIED:
+                cursor.execute(f"DELETE FROM {table}")
+            for table in ("batches", "positions"):
+                cursor.execute(f"DELETE FROM {table} WHERE job = %s", [JOB])
+            stopped = [Phase.STOPPED, JOB, ownership.epoch]
+            cursor.execute("UPDATE jobs SET state = %s WHERE job = %s AND epoch = %s", stopped)
+    finally:
+        ownership.close()
+    return source.next_lsn - 1
