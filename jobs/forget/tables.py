@@ -1,4 +1,4 @@
-"""Rewrites a person's rows in the journal and in usage: a commit per log date, while the applications write on."""
+"""Rewrites a person's rows in the journal and in usage, commit by commit, while the applications write on."""
 
 from __future__ import annotations
 
@@ -9,20 +9,26 @@ from datetime import date
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import structlog
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from jobs.audit.tables.append import ERASURES
 from jobs.journal.elements import has_elements
 from jobs.journal.erasing import READ, erased
-from jobs.runtime.delta.table import AFTER_COMMIT, open_to_change
+from jobs.runtime.delta.deciding_rows import files_of
+from jobs.runtime.delta.growth import with_stored_columns
+from jobs.runtime.delta.table import AFTER_COMMIT, ONE_FILE_BYTES, open_to_change
 from jobs.runtime.errors import Refused
 from jobs.streams import CatalogTopic, Table
 from metering.erasure import Erased, ErasureKey, People, pseudonym
 
 log = structlog.get_logger()
 
+MAX_ROWS = 200_000
+"""In memory, and in a commit, unless a file has more."""
+MAX_LSN = 2**62
 MAX_ATTEMPTS = 100
 """Of one day, against commits of others that change the same files."""
 Change = Callable[[pl.LazyFrame], pl.DataFrame]
@@ -110,7 +116,7 @@ class Rewritten:
 
 
 def rewrite(tables: str, table: Table, person: Person) -> Iterator[Rewritten]:
-    """Change a person's rows, log date by log date, each in a commit of its own.
+    """Change a person's rows, log date by log date, a stretch of files in a commit.
 
     No row comes or goes, `lsn`, identities, digests and amounts stay, and streams pass over the commits. The commit
     names rows by their lsn alone. Raises Refused for a newer version's table, or where others change a day all along.
@@ -118,41 +124,67 @@ def rewrite(tables: str, table: Table, person: Person) -> Iterator[Rewritten]:
     found = open_to_change(tables, table)
     days = [] if found is None else sorted({date.fromisoformat(str(part["log_date"])) for part in found.partitions()})
     for day in days:
-        if rows := _rewritten(tables, table, day, person):
-            yield Rewritten(table.value, day, rows)
+        after = -1
+        while (done := _next_stretch(tables, table, day, person, after)) is not None:
+            after, rows = done
+            if rows:
+                yield Rewritten(table.value, day, rows)
 
 
-def _rewritten(tables: str, table: Table, day: date, person: Person) -> int:
+def _next_stretch(tables: str, table: Table, day: date, person: Person, after: int) -> tuple[int, int] | None:
+    """The last lsn of the next stretch beyond `after`, and how many of its rows were changed; None: there is none."""
     for attempt in range(MAX_ATTEMPTS):
         found = open_to_change(tables, table)
-        if found is None:
-            return 0
-        new = person.change(table)(rows_of(found, day))
+        stretch = next((each for each in stretches(found, day) if each[1] > after), None) if found else None
+        if found is None or stretch is None:
+            return None
+        is_in_it = pl.col("lsn").is_between(*stretch)
+        new = person.change(table)(rows_of(found, day).filter(is_in_it))
         if new.is_empty():
-            return 0
+            return stretch[1], 0
         try:
-            _merge(found, table, day, new)
+            replace_rows(found, table, day, stretch, new)
         except CommitFailedError as error:
-            log.info(
-                "others changed the same day meanwhile", table=table, day=str(day), attempt=attempt, why=str(error)
-            )
+            log.info("others changed the same files meanwhile", table=table, attempt=attempt, why=str(error))
         else:
-            return len(new)
+            return stretch[1], len(new)
     raise Refused(
         f"{table} of {day} is changed by others all the time; run `weir forget` again, and not `weir compact`"
     )
 
 
+def stretches(table: DeltaTable, day: date) -> list[tuple[int, int]]:
+    """The first and last lsn of each stretch of a log date: whole files, about MAX_ROWS rows or one file."""
+    actions = pl.DataFrame(table.get_add_actions(flatten=True)).filter(pl.col("partition.log_date") == day)
+    for name in ("min.lsn", "max.lsn"):
+        if name not in actions.columns:
+            actions = actions.with_columns(pl.lit(None, pl.Int64).alias(name))
+    files = actions.select(pl.col("min.lsn").fill_null(0), pl.col("max.lsn").fill_null(MAX_LSN), "num_records").sort(
+        "min.lsn", "max.lsn"
+    )
+    found: list[tuple[int, int]] = []
+    rows = 0
+    for first, last, records in files.iter_rows():
+        # A file is never cut: what were left of it would be written by the query engine, in types that Arrow cannot
+        # compare with texts.
+        if found and (first <= found[-1][1] or rows + records <= MAX_ROWS):
+            found[-1] = found[-1][0], max(found[-1][1], last)
+            rows += records
+        else:
+            found.append((first, last))
+            rows = records
+    return found
+
+
 def rows_of(table: DeltaTable, day: date) -> pl.LazyFrame:
     """The rows of a log date; columns that a file lacks are null."""
     schema = pl.DataFrame(pa.schema(table.schema().to_arrow()).empty_table()).schema
-    uris = table.file_uris([("log_date", "=", day.isoformat())])
+    uris = table.file_uris(file_pruning_predicate=[("log_date", "=", day.isoformat())])
     if not uris:
         return pl.LazyFrame(schema=schema)
-    of_files = pl.Schema({name: kind for name, kind in schema.items() if name != "log_date"})
     return pl.scan_parquet(
         uris,
-        schema=of_files,
+        schema={name: kind for name, kind in schema.items() if name != "log_date"},
         hive_partitioning=False,
         glob=False,
         extra_columns="ignore",
@@ -160,22 +192,28 @@ def rows_of(table: DeltaTable, day: date) -> pl.LazyFrame:
     )
 
 
-def _merge(found: DeltaTable, table: Table, day: date, new: pl.DataFrame) -> None:
-    lsns = new["lsn"].sort()
-    first, last = int(lsns[0]), int(lsns[-1])
+def replace_rows(found: DeltaTable, table: Table, day: date, stretch: tuple[int, int], new: pl.DataFrame) -> None:
+    """Write the rows of a stretch anew, with these columns in some. Raises CommitFailedError where it has changed."""
+    first, last = stretch
+    is_in_it = (pc.field("lsn") >= first) & (pc.field("lsn") <= last)
+    rows = files_of(found, day).to_table(filter=is_in_it).sort_by("lsn")
+    joined = pl.DataFrame(rows.select(["lsn", *new.columns[1:]])).join(
+        new.with_columns(is_new=True), on="lsn", how="left", maintain_order="left", suffix=" new"
+    )
+    for name in new.columns[1:]:
+        column = pl.when("is_new").then(f"{name} new").otherwise(name).alias(name)
+        place = rows.schema.get_field_index(name)
+        rows = rows.set_column(
+            place, rows.field(place), joined.select(column).to_arrow()[name].cast(rows.field(place).type)
+        )
     # Moved by each commit: an audit that began before has read the name, and must begin again.
     noted = [] if table is Table.JOURNAL else [Transaction(ERASURES, found.version() + 1)]
-    stored = pa.schema(found.schema().to_arrow())
-    source = new.to_arrow().cast(pa.schema([stored.field(name) for name in new.columns]))
-    (
-        found.merge(
-            source,
-            predicate=f"t.log_date = DATE '{day}' AND t.lsn BETWEEN {first} AND {last} AND t.lsn = s.lsn",
-            source_alias="s",
-            target_alias="t",
-            commit_properties=CommitProperties(custom_metadata={"weir": "forget"}, app_transactions=noted),
-            post_commithook_properties=AFTER_COMMIT,
-        )
-        .when_matched_update({name: f"s.{name}" for name in new.columns if name != "lsn"})
-        .execute()
+    write_deltalake(
+        found,
+        with_stored_columns(rows, pa.schema(found.schema().to_arrow())),
+        mode="overwrite",
+        predicate=f"log_date = DATE '{day}' AND lsn >= {first} AND lsn <= {last}",
+        target_file_size=ONE_FILE_BYTES,
+        commit_properties=CommitProperties(custom_metadata={"weir": "forget"}, app_transactions=noted),
+        post_commithook_properties=AFTER_COMMIT,
     )

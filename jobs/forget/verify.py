@@ -37,6 +37,10 @@ class Searched:
     note: str | None = None
 
 
+HASHES = ("identity",)
+"""Columns of digests, in which any bytes may be."""
+
+
 @dataclass(frozen=True)
 class Canary:
     """What is looked for: a user of an account. Rows of other accounts may have another user of the same name."""
@@ -47,20 +51,18 @@ class Canary:
     def in_rows(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Those rows of the account, or of none, in which the name stands in any text."""
         named = mention(self.user_id)
-        forms = [form.encode() for form in written_forms(self.user_id)]
         texts = [
             pl.col(name).str.contains(named) | (pl.col(name) == self.user_id)
             for name, kind in rows.schema.items()
             if kind == pl.String
         ]
-        binary = [name for name, kind in rows.schema.items() if kind == pl.Binary]
-        texts += [pl.col(name).cast(pl.String, strict=False).str.contains(named) for name in binary]
-        # What is no UTF-8 is searched for the bytes alone.
-        texts += [
-            pl.col(name).cast(pl.String, strict=False).is_null() & pl.col(name).bin.contains(form)
-            for name in binary
-            for form in forms
-        ]
+        forms = [form.encode() for form in written_forms(self.user_id)]
+        for name in (name for name, kind in rows.schema.items() if kind == pl.Binary and name not in HASHES):
+            may_have_it = pl.any_horizontal(pl.col(name).bin.contains(form).fill_null(value=False) for form in forms)
+            # What need not be UTF-8 is no text to Polars, and few rows come so far.
+            candidates = rows.select(pl.col(name), is_here=may_have_it).rows()
+            found = [here and self.in_bytes(value) for value, here in candidates]
+            texts.append(pl.lit(pl.Series(found, dtype=pl.Boolean)))
         if not texts:
             return rows.clear()
         is_here = pl.any_horizontal(found.fill_null(value=False) for found in texts)
