@@ -70,9 +70,9 @@ def _forgotten(stack: Deployment, account: str, user: str, reason: str, by: str)
     from jobs.runtime.errors import Refused
     from jobs.runtime.postgres.schema import refuse_other_schema
 
-    keys = _keys()
     with asking_database(stack.postgres_url), _connected(stack.postgres_url) as connection:
         refuse_other_schema(stack.postgres_url)
+        keys = _keys()
         if problems := list(_refusals(stack, connection, account, user, reason)):
             raise Refused("; ".join(problems))
         number = record(connection, Request(account, user, reason, by), keys)
@@ -132,6 +132,6 @@ def _verify(stack: Deployment, account: str, user: str, data_dir: Path, form: Fo
     with asking_database(stack.postgres_url), _connected(stack.postgres_url) as connection:
         found = list(search(stack.tables, connection, Canary(account, user), folder))
     print_rows(map(asdict, found), SEARCH_COLUMNS, form)
-    if places := [one for one in found if one.found]:
+    if places := [store for store in found if store.found]:
         typer.echo(f"Found in {len(places)} of {len(found)} stores.", err=True)
         raise typer.Exit(1)

@@ -159,11 +159,11 @@ class People:
         """Raises UnknownKey where the key of an erasure is not among `keys`."""
         by_id = {key.id: key for key in keys}
         self._by_account: dict[str, dict[ErasureKey, dict[bytes, int]]] = {}
-        for one in erased:
-            if one.key_id not in by_id:
-                raise UnknownKey(one.key_id)
-            of_key = self._by_account.setdefault(one.account, {}).setdefault(by_id[one.key_id], {})
-            of_key[one.person] = one.number
+        for row in erased:
+            if row.key_id not in by_id:
+                raise UnknownKey(row.key_id)
+            of_key = self._by_account.setdefault(row.account, {}).setdefault(by_id[row.key_id], {})
+            of_key[row.person] = row.number
 
     @property
     def accounts(self) -> list[str]:

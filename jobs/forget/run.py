@@ -48,18 +48,18 @@ class Request:
     by: str
 
 
-def record(connection: psycopg.Connection[Any], asked: Request, keys: Sequence[ErasureKey]) -> int:
+def record(connection: psycopg.Connection[Any], request: Request, keys: Sequence[ErasureKey]) -> int:
     """The number of the erasure: that of an earlier run for the same person, or a new row. Raises Refused without key.
 
     The activity log gets an entry in the same transaction. The name is in neither.
     """
     if not keys:
         raise Refused("no key is given by which the person is recognised without the name")
-    people = [key.person(asked.account, asked.user_id) for key in keys]
-    values = {"account": asked.account, "reason": asked.reason.strip(), "by": asked.by}
+    people = [key.person(request.account, request.user_id) for key in keys]
+    values = {"account": request.account, "reason": request.reason.strip(), "by": request.by}
     with connection.transaction():
         connection.execute("LOCK TABLE erasures IN SHARE ROW EXCLUSIVE MODE")
-        if (known := connection.execute(_KNOWN, [asked.account, people]).fetchone()) is not None:
+        if (known := connection.execute(_KNOWN, [request.account, people]).fetchone()) is not None:
             return int(known[0])
         row = connection.execute(_ADD, {**values, "person": people[0], "key_id": keys[0].id}).fetchone()
         assert row is not None

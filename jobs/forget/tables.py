@@ -193,7 +193,7 @@ def rows_of(table: DeltaTable, day: date) -> pl.LazyFrame:
 
 
 def replace_rows(found: DeltaTable, table: Table, day: date, stretch: tuple[int, int], new: pl.DataFrame) -> None:
-    """Write the rows of a stretch anew, with these columns in some. Raises CommitFailedError where it has changed."""
+    """Replace the rows of a stretch, with these columns in some. Raises CommitFailedError where it has changed."""
     first, last = stretch
     is_in_it = (pc.field("lsn") >= first) & (pc.field("lsn") <= last)
     rows = files_of(found, day).to_table(filter=is_in_it).sort_by("lsn")

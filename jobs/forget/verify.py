@@ -20,7 +20,7 @@ from jobs.runtime.delta.table import open_table
 from jobs.streams import Table
 from metering.erasure import mention, written_forms
 
-SEARCHED_AT_ONCE = 1 << 24
+BLOCK_BYTES = 1 << 24
 """Bytes of a local file in memory."""
 
 
@@ -93,7 +93,7 @@ NOT_SEARCHED = {
     "Kafka": "`events` deletes its records by retention.ms; windows and corrections have no user",
     "sketches of views": "hashes of users, and the most frequent ones of `top`: removed with their panes (keep_days)",
     "files of Postgres": "removed rows until the next vacuum, and its log until it is recycled",
-    "backups, exports, logs elsewhere": "not Weir's: whoever makes them says how long they are kept",
+    "backups, exports, logs elsewhere": "outside Weir, with a retention of their own",
 }
 """Stores that hold the name for a while, or may; nothing here looks into them."""
 
@@ -213,7 +213,7 @@ SERVERS = ("kafka", "postgres")
 def _in_local(path: Path, canary: Canary) -> bool:
     overlap = b""
     with path.open("rb") as file:
-        while part := file.read(SEARCHED_AT_ONCE):
+        while part := file.read(BLOCK_BYTES):
             if canary.in_bytes(overlap + part):
                 return True
             overlap = part[-4_096:]

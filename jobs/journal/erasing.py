@@ -27,7 +27,7 @@ READ = ("lsn", "topic", "disposition", "family", "type", "account", "user_id", E
 CHANGED = ("user_id", "value", "key", HEADERS, "violation")
 
 
-def says_erased(number: int) -> str:
+def erased_violation(number: int) -> str:
     """What the violation of an erased dead letter is."""
     return f"erased by erasure {number}: the record is no longer there, and cannot be sent again"
 
@@ -76,7 +76,7 @@ def _by_user(rows: pl.DataFrame, people: People) -> pl.DataFrame:
         pl.when(pl.col("key").is_not_null()).then(pl.col("account").cast(pl.Binary)).alias("key"),
         pl.lit(None, pl.String).alias(HEADERS),
         pl.when(is_rejected)
-        .then(pl.col("number").map_elements(says_erased, return_dtype=pl.String))
+        .then(pl.col("number").map_elements(erased_violation, return_dtype=pl.String))
         .alias("violation"),
     )
 
@@ -107,7 +107,7 @@ def _changed(row: Mapping[str, Any], people: People) -> Iterator[dict[str, Any]]
         "value": _with_pseudonyms(row["value"], found) if is_unread else None,
         "key": None if row["key"] is None or row["account"] is None else row["account"].encode(),
         HEADERS: None,
-        "violation": says_erased(number) if is_rejected else None,
+        "violation": erased_violation(number) if is_rejected else None,
     }
 
 

@@ -137,16 +137,16 @@ def person(world: World) -> Person:
 
 def forget(world: World, commits: int | None = None) -> list[Any]:
     """Everything, or so many commits and no more."""
-    asked = person(world)
+    whom = person(world)
     with psycopg.connect(world.database, autocommit=True) as connection:
-        steps = carry_out(str(world.tables), connection, asked)
+        steps = carry_out(str(world.tables), connection, whom)
         return list(steps) if commits is None else [step for step, _ in zip(steps, range(commits), strict=False)]
 
 
 def places(world: World) -> dict[str, int]:
     with psycopg.connect(world.database, autocommit=True) as connection:
         found = search(str(world.tables), connection, Canary(ACCOUNT, USER))
-        return {one.store: one.found for one in found if one.found}
+        return {store.store: store.found for store in found if store.found}
 
 
 def dispositions(world: World) -> list[tuple[str, Any]]:
