@@ -135,7 +135,7 @@ def _next_stretch(tables: str, table: Table, day: date, person: Person, after: i
     """The last lsn of the next stretch beyond `after`, and how many of its rows were changed; None: there is none."""
     for attempt in range(MAX_ATTEMPTS):
         found = open_to_change(tables, table)
-        stretch = next((each for each in stretches(found, day) if each[1] > after), None) if found else None
+        stretch = next((lsns for lsns in stretches(found, day) if lsns[1] > after), None) if found else None
         if found is None or stretch is None:
             return None
         is_in_it = pl.col("lsn").is_between(*stretch)
