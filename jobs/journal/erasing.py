@@ -32,6 +32,11 @@ def erased_violation(number: int) -> str:
     return f"erased by erasure {number}: the record is no longer there, and cannot be sent again"
 
 
+def is_erased_violation(violation: str | None) -> bool:
+    """Whether a dead letter says so."""
+    return violation is not None and violation.startswith("erased by erasure ")
+
+
 def erased(rows: pl.DataFrame, people: People, catalog: Iterable[str] = ()) -> pl.DataFrame:
     """Rows of the journal (READ, as far as they are there) → those of CHANGED, with `lsn`, that must be different.
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.journal.erasing import erased
+from jobs.ingestion.config import IngestionConfig
+from jobs.journal.erasing import erased, is_erased_violation
 from metering.erasure import (
     Erased,
     ErasureKey,
@@ -163,6 +164,7 @@ def test_a_dead_letter_with_the_name_keeps_no_document_and_says_so() -> None:
     )
     assert [row["lsn"] for row in found] == [0, 1, 3]
     assert {(row["user_id"], row["value"], row["record_headers"]) for row in found} == {(None, None, None)}
+    assert all(is_erased_violation(row["violation"]) for row in found)
     assert {row["violation"] for row in found} == {
         "erased by erasure 3: the record is no longer there, and cannot be sent again"
     }
@@ -192,3 +194,8 @@ def test_what_is_erased_is_not_changed_again() -> None:
 
 def test_a_pseudonym_is_of_its_erasure() -> None:
     assert pseudonym(7) == "erased-7"
+
+
+def test_an_erased_value_has_no_digest_so_that_its_copy_is_a_repeat_all_the_same() -> None:
+    validator = IngestionConfig().validator()
+    assert validator.digests(pl.Series([None], dtype=pl.Binary)).to_list() == [None]
