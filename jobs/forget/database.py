@@ -81,8 +81,18 @@ _MEMBERS = """
 UPDATE {table} SET member = %(name)s
 WHERE account = %(account)s AND member = %(user)s AND meter = ANY (%(aggregated)s)
 """
+_STRAGGLERS = """
+UPDATE stragglers SET dimensions = dimensions || jsonb_build_object('user_id', %(name)s::text)
+WHERE account = %(account)s AND dimensions ->> 'user_id' = %(user)s
+"""
+_CORRECTIONS = """
+UPDATE corrections SET dimensions = dimensions || jsonb_build_object('user_id', %(name)s::text)
+WHERE account = %(account)s AND dimensions ->> 'user_id' = %(user)s
+"""
 STEPS = {
     "sessions": (_SESSIONS,),
+    "stragglers": (_STRAGGLERS,),
+    "corrections": (_CORRECTIONS,),
     "usage_days": (_DAYS_ADD, _DAYS_REMOVE, _DAYS),
     "usage_day_dimensions": (_COMBINATIONS_ADD, _COMBINATIONS_REMOVE, _COMBINATIONS),
     "usage_members": (_MEMBERS_ADD, _MEMBERS_REMOVE, _MEMBERS.format(table="usage_members")),
