@@ -90,7 +90,7 @@ def search(
 
 
 NOT_SEARCHED = {
-    "Kafka": "`events` deletes its records by retention.ms; windows and corrections have no user",
+    "Kafka": "`events` deletes its records by retention.ms; `corrections` has dimensions as they were published",
     "sketches of views": "hashes of users, and the most frequent ones of `top`: removed with their panes (keep_days)",
     "files of Postgres": "removed rows until the next vacuum, and its log until it is recycled",
     "backups, exports, logs elsewhere": "outside Weir, with a retention of their own",
