@@ -202,6 +202,7 @@ def test_a_person_is_forgotten_and_no_sum_no_check_and_no_redelivery_changes(wor
         assert len(activity) == 1
 
 
+@pytest.mark.long
 def test_who_is_killed_after_any_commit_goes_on_with_the_next_run(world: World) -> None:
     before = bills(world)
     commits = 0
@@ -251,14 +252,3 @@ def test_ingestion_refuses_to_go_on_without_the_key(world: World) -> None:
         with pytest.raises(Refused, match="WEIR_ERASURE_KEYS does not have") as refused:
             people_of(connection, "n" * 40)
     assert "nnnn" not in str(refused.value)
-
-
-def test_a_running_driver_of_usage_writes_on_after_a_person_was_forgotten(world: World) -> None:
-    usage = open_table(str(world.tables), Table.USAGE)
-    assert usage is not None
-    forget(world)
-    Send(0, "usage", 0, 50, 0, 3).do(world)
-    settled(world)
-    assert {drivers[-1].end for drivers in world.drivers.values()} == {""}
-    rows = world.rows(Table.USAGE)
-    assert {row["user_id"] for row in rows.values() if row["request_id"] == "r50"} == {"erased-1"}
