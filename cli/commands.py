@@ -247,6 +247,12 @@ ENTRIES = (
         "cli.retain",
         "Remove whole days that need not be kept any longer, and list them. The applications may run meanwhile.",
     ),
+    Entry(
+        "forget",
+        Panel.REPAIR,
+        "cli.forget",
+        "Forget a person: the name goes from the tables that Weir writes, and no sum changes.",
+    ),
 )
 
 

@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from cli.dead_letter_rows import DeadLetterQuery, origin_of, replayed_as, where
 from cli.journal_table import rows_in_order
+from jobs.journal.erasing import is_erased_violation
 from jobs.runtime.kafka.headers import COLUMN, Headers, headers_of
 from jobs.runtime.kafka.replay_mark import Rejected
 from jobs.streams import CatalogTopic
@@ -108,6 +109,8 @@ def _problem(row: dict[str, Any]) -> str | None:
         return "a change of the catalog is made again by `weir catalog apply`, which sends only what can be applied"
     if row["replay_mark"] is not None and row["replays_lsn"] is None:
         return "it came with a mark that names no dead letter, so none can name it: send its event by `weir produce`"
+    if row["value"] is None and is_erased_violation(row["violation"]):
+        return str(row["violation"])
     if row["value"] is None:
         return "the journal has no value of it: it was empty, or too large to be kept; only its producer can send it"
     return None

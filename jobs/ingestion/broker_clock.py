@@ -22,7 +22,7 @@ _LOOK = """
 SELECT clock_timestamp(), (
     SELECT coalesce(jsonb_agg(jsonb_build_array(partition, first_offset, last_offset)), '[]')
     FROM restamps WHERE topic_id = %s AND applied_at IS NULL
-)
+), (SELECT coalesce(max(erasure), 0) FROM erasures)
 """
 _SETTLE = """
 UPDATE restamps SET applied_at = clock_timestamp()
@@ -32,17 +32,18 @@ WHERE topic_id = %s AND partition = %s AND last_offset < %s AND applied_at IS NU
 
 @dataclass(frozen=True)
 class Look:
-    """The database's time before a batch, and the stamps that an operator has declared wrong."""
+    """The database's time before a batch, the stamps that an operator has declared wrong, and the newest erasure."""
 
     now: datetime
     restamps: tuple[Restamp, ...]
+    newest_erasure: int = 0
 
 
 def look(connection: psycopg.Connection[Any], topic_id: str) -> Look:
     """Ask the database, in one round trip."""
     row = connection.execute(_LOOK, [topic_id]).fetchone()
     assert row is not None
-    return Look(row[0], tuple(Restamp(*restamp) for restamp in row[1]))
+    return Look(row[0], tuple(Restamp(*restamp) for restamp in row[1]), row[2])
 
 
 def wait_for_stamps(records: pl.DataFrame, topic: str, seen: Look, limit: timedelta) -> None:

@@ -31,6 +31,8 @@ from jobs.ingestion.elements import (
     with_events,
     with_room,
 )
+from jobs.ingestion.erasures import TRANSACTION as ERASURES
+from jobs.ingestion.erasures import Erasures
 from jobs.ingestion.event_times import validated_by_reception
 from jobs.ingestion.formats import DOCUMENT, form_bytes
 from jobs.ingestion.handover import collected
@@ -96,6 +98,8 @@ class JournalSink:
         self._writer.recall(TRANSACTION)
         self._residual = self._unaccounted()
         self._ownership = owner
+        self._erasures = Erasures(where.erasure_keys, CatalogTopic)
+        self._writer.recall(ERASURES)
         self._believe_clocks()
         self._rules = RulesHistory(self._writer, config.deciding)
         self._looked_for = looked_for(config, self._rules.history)
@@ -125,7 +129,9 @@ class JournalSink:
         self._events.disbelieve(after=seen.now + limit)
 
     def _look(self) -> Look:
-        return look(self._ownership.connection, self._events.topic.topic_id)
+        seen = look(self._ownership.connection, self._events.topic.topic_id)
+        self._erasures.follow(seen.newest_erasure, self._ownership.connection)
+        return seen
 
     def process(self, batch: DataFrame | pa.Table) -> Progress:
         """Append the new records of a batch (`build`'s columns), and the catalog changes that came before them."""
@@ -152,7 +158,12 @@ class JournalSink:
         rows = events_of_batch
         if len(elements):
             rows = pl.concat([catalog, with_elements(disposed, elements)], how="diagonal_relaxed")
-        transactions = {**taken, **self._catalog.taken(offsets_after, catalog), LSN: first_lsn + len(rows)}
+        transactions = {
+            **taken,
+            **self._catalog.taken(offsets_after, catalog),
+            LSN: first_lsn + len(rows),
+            **self._erasures.transactions(self._writer.known.get(ERASURES)),
+        }
         if further := len(rows) - len(catalog) - len(firsts):
             transactions[TRANSACTION] = (self._writer.known.get(TRANSACTION) or 0) + further
         if frontier is not None:
@@ -166,7 +177,7 @@ class JournalSink:
         rows = rows.with_columns(pl.when(pl.col("lsn") == first_lsn).then(rules_column).alias("rules"))
         self._isolated.add(new, stamped, isolated)
         self._isolated.add(catalog, catalog, {})
-        self._writer.commit(journal_rows(rows, self._writer.schema, frontier, now), transactions)
+        self._writer.commit(journal_rows(self._erasures.erase(rows), self._writer.schema, frontier, now), transactions)
         if in_force:
             self._rules.written(first_lsn, now)
         self._settle(seen)

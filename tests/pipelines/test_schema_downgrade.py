@@ -150,6 +150,7 @@ def with_plan_terms(database: str) -> None:
     write(database, "catalog.prices", {**PRICE, "model": PLAN_MODEL, "meter": "requests", **terms})
 
 
+ERASURE = {"erasure": 1, "account": "acme", "person": b"x" * 32, "key_id": "k", "reason": "r", "asked_by": "dpo"}
 PLANTED: dict[str, Callable[[str], None]] = {
     "usage was billed once by the more specific meter": lambda at: write(
         at, "usage_windows", {**WINDOW, "price_version": 0}
@@ -180,6 +181,7 @@ PLANTED: dict[str, Callable[[str], None]] = {
     "catalog.prices has, or had, terms of plans": with_plan_terms,
     "corrections of whole periods wait": lambda at: write(at, "late_members", LATE_MEMBER),
     "invoices were issued": lambda at: write(at, "invoices", INVOICE),
+    "people were forgotten": lambda at: write(at, "erasures", ERASURE),
 }
 
 

@@ -51,6 +51,7 @@ ARGUMENTS = {
     "explain": ["some-id"],
     "export focus": ["--period", "2026-10", "--to", "out", "--issuer", "Example"],
     "export usage": ["--to", "out"],
+    "forget": ["--account", "a", "--user", "u", "--reason", "x"],
     "invoices show": ["weir-1"],
     "invoices void": ["weir-1", "--reason", "x", "--yes"],
     "keys create": ["--scope", "ingest"],

@@ -22,11 +22,15 @@ AUDIT = "audit"
 """The transaction of usage that every audit moves that appends: to the version which its commit follows."""
 
 
+ERASURES = "erasures"
+"""The transaction of usage that `weir forget` moves."""
+
+
 class AuditedMeanwhile(RuntimeError):
-    """Rows were added since this audit's version of usage. The message says which.
+    """Usage was changed since this audit's version of it. The message says how.
 
     Another audit's rows: they may correct what this one found. Or other meters: a row of a late contract is
-    counted by the meters in effect where it is appended.
+    counted by the meters in effect where it is appended. Or a person was forgotten, and this one's rows have the name.
     """
 
 
@@ -37,6 +41,7 @@ def append(pinned: DeltaTable, corrections: pa.Table, logged_at: datetime) -> in
     nothing was written, and Refused for a table that this version must not write.
     """
     examined, joined = pinned.transaction_version(AUDIT), pinned.transaction_version(TRANSACTION)
+    erased = pinned.transaction_version(ERASURES)
     usage = DeltaTable(pinned.table_uri, storage_options=pinned._storage_options)
     while True:
         usage.update_incremental()
@@ -45,6 +50,8 @@ def append(pinned: DeltaTable, corrections: pa.Table, logged_at: datetime) -> in
             raise AuditedMeanwhile("another audit has appended meanwhile")
         if usage.transaction_version(TRANSACTION) != joined:
             raise AuditedMeanwhile("joins has recorded other rules meanwhile")
+        if usage.transaction_version(ERASURES) != erased:
+            raise AuditedMeanwhile("a person was forgotten meanwhile")
         first_lsn = usage.transaction_version(LSN) or 1
         frontier = instant_of(usage.transaction_version(FRONTIER))
         rows = _numbered(corrections, first_lsn, logged_at, frontier)

@@ -112,6 +112,7 @@ USES = (
         " OR EXISTS (SELECT FROM catalog.ended_prices WHERE terms ->> 'kind' = 'plan')",
         "catalog.prices has, or had, terms of plans",
     ),
+    Use("0079", "EXISTS (SELECT FROM erasures)", "people were forgotten, and their later events are to be erased"),
 )
 
 

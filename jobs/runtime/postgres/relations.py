@@ -33,7 +33,7 @@ EARLIER_FUNCTIONS = {"0022": ("usage_spans(date, date)",)}
 
 LATER = (
     *("accepted_losses", "activity_head", "activity_log", "analytics_panes", "analytics_views", "api_keys"),
-    *("declared_dimensions", "invoice_events", "invoice_lines", "invoices", "late_members"),
+    *("declared_dimensions", "erasures", "invoice_events", "invoice_lines", "invoices", "late_members"),
     *("price_ladders", "taken_back_on_time", "usage_hours", "usage_members", "usage_months"),
 )
 """Relations that revisions after 0034 make in Weir's own schema."""
@@ -69,7 +69,7 @@ def functions_made_by(revision: str) -> tuple[str, ...]:
 
 OWN = (*made_by("0034"), *LATER)
 """Relations of Weir's own schema."""
-SECRET = ("activity_head", "activity_log", "api_keys")
+SECRET = ("activity_head", "activity_log", "api_keys", "erasures")
 """Of these the reader sees nothing."""
 ASKED = (
     *("closed_meters", "closed_usage", "corrections", "declared_dimensions", "meters", "positions", "stragglers"),

@@ -1,0 +1,132 @@
+"""A person's rows in Postgres, changed in one transaction that no application's batch can come between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from jobs.forget.tables import Person
+
+_LOCK = "SELECT FROM jobs WHERE job IN ('billing', 'sessionization') ORDER BY job FOR UPDATE"
+"""A batch holds a share lock on its row until it is committed."""
+_SESSIONS = """
+UPDATE sessions SET user_id = %(name)s, updated_at = updated_at
+WHERE account = %(account)s AND user_id = %(user)s
+"""
+# Rows of the person that came meanwhile already have the other name: then two rows become one.
+_DAYS_ADD = """
+UPDATE usage_days AS known SET
+    quantity = known.quantity + theirs.quantity, usage_rows = known.usage_rows + theirs.usage_rows,
+    first_window = least(known.first_window, theirs.first_window),
+    last_window_end = greatest(known.last_window_end, theirs.last_window_end),
+    corrected = known.corrected OR theirs.corrected,
+    next_position = greatest(known.next_position, theirs.next_position)
+FROM usage_days AS theirs
+WHERE theirs.account = %(account)s AND theirs.dimensions ->> 'user_id' = %(user)s
+  AND known.dimensions = theirs.dimensions || jsonb_build_object('user_id', %(name)s::text)
+  AND (known.account, known.day, known.meter, known.is_other) = (theirs.account, theirs.day, theirs.meter, false)
+  AND (known.model, known.currency, known.price_version)
+      IS NOT DISTINCT FROM (theirs.model, theirs.currency, theirs.price_version)
+"""
+_DAYS_REMOVE = """
+DELETE FROM usage_days AS theirs USING usage_days AS known
+WHERE theirs.account = %(account)s AND theirs.dimensions ->> 'user_id' = %(user)s
+  AND known.dimensions = theirs.dimensions || jsonb_build_object('user_id', %(name)s::text)
+  AND (known.account, known.day, known.meter, known.is_other) = (theirs.account, theirs.day, theirs.meter, false)
+  AND (known.model, known.currency, known.price_version)
+      IS NOT DISTINCT FROM (theirs.model, theirs.currency, theirs.price_version)
+"""
+_DAYS = """
+UPDATE usage_days SET dimensions = dimensions || jsonb_build_object('user_id', %(name)s::text)
+WHERE account = %(account)s AND dimensions ->> 'user_id' = %(user)s
+"""
+_COMBINATIONS_ADD = """
+UPDATE usage_day_dimensions AS known SET first_lsn = least(known.first_lsn, theirs.first_lsn)
+FROM usage_day_dimensions AS theirs
+WHERE theirs.account = %(account)s AND theirs.dimensions ->> 'user_id' = %(user)s
+  AND known.dimensions = theirs.dimensions || jsonb_build_object('user_id', %(name)s::text)
+  AND (known.account, known.day) = (theirs.account, theirs.day)
+"""
+_COMBINATIONS_REMOVE = """
+DELETE FROM usage_day_dimensions AS theirs USING usage_day_dimensions AS known
+WHERE theirs.account = %(account)s AND theirs.dimensions ->> 'user_id' = %(user)s
+  AND known.dimensions = theirs.dimensions || jsonb_build_object('user_id', %(name)s::text)
+  AND (known.account, known.day) = (theirs.account, theirs.day)
+"""
+_COMBINATIONS = """
+UPDATE usage_day_dimensions SET dimensions = dimensions || jsonb_build_object('user_id', %(name)s::text)
+WHERE account = %(account)s AND dimensions ->> 'user_id' = %(user)s
+"""
+_MEMBERS_ADD = """
+UPDATE usage_members AS known SET member_rows = known.member_rows + theirs.member_rows
+FROM usage_members AS theirs
+WHERE theirs.account = %(account)s AND theirs.member = %(user)s AND theirs.meter = ANY (%(aggregated)s)
+  AND known.member = %(name)s
+  AND (known.account, known.first_day, known.meter) = (theirs.account, theirs.first_day, theirs.meter)
+  AND (known.model, known.currency, known.price_version)
+      IS NOT DISTINCT FROM (theirs.model, theirs.currency, theirs.price_version)
+"""
+_MEMBERS_REMOVE = """
+DELETE FROM usage_members AS theirs USING usage_members AS known
+WHERE theirs.account = %(account)s AND theirs.member = %(user)s AND theirs.meter = ANY (%(aggregated)s)
+  AND known.member = %(name)s
+  AND (known.account, known.first_day, known.meter) = (theirs.account, theirs.first_day, theirs.meter)
+  AND (known.model, known.currency, known.price_version)
+      IS NOT DISTINCT FROM (theirs.model, theirs.currency, theirs.price_version)
+"""
+_MEMBERS = """
+UPDATE {table} SET member = %(name)s
+WHERE account = %(account)s AND member = %(user)s AND meter = ANY (%(aggregated)s)
+"""
+_STRAGGLERS = """
+UPDATE stragglers SET dimensions = dimensions || jsonb_build_object('user_id', %(name)s::text)
+WHERE account = %(account)s AND dimensions ->> 'user_id' = %(user)s
+"""
+_CORRECTIONS = """
+UPDATE corrections SET dimensions = dimensions || jsonb_build_object('user_id', %(name)s::text)
+WHERE account = %(account)s AND dimensions ->> 'user_id' = %(user)s
+"""
+STEPS = {
+    "sessions": (_SESSIONS,),
+    "stragglers": (_STRAGGLERS,),
+    "corrections": (_CORRECTIONS,),
+    "usage_days": (_DAYS_ADD, _DAYS_REMOVE, _DAYS),
+    "usage_day_dimensions": (_COMBINATIONS_ADD, _COMBINATIONS_REMOVE, _COMBINATIONS),
+    "usage_members": (_MEMBERS_ADD, _MEMBERS_REMOVE, _MEMBERS.format(table="usage_members")),
+    "late_members": (_MEMBERS.format(table="late_members"),),
+}
+"""By table the statements that change a person's rows; the last two of each count how many those were."""
+
+
+@dataclass(frozen=True)
+class Changed:
+    """How many rows of a table had the name."""
+
+    table: str
+    rows: int
+
+
+def counting_users(connection: psycopg.Connection[Any]) -> list[str]:
+    """The meters that count different users: in their members the name stands."""
+    found = connection.execute("SELECT meter FROM meters WHERE aggregation = 'unique' AND sums = 'user_id'")
+    return [meter for (meter,) in found.fetchall()]
+
+
+def change(connection: psycopg.Connection[Any], person: Person) -> Iterator[Changed]:
+    """Give a person's rows the other name, in a transaction of its own; quantities and sums stay as they are."""
+    values = {
+        "account": person.account,
+        "user": person.user_id,
+        "name": person.pseudonym,
+        "aggregated": list(person.aggregated),
+    }
+    done = []
+    with connection.transaction():
+        connection.execute(_LOCK)
+        for table, statements in STEPS.items():
+            counts = [connection.execute(statement.encode(), values).rowcount for statement in statements]
+            done.append(Changed(table, sum(counts[-2:])))
+    yield from done

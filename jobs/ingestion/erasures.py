@@ -1,0 +1,71 @@
+"""Events of people who were forgotten are stored already erased, however late they come (`weir forget`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import polars as pl
+import psycopg
+import structlog
+
+from jobs.journal.erasing import CHANGED, READ, erased
+from jobs.runtime.errors import Refused
+from metering.erasure import KEYS_VARIABLE, Erased, People, UnknownKey, keys_of
+
+log = structlog.get_logger()
+
+TRANSACTION = "erasures"
+"""The transaction of the journal that has the number of the newest erasure which its rows follow from here on."""
+_READ = "SELECT erasure, account, person, key_id FROM erasures ORDER BY erasure"
+
+
+def people_of(connection: psycopg.Connection[Any], secrets: str) -> People:
+    """Those who were forgotten. Raises Refused without the key of an erasure, or with an unfit one."""
+    rows = [Erased(*row) for row in connection.execute(_READ).fetchall()]
+    try:
+        return People(rows, keys_of(secrets))
+    except UnknownKey as unknown:
+        raise Refused(
+            f"somebody was forgotten by `weir forget` with the key {unknown.args[0]}, which {KEYS_VARIABLE} does not "
+            "have: later events of this person would be stored as they are. Give the secret, beside newer ones"
+        ) from None
+    except ValueError as unfit:
+        raise Refused(f"{KEYS_VARIABLE}: {unfit}") from None
+
+
+class Erasures:
+    """The erasures that a driver follows. Costs nothing while there is none."""
+
+    def __init__(self, secrets: str, catalog: Iterable[str]) -> None:
+        self._secrets, self._catalog = secrets, tuple(catalog)
+        self._people = People((), ())
+        self.newest = 0
+
+    def follow(self, newest: int, connection: psycopg.Connection[Any]) -> None:
+        """Read them where there are further ones than are known here. Raises Refused as `people_of`."""
+        if newest > self.newest:
+            self._people = people_of(connection, self._secrets)
+            self.newest = newest
+            log.info("follows erasures", newest=newest)
+
+    def transactions(self, followed: int | None) -> dict[str, int]:
+        """What a commit says of the erasures that its rows follow, where the journal has not said it."""
+        return {TRANSACTION: self.newest} if self.newest > (followed or 0) else {}
+
+    def erase(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows for the journal, of which those of people who were forgotten lose what names them."""
+        if not self._people.accounts:
+            return rows
+        found = erased(rows.select(name for name in READ if name in rows.columns), self._people, self._catalog)
+        if found.is_empty():
+            return rows
+        changed = [name for name in CHANGED if name in rows.columns]
+        is_erased = pl.col("lsn").is_in(found["lsn"].implode())
+        new = found.select(pl.col("lsn").cast(rows.schema["lsn"]), pl.col(changed).name.prefix("new "))
+        joined = rows.join(new, on="lsn", how="left", maintain_order="left")
+        kinds = rows.schema
+        return joined.with_columns(
+            pl.when(is_erased).then(pl.col(f"new {name}").cast(kinds[name])).otherwise(name).alias(name)
+            for name in changed
+        ).select(rows.columns)
