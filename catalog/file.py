@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -31,6 +31,7 @@ from pydantic import (
 
 from catalog.exact_text import read_as_text
 from catalog.unit_price import Per, UnitPrice
+from jobs.settings.problems import sentence
 from metering.instants import rfc3339
 from metering.limits import MAX_NAME_BYTES, PLAIN_NAME
 from metering.plan_terms import KIND, PLAN_METER, PLAN_MODEL, PlanTerms
@@ -484,7 +485,7 @@ def parse_catalog(content: str, name: str = "catalog") -> CatalogFile:
     try:
         catalog = CatalogFile.model_validate(document)
     except ValidationError as error:
-        raise CatalogFileError("\n".join(f"{name}: {_sentence(dict(p))}" for p in error.errors())) from error
+        raise CatalogFileError("\n".join(f"{name}: {_sentence(p)}" for p in error.errors())) from error
     if problems := _doubles(catalog):
         raise CatalogFileError("\n".join(f"{name}: {problem}" for problem in problems))
     return catalog
@@ -511,20 +512,7 @@ def _doubles(catalog: CatalogFile) -> list[str]:
     ]
 
 
-def _sentence(problem: dict[str, Any]) -> str:
+def _sentence(problem: Mapping[str, Any]) -> str:
     field = ".".join(str(part) for part in problem["loc"] if part not in (_UNIT, _TIERED)) or "the file"
-    given = problem["input"]
-    value = f" is {given!r}" if given is None or isinstance(given, str | int | float | bool) else ""
-    match problem["type"]:
-        case "missing":
-            return f"{field} is missing"
-        case "extra_forbidden":
-            is_outermost = len(problem["loc"]) == 1
-            return f"{field} is not a known field" + (f": a catalog holds {_HOLDS}" if is_outermost else "")
-        case "value_error":
-            return f"{field}{value}: {problem['msg'].removeprefix('Value error, ')}"
-        case "tuple_type":
-            return f"{field}{value}: must be a list"
-        case "model_type" | "model_attributes_type":
-            return f"{field}{value}: must be an object with fields"
-    return f"{field}{value}: {problem['msg'].replace('Input should', 'must', 1)}"
+    is_outermost = problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1
+    return sentence(problem, field) + (f": a catalog holds {_HOLDS}" if is_outermost else "")

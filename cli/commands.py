@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from cli.arguments import Arguments, renamed
+from deployment.errors import FileRefused
 
 
 class Panel(StrEnum):
@@ -303,6 +304,9 @@ class LazyGroup(Arguments):
         """Run it. A wrong value is refused without the words that pydantic puts before the reason."""
         try:
             return super().invoke(ctx)
+        except FileRefused as refused:
+            typer.echo(str(refused), err=True)
+            raise typer.Exit(2) from None
         except typer.BadParameter as refused:
             refused.message = refused.message.removeprefix("Value error, ")
             raise

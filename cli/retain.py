@@ -48,6 +48,7 @@ def retain(
     """
     from deployment.stack import running_deployment
     from jobs.retention import Retention
+    from jobs.settings.problems import sentence
 
     days = {
         "batches_days": batches_days,
@@ -61,8 +62,8 @@ def retain(
     try:
         retention = Retention(**{name: kept or None for name, kept in days.items()})
     except ValidationError as refusal:
-        wrong = ((str(error["loc"][0]).replace("_", "-"), error["msg"].lower()) for error in refusal.errors())
-        raise typer.BadParameter("; ".join(f"--{name}: {message}" for name, message in wrong)) from None
+        wrong = (sentence(error, f"--{str(error['loc'][0]).replace('_', '-')}") for error in refusal.errors())
+        raise typer.BadParameter("; ".join(wrong)) from None
     today = datetime.now(UTC).date()  # noqa: TID251 -- the top of the command
     print_rows(_rows(removed(running_deployment(data_dir), retention, today)), COLUMNS, form)
 

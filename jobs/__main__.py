@@ -15,7 +15,6 @@ import psycopg
 import structlog
 import typer
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 from sqlalchemy.exc import DBAPIError
 
 from jobs.audit.period import Last, OccurredTo, OneDay, ReceivedFrom, period
@@ -28,7 +27,7 @@ from jobs.close.month import (
     last_month,
     month_of,
 )
-from jobs.runtime.environment import Environment, variable_of
+from jobs.runtime.environment import Environment, variable_sentence
 from jobs.runtime.errors import ExitStatus, Fenced, Refused
 from jobs.runtime.postgres.address import SCHEMA_VARIABLE, in_schema
 from jobs.runtime.postgres.downgrade import downgrade
@@ -49,15 +48,9 @@ def environment() -> Environment:
     try:
         return Environment.read(os.environ)
     except ValidationError as error:
-        problems = [_described(variable_of(*problem["loc"]), problem) for problem in error.errors(include_input=False)]
+        problems = map(variable_sentence, error.errors())
         typer.echo(f"{'; '.join(problems)}. `weir up` and the chart set what a driver needs.", err=True)
         raise SystemExit(ExitStatus.BAD_CONFIGURATION) from None
-
-
-def _described(variable: str, problem: ErrorDetails) -> str:
-    if problem["type"] == "missing":
-        return f"{variable} is not set"
-    return f"{variable} {problem['msg'].removeprefix('Value error, ')}"
 
 
 def _run(name: str, config_file: Path | None) -> ExitStatus:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.lines import refuse_missing
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, print_rows
 from deployment.errors import CannotRun
@@ -60,6 +61,7 @@ def backfill(
     from jobs.ingestion.reading import MAX_BLOCK_BYTES
     from jobs.runtime.clock import MachineClock
 
+    refuse_missing(*files)
     stack = running_deployment(data_dir)
     config = ingestion_of(stack.postgres_url)
     if not config.backfill.sources:

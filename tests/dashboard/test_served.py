@@ -11,8 +11,11 @@ from urllib.request import urlopen
 
 import pytest
 from playwright.sync_api import expect
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
 
 from dashboard.pages import PAGES
+from dashboard.server import _routes
 from laptop.ports import free_port
 from tests.browser import CHROMIUM, PATIENCE_MS, chromium, noise_of
 from tests.waiting import wait_until
@@ -41,12 +44,20 @@ def is_healthy(address: str) -> bool:
         return False
 
 
+def test_the_address_of_the_first_page_leads_to_the_address_without_a_path() -> None:
+    """Streamlit says of it that there is no such page."""
+    client = TestClient(Starlette(routes=_routes()), follow_redirects=False)
+    first = next(iter(PAGES))
+    assert client.get(f"/{first}").headers["location"] == "./"
+    assert client.get(f"/{first}?account=acme").headers["location"] == "./?account=acme"
+    assert "<title>Weir</title>" in client.get("/").text
+
+
 def test_the_console_of_every_page_is_empty_and_no_request_leaves_the_server(address: str) -> None:
     if CHROMIUM is None:
         assert not os.environ.get("CI"), "CI installs chromium"
         pytest.skip("chromium is not on the PATH")
-    overview, *others = PAGES.items()
-    pages = {"": overview[1], "/": overview[1], **{f"/{path}": page for path, page in others}}
+    pages = {"": next(iter(PAGES.values())), **{f"/{path}": page for path, page in PAGES.items()}}
     with chromium() as browser:
         page = browser.new_page()
         noise = noise_of(page, address)
@@ -57,3 +68,4 @@ def test_the_console_of_every_page_is_empty_and_no_request_leaves_the_server(add
             page.wait_for_load_state("networkidle")
             assert noise == [], path
             assert page.title() == "Weir"
+            expect(page.get_by_text("Page not found")).to_have_count(0)
