@@ -11,8 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 from playwright.sync_api import expect
-from starlette.applications import Starlette
-from starlette.testclient import TestClient
+from starlette.requests import Request
 
 from dashboard.pages import PAGES
 from dashboard.server import _routes
@@ -46,11 +45,11 @@ def is_healthy(address: str) -> bool:
 
 def test_the_address_of_the_first_page_leads_to_the_address_without_a_path() -> None:
     """Streamlit says of it that there is no such page."""
-    client = TestClient(Starlette(routes=_routes()), follow_redirects=False)
     first = next(iter(PAGES))
-    assert client.get(f"/{first}").headers["location"] == "./"
-    assert client.get(f"/{first}?account=acme").headers["location"] == "./?account=acme"
-    assert "<title>Weir</title>" in client.get("/").text
+    (lead,) = [route.endpoint for route in _routes() if route.path == f"/{first}"]
+    for query, place in ((b"", "./"), (b"account=acme", "./?account=acme")):
+        request = Request({"type": "http", "path": f"/{first}", "query_string": query, "headers": []})
+        assert lead(request).headers["location"] == place
 
 
 def test_the_console_of_every_page_is_empty_and_no_request_leaves_the_server(address: str) -> None:
