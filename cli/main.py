@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cli.commands import LazyGroup
+from cli.lazy_group import LazyGroup
 from deployment.errors import CannotRun
 from jobs.runtime.errors import ExitStatus, Refused
 

@@ -16,7 +16,7 @@ from cli.output import Format, FormatOption, Row, print_rows
 
 if TYPE_CHECKING:
     from deployment.stack import Deployment
-    from jobs.retention import Removed, Retention
+    from jobs.retention.days import Removed, Retention
 
 COLUMNS = ("table", "before", "rows")
 CONNECT_TIMEOUT_SECONDS = 10
@@ -47,7 +47,7 @@ def retain(
     status 3 where a newer version of Weir writes: nothing is removed then.
     """
     from deployment.stack import running_deployment
-    from jobs.retention import Retention
+    from jobs.retention.days import Retention
     from jobs.settings.problems import sentence
 
     days = {
@@ -81,7 +81,8 @@ def removed(stack: Deployment, retention: Retention, today: date) -> Iterator[Re
     """
     from deployment.asking import asking_database
     from jobs.joins.started import started_config
-    from jobs.retention import refuse_newer_tables, retain_days, retain_rows
+    from jobs.retention.rows import retain_rows
+    from jobs.retention.tables import refuse_newer_tables, retain_days
     from jobs.runtime.postgres.schema import refuse_other_schema
     from jobs.streams import Table
 

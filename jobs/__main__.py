@@ -27,6 +27,7 @@ from jobs.close.month import (
     last_month,
     month_of,
 )
+from jobs.logs import log_as_json, log_for_people
 from jobs.runtime.environment import Environment, variable_sentence
 from jobs.runtime.errors import ExitStatus, Fenced, Refused
 from jobs.runtime.postgres.address import SCHEMA_VARIABLE, in_schema
@@ -89,26 +90,6 @@ def _run(name: str, config_file: Path | None) -> ExitStatus:
         log.exception("crashed", job=name, **({"do": advice} if (advice := remedy(error)) else {}))
         return ExitStatus.CRASHED
     return ExitStatus.STOPPED
-
-
-def log_for_people() -> None:
-    """On a machine of one's own; a traceback is without local variables: they may hold a password."""
-    renderer = structlog.dev.ConsoleRenderer(
-        colors=sys.stdout.isatty(), exception_formatter=structlog.dev.plain_traceback
-    )
-    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
-
-
-def log_as_json() -> None:
-    """One object a line, as a cluster's log collector wants it."""
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,  # without local variables: they may hold a password
-            structlog.processors.JSONRenderer(default=str),
-        ]
-    )
 
 
 def _command(name: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from jobs.retention import Retention
+from jobs.retention.days import Retention
 from jobs.runtime.environment import variable_sentence
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.settings.problems import sentence
