@@ -1,5 +1,4 @@
-"""A catalog made from the seed: plans, accounts in two currencies and several zones, prices with up to
-twelve decimals.
+"""The catalog of a run: accounts, prices and aliases, what is in force when, and the files that say so.
 
 Prices change within the hour, one is announced for later, one account in eight changes its plan, one its currency. The
 file is applied in two steps, because an account is one row: the second step carries the changed contracts, prices that
