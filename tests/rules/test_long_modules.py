@@ -1,4 +1,4 @@
-"""docs/explanation/modules.md names each module above 150 lines, and what one thing it holds."""
+"""docs/explanation/modules.md names each module above 150 lines, the one thing that it holds, and how the README leads into the code."""
 
 from __future__ import annotations
 
@@ -39,3 +39,12 @@ def test_each_long_module_is_named_once_and_no_two_hold_the_same() -> None:
     assert len(set(paths)) == len(paths)
     assert len(set(things)) == len(things)
     assert len(paths) > 100, "the rows of the page were not read"
+
+
+def test_each_way_that_the_page_walks_begins_in_the_readme() -> None:
+    walked = PAGE.read_text(encoding="utf-8").partition("## From the README")[2].partition("## The list")[0]
+    places = [(PAGE.parent / place.partition("#")[0]).resolve() for place in re.findall(r"\]\(([^)]+)\)", walked)]
+    assert len(places) == 9
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    linked = {(ROOT / place.partition("#")[0]).resolve() for place in re.findall(r"\]\(([^)]+)\)", readme)}
+    assert [place for place in places if place not in linked] == []
