@@ -1,4 +1,4 @@
-"""docs/explanation/modules.md names each module above 150 lines, the one thing that it holds, and how the README leads into the code."""
+"""docs/explanation/modules.md names each module above 150 lines, and how the README leads into the code."""
 
 from __future__ import annotations
 
