@@ -77,7 +77,7 @@ def what_if(
 
     check_range(start, end)
     if any(bound.second or bound.microsecond for bound in (start, end)):
-        raise typer.BadParameter("--from and --to are whole minutes, as windows are.")
+        raise typer.BadParameter("--from and --to must be whole minutes, as windows are.")
     try:
         refuse_unfit_name(into)
         rules = _rules(config)

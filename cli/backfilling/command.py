@@ -105,8 +105,8 @@ def _tell(backfill: Backfill) -> None:
     typer.echo(backfill.summary, err=True)
     if backfill.correcting:
         typer.echo(
-            f"{backfill.correcting} are of minutes that have closed: each is a straggler that corrects its window. A "
-            "new installation that takes its history says in jobs.billing.history_until what was billed elsewhere.",
+            f"{backfill.correcting} are of minutes that have closed: each is a straggler that corrects its window. If "
+            "they were billed elsewhere, set jobs.billing.history_until to the end of that time.",
             err=True,
         )
 
