@@ -76,7 +76,7 @@ def reverse(
     from jobs.runtime.clock import MachineClock
 
     if quantity is not None and meter is None:
-        raise typer.BadParameter("--quantity needs --meter.")
+        raise typer.BadParameter("--quantity needs a meter: add --meter.")
     stack = running_deployment(data_dir)
     config = _ingestion(stack)
     if meter is not None:
