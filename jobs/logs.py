@@ -8,7 +8,7 @@ import structlog
 
 
 def log_for_people() -> None:
-    """On a machine of one's own; a traceback is without local variables: they may hold a password."""
+    """For a terminal; a traceback is without local variables: they may hold a password, an API key or an event."""
     renderer = structlog.dev.ConsoleRenderer(
         colors=sys.stdout.isatty(), exception_formatter=structlog.dev.plain_traceback
     )
