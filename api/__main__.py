@@ -15,12 +15,12 @@ import socket
 import sys
 from collections.abc import Mapping
 
-import structlog
 import typer
 
 from api.request_metrics import FORBIDDEN
 from api.server import serve, whole_number
 from deployment.errors import CannotRun
+from jobs.logs import log_for_people
 from metering.vocabulary import Reason
 from monitoring import instruments
 from monitoring.exposed import init_labels
@@ -36,7 +36,7 @@ def main() -> int:
     """Exit status: 2 where the environment lacks something, or a port is taken."""
     try:
         host, port = os.environ.get(HOST_VARIABLE, ANY_HOST), port_in(os.environ, PORT_VARIABLE, DEFAULT_PORT)
-        log_without_variables()
+        log_for_people()
         serve_metrics(os.environ)
         serve(os.environ, host, port, socket.gethostname())
     except CannotRun as problem:
@@ -59,14 +59,6 @@ def serve_metrics(environment: Mapping[str, str]) -> None:
 def port_in(environment: Mapping[str, str], variable: str, default: str) -> int:
     """The port in a variable. Raises CannotRun."""
     return whole_number(variable, environment.get(variable, default), "a port")
-
-
-def log_without_variables() -> None:
-    """Log tracebacks without local variables, which hold API keys and the sender's events."""
-    renderer = structlog.dev.ConsoleRenderer(
-        colors=sys.stdout.isatty(), exception_formatter=structlog.dev.plain_traceback
-    )
-    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
 
 
 if __name__ == "__main__":

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from datetime import date, datetime
-from decimal import Decimal
+from datetime import datetime
 from hashlib import sha256
 from http import HTTPStatus
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from metering.csv_lines import text_of
+from metering.csv_lines import json_text
 from metering.instants import rfc3339
 
 FRONTIER_HEADER = "Weir-Frontier"
@@ -51,18 +50,10 @@ def is_known(request: Request, tag: str) -> bool:
 
 def to_json(document: Any) -> str:
     """The document; see the module. Dates are YYYY-MM-DD."""
-    return json.dumps(document, default=_value)
+    return json.dumps(document, default=json_text)
 
 
 def columns_of(rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> list[dict[str, Any]]:
     """The rows with these keys, in this order."""
     names = tuple(columns)
     return [{name: row[name] for name in names} for row in rows]
-
-
-def _value(value: object) -> str:
-    if isinstance(value, Decimal | datetime):
-        return text_of(value)
-    if isinstance(value, date):
-        return value.isoformat()
-    raise TypeError(f"{value!r} has no form in JSON")

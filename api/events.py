@@ -105,7 +105,7 @@ def authorized(request: Request, services: Services, scope: Scope, *, takes_toke
     if key.made_by is not None and not takes_tokens:
         raise Problem(HTTPStatus.FORBIDDEN, "A portal token reads usage and bills of its account, and nothing else.")
     if key.made_by is None and scope not in key.scopes:
-        raise Problem(HTTPStatus.FORBIDDEN, f"The key {key.id} has not the scope {scope.value}.")
+        raise Problem(HTTPStatus.FORBIDDEN, f"The key {key.id} does not have the scope {scope.value}.")
     services.rate_limiter.take_request(key)
     return key
 

@@ -81,7 +81,7 @@ def _route(services: Services, route: ApiRoute, methods: tuple[str, ...], query:
     async def respond(request: Request) -> Response:
         key = authorized(request, services, Scope.READ, takes_tokens=route in TOKEN_ROUTES)
         if key.meters and route is not ApiRoute.PORTAL_QUERY:
-            raise Problem(HTTPStatus.FORBIDDEN, f"This token reads its meters alone: GET {ApiRoute.PORTAL_QUERY}.")
+            raise Problem(HTTPStatus.FORBIDDEN, f"This token reads only its meters: GET {ApiRoute.PORTAL_QUERY}.")
         assert services.reader is not None, "routes are made where there is one"
         read_request = ReadRequest(request, key, services.reader)
         await await_own_writes(read_request, services.tables, services.validator)

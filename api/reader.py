@@ -18,6 +18,7 @@ import structlog
 from psycopg.rows import dict_row
 
 from api.problems import Problem, unavailable
+from deployment.asking import first_line
 from jobs.queries.reading import Database
 from jobs.runtime.postgres.api_reader import BECOME
 from jobs.runtime.postgres.session import Session
@@ -103,9 +104,9 @@ class AccountReader:
                 f"The database took longer than {STATEMENT_TIMEOUT_SECONDS} s: ask for less, with from, to and account."
             ) from None
         except (psycopg.DataError, UnicodeEncodeError) as error:
-            raise Problem(HTTPStatus.BAD_REQUEST, f"This cannot be asked: {_first_line(error)}.") from None
+            raise Problem(HTTPStatus.BAD_REQUEST, f"This cannot be asked: {first_line(error)}.") from None
         except (psycopg.Error, Unguarded) as error:
-            log.warning("the database cannot be read", reason=_first_line(error))
+            log.warning("the database cannot be read", reason=first_line(error))
             raise unavailable("The database does not answer: ask again later. The API's log says why.") from None
 
     def _session(self) -> Session | None:
@@ -132,13 +133,9 @@ def _within(session: Session, accounts: str, query: Callable[[Database], R]) -> 
             session.execute(BECOME)
         except psycopg.errors.InvalidParameterValue as error:
             # There is no such role, which is no mistake of whoever asks.
-            raise Unguarded(_first_line(error)) from None
+            raise Unguarded(first_line(error)) from None
         limits = {"accounts": accounts, "timeout": f"{STATEMENT_TIMEOUT_SECONDS}s"}
         opened = session.execute(_OPENING, limits).fetchone()
         if not (opened and opened["is_guarded"]):
             raise Unguarded("row-level security does not apply to the role weir_api_reader")
         return query(session)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from api.otlp import Attribute, Attributes, SpanRecord, TooLarge
+from api.span_record import Attribute, Attributes, SpanRecord, TooLarge
 from metering.instants import EPOCH, rfc3339
 
 TYPE = "ai.inference.usage.v1"

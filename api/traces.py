@@ -16,10 +16,13 @@ from starlette.responses import Response
 
 from api.events import Services, append, authorized, received_body, refusal_by, verdicts_on
 from api.ingestion_lag import refuse_lag
-from api.otlp import JSON, PROTOBUF, NotOtlp, TooLarge, failure, spans_in, success
+from api.otlp import failure, spans_in, success
+from api.otlp_json import JSON
+from api.otlp_protobuf import PROTOBUF
 from api.problems import Problem, unavailable
 from api.producer import Record
 from api.request_metrics import FORBIDDEN, count_events
+from api.span_record import NotOtlp, TooLarge
 from api.span_usage import OPERATION, SpanUsage, UsageSpan, usage_of
 from api.validation import Verdict
 from metering.api_keys import Scope

@@ -7,13 +7,11 @@ Numbers are read as the text in the file: through a binary float, a price would 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from zoneinfo import ZoneInfo
 
 from pydantic import (
     AfterValidator,
@@ -24,142 +22,41 @@ from pydantic import (
     Field,
     Tag,
     ValidationError,
-    ValidationInfo,
     computed_field,
     model_validator,
 )
 
 from catalog.exact_text import read_as_text
+from catalog.file_values import (
+    Currency,
+    Instant,
+    Named,
+    Parent,
+    PerhapsInstant,
+    Tags,
+    Text,
+    Zone,
+    checked_text,
+    conditions_in,
+    limit_period,
+    limit_quantity,
+    perhaps,
+    priced_model_in,
+    tiered_kind,
+)
 from catalog.unit_price import Per, UnitPrice
+from jobs.settings.problems import sentence
 from metering.instants import rfc3339
-from metering.limits import MAX_NAME_BYTES, PLAIN_NAME
 from metering.plan_terms import KIND, PLAN_METER, PLAN_MODEL, PlanTerms
-from metering.price_attributes import ACCOUNT, PriceAttribute
-from metering.price_models import ALIAS_CURRENCY, ALIAS_METER, BEGINS, MAX_CONDITIONS, PricedModel
+from metering.price_attributes import PriceAttribute
+from metering.price_models import ALIAS_CURRENCY, ALIAS_METER, PricedModel
 from metering.price_tiers import PriceTerms
-from metering.tags import checked_tags
-
-LIMIT_PERIODS = ("P1D", "P1M")
-RFC3339 = r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)"
-
 
 _HOLDS = "plans, accounts, prices, aliases, plan_terms or limits"
 
 
 class CatalogFileError(ValueError):
     """The file is refused; one line per problem: the field, the value, and what is allowed."""
-
-
-def checked_text(value: Any) -> str:
-    """The text, if it can be a name or a title. Raises ValueError that says what it must be."""
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError("must be text that is not empty")
-    if len(value.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
-        raise ValueError(f"must be at most {MAX_NAME_BYTES} bytes long")
-    if not all(character.isprintable() for character in value):
-        raise ValueError("must not hold control characters")
-    return value
-
-
-def _currency(value: str) -> str:
-    if not re.fullmatch(r"[A-Z]{3}", value):
-        raise ValueError("must be three capital letters (ISO 4217), such as EUR")
-    return value
-
-
-def _zone(value: str) -> str:
-    try:
-        ZoneInfo(value)
-    except (KeyError, ValueError, OSError) as problem:
-        raise ValueError("must be a time zone of the IANA database, such as Europe/Berlin") from problem
-    return value
-
-
-def _instant(value: Any) -> datetime:
-    if isinstance(value, str) and re.fullmatch(RFC3339, value, re.ASCII):
-        try:
-            return datetime.fromisoformat(value).astimezone(UTC)
-        except (ValueError, OverflowError) as problem:
-            raise ValueError(f"must be a day and time that exist: {problem}") from problem
-    raise ValueError("must be a date and time with its offset (RFC 3339), such as 2026-01-01T00:00:00Z")
-
-
-def _perhaps_instant(value: Any) -> datetime | None:
-    return None if value in (None, "", "null", "~") else _instant(value)
-
-
-def _perhaps(value: Any) -> Any:
-    return None if value in (None, "", "null", "~") else value
-
-
-def _tags(value: Any) -> dict[str, str]:
-    return {} if value in (None, "", "null", "~") else checked_tags(value)
-
-
-def _parent(value: Any) -> str:
-    return "" if value in (None, "", "null", "~") else checked_text(value)
-
-
-def _conditions(value: Any) -> dict[str, str]:
-    if value in (None, "", "null", "~"):
-        return {}
-    if not isinstance(value, dict) or not 1 <= len(value) <= MAX_CONDITIONS:
-        raise ValueError(f"must be 1 to {MAX_CONDITIONS} columns of events, and the value of each")
-    conditions = {name: _condition(text) for name, text in value.items()}
-    for name, text in conditions.items():
-        if not re.fullmatch(PLAIN_NAME, str(name)) and not str(name).startswith(ACCOUNT):
-            raise ValueError(f"{name!r} must be the name of a column")
-        if checked_text(text) != text.strip() or text in ("null", "~"):
-            raise ValueError(f"{name} is {text!r}: must be a value that events have, without spaces around it")
-    return conditions
-
-
-def _condition(value: Any) -> Any:
-    """A value as the catalog has it: YAML writes booleans in three ways, and the file gives them as texts."""
-    if isinstance(value, bool) or value in ("True", "TRUE", "False", "FALSE"):
-        return str(value).lower()
-    return value
-
-
-def _priced_model(value: Any, info: ValidationInfo) -> str:
-    model, conditions = checked_text(value), info.data.get("conditions") or {}
-    if not conditions:
-        return PricedModel.parse(model).text
-    if BEGINS in model:
-        raise ValueError("must not contain conditions if `conditions` is given")
-    return checked_text(PricedModel.of(model, conditions).text)
-
-
-def _limit_period(value: str) -> str:
-    if value not in LIMIT_PERIODS:
-        raise ValueError(f"must be one of {', '.join(LIMIT_PERIODS)}")
-    return value
-
-
-def _limit_quantity(value: Any) -> str | None:
-    if value in (None, "null", "~"):
-        return None
-    if not isinstance(value, str) or not re.fullmatch(r"\d{1,18}(\.\d{1,6})?", value, re.ASCII):
-        raise ValueError("must be a quantity such as 1000000, or null for no limit")
-    return value
-
-
-def _tiered_kind(value: Any) -> Any:
-    if value == "flat":
-        raise ValueError("a flat fee a month is of a plan: write it as the flat_fee of an entry of plan_terms")
-    return value
-
-
-Text = Annotated[str, BeforeValidator(checked_text)]
-Currency = Annotated[Text, AfterValidator(_currency)]
-Zone = Annotated[Text, AfterValidator(_zone)]
-Instant = Annotated[datetime, BeforeValidator(_instant)]
-PerhapsInstant = Annotated[datetime | None, BeforeValidator(_perhaps_instant)]
-Tags = Annotated[dict[str, str] | None, BeforeValidator(_tags)]
-Named = Annotated[str, BeforeValidator(_parent)]
-"""Empty where the file leaves it out."""
-Parent = Annotated[str | None, BeforeValidator(_parent)]
-"""Both None where the file leaves them out, and empty where it removes them."""
 
 
 class Row(BaseModel):
@@ -199,8 +96,8 @@ class _PriceKey(Row):
     """
 
     plan: Text
-    conditions: Annotated[dict[str, str], BeforeValidator(_conditions), Field(exclude=True)] = {}
-    model: Annotated[str, BeforeValidator(_priced_model)]
+    conditions: Annotated[dict[str, str], BeforeValidator(conditions_in), Field(exclude=True)] = {}
+    model: Annotated[str, BeforeValidator(priced_model_in)]
     meter: Text
     currency: Currency
     effective_from: Instant
@@ -222,10 +119,10 @@ class Price(_PriceKey):
 class PriceTier(Row):
     """A tier up to and including `up_to` of the month total; a file may give the price of `per` units."""
 
-    up_to: Annotated[str | None, BeforeValidator(_perhaps)] = None
+    up_to: Annotated[str | None, BeforeValidator(perhaps)] = None
     per: Per = 1
     unit_price: UnitPrice
-    flat_price: Annotated[str | None, BeforeValidator(_perhaps)] = None
+    flat_price: Annotated[str | None, BeforeValidator(perhaps)] = None
 
 
 class TieredPrice(_PriceKey):
@@ -235,7 +132,7 @@ class TieredPrice(_PriceKey):
     package of `package_size` that is begun costs `package_price`.
     """
 
-    kind: Annotated[Literal["graduated", "volume", "package"], BeforeValidator(_tiered_kind), Field(exclude=True)]
+    kind: Annotated[Literal["graduated", "volume", "package"], BeforeValidator(tiered_kind), Field(exclude=True)]
     tiers: Annotated[tuple[PriceTier, ...] | None, Field(exclude=True)] = None
     package_size: Annotated[str | None, Field(exclude=True)] = None
     package_price: Annotated[str | None, Field(exclude=True)] = None
@@ -323,9 +220,9 @@ class PlanTermsRow(Row):
     plan: Text
     currency: Currency
     effective_from: Instant
-    flat_fee: Annotated[str | None, BeforeValidator(_perhaps)] = None
-    minimum_amount: Annotated[str | None, BeforeValidator(_perhaps)] = None
-    maximum_amount: Annotated[str | None, BeforeValidator(_perhaps)] = None
+    flat_fee: Annotated[str | None, BeforeValidator(perhaps)] = None
+    minimum_amount: Annotated[str | None, BeforeValidator(perhaps)] = None
+    maximum_amount: Annotated[str | None, BeforeValidator(perhaps)] = None
     included: dict[str, str] = {}
 
     @model_validator(mode="after")
@@ -375,8 +272,8 @@ class Limit(Row):
     account: Named = ""
     plan: Named = ""
     meter: Text
-    period: Annotated[str, AfterValidator(_limit_period)]
-    quantity: Annotated[str | None, BeforeValidator(_limit_quantity)]
+    period: Annotated[str, AfterValidator(limit_period)]
+    quantity: Annotated[str | None, BeforeValidator(limit_quantity)]
     effective_from: Instant
 
     @model_validator(mode="after")
@@ -484,7 +381,7 @@ def parse_catalog(content: str, name: str = "catalog") -> CatalogFile:
     try:
         catalog = CatalogFile.model_validate(document)
     except ValidationError as error:
-        raise CatalogFileError("\n".join(f"{name}: {_sentence(dict(p))}" for p in error.errors())) from error
+        raise CatalogFileError("\n".join(f"{name}: {_sentence(p)}" for p in error.errors())) from error
     if problems := _doubles(catalog):
         raise CatalogFileError("\n".join(f"{name}: {problem}" for problem in problems))
     return catalog
@@ -511,20 +408,7 @@ def _doubles(catalog: CatalogFile) -> list[str]:
     ]
 
 
-def _sentence(problem: dict[str, Any]) -> str:
+def _sentence(problem: Mapping[str, Any]) -> str:
     field = ".".join(str(part) for part in problem["loc"] if part not in (_UNIT, _TIERED)) or "the file"
-    given = problem["input"]
-    value = f" is {given!r}" if given is None or isinstance(given, str | int | float | bool) else ""
-    match problem["type"]:
-        case "missing":
-            return f"{field} is missing"
-        case "extra_forbidden":
-            is_outermost = len(problem["loc"]) == 1
-            return f"{field} is not a known field" + (f": a catalog holds {_HOLDS}" if is_outermost else "")
-        case "value_error":
-            return f"{field}{value}: {problem['msg'].removeprefix('Value error, ')}"
-        case "tuple_type":
-            return f"{field}{value}: must be a list"
-        case "model_type" | "model_attributes_type":
-            return f"{field}{value}: must be an object with fields"
-    return f"{field}{value}: {problem['msg'].replace('Input should', 'must', 1)}"
+    is_outermost = problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1
+    return sentence(problem, field) + (f": a catalog holds {_HOLDS}" if is_outermost else "")

@@ -28,7 +28,7 @@ def who() -> str:
 
 def author(by: str | None) -> str:
     """The name that --by gives, or else `who()`. Raises `typer.BadParameter` for one that nothing can be kept under."""
-    from catalog.file import checked_text
+    from catalog.file_values import checked_text
 
     try:
         return checked_text((by or who()).strip())

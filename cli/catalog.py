@@ -17,7 +17,7 @@ from cli.catalog_jumps import confirm_price, jumps
 from cli.confirmation import BackdateOption, YesOption, agreed
 from cli.drain import TimeoutOption
 from cli.options import DEFAULT_DATA_DIR, DataDir
-from deployment.errors import CannotRun
+from deployment.errors import CannotRun, FileRefused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,8 +74,7 @@ def apply(
     try:
         content = load_catalog_file(file)
     except CatalogFileError as refusal:
-        typer.echo(str(refusal), err=True)
-        raise typer.Exit(2) from None
+        raise FileRefused(str(refusal)) from None
     stack = running_deployment(data_dir)
 
     def applied(confirms: bool, backdates: bool) -> str:

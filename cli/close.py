@@ -12,6 +12,7 @@ from cli.author import ByOption, author
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, print_rows
 from cli.progress import telling
+from deployment.errors import FileRefused
 from jobs.close.month import AccountOption, AllowOption, DryRunOption, ReasonOption, checked_allowed, month_of
 
 if TYPE_CHECKING:
@@ -77,8 +78,7 @@ def close(
     try:
         given = validated(CloseConfig, config) if config else CloseConfig()
     except ValueError as refusal:
-        typer.echo(str(refusal), err=True)
-        raise typer.Exit(2) from None
+        raise FileRefused(str(refusal)) from None
     stack = running_deployment(data_dir)
 
     terms = Terms(given, month, MachineClock().now(), author(by), reason, allowed, reissue)

@@ -11,7 +11,7 @@ import psycopg
 import typer
 
 from cli.options import DEFAULT_DATA_DIR, DataDir
-from deployment.errors import CannotRun
+from deployment.errors import FileRefused
 from metering.vocabulary import Job
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ def compare(
     try:
         truth = read(file)
     except ValueError as problem:
-        raise CannotRun(str(problem)) from problem
+        raise FileRefused(str(problem)) from problem
     if audited and "audited" not in truth:
-        raise CannotRun(f"{file} has no audited result: an earlier release wrote it.")
+        raise FileRefused(f"{file} has no audited result: an earlier release wrote it.")
     with telling("Comparing …") as tell:
         comparison = settle(running_deployment(data_dir), truth, timeout, tell, audited=audited)
     print_comparison(comparison)

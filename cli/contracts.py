@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.output import Format, FormatOption, Row, print_rows
+from deployment.errors import FileRefused
 
 if TYPE_CHECKING:
     from metering.contracts.model import Contract
@@ -97,5 +98,4 @@ def _in_force(files: list[Path] | None) -> dict[str, Contract]:
     try:
         return contracts_of(documents_in(files or [], shipped()), shipped())
     except ContractRefused as refusal:
-        typer.echo(str(refusal), err=True)
-        raise typer.Exit(2) from None
+        raise FileRefused(str(refusal)) from None

@@ -190,11 +190,11 @@ def _problem(row: dict[str, Any]) -> Iterator[str]:
 
 
 def decision_text(decision: Decision, reason: str, by: str | None) -> DecisionText:
-    """The decision with its reason and its author. Raises CannotRun for an empty reason."""
+    """The decision with its reason and its author. Raises `typer.BadParameter` for an empty reason."""
     from catalog.decisions import DecisionText
 
     if not reason.strip():
-        raise CannotRun("--reason is empty: say why, for anyone who asks about this usage later.")
+        raise typer.BadParameter("--reason is empty: say why, for anyone who asks about this usage later.")
     return DecisionText(decision, reason.strip(), (by or who()).strip())
 
 

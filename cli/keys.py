@@ -191,7 +191,7 @@ def _print_key(made: NewKey, form: Shown) -> None:
 
 
 def _texts(given: list[str] | None, option: str) -> list[str]:
-    from catalog.file import checked_text
+    from catalog.file_values import checked_text
 
     try:
         return [checked_text(text) for text in dict.fromkeys(given or [])]

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from deployment.errors import CannotRun
+from deployment.errors import FileRefused
 
 SKIPPED_BYTES = 1 << 20
 """How many bytes of the rest of a cut line are held at once."""
@@ -17,7 +17,7 @@ SKIPPED_BYTES = 1 << 20
 
 @contextmanager
 def opened(file: str) -> Iterator[BinaryIO]:
-    """A file to read, or standard input for `-`. Raises CannotRun where it cannot be opened."""
+    """A file to read, or standard input for `-`. Raises FileRefused where it cannot be opened."""
     if file == "-":
         yield sys.stdin.buffer
         return
@@ -25,7 +25,18 @@ def opened(file: str) -> Iterator[BinaryIO]:
         with Path(file).open("rb") as lines:
             yield lines
     except OSError as problem:
-        raise CannotRun(f"{file} cannot be read: {problem.strerror}.") from problem
+        raise FileRefused(f"{file} cannot be read: {problem.strerror}.") from problem
+
+
+def refuse_missing(*files: str | Path | None) -> None:
+    """Raises FileRefused for one that is not there: before anything is done. It opens none: a pipe opens once."""
+    for file in files:
+        if file is None or file == "-":
+            continue
+        try:
+            Path(file).stat()
+        except OSError as problem:
+            raise FileRefused(f"{file} cannot be read: {problem.strerror}.") from problem
 
 
 def numbered(lines: BinaryIO, max_bytes: int | None = None) -> Iterator[tuple[int, bytes]]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cli.commands import LazyGroup
+from cli.lazy_group import LazyGroup
 from deployment.errors import CannotRun
 from jobs.runtime.errors import ExitStatus, Refused
 
@@ -35,7 +35,7 @@ def weir(
 EXIT_STATUSES: Mapping[int, str] = {
     0: "done",
     1: "not possible now, or not as it should be: standard error says what, and what to do",
-    2: "a wrong option, argument or file",
+    2: "a wrong option, argument or file: one that cannot be read, or does not hold what the command takes",
     3: "refused: a newer version of Weir writes what the command would change, a table is not the one that its readers "
     "know, or what should be rebuilt or replayed no longer exists",
 }

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import date, datetime
+from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from types import MappingProxyType
@@ -18,7 +18,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from metering.csv_lines import text_of, write_csv
+from metering.csv_lines import json_text, text_of, write_csv
 
 Value = str | int | float | bool | Decimal | datetime | Mapping[str, Any] | list[int] | None
 Row = Mapping[str, Value]
@@ -74,7 +74,7 @@ def print_rows(
 
 def print_document(document: Mapping[str, Any], out: TextIO | None = None) -> None:
     """Print one object as JSON, with objects and lists in it: each value as in a list. Dates are YYYY-MM-DD."""
-    (out or sys.stdout).write(json.dumps(document, default=_document_value, indent=2) + "\n")
+    (out or sys.stdout).write(json.dumps(document, default=json_text, indent=2) + "\n")
 
 
 def _cut(rows: Iterable[Row], limit: int | None) -> Iterable[Row]:
@@ -156,14 +156,6 @@ def _json_value(value: Value) -> str | int | float | bool | Mapping[str, Any] | 
     if isinstance(value, Decimal | datetime):
         return text_of(value)
     return value
-
-
-def _document_value(value: object) -> str:
-    if isinstance(value, Decimal | datetime):
-        return text_of(value)
-    if isinstance(value, date):
-        return value.isoformat()
-    raise TypeError(f"{value!r} has no form in JSON")
 
 
 def printable(text: str) -> str:

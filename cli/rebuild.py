@@ -12,7 +12,7 @@ from cli.author import who
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, print_rows
 from cli.progress import telling
-from deployment.errors import CannotRun
+from deployment.errors import CannotRun, FileRefused
 from metering.vocabulary import Job
 
 COLUMNS = ("table", "rows")
@@ -63,8 +63,7 @@ def rebuild(
     try:
         given = None if config is None else getattr(load_stack_config(config).jobs, job.value)
     except ValueError as refusal:
-        typer.echo(str(refusal), err=True)
-        raise typer.Exit(2) from None
+        raise FileRefused(str(refusal)) from None
     stack = running_deployment(data_dir)
     plan = PLANS.get(job)
     emptied, reads = (EMPTIED, Table.USAGE) if plan is None else (plan.emptied, plan.job.reads)

@@ -16,7 +16,7 @@ from cli.output import Format, FormatOption, Row, print_rows
 
 if TYPE_CHECKING:
     from deployment.stack import Deployment
-    from jobs.retention import Removed, Retention
+    from jobs.retention.days import Removed, Retention
 
 COLUMNS = ("table", "before", "rows")
 CONNECT_TIMEOUT_SECONDS = 10
@@ -47,7 +47,8 @@ def retain(
     status 3 where a newer version of Weir writes: nothing is removed then.
     """
     from deployment.stack import running_deployment
-    from jobs.retention import Retention
+    from jobs.retention.days import Retention
+    from jobs.settings.problems import sentence
 
     days = {
         "batches_days": batches_days,
@@ -61,8 +62,8 @@ def retain(
     try:
         retention = Retention(**{name: kept or None for name, kept in days.items()})
     except ValidationError as refusal:
-        wrong = ((str(error["loc"][0]).replace("_", "-"), error["msg"].lower()) for error in refusal.errors())
-        raise typer.BadParameter("; ".join(f"--{name}: {message}" for name, message in wrong)) from None
+        wrong = (sentence(error, f"--{str(error['loc'][0]).replace('_', '-')}") for error in refusal.errors())
+        raise typer.BadParameter("; ".join(wrong)) from None
     today = datetime.now(UTC).date()  # noqa: TID251 -- the top of the command
     print_rows(_rows(removed(running_deployment(data_dir), retention, today)), COLUMNS, form)
 
@@ -80,7 +81,8 @@ def removed(stack: Deployment, retention: Retention, today: date) -> Iterator[Re
     """
     from deployment.asking import asking_database
     from jobs.joins.started import started_config
-    from jobs.retention import refuse_newer_tables, retain_days, retain_rows
+    from jobs.retention.rows import retain_rows
+    from jobs.retention.tables import refuse_newer_tables, retain_days
     from jobs.runtime.postgres.schema import refuse_other_schema
     from jobs.streams import Table
 

@@ -76,7 +76,7 @@ def reverse(
     from jobs.runtime.clock import MachineClock
 
     if quantity is not None and meter is None:
-        raise typer.BadParameter("--quantity is of a meter: add --meter.")
+        raise typer.BadParameter("--quantity needs a meter: add --meter.")
     stack = running_deployment(data_dir)
     config = _ingestion(stack)
     if meter is not None:
@@ -129,7 +129,9 @@ def _source_of(sources: Sequence[str]) -> str:
     named = next((pattern for pattern in sources if "*" not in pattern and "?" not in pattern), None)
     if named is None:
         listed = ", ".join(sources)
-        raise typer.BadParameter(f"reversal.sources lists only patterns ({listed}): add --source with a name of them.")
+        raise typer.BadParameter(
+            f"reversal.sources lists only patterns ({listed}): add --source with a name that one of them matches."
+        )
     return named
 
 

@@ -49,9 +49,9 @@ def skip(
     from deployment.stack import running_deployment
     from jobs.streams import Table
 
-    stack = running_deployment(data_dir)
     if not reason.strip():
-        raise CannotRun("--reason is empty: say why, for anyone who asks about this record later.")
+        raise typer.BadParameter("--reason is empty: say why, for anyone who asks about this record later.")
+    stack = running_deployment(data_dir)
     _refuse_other_topic(stack.postgres_url, topic)
     described = describe(stack.kafka_bootstrap, [topic])[0]
     where = f"{topic}[{partition}]"

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.lines import refuse_missing
 from cli.options import DEFAULT_DATA_DIR, DataDir
+from deployment.errors import FileRefused
 
 if TYPE_CHECKING:
     from deployment.stack import Stack
@@ -45,11 +47,11 @@ def up(
     from laptop.folders import Folders
     from laptop.launch import Launch
 
+    refuse_missing(alertmanager_config)
     try:
         settings = load_stack_config(config)
     except ValueError as refusal:
-        typer.echo(str(refusal), err=True)
-        raise typer.Exit(2) from None
+        raise FileRefused(str(refusal)) from None
     console = Console(stderr=True, highlight=False)
     alertmanager = None if alertmanager_config is None else alertmanager_config.resolve()
     with Launch.start(Folders(data_dir.resolve()), settings, console, alertmanager) as launch:

@@ -101,7 +101,7 @@ def _refuse_keys_without_days(dimensions: tuple[str, ...], window: Window, timez
     named = ", ".join(dimensions)
     if window not in (Window.DAY, Window.MONTH):
         raise typer.BadParameter(
-            f"{named}: is no account, model or meter, and only days keep more than these: add --window P1D or P1M."
+            f"{named}: minutes and hours have only account, model and meter: add --window P1D or P1M."
         )
     if timezone is not None:
         raise typer.BadParameter(

@@ -41,7 +41,7 @@ class ValidatedLines:
         return f"{self.counts[VALID]} valid{more}, {self.counts[INVALID]} invalid"
 
     def rows(self, file: str) -> Iterator[Row]:
-        """Rows with the keys COLUMNS, one for each line; `-` is standard input. Raises CannotRun for no file."""
+        """Rows with the keys COLUMNS, one for each line; `-` is standard input. Raises FileRefused for no file."""
         with opened(file) as lines:
             for several in _several(numbered(lines, MAX_BLOCK_BYTES + 1)):
                 events = self._verdicts([document for _, document in several])

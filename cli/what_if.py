@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.lines import refuse_missing
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, print_document, print_rows
 from cli.progress import telling
-from deployment.errors import CannotRun
+from deployment.errors import CannotRun, FileRefused
 from jobs.audit.period import check_range, instant
 from metering.digits import plain
 from metering.tags import tags_text
@@ -76,13 +77,13 @@ def what_if(
 
     check_range(start, end)
     if any(bound.second or bound.microsecond for bound in (start, end)):
-        raise typer.BadParameter("--from and --to are whole minutes, as windows are.")
+        raise typer.BadParameter("--from and --to must be whole minutes, as windows are.")
     try:
         refuse_unfit_name(into)
         rules = _rules(config)
     except ValueError as refusal:
-        typer.echo(str(refusal), err=True)
-        raise typer.Exit(2) from None
+        raise FileRefused(str(refusal)) from None
+    refuse_missing(catalog)
     stack = running_deployment(data_dir)
     with asking_database(stack.postgres_url), telling("Replaying:") as tell:
         _refuse_tiers(stack.postgres_url, start, end)
@@ -131,7 +132,7 @@ def _assumptions(catalog: Path | None, rules: Jobs | None, postgres_url: str) ->
 
 
 def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dict[str, pa.Table], dict[str, pa.Table]]:
-    """The catalog file as rows of the version tables. Raises CannotRun for one that cannot be replayed."""
+    """The catalog file as rows of the version tables. Raises FileRefused for one that cannot be replayed."""
     import pyarrow as pa
 
     from catalog.file import CatalogFileError, TieredPrice, load_catalog_file
@@ -141,7 +142,7 @@ def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dic
     try:
         file = load_catalog_file(catalog)
     except CatalogFileError as problem:
-        raise CannotRun(str(problem)) from None
+        raise FileRefused(str(problem)) from None
     assumed = rules.joins if rules else joins_config(postgres_url)
     problems = file.undeclared_meters(set(assumed.meters)) + file.unknown_attributes(assumed.attributes)
     problems += [
@@ -155,7 +156,7 @@ def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dic
         if isinstance(row, TieredPrice)
     ]
     if problems:
-        raise CannotRun("\n".join(f"{catalog}: {problem}" for problem in problems))
+        raise FileRefused("\n".join(f"{catalog}: {problem}" for problem in problems))
     common = {"lsn": 0, "deleted": False}
     accounts = [
         {**row.model_dump(), **common, "effective_from": BEGINNING, "committed_at": BEGINNING}

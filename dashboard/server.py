@@ -6,12 +6,13 @@ has two 404s.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import streamlit as st
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from dashboard.pages import PAGES
@@ -25,13 +26,20 @@ def _document(_: Request, html: str) -> HTMLResponse:
     return HTMLResponse(html, headers={"Cache-Control": "no-cache"})
 
 
+def _home(request: Request) -> RedirectResponse:
+    """To the first page, which Streamlit knows only by the address without a path: of any other it says not found."""
+    return RedirectResponse(f"./?{request.url.query}" if request.url.query else "./")
+
+
 def _routes() -> list[Route]:
     base = st.get_option("server.baseUrlPath").strip("/")
     html = (
         DOCUMENT.read_text(encoding="utf-8").replace("<head>", SERVER, 1).replace("<title>Streamlit<", "<title>Weir<")
     )
     answer = partial(_document, html=html)
-    return [Route("/".join(("", *filter(None, (base,)), page)), answer) for page in ("", *PAGES)]
+    first, *others = PAGES
+    routes: dict[str, Callable[..., Response]] = {first: _home, **dict.fromkeys(("", *others), answer)}
+    return [Route("/".join(("", *filter(None, (base,)), page)), shown) for page, shown in routes.items()]
 
 
 app = st.App(Path(__file__).with_name("app.py"), routes=_routes())

@@ -23,12 +23,12 @@ def asking_database(url: str) -> Iterator[None]:
         yield
     except NO_SCHEMA as error:
         raise CannotRun(
-            f"The database at {place(url)} does not have this version's schema ({_first_line(error)}): `weir up` and "
+            f"The database at {place(url)} does not have this version's schema ({first_line(error)}): `weir up` and "
             "`helm upgrade` bring it up to date, and `python -m jobs migrate` alone."
         ) from None
     except psycopg.errors.InsufficientPrivilege as error:
         raise CannotRun(
-            f"The database at {place(url)} refuses ({_first_line(error)}): WEIR_POSTGRES_URL must name the role that "
+            f"The database at {place(url)} refuses ({first_line(error)}): WEIR_POSTGRES_URL must name the role that "
             "owns Weir's tables."
         ) from None
     except Exception as error:
@@ -51,5 +51,6 @@ def asking_kafka(bootstrap: str) -> Iterator[AdminClient]:
         raise CannotRun(kafka_sentence(error, bootstrap, errors[0].str() if errors else "")) from None
 
 
-def _first_line(error: psycopg.Error) -> str:
+def first_line(error: Exception) -> str:
+    """What it says, without the statement and its place."""
     return str(error).partition("\n")[0]

@@ -7,6 +7,7 @@ import os
 from pydantic import ValidationError
 
 from deployment.errors import CannotRun
+from jobs.runtime.environment import variable_sentence
 from jobs.runtime.kafka.access import KafkaAccess, KafkaSettings
 
 
@@ -20,5 +21,4 @@ def kafka_access(bootstrap: str) -> KafkaAccess:
     try:
         return KafkaAccess.read(os.environ, bootstrap)
     except ValidationError as error:
-        # Not the error's own text: it repeats what was given, and that holds a password.
-        raise CannotRun("; ".join(problem["msg"].removeprefix("Value error, ") for problem in error.errors())) from None
+        raise CannotRun("; ".join(variable_sentence(problem, "kafka") for problem in error.errors())) from None

@@ -15,7 +15,6 @@ import psycopg
 import structlog
 import typer
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 from sqlalchemy.exc import DBAPIError
 
 from jobs.audit.period import Last, OccurredTo, OneDay, ReceivedFrom, period
@@ -28,7 +27,8 @@ from jobs.close.month import (
     last_month,
     month_of,
 )
-from jobs.runtime.environment import Environment, variable_of
+from jobs.logs import log_as_json, log_for_people
+from jobs.runtime.environment import Environment, variable_sentence
 from jobs.runtime.errors import ExitStatus, Fenced, Refused
 from jobs.runtime.postgres.address import SCHEMA_VARIABLE, in_schema
 from jobs.runtime.postgres.downgrade import downgrade
@@ -49,15 +49,9 @@ def environment() -> Environment:
     try:
         return Environment.read(os.environ)
     except ValidationError as error:
-        problems = [_described(variable_of(*problem["loc"]), problem) for problem in error.errors(include_input=False)]
+        problems = map(variable_sentence, error.errors())
         typer.echo(f"{'; '.join(problems)}. `weir up` and the chart set what a driver needs.", err=True)
         raise SystemExit(ExitStatus.BAD_CONFIGURATION) from None
-
-
-def _described(variable: str, problem: ErrorDetails) -> str:
-    if problem["type"] == "missing":
-        return f"{variable} is not set"
-    return f"{variable} {problem['msg'].removeprefix('Value error, ')}"
 
 
 def _run(name: str, config_file: Path | None) -> ExitStatus:
@@ -96,26 +90,6 @@ def _run(name: str, config_file: Path | None) -> ExitStatus:
         log.exception("crashed", job=name, **({"do": advice} if (advice := remedy(error)) else {}))
         return ExitStatus.CRASHED
     return ExitStatus.STOPPED
-
-
-def log_for_people() -> None:
-    """On a machine of one's own; a traceback is without local variables: they may hold a password."""
-    renderer = structlog.dev.ConsoleRenderer(
-        colors=sys.stdout.isatty(), exception_formatter=structlog.dev.plain_traceback
-    )
-    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
-
-
-def log_as_json() -> None:
-    """One object a line, as a cluster's log collector wants it."""
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,  # without local variables: they may hold a password
-            structlog.processors.JSONRenderer(default=str),
-        ]
-    )
 
 
 def _command(name: str) -> None:

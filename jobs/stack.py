@@ -18,6 +18,7 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.runtime.config import JobConfig
 from jobs.sessionization.config import SessionizationConfig
+from jobs.settings.problems import sentence
 from jobs.settings.view_columns import refuse_unknown_columns
 from metering.contracts.files import documents_in
 from metering.contracts.schema import contracts_of
@@ -146,7 +147,7 @@ def _model(model: type[M], content: Any, path: Path) -> M:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise ValueError("\n".join(f"{path}: {_sentence(problem)}" for problem in error.errors())) from error
+        raise ValueError("\n".join(f"{path}: {sentence(problem)}" for problem in error.errors())) from error
 
 
 def _spread(content: Any, path: Path) -> Any:
@@ -184,9 +185,3 @@ def _documents(files: Any, path: Path) -> Any:
             f"{path}: contracts: this is a list of JSON Schema files, relative to this one (it is {files!r})"
         )
     return documents_in([path.parent / file for file in files], shipped())
-
-
-def _sentence(problem: Any) -> str:
-    field = ".".join(str(part) for part in problem["loc"])
-    given = "" if isinstance(problem["input"], dict) else f" (it is {problem['input']!r})"
-    return f"{field}: {problem['msg']}{given}" if field else problem["msg"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, TextIO
 
@@ -26,6 +26,15 @@ def write_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO
     """
     out.write(csv_line(columns))
     out.writelines(map(csv_line, rows))
+
+
+def json_text(value: object) -> str:
+    """What JSON has no form for, as the text that it is in JSON: decimals, instants, dates. Raises TypeError."""
+    if isinstance(value, Decimal | datetime):
+        return text_of(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    raise TypeError(f"{value!r} has no form in JSON")
 
 
 def text_of(value: Any) -> str:

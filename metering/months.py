@@ -102,8 +102,8 @@ def billing_month(changes: Sequence[ZoneChange], month: date) -> Month:
     named = [zone for zone in month_zones(changes) if zone.first_day is None or zone.first_day <= month][-1]
     zone = zone_of(named.zone)
     following = (month + timedelta(days=31)).replace(day=1)
-    start = named.start if named.first_day == month else _midnight(month, zone)
-    return Month(start, _midnight(following, zone), zone)
+    start = named.start if named.first_day == month else midnight(month, zone)
+    return Month(start, midnight(following, zone), zone)
 
 
 def period_bounds(first_day: date, period: Period, month: MonthZone) -> tuple[datetime, datetime]:
@@ -112,8 +112,8 @@ def period_bounds(first_day: date, period: Period, month: MonthZone) -> tuple[da
     A period that begins on the first day of `month` begins when the month does. It ends when the next one begins.
     """
     zone = zone_of(month.zone)
-    start = month.start if first_day == month.first_day else _midnight(first_day, zone)
-    return start, _midnight(period.following(first_day), zone)
+    start = month.start if first_day == month.first_day else midnight(first_day, zone)
+    return start, midnight(period.following(first_day), zone)
 
 
 @lru_cache(maxsize=4_096)
@@ -127,8 +127,9 @@ def zone_of(name: str) -> ZoneInfo:
 
 def _begins(month: int, zone: str) -> datetime:
     """When a month (counted from year 0) begins in a zone."""
-    return _midnight(date(month // 12, month % 12 + 1, 1), zone_of(zone))
+    return midnight(date(month // 12, month % 12 + 1, 1), zone_of(zone))
 
 
-def _midnight(day: date, zone: ZoneInfo) -> datetime:
+def midnight(day: date, zone: ZoneInfo) -> datetime:
+    """When `day` begins in `zone`: the first of two midnights, or the moment that a skipped one falls on (fold 0)."""
     return datetime(day.year, day.month, day.day, tzinfo=zone).astimezone(UTC)

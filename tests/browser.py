@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, Request, sync_playwright
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = [
@@ -27,14 +27,23 @@ def chromium() -> Iterator[Browser]:
 
 
 def noise_of(page: Page, address: str) -> list[str]:
-    """What will stand in the page's console, and each request that fails or goes to another server than `address`."""
+    """What will stand in the page's console, and each request that fails or goes to another server than `address`.
+
+    What the next navigation cancels has not failed: on a busy machine a part of a page may still be on its way.
+    """
     noise = list[str]()
     page.on("console", lambda message: noise.append(f"{message.type}: {message.text}"))
     page.on("pageerror", lambda error: noise.append(str(error)))
     page.on("response", lambda response: noise.append(response.url) if response.status >= 400 else None)
-    page.on("requestfailed", lambda request: noise.append(f"{request.url}: {request.failure}"))
+    page.on(
+        "requestfailed", lambda request: noise.append(f"{request.url}: {request.failure}") if _fails(request) else None
+    )
     page.on("request", lambda request: noise.append(request.url) if _leaves(request.url, address) else None)
     return noise
+
+
+def _fails(request: Request) -> bool:
+    return request.failure != "net::ERR_ABORTED"
 
 
 def _leaves(url: str, address: str) -> bool:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from random import Random
 
 from traffic import events
-from traffic.catalog import UNPRICED_MODEL, Catalog, make_catalog
+from traffic.catalog import UNPRICED_MODEL, Catalog
+from traffic.drawn_catalog import make_catalog
 from traffic.events import GATEWAY_OF_SECONDS, Call
 from traffic.late_catalog import Late, late_changes
 from traffic.malformed import KINDS, kinds

@@ -27,9 +27,9 @@ from traffic.catalog import (
     Price,
     account_row,
     alias_row,
-    drawn_price,
     price_row,
 )
+from traffic.drawn_catalog import drawn_price
 from traffic.instants import rfc3339
 from traffic.placement import Lags
 

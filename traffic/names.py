@@ -19,8 +19,8 @@ from traffic.catalog import (
     Catalog,
     Conditions,
     Price,
-    drawn_price,
 )
+from traffic.drawn_catalog import drawn_price
 
 DATED, DATED_LATER, DATED_OWN = "gale-2026-03-large", "gale-2026-05-small", "gale-2026-05-nano"
 LONGER, PREFIXED_LONGER = "harbor-long", "harbor-xl-1"

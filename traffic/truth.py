@@ -139,7 +139,8 @@ def read(path: Path) -> Truth:
     try:
         truth: Any = json.loads(path.read_text())
     except (OSError, ValueError) as problem:
-        raise ValueError(f"{path} cannot be read: {problem}") from problem
+        reason = problem.strerror if isinstance(problem, OSError) else problem
+        raise ValueError(f"{path} cannot be read: {reason}") from problem
     if not isinstance(truth, dict) or not {"records", "outcomes", "totals"} <= truth.keys():
         raise ValueError(f"{path} is not the truth of a run: write it with `weir traffic --truth {path}`.")
     return dict(truth)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.lines import refuse_missing
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, print_rows
 from deployment.errors import CannotRun
@@ -60,6 +61,7 @@ def backfill(
     from jobs.ingestion.reading import MAX_BLOCK_BYTES
     from jobs.runtime.clock import MachineClock
 
+    refuse_missing(*files)
     stack = running_deployment(data_dir)
     config = ingestion_of(stack.postgres_url)
     if not config.backfill.sources:
@@ -103,8 +105,8 @@ def _tell(backfill: Backfill) -> None:
     typer.echo(backfill.summary, err=True)
     if backfill.correcting:
         typer.echo(
-            f"{backfill.correcting} are of minutes that have closed: each is a straggler that corrects its window. A "
-            "new installation that takes its history says in jobs.billing.history_until what was billed elsewhere.",
+            f"{backfill.correcting} are of minutes that have closed: each is a straggler that corrects its window. If "
+            "they were billed elsewhere, set jobs.billing.history_until to the end of that time.",
             err=True,
         )
 

@@ -47,7 +47,7 @@ def past_events(files: list[str], max_bytes: int) -> Iterator[Iterator[PastEvent
     """All documents, merged in the order of their marks, as far as each file is in that order.
 
     So requests in one file meet completions in another. `-` is standard input; a pipe has lines. A longer line is cut
-    to its first `max_bytes`. Raises CannotRun for a file that cannot be opened, `typer.BadParameter` for an unknown
+    to its first `max_bytes`. Raises FileRefused for a file that cannot be opened, `typer.BadParameter` for an unknown
     format.
     """
     if files.count("-") > 1:

@@ -81,9 +81,9 @@ def explain(
 
     check_range(start, end)
     if line is None and window is None and not model is meter is None:
-        raise typer.BadParameter("--model and --meter are of a --line or a --window.")
+        raise typer.BadParameter("--model and --meter need --line or --window.")
     if line is None and currency is not None:
-        raise typer.BadParameter("--currency is of a --line.")
+        raise typer.BadParameter("--currency needs --line.")
     if text is None and not start is end is None:
         raise typer.BadParameter("--from and --to apply to an ID only: leave them out.")
     subjects = (text, line, window, straggler, correction, session)
@@ -91,7 +91,7 @@ def explain(
         raise typer.BadParameter("name one thing: an ID, --line, --window, --straggler, --correction or --session.")
     accounts = tuple(account or ())
     if not line is window is None and len(accounts) != 1:
-        raise typer.BadParameter("a --line or --window is of one account: add --account.")
+        raise typer.BadParameter("--line and --window need one account: add --account.")
     query = ExplainQuery(*subjects, accounts, model, meter, currency, start, end, limit)
     stack = running_deployment(data_dir)
     with read_only(stack.postgres_url) as database:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.author import who
+from cli.lines import refuse_missing
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, Row, print_rows
 from cli.reading import FromOption, ToOption, check_range
@@ -84,6 +85,7 @@ def redrive(
     from jobs.runtime.clock import MachineClock
 
     check_range(start, end)
+    refuse_missing(edit)
     stack = running_deployment(data_dir)
     if (journal := open_journal(stack.tables)) is None:
         print_rows([], COLUMNS, form, earlier=EARLIER)

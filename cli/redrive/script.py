@@ -13,7 +13,7 @@ from typing import IO
 
 from cli.dead_letter_rows import text_of
 from cli.redrive.letters import Letter
-from deployment.errors import CannotRun
+from deployment.errors import CannotRun, FileRefused
 from metering.instants import rfc3339
 
 
@@ -21,8 +21,8 @@ from metering.instants import rfc3339
 def edited(letters: Iterable[Letter], script: Path) -> Iterator[Iterator[bytes]]:
     """What the program makes of each letter, in their order; empty: it is left out.
 
-    The program has ended well before the first is given. Raises CannotRun when it cannot be run, ends otherwise than
-    with 0, or prints more or fewer lines than it was given.
+    The program has ended well before the first is given. Raises FileRefused where it cannot be run, and CannotRun
+    when it ends otherwise than with 0, or prints more or fewer lines than it was given.
     """
     with TemporaryFile() as given, TemporaryFile() as made:
         places = _write(letters, given)
@@ -85,7 +85,7 @@ def _run(script: Path, given: IO[bytes], made: IO[bytes]) -> int:
     try:
         status = subprocess.run([script.absolute()], stdin=given, stdout=made, check=False).returncode
     except OSError as problem:
-        raise CannotRun(
+        raise FileRefused(
             f"{script} cannot be run: {problem.strerror}. It must be an executable file (chmod +x); a script "
             "needs a first line such as #!/usr/bin/env python3."
         ) from problem

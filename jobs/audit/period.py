@@ -108,5 +108,5 @@ def period(
         since = now - last
         return since - timedelta(seconds=since.second, microseconds=since.microsecond), None
     if any(bound is not None and (bound.second or bound.microsecond) for bound in (start, end)):
-        raise typer.BadParameter("--from and --to are whole minutes, as windows are.")
+        raise typer.BadParameter("--from and --to must be whole minutes, as windows are.")
     return start, end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -75,10 +76,11 @@ class BillingConfig(JobConfig):
     @classmethod
     def _is_an_instant(cls, value: object) -> object:
         """An instant of RFC 3339, which YAML may have parsed already; a number is refused."""
-        until = datetime.fromisoformat(value) if isinstance(value, str) else value
-        if until is None or isinstance(until, datetime):
-            return until
-        raise ValueError(f"history_until is {value}, no instant such as 2026-11-01T00:00:00Z")
+        with suppress(ValueError):
+            until = datetime.fromisoformat(value) if isinstance(value, str) else value
+            if until is None or isinstance(until, datetime):
+                return until
+        raise ValueError("must be an instant such as 2026-11-01T00:00:00Z")
 
     @field_validator("history_until")
     @classmethod

@@ -1,8 +1,11 @@
 """Delta `usage` → sums per minute, meter and price → Postgres `usage_windows`, and everything derived from them.
 
 Every signed quantity and amount is in exactly one window, or in a straggler that is dropped, rejected or waiting, to
-the last digit; currencies never mix. A thread beside the fold publishes windows and corrections to Kafka, at least
-once.
+the last digit; currencies never mix.
+
+1. `sums`: rows of usage → sums by minute, meter, price version and arrival, on the driver or in tasks (`sums_of_part`).
+2. `fold`: these into windows, days, stragglers and corrections, in one transaction with the position.
+3. `publishing`: a thread beside that sends windows and corrections to Kafka, at least once.
 """
 
 from __future__ import annotations

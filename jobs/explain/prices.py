@@ -9,9 +9,9 @@ from typing import Any
 
 from jobs.explain.arithmetic import Entry
 from jobs.explain.files import Files
+from jobs.queries.contracts import words_of
 from jobs.streams import AUTHOR
 from metering.instants import EPOCH
-from metering.plan_terms import parse_terms
 
 PRICE = ("plan", "model", "meter", "currency", "effective_from", "unit_price", "deleted", *AUTHOR, "terms")
 RECORD_OF = ("topic", "partition", "offset", "lsn", "received_at")
@@ -42,16 +42,12 @@ def price_versions(prices: Files, journal: Files, entries: Iterable[Entry]) -> l
         {
             "price_version": row["lsn"],
             **{name: row[name] for name in PRICE},
-            "terms": _words(row["terms"]),
+            "terms": words_of(row["terms"]),
             **_source_of(records.get(row["lsn"])),
         }
         for row in found
         if (row["lsn"], row["meter"], row["currency"]) in versions_of_entries
     ]
-
-
-def _words(terms: str | None) -> str | None:
-    return None if terms is None else parse_terms(terms).words
 
 
 def _source_of(record: dict[str, Any] | None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from zoneinfo import ZoneInfo
 
 from metering.instants import EPOCH
+from metering.months import midnight
 
 
 class Window(StrEnum):
@@ -43,7 +44,7 @@ def bounds(window: Window, key: datetime | date, zone: ZoneInfo) -> tuple[dateti
     """Start (inclusive) and end (exclusive), in UTC, of the window that `window_key_sql` calls `key`."""
     if isinstance(key, datetime):
         return key.astimezone(UTC), key.astimezone(UTC) + _FIXED[window]
-    return _midnight(key, zone), _midnight(next_first_date(window, key), zone)
+    return midnight(key, zone), midnight(next_first_date(window, key), zone)
 
 
 def first_start_from(window: Window, instant: datetime, zone: ZoneInfo) -> datetime:
@@ -61,8 +62,3 @@ def next_first_date(window: Window, first: date) -> date:
     if window is Window.DAY:
         return first + timedelta(days=1)
     return (first + timedelta(days=31)).replace(day=1)
-
-
-def _midnight(day: date, zone: ZoneInfo) -> datetime:
-    """When `day` begins in `zone`: the first of two midnights, or the moment that a skipped one falls on (fold 0)."""
-    return datetime(day.year, day.month, day.day, tzinfo=zone).astimezone(UTC)

@@ -118,8 +118,8 @@ class Rebuild:
             config = parse_stored_config(self.job.value, self.plan.job.config, config_document)
         if config is None:
             raise Refused(
-                f"neither the database nor {self.tables} says by which configuration {self.job} has decided; give it "
-                "with --config FILE: all is decided by it then"
+                f"neither the database nor {self.tables} has the configuration that {self.job} decided by; give one "
+                "with --config FILE: everything is then decided by it"
             )
         history = stored or (beside.history if beside else [])
         return Known(config, history, beside.epoch if beside else 0)

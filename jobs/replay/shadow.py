@@ -41,7 +41,7 @@ def refuse_unfit_name(schema: str) -> None:
     """Raises ValueError for what is no name of a schema that could be made."""
     if not NAME.fullmatch(schema) or schema in TAKEN or schema.startswith("pg_"):
         raise ValueError(
-            f"{schema!r} is no name for a schema of a replay: small letters, digits and _, at most 63, and none of "
+            f"{schema!r} cannot be the schema of a replay: use 1 to 63 lowercase letters, digits and _, and none of "
             f"{', '.join(TAKEN)} or pg_…"
         )
 
@@ -59,7 +59,7 @@ def make(cursor: psycopg.Cursor[Any], schema: str, *, replaces: bool) -> str:
     name = sql.Identifier(schema)
     if found is not None:
         if schema == live[0] or found[0] != MARK:
-            raise Refused(f"the schema {schema} was made by no replay; name another one with --into")
+            raise Refused(f"the schema {schema} was not made by a replay; name another one with --into")
         if not replaces:
             raise Refused(f"the schema {schema} is there already; name another one, or give --replace")
         cursor.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(name))

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from jobs.runtime.kafka.access import KafkaAccess, kafka_fields
 from jobs.runtime.postgres.address import in_schema, refuse_unfit_schema
 from jobs.runtime.unreachable import NO_ADDRESS, place
+from jobs.settings.problems import reason, sentence
 
 
 class Environment(BaseModel):
@@ -63,3 +64,15 @@ class Environment(BaseModel):
 def variable_of(*location: str | int) -> str:
     """The environment variable of a field."""
     return "_".join(("WEIR", *map(str, location))).upper()
+
+
+def variable_sentence(problem: Mapping[str, Any], *below: str) -> str:
+    """What is wrong with a variable, without its value, which may be a password; fields are `below` Environment's."""
+    variable = variable_of(*below, *problem["loc"])
+    match problem["type"]:
+        case "missing":
+            return f"{variable} is not set"
+        case "value_error":
+            is_of_several = isinstance(problem["input"], Mapping)
+            return reason(problem) if is_of_several else f"{variable} {reason(problem)}"
+    return sentence({**problem, "input": {}}, variable)

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from jobs.runtime.config import JobConfig
 from jobs.runtime.errors import Refused
+from jobs.settings.problems import sentence
 
 Config = TypeVar("Config", bound=JobConfig)
 
@@ -18,8 +19,7 @@ def parse_stored_config(job: str, kind: type[Config], document: Any) -> Config:
         return kind.model_validate(document)
     except ValidationError as refusal:
         [first, *_] = refusal.errors()
-        field = ".".join(map(str, first["loc"])) or "all of it"
         raise Refused(
-            f"{job} was started last with a configuration that this version of Weir does not know ({field}: "
-            f"{first['msg']}): use the version that {job} runs with, or start {job} with this one first"
+            f"{job} was started last with a configuration that this version of Weir does not know "
+            f"({sentence(first)}): use the version that {job} runs with, or start {job} with this one first"
         ) from None

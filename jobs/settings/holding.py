@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from datetime import timedelta
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
+from jobs.settings.names import as_written
 from metering.holding import Hold
 from metering.vocabulary import Decision
 
 MAX_HOLD_SECONDS = 31_622_400
 LARGEST_AMOUNT = Decimal(10**20 - 1)
 """Of the 38 digits of an amount 18 are decimals."""
-
-
-def _exactly(amount: Any) -> Any:
-    return str(amount) if isinstance(amount, float) else amount
 
 
 def _text(amount: Decimal | None) -> str | None:
@@ -39,7 +36,7 @@ class HoldConfig(BaseModel):
         default="drop",
         description="What happens to it without a decision by then: drop (it is not billed) or correct.",
     )
-    above_amount: Annotated[Decimal | None, BeforeValidator(_exactly), PlainSerializer(_text)] = Field(
+    above_amount: Annotated[Decimal | None, BeforeValidator(as_written), PlainSerializer(_text)] = Field(
         default=None,
         ge=0,
         le=LARGEST_AMOUNT,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     field_serializer,
@@ -17,6 +18,7 @@ from pydantic import (
 
 from jobs.settings.conditions import PlainName, Values, conditions
 from jobs.settings.holding import HoldConfig
+from jobs.settings.names import as_written
 from jobs.settings.outcome_columns import OF_OUTCOMES, OUTCOME_TEXTS
 from metering.meters import (
     DEFAULT,
@@ -142,7 +144,7 @@ class MeterConfig(BaseModel):
         description="How long after its end a window takes this meter's usage without a correction; left out: "
         "billing's grace_seconds.",
     )
-    max_per_event: Decimal | None = Field(
+    max_per_event: Annotated[Decimal | None, BeforeValidator(as_written)] = Field(
         default=None,
         gt=0,
         le=LARGEST_QUANTITY,
@@ -220,11 +222,6 @@ class MeterConfig(BaseModel):
                     "x-weir-column for it"
                 )
         return where
-
-    @field_validator("max_per_event", mode="before")
-    @classmethod
-    def _exactly(cls, limit: Any) -> Any:
-        return str(limit) if isinstance(limit, float) else limit
 
     @field_serializer("max_per_event")
     def _as_text(self, limit: Decimal | None) -> str | None:

@@ -1,13 +1,18 @@
-"""A name in a configuration: no longer than events may have it, since a longer one could never match."""
+"""Names and numbers in a configuration: a name is no longer than events may have it, a number is as it was written."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, WithJsonSchema
 
 from metering.limits import MAX_NAME_BYTES
 from metering.texts import encodable
+
+
+def as_written(number: Any) -> Any:
+    """The digits of a number that YAML has read as a float: its shortest text is what was written."""
+    return str(number) if isinstance(number, float) else number
 
 
 def _as_long_as_in_events(name: str) -> str:

@@ -19,6 +19,7 @@ from pydantic import (
 
 from jobs.settings.conditions import PlainName
 from jobs.settings.dimensions import Dimension
+from jobs.settings.names import as_written
 from jobs.settings.outcome_columns import OF_OUTCOMES, OUTCOME_TEXTS
 from metering.meters import LARGEST_QUANTITY, QUANTITY_DECIMALS
 from metering.price_attributes import PriceAttribute
@@ -29,13 +30,9 @@ MAX_COLUMNS = 10
 """Of an event whose quantities are added up for one attribute."""
 
 
-def _exactly(bound: Any) -> Any:
-    return str(bound) if isinstance(bound, float) else bound
-
-
 Bound = Annotated[
     Annotated[Decimal, Field(ge=0, le=LARGEST_QUANTITY, decimal_places=QUANTITY_DECIMALS)] | None,
-    BeforeValidator(_exactly),
+    BeforeValidator(as_written),
 ]
 Columns = Annotated[list[PlainName], Field(min_length=1, max_length=MAX_COLUMNS)]
 

@@ -9,7 +9,7 @@ import pytest
 from google.rpc.status_pb2 import Status
 
 from api import key_store
-from api.otlp import PROTOBUF
+from api.otlp_protobuf import PROTOBUF
 from metering.api_keys import RateLimits
 from tests.api.serving import Answer, Server
 from tests.api.test_events_in import OPENMETER, OWN, V3, encoded, event, refused, usable

@@ -17,7 +17,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from api.otlp import JSON, PROTOBUF
+from api.otlp_json import JSON
+from api.otlp_protobuf import PROTOBUF
 from api.span_usage import MAX_USAGE_SPANS
 from tests.api.serving import Answer, Server
 from tests.api.test_events_in import usable

@@ -18,7 +18,7 @@ from psycopg.types.json import Jsonb
 from api import key_store
 from api.database_poll import READ_EVERY_SECONDS, DatabasePoll
 from api.ingestion_lag import MAX_LAG_SECONDS
-from api.server import REQUEST_WITHIN_SECONDS
+from api.slow_clients import REQUEST_WITHIN_SECONDS
 from jobs.runtime.clock import MachineClock
 from laptop.ports import LOOPBACK, free_ports
 from metering.api_keys import Scope

@@ -11,8 +11,10 @@ from urllib.request import urlopen
 
 import pytest
 from playwright.sync_api import expect
+from starlette.requests import Request
 
 from dashboard.pages import PAGES
+from dashboard.server import _routes
 from laptop.ports import free_port
 from tests.browser import CHROMIUM, PATIENCE_MS, chromium, noise_of
 from tests.waiting import wait_until
@@ -41,19 +43,29 @@ def is_healthy(address: str) -> bool:
         return False
 
 
+def test_the_address_of_the_first_page_leads_to_the_address_without_a_path() -> None:
+    """Streamlit says of it that there is no such page."""
+    first = next(iter(PAGES))
+    (lead,) = [route.endpoint for route in _routes() if route.path == f"/{first}"]
+    for query, place in ((b"", "./"), (b"account=acme", "./?account=acme")):
+        request = Request({"type": "http", "path": f"/{first}", "query_string": query, "headers": []})
+        assert lead(request).headers["location"] == place
+
+
 def test_the_console_of_every_page_is_empty_and_no_request_leaves_the_server(address: str) -> None:
     if CHROMIUM is None:
         assert not os.environ.get("CI"), "CI installs chromium"
         pytest.skip("chromium is not on the PATH")
-    overview, *others = PAGES.items()
-    pages = {"": overview[1], "/": overview[1], **{f"/{path}": page for path, page in others}}
+    first, *others = PAGES
+    addresses = ["", "/", *(f"/{path}" for path in others), f"/{first}"]
     with chromium() as browser:
         page = browser.new_page()
         noise = noise_of(page, address)
-        for path, shown in pages.items():
+        for path in addresses:
             page.goto(f"{address}{path}")
-            heading = page.get_by_role("heading", name=shown.title, exact=True)
+            heading = page.get_by_role("heading", name=PAGES[path.strip("/") or first].title, exact=True)
             expect(heading).to_be_visible(timeout=PATIENCE_MS)
             page.wait_for_load_state("networkidle")
             assert noise == [], path
             assert page.title() == "Weir"
+            expect(page.get_by_text("Page not found")).to_have_count(0)

@@ -104,7 +104,7 @@ def test_standard_input_is_read_for_a_dash(stack: Stack) -> None:
 
 def test_a_missing_file_is_reported_in_a_sentence(stack: Stack, tmp_path: Path) -> None:
     produced = weir(stack, "produce", str(tmp_path / "none.jsonl"))
-    assert produced.returncode == 1
+    assert produced.returncode == 2
     assert produced.stderr.strip().endswith("none.jsonl cannot be read: No such file or directory.")
 
 

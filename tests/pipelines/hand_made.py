@@ -24,7 +24,7 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.joins.recovery import as_carried, is_paired
 from jobs.journal.families import family
-from jobs.retention import _remove
+from jobs.retention.tables import _remove
 from jobs.runtime.delta.table import FRONTIER, LSN, REMOVED, committing, microseconds_of, open_table
 from jobs.runtime.effective_rules import IN_FORCE, TRANSACTION, EffectiveRules
 from jobs.streams import QUANTITY as UNITS

@@ -40,7 +40,7 @@ from jobs.joins.config import JoinsConfig
 from jobs.joins.correction_horizon import content_margin, correction_horizon
 from jobs.replay.assumptions import Assumptions
 from jobs.replay.usage import Tables, replayed
-from jobs.retention import first_retained
+from jobs.retention.days import first_retained
 from jobs.runtime.delta.table import committing, open_table
 from jobs.runtime.effective_rules import EffectiveRules
 from jobs.streams import Table

@@ -12,7 +12,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from jobs.audit.tables.retained import has_each_once, retained_rows
-from jobs.retention import _remove
+from jobs.retention.tables import _remove
 from jobs.runtime.delta.table import LSN, REMOVED
 from jobs.streams import USAGE
 

@@ -235,7 +235,7 @@ def test_a_decision_names_stragglers_or_all(asked: Callable[[], Selection]) -> N
 
 
 def test_a_decision_needs_a_reason_and_has_a_name() -> None:
-    with pytest.raises(CannotRun, match="--reason is empty"):
+    with pytest.raises(typer.BadParameter, match="--reason is empty"):
         decision_text(Decision.APPROVE, " ", "ann")
     assert decision_text(Decision.REJECT, " no ", " ann ") == DecisionText(Decision.REJECT, "no", "ann")
     assert "@" in decision_text(Decision.REJECT, "no", None).decided_by

@@ -878,11 +878,11 @@ class TestTheCommand:
     def test_explain_refuses_options_that_do_not_apply(self, run: Callable[..., Result]) -> None:
         minute = ("--window", "2026-03-01T12:00:30Z", "--account", "acme")
         for words, said in (
-            (("r", "--model", "sonnet"), "are of a --line or a --window"),
-            (("--straggler", "2", "--meter", "requests"), "are of a --line or a --window"),
+            (("r", "--model", "sonnet"), "need --line or --window"),
+            (("--straggler", "2", "--meter", "requests"), "need --line or --window"),
             ((*minute, "--from", "2026-03-01T12:00:30Z"), "leave them out"),
-            ((*minute, "--currency", "EUR"), "is of a --line"),
-            (("--line", "2026-03"), "is of one account"),
+            ((*minute, "--currency", "EUR"), "--currency needs --line"),
+            (("--line", "2026-03"), "need one account"),
             (("--line", "March", "--account", "acme"), "is no month such as 2026-03"),
             (("--line", "9999-12", "--account", "acme"), "is no month such as 2026-03"),
             (("--session", "1", "--to", "2026-03-01T12:00:30Z"), "leave them out"),

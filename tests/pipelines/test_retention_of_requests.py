@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from jobs.joins.config import JoinsConfig
 from jobs.joins.correction_horizon import correction_horizon
-from jobs.retention import first_retained
+from jobs.retention.days import first_retained
 from jobs.runtime.effective_rules import EffectiveRules
 from tests.pipelines.hand_made import DAY, HOUR, MINUTE, START, HandMade
 from tests.pipelines.test_audit_restated import audited

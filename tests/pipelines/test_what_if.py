@@ -240,7 +240,7 @@ def test_only_a_schema_that_a_replay_made_is_replaced_and_only_on_request(live: 
     replay(live, "again", Assumptions(), replaces=True).run()
     with psycopg.connect(live.database, autocommit=True) as connection:
         connection.execute("CREATE SCHEMA IF NOT EXISTS somebodys")
-    with pytest.raises(Refused, match="was made by no replay"):
+    with pytest.raises(Refused, match="was not made by a replay"):
         replay(live, "somebodys", Assumptions(), replaces=True).run()
 
 
@@ -271,7 +271,7 @@ def test_the_command_reads_both_files_and_prints_the_documented_keys(
 def test_a_name_that_could_be_live_is_refused(name: str) -> None:
     ended = CliRunner().invoke(app, ["what-if", "--from", rfc3339(BEGIN), "--to", rfc3339(END), "--into", name])
     assert ended.exit_code == 2
-    assert "is no name for a schema of a replay" in ended.output
+    assert "cannot be the schema of a replay" in ended.output
 
 
 @pytest.mark.parametrize(("cause", "is_awaited"), [("decided", True), ("stream", False)])

@@ -9,8 +9,8 @@ import pytest
 import structlog
 from starlette.requests import Request
 
-from api.__main__ import log_without_variables
 from api.app import _failed
+from jobs.logs import log_for_people
 from metering.api_keys import new_key
 
 
@@ -25,7 +25,7 @@ def test_a_traceback_in_the_log_holds_no_key(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "400")
-    log_without_variables()
+    log_for_people()
     _, key = new_key()
 
     def fail() -> None:

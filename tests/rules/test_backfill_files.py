@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from cli.backfilling.records import PastEvent, mark_of, past_events, several
 from cli.backfilling.sending import IsClosed
-from deployment.errors import CannotRun
+from deployment.errors import FileRefused
 from jobs.ingestion.receptions import MAX_CHARACTERS
 from metering.instants import rfc3339
 
@@ -134,7 +134,7 @@ def test_a_file_of_another_format_is_refused_in_a_sentence(tmp_path: Path) -> No
             read(tmp_path / name)
     with pytest.raises(typer.BadParameter, match="once"):
         read("-", "-")
-    with pytest.raises(CannotRun, match="cannot be read"):
+    with pytest.raises(FileRefused, match="cannot be read"):
         read(tmp_path / "absent")
 
 

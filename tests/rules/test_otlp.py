@@ -20,18 +20,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtobufSpan
 
-from api.otlp import (
-    JSON,
-    MAX_JSON_CONTAINERS,
-    MAX_SPAN_BYTES,
-    MAX_SPANS,
-    PROTOBUF,
-    NotOtlp,
-    TooLarge,
-    failure,
-    spans_in,
-    success,
-)
+from api.otlp import failure, spans_in, success
+from api.otlp_json import JSON, MAX_JSON_CONTAINERS
+from api.otlp_protobuf import MAX_SPAN_BYTES, PROTOBUF
+from api.span_record import MAX_SPANS, NotOtlp, TooLarge
 from api.span_usage import MAX_USAGE_SPANS, TYPE, SpanUsage, UsageSpan, usage_of
 from metering.instants import EPOCH
 from metering.joining import Side

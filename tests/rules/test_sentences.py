@@ -20,7 +20,8 @@ from cli.main import app, main
 from dashboard import backend as dashboard
 from deployment.errors import CannotRun
 from deployment.positions import describe
-from jobs.__main__ import environment, log_as_json, log_for_people, migrate
+from jobs.__main__ import environment, migrate
+from jobs.logs import log_as_json, log_for_people
 from jobs.runtime.errors import ExitStatus, Refused
 from jobs.runtime.unreachable import database_sentence, place
 

@@ -17,7 +17,9 @@ import pyarrow as pa
 from jobs.billing.config import BillingConfig
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
-from jobs.retention import Retention, retain_days, retain_rows
+from jobs.retention.days import Retention
+from jobs.retention.rows import retain_rows
+from jobs.retention.tables import retain_days
 from jobs.runtime.config import JobConfig
 from jobs.runtime.delta.table import LSN, DeltaWriter, open_table
 from jobs.runtime.environment import Environment

@@ -16,7 +16,7 @@ from cli.retain import removed
 from deployment.stack import Deployment
 from jobs.ingestion.pipeline import JOB as INGESTION
 from jobs.joins.pipeline import JOB as JOINS
-from jobs.retention import Retention
+from jobs.retention.days import Retention
 from jobs.runtime import run
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.compaction import compact

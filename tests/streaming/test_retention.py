@@ -20,7 +20,9 @@ from deployment.positions import Positions
 from jobs.audit.compare.conservation import consumed_ranges, count_rows
 from jobs.audit.tables.retained import has_each_once, retained_rows
 from jobs.journal.elements import FIELD
-from jobs.retention import Removed, Retention, oldest_open_day, retain_days, retain_rows
+from jobs.retention.days import Removed, Retention, oldest_open_day
+from jobs.retention.rows import retain_rows
+from jobs.retention.tables import retain_days
 from jobs.runtime.delta.deciding_rows import files_of
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.kafka.topic import Topic

@@ -15,7 +15,7 @@ from jobs.joins.config import JoinsConfig
 from jobs.joins.correction_horizon import correction_horizon
 from jobs.joins.recovery import CLOCK_SKEW
 from jobs.joins.timeouts import Timeouts
-from jobs.retention import oldest_open_day
+from jobs.retention.days import oldest_open_day
 from jobs.runtime.delta.growth import with_stored_columns
 from jobs.runtime.delta.position import position_in
 from jobs.runtime.delta.table import FRONTIER, instant_of, open_table

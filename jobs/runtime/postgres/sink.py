@@ -130,9 +130,9 @@ class PostgresSink:
         known = read_backup(self._tables, self._job.name)
         if known is not None and known.history:
             raise Refused(
-                f"{self._job.name} has nothing in this database, but {self._tables} remembers by which rules it has "
-                f"decided {self._job.reads}: the database is new, or was emptied; restore it, or make the tables again "
-                f"by those rules with `weir rebuild {self._job.name}`"
+                f"{self._job.name} has nothing in this database, but {self._tables} has the rules by which it decided "
+                f"{self._job.reads}: the database is new, or was emptied; restore it, or make the tables again by "
+                f"those rules with `weir rebuild {self._job.name}`"
             )
 
     def _decided_before(self) -> int:

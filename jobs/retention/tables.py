@@ -1,76 +1,27 @@
-"""How long rows are kept: whole days go from the old end, never past a reader, an open month or what decides.
-
-Nor what an audit may need to correct what a request bills. Rows that hold `rules` stay, because what was decided later
-is recomputed by them.
-"""
+"""Retention of the Delta tables: whole log dates go, but for rows that hold `rules`, which recompute what follows."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from collections.abc import Mapping
+from datetime import date, timedelta
 from typing import Any
 
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction
-from pydantic import BaseModel, ConfigDict, Field
 
 from jobs.joins.correction_horizon import content_margin, correction_horizon
 from jobs.joins.started import started_config
 from jobs.journal.elements import is_record_arrow
+from jobs.retention.days import Removed, first_retained, remembered_days
 from jobs.runtime.delta.deciding_rows import deciding_rows, files_of
 from jobs.runtime.delta.table import FRONTIER, REMOVED, instant_of, open_to_change
 from jobs.runtime.effective_rules import EffectiveRules, read_history
 from jobs.streams import Table
-from metering.lateness import MAX_FUTURE
 from metering.reports import OFF_AFTER
 from metering.vocabulary import ALWAYS, Job
-
-MEMORY_DAYS = 36
-"""Accept window and dedupe horizon by default, and a day of clocks. Longer ones hold back by `remembered_days`."""
-ZONES = timedelta(days=2)
-"""A month begins at most 26 h before UTC's, in any zone and after any change of zone."""
-_INCOMPLETE = timedelta(days=2)
-"""What was received so soon after removed rows may lack one of its own: clocks differ by a day at most, and a time-out
-is at most a day. The audit leaves it alone."""
-
-
-class Retention(BaseModel):
-    """Days that are kept, per table; None is for ever."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    batches_days: int | None = Field(default=14, ge=1)
-    exits_days: int | None = Field(default=90, ge=1)
-    retired_sources_days: int | None = Field(default=90, ge=MEMORY_DAYS)
-    isolated_records_days: int | None = Field(default=400, ge=1)
-    retracted_sessions_days: int | None = Field(default=400, ge=1)
-    journal_days: int | None = Field(default=None, ge=MEMORY_DAYS)
-    usage_days: int | None = Field(default=None, ge=MEMORY_DAYS)
-
-
-@dataclass(frozen=True)
-class Removed:
-    """What went: rows of days before `before` (UTC). Nothing is older where a reader or an open month held it back."""
-
-    table: str
-    before: date
-    rows: int
-
-
-_MEMORY = """
-SELECT ceil(greatest((config ->> 'dedupe_horizon_seconds')::float8, (config ->> 'accept_past_seconds')::float8) / 86400)
-FROM jobs WHERE job = 'ingestion'
-"""
-
-
-def remembered_days(connection: psycopg.Connection[Any]) -> int:
-    """Days that ingestion, as it was last started, remembers, and a day of clocks: no younger row may go."""
-    row = connection.execute(_MEMORY).fetchone()
-    return MEMORY_DAYS if row is None or row[0] is None else max(MEMORY_DAYS, int(row[0]) + 1)
 
 
 def _horizons(tables: str, connection: psycopg.Connection[Any]) -> tuple[timedelta, timedelta]:
@@ -80,75 +31,6 @@ def _horizons(tables: str, connection: psycopg.Connection[Any]) -> tuple[timedel
     history = () if usage is None else read_history(usage)[0]
     declared = (*history, EffectiveRules(1, present.deciding))
     return correction_horizon(history or declared, present, journal), content_margin(declared)
-
-
-def oldest_open_day(today: date) -> date:
-    """The first day on which a row of the open month or the one before may have been received, in any time zone."""
-    # West of UTC, or after a change of zone, it is still the month before.
-    last_of_previous = (today - ZONES).replace(day=1) - timedelta(days=1)
-    return last_of_previous.replace(day=1) - ZONES - MAX_FUTURE
-
-
-def first_retained(today: date, days: int, horizon: timedelta = timedelta(), margin: timedelta = timedelta()) -> date:
-    """The first day that is kept: `days` whole days before today, at least the horizon, and all that is open.
-
-    What was received in these days is corrected by what was received up to the horizon (`correction_horizon`) before,
-    and which of their contents count is known by what was received up to the margin (`content_margin`) before that.
-    """
-    horizon_days, margin_days = (-(-duration // timedelta(days=1)) for duration in (horizon, margin))
-    first = min(today - timedelta(days=max(days, horizon_days)), oldest_open_day(today) - _INCOMPLETE)
-    return first - timedelta(days=horizon_days + margin_days)
-
-
-# The last batch of a job stays, however old.
-_BATCHES = """
-DELETE FROM batches WHERE committed_at < %(before)s
-    AND first_position < (SELECT max(first_position) FROM batches AS newest WHERE newest.job = batches.job)
-"""
-_EXITS = "DELETE FROM exits WHERE ended_at < %(before)s"
-# The journal has them as dead letters.
-_ISOLATED = "DELETE FROM isolated_records WHERE journalled_at < %(before)s"
-# Silence is measured at the frontier, as everywhere. A source that comes back at this moment is left alone.
-_SOURCES = """
-DELETE FROM sources WHERE (source, source_epoch) IN (
-    SELECT source, source_epoch FROM sources
-    WHERE last_seen_at < %(before)s AND last_seen_at < (
-        SELECT (progress ->> 'frontier')::timestamptz
-               - make_interval(secs => (config ->> 'source_retired_after_seconds')::float8)
-        FROM jobs WHERE job = 'ingestion'
-    )
-    ORDER BY source, source_epoch FOR UPDATE SKIP LOCKED
-)
-"""
-_SESSIONS = "DELETE FROM sessions WHERE retracted_at < %(before)s"
-
-
-def retain_rows(connection: psycopg.Connection[Any], retention: Retention, today: date) -> Iterator[Removed]:
-    """Remove what is too old from Postgres, one transaction per table; `connection` commits by itself."""
-    remembered = remembered_days(connection)
-    steps = (
-        ("batches", _BATCHES, _days_before(today, retention.batches_days)),
-        ("exits", _EXITS, _days_before(today, retention.exits_days)),
-        ("isolated_records", _ISOLATED, _days_before(today, retention.isolated_records_days)),
-        ("sources", _SOURCES, _days_before(today, _at_least(remembered, retention.retired_sources_days))),
-        (
-            "sessions",
-            _SESSIONS,
-            None if (kept := retention.retracted_sessions_days) is None else first_retained(today, kept),
-        ),
-    )
-    for table, statement, before in steps:
-        if before is not None:
-            midnight = datetime.combine(before, time(), UTC)
-            yield Removed(table, before, connection.execute(statement, {"before": midnight}).rowcount)
-
-
-def _days_before(today: date, days: int | None) -> date | None:
-    return None if days is None else today - timedelta(days=days)
-
-
-def _at_least(remembered: int, days: int | None) -> int | None:
-    return None if days is None else max(remembered, days)
 
 
 def refuse_newer_tables(tables: str) -> None:

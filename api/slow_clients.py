@@ -1,0 +1,86 @@
+"""Connections whose client is slow: one that sends no request head in time, or does not read, is ended."""
+
+from __future__ import annotations
+
+import asyncio
+
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+from monitoring.metrics import ApiRoute
+
+MAX_CONNECTIONS = 2_000
+REQUEST_WITHIN_SECONDS = 10.0
+"""Of a new connection, until its first request line and headers are there."""
+READ_WITHIN_SECONDS = 30.0
+"""How long a client may take nothing of what is ready for it; then its connection ends, with what was left."""
+
+
+class HeadTimeoutProtocol(H11Protocol):
+    """Ends a connection on which no whole request head came in time, or whose client does not read.
+
+    Uvicorn itself would wait for ever; also a connection that is closed waits until its client has read the rest.
+    """
+
+    _head: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
+
+    @property
+    def _is_answering(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has connected."""
+        super().connection_made(transport)
+        if len(self.connections) > MAX_CONNECTIONS:
+            transport.close()
+            return
+        self._head = self.loop.call_later(REQUEST_WITHIN_SECONDS, self._give_up)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come; those of a request's body have their own limit (`events.BODY_WITHIN_SECONDS`)."""
+        if self._head is None and not self._is_answering:
+            self._head = self.loop.call_later(REQUEST_WITHIN_SECONDS, self._give_up)
+        super().data_received(data)
+        if self._head is not None and self._is_answering:
+            self._head.cancel()
+            self._head = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It has ended."""
+        for timer in (self._head, self._unread):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """More is ready for the client than it takes."""
+        super().pause_writing()
+        self._expect_reading()
+
+    def resume_writing(self) -> None:
+        """It has taken most of that."""
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
+
+    def shutdown(self) -> None:
+        """The server stops: a stream, which would never end, ends, and its client goes on at another server."""
+        super().shutdown()
+        if self._is_answering and self.cycle.scope["path"] == ApiRoute.WINDOW_STREAM:
+            self.transport.close()
+
+    def _expect_reading(self) -> None:
+        size_bytes = self.transport.get_write_buffer_size()
+        self._unread = self.loop.call_later(READ_WITHIN_SECONDS, self._end_unread, size_bytes)
+
+    def _end_unread(self, before_bytes: int) -> None:
+        if self.transport.get_write_buffer_size() >= before_bytes:
+            self.transport.abort()
+        else:
+            self._expect_reading()
+
+    def _give_up(self) -> None:
+        self._head = None
+        if not self.transport.is_closing():
+            self.transport.close()
