@@ -16,7 +16,7 @@ from jobs.close.account_months import Invoiced, all_walked, following, invoiced
 from jobs.close.config import CloseConfig
 from jobs.close.proof import Proof, unproved
 from jobs.close.readiness import Open, open_rows, refusal, unknown_amount, unpriced
-from jobs.close.store import chain_ends, lock_series, store
+from jobs.close.store import chain_ends, hold_catalog, lock_series, store
 from jobs.queries.bills import Period, read_month
 from jobs.queries.invoices import last_lines, month_text, written_off
 from metering.invoice_chain import End, Event, appended
@@ -96,14 +96,16 @@ def issue(
 ) -> Batch:
     """Close the month, and earlier ones that are still open, of each account; without `keeps` nothing stays.
 
-    Billing's position is locked: no batch of usage is folded meanwhile. Accounts whose usage changed since `proof` are
-    left out, unless nothing is kept. One account that is refused stops no other. Raises `psycopg.Error`.
+    Billing's position is locked: no batch of usage is folded meanwhile, and no change of the catalog commits. Accounts
+    whose usage changed since `proof` are left out, unless nothing is kept. One account that is refused stops no other.
+    Raises `psycopg.Error`.
     """
     batch = Batch()
     with database.transaction(force_rollback=not keeps):
         number = lock_series(database, terms.config.issuer)
         locked = database.execute(_POSITION).fetchone()
         assert locked is not None
+        activity_number = hold_catalog(database)
         months = invoiced(database, accounts)
         batch.closed = [account for account in accounts if months[account].is_closed(terms.month)]
         rest = set(accounts) - set(batch.closed)
@@ -119,7 +121,7 @@ def issue(
                 invoice = Invoice(_header(draft, number, terms, proof, locked), numbered(draft.lines))
                 batch.invoices.append(invoice)
                 ends[account] = _append(batch, invoice, ends.get(account, End()), terms)
-        store(database, batch.invoices, batch.events)
+        store(database, batch.invoices, batch.events, activity_number)
     return batch
 
 

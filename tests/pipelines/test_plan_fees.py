@@ -31,6 +31,7 @@ from dashboard.queries.bills import read_bills, read_line_windows
 from dashboard.settings import Settings
 from deployment.errors import CannotRun
 from jobs.audit.bills.invoices import check_invoices
+from jobs.close import issue
 from jobs.queries.bills import PAGE_KEY, read_month, read_totals
 from jobs.queries.contracts import ContractQuery, contract_rows
 from jobs.queries.forecasts import forecast_rows
@@ -492,13 +493,96 @@ def test_a_fee_that_the_catalog_does_not_come_to_is_named_by_the_audit(books: Bo
     costs(books, flat_fee="31")
     books.end(OCTOBER)
     books.close(at=LATER)
-    with books.connection.transaction():
-        # As a fault of the computation would leave it: nobody has changed the catalog.
-        books.connection.execute("SET LOCAL session_replication_role = replica")
-        books.connection.execute("UPDATE catalog.prices SET terms = jsonb_set(terms, '{flat_fee}', '\"30\"')")
+    change_unnoticed(books, LESS)
     of_usage, of_hashes = check_invoices(books.database)
     assert (of_usage.holds, of_hashes.holds) == (False, True)
     assert "flat of a, basic, in 2026-10: line 1 of weir-1 is not what its price makes" in of_usage.says
+
+
+def change_unnoticed(books: Books, statement: str) -> None:
+    """As a fault of the computation would leave it: nobody has changed the catalog."""
+    with books.connection.transaction():
+        books.connection.execute("SET LOCAL session_replication_role = replica")
+        books.connection.execute(statement)
+
+
+LESS = "UPDATE catalog.prices SET terms = jsonb_set(terms, '{flat_fee}', '\"30\"')"
+
+
+def test_the_fees_of_an_account_that_was_deleted_are_compared_too(books: Books) -> None:
+    account(books)
+    costs(books, flat_fee="31")
+    books.end(OCTOBER)
+    with books.connection.transaction():
+        books.connection.execute("UPDATE catalog.accounts SET deleted_at = '2026-10-21' WHERE account = 'a'")
+        books.connection.execute("DELETE FROM catalog.accounts")
+    books.close(at=LATER)
+    assert checks(books) == [True, True]
+    change_unnoticed(books, LESS)
+    assert checks(books) == [False, True]
+
+
+def test_a_deletion_after_the_close_is_no_fault_and_the_next_close_corrects_it(books: Books) -> None:
+    account(books)
+    costs(books, flat_fee="31")
+    books.end(OCTOBER)
+    books.close(at=LATER)
+    with books.connection.transaction():
+        books.connection.execute("UPDATE catalog.accounts SET deleted_at = '2026-10-21' WHERE account = 'a'")
+        books.connection.execute("DELETE FROM catalog.accounts")
+    assert checks(books) == [True, True]
+    books.end(NOVEMBER)
+    books.close(NOVEMBER, at=LATER)
+    assert [amount for *_, amount in invoiced(books)] == [31, -31, 20]
+    change_unnoticed(books, LESS)
+    assert checks(books) == [False, True]
+
+
+def test_a_change_that_began_before_the_close_and_was_committed_after_it_is_no_fault(books: Books) -> None:
+    account(books)
+    costs(books, flat_fee="31")
+    books.end(OCTOBER)
+    with psycopg.connect(books.database) as editor:
+        editor.execute("UPDATE catalog.prices SET terms = jsonb_set(terms, '{flat_fee}', '\"62\"')")
+        books.close(at=datetime.now(UTC))
+        editor.commit()
+    assert checks(books) == [True, True]
+    books.end(NOVEMBER)
+    books.close(NOVEMBER, at=datetime.now(UTC))
+    assert [amount for *_, amount in invoiced(books) if amount] == [31, 62, -31, 62]
+    change_unnoticed(books, LESS)
+    assert checks(books) == [False, True]
+
+
+def test_included_units_that_change_after_the_close_are_no_fault_of_the_invoice(books: Books) -> None:
+    account(books)
+    costs(books, included={"input_tokens": "100"})
+    books.end(OCTOBER)
+    books.use(1_000, price=PRICES["basic"], account="a")
+    books.close(at=LATER)
+    costs(books, included={"input_tokens": "300"})
+    assert checks(books) == [True, True]
+    books.end(NOVEMBER)
+    books.close(NOVEMBER, at=LATER)
+    assert sum(amount for *_, amount in invoiced(books)) == 7
+    assert checks(books) == [True, True]
+
+
+def test_the_catalog_is_one_while_a_close_reads_it(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    account(books)
+    costs(books, flat_fee="31")
+    books.end(OCTOBER)
+
+    def changed_meanwhile(*read: Any) -> Any:
+        with (
+            pytest.raises(psycopg.errors.LockNotAvailable),
+            psycopg.connect(books.database, options="-c lock_timeout=100ms") as editor,
+        ):
+            editor.execute("UPDATE catalog.prices SET terms = jsonb_set(terms, '{flat_fee}', '\"62\"')")
+        return read_month(*read)
+
+    monkeypatch.setattr(issue, "read_month", changed_meanwhile)
+    assert [row["total"] for row in books.close()] == [31]
 
 
 def test_a_month_is_refused_while_the_plan_of_its_usage_is_not_known(books: Books) -> None:
