@@ -17,6 +17,7 @@ from jobs.audit.check import Check, first_sentence
 from jobs.audit.tables.database import STATEMENT_SECONDS
 from jobs.billing_progress import Database, Row
 from jobs.queries.bills import TIER_INCLUDED, read_month
+from jobs.queries.catalog_changes import CHANGES
 from jobs.queries.invoices import last_lines, month_text, numbers_by_issuer, stored_invoices
 from jobs.runtime.postgres.address import in_schema
 from metering.digits import plain
@@ -59,13 +60,7 @@ _USED = """
 """
 # Fees, and which units a plan includes, are by the catalog, too. A table that was emptied is of all accounts.
 _CHANGED_CATALOG = f"""
-    WITH changes AS (
-        SELECT number, target, side FROM (
-            SELECT number, document::jsonb ->> 'target' AS target, document::jsonb AS entry FROM activity_log
-        ) AS entries
-        CROSS JOIN LATERAL (VALUES (entry -> 'before'), (entry -> 'after')) AS sides (side)
-        WHERE target IN ('catalog.accounts', 'catalog.prices') AND (side IS NOT NULL OR entry ->> 'action' = 'truncate')
-    )
+    WITH changes AS ({CHANGES})
     SELECT account, max(number) AS number FROM (
         SELECT side ->> 'account' AS account, number FROM changes WHERE target = 'catalog.accounts'
         UNION ALL
@@ -150,7 +145,9 @@ class _Catalog:
 
     @cached_property
     def _changes(self) -> Mapping[str | None, int]:
-        return {row["account"]: row["number"] for row in self.database.execute(_CHANGED_CATALOG).fetchall()}
+        return {
+            row["account"]: row["number"] for row in self.database.execute(_CHANGED_CATALOG, {"after": 0}).fetchall()
+        }
 
     def changed(self, last: Row) -> bool:
         """Whether the account or its plan's terms changed since the invoice; of one of before 0077 nobody knows."""
