@@ -18,11 +18,11 @@ from jobs.audit.tables.database import STATEMENT_SECONDS
 from jobs.billing_progress import Database, Row
 from jobs.queries.bills import TIER_INCLUDED, read_month
 from jobs.queries.catalog_changes import CHANGES
-from jobs.queries.invoices import last_lines, month_text, numbers_by_issuer, stored_invoices
+from jobs.queries.invoices import charged_lines, last_lines, month_text, numbers_by_issuer, stored_invoices
 from jobs.runtime.postgres.address import in_schema
 from metering.digits import plain
 from metering.invoice_verification import wrong_account, wrong_numbers
-from metering.invoices import FEES, USAGE, IssuedLine, Key
+from metering.invoices import FEES, USAGE, IssuedLine, Key, Money, Rounding
 from metering.plan_terms import PLAN_MODEL
 
 _ACCOUNT_BATCH = 500
@@ -57,6 +57,10 @@ _LAST = """
 _USED = """
     SELECT account, currency, max(next_position) AS position FROM usage_months
     WHERE account = ANY (%(accounts)s) AND month = %(month)s GROUP BY account, currency
+"""
+_MONEY = """
+    SELECT DISTINCT ON (account, currency) account, currency, minor_unit, rounding FROM invoices
+    WHERE account = ANY (%s) ORDER BY account, currency, usage_position DESC, number DESC
 """
 # Fees, and which units a plan includes, are by the catalog, too. A table that was emptied is of all accounts.
 _CHANGED_CATALOG = f"""
@@ -107,8 +111,10 @@ def lines_of_usage(database: Database) -> Check:
             some = accounts[start : start + _ACCOUNT_BATCH]
             used = database.execute(_USED, {"accounts": some, "month": month}).fetchall()
             compared = _Compared(invoiced, {(row["account"], row["currency"]): row["position"] for row in used})
-            last = {key: lines for key, lines in last_lines(database, some, month).items() if compared.has(*key)}
-            there = read_month(database, month, some).lines
+            every = last_lines(database, some, month)
+            charged = charged_lines(month, every, _moneys(database, some).get)
+            there = read_month(database, month, some, charged=charged).lines
+            last = {key: lines for key, lines in every.items() if compared.has(*key)}
             lines = [line for line in there if line["currency"] and compared.has(line["account"], line["currency"])]
             examined += sum(map(len, last.values()))
             broken += _differing(month, lines, last, lambda *of, all_of=compared: catalog.changed(all_of.row(*of)))
@@ -117,6 +123,14 @@ def lines_of_usage(database: Database) -> Check:
     else:
         sound = _NOT_COMPARED if numbers_by_issuer(database) else _NONE
     return first_sentence("I7", examined, broken, sound)
+
+
+def _moneys(database: Database, accounts: Sequence[str]) -> Mapping[tuple[str, str], Money]:
+    """By account and currency: how its last close rounded."""
+    return {
+        (row["account"], row["currency"]): Money(row["currency"], row["minor_unit"], Rounding(row["rounding"]))
+        for row in database.execute(_MONEY, [accounts]).fetchall()
+    }
 
 
 @dataclass(frozen=True)
