@@ -29,8 +29,8 @@ def models(
     --from and --to are whole minutes; without --to it is now, without --from seven days before that. Changes are in
     percent of the span of equal length before; empty where that had nothing. `peak_minute` is the first minute with the
     most requests. `users` counts the users with usage, each account's own. What is billed by the day or month as a
-    whole has no minutes, and is left out. Where tiers or packages price any usage of a model, which only a whole month
-    does, `amount` is empty, and by amount the model has no rank.
+    whole has no minutes, and is left out. Where tiers or packages price any usage of a model, or a
+    plan includes any, which only a whole month does, `amount` is empty, and by amount the model has no rank.
     """
     from deployment.stack import running_deployment
     from jobs.runtime.delta.table import open_table

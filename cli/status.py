@@ -11,7 +11,7 @@ import typer
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, Value, print_rows
 from deployment.errors import CannotRun
-from metering.reports import STALE, WORKING, Phase, is_stale
+from metering.reports import STALE, WORKING, is_off, is_stale
 from metering.vocabulary import ALWAYS, Job
 
 if TYPE_CHECKING:
@@ -82,18 +82,25 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
 
 def _status_of(deployment: Deployment, form: Format) -> None:
     """On a cluster Kubernetes watches over the processes; here speak the jobs alone."""
-    from deployment.stack import Process, State
-
     rows, unpublished, capture, doubts = _read(deployment)
-    running = {
-        job: Process(job, State.RUNNING) for job, row in rows.items() if job in ALWAYS or row.state != Phase.STOPPED
-    }
+    running = reporting(rows)
     listed = [_row(job, running.get(job), rows.get(job), unpublished.get(job)) for job in _listed(running)]
     print_rows(listed, COLUMNS, form)
     deletions = [*unpropagated_sentence(rows), *_outdated(deployment, capture, rows)]
     typer.echo("\n".join([_capitalized(capture), *deletions, *doubts]), err=True)
     if capture.is_late or deletions or not all(row["state"] in WORKING for row in listed):
         raise typer.Exit(1)
+
+
+def reporting(rows: Mapping[str, JobRow]) -> dict[str, Process]:
+    """By name: the applications of every installation that ever reported, and others unless they are switched off."""
+    from deployment.stack import Process, State
+
+    return {
+        job: Process(job, State.RUNNING)
+        for job, row in rows.items()
+        if job in ALWAYS or not is_off(row.state, row.report_age_seconds)
+    }
 
 
 def _read(deployment: Deployment) -> tuple[dict[str, JobRow], dict[Job, Unpublished], Capture, list[str]]:

@@ -8,7 +8,7 @@ the day costs what it adds. So any days of a month have one exact amount, and al
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -150,6 +150,14 @@ class Stretch:
         return self.begins < end and (self.until is None or self.until > start)
 
 
+Charged = Callable[[Fee | None, Decimal], Decimal]
+"""What is charged for a fee or (None) for a limit that is exactly so much."""
+
+
+def _exactly(_: Fee | None, amount: Decimal) -> Decimal:
+    return amount
+
+
 @dataclass(frozen=True)
 class PlanMonth:
     """What the terms of a plan come to on the days of a month that an account has it, exact.
@@ -169,14 +177,20 @@ class PlanMonth:
         """Whether anything but a flat fee is of it."""
         return bool(self.minimum or self.maximum is not None or self.included)
 
-    def fees(self, usage: Decimal) -> Mapping[Fee, Decimal]:
-        """The fees beside what the plan's `usage` costs, those of 0 left out. Without a minimum credit stays credit."""
-        total = EXACT.add(usage, self.flat_fee)
+    def fees(self, usage: Decimal, charged: Charged = _exactly) -> Mapping[Fee, Decimal]:
+        """The fees beside what the plan's `usage` costs, those of 0 left out. Without a minimum credit stays credit.
+
+        On an invoice `usage` is the sum of rounded lines, and `charged` rounds: then minimum and maximum are what all
+        lines of the plan come to.
+        """
+        total = EXACT.add(usage, charged(Fee.FLAT, self.flat_fee))
+        minimum = charged(None, self.minimum)
+        maximum = None if self.maximum is None else charged(None, self.maximum)
         found = {Fee.FLAT: self.flat_fee}
-        if self.minimum and total < self.minimum:
-            found[Fee.MINIMUM] = EXACT.subtract(self.minimum, total)
-        elif self.maximum is not None and total > self.maximum:
-            found[Fee.MAXIMUM] = EXACT.subtract(self.maximum, total)
+        if self.minimum and total < minimum:
+            found[Fee.MINIMUM] = EXACT.subtract(minimum, total)
+        elif maximum is not None and total > maximum:
+            found[Fee.MAXIMUM] = EXACT.subtract(maximum, total)
         return {fee: amount for fee, amount in found.items() if amount}
 
 

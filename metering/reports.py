@@ -40,3 +40,8 @@ to start, before it was switched off has not reported that it stopped."""
 def is_stale(phase: str, age_seconds: float) -> bool:
     """Whether a report of `phase` is too old to be believed."""
     return phase != Phase.STOPPED and age_seconds > STALE_AFTER_SECONDS
+
+
+def is_off(phase: str, age_seconds: float) -> bool:
+    """Whether an application that not every installation has is switched off, by its last report."""
+    return phase == Phase.STOPPED or age_seconds > OFF_AFTER.total_seconds()

@@ -7,13 +7,15 @@ from datetime import datetime
 from typing import Any
 
 from dashboard.backend import Backend
+from metering.reports import OFF_AFTER
 from metering.vocabulary import Job
 
 _APPLICATIONS = """
     SELECT job, state, epoch, updated_at, progress,
            (SELECT reason FROM exits WHERE exits.job = jobs.job ORDER BY ended_at DESC LIMIT 1) AS exit_reason,
            (SELECT ended_at FROM exits WHERE exits.job = jobs.job ORDER BY ended_at DESC LIMIT 1) AS exit_at
-    FROM jobs WHERE job = ANY (%s) AND (job <> 'analytics' OR state <> 'stopped')
+    FROM jobs WHERE job = ANY (%s)
+      AND (job <> 'analytics' OR state <> 'stopped' AND updated_at > clock_timestamp() - %s)
 """
 
 
@@ -48,7 +50,7 @@ class Applications:
 def read_applications(backend: Backend) -> Applications:
     """What each application last reported."""
     with backend.snapshot() as cursor:
-        rows = cursor.execute(_APPLICATIONS, [list(Job)]).fetchall()
+        rows = cursor.execute(_APPLICATIONS, [list(Job), OFF_AFTER]).fetchall()
         clock = cursor.execute("SELECT clock_timestamp() AS read_at").fetchall()[0]
     return Applications(clock["read_at"], {row["job"]: _application(row) for row in rows})
 

@@ -13,20 +13,17 @@ import psycopg
 
 from jobs.billing_progress import Row
 from jobs.close.account_months import Invoiced, all_walked, following, invoiced
-from jobs.close.config import CloseConfig
+from jobs.close.config import CloseConfig, UnknownCurrencyError
 from jobs.close.proof import Proof, unproved
 from jobs.close.readiness import Open, open_rows, refusal, unknown_amount, unpriced
-from jobs.close.store import chain_ends, lock_series, store
+from jobs.close.store import chain_ends, hold_catalog, lock_series, store
 from jobs.queries.bills import Period, read_month
-from jobs.queries.invoices import last_lines, month_text, written_off
+from jobs.queries.invoices import charged_lines, key_of, last_lines, month_text, written_off
 from metering.invoice_chain import End, Event, appended
 from metering.invoices import (
-    FEES,
-    USAGE,
     Charge,
     Header,
     Invoice,
-    Key,
     Line,
     Money,
     State,
@@ -96,14 +93,16 @@ def issue(
 ) -> Batch:
     """Close the month, and earlier ones that are still open, of each account; without `keeps` nothing stays.
 
-    Billing's position is locked: no batch of usage is folded meanwhile. Accounts whose usage changed since `proof` are
-    left out, unless nothing is kept. One account that is refused stops no other. Raises `psycopg.Error`.
+    Billing's position is locked: no batch of usage is folded meanwhile, and no change of the catalog commits. Accounts
+    whose usage changed since `proof` are left out, unless nothing is kept. One account that is refused stops no other.
+    Raises `psycopg.Error`.
     """
     batch = Batch()
     with database.transaction(force_rollback=not keeps):
         number = lock_series(database, terms.config.issuer)
         locked = database.execute(_POSITION).fetchone()
         assert locked is not None
+        activity_number = hold_catalog(database)
         months = invoiced(database, accounts)
         batch.closed = [account for account in accounts if months[account].is_closed(terms.month)]
         rest = set(accounts) - set(batch.closed)
@@ -119,7 +118,7 @@ def issue(
                 invoice = Invoice(_header(draft, number, terms, proof, locked), numbered(draft.lines))
                 batch.invoices.append(invoice)
                 ends[account] = _append(batch, invoice, ends.get(account, End()), terms)
-        store(database, batch.invoices, batch.events)
+        store(database, batch.invoices, batch.events, activity_number)
     return batch
 
 
@@ -133,10 +132,11 @@ def _walk(  # noqa: PLR0917  # all that a month of a batch is made of
 ) -> None:
     """One month of all accounts that have it: its own lines, or what came since it was closed."""
     there = [account for account, state in states.items() if month in state.months.walked(terms.month)]
-    lines: defaultdict[str, list[Row]] = defaultdict(list)
-    for line in read_month(database, month, there).lines:
-        lines[line["account"]].append(line)
     last = last_lines(database, there, month)
+    charged = charged_lines(month, last, lambda place: _known_money(terms.config, place[1]))
+    lines: defaultdict[str, list[Row]] = defaultdict(list)
+    for line in read_month(database, month, there, charged=charged).lines:
+        lines[line["account"]].append(line)
     given_up = written_off(database, there, month)
     is_open = open_rows(database, there, month)
     for account in there:
@@ -158,6 +158,14 @@ def _walk(  # noqa: PLR0917  # all that a month of a batch is made of
         if problem is not None:
             batch.refused[account] = problem
             del states[account]
+
+
+def _known_money(config: CloseConfig, currency: str) -> Money | None:
+    """None: the accounts that have the currency are refused."""
+    try:
+        return config.money(currency)
+    except UnknownCurrencyError:
+        return None
 
 
 def _to_reissue(state: _Account, month: date, charges: Mapping[str, list[Charge]]) -> Mapping[str, str]:
@@ -187,9 +195,8 @@ def _charges(lines: Sequence[Row], month: date) -> Mapping[str, list[Charge]]:
     for line in lines:
         if line["currency"] is None:
             continue
-        kind = line["kind"] if line["kind"] in FEES else USAGE
-        key = Key(month, kind, line["model"], line["meter"], line["price_version"], line["tier"])
-        found[line["currency"]].append(Charge(key, line["quantity"], line["amount"], line["unit_price"]))
+        charge = Charge(key_of(line, month), line["quantity"], line["amount"], line["unit_price"])
+        found[line["currency"]].append(charge)
     return found
 
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
 from jobs.billing_progress import Database
+from jobs.queries.catalog_changes import CHANGES
+from metering.plan_terms import PLAN_MODEL
 
 EARLIER = timedelta(days=2)
 """An event is received at most a day before it occurs, and waits for its partner a day at most: all that belongs to a
 month was received from two days before its start on."""
 _PROOF = """
-    SELECT audit_id, billed_to FROM audits AS proof
+    SELECT audit_id, billed_to, coalesce(activity_number, 0) AS activity_number FROM audits AS proof
     WHERE is_proved AND billed_to IS NOT NULL
       AND (received_from IS NULL OR received_from <= %(since)s) AND (occurred_to IS NULL OR occurred_to >= %(until)s)
       AND NOT EXISTS (SELECT FROM audits AS later WHERE later.audit_id > proof.audit_id AND later.unexpected <> '{}')
@@ -23,14 +25,31 @@ _CHANGED = """
     SELECT DISTINCT account FROM usage_months
     WHERE account = ANY (%(accounts)s) AND month < %(end)s AND next_position > %(billed_to)s
 """
+# What prices usage, and was changed after the audit began for a time before the month's end: usage is priced as before.
+_PRICED_OTHERWISE = f"""
+    WITH changes AS (
+        SELECT * FROM ({CHANGES}) AS every
+        WHERE since < %(end)s + interval '1 day' AND side ->> 'model' IS DISTINCT FROM '{PLAN_MODEL}'
+    )
+    SELECT DISTINCT account FROM usage_months
+    WHERE account = ANY (%(accounts)s) AND month < %(end)s AND (
+        account IN (SELECT side ->> 'account' FROM changes WHERE target = 'catalog.accounts')
+        OR account IN (
+            SELECT history.account FROM changes JOIN catalog.account_history AS history ON plan = side ->> 'plan'
+            WHERE target = 'catalog.prices'
+        )
+        OR EXISTS (SELECT FROM changes WHERE side IS NULL)
+    )
+"""
 
 
 @dataclass(frozen=True)
 class Proof:
-    """Usage before `billed_to` was proved to be billed rightly."""
+    """Usage before `billed_to` was proved to be billed rightly, by the catalog up to `activity_number` of the log."""
 
     audit_id: int
     billed_to: int
+    activity_number: int = 0
 
 
 NOTHING = Proof(0, 0)
@@ -40,12 +59,17 @@ NOTHING = Proof(0, 0)
 def find_proof(database: Database, since: datetime, until: datetime) -> Proof:
     """The proof of what was received from `since` on and occurred before `until`; NOTHING without one."""
     row = database.execute(_PROOF, {"since": since, "until": until}).fetchone()
-    return Proof(row["audit_id"], row["billed_to"]) if row else NOTHING
+    return Proof(row["audit_id"], row["billed_to"], row["activity_number"]) if row else NOTHING
 
 
 def unproved(database: Database, proof: Proof, accounts: Collection[str], following: date) -> set[str]:
-    """Of these accounts, those of which a month before `following` changed since the audit; all without a proof."""
+    """Of these accounts, those of which a month before `following` changed since the audit; all without a proof.
+
+    Changed: usage of it came, or its account, plan or prices were changed for a time before the end of the month.
+    """
     if proof == NOTHING:
         return set(accounts)
     parameters = {"accounts": list(accounts), "end": following, "billed_to": proof.billed_to}
-    return {row["account"] for row in database.execute(_CHANGED, parameters).fetchall()}
+    priced = {**parameters, "after": proof.activity_number}
+    rows = database.execute(_CHANGED, parameters).fetchall() + database.execute(_PRICED_OTHERWISE, priced).fetchall()
+    return {row["account"] for row in rows}

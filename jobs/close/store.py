@@ -12,6 +12,9 @@ from metering.invoices import Invoice
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('weir invoices of ' || %s, 0))"
 _LAST_NUMBER = "SELECT coalesce(max(number), 0) AS number FROM invoices WHERE issuer = %s"
+# Each transaction that changes the catalog updates this row as the last thing before its commit.
+_HOLD_CATALOG = "SELECT FROM activity_head FOR SHARE"
+_LAST_ACTIVITY = "SELECT coalesce(max(number), 0) AS number FROM activity_log"
 _ENDS = """
     SELECT DISTINCT ON (account) account, sequence, hash FROM invoice_events
     WHERE account = ANY (%s) ORDER BY account, sequence DESC
@@ -49,9 +52,29 @@ def chain_ends(database: psycopg.Connection[Any], accounts: Collection[str]) -> 
     return {row["account"]: End(row["sequence"], row["hash"]) for row in rows}
 
 
-def store(database: psycopg.Connection[Any], invoices: Sequence[Invoice], events: Iterable[Event]) -> None:
-    """Write invoices with their lines, and events. Raises `psycopg.Error` for what the tables refuse."""
-    _copy(database, "invoices", _HEADER, ([invoice.header.values()[name] for name in _HEADER] for invoice in invoices))
+def hold_catalog(database: psycopg.Connection[Any]) -> int:
+    """The last number of the activity log; no change of the catalog is committed until the transaction ends.
+
+    So all statements after it read one catalog, and what changes it later has a higher number.
+    """
+    database.execute(_HOLD_CATALOG)
+    row = database.execute(_LAST_ACTIVITY).fetchone()
+    assert row is not None
+    return int(row["number"])
+
+
+def store(
+    database: psycopg.Connection[Any],
+    invoices: Sequence[Invoice],
+    events: Iterable[Event],
+    activity_number: int | None = None,
+) -> None:
+    """Write invoices with their lines, and events. Raises `psycopg.Error` for what the tables refuse.
+
+    `activity_number`: what `hold_catalog` returned before the catalog was read for these invoices.
+    """
+    headers = ([*(invoice.header.values()[name] for name in _HEADER), activity_number] for invoice in invoices)
+    _copy(database, "invoices", (*_HEADER, "activity_number"), headers)
     _copy(
         database,
         "invoice_lines",

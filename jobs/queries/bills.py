@@ -11,7 +11,7 @@ from typing import Any
 
 from jobs.billing_progress import Database, Row
 from jobs.queries.pages import Page, paged
-from jobs.queries.plan_fees import FeeLine, Usage, read_plan_months
+from jobs.queries.plan_fees import Charged, FeeLine, Usage, exactly, read_plan_months
 from jobs.queries.roll_up import PARENTS
 from metering.digits import EXACT, exact_sum
 from metering.months import ZoneChange, billing_month
@@ -178,15 +178,20 @@ class Month:
 
 
 def read_month(
-    database: Database, month: date, accounts: Sequence[str] | None = None, page: Page | None = None
+    database: Database,
+    month: date,
+    accounts: Sequence[str] | None = None,
+    page: Page | None = None,
+    charged: Charged = exactly,
 ) -> Month:
     """The lines of the month that begins on `month`, a first of a month; of some accounts or (None) of all.
 
     A page has at most its limit of price versions (PAGE_KEY), each with all of its lines. All fees of an account in one
-    currency count as one more.
+    currency count as one more. `charged`: what the lines are charged with, to which minimum and maximum of a plan are
+    compared; their `amount` is exact regardless.
     """
     periods = read_periods(database, month)
-    fees = _read_fees(database, month, lambda: periods, accounts)
+    fees = _read_fees(database, month, lambda: periods, accounts, charged)
     statement, more = paged(_ORDERED, PAGE_KEY, page)
     parameters = {"month": month, "accounts": None if accounts is None else list(accounts), **fees.parameters, **more}
     lines = [line for row in database.execute(statement, parameters).fetchall() for line in _lines_of(row, fees)]
@@ -218,7 +223,7 @@ def read_totals(database: Database, month: date, accounts: Sequence[str], *, wit
     Each currency separately. `amount` is the exact sum of the lines that have a price; None where none has one. Without
     fees only of its usage, of which plans may include a part.
     """
-    fees = _read_fees(database, month, lambda: read_periods(database, month), accounts)
+    fees = _read_fees(database, month, lambda: read_periods(database, month), accounts, exactly)
     if not with_fees:
         fees = _Fees(included=fees.included)
     parameters = {"month": month, "accounts": list(accounts), **fees.parameters}
@@ -265,7 +270,11 @@ def _sum_of(fees: Sequence[FeeLine]) -> Decimal | None:
 
 
 def _read_fees(
-    database: Database, month: date, periods_of: Callable[[], Mapping[str, Period]], accounts: Sequence[str] | None
+    database: Database,
+    month: date,
+    periods_of: Callable[[], Mapping[str, Period]],
+    accounts: Sequence[str] | None,
+    charged: Charged,
 ) -> _Fees:
     months = read_plan_months(database, month, periods_of, accounts)
     if not months.every:
@@ -277,14 +286,14 @@ def _read_fees(
         for row in database.execute(_LINES, {"month": month, "accounts": by_usage, **included}).fetchall():
             account, plan = row["account"], row.pop("plan")
             is_priced = row["price_version"] is not None and row["price_version"] > BILLED_AS_PART
-            amounts = [line["amount"] for line in _lines_of(row, _Fees())]
-            if is_priced and (plan is None or None in amounts):
+            lines = list(_lines_of(row, _Fees()))
+            if is_priced and (plan is None or any(line["amount"] is None for line in lines)):
                 unknown.add(account)
             elif is_priced:
                 key = account, PlanKey(plan, row["currency"])
-                usage[key] = exact_sum([usage.get(key, Decimal(0)), *amounts])
+                usage[key] = exact_sum([usage.get(key, Decimal(0)), *map(charged, lines)])
     found: defaultdict[tuple[str, str], list[FeeLine]] = defaultdict(list)
-    for line in months.lines(usage, unknown):
+    for line in months.lines(usage, unknown, charged):
         found[line.account, line.currency].append(line)
     return _Fees(found, months.included, periods_of())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -12,7 +12,7 @@ from typing import Any
 from jobs.billing_progress import Database, Row
 from metering.invoice_chain import Event
 from metering.invoice_verification import Stored, StoredInvoice
-from metering.invoices import WRITE_OFF, Header, IssuedLine, Key, Kind, Line, Money, Rounding, State
+from metering.invoices import FEES, USAGE, WRITE_OFF, Header, IssuedLine, Key, Kind, Line, Money, Rounding, State
 
 COLUMNS = ("invoice", "account", "period", "currency", "total", "state", "hash")
 LINE_COLUMNS = (
@@ -123,6 +123,34 @@ def last_lines(
         line = line_of(row)
         found[row["account"], row["currency"]][line.key] = IssuedLine(row["invoice"], line)
     return found
+
+
+def key_of(line: Row, month: date) -> Key:
+    """The key of a line of `jobs.queries.bills.read_month`."""
+    kind = line["kind"] if line["kind"] in FEES else USAGE
+    return Key(month, kind, *(line[name] for name in ("model", "meter", "price_version", "tier")))
+
+
+def charged_lines(
+    month: date,
+    last: Mapping[tuple[str, str], Mapping[Key, IssuedLine]],
+    money: Callable[[tuple[str, str]], Money | None],
+) -> Callable[[Row], Decimal]:
+    """What a line of the month is charged with on an invoice: what it was issued with, or else its amount rounded.
+
+    `money`: of an account and currency; None: nobody knows how that is rounded.
+    """
+
+    def charged(line: Row) -> Decimal:
+        place, amount = (line["account"], line["currency"]), line["amount"]
+        issued = last.get(place, {}).get(key_of(line, month))
+        if issued is not None and issued.line.exact_amount == amount:
+            return issued.line.amount
+        rounds = money(place)
+        exact: Decimal = amount
+        return exact if rounds is None else rounds.rounded(exact)
+
+    return charged
 
 
 def written_off(database: Database, accounts: Sequence[str], period: date) -> Mapping[tuple[str, str], Decimal]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal, localcontext
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -15,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from jobs.queries.bills import read_periods
+from jobs.queries.plan_fees import AROUND, read_plan_months
 from jobs.queries.reading import Database, select
 from metering.meters import Declaration, meaning_of, totals_of
 from metering.vocabulary import UsageCause
@@ -44,18 +47,31 @@ _MODELS = """
                coalesce(sum(quantity) FILTER (WHERE meter = ANY (%(requests)s)), 0) AS requests,
                coalesce(sum(quantity) FILTER (WHERE meter = ANY (%(tokens)s)), 0) AS tokens,
                coalesce(sum(amount), 0) AS amount,
-               bool_or(amount IS NULL AND quantity <> 0 AND price_version > 0) AS is_tiered
+               bool_or(quantity <> 0 AND price_version > 0 AND (
+                   amount IS NULL OR EXISTS (
+                       SELECT FROM unnest(
+                           %(included_accounts)s::text[], %(included_plans)s::text[], %(included_currencies)s::text[],
+                           %(included_meters)s::text[], %(included_starts)s::timestamptz[],
+                           %(included_ends)s::timestamptz[]
+                       ) AS given (account, plan, currency, meter, starts, ends)
+                       JOIN price_ladders AS rung ON rung.plan = given.plan
+                       WHERE rung.price_version = usage_windows.price_version
+                         AND (given.account, given.currency, given.meter)
+                           = (usage_windows.account, usage_windows.currency, usage_windows.meter)
+                         AND window_start >= given.starts AND window_start < given.ends
+                   )
+               )) AS is_by_month
         FROM usage_windows
         WHERE window_start >= %(start)s AND window_start < %(end)s
           AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
         GROUP BY model, currency, window_start
     )
     SELECT model, currency, sum(requests) AS requests, sum(tokens) AS tokens,
-           CASE WHEN NOT coalesce(bool_or(is_tiered), false) THEN sum(amount) END AS amount,
+           CASE WHEN NOT coalesce(bool_or(is_by_month), false) THEN sum(amount) END AS amount,
            (array_agg(window_start ORDER BY requests DESC, window_start))[1] AS peak_minute,
            max(requests) AS peak_requests
     FROM minutes GROUP BY model, currency
-    HAVING sum(requests) <> 0 OR sum(tokens) <> 0 OR sum(amount) <> 0 OR bool_or(is_tiered)
+    HAVING sum(requests) <> 0 OR sum(tokens) <> 0 OR sum(amount) <> 0 OR bool_or(is_by_month)
 """
 _NOTHING = {"requests": Decimal(0), "tokens": Decimal(0), "amount": Decimal(0)}
 _USED = ("account", "user_id", "model", "currency", "sign")
@@ -80,7 +96,8 @@ def model_rows(database: Database, usage: DeltaTable | None, query: ModelQuery) 
     """Rows with the keys COLUMNS by rank, one per model and currency; ranks of amounts count within a currency.
 
     Changes are in percent of the span before, null where that has nothing. `amount` is null where tiers or packages
-    price any of the usage, which only a whole month does: by amount such a row has no rank, and comes last. The peak is
+    price any of the usage, or a plan includes any, which only a whole month does: by amount such a row has no rank, and
+    comes last. The peak is
     the first minute with the most requests. `users` counts the user ids with usage, from the Delta table; null without
     one. What is billed by the day or month as a whole has no minutes, and is left out.
     """
@@ -141,9 +158,25 @@ def _meters(database: Database) -> dict[str, list[str]]:
 def _sums(
     database: Database, query: ModelQuery, span: tuple[datetime, datetime], meters: Mapping[str, Any]
 ) -> Iterator[tuple[Key, dict[str, Any]]]:
-    parameters = {**meters, "start": span[0], "end": span[1], "accounts": list(query.accounts) or None}
+    included = _included(database, query, span)
+    parameters = {**meters, **included, "start": span[0], "end": span[1], "accounts": list(query.accounts) or None}
     for row in select(database, _MODELS, parameters):
         yield (row["model"], row["currency"]), row
+
+
+def _included(database: Database, query: ModelQuery, span: tuple[datetime, datetime]) -> Mapping[str, list[Any]]:
+    """Parameters of _MODELS: of which meters plans include units, in which months of accounts in or near the span."""
+    found: list[tuple[Any, ...]] = []
+    month = (span[0] - AROUND).astimezone(UTC).date().replace(day=1)
+    while month <= (span[1] + AROUND).astimezone(UTC).date():
+        known = partial(read_periods, database, month)
+        included = read_plan_months(database, month, known, query.accounts or None).included
+        periods = known() if included else {}
+        for account, plan, currency, meter, _ in included:
+            found.append((account, plan, currency, meter, periods[account].start, periods[account].end))
+        month = (month + timedelta(days=31)).replace(day=1)
+    names = ("accounts", "plans", "currencies", "meters", "starts", "ends")
+    return {f"included_{name}": [row[place] for row in found] for place, name in enumerate(names)}
 
 
 def _row(

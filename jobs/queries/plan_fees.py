@@ -55,6 +55,15 @@ AROUND = timedelta(days=3)
 Usage = dict[tuple[str, PlanKey], Decimal]
 """What the usage of an account's month costs under a plan."""
 
+Charged = Callable[[Row], Decimal]
+"""What is charged for a line (its key and its exact `amount`): that amount, or on an invoice what it is rounded to."""
+
+
+def exactly(line: Row) -> Decimal:
+    """What a bill says."""
+    amount: Decimal = line["amount"]
+    return amount
+
 
 @dataclass(frozen=True)
 class FeeLine:
@@ -93,13 +102,15 @@ class PlanMonths:
             for meter, quantity in month.included.items()
         ]
 
-    def lines(self, usage: Mapping[tuple[str, PlanKey], Decimal], unknown: Collection[str]) -> list[FeeLine]:
+    def lines(
+        self, usage: Mapping[tuple[str, PlanKey], Decimal], unknown: Collection[str], charged: Charged
+    ) -> list[FeeLine]:
         """The fees beside `usage`, by account and plan. `unknown`: accounts with usage of which the plan is unknown."""
         return [
             line
             for account, months in self.every.items()
             for key, month in months.items()
-            for line in _lines(account, key, month, usage.get((account, key), ZERO), is_unknown=account in unknown)
+            for line in _lines(account, key, month, usage.get((account, key), ZERO), charged, account in unknown)
         ]
 
 
@@ -143,12 +154,20 @@ def read_plan_months(
     return PlanMonths(found)
 
 
-def _lines(account: str, key: PlanKey, month: PlanMonth, usage: Decimal, *, is_unknown: bool) -> list[FeeLine]:
+def _lines(  # noqa: PLR0917  # what the fees of a plan are made of
+    account: str, key: PlanKey, month: PlanMonth, usage: Decimal, charged: Charged, is_unknown: bool
+) -> list[FeeLine]:
     def line(fee: Fee, amount: Decimal | None) -> FeeLine:
         return FeeLine(account, key.currency, fee, key.plan, month.days, amount)
 
+    def rounded(fee: Fee | None, amount: Decimal) -> Decimal:
+        of_usage = dict.fromkeys(("model", "meter", "price_version"))
+        return charged(
+            {**of_usage, "account": account, "currency": key.currency, "kind": fee, "tier": key.plan, "amount": amount}
+        )
+
     if not is_unknown or not month.depends_on_usage:
-        return [line(fee, amount) for fee, amount in month.fees(usage).items()]
+        return [line(fee, amount) for fee, amount in month.fees(usage, rounded).items()]
     flat = [line(Fee.FLAT, month.flat_fee)] if month.flat_fee else []
     return [*flat, line(Fee.MAXIMUM if month.maximum is not None else Fee.MINIMUM, None)]
 

@@ -9,10 +9,13 @@ import psycopg
 import pytest
 
 from dashboard.backend import Backend, Unavailable
+from dashboard.queries.applications import read_applications
 from dashboard.queries.windows import WindowFilter, read_windows
 from dashboard.settings import Settings
+from metering.vocabulary import Job
 from tests.dashboard.conftest import Pages, texts
 from tests.dashboard.seeding import Day, seed
+from tests.database_rows import progress
 
 FED = ("overview", "windows", "sessions", "late", "joins", "bills", "sources")
 """Pages whose data comes from the database as applications write it; alerts have a test file of their own."""
@@ -62,6 +65,16 @@ def test_a_silent_application_makes_its_data_stale_and_keeps_it(open_page: Pages
     assert "stale" in page.markdown[0].value
     assert "for 10 min: these are its last values" in texts(page) or name == "overview"
     assert [len(table.value) for table in page.dataframe] == [len(table.value) for table in fresh.dataframe]
+
+
+def test_an_application_that_was_killed_and_switched_off_is_not_listed_as_stale_for_ever(database: str) -> None:
+    backend = Backend(Settings(postgres_url=database))
+    for job in (Job.JOINS, Job.ANALYTICS):
+        progress(database, job, None)
+    assert set(read_applications(backend).by_job) == {Job.JOINS, Job.ANALYTICS}
+    with psycopg.connect(database) as connection:
+        connection.execute("UPDATE jobs SET updated_at = updated_at - interval '2 days'")
+    assert set(read_applications(backend).by_job) == {Job.JOINS}
 
 
 @pytest.mark.few_in_ci(1)

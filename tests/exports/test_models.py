@@ -110,6 +110,41 @@ def test_a_model_with_tiers_has_no_amount_and_no_rank_by_it_rather_than_the_last
     assert by_requests == [(1, "dear", None), (2, "cheap", 1), (3, "free", 0)]
 
 
+def test_a_model_of_whose_units_a_plan_includes_some_has_no_amount_rather_than_that_of_all_units(
+    database: str,
+) -> None:
+    for account, plan in (("a", "with"), ("b", "without")):
+        write(database, "catalog.plans", {"plan": plan, "name": plan})
+        begins = {"effective_from": datetime(2026, 1, 1, tzinfo=UTC), "currency": "EUR", "plan": plan}
+        write(database, "catalog.accounts", {"account": account, "name": account, "timezone": "Asia/Tokyo", **begins})
+    terms = json.dumps({"kind": "plan", "included": {"input_tokens": "5"}})
+    of_plan = {"plan": "with", "model": 'plan{"+":"month"}', "meter": "requests", "currency": "EUR"}
+    november = datetime(2026, 10, 31, 15, tzinfo=UTC)
+    write(database, "catalog.prices", {**of_plan, "effective_from": november, "terms": terms})
+    for version, plan in ((5, "with"), (6, "without")):
+        rung: dict[str, Any] = {"plan": plan, "model": "m", "meter": "input_tokens", "currency": "EUR", "terms": None}
+        rung |= {"price_version": version, "effective_from": datetime(2026, 1, 1, tzinfo=UTC), "unit_price": 1}
+        write(database, "price_ladders", rung)
+    progress(database, "billing", datetime(2026, 12, 1, tzinfo=UTC))
+    tokens: dict[str, Any] = {"meter": "input_tokens", "currency": "EUR", "unit_price": Decimal(1)}
+    of_model = {"with": {"account": "a", "price_version": 5}, "without": {"account": "b", "price_version": 6}}
+    windows = [
+        window(at, 9, **tokens, model=model, **other)
+        for model, other in of_model.items()
+        for at in (november, november - timedelta(minutes=1))
+    ]
+    write_windows(database, *windows)
+    with read_only(database) as connection:
+
+        def amounts(start: datetime, end: datetime) -> list[tuple[Any, ...]]:
+            rows = model_rows(connection, None, ModelQuery(start, end, Measure.AMOUNT))
+            return [(row["rank"], row["model"], row["amount"]) for row in rows]
+
+        before = november - timedelta(days=1)
+        assert amounts(before, november) == [(1, "with", 9), (2, "without", 9)]
+        assert amounts(november, november + timedelta(days=1)) == [(1, "without", 9), (None, "with", None)]
+
+
 def used(lsn: int, user: str | None, **values: Any) -> dict[str, Any]:
     row: dict[str, Any] = {"account": "a", "model": "m1", "currency": "EUR", "sign": 1, "cause": "stream", **values}
     at = row.pop("at", START)

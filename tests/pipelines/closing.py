@@ -106,13 +106,15 @@ class Books:
     def audit(self, scope: Scope) -> bool:
         """As `weir audit` leaves its row."""
         self.audits.append(scope)
+        (began,) = self.rows("SELECT coalesce(max(number), 0) AS number FROM activity_log")
         clean = self.audit_finds(scope)
         with self.connection.transaction():
             self.connection.execute(
                 """INSERT INTO audits (
-                       received_from, occurred_to, version, finished_at, is_proved, unexpected, billed_to
-                   ) VALUES (%s, %s, 'test', now(), %s, %s, (SELECT next_position FROM positions))""",
-                [scope.since, scope.until, clean, Jsonb({} if clean else {"I6": 1})],
+                       received_from, occurred_to, version, finished_at, is_proved, unexpected, billed_to,
+                       activity_number
+                   ) VALUES (%s, %s, 'test', now(), %s, %s, (SELECT next_position FROM positions), %s)""",
+                [scope.since, scope.until, clean, Jsonb({} if clean else {"I6": 1}), began["number"]],
             )
         return clean
 

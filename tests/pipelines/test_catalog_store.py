@@ -241,3 +241,18 @@ def test_a_database_without_logical_replication_is_refused_with_advice(tmp_path:
 
 def test_a_database_that_keeps_a_logical_log_is_taken(postgres_url: str) -> None:
     refuse_without_log(postgres_url)
+
+
+def test_accounts_that_are_added_to_an_empty_catalog_at_once_are_found_by_an_index(database: str) -> None:
+    """Else each account reads all that were added before it: 20,000 took more than half a minute."""
+    with psycopg.connect(database) as connection:
+        connection.execute("INSERT INTO catalog.plans (plan, name) VALUES ('p', 'P')")
+        connection.execute(
+            "INSERT INTO catalog.accounts (account, name, plan, currency, timezone)"
+            " SELECT 'a' || number, 'A', 'p', 'EUR', 'UTC' FROM generate_series(1, 100) AS number"
+        )
+        read = connection.execute(
+            "SELECT relname, seq_tup_read FROM pg_stat_xact_user_tables"
+            " WHERE schemaname = 'catalog' AND relname IN ('account_zones', 'account_history')"
+        ).fetchall()
+    assert dict(read) == {"account_zones": 0, "account_history": 0}

@@ -99,6 +99,34 @@ def test_the_audit_runs_once_and_only_where_nothing_proves_the_month(books: Book
     assert len(books.audits) == 2
 
 
+def test_a_backdated_plan_or_price_is_audited_before_the_month_is_closed(books: Books) -> None:
+    """Until an audit has priced the usage again, an invoice would have it at the price of before."""
+    for name in ("moved", "priced", "calm", "renamed"):
+        books.open(name)
+        books.use(1_000, account=name)
+    books.connection.execute("INSERT INTO catalog.plans (plan, name) VALUES ('other', 'Other'), ('calm', 'Calm')")
+    books.connection.execute("UPDATE catalog.accounts SET plan = 'calm' WHERE account IN ('calm', 'renamed')")
+    books.connection.commit()
+    books.end(OCTOBER)
+    books.audit(Scope(None, None))
+    changes = {
+        "moved": "UPDATE catalog.accounts SET plan = 'other', effective_from = '2026-10-02' WHERE account = 'moved'",
+        "priced": (
+            "INSERT INTO catalog.prices (plan, model, meter, currency, effective_from, unit_price)"
+            " VALUES ('pro', 'sonnet', 'input_tokens', 'EUR', '2026-10-02', 1)"
+        ),
+        "renamed": "UPDATE catalog.accounts SET name = 'B', effective_from = '2026-12-31' WHERE account = 'renamed'",
+    }
+    for account, change in changes.items():
+        with books.connection.transaction():
+            books.connection.execute(change)
+        audits = len(books.audits)
+        assert [row["outcome"] for row in books.close(accounts=[account])] == ["issued"]
+        assert len(books.audits) == audits + (account != "renamed"), account
+    books.close(accounts=["calm"])
+    assert len(books.audits) == 3
+
+
 def test_an_audit_that_found_a_fault_stops_the_close_until_a_later_one_is_clean(books: Books) -> None:
     books.open()
     books.use(1_000)

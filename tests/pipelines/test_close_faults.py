@@ -24,7 +24,7 @@ from jobs.queries.invoices import InvoiceQuery, invoice_document, invoice_rows
 from jobs.runtime.postgres.address import in_schema
 from metering.invoice_chain import BEGINNING
 from tests.pipelines.billing import Price
-from tests.pipelines.closing import NOON, NOVEMBER, OCTOBER, Books, books_of
+from tests.pipelines.closing import DECEMBER, NOON, NOVEMBER, OCTOBER, Books, books_of
 
 IN_NOVEMBER = NOON + timedelta(days=31)
 TABLES = ("invoices", "invoice_lines", "invoice_events")
@@ -122,6 +122,38 @@ def test_lines_that_are_not_what_usage_comes_to_are_found_by_the_audit(books: Bo
 def test_what_came_after_the_close_is_no_fault(books: Books) -> None:
     books.use(7, account="acme")
     assert [check.holds for check in check_invoices(books.database)] == [True, True]
+
+
+def test_after_a_void_only_that_month_is_not_compared_until_it_is_issued_again(books: Books) -> None:
+    void(books.database, "weir-4", made_by="ann", reason="wrong address", at=IN_NOVEMBER)
+    compared, unchanged = check_invoices(books.database)
+    assert (compared.holds, compared.examined, unchanged.holds) == (True, 3, True)
+    (row,) = books.close(NOVEMBER, accounts=["bolt"], reissues=True, reason="the right address")
+    assert row["outcome"] == "issued"
+    compared, _ = check_invoices(books.database)
+    assert (compared.holds, compared.examined) == (True, 4)
+    disable(books, "UPDATE invoice_lines SET quantity = quantity + 1 WHERE invoice = 'weir-5'")
+    compared, _ = check_invoices(books.database)
+    assert compared.says == "input_tokens of bolt, sonnet, in 2026-11: line 1 of weir-5 has 3001, and usage 3000"
+
+
+def test_what_came_between_a_close_and_a_reissue_of_another_currency_is_no_fault(books: Books) -> None:
+    books.use(1_000, at=IN_NOVEMBER, account="bolt", currency="USD")
+    books.use(1_000, at=IN_NOVEMBER + timedelta(days=30), account="bolt", currency="USD")
+    books.use(1_000, at=IN_NOVEMBER + timedelta(days=30), account="bolt")
+    books.end(DECEMBER)
+    books.close(DECEMBER)
+    assert check_holds(books)
+    euros, _ = (row["invoice"] for row in books.rows("SELECT invoice FROM invoices WHERE period = %s", DECEMBER))
+    void(books.database, str(euros), made_by="ann", reason="wrong address", at=IN_NOVEMBER)
+    books.use(5, at=IN_NOVEMBER, account="bolt", currency="USD")
+    books.close(DECEMBER, accounts=["bolt"], reissues=True, reason="the right address")
+    assert check_holds(books), "dollars of November are corrected by the next invoice in dollars"
+    assert books.faults() == []
+
+
+def check_holds(books: Books) -> bool:
+    return all(check.holds for check in check_invoices(books.database))
 
 
 def test_an_audit_that_can_compare_no_invoice_does_not_say_that_there_is_none(books: Books) -> None:

@@ -31,12 +31,15 @@ from dashboard.queries.bills import read_bills, read_line_windows
 from dashboard.settings import Settings
 from deployment.errors import CannotRun
 from jobs.audit.bills.invoices import check_invoices
+from jobs.close import issue
+from jobs.close.config import CloseConfig
 from jobs.queries.bills import PAGE_KEY, read_month, read_totals
 from jobs.queries.contracts import ContractQuery, contract_rows
 from jobs.queries.forecasts import forecast_rows
 from jobs.queries.pages import Page
 from jobs.runtime.postgres.address import in_schema
 from jobs.runtime.postgres.api_reader import API_READER
+from metering.invoices import Rounding
 from metering.plan_terms import PLAN_MODEL, PlanTerms
 from tests.database_rows import write
 from tests.pipelines.billing import Price
@@ -492,13 +495,148 @@ def test_a_fee_that_the_catalog_does_not_come_to_is_named_by_the_audit(books: Bo
     costs(books, flat_fee="31")
     books.end(OCTOBER)
     books.close(at=LATER)
-    with books.connection.transaction():
-        # As a fault of the computation would leave it: nobody has changed the catalog.
-        books.connection.execute("SET LOCAL session_replication_role = replica")
-        books.connection.execute("UPDATE catalog.prices SET terms = jsonb_set(terms, '{flat_fee}', '\"30\"')")
+    change_unnoticed(books, LESS)
     of_usage, of_hashes = check_invoices(books.database)
     assert (of_usage.holds, of_hashes.holds) == (False, True)
     assert "flat of a, basic, in 2026-10: line 1 of weir-1 is not what its price makes" in of_usage.says
+
+
+def change_unnoticed(books: Books, statement: str) -> None:
+    """As a fault of the computation would leave it: nobody has changed the catalog."""
+    with books.connection.transaction():
+        books.connection.execute("SET LOCAL session_replication_role = replica")
+        books.connection.execute(statement)
+
+
+LESS = "UPDATE catalog.prices SET terms = jsonb_set(terms, '{flat_fee}', '\"30\"')"
+
+
+def test_the_fees_of_an_account_that_was_deleted_are_compared_too(books: Books) -> None:
+    account(books)
+    costs(books, flat_fee="31")
+    books.end(OCTOBER)
+    with books.connection.transaction():
+        books.connection.execute("UPDATE catalog.accounts SET deleted_at = '2026-10-21' WHERE account = 'a'")
+        books.connection.execute("DELETE FROM catalog.accounts")
+    books.close(at=LATER)
+    assert checks(books) == [True, True]
+    change_unnoticed(books, LESS)
+    assert checks(books) == [False, True]
+
+
+def test_a_deletion_after_the_close_is_no_fault_and_the_next_close_corrects_it(books: Books) -> None:
+    account(books)
+    costs(books, flat_fee="31")
+    books.end(OCTOBER)
+    books.close(at=LATER)
+    with books.connection.transaction():
+        books.connection.execute("UPDATE catalog.accounts SET deleted_at = '2026-10-21' WHERE account = 'a'")
+        books.connection.execute("DELETE FROM catalog.accounts")
+    assert checks(books) == [True, True]
+    books.end(NOVEMBER)
+    books.close(NOVEMBER, at=LATER)
+    assert [amount for *_, amount in invoiced(books)] == [31, -31, 20]
+    change_unnoticed(books, LESS)
+    assert checks(books) == [False, True]
+
+
+def test_a_change_that_began_before_the_close_and_was_committed_after_it_is_no_fault(books: Books) -> None:
+    account(books)
+    costs(books, flat_fee="31")
+    books.end(OCTOBER)
+    with psycopg.connect(books.database) as editor:
+        editor.execute("UPDATE catalog.prices SET terms = jsonb_set(terms, '{flat_fee}', '\"62\"')")
+        books.close(at=datetime.now(UTC))
+        editor.commit()
+    assert checks(books) == [True, True]
+    books.end(NOVEMBER)
+    books.close(NOVEMBER, at=datetime.now(UTC))
+    assert [amount for *_, amount in invoiced(books) if amount] == [31, 62, -31, 62]
+    change_unnoticed(books, LESS)
+    assert checks(books) == [False, True]
+
+
+def test_included_units_that_change_after_the_close_are_no_fault_of_the_invoice(books: Books) -> None:
+    account(books)
+    costs(books, included={"input_tokens": "100"})
+    books.end(OCTOBER)
+    books.use(1_000, price=PRICES["basic"], account="a")
+    books.close(at=LATER)
+    costs(books, included={"input_tokens": "300"})
+    assert checks(books) == [True, True]
+    books.end(NOVEMBER)
+    books.close(NOVEMBER, at=LATER)
+    assert sum(amount for *_, amount in invoiced(books)) == 7
+    assert checks(books) == [True, True]
+
+
+def test_the_catalog_is_one_while_a_close_reads_it(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    account(books)
+    costs(books, flat_fee="31")
+    books.end(OCTOBER)
+
+    def changed_meanwhile(*read: Any, **more: Any) -> Any:
+        with (
+            pytest.raises(psycopg.errors.LockNotAvailable),
+            psycopg.connect(books.database, options="-c lock_timeout=100ms") as editor,
+        ):
+            editor.execute("UPDATE catalog.prices SET terms = jsonb_set(terms, '{flat_fee}', '\"62\"')")
+        return read_month(*read, **more)
+
+    monkeypatch.setattr(issue, "read_month", changed_meanwhile)
+    assert [row["total"] for row in books.close()] == [31]
+
+
+def uses_halves(books: Books, *quantities: int) -> None:
+    """Usage of prices whose lines are rounded each; some to a whole cent less, some to one more."""
+    for number, quantity in enumerate(quantities):
+        price = Price(20 + number, Decimal("0.005"))
+        with books.connection.transaction():
+            rung(books, price, "basic")
+        books.use(quantity, price=price, account="a")
+
+
+@pytest.mark.parametrize("quantities", [(201, 201, 201), (203, 203, 203), (2_001, 1), (667, 667, 666), (665, 665, 671)])
+@pytest.mark.parametrize("rounding", Rounding)
+def test_an_invoice_at_its_minimum_or_maximum_comes_to_that(
+    books: Books, quantities: tuple[int, ...], rounding: Rounding
+) -> None:
+    account(books)
+    costs(books, flat_fee="0.005", minimum_amount="10.00", maximum_amount="10.00")
+    books.end(OCTOBER)
+    uses_halves(books, *quantities)
+    config = CloseConfig(rounding=rounding)
+    assert [row["total"] for row in books.close(at=LATER, config=config)] == [Decimal("10.00")]
+    assert books.faults() == []
+    assert checks(books) == [True, True]
+    books.use(201, price=Price(20, Decimal("0.005")), account="a")
+    books.end(NOVEMBER)
+    books.close(NOVEMBER, at=LATER, config=config)
+    of_october = books.rows("SELECT sum(amount) AS amount FROM invoice_lines WHERE original_period = %s", OCTOBER)
+    assert of_october == [{"amount": Decimal("10.00")}]
+    assert books.faults() == []
+    assert checks(books) == [True, True]
+    disable_lines(books, "amount = amount + 0.01, exact_amount = exact_amount + 0.01 WHERE kind = 'minimum'")
+    disable_lines(books, "amount = amount + 0.01, exact_amount = exact_amount + 0.01 WHERE kind = 'maximum'")
+    assert checks(books) == [False, False]
+
+
+def disable_lines(books: Books, change: str) -> None:
+    with books.connection.transaction():
+        books.connection.execute("ALTER TABLE invoice_lines DISABLE TRIGGER ALL")
+        books.connection.execute(f"UPDATE invoice_lines SET {change}")
+
+
+def test_another_rounding_changes_no_month_that_was_closed_at_its_minimum(books: Books) -> None:
+    account(books)
+    costs(books, minimum_amount="10.00")
+    books.end(OCTOBER)
+    uses_halves(books, 201, 203)
+    books.close(at=LATER)
+    books.end(NOVEMBER)
+    books.close(NOVEMBER, at=LATER, config=CloseConfig(rounding=Rounding.HALF_UP))
+    assert books.rows("SELECT FROM invoice_lines WHERE charge_class IS NOT NULL") == []
+    assert checks(books) == [True, True]
 
 
 def test_a_month_is_refused_while_the_plan_of_its_usage_is_not_known(books: Books) -> None:
@@ -571,8 +709,8 @@ class World:
         used = self.used[name, day.replace(day=1), plan]
         used[price] = used.get(price, Fraction()) + Fraction(quantity)
 
-    def usage(self, name: str, month: date, plan: str, included: Fraction) -> Fraction:
-        """What usage under a plan costs: the included units are shared by quantity, in millionths."""
+    def usage(self, name: str, month: date, plan: str, included: Fraction) -> list[Fraction]:
+        """What usage under a plan costs, by price: the included units are shared by quantity, in millionths."""
         used = self.used[name, month, plan]
         total = sum(used.values(), Fraction())
         steps = int(min(included, total) * 10**6)
@@ -580,9 +718,7 @@ class World:
         rests = {price: steps * quantity / total - whole[price] for price, quantity in used.items()}
         for price in sorted(rests, key=lambda price: (-rests[price], price.version))[: steps - sum(whole.values())]:
             whole[price] += 1
-        return sum(
-            ((used[price] - Fraction(whole[price], 10**6)) * Fraction(price.unit_price) for price in used), Fraction()
-        )
+        return [(used[price] - Fraction(whole[price], 10**6)) * Fraction(price.unit_price) for price in used]
 
     def on(self, name: str, start: datetime, end: datetime) -> tuple[str, dict[str, Any] | None] | None:
         """The first plan with terms of a day, or else its first plan."""
@@ -600,8 +736,12 @@ class World:
         best = min(found, key=lambda each: each[:2], default=None)
         return None if best is None else (best[2], best[3])
 
-    def fees(self, name: str, month: date) -> dict[tuple[str, str], Fraction]:
-        """(kind, plan) → exact amount."""
+    def fees(self, name: str, month: date, decimals: int | None = None) -> dict[tuple[str, str], Fraction]:
+        """(kind, plan) → exact amount; with `decimals` that of lines which are rounded to so many."""
+
+        def rounded(amount: Fraction) -> Fraction:
+            return amount if decimals is None else Fraction(round(amount * 10**decimals), 10**decimals)
+
         zone = ZoneInfo(ZONES[name])
         number = ((month + timedelta(days=31)).replace(day=1) - month).days
         starts = [
@@ -631,12 +771,13 @@ class World:
         found = {}
         for plan in has_terms:
             flat, low, high = (sums[plan][amount] for amount in ("flat_fee", "minimum_amount", "maximum_amount"))
-            total = self.usage(name, month, plan, included[plan]) + (flat or 0)
-            found["flat", plan] = flat or Fraction()
-            if total < (low or 0):
-                found["minimum", plan] = (low or Fraction()) - total
-            elif high is not None and total > high:
-                found["maximum", plan] = high - total
+            found["flat", plan] = rounded(flat or Fraction())
+            usage = map(rounded, self.usage(name, month, plan, included[plan]))
+            total = sum(usage, Fraction()) + found["flat", plan]
+            if low and total < rounded(low):
+                found["minimum", plan] = rounded(low) - total
+            elif high is not None and total > rounded(high):
+                found["maximum", plan] = rounded(high) - total
         return {key: amount for key, amount in found.items() if amount}
 
 
@@ -673,14 +814,16 @@ def test_bills_and_invoices_with_corrections_are_an_independent_sum_to_the_last_
             " WHERE kind <> 'usage' GROUP BY 1, 2, 3, 4 HAVING sum(amount) <> 0"
         )
     }
-    exact = {
-        (name, month, *key): amount
-        for name in ZONES
-        for month in MONTHS
-        for key, amount in world.fees(name, month).items()
-    }
-    rounded = {key: Fraction(round(amount * 100), 100) for key, amount in exact.items()}
-    assert found == {key: amount for key, amount in rounded.items() if amount}
+    exact, rounded = (
+        {
+            (name, month, *key): amount
+            for name in ZONES
+            for month in MONTHS
+            for key, amount in world.fees(name, month, decimals).items()
+        }
+        for decimals in (None, 2)
+    )
+    assert found == rounded
     billed = {}
     with psycopg.connect(books.database, row_factory=dict_row) as reader:
         for month in MONTHS:

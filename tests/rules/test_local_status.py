@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cli.catalog_status import ON_THE_WAY, joined_until
-from cli.status import state_of, unpropagated_sentence
+from cli.status import reporting, state_of, unpropagated_sentence
 from deployment.capture import Capture
 from deployment.job_states import JobRow
 from deployment.stack import Process, State
-from metering.reports import STALE_AFTER_SECONDS
+from metering.reports import OFF_AFTER, STALE_AFTER_SECONDS
 
 
 def row(state: str, age_seconds: float = 1.0) -> JobRow:
@@ -36,6 +36,14 @@ def row(state: str, age_seconds: float = 1.0) -> JobRow:
 )
 def test_the_state_of_a_job(process: State | None, job: JobRow | None, state: str) -> None:
     assert state_of(Process("joins", process) if process else None, job) == state
+
+
+def test_on_a_cluster_an_application_that_was_killed_and_switched_off_is_not_stale_for_ever() -> None:
+    day = OFF_AFTER.total_seconds()
+    rows = {"joins": row("running", day + 1), "analytics": row("running", day + 1)}
+    assert set(reporting(rows)) == {"joins"}
+    assert set(reporting({"analytics": row("running", day - 1)})) == {"analytics"}
+    assert set(reporting({"analytics": row("stopped"), "joins": row("stopped")})) == {"joins"}
 
 
 @pytest.mark.parametrize("progress", [{}, {"unpropagated_deletions": 0}])

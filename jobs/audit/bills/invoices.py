@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 import psycopg
@@ -14,49 +16,63 @@ from psycopg.rows import dict_row
 from jobs.audit.check import Check, first_sentence
 from jobs.audit.tables.database import STATEMENT_SECONDS
 from jobs.billing_progress import Database, Row
-from jobs.queries.bills import read_month
-from jobs.queries.invoices import last_lines, month_text, numbers_by_issuer, stored_invoices
+from jobs.queries.bills import TIER_INCLUDED, read_month
+from jobs.queries.catalog_changes import CHANGES
+from jobs.queries.invoices import charged_lines, last_lines, month_text, numbers_by_issuer, stored_invoices
 from jobs.runtime.postgres.address import in_schema
 from metering.digits import plain
 from metering.invoice_verification import wrong_account, wrong_numbers
-from metering.invoices import FEES, USAGE, IssuedLine, Key
+from metering.invoices import FEES, USAGE, IssuedLine, Key, Money, Rounding
 from metering.plan_terms import PLAN_MODEL
 
 _ACCOUNT_BATCH = 500
 _NONE = "there are no invoices yet"
 _NOT_COMPARED = "of each invoice, usage of its account came since or an invoice was voided: none is compared"
-# What has changed since is not wrong: the next close corrects it. An invoice corrects its account's earlier months, and
-# no later one.
-_UNCHANGED = """
-    WITH last AS (
-        SELECT account, period,
-               max(max(usage_position)) OVER (PARTITION BY account ORDER BY period DESC) AS position
-        FROM invoices GROUP BY account, period
-    ), changed AS (
-        SELECT DISTINCT account, period FROM usage_days JOIN last USING (account)
-        WHERE date_trunc('month', day)::date = period AND next_position > position
+# Of each month and currency: up to where usage and the activity log are on an invoice. An invoice corrects earlier
+# months of its account, and no later one; one that is issued again is of its own currency alone. What has changed since
+# is not wrong: the next close corrects it. What was voided is on no invoice until it is issued again. The row without a
+# currency is of those that no invoice has.
+_LAST = """
+    WITH voided AS (SELECT invoice FROM invoice_events WHERE state = 'Voided'),
+    currencies AS (
+        SELECT DISTINCT account, currency FROM invoices UNION ALL SELECT DISTINCT account, NULL FROM invoices
+    ),
+    months AS (
+        SELECT account, period, currencies.currency,
+               max(usage_position) FILTER (WHERE voided.invoice IS NULL) AS position,
+               max(activity_number) FILTER (WHERE voided.invoice IS NULL) AS activity_number,
+               bool_or(
+                   voided.invoice IS NOT NULL AND invoices.currency = currencies.currency
+                   AND NOT EXISTS (SELECT FROM invoices AS next WHERE next.replaces = invoices.invoice)
+               ) AS is_voided
+        FROM invoices JOIN currencies USING (account) LEFT JOIN voided USING (invoice)
+        WHERE replaces IS NULL OR invoices.currency = currencies.currency
+        GROUP BY account, period, currencies.currency
     )
-    SELECT DISTINCT period, account FROM invoices
-    WHERE (account, period) NOT IN (SELECT account, period FROM changed)
-      AND account NOT IN (SELECT account FROM invoice_events WHERE state = 'Voided')
+    SELECT account, period, currency, coalesce(is_voided, false) AS is_voided, max(position) OVER later AS position,
+           max(activity_number) OVER later AS activity_number
+    FROM months WINDOW later AS (PARTITION BY account, currency ORDER BY period DESC)
     ORDER BY period, account
 """
-# Fees are by the catalog, too: where an account or its plan's terms were changed since its last invoice, the next close
-# corrects them. When an account or terms were deleted is not known.
+_USED = """
+    SELECT account, currency, max(next_position) AS position FROM usage_months
+    WHERE account = ANY (%(accounts)s) AND month = %(month)s GROUP BY account, currency
+"""
+_MONEY = """
+    SELECT DISTINCT ON (account, currency) account, currency, minor_unit, rounding FROM invoices
+    WHERE account = ANY (%s) ORDER BY account, currency, usage_position DESC, number DESC
+"""
+# Fees, and which units a plan includes, are by the catalog, too. A table that was emptied is of all accounts.
 _CHANGED_CATALOG = f"""
-    WITH last AS (
-        SELECT account, max(at) AS at FROM invoice_events WHERE account = ANY (%(accounts)s) AND state = 'Issued'
-        GROUP BY account
-    )
-    SELECT account FROM last JOIN catalog.account_history AS history USING (account)
-    GROUP BY account, at
-    HAVING max(history.changed_at) > at OR max(history.holds_until) < 'infinity' OR EXISTS (
-        SELECT FROM catalog.prices
-        WHERE model = '{PLAN_MODEL}' AND prices.changed_at > last.at AND prices.plan = ANY (array_agg(history.plan))
-    ) OR EXISTS (
-        SELECT FROM catalog.ended_prices
-        WHERE model = '{PLAN_MODEL}' AND ended_prices.plan = ANY (array_agg(history.plan))
-    )
+    WITH changes AS ({CHANGES})
+    SELECT account, max(number) AS number FROM (
+        SELECT side ->> 'account' AS account, number FROM changes WHERE target = 'catalog.accounts'
+        UNION ALL
+        SELECT history.account, number FROM changes JOIN catalog.account_history AS history ON plan = side ->> 'plan'
+        WHERE target = 'catalog.prices' AND side ->> 'model' = '{PLAN_MODEL}'
+        UNION ALL
+        SELECT NULL, number FROM changes WHERE side IS NULL
+    ) AS of_accounts GROUP BY account
 """
 
 
@@ -83,19 +99,25 @@ def unchanged(database: Database) -> Check:
 
 def lines_of_usage(database: Database) -> Check:
     """I7: where nothing came since, the last line of each key is what usage of its month comes to now."""
-    by_month: defaultdict[date, list[str]] = defaultdict(list)
-    for row in database.execute(_UNCHANGED).fetchall():
-        by_month[row["period"]].append(row["account"])
+    months: defaultdict[date, dict[str, dict[str | None, Row]]] = defaultdict(dict)
+    for row in database.execute(_LAST).fetchall():
+        months[row["period"]].setdefault(row["account"], {})[row["currency"]] = row
+    catalog = _Catalog(database)
     examined = 0
     broken: list[str] = []
-    for month, accounts in by_month.items():
+    for month, invoiced in months.items():
+        accounts = list(invoiced)
         for start in range(0, len(accounts), _ACCOUNT_BATCH):
             some = accounts[start : start + _ACCOUNT_BATCH]
-            last = last_lines(database, some, month)
-            lines = read_month(database, month, some).lines
+            used = database.execute(_USED, {"accounts": some, "month": month}).fetchall()
+            compared = _Compared(invoiced, {(row["account"], row["currency"]): row["position"] for row in used})
+            every = last_lines(database, some, month)
+            charged = charged_lines(month, every, _moneys(database, some).get)
+            there = read_month(database, month, some, charged=charged).lines
+            last = {key: lines for key, lines in every.items() if compared.has(*key)}
+            lines = [line for line in there if line["currency"] and compared.has(line["account"], line["currency"])]
             examined += sum(map(len, last.values()))
-            changed = {row["account"] for row in database.execute(_CHANGED_CATALOG, {"accounts": some}).fetchall()}
-            broken += _differing(month, lines, last, changed)
+            broken += _differing(month, lines, last, lambda *of, all_of=compared: catalog.changed(all_of.row(*of)))
     if examined:
         sound = "each line is what its usage comes to"
     else:
@@ -103,33 +125,90 @@ def lines_of_usage(database: Database) -> Check:
     return first_sentence("I7", examined, broken, sound)
 
 
+def _moneys(database: Database, accounts: Sequence[str]) -> Mapping[tuple[str, str], Money]:
+    """By account and currency: how its last close rounded."""
+    return {
+        (row["account"], row["currency"]): Money(row["currency"], row["minor_unit"], Rounding(row["rounding"]))
+        for row in database.execute(_MONEY, [accounts]).fetchall()
+    }
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """Which currencies of a month are compared. `invoiced`: rows of _LAST; `used`: up to where there is usage of it."""
+
+    invoiced: Mapping[str, Mapping[str | None, Row]]
+    used: Mapping[tuple[str, str | None], int | None]
+
+    def row(self, account: str, currency: str) -> Row:
+        return self.invoiced[account].get(currency) or self.invoiced[account][None]
+
+    def has(self, account: str, currency: str) -> bool:
+        last = self.row(account, currency)
+        if last["is_voided"] or last["position"] is None:
+            return False
+        billed: int = last["position"]
+        return (self.used.get((account, currency)) or 0) <= billed
+
+
+@dataclass(frozen=True)
+class _Catalog:
+    """What changed in it, read only where anything differs."""
+
+    database: Database
+
+    @cached_property
+    def _changes(self) -> Mapping[str | None, int]:
+        return {
+            row["account"]: row["number"] for row in self.database.execute(_CHANGED_CATALOG, {"after": 0}).fetchall()
+        }
+
+    def changed(self, last: Row) -> bool:
+        """Whether the account or its plan's terms changed since the invoice; of one of before 0077 nobody knows."""
+        known = last["activity_number"]
+        return known is None or max(self._changes.get(key, 0) for key in (last["account"], None)) > known
+
+
 def _differing(
     month: date,
     lines: Sequence[Row],
     last: Mapping[tuple[str, str], Mapping[Key, IssuedLine]],
-    changed: Collection[str],
+    changed: Callable[[str, str], bool],
 ) -> Iterator[str]:
-    """`changed`: accounts whose fees may be other ones since."""
-    present = {_place(line): line for line in lines if line["currency"]}
+    """`changed`: whether fees and included units of an account and currency may be other ones since."""
+    present = {_place(line): line for line in lines}
     issued = {
         (account, currency, key.model, key.meter, key.price_version, key.tier, key.kind): line
         for (account, currency), keys in last.items()
         for key, line in keys.items()
         if key.kind in {USAGE, *FEES}
     }
-    for place in sorted(present.keys() | issued.keys(), key=repr):
+    places = present.keys() | issued.keys()
+    included = {
+        (account, currency, meter) for account, currency, _, meter, _, tier, _ in places if tier == TIER_INCLUDED
+    }
+    for place in sorted(places, key=repr):
         line, known = present.get(place), issued.get(place)
-        if place[-1] in FEES and place[0] in changed:
+        sentence = _difference(month, place, line, known)
+        if sentence is None:
             continue
-        name = f"{place[3] or place[-1]} of {place[0]}, {place[2] or place[5]}, in {month_text(month)}"
-        quantity = line["quantity"] if line else Decimal()
-        if known is None:
-            yield f"{name}: {plain(quantity)} of usage are on no invoice, at price version {place[4]}"
-        elif quantity != known.line.quantity:
-            where = f"line {known.line.line} of {known.invoice}"
-            yield f"{name}: {where} has {plain(known.line.quantity)}, and usage {plain(quantity)}"
-        elif line and line["amount"] != known.line.exact_amount:
-            yield f"{name}: line {known.line.line} of {known.invoice} is not what its price makes of its quantity"
+        account, currency, _, meter, *_, kind = place
+        if (kind in FEES or (account, currency, meter) in included) and changed(account, currency):
+            continue
+        yield sentence
+
+
+def _difference(month: date, place: tuple[Any, ...], line: Row | None, known: IssuedLine | None) -> str | None:
+    name = f"{place[3] or place[-1]} of {place[0]}, {place[2] or place[5]}, in {month_text(month)}"
+    quantity = line["quantity"] if line else Decimal()
+    if known is None:
+        return f"{name}: {plain(quantity)} of usage are on no invoice, at price version {place[4]}"
+    where = f"line {known.line.line} of {known.invoice}"
+    if quantity != known.line.quantity:
+        return f"{name}: {where} has {plain(known.line.quantity)}, and usage {plain(quantity)}"
+    if line and line["amount"] != known.line.exact_amount:
+        return f"{name}: {where} is not what its price makes of its quantity"
+    return None
 
 
 def _place(line: Row) -> tuple[Any, ...]:

@@ -26,7 +26,10 @@ from metering.texts import encodable
 
 MAX_FAILURE = 2_000
 
-_BEGIN = "INSERT INTO audits (received_from, occurred_to, version) VALUES (%s, %s, %s) RETURNING audit_id"
+_BEGIN = (
+    "INSERT INTO audits (received_from, occurred_to, version, activity_number)"
+    " VALUES (%s, %s, %s, (SELECT coalesce(max(number), 0) FROM activity_log)) RETURNING audit_id"
+)
 _CHECKED = "UPDATE audits SET checks = %s, unexpected = %s WHERE audit_id = %s"
 _APPENDED = "UPDATE audits SET corrected = %s, changed = %s WHERE audit_id = %s"
 _COMPARED = "UPDATE audits SET billed_to = %s WHERE audit_id = %s"
