@@ -807,7 +807,7 @@ MUTANTS = (
     Mutant(
         "a minimum leaves the flat fee out",
         PLAN_TERMS,
-        "total = EXACT.add(usage, self.flat_fee)",
+        "total = EXACT.add(usage, charged(Fee.FLAT, self.flat_fee))",
         "total = usage",
         (f"{OF_PLAN_TERMS}::test_a_month_comes_to_usage_and_fee_but_never_below_the_minimum_nor_above_the_maximum",),
     ),
