@@ -111,7 +111,9 @@ def decided(
         live = Pinned(first, None, (EffectiveRules(1, joins.deciding),), (), accounts, PRICES.empty_table())
         prices = Assumptions(prices=prices).pinned(live).prices
     versions = account_versions(accounts, joins.of_accounts), price_versions(prices)
-    return rows, usage_rows.usage_rows(usage_rows.priced(outcomes, joins, *versions, BillingDays(accounts)), 1, since, None)
+    return rows, usage_rows.usage_rows(
+        usage_rows.priced(outcomes, joins, *versions, BillingDays(accounts)), 1, since, None
+    )
 
 
 def listed(database: str, query: UsageQuery) -> list[Row]:

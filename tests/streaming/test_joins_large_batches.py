@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from jobs.joins.config import JoinsConfig
 from jobs.joins.pipeline import JOB
 from jobs.joins.sink import UsageSink
 from jobs.runtime.delta.pieces import pieces_of_lsns
 from jobs.runtime.job import Context
 from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.postgres.ownership import Ownership
-from jobs.streams import Table
+from jobs.streams import CatalogTopic, Table
+from metering.contracts.includes import COLUMN, includes_of, text_of
+from metering.price_models import ANY, PricedModel
+from metering.vocabulary import Disposition
 from tests.clocks import HandClock
 from tests.simulation.frames import Tasks
-from tests.streaming.journals import Journal, environment
-from tests.streaming.test_usage_sink import SHARED, TIMEOUTS, universes
-from datetime import UTC, datetime
+from tests.streaming.journals import WRITTEN, Journal, at, change, environment, event, heartbeat
+from tests.streaming.test_usage_sink import CATALOG, COMPLETION, REQUEST, TIMEOUTS, USAGE
 
 NOW = datetime(2027, 2, 3, 4, tzinfo=UTC)
 
@@ -41,15 +40,81 @@ class Here:
         return Tasks([list(range(first, end))[number::tasks] for number in range(tasks)])
 
 
-def driver(spark: Any, database: str, journal: Journal, driver_rows: int | None, config: JoinsConfig) -> UsageSink:
+RICH = TIMEOUTS.model_copy(
+    update={"price_attributes": ("operation",), "dimensions": ("source", "account.plan", "account.currency")}
+).settled((), is_new=True)
+DECLARED = [
+    pa.field(name, pa.string() if name == "operation" else pa.int64())
+    for name in JOB.columns(RICH)
+    if name not in WRITTEN.names
+]
+BATCH = PricedModel.of("m", {"operation": "batch"}).text
+STATED = {"within": {"cached_tokens": 4, COLUMN: text_of(includes_of({"input_tokens": ["cached_tokens"]}))}}
+
+
+def account(received_s: float, name: str, **more: Any) -> dict[str, Any]:
+    said = {"name": name, "plan": "p", "currency": "EUR", "timezone": "UTC"} | more
+    return change(CatalogTopic.ACCOUNTS, received_s, account=name, **said)
+
+
+def price(received_s: float, model: str, meter: str, unit_price: str, effective_s: float = -86_400) -> dict[str, Any]:
+    said = {"plan": "p", "currency": "EUR", "effective_from": at(effective_s).isoformat()}
+    return change(CatalogTopic.PRICES, received_s, model=model, meter=meter, unit_price=unit_price, **said)
+
+
+def decision(received_s: float, usage_lsn: int) -> dict[str, Any]:
+    said = {"account": "a", "request_id": "r0", "decision": "approve", "reason": "it is é", "decided_by": "ann"}
+    return change(CatalogTopic.DECISIONS, received_s, usage_lsn=usage_lsn, meter="requests", **said)
+
+
+def changes(chance: random.Random, second: float) -> list[dict[str, Any]]:
+    """Of the catalog: accounts that become known late or move, prices that follow, conditions, prefixes, decisions."""
+    effective_s = second + chance.choice([-400, -50, 0, 60])
+    amount = str(chance.randint(1, 9))
+    model = chance.choice(["m", "slow", BATCH, f"s{ANY}", f"{ANY}"])
+    meter = chance.choice(["requests", "input_tokens", "output_tokens", "cached_tokens"])
+    known = [
+        account(second, "b", currency=chance.choice(["EUR", "USD"])),
+        account(second, "a", timezone="Europe/Berlin"),
+        price(second, model, meter, amount, effective_s),
+        price(second, model, meter, amount, effective_s),
+        decision(second, chance.randint(1, 5)),
+    ]
+    return chance.sample(known, chance.randint(0, 3))
+
+
+def enriched(commits: list[list[dict[str, Any]]], chance: random.Random) -> list[list[dict[str, Any]]]:
+    """With a catalog that grows, unknown accounts, dead letters, duplicates and quantities that contain each other."""
+    found = []
+    for rows in commits:
+        second = (rows[0]["received_at"] - at(0)).total_seconds()
+        events = []
+        for row in rows:
+            more: dict[str, Any] = {}
+            if row.get("request_id") is not None:
+                more = {"account": chance.choice("aaab"), "source": chance.choice(["x", "y"])}
+                more |= {"operation": chance.choice([None, "batch"])} | chance.choice([{}, STATED["within"]])
+                if row["type"] != REQUEST:
+                    more |= {"status": chance.choice(["completed", "error", None])}
+                    more |= {"usage_source": chance.choice([None, "estimated"])}
+            dispositions = [Disposition.ACCEPTED] * 8 + [Disposition.DUPLICATE, Disposition.REJECTED]
+            is_event = row.get("request_id") is not None
+            events.append({**row, **more} | ({"disposition": chance.choice(dispositions).value} if is_event else {}))
+        found.append([*events, *changes(chance, second)])
+    return found
+
+
+def driver(spark: Any, database: str, journal: Journal, driver_rows: int | None) -> UsageSink:
     where = environment(database, Path(journal.tables))
-    config = config.model_copy(update={"driver_rows": driver_rows})
-    return UsageSink(JOB, Context(config, where, spark, Ownership.take(JOB.name, database, {}), HandClock(NOW), Denials()))
+    config = RICH.model_copy(update={"driver_rows": driver_rows})
+    return UsageSink(
+        JOB, Context(config, where, spark, Ownership.take(JOB.name, database, {}), HandClock(NOW), Denials())
+    )
 
 
 def take(sink: UsageSink, journal: Journal, first: int, end: int) -> Any:
     """A batch as its source gives it: files where it is large."""
-    found = pieces_of_lsns(DeltaTable(f"{journal.tables}/{Table.JOURNAL}"), JOB.columns(JOB.config()), first, end)
+    found = pieces_of_lsns(DeltaTable(f"{journal.tables}/{Table.JOURNAL}"), JOB.columns(RICH), first, end)
     is_large = sink.driver_rows is not None and end - first > sink.driver_rows
     return sink.process(found if is_large else found.read())
 
@@ -63,19 +128,51 @@ def waits(sink: UsageSink) -> list[Any]:
     return [memory.rows.sort("lsn").rows(), sink._memory.waiting(), sink.frontier(), sink.position()]
 
 
-@settings(max_examples=30, derandomize=True, phases=[Phase.generate], suppress_health_check=SHARED)
-@given(commits=universes(), chance=st.randoms(use_true_random=False))
+def universe(seed: int) -> list[list[dict[str, Any]]]:
+    """Commits of a journal over two partitions, whose times may be far apart; few keys, so that rows meet."""
+    chance = random.Random(seed)
+    lanes: list[list[dict[str, Any]]] = []
+    for partition in range(2):
+        second, lane = 0, []
+        for _ in range(chance.randint(15, 60)):
+            second += chance.choice([1, 1, 20, 70, 121])
+            kind = chance.choice([REQUEST, REQUEST, COMPLETION, COMPLETION, USAGE])
+            model = {} if kind is COMPLETION else {"model": chance.choice(["m", "slow", "slower"])}
+            lane.append(event(kind, f"r{chance.randint(0, 9)}", second, partition=partition, **model))
+        lanes.append([*lane, heartbeat(second + 5000, partition)])
+    commits = [CATALOG]
+    while any(lanes):
+        taken = [lane[: chance.randint(3, 12)] for lane in lanes]
+        lanes = [lane[len(part) :] for lane, part in zip(lanes, taken, strict=True)]
+        commits.append(sorted((row for part in taken for row in part), key=lambda row: row["received_at"]))
+    return enriched(commits, chance)
+
+
+@pytest.mark.few_in_ci(3)
+@pytest.mark.parametrize("seed", range(30))
 def test_tasks_write_the_usage_of_the_driver_to_the_byte_and_leave_the_same_waiting(
-    database: str, tmp_path_factory: pytest.TempPathFactory, commits: Any, chance: random.Random
+    database: str, tmp_path: Path, seed: int
 ) -> None:
-    folder = tmp_path_factory.mktemp("universe")
-    journals = [Journal(folder / name) for name in ("driver", "tasks", "both")]
-    sinks = [driver(Here(), database, journal, rows, TIMEOUTS) for journal, rows in zip(journals, (None, 1, 9), strict=True)]
+    """With `driver_rows` by default, of 1 and of 9; batches end anywhere."""
+    compared(Here(), database, tmp_path, seed)
+
+
+@pytest.mark.few_in_ci(1)
+@pytest.mark.parametrize("seed", range(30, 33))
+def test_workers_of_spark_do_the_same(spark: SparkSession, database: str, tmp_path: Path, seed: int) -> None:
+    compared(spark, database, tmp_path, seed)
+
+
+def compared(spark: Any, database: str, folder: Path, seed: int) -> None:
+    """A universe through drivers with each `driver_rows`: rows of usage, what waits and positions are the same."""
+    chance = random.Random(seed)
+    journals = [Journal(folder / name, declared=DECLARED) for name in ("driver", "tasks", "both")]
+    sinks = [driver(spark, database, journal, rows) for journal, rows in zip(journals, (None, 1, 9), strict=True)]
     cuts = []
-    for rows in commits:
+    for rows in universe(seed):
         for journal in journals:
             journal.commit(rows)
-        if chance.random() < 0.6:
+        if chance.random() < 0.4:
             cuts.append(chance.choice([journals[0].next_lsn, chance.randint(1, journals[0].next_lsn)]))
     for end in [*sorted(cuts), journals[0].next_lsn]:
         known = []
@@ -86,6 +183,16 @@ def test_tasks_write_the_usage_of_the_driver_to_the_byte_and_leave_the_same_wait
         assert known[1] == known[0]
         assert known[2] == known[0]
     expected = stored(journals[0])
-    assert len(expected) > 5
+    assert len(expected) > 10
     for journal in journals[1:]:
         assert stored(journal).equals(expected)
+        assert transactions(journal) == transactions(journals[0])
+
+
+def transactions(journal: Journal) -> dict[str, int | None]:
+    """Positions in the journal, F and what waits, as the log of usage has them."""
+    table = DeltaTable(f"{journal.tables}/{Table.USAGE}")
+    names = ("lsn", "frontier", "rules", "waiting", "waiting.lsn", "journal", "accounts.journal", "prices.journal")
+    found = {name: table.transaction_version(name) for name in names}
+    assert found["lsn"] is not None
+    return found
