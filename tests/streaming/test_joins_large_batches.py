@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import random
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
+from jobs.joins.exchange import Exchange
+from jobs.joins.large_batch import WriteRange
 from jobs.joins.pipeline import JOB
 from jobs.joins.sink import UsageSink
+from jobs.runtime.delta.compaction import compact
 from jobs.runtime.delta.pieces import pieces_of_lsns
+from jobs.runtime.delta.table import DeltaWriter, committing
+from jobs.runtime.errors import Fenced
 from jobs.runtime.job import Context
 from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.postgres.ownership import Ownership
@@ -196,3 +201,94 @@ def transactions(journal: Journal) -> dict[str, int | None]:
     found = {name: table.transaction_version(name) for name in names}
     assert found["lsn"] is not None
     return found
+
+
+class KilledError(Exception):
+    """The driver ends here, and does nothing more."""
+
+
+@pytest.mark.parametrize("step", ["read", "outcomes", "commit"])
+def test_files_of_a_driver_that_was_killed_or_replaced_are_never_read_and_weir_compact_removes_them(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    journals = [Journal(tmp_path / name, declared=DECLARED) for name in ("whole", "killed")]
+    for rows in universe(3):
+        for journal in journals:
+            journal.commit(rows)
+    whole, killed = journals
+    take(driver(Here(), database, whole, None), whole, 1, whole.next_lsn)
+
+    def kill(*_: Any) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as until:
+        until.setattr(Exchange, "remove", lambda *_: None)
+        if step == "commit":
+            until.setattr(DeltaWriter, "commit_files", kill)
+        else:
+            until.setattr(Exchange, "read", kill if step == "read" else Exchange.read)
+            until.setattr(WriteRange, "__call__", kill)
+        with pytest.raises(KilledError):
+            take(driver(Here(), database, killed, 1), killed, 1, killed.next_lsn)
+    left = files(killed)
+    assert left
+    assert any("parquet" in name for name in left) == (step == "commit")
+    assert stored(killed).num_rows == 0
+    zombie = driver(Here(), database, killed, 1)
+    take(driver(Here(), database, killed, 1), killed, 1, killed.next_lsn)
+    with pytest.raises(Fenced):
+        take(zombie, killed, 1, killed.next_lsn)
+    assert stored(killed).equals(stored(whole))
+    orphans = files(killed)
+    assert left < orphans
+    compact(killed.tables, Table.USAGE, before=NOW.date(), keep=timedelta(0))
+    assert not files(killed)
+    assert stored(killed).equals(stored(whole))
+
+
+def files(journal: Journal) -> set[str]:
+    """Files beside usage's that its log does not name."""
+    folder = Path(journal.tables) / Table.USAGE
+    live = {Path(uri.removeprefix("file://")) for uri in DeltaTable(str(folder)).file_uris()}
+    every = {path for path in folder.rglob("*") if path.is_file() and "_delta_log" not in path.parts}
+    return {str(path.relative_to(folder)) for path in every - live}
+
+
+def test_usage_that_others_append_meanwhile_gives_the_rows_other_numbers(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path, declared=DECLARED)
+    for rows in universe(4):
+        journal.commit(rows)
+    sink = driver(Here(), database, journal, 1)
+    half = journal.next_lsn // 2
+    take(sink, journal, 1, half)
+    before, append = len(stored(journal)), DeltaWriter.commit_files
+    audit = stored(journal).slice(before - 1).set_column(0, "lsn", pa.array([before + 1], pa.int64()))
+
+    def after_another(self: DeltaWriter, *what: Any) -> None:
+        monkeypatch.setattr(DeltaWriter, "commit_files", append)
+        write_deltalake(
+            self.path,
+            audit,
+            mode="append",
+            commit_properties=committing({"lsn": before + 2}),
+        )
+        append(self, *what)
+
+    monkeypatch.setattr(DeltaWriter, "commit_files", after_another)
+    take(sink, journal, half, journal.next_lsn)
+    assert stored(journal)["lsn"].to_pylist() == list(range(1, len(stored(journal)) + 1))
+    assert len(stored(journal)) > before + 1
+
+
+def test_each_file_of_a_large_batch_has_the_statistics_that_delta_rs_writes(database: str, tmp_path: Path) -> None:
+    journals = [Journal(tmp_path / name, declared=DECLARED) for name in ("driver", "tasks")]
+    said = []
+    for journal, rows in zip(journals, (None, 1), strict=True):
+        for commit in universe(5):
+            journal.commit(commit)
+        take(driver(Here(), database, journal, rows), journal, 1, journal.next_lsn)
+        actions = DeltaTable(f"{journal.tables}/{Table.USAGE}").get_add_actions(flatten=True)
+        said.append(pa.table(actions).drop_columns(["path", "size_bytes", "modification_time"]).to_pylist())
+    assert said[0] == said[1]
