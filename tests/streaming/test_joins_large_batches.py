@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
+from jobs.joins import large_batch, sink
 from jobs.joins.exchange import Exchange
 from jobs.joins.large_batch import WriteRange
+from jobs.joins.memory import Memory
 from jobs.joins.pipeline import JOB
 from jobs.joins.sink import UsageSink
 from jobs.runtime.delta.compaction import compact
-from jobs.runtime.delta.pieces import pieces_of_lsns
+from jobs.runtime.delta.pieces import Pieces, pieces_of_lsns
+from jobs.runtime.delta.source import TableSource
 from jobs.runtime.delta.table import DeltaWriter, committing
 from jobs.runtime.errors import Fenced
 from jobs.runtime.job import Context
@@ -27,6 +32,7 @@ from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import CatalogTopic, Table
 from metering.contracts.includes import COLUMN, includes_of, text_of
 from metering.price_models import ANY, PricedModel
+from metering.pricing import BILLED_AS_PART
 from metering.vocabulary import Disposition
 from tests.clocks import HandClock
 from tests.simulation.frames import Tasks
@@ -117,20 +123,21 @@ def driver(spark: Any, database: str, journal: Journal, driver_rows: int | None)
     )
 
 
-def take(sink: UsageSink, journal: Journal, first: int, end: int) -> Any:
+def take(driven: UsageSink, journal: Journal, first: int, end: int) -> Any:
     """A batch as its source gives it: files where it is large."""
     found = pieces_of_lsns(DeltaTable(f"{journal.tables}/{Table.JOURNAL}"), JOB.columns(RICH), first, end)
-    is_large = sink.driver_rows is not None and end - first > sink.driver_rows
-    return sink.process(found if is_large else found.read())
+    is_large = driven.driver_rows is not None and end - first > driven.driver_rows
+    return driven.process(found if is_large else found.read())
 
 
 def stored(journal: Journal) -> pa.Table:
     return DeltaTable(f"{journal.tables}/{Table.USAGE}").to_pyarrow_table().sort_by("lsn")
 
 
-def waits(sink: UsageSink) -> list[Any]:
-    memory = sink._memory if hasattr(sink._memory, "rows") else sink._memory.gathered()
-    return [memory.rows.sort("lsn").rows(), sink._memory.waiting(), sink.frontier(), sink.position()]
+def waits(driven: UsageSink) -> list[Any]:
+    remembered = driven._memory
+    memory = remembered if isinstance(remembered, Memory) else remembered.gathered()
+    return [memory.rows.sort("lsn").rows(), remembered.waiting(), driven.frontier(), driven.position()]
 
 
 def universe(seed: int) -> list[list[dict[str, Any]]]:
@@ -156,9 +163,10 @@ def universe(seed: int) -> list[list[dict[str, Any]]]:
 @pytest.mark.few_in_ci(3)
 @pytest.mark.parametrize("seed", range(30))
 def test_tasks_write_the_usage_of_the_driver_to_the_byte_and_leave_the_same_waiting(
-    database: str, tmp_path: Path, seed: int
+    database: str, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With `driver_rows` by default, of 1 and of 9; batches end anywhere."""
+    """With `driver_rows` by default, of 1 and of 9; batches end anywhere, and have many parts, ranges and files."""
+    in_many_ranges(monkeypatch)
     compared(Here(), database, tmp_path, seed)
 
 
@@ -166,6 +174,47 @@ def test_tasks_write_the_usage_of_the_driver_to_the_byte_and_leave_the_same_wait
 @pytest.mark.parametrize("seed", range(30, 33))
 def test_workers_of_spark_do_the_same(spark: SparkSession, database: str, tmp_path: Path, seed: int) -> None:
     compared(spark, database, tmp_path, seed)
+
+
+def in_many_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink, "ROWS_PER_PART", 7)
+    monkeypatch.setattr(large_batch, "ROWS_PER_PART", 20)
+    monkeypatch.setattr(large_batch, "OUTCOMES_AT_ONCE", 3)
+
+
+def test_the_files_of_a_commit_are_in_the_order_of_lsn(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a reader that takes a part of them takes the first rows."""
+    in_many_ranges(monkeypatch)
+    journal = Journal(tmp_path, declared=DECLARED)
+    for commit in universe(6):
+        journal.commit(commit)
+    take(driver(Here(), database, journal, 1), journal, 1, journal.next_lsn)
+    log = max((tmp_path / Table.USAGE / "_delta_log").glob("*.json"))
+    actions = [json.loads(line)["add"] for line in log.read_text().splitlines() if "add" in json.loads(line)]
+    ends = [(said["minValues"]["lsn"], said["maxValues"]["lsn"]) for said in (json.loads(a["stats"]) for a in actions)]
+    assert len(ends) > 3
+    assert ends == sorted(ends)
+    assert [first for first, _ in ends] == [1, *(last + 1 for _, last in ends[:-1])]
+
+
+def test_the_universes_hold_every_kind_of_row(database: str, tmp_path: Path) -> None:
+    found = []
+    for seed in range(6):
+        journal = Journal(tmp_path / str(seed), declared=DECLARED)
+        for commit in universe(seed):
+            journal.commit(commit)
+        take(driver(Here(), database, journal, 1), journal, 1, journal.next_lsn)
+        found.append(stored(journal))
+    rows = pl.DataFrame(pa.concat_tables(found))
+    assert set(rows["outcome"]) == {"matched", "abandoned", "orphaned", "superseded", "decided"}
+    entries = rows.explode("meters").unnest("meters")
+    assert entries.filter(pl.col("meter") == "cached_tokens")["price_version"].null_count() > 0
+    assert entries.filter(pl.col("price_version") == BILLED_AS_PART).height > 0
+    assert rows["plan"].null_count() > 0, "of accounts that are not known yet"
+    assert entries.filter((pl.col("meter") == "requests") & (pl.col("amount") > 0)).height > 0
+    assert set(rows["currency"]) >= {"EUR", "USD"}
 
 
 def compared(spark: Any, database: str, folder: Path, seed: int) -> None:
@@ -181,10 +230,10 @@ def compared(spark: Any, database: str, folder: Path, seed: int) -> None:
             cuts.append(chance.choice([journals[0].next_lsn, chance.randint(1, journals[0].next_lsn)]))
     for end in [*sorted(cuts), journals[0].next_lsn]:
         known = []
-        for sink, journal in zip(sinks, journals, strict=True):
-            if sink.position() < end:
-                take(sink, journal, sink.position(), end)
-            known.append(waits(sink))
+        for driven, journal in zip(sinks, journals, strict=True):
+            if driven.position() < end:
+                take(driven, journal, driven.position(), end)
+            known.append(waits(driven))
         assert known[1] == known[0]
         assert known[2] == known[0]
     expected = stored(journals[0])
@@ -292,3 +341,43 @@ def test_each_file_of_a_large_batch_has_the_statistics_that_delta_rs_writes(data
         actions = DeltaTable(f"{journal.tables}/{Table.USAGE}").get_add_actions(flatten=True)
         said.append(pa.table(actions).drop_columns(["path", "size_bytes", "modification_time"]).to_pylist())
     assert said[0] == said[1]
+
+
+def test_joins_source_gives_files_where_rows_are_many_and_rows_where_they_are_few(
+    spark: SparkSession, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journals = [Journal(tmp_path / name, declared=DECLARED) for name in ("source", "driver")]
+    grown, whole = journals
+    commits = universe(7)
+
+    def grow(some: list[list[dict[str, Any]]]) -> None:
+        for rows in some:
+            for journal in journals:
+                journal.commit(rows)
+
+    grow([[row for commit in commits[:8] for row in commit]])
+    driven = driver(spark, database, grown, 30)
+    monkeypatch.setattr(driven, "task_rows", grown.next_lsn // 2 - 5)
+    table = TableSource(JOB, RICH, environment(database, Path(grown.tables)), driven)
+    assert table.exists()
+    kinds = []
+    for batch in table.backlog(spark):
+        kinds.append(type(batch))
+        driven.process(batch)
+    assert kinds[:2] == [Pieces, Pieces], kinds
+    assert Pieces not in kinds[2:], "the last chunk has few rows, which Spark reads without what events said"
+    table.stream(spark)
+    grow([[row for commit in commits[8:11] for row in commit], [heartbeat(90_000, 0), heartbeat(90_000, 1)]])
+    found = []
+    while (batch := table.found()) is not None:
+        found.append(isinstance(batch, Pieces))
+        driven.process(batch)
+    assert found == [True, False]
+    one = driver(spark, database, whole, None)
+    take(one, whole, 1, whole.next_lsn)
+    assert without_cut(stored(grown)) == without_cut(stored(whole))
+
+
+def without_cut(rows: pa.Table) -> list[str]:
+    """Rows but for what says in which batch they were decided."""
+    return sorted(map(repr, rows.drop_columns(["lsn", "frontier", "rules"]).to_pylist()))

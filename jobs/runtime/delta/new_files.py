@@ -70,7 +70,8 @@ class Folder:
                 obstore.delete(store, path)
 
     def write(self, rows: pa.Table, logged_at: datetime, statistics: Mapping[str, Any]) -> NewFile:
-        """Rows that are logged at that instant. Their log date is no column of the file, and it has one group of rows, as where delta-rs writes.
+        """Rows that are logged at that instant, in one group. Their log date is no column of the file, as in those that
+        delta-rs writes.
         """
         log_date = logged_at.astimezone(UTC).date()
         path = f"{LOG_DATE}={log_date.isoformat()}/part-{uuid.uuid4()}.snappy.parquet"
