@@ -1,4 +1,4 @@
-"""`python -m bench.scale`: what billing costs the driver, Java, executors and the database, by how many executors."""
+"""`python -m bench.scale`: what joins and billing cost the driver, Java, executors and the database, by executors."""
 
 from __future__ import annotations
 
@@ -27,12 +27,11 @@ from bench.parts import Parts, Setting, running_parts
 from bench.processes import cpu_seconds, own_cpu_seconds, tree
 from bench.recording import Recording
 from bench.report import RESULTS, machine
-from bench.work import Marks, Plan, measure_ingestion, measure_reader
-from jobs.billing.config import BillingConfig
+from bench.work import READS, Marks, Plan, measure_ingestion, measure_reader
+from jobs.runtime.config import JobConfig
 from jobs.runtime.postgres.meters_table import declare
 from jobs.runtime.postgres.schema import migrate
 from jobs.stack import StackConfig
-from jobs.streams import Table
 from laptop.database import embedded_database
 from laptop.folders import Folders
 from metering.vocabulary import Job
@@ -40,7 +39,8 @@ from metering.vocabulary import Job
 WARM_UP_SHARE = 0.4
 ROWS_AT_ONCE = 1_000_000
 EXECUTOR_MIB = 512
-BILLING = Job.BILLING.value
+READERS = (Job.JOINS.value, Job.BILLING.value)
+"""In the order in which data flows: each reads what the one before it has recorded."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,11 @@ class Share:
 
 @dataclass(frozen=True)
 class Measured:
-    """`used` for so many rows of usage, in so many batches, with so many executors; 0: the driver alone, as `small`."""
+    """`used` for so many rows of what a job reads, in so many batches, with so many executors; 0: the driver alone, as
+    `small`.
+    """
 
+    job: str
     executors: int
     rows: int
     batches: int
@@ -75,66 +78,74 @@ class Measured:
 
     @property
     def per_million(self) -> Share:
-        """CPU-seconds per million rows of usage."""
+        """CPU-seconds per million of these rows."""
         return Share(**{name: value / self.rows * 1e6 for name, value in asdict(self.used).items()})
 
 
 def main(
     events: Annotated[int, typer.Option(help="Events that are recorded, twice as many as rows of usage.")] = 1_200_000,
     executors: Annotated[str, typer.Option(help="How many executors, by commas; 0 is the driver alone.")] = "0,1,2,4",
+    jobs: Annotated[str, typer.Option(help="Which of joins and billing, by commas.")] = ",".join(READERS),
     keep: Annotated[
         Path | None, typer.Option(help="Keep all data and logs in this folder; what is recorded there is used again.")
     ] = None,
 ) -> None:
-    """Measure billing on what ingestion and joins have recorded, with each number of executors on this machine."""
+    """Measure joins and billing on what was recorded, with each number of executors on this machine."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: sys.exit(1))
     console = Console(stderr=True, highlight=False)
     counts = [int(count) for count in executors.split(",")]
     with tempfile.TemporaryDirectory(prefix="weir-scale-") as scratch:
         folder = keep or Path(scratch)
-        with running_parts(folder, Setting(StackConfig.model_validate({"jobs": {"billing": _config(0)}}))) as parts:
+        with running_parts(folder, Setting(_settings(0))) as parts:
             marks = _record(folder, parts, events, console)
-            found = [_measure(folder, parts, marks, count, console) for count in counts]
-    Console().print(table(found))
+            found = [
+                _measure(job, folder, parts, marks[job], count, console) for job in jobs.split(",") for count in counts
+            ]
+    for job in jobs.split(","):
+        Console().print(table(job, [case for case in found if case.job == job]))
     path = RESULTS / f"scale-{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}.json"
     path.write_text(json.dumps(document(found, events), indent=2) + "\n")
     console.print(f"Written to {path}")
 
 
-def _config(executors: int) -> dict[str, Any]:
-    return BillingConfig(max_records_per_batch=ROWS_AT_ONCE).model_dump(include={"max_records_per_batch"}) | (
-        {"driver_rows": 1} if executors else {}
-    )
+def _settings(executors: int) -> StackConfig:
+    few = {"driver_rows": 1} if executors else {}
+    config = JobConfig(max_records_per_batch=ROWS_AT_ONCE).model_dump(include={"max_records_per_batch"}) | few
+    return StackConfig.model_validate({"jobs": dict.fromkeys(READERS, config)})
 
 
-def _record(folder: Path, parts: Parts, events: int, console: Console) -> Marks:
-    """Usage as the shipped applications write it, of which the first part is to warm up."""
+def _record(folder: Path, parts: Parts, events: int, console: Console) -> dict[str, Marks]:
+    """What the shipped applications write, by its reader; the first part is to warm up."""
     noted = folder / "marks.json"
     if noted.exists():
-        return Marks(**json.loads(noted.read_text()))
+        return {job: Marks(**marks) for job, marks in json.loads(noted.read_text()).items()}
     warm = int(events * WARM_UP_SHARE)
     plan = Plan(warm, events - warm, 0)
 
     def tell(text: str) -> None:
         console.print(f"{datetime.now(UTC):%H:%M:%S} {text} …")
 
-    _, marks = measure_ingestion(folder, parts, plan, tell)
-    _, marks = measure_reader(Job.JOINS.value, folder, parts, plan, marks=marks, tell=tell)
-    noted.write_text(json.dumps(asdict(marks)))
+    _, journal = measure_ingestion(folder, parts, plan, tell)
+    _, usage = measure_reader(Job.JOINS.value, folder, parts, plan, marks=journal, tell=tell)
+    marks = dict(zip(READERS, (journal, usage), strict=True))
+    noted.write_text(json.dumps({job: asdict(of_job) for job, of_job in marks.items()}))
     return marks
 
 
-def _measure(folder: Path, parts: Parts, marks: Marks, executors: int, console: Console) -> Measured:
-    """What billing uses for the commits after the warm-up, which are all there at once."""
-    recording = Recording(Folders(folder / Job.JOINS.value).tables, Table.USAGE)
-    place = folder / f"{BILLING}-{executors}"
+def _measure(  # noqa: PLR0917
+    name: str, folder: Path, parts: Parts, marks: Marks, executors: int, console: Console
+) -> Measured:
+    """What a job uses for the commits after the warm-up, which are all there at once."""
+    read, writer = READS[name]
+    recording = Recording(Folders(folder / writer).tables, read)
+    place = folder / f"{name}-{executors}"
     shutil.rmtree(place, ignore_errors=True)
     with _own_database(place, parts, executors) as own:
         target = Folders(place).tables
         for version in range(max(1, marks.warm // 2)):
             recording.copy(version, target)
-        with Application.running(BILLING, place, own, _with_executors(executors, place)) as job:
+        with Application.running(name, place, own, _with_executors(executors, place)) as job:
             for version in range(max(1, marks.warm // 2), marks.warm + 1):
                 job.wait_until(recording.copy(version, target))
             first, before, counted, began = job.position(), _used(job, own), job.usage(), time.monotonic()
@@ -144,15 +155,15 @@ def _measure(folder: Path, parts: Parts, marks: Marks, executors: int, console: 
             job.wait_until(position)
             seconds, used = time.monotonic() - began, _used(job, own) - before
             batches = job.usage().batches - counted.batches
-    found = Measured(executors, position - first, batches, seconds, used)
-    console.print(f"{executors} executors: {found.rows:,} rows in {batches} batches, {seconds:.1f} s")
+    found = Measured(name, executors, position - first, batches, seconds, used)
+    console.print(f"{name}, {executors} executors: {found.rows:,} rows in {batches} batches, {seconds:.1f} s")
     return found
 
 
 @contextmanager
 def _own_database(place: Path, parts: Parts, executors: int) -> Iterator[Parts]:
     """A new database beside the same broker, because the position of billing is in it."""
-    config = StackConfig.model_validate({"jobs": {"billing": _config(executors)}})
+    config = _settings(executors)
     with embedded_database(place / "postgres") as url:
         migrate(url)
         with psycopg.connect(url, autocommit=True) as connection:
@@ -197,9 +208,9 @@ def _role(process: psutil.Process, driver: int) -> str:
     return "executor_java" if "CoarseGrainedExecutorBackend" in command else "driver_java"
 
 
-def table(found: list[Measured]) -> ConsoleTable:
-    """CPU-seconds per million rows of usage."""
-    shown = ConsoleTable(title="billing: CPU-seconds per million rows of usage")
+def table(job: str, found: list[Measured]) -> ConsoleTable:
+    """CPU-seconds per million rows of what the job reads."""
+    shown = ConsoleTable(title=f"{job}: CPU-seconds per million rows of {READS[job][0].value}")
     for name in ("executors", "rows", "batches", "s", "all", *Share.__dataclass_fields__):
         shown.add_column(name.replace("_", " "), justify="right")
     for measured in found:
@@ -216,6 +227,7 @@ def document(found: list[Measured], events: int) -> dict[str, Any]:
         "events": events,
         "measured": [
             {
+                "job": case.job,
                 "executors": case.executors,
                 "rows": case.rows,
                 "batches": case.batches,

@@ -10,25 +10,31 @@ BUSY = 0.7
 COLUMNS = ("driver", "driver_java", "executor_java", "workers", "database")
 
 
-def measured_lines(run: Mapping[str, Any]) -> list[str]:
-    """One line of a Markdown table per number of executors: CPU-seconds per million rows of usage, by who used them."""
+def cases_of(run: Mapping[str, Any], job: str) -> list[Mapping[str, Any]]:
+    """What a run measured of a job. The first runs measured billing alone, and did not say it."""
+    return [case for case in run["measured"] if case.get("job", "billing") == job]
+
+
+def measured_lines(run: Mapping[str, Any], job: str) -> list[str]:
+    """One line of a Markdown table per number of executors: CPU-seconds per million rows read, by who used them."""
     return [
         f"| {case['executors'] or 'none'} | {case['rows']:,} in {case['batches']} "
         + "".join(f"| {_seconds(case, column):.1f} " for column in COLUMNS)
         + "|"
-        for case in run["measured"]
+        for case in cases_of(run, job)
     ]
 
 
-def capacity_lines(run: Mapping[str, Any]) -> list[str]:
-    """What the driver's process with its Java, and one session of the database, carry in rows of usage per second."""
+def capacity_lines(run: Mapping[str, Any], job: str) -> list[str]:
+    """What the driver's process with its Java, and one session of the database, carry in rows per second.
+
+    joins does not wait for the database.
+    """
     found = []
-    for case in run["measured"]:
+    for case in cases_of(run, job):
         driver, database = _seconds(case, "driver") + _seconds(case, "driver_java"), _seconds(case, "database")
-        found.append(
-            f"| {case['executors'] or 'none'} | {driver:.1f} | {_rows_a_second(driver):,} "
-            f"| {database:.1f} | {_rows_a_second(database):,} |"
-        )
+        of_database = f" {database:.1f} | {_rows_a_second(database):,} |" if job == "billing" else ""
+        found.append(f"| {case['executors'] or 'none'} | {driver:.1f} | {_rows_a_second(driver):,} |{of_database}")
     return found
 
 

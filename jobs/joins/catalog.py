@@ -39,17 +39,12 @@ class Catalog:
 
     def __init__(self, tables: str, epoch: int, driver: int, dimensions: Sequence[str] = ()) -> None:
         """`dimensions`: what a configuration names, of accounts among others."""
-        of_accounts = partial(account_versions, dimensions=dimensions)
         self._writers = {
             table: DeltaWriter(tables, table, Job.JOINS.value, epoch, driver) for table in TABLE_OF.values()
         }
         self._taken = {table: recall_position(writer, Table.JOURNAL) for table, writer in self._writers.items()}
-        tables_held = {table: writer.table.to_pyarrow_table() for table, writer in self._writers.items()}
-        prices = with_stored_columns(tables_held[Table.PRICES], PRICES).cast(PRICES)
-        self._versions = {
-            Table.ACCOUNTS: VersionsInUse(tables_held[Table.ACCOUNTS].cast(ACCOUNTS), ("account",), of_accounts),
-            Table.PRICES: VersionsInUse(prices, PRICE_KEY, price_versions),
-        }
+        held = {table: writer.table.to_pyarrow_table() for table, writer in self._writers.items()}
+        self._versions = versions_in_use(held, dimensions)
         self._days: BillingDays | None = None
 
     def verify(self, upstream: Upstream) -> None:
@@ -108,6 +103,11 @@ class Catalog:
         return self._versions[Table.ACCOUNTS], self._versions[Table.PRICES]
 
     @property
+    def at(self) -> tuple[tuple[Table, int], ...]:
+        """Which versions of the tables hold these."""
+        return tuple((table, writer.table.version()) for table, writer in self._writers.items())
+
+    @property
     def stored(self) -> Mapping[Table, pa.Table]:
         """Every version, by table."""
         return {table: versions.every for table, versions in self._versions.items()}
@@ -118,6 +118,16 @@ class Catalog:
         if self._days is None:
             self._days = BillingDays(self._versions[Table.ACCOUNTS].every)
         return self._days
+
+
+def versions_in_use(held: Mapping[Table, pa.Table], dimensions: Sequence[str] = ()) -> dict[Table, VersionsInUse]:
+    """What the tables hold, ready for pricing."""
+    prices = with_stored_columns(held[Table.PRICES], PRICES).cast(PRICES)
+    of_accounts = partial(account_versions, dimensions=dimensions)
+    return {
+        Table.ACCOUNTS: VersionsInUse(held[Table.ACCOUNTS].cast(ACCOUNTS), ("account",), of_accounts),
+        Table.PRICES: VersionsInUse(prices, PRICE_KEY, price_versions),
+    }
 
 
 def version(topic: str, value: bytes | None, lsn: int) -> dict[str, Any] | None:

@@ -47,6 +47,14 @@ class JoinsConfig(JobConfig):
         description="Most memory for requests and completions that a later row may still match; beyond it joins waits.",
     )
 
+    driver_rows: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="Batches of at most so many rows of the journal are decided and priced in the driver, larger ones "
+        "(up to max_records_per_batch) by tasks on executors; usage is the same, to its numbers. Without it 50,000 "
+        "where there are executors; else the driver takes all, because tasks beside it need more of the same cores.",
+    )
     rejoin_seconds: int = Field(
         default=3_024_000,
         ge=0,

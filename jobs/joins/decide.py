@@ -59,13 +59,28 @@ def decide(
     frontier = batch_frontier(journal, ends_table=ends_table, before=known.frontier, preceding=known.preceding_frontier)
     waiting = Timeouts(known.history).of_row()
     paired = as_carried(journal.filter(is_paired()).with_columns(family()), known.memory.schema)
-    involved = known.memory.involved(paired.with_columns(waiting), frontier)
-    outcomes = resolve(involved, frontier)
-    memory = known.memory.after(involved, outcomes, frontier).within(limit_bytes, frontier)
+    outcomes, memory = decide_rows(known.memory, paired.with_columns(waiting), frontier, limit_bytes)
     history = known.history
     if len(outcomes):
         first_lsn, last_lsn = int(journal["lsn"].min()), int(journal["lsn"].max())  # type: ignore[arg-type]
-        kept = {name: rule for name, rule in history[-1].rules.items() if name not in METERING}
-        metered = {**kept, **{name: rules[name] for name in METERING if name in rules}}
-        history = extended(extended(history, first_lsn, metered), last_lsn + 1, rules)
+        history = rules_after(history, first_lsn, last_lsn + 1, rules)
     return outcomes, Known(memory, frontier, last_frontier(journal), history)
+
+
+def decide_rows(
+    memory: Memory, new: pl.DataFrame, frontier: datetime | None, limit_bytes: int
+) -> tuple[pl.DataFrame, Memory]:
+    """Requests and completions (`Memory.involved`) and F → outcomes (`resolve`), and what is remembered then.
+
+    Of all keys, or of any part of them together with the memory of that part: no key meets another.
+    """
+    involved = memory.involved(new, frontier)
+    outcomes = resolve(involved, frontier)
+    return outcomes, memory.after(involved, outcomes, frontier).within(limit_bytes, frontier)
+
+
+def rules_after(history: History, first_lsn: int, next_lsn: int, rules: Rules) -> History:
+    """The rules once outcomes of a batch [first_lsn, next_lsn) are stored with those of the configuration."""
+    kept = {name: rule for name, rule in history[-1].rules.items() if name not in METERING}
+    metered = {**kept, **{name: rules[name] for name in METERING if name in rules}}
+    return extended(extended(history, first_lsn, metered), next_lsn, rules)

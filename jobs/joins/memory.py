@@ -130,7 +130,7 @@ class Memory:
     def _decided_of(self, keys: pl.DataFrame) -> pl.DataFrame:
         if not self.decided or keys.is_empty():
             return self.rows.clear()
-        hashed = keys.select(_key_hash())
+        hashed = keys.select(key_hash())
         likely = pl.concat([part.join(hashed, on="key_hash", how="semi") for part in self.decided])
         met = likely.join(keys, on=KEY, how="semi").drop("key_hash").with_columns(remembered=True)
         return pl.concat([self.rows.clear(), met], how="diagonal")
@@ -143,7 +143,7 @@ class Memory:
         named = decided_sides(outcomes)
         undecided = involved.filter(pl.col("decided_side").is_null()).join(named, on="lsn", how="left")
         won = undecided.filter(pl.col("side").ne_missing("none") & pl.col("side").is_not_null()).with_columns(
-            decided_side="side", timeout_us="timeout_us_right", key_hash=_key_hash()
+            decided_side="side", timeout_us="timeout_us_right", key_hash=key_hash()
         )
         untouched = self.rows.join(involved, on="lsn", how="anti")
         waits = undecided.filter(pl.col("side").is_null()).with_columns(remembered=True)
@@ -179,7 +179,8 @@ class Memory:
         return int(sum(part.estimated_size() for part in (self.rows, *self.decided)))
 
 
-def _key_hash() -> pl.Expr:
+def key_hash() -> pl.Expr:
+    """The same for a key in this process, perhaps not on another machine."""
     return (pl.col("account").hash(1) ^ pl.col("request_id").hash(2)).alias("key_hash")
 
 

@@ -3,13 +3,21 @@
 Every accepted request or completion is in exactly one usage row, for all micro-batch cuts; a usage commit holds
 the journal position that it was made from.
 
-What becomes of a batch, in this order; all but `build` is in the driver, which has the rows that wait:
+What becomes of a batch, in this order. Few rows (`driver_rows`; all without executors) the driver takes alone:
 
 1. `build`: rows of the journal, by lsn.
 2. `decide`: with the rows that wait, by (account, request id) → outcomes, and the rows that wait now.
 3. `priced`: each outcome by the versions of its account and prices whose lsn is lower than its own.
 4. `with_decisions`: decisions about stragglers follow, as rows of their own.
 5. `usage_rows`: numbered in the order of the journal, and committed with the position.
+
+Of many rows tasks of Spark do the same (`large_batch`), and rows are in files between the steps:
+
+1. `ReadPart`, by file of the journal: requests and completions, by hash of (account, request id).
+2. `DecidePart`, by that hash: `decide_rows`, which is also all that `decide` decides with, and what waits.
+3. `ranges_of`, the driver: each range of deciding lsns has the next lsns of usage, whatever part decided them.
+4. `WriteRange`, by range: `priced`, `with_decisions`, `usage_rows`, and a file of usage.
+5. The driver commits all files with the position, as it commits its own rows.
 """
 
 from __future__ import annotations
@@ -33,7 +41,7 @@ from metering.vocabulary import Job
 def build(journal: DataFrame, _config: JoinsConfig) -> DataFrame:
     """Journal rows → the same rows, with `value` only for catalog changes: events have their data in columns.
 
-    Rows are matched on the driver, where waiting rows are; Spark prices what is decided (`pricing.price`).
+    Only for few rows that Spark reads: of many, tasks read the files.
     """
     is_change = F.col("topic").startswith("catalog.")
     return journal.withColumn("value", F.when(is_change, F.col("value")))

@@ -23,6 +23,8 @@ ENCRYPTION = {
 }
 """Encrypted connections between driver and executors, and encrypted files that they spill and shuffle."""
 SHUFFLE_PARTITIONS = 2
+DRIVER_ROWS = 50_000
+"""Up to how many rows of a batch a driver with executors takes itself, where a configuration does not say it."""
 CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 JAVA_OPTIONS = " ".join(
     [
@@ -111,6 +113,13 @@ def is_local(master: str) -> bool:
 def has_executors(spark: SparkSession) -> bool:
     """Whether tasks run beside the driver."""
     return not is_local(_master(spark.sparkContext.getConf()))
+
+
+def driver_rows(configured: int | None, spark: SparkSession, fitting: int) -> int | None:
+    """Up to how many rows of a batch the driver takes itself, at most those `fitting` into it; None: all."""
+    if configured is None and not has_executors(spark):
+        return None
+    return min(DRIVER_ROWS if configured is None else configured, fitting)
 
 
 def _submitted_master(settings: Mapping[str, str]) -> str:

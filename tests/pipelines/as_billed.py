@@ -22,7 +22,7 @@ from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
 from jobs.billing.sums import COLUMNS, sums
 from jobs.ingestion.config import IngestionConfig
-from jobs.joins import sink
+from jobs.joins import usage_rows as rows_of_usage
 from jobs.joins.billing_days import BillingDays
 from jobs.joins.catalog_versions import account_versions, price_versions
 from jobs.joins.config import JoinsConfig
@@ -111,7 +111,9 @@ def decided(
         live = Pinned(first, None, (EffectiveRules(1, joins.deciding),), (), accounts, PRICES.empty_table())
         prices = Assumptions(prices=prices).pinned(live).prices
     versions = account_versions(accounts, joins.of_accounts), price_versions(prices)
-    return rows, sink.usage_rows(sink.priced(outcomes, joins, *versions, BillingDays(accounts)), 1, since, None)
+    return rows, rows_of_usage.usage_rows(
+        rows_of_usage.priced(outcomes, joins, *versions, BillingDays(accounts)), 1, since, None
+    )
 
 
 def listed(database: str, query: UsageQuery) -> list[Row]:

@@ -22,7 +22,7 @@ from jobs.audit.check import Check
 from jobs.audit.recompute.basis import Scope
 from jobs.audit.run import Audit, NotBilledError
 from jobs.audit.tables.append import AuditedMeanwhile, append
-from jobs.joins.sink import usage_rows
+from jobs.joins.usage_rows import usage_rows
 from jobs.runtime.delta.table import LSN, DeltaWriter, open_table
 from jobs.runtime.effective_rules import TRANSACTION
 from jobs.runtime.errors import Fenced

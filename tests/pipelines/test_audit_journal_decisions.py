@@ -21,7 +21,7 @@ from catalog.decisions import DecisionText, Waiting, change_of
 from jobs.audit.bills.journal_decisions import wrong_decisions
 from jobs.audit.tables.retained import RetainedRows, retained_rows
 from jobs.joins.decisions import decisions, with_decisions
-from jobs.joins.sink import usage_rows
+from jobs.joins.usage_rows import usage_rows
 from jobs.runtime.delta.table import LSN, REMOVED, committing
 from jobs.streams import JOURNAL, USAGE, CatalogTopic, Table
 from metering.vocabulary import Decision, Disposition

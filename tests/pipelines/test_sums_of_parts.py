@@ -22,7 +22,7 @@ from jobs.billing.staged import STAGED
 from jobs.billing.sums import sums, sums_of_part
 from jobs.runtime.batch import Seen
 from jobs.runtime.delta.pieces import pieces_of_lsns
-from jobs.runtime.postgres.sink import DRIVER_ROWS
+from jobs.runtime.spark import DRIVER_ROWS
 from jobs.runtime.summaries import summarized
 from tests.conftest import fresh_database
 from tests.pipelines.billing_universe import CONFIG, Universe, canonical, universe

@@ -11,11 +11,13 @@ import pytest
 
 from bench.report import RESULTS
 from bench.scale import Measured, Share, _role, document
-from bench.scale_page import capacity_lines, measured_lines
+from bench.scale_page import capacity_lines, cases_of, measured_lines
 
 PAGE = Path("docs/explanation/scale.md")
 DRIVER = 7
-RUN: dict[str, Any] = json.loads(max(RESULTS.glob("scale-*.json")).read_text())
+RUNS: list[tuple[str, dict[str, Any]]] = [
+    (path.name, json.loads(path.read_text())) for path in sorted(RESULTS.glob("scale-*.json"))
+]
 
 
 @pytest.mark.parametrize(
@@ -37,14 +39,16 @@ def test_a_run_is_kept_with_its_seconds_and_per_million_rows() -> None:
     used = after - before
     assert used == Share(2, 1, 0.5, 1, 3)
     assert used.total == 4.5
-    (kept,) = document([Measured(2, 500_000, 3, 9.0, used)], 1_000_000)["measured"]
-    assert (kept["executors"], kept["rows"], kept["batches"]) == (2, 500_000, 3)
+    (kept,) = document([Measured("joins", 2, 500_000, 3, 9.0, used)], 1_000_000)["measured"]
+    assert (kept["job"], kept["executors"], kept["rows"], kept["batches"]) == ("joins", 2, 500_000, 3)
     assert kept["cpu_seconds"]["driver"] == 2
     assert kept["cpu_seconds_per_million_rows"]["database"] == 6
 
 
-def test_each_number_of_the_page_is_of_the_last_run() -> None:
+@pytest.mark.parametrize("job", ["joins", "billing"])
+def test_each_number_of_the_page_is_of_the_last_run_that_measured_the_job(job: str) -> None:
     page = PAGE.read_text()
-    for line in (*measured_lines(RUN), *capacity_lines(RUN)):
+    name, run = [(name, run) for name, run in RUNS if cases_of(run, job)][-1]
+    for line in (*measured_lines(run, job), *capacity_lines(run, job)):
         assert f"\n{line}\n" in page, line
-    assert max(RESULTS.glob("scale-*.json")).name in page
+    assert name in page

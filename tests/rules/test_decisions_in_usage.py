@@ -15,7 +15,7 @@ from jobs.joins.decisions import decisions, with_decisions
 from jobs.joins.memory import Memory, Schema, carried
 from jobs.joins.pricing import price
 from jobs.joins.resolve import resolve
-from jobs.joins.sink import usage_rows
+from jobs.joins.usage_rows import usage_rows
 from jobs.streams import ACCOUNTS, PRICES, USAGE, CatalogTopic
 from jobs.usage_entries import metered
 

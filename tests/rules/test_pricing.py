@@ -19,7 +19,7 @@ from jobs.joins.config import JoinsConfig
 from jobs.joins.memory import Memory, column_of
 from jobs.joins.pricing import price
 from jobs.joins.resolve import resolve
-from jobs.joins.sink import usage_rows
+from jobs.joins.usage_rows import usage_rows
 from jobs.streams import ACCOUNTS, PRICES, USAGE
 from metering.meters import Meter
 from metering.pricing import Version, account_as_of, price_as_of

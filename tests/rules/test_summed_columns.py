@@ -19,7 +19,7 @@ from jobs.joins.memory import CARRIED, Memory
 from jobs.joins.pricing import price
 from jobs.joins.recovery import as_carried
 from jobs.joins.resolve import resolve
-from jobs.joins.sink import usage_rows
+from jobs.joins.usage_rows import usage_rows
 from jobs.settings.outcome_columns import OF_OUTCOMES
 from jobs.streams import ACCOUNTS, PRICES, USAGE
 from metering.contracts.includes import COLUMN

@@ -80,6 +80,7 @@ class World:
             dict,
             ingestion={"contracts": CONTRACTS, "backfill": BACKFILL},
             sessionization={"min_batch_interval_seconds": 0},
+            joins={"driver_rows": random.Random(f"{seed} rows of joins").choice((1, 100, 50_000))},
             billing={"driver_rows": random.Random(f"{seed} driver rows").choice((1, 100, 50_000))},
         )
         self.drivers: dict[str, list[Application]] = {name: [] for name in JOBS}

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.runtime.config import JobConfig
-from jobs.runtime.delta.driver_rows import DriverRows, TableLimits
+from jobs.runtime.delta.driver_rows import VALUE, DriverRows, TableLimits
 from jobs.runtime.delta.object_store import readable_by_spark, storage_options
 from jobs.runtime.delta.pieces import Pieces, pieces_of_files, pieces_of_lsns
 from jobs.runtime.delta.upstream import Upstream, no_table
@@ -114,7 +114,7 @@ class TableSource(IdleTrigger):
         self._columns = self._upstream.columns
         if self._sink.position() >= end:
             return
-        rows_of = self._in_tasks() or self._by_spark(spark)
+        rows_of = self._in_tasks(spark) or self._by_spark(spark)
         while (first := self._sink.position()) < end and time.monotonic() < opened + READ_ONE_VERSION_SECONDS:
             before = min(first + (self._task_rows or self._chunk), end)
             yield rows_of(first, before)
@@ -130,15 +130,21 @@ class TableSource(IdleTrigger):
         table = spark.read.format("delta").option("versionAsOf", self._version).load(self._path).select(*self._read)
         return lambda first, before: table.where(f"lsn >= {first} AND lsn < {before}")
 
-    def _in_tasks(self) -> Callable[[int, int], Batch] | None:
-        """How rows of this version are read by tasks, or a few by the driver; None where Spark reads them."""
+    def _in_tasks(self, spark: SparkSession) -> Callable[[int, int], Batch] | None:
+        """How rows of this version are read by tasks, or a few by the driver; None where Spark reads them.
+
+        What records said Spark reads, which leaves away that of events (`build`).
+        """
         if not self._task_rows:
             return None
+        by_spark = self._by_spark(spark) if VALUE in self._read else None
         table = DeltaTable(self._table, version=self._version, storage_options=storage_options(self._table))
 
         def rows_of(first: int, before: int) -> Batch:
             found = pieces_of_lsns(table, self._read, first, before)
-            return found if before - first > (self._driver_rows or 0) else found.read()
+            if before - first > (self._driver_rows or 0):
+                return found
+            return found.read() if by_spark is None else by_spark(first, before)
 
         return rows_of
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import obstore
@@ -16,6 +16,7 @@ from obstore.exceptions import AlreadyExistsError
 
 from jobs.runtime.delta.growth import SCHEMA_VERSION, missing_columns, refuse_newer, with_stored_columns
 from jobs.runtime.delta.known_commit import KnownCommit, Log
+from jobs.runtime.delta.new_files import NewFile
 from jobs.runtime.delta.object_store import PATIENCE, Patience, storage_options, store_of
 from jobs.runtime.errors import Fenced, Outrun, Refused
 from jobs.streams import GROWING, SCHEMA_VERSIONS, SCHEMAS, Table
@@ -101,8 +102,10 @@ class DeltaWriter:
         self._schema = pa.schema([*of_table, *declared])
         self._epoch = f"{job}.epoch"
         self._driver = f"{job}.driver"
-        statistics = ",".join(name for name in self._schema.names if name in STATISTICS)
-        self._settings = {"delta.dataSkippingStatsColumns": statistics, **LOG_SETTINGS}
+        named = [name for name in self._schema.names if name in STATISTICS]
+        self.statistics = frozenset(named)
+        """Columns of which the log keeps statistics for each file."""
+        self._settings = {"delta.dataSkippingStatsColumns": ",".join(named), **LOG_SETTINGS}
         probe_put_if_absent(tables, job, epoch)
         self._table = DeltaTable.create(
             self.path,
@@ -213,6 +216,28 @@ class DeltaWriter:
         Raises Fenced when the table is not as this driver's last commit left it: Outrun, when it only has more rows.
         After any other error the outcome is unknown: the driver must end and derive its memory again.
         """
+        self._refuse_other_log()
+        self._write(rows, {**self._fence(), **transactions})
+        self._hold(transactions)
+
+    def commit_files(self, files: Sequence[NewFile], transactions: Mapping[str, int]) -> None:
+        """As `commit`, of rows that others have written into files beside the table's, in order of lsn."""
+        self._refuse_other_log()
+        self._table.create_write_transaction(
+            [file.action() for file in files],
+            mode="append",
+            schema=self._table.schema(),
+            partition_by=self._table.metadata().partition_columns,
+            commit_properties=committing({**self._fence(), **transactions}),
+            post_commithook_properties=AFTER_COMMIT,
+        )
+        self._hold(transactions)
+
+    def _hold(self, transactions: Mapping[str, int]) -> None:
+        self._held.hold(self._table)
+        self.known.update(transactions)
+
+    def _refuse_other_log(self) -> None:
         held = self._held.log()
         # A commit that expired while others came after it may be gone; the newest one is never cleaned away.
         is_expired = (
@@ -223,9 +248,6 @@ class DeltaWriter:
             raise Fenced(f"{self.path} was deleted, recreated or rolled back below this driver")
         self._table.update_incremental()
         self._refuse_moved()
-        self._write(rows, {**self._fence(), **transactions})
-        self._held.hold(self._table)
-        self.known.update(transactions)
 
     def append(self, made: Callable[[int], tuple[pa.Table, Mapping[str, int]]]) -> None:
         """As `commit`, to a table that another application also appends to: joins and the audit both write usage.
@@ -234,9 +256,16 @@ class DeltaWriter:
         was faster. A commit that lost against it was not made: otherwise the transactions that this driver watches
         would have moved.
         """
+        self._until_alone(lambda next_lsn: self.commit(*made(next_lsn)))
+
+    def append_files(self, made: Callable[[int], tuple[Sequence[NewFile], Mapping[str, int]]]) -> None:
+        """As `append`, of files that `made` has others write; what it wrote before is in no commit."""
+        self._until_alone(lambda next_lsn: self.commit_files(*made(next_lsn)))
+
+    def _until_alone(self, commit: Callable[[int], None]) -> None:
         while True:
             try:
-                return self.commit(*made(self.next_lsn))
+                return commit(self.next_lsn)
             except Outrun:
                 log.info("others have appended meanwhile; the rows get other numbers", table=self.path)
             except CommitFailedError:

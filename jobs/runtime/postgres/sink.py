@@ -30,14 +30,11 @@ from jobs.runtime.new_rows import driver_new_rows, new_rows
 from jobs.runtime.postgres.meters_table import ever_declared
 from jobs.runtime.postgres.rules_backup import RulesBackup, read_backup, restore, stored_rules, write_backup
 from jobs.runtime.postgres.rules_table import RulesTable
-from jobs.runtime.spark import has_executors
+from jobs.runtime.spark import driver_rows
 from jobs.runtime.summaries import summarized
 from monitoring.instruments import GaugeMetric
 
 log = structlog.get_logger()
-
-DRIVER_ROWS = 50_000
-"""Of a batch that is reduced in the driver although there are executors, by default."""
 
 CSV = csv.WriteOptions(include_header=False, quoting_style="needed")
 COLUMN_TYPES: dict[pa.DataType, str] = {
@@ -111,10 +108,7 @@ class PostgresSink:
     @staticmethod
     def _driver_rows(context: Context[Any], fitting: int) -> int | None:
         """Up to how many rows of a batch are reduced here; None: all."""
-        configured: int | None = context.config.driver_rows
-        if configured is None and not has_executors(context.spark):
-            return None
-        return min(DRIVER_ROWS if configured is None else configured, fitting)
+        return driver_rows(context.config.driver_rows, context.spark, fitting)
 
     def _stored(self) -> tuple[Position, datetime | None]:
         row = self._ownership.connection.execute(

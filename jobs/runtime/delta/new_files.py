@@ -1,0 +1,102 @@
+"""Files of a table that a task writes and its driver commits: until then no reader sees them.
+
+A file that is never committed is removed by `weir compact`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import obstore
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction
+from pyarrow.fs import PyFileSystem
+
+from jobs.runtime.delta.object_store import store_of
+
+LOG_DATE = "log_date"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class NewFile:
+    """A file of a table: its path below it, its bytes, when it was written (in milliseconds since 1970), its log date
+    and the statistics of its rows.
+    """
+
+    path: str
+    size: int
+    written_ms: int
+    log_date: str
+    statistics: str
+
+    def action(self) -> AddAction:
+        """What a commit says of it."""
+        partition = {LOG_DATE: self.log_date}
+        return AddAction(self.path, self.size, partition, self.written_ms, data_change=True, stats=self.statistics)
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The folder of a table, and how its store is opened."""
+
+    path: str
+    options: dict[str, str] | None
+
+    @property
+    def files(self) -> PyFileSystem:
+        """All files in it, in the log or not."""
+        return PyFileSystem(DeltaStorageHandler(self.path, self.options))
+
+    def put(self, path: str, data: pa.Buffer) -> None:
+        """A new file, there as a whole or not at all."""
+        obstore.put(store_of(self.path, os.environ), path, data.to_pybytes())
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Remove files; those that are gone are no error."""
+        store = store_of(self.path, os.environ)
+        for path in paths:
+            with suppress(FileNotFoundError):
+                obstore.delete(store, path)
+
+    def write(self, rows: pa.Table, logged_at: datetime, statistics: Mapping[str, Any]) -> NewFile:
+        """Rows that are logged at that instant, in one group. Their log date is no column of the file, as in those that
+        delta-rs writes.
+        """
+        log_date = logged_at.astimezone(UTC).date()
+        path = f"{LOG_DATE}={log_date.isoformat()}/part-{uuid.uuid4()}.snappy.parquet"
+        kept = rows.drop_columns([LOG_DATE])
+        data = pa.BufferOutputStream()
+        pq.write_table(kept, data, compression="snappy", row_group_size=max(1, len(kept)))
+        written = data.getvalue()
+        self.put(path, written)
+        written_ms = (logged_at - EPOCH) // timedelta(milliseconds=1)
+        return NewFile(path, written.size, written_ms, log_date.isoformat(), json.dumps(statistics))
+
+
+def statistics_of(rows: pa.Table, columns: frozenset[str] | set[str]) -> dict[str, Any]:
+    """What delta-rs says of the rows in these columns; instants to the millisecond before, as Delta has them."""
+    names = [name for name in rows.column_names if name in columns and name != LOG_DATE]
+    ends = {name: pc.min_max(rows[name]).as_py() for name in names if rows[name].null_count < len(rows)}
+    return {
+        "numRecords": len(rows),
+        "minValues": {name: _shown(end["min"]) for name, end in ends.items()},
+        "maxValues": {name: _shown(end["max"]) for name, end in ends.items()},
+        "nullCount": {name: rows[name].null_count for name in names},
+    }
+
+
+def _shown(value: Any) -> Any:
+    if not isinstance(value, datetime):
+        return value
+    return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03d}Z"
