@@ -112,6 +112,11 @@ USES = (
         " OR EXISTS (SELECT FROM catalog.ended_prices WHERE terms ->> 'kind' = 'plan')",
         "catalog.prices has, or had, terms of plans",
     ),
+    Use(
+        "0080",
+        "EXISTS (SELECT FROM webhook_deliveries WHERE state = 'waiting')",
+        "events wait to be delivered to webhooks",
+    ),
 )
 
 
