@@ -29,6 +29,8 @@ def checked_url(text: str, *, allows_private: bool) -> httpx.URL:
     schemes = ("https", "http") if allows_private else ("https",)
     if url.scheme not in schemes or not url.host:
         raise AddressRefused(f"{text!r} must begin with https:// and name a host")
+    if url.port is not None and not 0 < url.port < 1 << 16:
+        raise AddressRefused(f"{url.port} is no port")
     if url.userinfo or url.fragment:
         raise AddressRefused("an endpoint has no user, password or fragment")
     if not allows_private:

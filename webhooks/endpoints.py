@@ -32,7 +32,8 @@ SELECT endpoint, url, events, accounts, note, CASE WHEN disabled_at IS NULL THEN
        disabled_reason, CASE WHEN paused_until > clock_timestamp() THEN paused_until END AS paused_until
 FROM webhook_endpoints LEFT JOIN (
     SELECT endpoint, count(*) FILTER (WHERE state = 'waiting') AS waiting,
-           count(*) FILTER (WHERE state = 'dead') AS dead, min(made_at) FILTER (WHERE state = 'waiting') AS waiting_since
+           count(*) FILTER (WHERE state = 'dead') AS dead,
+           min(made_at) FILTER (WHERE state = 'waiting') AS waiting_since
     FROM webhook_deliveries JOIN webhook_events USING (number) WHERE state IN ('waiting', 'dead') GROUP BY endpoint
 ) AS undelivered USING (endpoint)
 ORDER BY created_at, endpoint

@@ -52,15 +52,17 @@ WITH logged AS (
     VALUES (%(number)s, %(endpoint)s, %(now)s, %(account)s, %(status)s, %(error)s, %(duration_ms)s)
 ), changed AS (
     UPDATE webhook_endpoints SET
-        paused_until = coalesce(greatest(paused_until, %(paused_until)s), paused_until),
-        disabled_at = CASE WHEN %(disables)s THEN %(now)s ELSE disabled_at END,
-        disabled_reason = CASE WHEN %(disables)s THEN %(reason)s ELSE disabled_reason END,
-        changed_by = CASE WHEN %(disables)s THEN 'weir' ELSE changed_by END
-    WHERE endpoint = %(endpoint)s AND disabled_at IS NULL AND (%(disables)s OR %(paused_until)s IS NOT NULL)
+        paused_until = coalesce(greatest(paused_until, %(paused_until)s::timestamptz), paused_until),
+        disabled_at = CASE WHEN %(disables)s::boolean THEN %(now)s ELSE disabled_at END,
+        disabled_reason = CASE WHEN %(disables)s::boolean THEN %(reason)s ELSE disabled_reason END,
+        changed_by = CASE WHEN %(disables)s::boolean THEN 'weir' ELSE changed_by END
+    WHERE endpoint = %(endpoint)s AND disabled_at IS NULL
+      AND (%(disables)s::boolean OR %(paused_until)s::timestamptz IS NOT NULL)
 )
 UPDATE webhook_deliveries SET
-    state = %(state)s, attempts = attempts + 1, next_attempt_at = coalesce(%(next_attempt_at)s, next_attempt_at),
-    settled_at = CASE WHEN %(state)s <> 'waiting' THEN %(now)s END
+    state = %(state)s::text, attempts = attempts + 1,
+    next_attempt_at = coalesce(%(next_attempt_at)s::timestamptz, next_attempt_at),
+    settled_at = CASE WHEN %(state)s::text <> 'waiting' THEN %(now)s END
 WHERE (number, endpoint) = (%(number)s, %(endpoint)s) AND state = 'waiting'
 """
 _PRUNE = """

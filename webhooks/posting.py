@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import httpx
 
-from webhooks.addresses import AddressRefused, address_of, checked_url
+from webhooks.addresses import address_of, checked_url
 from webhooks.outcomes import Attempt
 
 TIMEOUT_SECONDS = 20.0
@@ -44,7 +44,7 @@ class Poster:
                 return await self._post(url, body, headers)
         except TimeoutError:
             return Attempt(error=f"no answer within {TIMEOUT_SECONDS:.0f} s")
-        except (httpx.HTTPError, OSError, UnicodeError, AddressRefused) as problem:
+        except Exception as problem:  # noqa: BLE001 -- whatever one endpoint causes, the others are sent to
             return Attempt(error=(str(problem) or type(problem).__name__)[:MAX_ERROR_CHARACTERS])
 
     async def close(self) -> None:
