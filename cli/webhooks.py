@@ -178,12 +178,10 @@ def resend(
 @webhooks.command()
 def send(*, allow_private: AllowPrivateOption = False, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
     """Send what is due until Ctrl-C. Of several processes that do so one sends, and the others wait for it to end."""
-    import asyncio
-
     from deployment.stack import running_deployment
-    from webhooks.__main__ import send as send_deliveries
+    from webhooks.__main__ import run
 
-    asyncio.run(send_deliveries(running_deployment(data_dir).postgres_url, allows_private=allow_private))
+    run(running_deployment(data_dir).postgres_url, allows_private=allow_private)
 
 
 def _print_secret(made: NewSecret, form: Format) -> None:

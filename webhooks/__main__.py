@@ -12,9 +12,11 @@ import sys
 
 import typer
 
+from deployment.asking import asking_database
 from deployment.errors import CannotRun
 from deployment.stack import POSTGRES_VARIABLE, postgres_url_of
 from jobs.runtime.clock import MachineClock
+from webhooks.endpoints import listed
 from webhooks.posting import Poster
 from webhooks.sender import send_until
 
@@ -26,11 +28,11 @@ def main() -> int:
     try:
         if POSTGRES_VARIABLE not in os.environ:
             raise CannotRun(f"{POSTGRES_VARIABLE} must be set.")
-        url, allows_private = postgres_url_of(os.environ), allows_private_in(os.environ.get(ALLOW_PRIVATE_VARIABLE))
+        allows_private = allows_private_in(os.environ.get(ALLOW_PRIVATE_VARIABLE))
+        run(postgres_url_of(os.environ), allows_private=allows_private)
     except CannotRun as problem:
         typer.echo(str(problem), err=True)
         return 2
-    asyncio.run(send(url, allows_private=allows_private))
     return 0
 
 
@@ -41,8 +43,17 @@ def allows_private_in(text: str | None) -> bool:
     return text == "true"
 
 
-async def send(postgres_url: str, *, allows_private: bool) -> None:
-    """Send until SIGTERM or SIGINT; attempts that are under way end first."""
+def run(postgres_url: str, *, allows_private: bool) -> None:
+    """Send until SIGTERM or SIGINT; attempts that are under way end first.
+
+    Raises CannotRun where the database does not answer at the start, or has not this version's schema.
+    """
+    listed(postgres_url)
+    with asking_database(postgres_url):
+        asyncio.run(_send(postgres_url, allows_private=allows_private))
+
+
+async def _send(postgres_url: str, *, allows_private: bool) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
