@@ -42,7 +42,7 @@ def rows(database: str, statement: str, *values: Any) -> list[tuple[Any, ...]]:
 
 
 def states(database: str) -> dict[str, int]:
-    return dict(rows(database, "SELECT state, count(*)::int FROM webhook_deliveries GROUP BY 1"))  # type: ignore[arg-type]
+    return dict(rows(database, "SELECT state, count(*)::int FROM webhook_deliveries GROUP BY 1"))
 
 
 async def send_all(database: str, clock: HandClock, post: Post | None = None, seed: int = 1) -> None:

@@ -176,8 +176,10 @@ RECORDED = """
 CREATE CONSTRAINT TRIGGER record_change AFTER INSERT OR UPDATE OR DELETE ON webhook_endpoints
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
     EXECUTE FUNCTION record_change('changed_by', 'disabled_reason', 'paused_until');
-CREATE CONSTRAINT TRIGGER record_change AFTER INSERT OR UPDATE OR DELETE ON webhook_secrets
+CREATE CONSTRAINT TRIGGER record_new AFTER INSERT ON webhook_secrets
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION record_change('created_by', '', 'secret');
+CREATE CONSTRAINT TRIGGER record_end AFTER UPDATE OR DELETE ON webhook_secrets
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION record_change('', '', 'secret');
 """
 GUARDED = ("webhook_events", "webhook_deliveries", "webhook_attempts")
 
