@@ -1,4 +1,4 @@
-"""Which addresses are called: public ones. Whoever adds an endpoint must not reach Weir's own network by it.
+"""Which addresses are called: public ones. A person who adds an endpoint must not reach Weir's own network by it.
 
 A name is resolved once for each call, and the call goes to the address that was checked: a name that has another
 address a moment later changes nothing.
@@ -21,7 +21,7 @@ class AddressRefused(Exception):
 
 
 def checked_url(text: str, *, allows_private: bool) -> httpx.URL:
-    """The URL of an endpoint. Raises AddressRefused for one that could never be called, whatever its name is of."""
+    """The URL of an endpoint. Raises AddressRefused for one that could never be called by any address."""
     try:
         url = httpx.URL(text)
     except httpx.InvalidURL as problem:

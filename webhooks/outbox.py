@@ -1,6 +1,6 @@
 """What the sender reads and writes in Postgres, over the one session that holds the lease.
 
-The lease is an advisory lock of that session. Whoever has lost it has lost the session, and can neither read what is
+The lease is an advisory lock of that session. A process that lost it has lost the session, and can neither read what is
 due nor store what became of it: at most the POSTs that are under way are repeated, with the same ids.
 """
 

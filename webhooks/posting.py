@@ -38,13 +38,13 @@ class Poster:
         )
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Attempt:
-        """POST a message; whatever goes wrong is the error of the attempt. The answer's body is not read."""
+        """POST a message; what goes wrong is the error of the attempt. The answer's body is not read."""
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 return await self._post(url, body, headers)
         except TimeoutError:
             return Attempt(error=f"no answer within {TIMEOUT_SECONDS:.0f} s")
-        except Exception as problem:  # noqa: BLE001 -- whatever one endpoint causes, the others are sent to
+        except Exception as problem:  # noqa: BLE001 -- no endpoint may stop the others
             return Attempt(error=(str(problem) or type(problem).__name__)[:MAX_ERROR_CHARACTERS])
 
     async def close(self) -> None:

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from deployment.errors import CannotRun
+from tests.pages import blocks_of
 from tests.webhooks.sending import ALL, STRAGGLER, add_endpoint, hold, rows
 from webhooks.endpoints import disable
 from webhooks.event_types import EventType
@@ -62,6 +63,8 @@ def test_each_source_writes_an_event_with_all_digits_of_its_row(database: str) -
     assert issued[:2] == ("weir.invoice.issued", "acme")
     assert (issued[2]["total"], issued[2]["period"], issued[2]["hash"]) == ("12.30", "2026-10", "Issued-hash")
     assert voided[0] == "weir.invoice.voided"
+    (shown,) = (json.loads(block.text) for block in blocks_of("json") if "weir.invoice.issued" in block.text)
+    assert shown["data"].keys() == issued[2].keys(), "the guide's example"
     assert {held[0], correction[0], issued[0], voided[0]} == set(EventType)
 
 

@@ -1,4 +1,4 @@
-"""At least once, in order for each account and endpoint, whatever the receiver does and whoever is killed."""
+"""At least once, in order for each account and endpoint, however the receiver fails and the senders are killed."""
 
 from __future__ import annotations
 
