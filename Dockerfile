@@ -70,6 +70,7 @@ COPY metering metering
 COPY jobs jobs
 COPY catalog catalog
 COPY deployment deployment
+COPY webhooks webhooks
 COPY api api
 COPY laptop laptop
 COPY traffic traffic

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from charts.connections import Kafka, Postgres, Quickstart, Storage
 from charts.part import HttpUrl, Key, Kubernetes, Labels, Name, Part, Port, Scheduling, Seconds, Secrets
-from charts.workloads import Api, Audit, Batch, Close, Connect, Dashboard, Job, JobSettings, RunName, Setup
+from charts.workloads import Api, Audit, Batch, Close, Connect, Dashboard, Job, JobSettings, RunName, Setup, Webhooks
 from jobs.analytics.config import AnalyticsConfig
 from jobs.billing.config import BillingConfig
 from jobs.ingestion.config import MAX_CONTRACTS, ContractDocument, IngestionConfig
@@ -168,6 +168,7 @@ class Values(Part):
     connect: Connect
     dashboard: Dashboard
     api: Api
+    webhooks: Webhooks
     pod_monitor: PodMonitor
     prometheus_rule: PrometheusRule
     grafana_dashboard: GrafanaDashboard

@@ -318,6 +318,26 @@ class Oidc(Part):
     scopes_claim: Annotated[str, Field(min_length=1)]
 
 
+class WebhookSecrets(Part):
+    """`webhooks.secrets`."""
+
+    postgres: Name
+
+
+class Webhooks(Part):
+    """`webhooks`."""
+
+    enabled: bool
+    replicas: Annotated[int, Field(ge=1, le=10)]
+    allow_private: bool
+    ports: Annotated[list[Port], Field(min_length=1)]
+    secrets: WebhookSecrets
+    resources: Resources
+    scheduling: Scheduling
+    labels: Labels
+    annotations: Labels
+
+
 class Api(Part):
     """`api`."""
 

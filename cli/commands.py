@@ -189,6 +189,12 @@ ENTRIES = (
     Entry("catalog", Panel.CHANGE, "cli.catalog", "Change and list accounts, plans and prices."),
     Entry("keys", Panel.CHANGE, "cli.keys", "Make, list, rotate and revoke API keys."),
     Entry(
+        "webhooks",
+        Panel.CHANGE,
+        "cli.webhooks",
+        "Add, list, rotate, disable and enable endpoints; list deliveries, and send them again.",
+    ),
+    Entry(
         "stragglers",
         Panel.CHANGE,
         "cli.stragglers",

@@ -28,6 +28,8 @@ from laptop.ports import LOOPBACK
 from laptop.watching import ALERTMANAGER, MODEST, PROMETHEUS, alertmanager_command, find, prometheus_command
 from metering.vocabulary import Job
 from monitoring.metrics import API, PROGRAMS
+from webhooks import endpoints
+from webhooks.__main__ import ALLOW_PRIVATE_VARIABLE
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,14 @@ def api(folders: Folders, addresses: Addresses, postgres_url: str) -> Program:
     }
     is_ready = partial(_is_healthy, f"{addresses.api_url}/health/live")
     return Program("api", lambda: [sys.executable, "-m", "api"], is_ready, environment)
+
+
+def webhook_sender(postgres_url: str) -> list[Program]:
+    """What sends webhooks, if there is an endpoint. On a laptop the receiver may be on it, too."""
+    if not endpoints.listed(postgres_url):
+        return []
+    environment = {POSTGRES_VARIABLE: postgres_url, ALLOW_PRIVATE_VARIABLE: "true"}
+    return [Program("webhooks", lambda: [sys.executable, "-m", "webhooks"], lambda: True, environment)]
 
 
 def watchers(folders: Folders, addresses: Addresses) -> list[Program]:

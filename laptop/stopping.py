@@ -12,7 +12,7 @@ from deployment.stack import Process, Stack
 from metering.vocabulary import Job
 
 FIRST_TO_LAST = (
-    ("api", "dashboard", "prometheus", "alertmanager"),
+    ("api", "webhooks", "dashboard", "prometheus", "alertmanager"),
     tuple(reversed(Job)),
     ("connect",),
     ("database",),

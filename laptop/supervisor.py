@@ -19,7 +19,7 @@ from deployment.stack import POSTGRES_VARIABLE, Process, Stack, State, read_stac
 from deployment.topics import ensure_topics
 from laptop.dashboard import reader_password
 from laptop.folders import Folders
-from laptop.programs import Program, applications, choose_addresses, postgres_url, servers
+from laptop.programs import Program, applications, choose_addresses, postgres_url, servers, webhook_sender
 from laptop.stopping import stop_processes
 from laptop.supervised import Supervised, last_lines
 
@@ -66,7 +66,7 @@ class Supervisor:
             alertmanager_url=addresses.alertmanager_url,
             metrics_urls=addresses.metrics_urls,
         )
-        self._supervise(applications(self._folders, addresses, url))
+        self._supervise([*applications(self._folders, addresses, url), *webhook_sender(url)])
         if self._until_running():
             self._stack = replace(self._stack, is_ready=True)
             write_stack(self._stack)

@@ -12,7 +12,7 @@ from pathlib import Path
 from index import uv_environment
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCKS: dict[str, tuple[str, ...]] = {"dev": ("dev",), "image": ("api", "dashboard", "laptop")}
+LOCKS: dict[str, tuple[str, ...]] = {"dev": ("dev",), "image": ("api", "dashboard", "laptop", "webhooks")}
 """Lock → the groups of pyproject.toml it holds besides the project's own dependencies. The widest is resolved first
 and constrains the other, so that no package has two versions. `image` is what the container image holds."""
 

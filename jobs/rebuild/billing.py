@@ -38,6 +38,9 @@ INSERT INTO {table} ({period}, {key}, {columns})
 SELECT {place}, {key}, {sums} FROM {source} GROUP BY {place}, {key} ORDER BY {place}, {key}
 """
 _FROM_NOW_ON = f"ALTER TABLE {{source}} {', '.join(f'ENABLE TRIGGER {name}' for name in _TRIGGERS)}"
+# Who was called about a correction or a held straggler is not called again when its row is made again.
+_CALLING = ("corrections", "stragglers")
+_NO_CALLS = tuple(f"ALTER TABLE {table} DISABLE TRIGGER webhook_of_inserted" for table in _CALLING)
 # Subscribers know versions that were lost with the database: each window now gets a higher one, and is sent again.
 _VERSIONS = "UPDATE usage_windows SET version = %(floor)s"
 _UNSENT = """
@@ -88,6 +91,8 @@ def _held(usage: pa.Table, *, ends_table: bool) -> Sequence[datetime | None]:
 def _ending(cursor: psycopg.Cursor[Any], config: JobConfig, position: int, floor: int) -> None:
     assert isinstance(config, BillingConfig)
     cursor.execute(_TIMES)
+    for table in _CALLING:
+        cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER webhook_of_inserted")
     cursor.execute(_VERSIONS, {"floor": floor})
     for roll_up in ROLL_UPS:
         _roll_up(cursor, roll_up)
@@ -116,7 +121,7 @@ PLAN = Plan(
     columns=with_fingerprint(Table.USAGE, COLUMNS),
     parts=_parts,
     pieces=_pieces,
-    keeping=(_KEEP_TIMES, *_NOT_YET),
+    keeping=(_KEEP_TIMES, *_NOT_YET, *_NO_CALLS),
     ending=_ending,
     counted={
         name: f"SELECT count(*) FROM {name}" for name in ("usage_windows", "usage_days", "stragglers", "corrections")

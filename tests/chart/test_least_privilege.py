@@ -48,6 +48,7 @@ PARTS: dict[str, tuple[dict[str, Any], str, set[str]]] = {
     "connect": ({"connect": {}}, "Deployment/weir-connect", {"postgres", "kafka"}),
     "dashboard": ({"dashboard": {"enabled": True}}, "Deployment/weir-dashboard", {"postgres", "storage"}),
     "api": ({"api": {"readsTables": True}}, "Deployment/weir-api", {"postgres", "kafka", "storage"}),
+    "webhooks": ({"webhooks": {"enabled": True}}, "Deployment/weir-webhooks", {"postgres"}),
     "test": ({"test": {}}, "Pod/weir-test", {"postgres", "kafka", "storage"}),
 }
 SASL = {"kafka": {"securityProtocol": "SASL_SSL", "existingSecret": "kafka-credentials"}}

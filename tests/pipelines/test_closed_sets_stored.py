@@ -39,6 +39,7 @@ from metering.sessions import Session, SessionState
 from metering.vocabulary import BILLED, CORRECTING, Decision, End, Isolation, SourceState
 from metering.windows import Window
 from tests.database_rows import progress, totals_of, window, write
+from webhooks.outcomes import State as DeliveryState
 
 T0 = datetime(2026, 3, 1, 10, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -48,6 +49,7 @@ CHECKED: Mapping[str, set[str]] = {
     "meters.period": set(Period),
     "corrections.period": set(Period),
     "stragglers.decision": set(Decision),
+    "webhook_deliveries.state": set(DeliveryState),
     "stragglers.hold_expires": {Decision.CORRECT, Decision.DROP},
     "corrections.decision": set(BILLED),
     "corrections.cause": set(CORRECTING),

@@ -25,6 +25,8 @@ from laptop.database import program
 from metering.plan_terms import PLAN_MODEL
 from tests.conftest import _named
 from tests.database_rows import write
+from webhooks.endpoints import add
+from webhooks.event_types import EventType
 
 FILES = sorted((Path(migrations.__path__[0]) / "versions").glob("*.py"))
 REACHED = [file.name[:4] for file in FILES if file.name[:4] >= OLDEST]
@@ -151,6 +153,13 @@ def with_plan_terms(database: str) -> None:
 
 
 ERASURE = {"erasure": 1, "account": "acme", "person": b"x" * 32, "key_id": "k", "reason": "r", "asked_by": "dpo"}
+
+
+def with_waiting_delivery(database: str) -> None:
+    add(database, "https://example.com/", [EventType.STRAGGLER_HELD], "ada")
+    write(database, "stragglers", {**STRAGGLER, "decision": "hold", "settled": 0, "hold_expires": "drop"})
+
+
 PLANTED: dict[str, Callable[[str], None]] = {
     "usage was billed once by the more specific meter": lambda at: write(
         at, "usage_windows", {**WINDOW, "price_version": 0}
@@ -182,6 +191,7 @@ PLANTED: dict[str, Callable[[str], None]] = {
     "corrections of whole periods wait": lambda at: write(at, "late_members", LATE_MEMBER),
     "invoices were issued": lambda at: write(at, "invoices", INVOICE),
     "people were forgotten": lambda at: write(at, "erasures", ERASURE),
+    "events wait to be delivered": with_waiting_delivery,
 }
 
 

@@ -15,7 +15,10 @@ import pytest
 from grimp import ImportGraph
 
 ROOT = Path(__file__).parents[2]
-ROOTS = ("metering", "jobs", "catalog", "deployment", "api", "cli", "laptop", "traffic", "monitoring", "dashboard")
+ROOTS = (
+    *("metering", "jobs", "catalog", "deployment", "webhooks", "api", "cli", "laptop", "traffic", "monitoring"),
+    "dashboard",
+)
 IGNORED = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
 

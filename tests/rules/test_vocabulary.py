@@ -21,7 +21,8 @@ from monitoring.metrics import METRICS
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = (
-    *("metering", "jobs", "catalog", "deployment", "api", "cli", "laptop", "traffic", "monitoring", "dashboard"),
+    *("metering", "jobs", "catalog", "deployment", "webhooks", "api", "cli", "laptop", "traffic", "monitoring"),
+    "dashboard",
     *("charts", "reference"),
 )
 MIGRATIONS = "jobs/runtime/postgres/migrations/versions"

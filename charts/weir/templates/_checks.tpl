@@ -78,7 +78,7 @@
 {{- if not (regexMatch "^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$" $name) -}}
 {{- fail (printf "The name %q cannot begin the names of Spark applications: it must start with a letter, hold a-z, 0-9 and - only, and have at most 40 characters. Choose another release name, or set fullnameOverride." $name) -}}
 {{- end -}}
-{{- $taken := concat (keys .Values.jobs) (list "api" "audit" "close" "dashboard" "driver" "kafka" "postgres" "setup" "tables" "test") -}}
+{{- $taken := concat (keys .Values.jobs) (list "api" "audit" "close" "dashboard" "driver" "kafka" "postgres" "setup" "tables" "test" "webhooks") -}}
 {{- range $batch, $_ := .Values.batch -}}
 {{- if has $batch $taken -}}
 {{- fail (printf "batch.%s has the name of another part of Weir: choose another." $batch) -}}

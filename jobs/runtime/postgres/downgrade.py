@@ -113,6 +113,11 @@ USES = (
         "catalog.prices has, or had, terms of plans",
     ),
     Use("0079", "EXISTS (SELECT FROM erasures)", "people were forgotten, and their later events are to be erased"),
+    Use(
+        "0080",
+        "EXISTS (SELECT FROM webhook_deliveries WHERE state = 'waiting')",
+        "events wait to be delivered to webhooks",
+    ),
 )
 
 

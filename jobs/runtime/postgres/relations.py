@@ -35,6 +35,7 @@ LATER = (
     *("accepted_losses", "activity_head", "activity_log", "analytics_panes", "analytics_views", "api_keys"),
     *("declared_dimensions", "erasures", "invoice_events", "invoice_lines", "invoices", "late_members"),
     *("price_ladders", "taken_back_on_time", "usage_hours", "usage_members", "usage_months"),
+    *("webhook_attempts", "webhook_deliveries", "webhook_endpoints", "webhook_events", "webhook_secrets"),
 )
 """Relations that revisions after 0034 make in Weir's own schema."""
 
@@ -69,7 +70,10 @@ def functions_made_by(revision: str) -> tuple[str, ...]:
 
 OWN = (*made_by("0034"), *LATER)
 """Relations of Weir's own schema."""
-SECRET = ("activity_head", "activity_log", "api_keys", "erasures")
+SECRET = (
+    *("activity_head", "activity_log", "api_keys", "erasures"),
+    *("webhook_attempts", "webhook_deliveries", "webhook_endpoints", "webhook_events", "webhook_secrets"),
+)
 """Of these the reader sees nothing."""
 ASKED = (
     *("closed_meters", "closed_usage", "corrections", "declared_dimensions", "meters", "positions", "stragglers"),

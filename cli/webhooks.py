@@ -1,0 +1,201 @@
+"""`weir webhooks`: who is called, and what became of each call."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.author import ByOption, author
+from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.output import Format, FormatOption, LimitOption, print_rows
+from webhooks.event_types import EventType
+from webhooks.outcomes import State
+
+if TYPE_CHECKING:
+    from webhooks.endpoints import NewSecret
+
+webhooks = typer.Typer(
+    no_args_is_help=True, help="Add, list, rotate, disable and enable endpoints; list deliveries, and send them again."
+)
+EndpointArgument = Annotated[
+    str, typer.Argument(metavar="ENDPOINT", help="The endpoint, as `weir webhooks list` has it.")
+]
+AllowPrivateOption = Annotated[
+    bool, typer.Option("--allow-private", help="Private addresses and plain HTTP may be called: for tests.")
+]
+
+
+@webhooks.callback()
+def _webhooks() -> None:
+    """Add, list, rotate, disable and enable endpoints; list deliveries, and send them again."""
+
+
+@webhooks.command()
+def add(
+    url: Annotated[str, typer.Argument(metavar="URL", help="Where events are posted.")],
+    *,
+    event: Annotated[
+        list[EventType] | None,
+        typer.Option("--event", help="A type of event that it gets; may be repeated. Left out: all of today's."),
+    ] = None,
+    account: Annotated[
+        list[str] | None,
+        typer.Option("--account", help="An account whose events it gets; may be repeated. Left out: all."),
+    ] = None,
+    asymmetric: Annotated[
+        bool, typer.Option("--asymmetric", help="Sign by an ed25519 key pair (v1a) instead of a shared secret (v1).")
+    ] = False,
+    note: Annotated[str | None, typer.Option(help="What it is for; shown in the list.")] = None,
+    allow_private: AllowPrivateOption = False,
+    by: ByOption = None,
+    form: FormatOption = Format.TABLE,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Add an endpoint. It gets what happens from now on.
+
+    Prints what its receiver verifies calls with: a shared secret `whsec_…`, or a public key `whpk_…`. It is shown once.
+    """
+    from deployment.stack import running_deployment
+    from webhooks.addresses import AddressRefused, checked_url
+    from webhooks.endpoints import add as add_endpoint
+    from webhooks.signing import Signature
+
+    accounts = _texts(account, "--account")
+    notes = _texts(None if note is None else [note], "--note")
+    try:
+        checked = str(checked_url(url, allows_private=allow_private))
+    except AddressRefused as problem:
+        raise typer.BadParameter(f"{problem}.") from problem
+    made = add_endpoint(
+        running_deployment(data_dir).postgres_url,
+        checked,
+        list(dict.fromkeys(event or EventType)),
+        author(by),
+        accounts=accounts,
+        note=notes[0] if notes else None,
+        signature=Signature.V1A if asymmetric else Signature.V1,
+    )
+    _print_secret(made, form)
+
+
+@webhooks.command("list")
+def list_(*, form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
+    """List all endpoints: what each gets, since when its oldest delivery waits, and how many are dead."""
+    from deployment.stack import running_deployment
+    from webhooks.endpoints import COLUMNS, listed
+
+    rows = listed(running_deployment(data_dir).postgres_url)
+    for row in rows:
+        row |= {name: ", ".join(row[name]) or None for name in ("events", "accounts")}
+    print_rows(rows, COLUMNS, form)
+
+
+@webhooks.command()
+def rotate(
+    endpoint: EndpointArgument,
+    *,
+    overlap_hours: Annotated[
+        int, typer.Option(min=0, max=8_784, help="Both secrets sign for this long; then the old one expires.")
+    ] = 24,
+    by: ByOption = None,
+    form: FormatOption = Format.TABLE,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Make a new secret of the same kind; the old one signs beside it for a while."""
+    from deployment.stack import running_deployment
+    from webhooks.endpoints import rotate as rotate_secret
+
+    url = running_deployment(data_dir).postgres_url
+    _print_secret(rotate_secret(url, endpoint, author(by), timedelta(hours=overlap_hours)), form)
+
+
+@webhooks.command()
+def disable(
+    endpoint: EndpointArgument,
+    *,
+    reason: Annotated[str, typer.Option(help="Why; shown in the list.")],
+    by: ByOption = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Stop calling an endpoint. What waits for it waits on; events of the meantime are not queued for it."""
+    from deployment.stack import running_deployment
+    from webhooks.endpoints import disable as disable_endpoint
+
+    reasons = _texts([reason], "--reason")
+    disable_endpoint(running_deployment(data_dir).postgres_url, endpoint, author(by), reasons[0])
+    typer.echo(f"{endpoint} is disabled.")
+
+
+@webhooks.command()
+def enable(endpoint: EndpointArgument, *, by: ByOption = None, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
+    """Call an endpoint again, with what waits for it first."""
+    from deployment.stack import running_deployment
+    from webhooks.endpoints import enable as enable_endpoint
+
+    waiting = enable_endpoint(running_deployment(data_dir).postgres_url, endpoint, author(by))
+    typer.echo(f"{endpoint} is enabled; {waiting:,} deliveries wait for it.")
+
+
+@webhooks.command()
+def deliveries(
+    endpoint: EndpointArgument,
+    *,
+    state: Annotated[State | None, typer.Option(help="Only those in this state.")] = None,
+    limit: LimitOption = None,
+    form: FormatOption = Format.TABLE,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """List what was sent to an endpoint, or waits, newest first, with its last attempt."""
+    from deployment.stack import running_deployment
+    from webhooks.endpoints import DELIVERY_COLUMNS
+    from webhooks.endpoints import deliveries as listed_deliveries
+
+    rows = listed_deliveries(running_deployment(data_dir).postgres_url, endpoint, state)
+    print_rows(rows, DELIVERY_COLUMNS, form, limit)
+
+
+@webhooks.command()
+def resend(
+    endpoint: EndpointArgument,
+    number: Annotated[list[int] | None, typer.Argument(metavar="[NUMBER]...", help="Deliveries, by number.")] = None,
+    *,
+    dead: Annotated[bool, typer.Option("--dead", help="All that are dead.")] = False,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Send deliveries again, with the same ids: those of the given numbers, or all dead ones."""
+    from deployment.stack import running_deployment
+    from webhooks.endpoints import resend as resend_deliveries
+
+    if bool(number) == dead:
+        raise typer.BadParameter("give the numbers of deliveries, or --dead.")
+    count = resend_deliveries(running_deployment(data_dir).postgres_url, endpoint, number or [], dead=dead)
+    typer.echo(f"{count:,} deliveries are sent again.")
+
+
+@webhooks.command()
+def send(*, allow_private: AllowPrivateOption = False, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
+    """Send what is due until Ctrl-C. Of several processes that do so one sends, and the others wait for it to end."""
+    from deployment.stack import running_deployment
+    from webhooks.__main__ import run
+
+    run(running_deployment(data_dir).postgres_url, allows_private=allow_private)
+
+
+def _print_secret(made: NewSecret, form: Format) -> None:
+    if form is Format.JSON:
+        typer.echo(json.dumps({"endpoint": made.endpoint, "verifies_with": made.verifies_with}, indent=2))
+        return
+    typer.echo(made.verifies_with)
+    typer.echo(f"The receiver of {made.endpoint} verifies calls with it. It is not shown again.", err=True)
+
+
+def _texts(given: list[str] | None, option: str) -> list[str]:
+    from catalog.file import checked_text
+
+    try:
+        return [checked_text(text) for text in dict.fromkeys(given or [])]
+    except ValueError as problem:
+        raise typer.BadParameter(f"{option} {problem}") from problem

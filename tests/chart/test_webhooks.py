@@ -1,0 +1,29 @@
+"""The sender of webhooks is off by default; it reaches Postgres and its endpoints' ports, and nothing reaches it."""
+
+from __future__ import annotations
+
+from tests.chart.flows import OUTSIDE, STRANGER, may, pods
+from tests.chart.helm import of_kind, pod_specs, render
+
+ON = {"webhooks": {"enabled": True, "ports": [443, 8443]}}
+
+
+def test_it_is_off_by_default() -> None:
+    assert "weir-webhooks" not in of_kind(render("production.yaml"), "Deployment")
+
+
+def test_it_reaches_postgres_and_the_ports_of_endpoints_alone() -> None:
+    objects = render("production.yaml", values=ON)
+    sender = pods(objects)["webhooks"]
+    reached = {port for port in (22, 80, 443, 5432, 8443, 9092, 9093) if may(objects, sender, OUTSIDE, port)}
+    assert reached == {443, 5432, 8443}
+    assert not any(may(objects, STRANGER, sender, port) for port in (22, 443, 8080, 8090))
+
+
+def test_private_addresses_are_called_only_where_that_was_asked_for() -> None:
+    for allows in (False, True):
+        objects = render("production.yaml", values={"webhooks": {"enabled": True, "allowPrivate": allows}})
+        (container,) = pod_specs(objects)["Deployment/weir-webhooks"]["containers"]
+        found = {each["name"]: each.get("value") for each in container["env"]}
+        assert found["WEIR_WEBHOOKS_ALLOW_PRIVATE"] == str(allows).lower()
+        assert container["args"] == ["python", "-m", "webhooks"]

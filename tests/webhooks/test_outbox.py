@@ -1,0 +1,153 @@
+"""Each event is in the outbox once, in the transaction that made what it is about, and only if an endpoint gets it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import pytest
+
+from deployment.errors import CannotRun
+from tests.pages import blocks_of
+from tests.webhooks.sending import ALL, STRAGGLER, add_endpoint, hold, rows
+from webhooks.endpoints import disable
+from webhooks.event_types import EventType
+
+AT = datetime(2026, 11, 1, tzinfo=UTC)
+URL = "https://example.com/hook"
+CORRECTION = """
+INSERT INTO corrections (usage_lsn, meter, usage_lsns, window_start, account, model, currency, cause, old_quantity,
+    new_quantity, old_amount, new_amount)
+VALUES (%(lsn)s, 'requests', ARRAY[%(lsn)s], %(at)s, 'acme', 'm', 'EUR', 'rejoined', 3, 2, 0.000000000000000003,
+    0.000000000000000002)
+"""
+INVOICE = """
+INSERT INTO invoices (invoice, issuer, number, account, kind, period, period_start, period_end, timezone, currency,
+    minor_unit, rounding, lines, total, residual, usage_position, frontier, audit_id)
+VALUES ('weir-1', 'weir', 1, 'acme', 'invoice', '2026-10-01', '2026-10-01T00:00Z', '2026-11-01T00:00Z', 'UTC', 'EUR',
+    2, 'half-even', 1, 12.30, 0, 1, '2026-11-02T00:00Z', 1)
+"""
+STATE = """
+INSERT INTO invoice_events (account, sequence, invoice, state, at, made_by, document, previous, hash)
+VALUES ('acme', %(sequence)s, 'weir-1', %(state)s, %(at)s, 'ada', '{}', '', %(state)s || '-hash')
+"""
+
+
+def outbox(database: str) -> list[tuple[str, str, dict[str, Any]]]:
+    found = rows(database, "SELECT type, account, body FROM webhook_events ORDER BY number")
+    return [(kind, account, json.loads(body)["data"]) for kind, account, body in found]
+
+
+def insert(database: str, statement: str, **values: Any) -> None:
+    with psycopg.connect(database) as connection:
+        connection.execute(statement, {"at": AT, **values})
+
+
+def test_each_source_writes_an_event_with_all_digits_of_its_row(database: str) -> None:
+    add_endpoint(database, URL)
+    insert(database, STRAGGLER, lsn=1, account="acme")
+    insert(database, CORRECTION, lsn=2)
+    insert(database, INVOICE)
+    for sequence, state in enumerate(("Open", "Issued", "Voided"), start=1):
+        insert(database, STATE, sequence=sequence, state=state)
+    (held, correction, issued, voided) = outbox(database)
+    assert held[:2] == ("weir.straggler.held", "acme")
+    assert (held[2]["straggler"], held[2]["quantity"]) == ("1/requests", "2")
+    assert correction[:2] == ("weir.correction.created", "acme")
+    assert (correction[2]["old_amount"], correction[2]["new_amount"]) == (
+        "0.000000000000000003",
+        "0.000000000000000002",
+    )
+    assert issued[:2] == ("weir.invoice.issued", "acme")
+    assert (issued[2]["total"], issued[2]["period"], issued[2]["hash"]) == ("12.30", "2026-10", "Issued-hash")
+    assert voided[0] == "weir.invoice.voided"
+    (shown,) = (json.loads(block.text) for block in blocks_of("json") if "weir.invoice.issued" in block.text)
+    assert shown["data"].keys() == issued[2].keys(), "the guide's example"
+    assert {held[0], correction[0], issued[0], voided[0]} == set(EventType)
+
+
+def test_a_body_has_the_form_of_the_specification_and_its_instants_are_in_utc(database: str) -> None:
+    add_endpoint(database, URL)
+    with psycopg.connect(database) as connection:
+        connection.execute("SET timezone = 'Asia/Kolkata'")
+        connection.execute(STRAGGLER, {"lsn": 1, "account": "acme", "at": AT})
+    ((text,),) = rows(database, "SELECT body FROM webhook_events")
+    body = json.loads(text)
+    assert set(body) == {"type", "timestamp", "data"}
+    assert body["type"] == "weir.straggler.held"
+    assert datetime.fromisoformat(body["timestamp"]).utcoffset() == AT.utcoffset()
+    assert body["data"]["window_start"] == "2026-11-01T00:00:00+00:00"
+    assert len(text.encode()) < 20_000
+
+
+def test_what_is_rolled_back_calls_nobody(database: str) -> None:
+    add_endpoint(database, URL)
+    with psycopg.connect(database) as connection:
+        connection.execute(STRAGGLER, {"lsn": 1, "account": "acme", "at": AT})
+        connection.rollback()
+    assert outbox(database) == []
+
+
+def test_of_a_session_that_is_killed_there_are_both_the_row_and_its_event_or_neither(database: str) -> None:
+    add_endpoint(database, URL)
+    killer = psycopg.connect(database, autocommit=True)
+    for lsn in range(1, 11):
+        victim = psycopg.connect(database)
+        victim.execute(STRAGGLER, {"lsn": lsn, "account": "acme", "at": AT})
+        if lsn % 2:
+            victim.commit()
+        killer.execute("SELECT pg_terminate_backend(%s, 5000)", [victim.info.backend_pid])
+        with pytest.raises(psycopg.OperationalError):
+            victim.execute("SELECT 1")
+        victim.close()
+    killer.close()
+    committed = {f"{lsn}/requests" for lsn in range(1, 11, 2)}
+    assert {str(lsn) + "/requests" for (lsn,) in rows(database, "SELECT usage_lsn FROM stragglers")} == committed
+    assert sorted(data["straggler"] for _, _, data in outbox(database)) == sorted(committed)
+
+
+def test_a_row_that_is_made_again_has_no_second_event(database: str) -> None:
+    add_endpoint(database, URL)
+    for _ in range(2):
+        hold(database, ["acme"])
+        insert(database, CORRECTION, lsn=2)
+        before = rows(database, "SELECT event_id FROM webhook_events ORDER BY number")
+        insert(database, "DELETE FROM stragglers")
+        insert(database, "DELETE FROM corrections")
+    assert len(before) == 2
+    assert rows(database, "SELECT event_id FROM webhook_events ORDER BY number") == before
+
+
+def test_an_endpoint_gets_the_types_and_accounts_that_it_names_and_nothing_before_it_was_added(database: str) -> None:
+    hold(database, ["acme"])
+    named = add_endpoint(database, URL, [EventType.STRAGGLER_HELD], accounts=["acme"]).endpoint
+    every = add_endpoint(database, URL).endpoint
+    other = add_endpoint(database, URL, [EventType.INVOICE_ISSUED]).endpoint
+    disabled = add_endpoint(database, URL).endpoint
+    disable(database, disabled, "ada", "on holiday")
+    hold(database, ["acme", "globex"], first_lsn=2)
+    queued = rows(database, "SELECT endpoint, account FROM webhook_deliveries ORDER BY number")
+    assert sorted(queued) == sorted([(named, "acme"), (every, "acme"), (every, "globex")])
+    assert other not in {endpoint for endpoint, _ in queued}
+
+
+@pytest.mark.parametrize("given", [None, {"events": [EventType.INVOICE_ISSUED]}, {"accounts": ["globex"]}])
+def test_without_an_endpoint_that_gets_it_no_row_is_written(database: str, given: dict[str, Any] | None) -> None:
+    if given is not None:
+        add_endpoint(database, URL, given.get("events", ALL), accounts=given.get("accounts", ()))
+    hold(database, ["acme"])
+    insert(database, CORRECTION, lsn=2)
+    assert outbox(database) == []
+
+
+def test_a_straggler_that_is_not_held_calls_nobody(database: str) -> None:
+    add_endpoint(database, URL)
+    insert(database, STRAGGLER.replace("'hold'", "'drop'").replace(", 0)", ", NULL)"), lsn=1, account="acme")
+    assert outbox(database) == []
+
+
+def test_an_endpoint_that_is_not_there_is_named(database: str) -> None:
+    with pytest.raises(CannotRun, match="no endpoint we_none: `weir webhooks list`"):
+        disable(database, "we_none", "ada", "x")

@@ -1,0 +1,68 @@
+"""`python -m webhooks`: sends what is due until SIGTERM. Of several processes one sends, and the others wait.
+
+Reads WEIR_POSTGRES_URL and WEIR_WEBHOOKS_ALLOW_PRIVATE (true: private addresses and plain HTTP may be called).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+
+import typer
+
+from deployment.asking import asking_database
+from deployment.errors import CannotRun
+from deployment.stack import POSTGRES_VARIABLE, postgres_url_of
+from jobs.runtime.clock import MachineClock
+from webhooks.endpoints import listed
+from webhooks.posting import Poster
+from webhooks.sender import send_until
+
+ALLOW_PRIVATE_VARIABLE = "WEIR_WEBHOOKS_ALLOW_PRIVATE"
+
+
+def main() -> int:
+    """Exit status: 2 where the environment lacks something."""
+    try:
+        if POSTGRES_VARIABLE not in os.environ:
+            raise CannotRun(f"{POSTGRES_VARIABLE} must be set.")
+        allows_private = allows_private_in(os.environ.get(ALLOW_PRIVATE_VARIABLE))
+        run(postgres_url_of(os.environ), allows_private=allows_private)
+    except CannotRun as problem:
+        typer.echo(str(problem), err=True)
+        return 2
+    return 0
+
+
+def allows_private_in(text: str | None) -> bool:
+    """What ALLOW_PRIVATE_VARIABLE says; false where it is not set. Raises CannotRun."""
+    if text not in (None, "", "true", "false"):
+        raise CannotRun(f"{ALLOW_PRIVATE_VARIABLE} is {text!r}, but must be true or false.")
+    return text == "true"
+
+
+def run(postgres_url: str, *, allows_private: bool) -> None:
+    """Send until SIGTERM or SIGINT; attempts that are under way end first.
+
+    Raises CannotRun where the database does not answer at the start, or has not this version's schema.
+    """
+    listed(postgres_url)
+    with asking_database(postgres_url):
+        asyncio.run(_send(postgres_url, allows_private=allows_private))
+
+
+async def _send(postgres_url: str, *, allows_private: bool) -> None:
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    poster = Poster(allows_private=allows_private)
+    try:
+        await send_until(stopping, postgres_url, poster.post, MachineClock())
+    finally:
+        await poster.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

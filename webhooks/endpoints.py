@@ -1,0 +1,174 @@
+"""Endpoints and their deliveries in Postgres: added, listed, rotated, disabled, enabled, sent again."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from deployment.asking import asking_database
+from deployment.errors import CannotRun
+from webhooks.event_types import EventType
+from webhooks.outcomes import State
+from webhooks.signing import Signature, kind_of, new_secret, receivers_part
+
+COLUMNS = (
+    *("endpoint", "url", "events", "accounts", "note", "state", "waiting", "waiting_since", "dead"),
+    *("changed_by", "created_at", "disabled_at", "disabled_reason", "paused_until"),
+)
+DELIVERY_COLUMNS = (
+    *("endpoint", "number", "event_id", "type", "account", "made_at", "state", "attempts", "next_attempt_at"),
+    *("last_attempt_at", "last_status", "last_error"),
+)
+_LIST = """
+SELECT endpoint, url, events, accounts, note, CASE WHEN disabled_at IS NULL THEN 'enabled' ELSE 'disabled' END AS state,
+       coalesce(waiting, 0) AS waiting, waiting_since, coalesce(dead, 0) AS dead, changed_by, created_at, disabled_at,
+       disabled_reason, CASE WHEN paused_until > clock_timestamp() THEN paused_until END AS paused_until
+FROM webhook_endpoints LEFT JOIN (
+    SELECT endpoint, count(*) FILTER (WHERE state = 'waiting') AS waiting,
+           count(*) FILTER (WHERE state = 'dead') AS dead,
+           min(made_at) FILTER (WHERE state = 'waiting') AS waiting_since
+    FROM webhook_deliveries JOIN webhook_events USING (number) WHERE state IN ('waiting', 'dead') GROUP BY endpoint
+) AS undelivered USING (endpoint)
+ORDER BY created_at, endpoint
+"""
+_INSERT = """
+INSERT INTO webhook_endpoints (endpoint, url, events, accounts, note, changed_by)
+VALUES (%(endpoint)s, %(url)s, %(events)s, %(accounts)s, %(note)s, %(by)s)
+"""
+_INSERT_SECRET = "INSERT INTO webhook_secrets (endpoint, secret, created_by) VALUES (%s, %s, %s)"
+_NEWEST_SECRET = """
+SELECT secret FROM webhook_secrets WHERE endpoint = %s ORDER BY expires_at IS NULL DESC, created_at DESC LIMIT 1
+"""
+_EXPIRE = """
+UPDATE webhook_secrets SET expires_at = least(expires_at, clock_timestamp() + %s) WHERE endpoint = %s
+"""
+_FORGET = "DELETE FROM webhook_secrets WHERE endpoint = %s AND expires_at <= clock_timestamp()"
+_LOCK = "SELECT disabled_at IS NOT NULL AS is_disabled FROM webhook_endpoints WHERE endpoint = %s FOR UPDATE"
+_DISABLE = """
+UPDATE webhook_endpoints SET disabled_at = clock_timestamp(), disabled_reason = %s, changed_by = %s WHERE endpoint = %s
+"""
+_ENABLE = """
+UPDATE webhook_endpoints SET disabled_at = NULL, disabled_reason = NULL, paused_until = NULL, changed_by = %s
+WHERE endpoint = %s
+"""
+_DUE_NOW = "next_attempt_at = now(), attempts = 0"
+_ENABLED_SEND = f"UPDATE webhook_deliveries SET {_DUE_NOW} WHERE endpoint = %s AND state = 'waiting'"
+_RESEND = f"""
+UPDATE webhook_deliveries SET state = 'waiting', settled_at = NULL, {_DUE_NOW}
+WHERE endpoint = %(endpoint)s AND (number = ANY (%(numbers)s) OR %(dead)s AND state = 'dead')
+"""
+_DELIVERIES = """
+SELECT endpoint, number, event_id, type, d.account, made_at, state, d.attempts,
+       CASE WHEN state = 'waiting' THEN next_attempt_at END AS next_attempt_at,
+       last.attempted_at AS last_attempt_at, last.status AS last_status, last.error AS last_error
+FROM webhook_deliveries AS d JOIN webhook_events USING (number) LEFT JOIN LATERAL (
+    SELECT attempted_at, status, error FROM webhook_attempts AS a
+    WHERE (a.number, a.endpoint) = (d.number, d.endpoint) ORDER BY attempted_at DESC LIMIT 1
+) AS last ON true
+WHERE endpoint = %(endpoint)s AND (%(state)s::text IS NULL OR state = %(state)s)
+ORDER BY number DESC
+"""
+
+
+@dataclass(frozen=True)
+class NewSecret:
+    """An endpoint and what its receiver verifies calls with."""
+
+    endpoint: str
+    verifies_with: str
+
+
+def add(
+    postgres_url: str,
+    url: str,
+    events: Sequence[EventType],
+    by: str,
+    *,
+    accounts: Sequence[str] = (),
+    note: str | None = None,
+    signature: Signature = Signature.V1,
+) -> NewSecret:
+    """Store an endpoint, which is called about these events of these accounts; none means all. Raises CannotRun."""
+    endpoint, secret = f"we_{secrets.token_hex(6)}", new_secret(signature)
+    values = {"endpoint": endpoint, "url": url, "events": [str(event) for event in events], "by": by}
+    with _connected(postgres_url) as database:
+        database.execute(_INSERT, {**values, "accounts": list(accounts), "note": note})
+        database.execute(_INSERT_SECRET, [endpoint, secret, by])
+    return NewSecret(endpoint, receivers_part(secret))
+
+
+def listed(postgres_url: str) -> list[dict[str, Any]]:
+    """All endpoints with the keys COLUMNS, the oldest first, without their secrets. Raises CannotRun."""
+    with _connected(postgres_url) as database:
+        return database.execute(_LIST).fetchall()
+
+
+def rotate(postgres_url: str, endpoint: str, by: str, overlap: timedelta) -> NewSecret:
+    """Make a new secret; those before sign for `overlap` more, beside it. Raises CannotRun."""
+    with _connected(postgres_url) as database:
+        _locked(database, endpoint)
+        row = database.execute(_NEWEST_SECRET, [endpoint]).fetchone()
+        secret = new_secret(kind_of(row["secret"]) if row else Signature.V1)
+        # For the activity log: no column of the secret that ends says who shortened it.
+        database.execute("SELECT set_config('weir.changed_by', %s, true)", [by])
+        database.execute(_EXPIRE, [overlap, endpoint])
+        database.execute(_FORGET, [endpoint])
+        database.execute(_INSERT_SECRET, [endpoint, secret, by])
+    return NewSecret(endpoint, receivers_part(secret))
+
+
+def disable(postgres_url: str, endpoint: str, by: str, reason: str) -> None:
+    """Stop calling an endpoint; what waits for it waits on, and nothing more is queued. Raises CannotRun."""
+    with _connected(postgres_url) as database:
+        if _locked(database, endpoint):
+            raise CannotRun(f"{endpoint} is disabled already.")
+        database.execute(_DISABLE, [reason, by, endpoint])
+
+
+def enable(postgres_url: str, endpoint: str, by: str) -> int:
+    """Call an endpoint again; returns how many deliveries wait, which are sent now. Raises CannotRun."""
+    with _connected(postgres_url) as database:
+        _locked(database, endpoint)
+        database.execute(_ENABLE, [by, endpoint])
+        return database.execute(_ENABLED_SEND, [endpoint]).rowcount
+
+
+def resend(postgres_url: str, endpoint: str, numbers: Sequence[int], *, dead: bool = False) -> int:
+    """Send deliveries again, by number or all dead ones; returns how many. Raises CannotRun for an unknown number."""
+    with _connected(postgres_url) as database:
+        _locked(database, endpoint)
+        values = {"endpoint": endpoint, "numbers": list(numbers), "dead": dead}
+        count = database.execute(_RESEND, values).rowcount
+        if not dead and count < len(set(numbers)):
+            raise CannotRun(
+                f"Not all of these were for {endpoint}: `weir webhooks deliveries {endpoint}` lists what was."
+            )
+        return count
+
+
+def deliveries(postgres_url: str, endpoint: str, state: State | None) -> list[dict[str, Any]]:
+    """What was queued for an endpoint, the newest first, with the keys DELIVERY_COLUMNS. Raises CannotRun."""
+    with _connected(postgres_url) as database:
+        _locked(database, endpoint)
+        return database.execute(_DELIVERIES, {"endpoint": endpoint, "state": state}).fetchall()
+
+
+def _locked(database: psycopg.Connection[dict[str, Any]], endpoint: str) -> bool:
+    """Whether it is disabled. Raises CannotRun if there is none of that name."""
+    row = database.execute(_LOCK, [endpoint]).fetchone()
+    if row is None:
+        raise CannotRun(f"There is no endpoint {endpoint}: `weir webhooks list` shows all.")
+    return bool(row["is_disabled"])
+
+
+@contextmanager
+def _connected(postgres_url: str) -> Iterator[psycopg.Connection[dict[str, Any]]]:
+    with asking_database(postgres_url), psycopg.connect(postgres_url, row_factory=dict_row) as database:
+        yield database

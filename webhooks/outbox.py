@@ -1,0 +1,157 @@
+"""What the sender reads and writes in Postgres, over the one session that holds the lease.
+
+The lease is an advisory lock of that session. A process that lost it has lost the session, and can neither read what is
+due nor store what became of it: at most the POSTs that are under way are repeated, with the same ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import psycopg
+
+from webhooks.outcomes import Attempt, Outcome
+
+_TAKE = "SELECT pg_try_advisory_lock(hashtextextended('weir webhooks of ' || current_schema(), 0))"
+# The oldest that waits of each endpoint and account, found by one step in the index for each.
+_LANES = """
+WITH RECURSIVE heads AS (
+    (SELECT endpoint, account, number FROM webhook_deliveries WHERE state = 'waiting'
+     ORDER BY endpoint, account, number LIMIT 1)
+    UNION ALL
+    SELECT following.* FROM heads CROSS JOIN LATERAL (
+        SELECT endpoint, account, number FROM webhook_deliveries AS d
+        WHERE state = 'waiting' AND (d.endpoint, d.account) > (heads.endpoint, heads.account)
+        ORDER BY endpoint, account, number LIMIT 1
+    ) AS following
+)
+SELECT endpoint, account FROM (
+    SELECT endpoint, account, row_number() OVER (PARTITION BY endpoint ORDER BY next_attempt_at, number) AS place
+    FROM heads JOIN webhook_deliveries USING (endpoint, account, number) JOIN webhook_endpoints USING (endpoint)
+    WHERE next_attempt_at <= %(now)s AND disabled_at IS NULL AND (paused_until IS NULL OR paused_until <= %(now)s)
+) AS due
+WHERE place <= %(per_endpoint)s
+ORDER BY place, endpoint
+"""
+_HEAD = """
+SELECT number, event_id, url, body, attempts, ARRAY(
+           SELECT secret FROM webhook_secrets AS s
+           WHERE s.endpoint = e.endpoint AND (expires_at IS NULL OR expires_at > %(now)s) ORDER BY created_at DESC
+       ), next_attempt_at <= %(now)s AND disabled_at IS NULL AND (paused_until IS NULL OR paused_until <= %(now)s)
+FROM webhook_deliveries JOIN webhook_events USING (number) JOIN webhook_endpoints AS e USING (endpoint)
+WHERE endpoint = %(endpoint)s AND webhook_deliveries.account = %(account)s AND state = 'waiting'
+ORDER BY number LIMIT 1
+"""
+# One statement: what came of an attempt is stored whole or not at all.
+_RECORD = """
+WITH logged AS (
+    INSERT INTO webhook_attempts (number, endpoint, attempted_at, account, status, error, duration_ms)
+    VALUES (%(number)s, %(endpoint)s, %(now)s, %(account)s, %(status)s, %(error)s, %(duration_ms)s)
+), changed AS (
+    UPDATE webhook_endpoints SET
+        paused_until = coalesce(greatest(paused_until, %(paused_until)s::timestamptz), paused_until),
+        disabled_at = CASE WHEN %(disables)s::boolean THEN %(now)s ELSE disabled_at END,
+        disabled_reason = CASE WHEN %(disables)s::boolean THEN %(reason)s ELSE disabled_reason END,
+        changed_by = CASE WHEN %(disables)s::boolean THEN 'weir' ELSE changed_by END
+    WHERE endpoint = %(endpoint)s AND disabled_at IS NULL
+      AND (%(disables)s::boolean OR %(paused_until)s::timestamptz IS NOT NULL)
+)
+UPDATE webhook_deliveries SET
+    state = %(state)s::text, attempts = attempts + 1,
+    next_attempt_at = coalesce(%(next_attempt_at)s::timestamptz, next_attempt_at),
+    settled_at = CASE WHEN %(state)s::text <> 'waiting' THEN %(now)s END
+WHERE (number, endpoint) = (%(number)s, %(endpoint)s) AND state = 'waiting'
+"""
+_PRUNE = """
+DELETE FROM webhook_events AS e WHERE made_at < %(before)s AND NOT EXISTS (
+    SELECT FROM webhook_deliveries AS d
+    WHERE d.number = e.number AND (state <> 'delivered' OR settled_at >= %(before)s)
+)
+"""
+GONE = "the receiver answered 410 Gone"
+
+
+@dataclass(frozen=True)
+class Lane:
+    """The deliveries of one account at one endpoint: each waits for those before it."""
+
+    endpoint: str
+    account: str
+
+
+@dataclass(frozen=True)
+class Due:
+    """The next delivery of a lane; `attempts` so far."""
+
+    lane: Lane
+    number: int
+    event_id: str
+    url: str
+    body: bytes
+    attempts: int
+    secrets: Sequence[str]
+
+
+class Outbox:
+    """The queue, over a session of its own. All methods raise `psycopg.Error`."""
+
+    def __init__(self, session: psycopg.AsyncConnection[Any]) -> None:
+        self._session = session
+
+    @classmethod
+    async def connect(cls, postgres_url: str) -> Outbox:
+        """A new session, in which each statement is a transaction."""
+        session = await psycopg.AsyncConnection.connect(
+            postgres_url, autocommit=True, connect_timeout=10, application_name="weir webhooks"
+        )
+        return cls(session)
+
+    async def take_lease(self) -> bool:
+        """Whether this session is the one that sends."""
+        return bool((await self._row(_TAKE, {}))[0])
+
+    async def due_lanes(self, now: datetime, per_endpoint: int) -> list[Lane]:
+        """Lanes whose oldest delivery is due: of each endpoint in turn, and of an endpoint those that are due first."""
+        cursor = await self._session.execute(_LANES, {"now": now, "per_endpoint": per_endpoint})
+        return [Lane(*row) for row in await cursor.fetchall()]
+
+    async def head(self, lane: Lane, now: datetime) -> Due | None:
+        """The oldest delivery of a lane; None where nothing waits, or it is not due."""
+        values = {"endpoint": lane.endpoint, "account": lane.account, "now": now}
+        row = await (await self._session.execute(_HEAD, values)).fetchone()
+        if row is None or not row[-1]:
+            return None
+        number, event_id, url, body, attempts, secrets, _ = row
+        return Due(lane, number, event_id, url, body.encode(), attempts, secrets)
+
+    async def record(self, due: Due, attempt: Attempt, became: Outcome, now: datetime, duration: timedelta) -> None:
+        """Store an attempt that was begun at `now`, and what becomes of the delivery and its endpoint."""
+        values: Mapping[str, Any] = {
+            "number": due.number,
+            "endpoint": due.lane.endpoint,
+            "account": due.lane.account,
+            "now": now,
+            "status": attempt.status,
+            "error": attempt.error,
+            "disables": became.disables,
+            "reason": GONE,
+            "duration_ms": round(duration.total_seconds() * 1_000),
+            "state": became.state.value,
+            "next_attempt_at": became.next_attempt_at,
+            "paused_until": became.paused_until,
+        }
+        await self._session.execute(_RECORD, values)
+
+    async def prune(self, before: datetime) -> int:
+        """Remove events that everybody had before then, with their log; how many. Dead ones stay."""
+        return (await self._session.execute(_PRUNE, {"before": before})).rowcount
+
+    async def close(self) -> None:
+        """End the session, and so the lease."""
+        await self._session.close()
+
+    async def _row(self, statement: str, values: Mapping[str, Any]) -> Any:
+        return await (await self._session.execute(statement, values)).fetchone()

@@ -1,0 +1,61 @@
+"""One POST: to the address that was checked, over a connection of its own, following no redirect."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+
+import httpx
+
+from webhooks.addresses import address_of, checked_url
+from webhooks.outcomes import Attempt
+
+TIMEOUT_SECONDS = 20.0
+"""From resolving the name to the status; the specification recommends 15 to 30."""
+MAX_ERROR_CHARACTERS = 200
+
+
+class Poster:
+    """Posts to endpoints. Environment variables name no proxy here: it would connect where nothing was checked."""
+
+    def __init__(
+        self,
+        *,
+        allows_private: bool,
+        trust: ssl.SSLContext | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._allows_private = allows_private
+        # A connection that is kept would be found again by its address, though it was made for another host name.
+        self._client = httpx.AsyncClient(
+            verify=trust or ssl.create_default_context(),
+            trust_env=False,
+            follow_redirects=False,
+            timeout=TIMEOUT_SECONDS,
+            transport=transport,
+            limits=httpx.Limits(max_keepalive_connections=0),
+        )
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Attempt:
+        """POST a message; what goes wrong is the error of the attempt. The answer's body is not read."""
+        try:
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                return await self._post(url, body, headers)
+        except TimeoutError:
+            return Attempt(error=f"no answer within {TIMEOUT_SECONDS:.0f} s")
+        except Exception as problem:  # noqa: BLE001 -- no endpoint may stop the others
+            return Attempt(error=(str(problem) or type(problem).__name__)[:MAX_ERROR_CHARACTERS])
+
+    async def close(self) -> None:
+        """End it."""
+        await self._client.aclose()
+
+    async def _post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Attempt:
+        named = checked_url(url, allows_private=self._allows_private)
+        address = await address_of(named, allows_private=self._allows_private)
+        sent = {**headers, "host": named.netloc.decode(), "content-type": "application/json", "user-agent": "weir"}
+        # The certificate is that of the name, though the address is connected to.
+        place, extensions = named.copy_with(host=address), {"sni_hostname": named.host}
+        async with self._client.stream("POST", place, content=body, headers=sent, extensions=extensions) as answer:
+            return Attempt(status=answer.status_code, retry_after=answer.headers.get("retry-after"))
