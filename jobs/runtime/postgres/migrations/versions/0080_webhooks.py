@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0080"
-down_revision = "0075"
+down_revision = "0079"
 
 # The rule of migration 0003: who names no account sees none.
 NAMED = """(

@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0082"
-down_revision = "0075"
+down_revision = "0080"
 
 # Whether an earlier declaration of a view had missed outcomes is not known, so a view that had another definition, or
 # that began after the first row, answers from the next minute without a pane on.

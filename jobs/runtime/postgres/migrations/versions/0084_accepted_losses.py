@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0084"
-down_revision = "0075"
+down_revision = "0082"
 
 SCHEMA = """
 CREATE TABLE accepted_losses (
