@@ -193,7 +193,7 @@ def _print_secret(made: NewSecret, form: Format) -> None:
 
 
 def _texts(given: list[str] | None, option: str) -> list[str]:
-    from catalog.file import checked_text
+    from catalog.file_values import checked_text
 
     try:
         return [checked_text(text) for text in dict.fromkeys(given or [])]
