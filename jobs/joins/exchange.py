@@ -19,7 +19,7 @@ from jobs.runtime.delta.new_files import Folder
 
 FOLDER = "exchange"
 """Without the underscore with which names begin that a vacuum of Delta passes over."""
-AT_ONCE = 50_000
+HASHED_ROWS = 50_000
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _OF_BYTE = np.arange(1, 257, dtype=np.uint64) ** np.uint64(3) * _ODD
 
@@ -32,7 +32,7 @@ class Exchange:
 
     @contextmanager
     def writing(self, kind: str, schema: pa.Schema) -> Iterator[Writing]:
-        """A new file that gets one batch after another. Each attempt of a task has its own, whatever ran before."""
+        """A new file that gets one batch after another. Each attempt of a task has its own."""
         path = f"{FOLDER}/{kind}-{uuid.uuid4()}.arrow"
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         data = pa.BufferOutputStream()
@@ -78,7 +78,9 @@ def part_of(rows: pl.DataFrame, parts: int) -> pl.Series:
     (A hash of Polars is neither: it depends on the processor.)
     """
     account, request_id = (
-        np.concatenate([_hashed(rows[name].slice(first, AT_ONCE)) for first in range(0, len(rows), AT_ONCE) or [0]])
+        np.concatenate(
+            [_hashed(rows[name].slice(first, HASHED_ROWS)) for first in range(0, len(rows), HASHED_ROWS) or [0]]
+        )
         for name in KEY
     )
     hashed = request_id * _ODD + account

@@ -1,9 +1,9 @@
 """A batch of many rows, decided and priced in tasks of Spark; the driver numbers what they have decided.
 
-1. `read_part` of each file: requests and completions, by part of their keys; changes of the catalog go to the driver.
-2. `decide_part` of each part, with what waits of it (`decide_rows`): outcomes by deciding lsn, and what waits now.
+1. `ReadPart` of each file: requests and completions, by part of their keys; changes of the catalog go to the driver.
+2. `DecidePart` of each part, with what waits of it (`decide_rows`): outcomes by deciding lsn, and what waits now.
 3. The driver knows from the deciding lsns which rows of usage there are, and in which order: it cuts them into ranges.
-4. `write_range` of each range: priced (`priced`), numbered (`usage_rows`), and written as a file of usage.
+4. `WriteRange` of each range: priced (`priced`), numbered (`usage_rows`), and written as a file of usage.
 
 Between the steps rows are in files (`exchange`): the driver sees lsns and counts, and Java nothing but numbers.
 """
@@ -46,12 +46,22 @@ from metering.vocabulary import Disposition
 VALUE = "value"
 CATALOG = "catalog."
 CHANGES = ("lsn", "topic", "disposition", "received_at", VALUE)
-CHANGES_AT_ONCE = 1_000
-OUTCOMES_AT_ONCE = 8_192
-"""Of what a part has decided: so finely a range is read from it."""
-ROWS_PER_PART = 100_000
+CHANGES_PER_BATCH = 1_000
 DECIDED = "decided_lsn"
 Answer = Mapping[str, pa.Table]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How a large batch is cut.
+
+    `part_rows`: rows of the journal in a part, about. `range_rows`: rows of usage in a range, at most.
+    `step_rows`: outcomes of a part in one batch of its file; so finely a range is read from it.
+    """
+
+    part_rows: int = 100_000
+    range_rows: int = 100_000
+    step_rows: int = 8_192
 
 
 @dataclass(frozen=True)
@@ -112,6 +122,7 @@ class DecidePart:
     memory: tuple[Part, ...]
     frontier: datetime | None
     limit_bytes: int
+    step_rows: int
 
     def __call__(self, number: int) -> Answer:
         """The deciding lsns, how many there are of each outcome, where the outcomes are, and what waits now."""
@@ -121,8 +132,8 @@ class DecidePart:
         outcomes, after = decide_rows(before, pl.concat([nothing, *read]), self.frontier, self.limit_bytes // parts)
         ordered = outcomes.with_columns(decided_lsn()).sort(DECIDED)
         with self.exchange.writing("outcomes", plain_arrow(ordered.clear()).schema) as file:
-            for first in range(0, len(ordered), OUTCOMES_AT_ONCE):
-                file.add(ordered.slice(first, OUTCOMES_AT_ONCE))
+            for first in range(0, len(ordered), self.step_rows):
+                file.add(ordered.slice(first, self.step_rows))
         return {
             "decided": plain_arrow(ordered.select(DECIDED)),
             "counts": plain_arrow(outcomes.group_by("outcome").len()),
@@ -190,26 +201,26 @@ class WriteRange:
         return {"file": pa.table({name: [getattr(file, name)] for name in names})}
 
 
-def ranges_of(decided: Sequence[tuple[str, pl.Series]], first_lsn: int, most: int) -> list[Range]:
-    """Where each part's outcomes are and which lsns decided them, in order → at least one range, of at most so many
-    rows of usage, from `first_lsn` on. Raises ValueError where two outcomes were decided by one lsn.
+def ranges_of(decided: Sequence[tuple[str, pl.Series]], first_lsn: int, sizes: Sizes) -> list[Range]:
+    """Where each part's outcomes are and which lsns decided them, in order → at least one range, of at most
+    `range_rows` rows of usage, from `first_lsn` on. Raises ValueError where two outcomes were decided by one lsn.
     """
     every = pl.concat([lsns for _, lsns in decided]).sort()
     if every.n_unique() != len(every):
         raise ValueError("two outcomes were decided by one row of the journal")
-    count = max(1, -(-len(every) // most))
+    count = max(1, -(-len(every) // sizes.range_rows))
     borders = [len(every) * number // count for number in range(count + 1)]
     found = []
     for begin, end in pairwise(borders):
         first, last = (int(every[begin]), int(every[end - 1])) if len(every) else (0, 0)
-        batches = [(path, *_between(lsns, first, last)) for path, lsns in decided]
+        batches = [(path, *_between(lsns, first, last, sizes.step_rows)) for path, lsns in decided]
         found.append(Range(first, last, first_lsn + begin, batches))
     return found
 
 
-def _between(lsns: pl.Series, first: int, last: int) -> tuple[int, int]:
+def _between(lsns: pl.Series, first: int, last: int, step_rows: int) -> tuple[int, int]:
     begin, end = int(lsns.search_sorted(first, "left")), int(lsns.search_sorted(last, "right"))
-    return begin // OUTCOMES_AT_ONCE, -(-end // OUTCOMES_AT_ONCE) if end > begin else begin // OUTCOMES_AT_ONCE
+    return begin // step_rows, -(-end // step_rows) if end > begin else begin // step_rows
 
 
 def last_of_frontiers(rows: pl.DataFrame) -> pa.Table:
@@ -222,9 +233,9 @@ def decided_lsn() -> pl.Expr:
     return pl.max_horizontal("request_lsn", "completion_lsn").alias(DECIDED)
 
 
-def parts_for(rows: int, cores: int) -> int:
+def parts_for(rows: int, cores: int, part_rows: int) -> int:
     """Into how many parts keys are cut: a power of two, so that it seldom changes."""
-    least = max(cores, -(-rows // ROWS_PER_PART))
+    least = max(cores, -(-rows // part_rows))
     return 1 << (least - 1).bit_length()
 
 
@@ -255,7 +266,7 @@ def _as_part(table: pa.Table) -> Part:
 
 def _changes(batch: Pieces, number: int) -> Iterator[pa.Table]:
     """A file's accepted changes of the catalog. Only they have their `value` read: events have theirs in columns."""
-    for rows in _only(batch, CHANGES).of_task(number, CHANGES_AT_ONCE):
+    for rows in _only(batch, CHANGES).of_task(number, CHANGES_PER_BATCH):
         accepted = pc.equal(rows["disposition"], Disposition.ACCEPTED.value)
         yield rows.filter(pc.and_kleene(pc.starts_with(rows["topic"], CATALOG), accepted))
 

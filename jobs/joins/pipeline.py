@@ -15,7 +15,7 @@ Of many rows tasks of Spark do the same (`large_batch`), and rows are in files b
 
 1. `ReadPart`, by file of the journal: requests and completions, by hash of (account, request id).
 2. `DecidePart`, by that hash: `decide_rows`, which is also all that `decide` decides with, and what waits.
-3. `ranges_of`, the driver: each range of deciding lsns has the next lsns of usage, whatever part decided them.
+3. `ranges_of`, the driver: each range of deciding lsns has the next lsns of usage, whichever part decided them.
 4. `WriteRange`, by range: `priced`, `with_decisions`, `usage_rows`, and a file of usage.
 5. The driver commits all files with the position, as it commits its own rows.
 """

@@ -20,10 +20,10 @@ from jobs.joins.exchange import Exchange
 from jobs.joins.frontier import batch_frontier, last_frontier
 from jobs.joins.large_batch import (
     DECIDED,
-    ROWS_PER_PART,
     Catalogued,
     DecidePart,
     ReadPart,
+    Sizes,
     WriteRange,
     files_in,
     parts_for,
@@ -60,6 +60,8 @@ from monitoring.instruments import CounterMetric, GaugeMetric
 
 class UsageSink:
     """Matches, prices, and appends usage with the journal position that it was made from."""
+
+    sizes = Sizes()
 
     def __init__(self, job: TableJob[JoinsConfig], context: Context[JoinsConfig]) -> None:
         self._job = job
@@ -159,7 +161,7 @@ class UsageSink:
 
     def _in_tasks(self, batch: Pieces, exchange: Exchange, begun: set[str]) -> Progress:
         position, fingerprint = self._at.next_lsn, FINGERPRINT[self._job.reads]
-        parts = parts_for(batch.rows, self._spark.sparkContext.defaultParallelism)
+        parts = parts_for(batch.rows, self._spark.sparkContext.defaultParallelism, self.sizes.part_rows)
         if self._spread is not None and len(self._spread.parts) != parts:
             self._gather()
         before = self._spread or spread(self._known.memory, parts, exchange)
@@ -181,7 +183,7 @@ class UsageSink:
         frontier = batch_frontier(
             of_batch, ends_table=ends_table, before=self._known.frontier, preceding=self._known.preceding_frontier
         )
-        deciding = DecidePart(files, exchange, before.parts, frontier, self._limit_bytes)
+        deciding = DecidePart(files, exchange, before.parts, frontier, self._limit_bytes, self.sizes.step_rows)
         decided = answers_of_tasks(self._spark, parts, DecidePart.ANSWERS, deciding)
         memory = SpreadMemory(exchange, before.schema, parts_in(decided))
         outcomes = [(answer["file"]["path"][0].as_py(), pl.Series(answer["decided"][DECIDED])) for answer in decided]
@@ -258,7 +260,7 @@ class UsageSink:
         now = self._clock.now()
         transactions = self._transactions(known, known.memory, after)
         # Rules that changed hold from the next batch on: what decides is kept before it decides.
-        rules = self._rules.document_of(known.history, now) if len(usage) else {}
+        rules = self._rules_of(known, now) if len(usage) else {}
 
         def numbered(first_lsn: int) -> tuple[pa.Table, dict[str, int]]:
             rows = usage_rows(usage, first_lsn, now, rules_text(rules), known.frontier)
@@ -279,7 +281,7 @@ class UsageSink:
         (known, memory), now = then, self._clock.now()
         transactions = self._transactions(known, memory, after)
         count = sum(len(lsns) for _, lsns in outcomes) + len(people)
-        rules = self._rules.document_of(known.history, now) if count else {}
+        rules = self._rules_of(known, now) if count else {}
         if not count:
             self._usage.append(lambda next_lsn: (USAGE.empty_table(), {**transactions, LSN: next_lsn}))
             self._committed(known, after, rules, now)
@@ -290,7 +292,7 @@ class UsageSink:
         stored, statistics = self._usage.stored, self._usage.statistics
 
         def written(first_lsn: int) -> tuple[list[NewFile], dict[str, int]]:
-            ranges = ranges_of(outcomes, first_lsn, ROWS_PER_PART)
+            ranges = ranges_of(outcomes, first_lsn, self.sizes)
             how = (rules_text(rules), known.frontier, stored, statistics)
             writing = WriteRange(ranges, exchange, self._config, catalog, people, now, *how)
             answers = answers_of_tasks(self._spark, len(ranges), WriteRange.ANSWERS, writing)
@@ -298,6 +300,9 @@ class UsageSink:
 
         self._usage.append_files(written)
         self._committed(known, after, rules, now)
+
+    def _rules_of(self, known: Known, now: datetime) -> Mapping[str, Any]:
+        return self._rules.document_of(known.history, now)
 
     def _transactions(self, known: Known, memory: Memory | SpreadMemory, after: Position) -> dict[str, int]:
         transactions = {**transactions_of(Table.JOURNAL, after), **memory.waiting()}

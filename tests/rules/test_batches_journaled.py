@@ -26,6 +26,7 @@ from jobs.ingestion.declared_columns import declared_columns
 from jobs.ingestion.documents import records_of
 from jobs.ingestion.earlier_rules import looked_for
 from jobs.ingestion.elements import TRANSACTION
+from jobs.ingestion.erasures import Erasures
 from jobs.ingestion.identity_index import IdentityIndex
 from jobs.ingestion.identity_journal import JournalIdentities
 from jobs.ingestion.ledger import OffsetLedger
@@ -35,7 +36,7 @@ from jobs.runtime.delta.table import DeltaWriter
 from jobs.runtime.effective_rules import RulesHistory
 from jobs.runtime.kafka import headers
 from jobs.runtime.kafka.topic import Topic
-from jobs.streams import Table
+from jobs.streams import CatalogTopic, Table
 from metering.instants import EPOCH
 from tests.rules.test_batches import BAD, CONFIG, TRACE, batch, trace, usage
 
@@ -63,6 +64,7 @@ def sink_on(folder: Path, monkeypatch: pytest.MonkeyPatch, config: IngestionConf
     fields |= {"_events": events, "_ledgers": [events], "_config": config, "_rules": rules, "_index": index}
     fields |= {"_identities": identities, "_looked_for": looked_for(config, rules.history)}
     fields |= {"_clock": SimpleNamespace(now=lambda: NOW), "_look": lambda: SimpleNamespace(now=NOW, restamps=())}
+    fields |= {"_erasures": Erasures("", CatalogTopic)}
     fields |= {"_follow_topics": lambda: None, "_settle": lambda _: None}
     for name, value in fields.items():
         setattr(made, name, value)

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.joins import large_batch
 from jobs.joins.exchange import part_of
-from jobs.joins.large_batch import parts_for, ranges_of
+from jobs.joins.large_batch import Sizes, parts_for, ranges_of
 
 KEYS = st.lists(st.tuples(st.text(max_size=8), st.text(max_size=8)), max_size=30)
 
@@ -48,9 +47,8 @@ def test_ranges_number_what_was_decided_in_the_order_of_the_journal_without_a_ho
 ) -> None:
     """Each range reads its outcomes from all parts, and perhaps neighbours, which it leaves away."""
     parts = [sorted({1_000 * lsn + number for lsn in lsns}) for number, lsns in enumerate(decided)]
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(large_batch, "OUTCOMES_AT_ONCE", at_once)
-        cut = ranges_of([(str(n), pl.Series(lsns, dtype=pl.Int64)) for n, lsns in enumerate(parts)], 7, most)
+    sizes = Sizes(range_rows=most, step_rows=at_once)
+    cut = ranges_of([(str(n), pl.Series(lsns, dtype=pl.Int64)) for n, lsns in enumerate(parts)], 7, sizes)
     found, next_lsn = [], 7
     for part in cut:
         read = [lsn for path, first, end in part.batches for lsn in parts[int(path)][first * at_once : end * at_once]]
@@ -64,9 +62,9 @@ def test_ranges_number_what_was_decided_in_the_order_of_the_journal_without_a_ho
 
 def test_two_outcomes_that_one_row_decided_have_no_order() -> None:
     with pytest.raises(ValueError, match="two outcomes were decided by one row"):
-        ranges_of([("a", pl.Series([1, 3])), ("b", pl.Series([3]))], 1, 10)
+        ranges_of([("a", pl.Series([1, 3])), ("b", pl.Series([3]))], 1, Sizes())
 
 
 @pytest.mark.parametrize(("rows", "cores", "parts"), [(1, 1, 1), (1, 3, 4), (100_001, 1, 2), (1_000_000, 2, 16)])
 def test_there_are_parts_for_all_cores_and_none_is_too_large(rows: int, cores: int, parts: int) -> None:
-    assert parts_for(rows, cores) == parts
+    assert parts_for(rows, cores, Sizes().part_rows) == parts

@@ -15,9 +15,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from jobs.joins import large_batch, sink
 from jobs.joins.exchange import Exchange
-from jobs.joins.large_batch import WriteRange
+from jobs.joins.large_batch import Sizes, WriteRange
 from jobs.joins.memory import Memory
 from jobs.joins.pipeline import JOB
 from jobs.joins.sink import UsageSink
@@ -177,9 +176,7 @@ def test_workers_of_spark_do_the_same(spark: SparkSession, database: str, tmp_pa
 
 
 def in_many_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink, "ROWS_PER_PART", 7)
-    monkeypatch.setattr(large_batch, "ROWS_PER_PART", 20)
-    monkeypatch.setattr(large_batch, "OUTCOMES_AT_ONCE", 3)
+    monkeypatch.setattr(UsageSink, "sizes", Sizes(part_rows=20, range_rows=7, step_rows=3))
 
 
 def test_the_files_of_a_commit_are_in_the_order_of_lsn(
@@ -355,8 +352,8 @@ def test_joins_source_gives_files_where_rows_are_many_and_rows_where_they_are_fe
             for journal in journals:
                 journal.commit(rows)
 
-    grow([[row for commit in commits[:8] for row in commit]])
-    driven = driver(spark, database, grown, 30)
+    grow([[row for commit in commits[:4] for row in commit]])
+    driven = driver(spark, database, grown, 10)
     monkeypatch.setattr(driven, "task_rows", grown.next_lsn // 2 - 5)
     table = TableSource(JOB, RICH, environment(database, Path(grown.tables)), driven)
     assert table.exists()
@@ -367,7 +364,7 @@ def test_joins_source_gives_files_where_rows_are_many_and_rows_where_they_are_fe
     assert kinds[:2] == [Pieces, Pieces], kinds
     assert Pieces not in kinds[2:], "the last chunk has few rows, which Spark reads without what events said"
     table.stream(spark)
-    grow([[row for commit in commits[8:11] for row in commit], [heartbeat(90_000, 0), heartbeat(90_000, 1)]])
+    grow([[row for commit in commits[4:12] for row in commit], [heartbeat(90_000, 0), heartbeat(90_000, 1)]])
     found = []
     while (batch := table.found()) is not None:
         found.append(isinstance(batch, Pieces))
