@@ -241,7 +241,7 @@ def test_without_known_rules_a_configuration_is_required(world: World, tmp_path:
     lose(world.database)
     kept = world.tables / "_decided"
     away = kept.rename(tmp_path / "away")
-    with pytest.raises(Refused, match="give it with --config FILE"):
+    with pytest.raises(Refused, match="give one with --config FILE"):
         rebuild(world)
     away.rename(kept)
     rebuild(world)
