@@ -138,7 +138,8 @@ class DecidePart:
             "decided": plain_arrow(ordered.select(DECIDED)),
             "counts": plain_arrow(outcomes.group_by("outcome").len()),
             "file": pa.table({"path": [file.path]}),
-            "memory": _as_table(written_part(after, self.exchange)),
+            # All of it is written again, so what is over is left out each time.
+            "memory": _as_table(written_part(after.without_over(self.frontier), self.exchange)),
         }
 
 

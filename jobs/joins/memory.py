@@ -162,8 +162,12 @@ class Memory:
         size = self.size_bytes()
         if size <= max(limit_bytes // 2, self.compact_bytes * 5 // 4) and size <= limit_bytes:
             return self
-        kept = Memory(self.rows.rechunk(), _compacted(self.decided, frontier))
+        kept = self.without_over(frontier)
         return replace(kept, compact_bytes=kept.size_bytes())
+
+    def without_over(self, frontier: datetime | None) -> Memory:
+        """The same without decided rows that no row can meet any more."""
+        return Memory(self.rows.rechunk(), _compacted(self.decided, frontier))
 
     def waiting(self) -> Mapping[str, int]:
         """How many rows wait, and the lowest lsn among them (0 when none does): what a commit keeps of them."""

@@ -10,14 +10,14 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from jobs.joins.correction_horizon import content_margin, correction_horizon
 from jobs.joins.started import started_config
 from jobs.journal.elements import is_record_arrow
 from jobs.retention.days import Removed, first_retained, remembered_days
-from jobs.runtime.delta.deciding_rows import deciding_rows, files_of
-from jobs.runtime.delta.table import FRONTIER, REMOVED, instant_of, open_to_change
+from jobs.runtime.delta.deciding_rows import deciding_rows, files_of, has_views
+from jobs.runtime.delta.table import AFTER_COMMIT, FRONTIER, ONE_FILE_BYTES, REMOVED, instant_of, open_to_change
 from jobs.runtime.effective_rules import EffectiveRules, read_history
 from jobs.streams import Table
 from metering.reports import OFF_AFTER
@@ -104,9 +104,9 @@ def removed_rows(topic: str, partition: int) -> str:
 def _remove(table: DeltaTable, day: date, records: int) -> int:
     """Remove a log date; how many rows went. The journal says so with them: else they would be missing in its sum."""
     deciding = deciding_rows(table, day)
-    if deciding == records:
+    if deciding == records and not has_views(table, day):
         return 0
-    where = f"log_date = DATE '{day}'" if deciding == 0 else f"log_date = DATE '{day}' AND rules IS NULL"
+    where = f"log_date = DATE '{day}'"
     counted = [
         Transaction(name, (table.transaction_version(name) or 0) + rows)
         for (topic, partition), rows in _rows_by_partition(table, day).items()
@@ -115,7 +115,19 @@ def _remove(table: DeltaTable, day: date, records: int) -> int:
     if (before := table.transaction_version(REMOVED)) is not None:
         counted.append(Transaction(REMOVED, before + records - deciding))
     properties = CommitProperties(custom_metadata={"weir": "retain"}, app_transactions=counted)
-    table.delete(where, commit_properties=properties)
+    if deciding == 0:
+        table.delete(where, commit_properties=properties)
+        return records
+    # Of a part of a file, delta-rs would leave texts as views, which no filter of Arrow on a text can read.
+    write_deltalake(
+        table,
+        files_of(table, day).to_table(filter=pc.field("rules").is_valid()),
+        mode="overwrite",
+        predicate=where,
+        target_file_size=ONE_FILE_BYTES,
+        commit_properties=properties,
+        post_commithook_properties=AFTER_COMMIT,
+    )
     return records - deciding
 
 

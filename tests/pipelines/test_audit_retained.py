@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
@@ -75,3 +76,33 @@ def test_a_missing_row_is_found_beside_rows_that_retention_removed(tmp_path: Pat
 def test_a_row_lost_and_another_doubled_is_seen(tmp_path: Path) -> None:
     found = table(tmp_path, [*(row for row in ROWS if row["lsn"] != 5), ROWS[7]], is_counted=True)
     assert (retained_rows(found).missing, has_each_once(found, retained_rows(found))) == (0, False)
+
+
+OF_TWO_CAUSES = [row(1, 1, RULES), row(2, 1), row(3, 1, RULES) | {"cause": "decided"}, row(4, 2)]
+
+
+def read_by_cause(found: DeltaTable) -> int:
+    """As replay and the audit look for people's decisions."""
+    return int(DeltaTable(found.table_uri).to_pyarrow_dataset().count_rows(filter=pc.field("cause") == "decided"))
+
+
+def test_rows_that_retention_leaves_are_found_by_their_texts(tmp_path: Path) -> None:
+    found = table(tmp_path, OF_TWO_CAUSES, is_counted=True)
+    before = DeltaTable(found.table_uri).to_pyarrow_table().sort_by("lsn")
+    assert _remove(found, date(2026, 1, 1), 3) == 1
+    assert read_by_cause(found) == 1
+    left = DeltaTable(found.table_uri).to_pyarrow_table().sort_by("lsn")
+    assert left.equals(before.filter(pc.field("lsn") != 2))
+    assert DeltaTable(found.table_uri).transaction_version(REMOVED) == 1
+
+
+def test_rows_that_an_earlier_release_left_unreadable_are_written_again_once(tmp_path: Path) -> None:
+    found = table(tmp_path, OF_TWO_CAUSES, is_counted=True)
+    found.delete("log_date = DATE '2026-01-01' AND rules IS NULL")
+    with pytest.raises(pa.ArrowNotImplementedError, match="string_view"):
+        read_by_cause(found)
+    assert _remove(found, date(2026, 1, 1), 2) == 0
+    assert read_by_cause(found) == 1
+    version = found.version()
+    assert _remove(found, date(2026, 1, 1), 2) == 0
+    assert (found.version(), found.transaction_version(REMOVED)) == (version, 0)

@@ -375,6 +375,18 @@ def test_joins_source_gives_files_where_rows_are_many_and_rows_where_they_are_fe
     assert without_cut(stored(grown)) == without_cut(stored(whole))
 
 
+def test_large_batches_do_not_carry_along_what_no_row_can_meet_any_more(database: str, tmp_path: Path) -> None:
+    journal = Journal(tmp_path, declared=DECLARED)
+    driven, remembered = driver(Here(), database, journal, 1), []
+    for second in range(0, 50_000, 10_000):
+        journal.commit([event(kind, f"r{second}", second) for kind in (REQUEST, COMPLETION)])
+        journal.commit([heartbeat(second + 9_000)])
+        take(driven, journal, driven.position(), journal.next_lsn)
+        remembered.append(driven._memory.records())
+    assert remembered == [0] * 5
+    assert set(stored(journal)["outcome"].to_pylist()) == {"matched"}
+
+
 def without_cut(rows: pa.Table) -> list[str]:
     """Rows but for what says in which batch they were decided."""
     return sorted(map(repr, rows.drop_columns(["lsn", "frontier", "rules"]).to_pylist()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
@@ -21,3 +22,12 @@ def deciding_rows(table: DeltaTable, day: date) -> int:
         return 0
     is_deciding = (pc.field("log_date") == pc.scalar(day)) & pc.field("rules").is_valid()
     return int(dataset.scanner(columns=["rules"], filter=is_deciding).count_rows())
+
+
+def has_views(table: DeltaTable, day: date) -> bool:
+    """Whether a file of a log date has texts as views, as the retention of earlier releases left them."""
+    return any(
+        pa.types.is_string_view(kind)
+        for fragment in files_of(table, day).get_fragments()
+        for kind in fragment.physical_schema.types
+    )
