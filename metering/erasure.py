@@ -16,6 +16,8 @@ KEYS_VARIABLE = "WEIR_ERASURE_KEYS"
 _PSEUDONYM = re.compile(r"erased-[1-9][0-9]*")
 _OF_A_NAME = "0-9A-Za-z_@.-"
 """What continues a name: `u1` is not found in `u12` or `u1@example.org`."""
+_NOT_IN_UTF_8 = re.compile("[\ud800-\udfff]")
+"""Half a character, which JSON can escape."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class ErasureKey:
     def person(self, account: str, user_id: str) -> bytes:
         """32 bytes for a user of an account. The length of the account keeps ("a", "bc") apart from ("ab", "c")."""
         of_account = account.encode()
-        named = b"%d:%s%s" % (len(of_account), of_account, user_id.encode())
+        # A text of a document may be anything that JSON can escape.
+        named = b"%d:%s%s" % (len(of_account), of_account, user_id.encode(errors="surrogatepass"))
         return hmac.new(self.secret, b"weir erased person " + named, sha256).digest()
 
 
@@ -83,7 +86,7 @@ def mention(text: str) -> str:
 def replaced(document: str, user_id: str, name: str) -> str:
     """A JSON document with another name wherever one of its texts is the user's: its other texts stay.
 
-    Raises ValueError for what is no JSON. Numbers keep their digits.
+    Raises ValueError for what is no JSON, RecursionError for what is nested too deeply. Numbers keep their digits.
     """
     changed = _with(json.loads(document, parse_float=_Digits, parse_int=_Digits), user_id, name)
     return _written(changed)
@@ -108,11 +111,13 @@ def _written(value: object) -> str:
         return "{" + ",".join(f"{_text(key)}:{_written(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(_written, value)) + "]"
-    return str(value) if isinstance(value, _Digits) else _text(value)
+    if isinstance(value, str):
+        return str(value) if isinstance(value, _Digits) else _text(value)
+    return json.dumps(value)
 
 
-def _text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def _text(value: str) -> str:
+    return json.dumps(value, ensure_ascii=_NOT_IN_UTF_8.search(value) is not None)
 
 
 def texts_in(document: str) -> set[str]:

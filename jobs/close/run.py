@@ -69,7 +69,7 @@ class Close:
             self.postgres_url, "weir close", options=options, is_patient=True, row_factory=dict_row
         ) as database:
             if self.series is not None:
-                self.series.refuse_older(database)
+                self.series.refuse_older(database, keeps=not self.is_dry_run)
             ready, rows = self._ready(database)
             yield from rows
             proof = find_proof(database, *self._span(database, ready)) if ready else NOTHING

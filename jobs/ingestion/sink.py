@@ -90,6 +90,7 @@ class JournalSink:
         declared = declared_columns([*self._validator.fields, headers.FIELD], open_to_change(where.tables, job.writes))
         self._writer = DeltaWriter(where.tables, job.writes, job.name, owner.epoch, owner.driver, declared=declared)
         accepted = read_losses(owner.connection, events.topic_id)
+        self._may_have_lost = bool(accepted)
         self._events = OffsetLedger(self._writer, admin, events, decides_frontier=True, accepted=accepted)
         catalog = [OffsetLedger(self._writer, admin, topic) for topic in topics]
         self._catalog = CatalogReader(kafka, admin, catalog)
@@ -197,9 +198,10 @@ class JournalSink:
         if seen.restamps:
             with self._ownership.transaction() as cursor:
                 settle(cursor, self._events.topic.topic_id, seen.restamps, self._events.positions())
-        if self._events.lost_in_last_take:
+        if self._may_have_lost:
             with self._ownership.transaction() as cursor:
                 settle_losses(cursor, self._events.topic.topic_id, self._events.positions())
+            self._may_have_lost = False
 
     def advance(self) -> None:
         """A change of the catalog is read with the next batch: while the heartbeat is idle, one is made to come."""

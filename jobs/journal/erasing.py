@@ -41,8 +41,8 @@ def erased(rows: pl.DataFrame, people: People, catalog: Iterable[str] = ()) -> p
     """Rows of the journal (READ, as far as they are there) → those of CHANGED, with `lsn`, that must be different.
 
     Of an accepted row its typed columns stay, but for `user_id`; `key` becomes the account, `value` null. One without a
-    family keeps its value, in which another name stands: a later contract may have billed it. A rejected one keeps no
-    document. `catalog`: topics whose records are of no user.
+    family keeps its value, in which another name stands (null where it cannot be written again): a later contract may
+    have billed it. A rejected one keeps no document. `catalog`: topics whose records are of no user.
     """
     accounts = people.accounts
     of_events = rows.filter(~pl.col("topic").is_in(list(catalog)))
@@ -117,11 +117,15 @@ def _changed(row: Mapping[str, Any], people: People) -> Iterator[dict[str, Any]]
 
 
 def _with_pseudonyms(value: bytes | None, found: Mapping[str, int]) -> bytes | None:
+    """None, too, where it cannot be written again, as one that is nested too deeply: the name must not stay."""
     if value is None:
         return None
-    text = value.decode()
-    for name, number in found.items():
-        text = replaced(text, name, pseudonym(number))
+    try:
+        text = value.decode()
+        for name, number in found.items():
+            text = replaced(text, name, pseudonym(number))
+    except (ValueError, RecursionError):
+        return None
     return text.encode()
 
 

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import obstore
 import pytest
+from obstore.store import ObjectStore
 
 from jobs.close.config import CloseConfig
 from jobs.close.series import FOLDER, InvoiceSeries
@@ -44,6 +46,31 @@ def test_numbers_of_invoices_that_a_restored_database_does_not_know_are_not_give
         other = replace_issuer(config, "another")
         assert [row["total"] for row in restored.close(series=InvoiceSeries(str(tmp_path), "another"), config=other)]
         assert sorted(path.name for path in (tmp_path / FOLDER / config.issuer).iterdir()) == ["2"]
+
+
+def test_the_next_close_notes_what_an_earlier_one_has_issued_and_not_noted(postgres_url: str, tmp_path: Path) -> None:
+    """By an earlier release, or killed in between. It need not issue anything itself."""
+    series = InvoiceSeries(str(tmp_path), CloseConfig().issuer)
+    with used(postgres_url) as lost:
+        assert [row["outcome"] for row in lost.close()] == ["issued"] * 2
+        assert lost.close(series=series, is_dry_run=True) == []
+        assert not list(tmp_path.rglob("2"))
+        assert lost.close(series=series) == []
+    with used(postgres_url) as restored, pytest.raises(Refused, match="invoice number 2, but the database knows"):
+        restored.close(series=series)
+
+
+def test_two_closes_may_note_numbers_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    series, remove = InvoiceSeries(str(tmp_path), "weir"), obstore.delete
+    series.note(1)
+
+    def removed_by_both(store: ObjectStore, path: str) -> None:
+        remove(store, path)
+        remove(store, path)
+
+    monkeypatch.setattr(obstore, "delete", removed_by_both)
+    series.note(2)
+    assert sorted(path.name for path in (tmp_path / FOLDER / "weir").iterdir()) == ["2"]
 
 
 def replace_issuer(config: CloseConfig, issuer: str) -> CloseConfig:

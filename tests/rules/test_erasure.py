@@ -175,6 +175,23 @@ def test_an_event_without_a_contract_keeps_its_value_with_another_name() -> None
     assert row["value"] == b'{"u":"erased-3","n":1.50}'
 
 
+@pytest.mark.parametrize("disposition", ["accepted", "rejected"])
+def test_half_a_character_in_a_document_stops_nothing(disposition: str) -> None:
+    """JSON can escape a text that is not in UTF-8: whoever sends one would stop ingestion for good."""
+    unread = {"type": "x", "family": None, "user_id": None, "key": None, "disposition": disposition}
+    values = (b'{"u":"\\ud800"}', b'{"n":"\\ud800","u":"alice"}')
+    (row,) = changed(*({**unread, "value": value} for value in values))
+    assert row["lsn"] == 1
+    assert row["value"] == (b'{"n":"\\ud800","u":"erased-3"}' if disposition == "accepted" else None)
+
+
+@pytest.mark.parametrize("depth", [950, 1_500, 20_000])
+def test_an_event_that_is_nested_too_deeply_to_be_written_again_loses_its_value(depth: int) -> None:
+    nested = b'{"a":' * depth + b'"alice"' + b"}" * depth
+    (row,) = changed({"type": "x", "family": None, "user_id": None, "value": nested})
+    assert row["value"] is None
+
+
 def test_a_record_of_several_users_loses_its_document_and_each_row_its_own_name() -> None:
     found = changed({"user_id": "bob", "element": 1}, {"element": 2, "value": None, "key": None})
     assert [(row["user_id"], row["value"], row["key"]) for row in found] == [

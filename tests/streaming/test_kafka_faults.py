@@ -627,5 +627,13 @@ def test_records_that_retention_deleted_unread_are_passed_only_after_somebody_ac
         assert connection.execute(accepted).fetchone() == (2, True)
         logged = "SELECT count(*) FROM activity_log WHERE document::jsonb ->> 'target' LIKE '%%accepted_losses'"
         assert connection.execute(logged).fetchone() == (2,)
+        # Killed between the two commits: the next driver says what the journal has passed.
+        connection.execute("UPDATE accepted_losses SET journalled_at = NULL")
+    topic.append("g")
     with ingestion(spark, broker, database, tmp_path, topic.name) as sink:
         assert sink.status()["residual"] == 0
+        sink.process(batch(spark, topic))
+        assert sink.status()["residual"] == 0
+    assert [len(json.loads(text).get("lost", [])) for text in every_row(tmp_path)["rules"].drop_nulls()].count(1) == 1
+    with psycopg.connect(database) as connection:
+        assert connection.execute(accepted).fetchone() == (2, True)
