@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from deployment.errors import CannotRun
 from tests.pages import blocks_of
 from tests.webhooks.sending import ALL, STRAGGLER, add_endpoint, hold, rows
-from webhooks.endpoints import disable
+from webhooks.endpoints import _LOCK, deliveries, disable, enable, resend, rotate
 from webhooks.event_types import EventType
 
 AT = datetime(2026, 11, 1, tzinfo=UTC)
@@ -151,3 +152,20 @@ def test_a_straggler_that_is_not_held_calls_nobody(database: str) -> None:
 def test_an_endpoint_that_is_not_there_is_named(database: str) -> None:
     with pytest.raises(CannotRun, match="no endpoint we_none: `weir webhooks list`"):
         disable(database, "we_none", "ada", "x")
+
+
+def test_billing_and_whoever_changes_an_endpoint_do_not_wait_for_each_other(database: str) -> None:
+    endpoint = add_endpoint(database, URL).endpoint
+    impatient = make_conninfo(database, options="-c lock_timeout=5s")
+    with psycopg.connect(database) as billing:
+        billing.execute(STRAGGLER, {"lsn": 1, "account": "acme", "at": AT})
+        assert deliveries(impatient, endpoint, None) == []
+        rotate(impatient, endpoint, "ada", timedelta(hours=1))
+        disable(impatient, endpoint, "ada", "moves")
+        assert enable(impatient, endpoint, "ada") == 0
+        assert resend(impatient, endpoint, [], dead=True) == 0
+    with psycopg.connect(database) as changing, psycopg.connect(impatient) as billing:
+        changing.execute(_LOCK, [endpoint])
+        billing.execute(STRAGGLER, {"lsn": 2, "account": "acme", "at": AT})
+        assert len(deliveries(impatient, endpoint, None)) == 1
+    assert len(outbox(database)) == 2
