@@ -170,6 +170,41 @@ def test_a_delivery_that_fails_holds_later_ones_of_its_account_and_endpoint_and_
     assert first_order(healthy.taken) == {"acme": [1, 2], "globex": [3]}
 
 
+def test_an_event_of_which_a_receiver_dies_behind_its_gateway_does_not_stop_other_accounts_for_days(
+    database: str,
+) -> None:
+    receiver = Receiver(lambda call: Answer(502, takes=False) if call.data["account"] == "acme" else Answer())
+    clock = now_clock()
+    waited: list[timedelta] = []
+
+    async def deliver() -> None:
+        poster = Poster(allows_private=True)
+        last_lsn = 1
+
+        async def post(url: str, body: bytes, headers: Any) -> Attempt:
+            nonlocal last_lsn
+            attempt = await poster.post(url, body, headers)
+            if attempt.status == 502:
+                # At the moment of each failure globex has something new.
+                last_lsn += 1
+                await asyncio.to_thread(hold, database, ["globex"], last_lsn)
+                due_at[last_lsn] = clock.now()
+            else:
+                waited.append(clock.now() - due_at[lsn_of(Call("", {}, body))])
+            return attempt
+
+        due_at: dict[int, Any] = {}
+        async with receiver.serving():
+            add_endpoint(database, receiver.url)
+            hold(database, ["acme"])
+            await send_all(database, clock, post)
+        await poster.close()
+
+    run(deliver)
+    assert states(database) == {"delivered": 10, "dead": 1}
+    assert max(waited) < timedelta(minutes=6)
+
+
 def test_after_ten_attempts_a_delivery_is_dead_the_next_is_sent_and_the_dead_can_be_sent_again(database: str) -> None:
     broken = {1}
     receiver = Receiver(lambda call: Answer(500, takes=False) if lsn_of(call) in broken else Answer())
