@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 
+from jobs.runtime.postgres.session import CONNECT_TIMEOUT_SECONDS, TCP_TIMEOUT_MS
 from webhooks.outcomes import Attempt, Outcome
 
 _TAKE = "SELECT pg_try_advisory_lock(hashtextextended('weir webhooks of ' || current_schema(), 0))"
@@ -71,6 +72,9 @@ DELETE FROM webhook_events AS e WHERE made_at < %(before)s AND NOT EXISTS (
     WHERE d.number = e.number AND (state <> 'delivered' OR settled_at >= %(before)s)
 )
 """
+SILENT_SECONDS = 60
+"""Postgres ends the session of a sender that asks for nothing so long: it asks each second, unless it is frozen, or its
+machine is gone, whose connection would be open for hours, and with it the lease."""
 GONE = "the receiver answered 410 Gone"
 
 
@@ -105,8 +109,13 @@ class Outbox:
     async def connect(cls, postgres_url: str) -> Outbox:
         """A new session, in which each statement is a transaction."""
         session = await psycopg.AsyncConnection.connect(
-            postgres_url, autocommit=True, connect_timeout=10, application_name="weir webhooks"
+            postgres_url,
+            autocommit=True,
+            application_name="weir webhooks",
+            connect_timeout=CONNECT_TIMEOUT_SECONDS,
+            tcp_user_timeout=TCP_TIMEOUT_MS,
         )
+        await session.execute("SELECT set_config('idle_session_timeout', %s, false)", [f"{SILENT_SECONDS * 1_000:.0f}"])
         return cls(session)
 
     async def take_lease(self) -> bool:

@@ -262,6 +262,26 @@ def test_a_second_process_sends_nothing_while_the_first_has_the_lease_and_takes_
     run(take)
 
 
+def test_a_sender_that_is_frozen_or_whose_machine_is_gone_loses_the_lease(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def take() -> None:
+        second = await Outbox.connect(database)
+        with monkeypatch.context() as patched:
+            patched.setattr("webhooks.outbox.SILENT_SECONDS", 3)
+            first = await Outbox.connect(database)
+        assert await first.take_lease()
+        async with asyncio.timeout(60):
+            while not await second.take_lease():
+                await asyncio.sleep(0.01)
+        with pytest.raises(psycopg.OperationalError):
+            await first.due_lanes(datetime.now(UTC), 1)
+        await first.close()
+        await second.close()
+
+    run(take)
+
+
 def test_whoever_lost_its_session_can_neither_read_what_is_due_nor_store_what_became_of_it(database: str) -> None:
     async def lose() -> None:
         outbox = await Outbox.connect(database)
