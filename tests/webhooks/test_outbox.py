@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,6 +16,8 @@ from tests.pages import blocks_of
 from tests.webhooks.sending import ALL, STRAGGLER, add_endpoint, hold, rows
 from webhooks.endpoints import _LOCK, deliveries, disable, enable, resend, rotate
 from webhooks.event_types import EventType
+from webhooks.outbox import Outbox
+from webhooks.sender import KEPT
 
 AT = datetime(2026, 11, 1, tzinfo=UTC)
 URL = "https://example.com/hook"
@@ -169,3 +172,35 @@ def test_billing_and_whoever_changes_an_endpoint_do_not_wait_for_each_other(data
         billing.execute(STRAGGLER, {"lsn": 2, "account": "acme", "at": AT})
         assert len(deliveries(impatient, endpoint, None)) == 1
     assert len(outbox(database)) == 2
+
+
+def test_what_all_endpoints_had_thirty_days_ago_is_removed_with_its_log_and_nothing_else(database: str) -> None:
+    endpoints = [add_endpoint(database, URL).endpoint for _ in range(2)]
+    hold(database, ["acme"] * 5)
+    old, recent = AT - timedelta(days=31), AT - timedelta(days=29)
+    numbers = [number for (number,) in rows(database, "SELECT number FROM webhook_events ORDER BY number")]
+    ends = [("delivered", old), ("delivered", recent), ("dead", old), ("waiting", None), ("delivered", old)]
+    with psycopg.connect(database) as connection:
+        connection.execute("UPDATE webhook_events SET made_at = %s", [AT - timedelta(days=40)])
+        connection.execute("UPDATE webhook_events SET made_at = %s WHERE number = %s", [recent, numbers[4]])
+        for endpoint in endpoints:
+            ends_here = ends if endpoint == endpoints[0] else [("delivered", old)] * 5
+            for number, (state, settled_at) in zip(numbers, ends_here, strict=True):
+                connection.execute(
+                    "UPDATE webhook_deliveries SET state = %s, settled_at = %s WHERE (endpoint, number) = (%s, %s)",
+                    [state, settled_at, endpoint, number],
+                )
+                connection.execute(
+                    "INSERT INTO webhook_attempts (number, endpoint, attempted_at, account, duration_ms)"
+                    " VALUES (%s, %s, %s, 'acme', 1)",
+                    [number, endpoint, old],
+                )
+
+    async def prune() -> None:
+        sent = await Outbox.connect(database)
+        assert await sent.prune(AT - KEPT) == 1
+        await sent.close()
+
+    asyncio.run(prune())
+    for table in ("webhook_events", "webhook_deliveries", "webhook_attempts"):
+        assert rows(database, f"SELECT DISTINCT number FROM {table} ORDER BY 1") == [(n,) for n in numbers[1:]], table
