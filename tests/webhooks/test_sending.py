@@ -23,7 +23,7 @@ from tests.webhooks.sending import add_endpoint, hold, next_due_at, now_clock, r
 from webhooks.__main__ import ALLOW_PRIVATE_VARIABLE
 from webhooks.endpoints import deliveries, enable, listed, resend, rotate
 from webhooks.outbox import Outbox
-from webhooks.outcomes import Attempt, State
+from webhooks.outcomes import Attempt, State, outcome
 from webhooks.posting import Poster
 from webhooks.signing import Signature
 
@@ -244,6 +244,32 @@ def test_gone_disables_the_endpoint_until_a_person_enables_it_and_nothing_that_w
             assert await asyncio.to_thread(enable, database, endpoint, "ada") == 3
             await send_all(database, now_clock())
         assert first_order(gone.taken) == {"acme": [1, 2], "globex": [3]}
+
+    run(deliver)
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_clock_that_was_a_year_ahead_for_a_moment_holds_no_delivery_for_a_year(database: str, status: int) -> None:
+    clock = now_clock()
+
+    async def deliver() -> None:
+        add_endpoint(database, "https://example.com/")
+        hold(database, ["acme"])
+        outbox = await Outbox.connect(database)
+        ahead = clock.now() + timedelta(days=365)
+        (lane,) = await outbox.due_lanes(ahead, 1)
+        due = await outbox.head(lane, ahead)
+        assert due is not None
+        attempt = Attempt(status)
+        await outbox.record(due, attempt, outcome(attempt, 1, ahead, lambda: 0.0), ahead, timedelta(0))
+        assert await outbox.due_lanes(clock.now(), 1) == [lane]
+        due = await outbox.head(lane, clock.now())
+        assert due is not None
+        # A failure by the right clock is tried again by the right clock.
+        await outbox.record(due, attempt, outcome(attempt, 2, clock.now(), lambda: 0.0), clock.now(), timedelta(0))
+        assert await outbox.due_lanes(clock.now(), 1) == []
+        assert await outbox.due_lanes(clock.now() + timedelta(minutes=6), 1) == [lane]
+        await outbox.close()
 
     run(deliver)
 
