@@ -68,9 +68,9 @@ def outcome(attempt: Attempt, attempts: int, now: datetime, chance: Callable[[],
         return Outcome(State.DEAD)
     again = now + DELAYS[attempts - 1] * (1 + JITTER * chance())
     if status in THROTTLED:
-        asked = now + _asked_delay(attempt.retry_after, now)
-        paused_until = max(asked, min(again, now + MAX_PAUSE))
-        return Outcome(State.WAITING, max(again, asked), paused_until=paused_until)
+        retry_at = now + _asked_delay(attempt.retry_after, now)
+        paused_until = max(retry_at, min(again, now + MAX_PAUSE))
+        return Outcome(State.WAITING, max(again, retry_at), paused_until=paused_until)
     return Outcome(State.WAITING, again)
 
 
