@@ -137,15 +137,17 @@ def disable(postgres_url: str, endpoint: str, by: str, reason: str) -> None:
 def enable(postgres_url: str, endpoint: str, by: str) -> int:
     """Call an endpoint again; returns how many deliveries wait, which are sent now. Raises CannotRun."""
     with _connected(postgres_url) as database:
-        _is_disabled(database, endpoint, _LOCK)
+        _is_disabled(database, endpoint, _IS_DISABLED)
+        # The deliveries first, as the sender locks them: it would wait for this, and this for it.
+        waiting = database.execute(_ENABLED_SEND, [endpoint]).rowcount
         database.execute(_ENABLE, [by, endpoint])
-        return database.execute(_ENABLED_SEND, [endpoint]).rowcount
+        return waiting
 
 
 def resend(postgres_url: str, endpoint: str, numbers: Sequence[int], *, dead: bool = False) -> int:
     """Send deliveries again, by number or all dead ones; returns how many. Raises CannotRun for an unknown number."""
     with _connected(postgres_url) as database:
-        _is_disabled(database, endpoint, _LOCK)
+        _is_disabled(database, endpoint, _IS_DISABLED)
         values = {"endpoint": endpoint, "numbers": list(numbers), "dead": dead}
         count = database.execute(_RESEND, values).rowcount
         if not dead and count < len(set(numbers)):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -172,6 +174,27 @@ def test_billing_and_whoever_changes_an_endpoint_do_not_wait_for_each_other(data
         billing.execute(STRAGGLER, {"lsn": 2, "account": "acme", "at": AT})
         assert len(deliveries(impatient, endpoint, None)) == 1
     assert len(outbox(database)) == 2
+
+
+WAITS_FOR = "SELECT count(*) FROM pg_locks WHERE NOT granted AND %s = ANY (pg_blocking_pids(pid))"
+
+
+@pytest.mark.parametrize("sends_again", [lambda at, of: resend(at, of, [1]), lambda at, of: enable(at, of, "ada")])
+def test_whoever_sends_again_while_an_attempt_is_stored_waits_for_it_and_not_in_a_circle(
+    database: str, sends_again: Callable[[str, str], int]
+) -> None:
+    endpoint = add_endpoint(database, URL).endpoint
+    hold(database, ["acme"])
+    with ThreadPoolExecutor() as threads:
+        with psycopg.connect(database) as sender:
+            # As an attempt is stored of a receiver that asked for time.
+            sender.execute("UPDATE webhook_deliveries SET attempts = 1")
+            count = threads.submit(sends_again, database, endpoint)
+            while rows(database, WAITS_FOR, sender.info.backend_pid) == [(0,)]:
+                assert not count.done()
+            sender.execute("UPDATE webhook_endpoints SET paused_until = now()")
+        assert count.result() == 1
+    assert rows(database, "SELECT attempts, state FROM webhook_deliveries") == [(0, "waiting")]
 
 
 def test_what_all_endpoints_had_thirty_days_ago_is_removed_with_its_log_and_nothing_else(database: str) -> None:
