@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import typer
 
@@ -18,7 +19,7 @@ from deployment.stack import POSTGRES_VARIABLE, postgres_url_of
 from jobs.runtime.clock import MachineClock
 from webhooks.endpoints import listed
 from webhooks.posting import Poster
-from webhooks.sender import send_until
+from webhooks.sender import MAX_RUNNING, send_until
 
 ALLOW_PRIVATE_VARIABLE = "WEIR_WEBHOOKS_ALLOW_PRIVATE"
 
@@ -57,11 +58,20 @@ async def _send(postgres_url: str, *, allows_private: bool) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    look_up_in_own_threads()
     poster = Poster(allows_private=allows_private)
     try:
         await send_until(stopping, postgres_url, poster.post, MachineClock())
     finally:
         await poster.close()
+
+
+def look_up_in_own_threads() -> None:
+    """Let the running loop look up names in enough threads: by default it has six on two cores.
+
+    A thread waits for a name server for longer than an attempt does, so there are more than attempts.
+    """
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(4 * MAX_RUNNING, "look-up"))
 
 
 if __name__ == "__main__":

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import suppress
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 import httpx
 
 NAT64 = IPv6Network("64:ff9b::/96")
+PROTOCOLS = IPv4Network("192.0.0.0/24")
+"""Python 3.11 takes most of it for public; Oracle's cloud has its metadata there."""
 
 
 class AddressRefused(Exception):
@@ -59,13 +61,23 @@ def is_public(text: str) -> bool:
         if address.is_site_local:
             return False
     assert address is not None
+    if address in PROTOCOLS:
+        return False
     return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+def host_of(url: httpx.URL) -> str:
+    """The host as it is asked for and certified, in ASCII.
+
+    `url.host` is in Unicode, which `socket` and `ssl` encode by IDNA 2003: ß as ss, which is the name of somebody else.
+    """
+    return url.raw_host.decode("ascii")
 
 
 async def address_of(url: httpx.URL, *, allows_private: bool) -> str:
     """The address to connect to. Raises AddressRefused if one of the host's is not public, OSError without any."""
     port = url.port or (443 if url.scheme == "https" else 80)
-    found = await asyncio.get_running_loop().getaddrinfo(url.host, port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().getaddrinfo(host_of(url), port, type=socket.SOCK_STREAM)
     addresses = [str(place[0]) for *_, place in found]
     if not addresses:
         raise OSError(f"{url.host} has no address")

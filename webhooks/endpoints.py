@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg.rows import dict_row
@@ -50,7 +50,9 @@ _EXPIRE = """
 UPDATE webhook_secrets SET expires_at = least(expires_at, clock_timestamp() + %s) WHERE endpoint = %s
 """
 _FORGET = "DELETE FROM webhook_secrets WHERE endpoint = %s AND expires_at <= clock_timestamp()"
-_LOCK = "SELECT disabled_at IS NOT NULL AS is_disabled FROM webhook_endpoints WHERE endpoint = %s FOR UPDATE"
+_IS_DISABLED = "SELECT disabled_at IS NOT NULL AS is_disabled FROM webhook_endpoints WHERE endpoint = %s"
+# Not FOR UPDATE: a transaction of billing that queues for the endpoint keeps its key, and neither waits for the other.
+_LOCK = f"{_IS_DISABLED} FOR NO KEY UPDATE"
 _DISABLE = """
 UPDATE webhook_endpoints SET disabled_at = clock_timestamp(), disabled_reason = %s, changed_by = %s WHERE endpoint = %s
 """
@@ -113,7 +115,7 @@ def listed(postgres_url: str) -> list[dict[str, Any]]:
 def rotate(postgres_url: str, endpoint: str, by: str, overlap: timedelta) -> NewSecret:
     """Make a new secret; those before sign for `overlap` more, beside it. Raises CannotRun."""
     with _connected(postgres_url) as database:
-        _locked(database, endpoint)
+        _is_disabled(database, endpoint, _LOCK)
         row = database.execute(_NEWEST_SECRET, [endpoint]).fetchone()
         secret = new_secret(kind_of(row["secret"]) if row else Signature.V1)
         # For the activity log: no column of the secret that ends says who shortened it.
@@ -127,7 +129,7 @@ def rotate(postgres_url: str, endpoint: str, by: str, overlap: timedelta) -> New
 def disable(postgres_url: str, endpoint: str, by: str, reason: str) -> None:
     """Stop calling an endpoint; what waits for it waits on, and nothing more is queued. Raises CannotRun."""
     with _connected(postgres_url) as database:
-        if _locked(database, endpoint):
+        if _is_disabled(database, endpoint, _LOCK):
             raise CannotRun(f"{endpoint} is disabled already.")
         database.execute(_DISABLE, [reason, by, endpoint])
 
@@ -135,15 +137,17 @@ def disable(postgres_url: str, endpoint: str, by: str, reason: str) -> None:
 def enable(postgres_url: str, endpoint: str, by: str) -> int:
     """Call an endpoint again; returns how many deliveries wait, which are sent now. Raises CannotRun."""
     with _connected(postgres_url) as database:
-        _locked(database, endpoint)
+        _is_disabled(database, endpoint, _IS_DISABLED)
+        # The deliveries first, as the sender locks them: it would wait for this, and this for it.
+        waiting = database.execute(_ENABLED_SEND, [endpoint]).rowcount
         database.execute(_ENABLE, [by, endpoint])
-        return database.execute(_ENABLED_SEND, [endpoint]).rowcount
+        return waiting
 
 
 def resend(postgres_url: str, endpoint: str, numbers: Sequence[int], *, dead: bool = False) -> int:
     """Send deliveries again, by number or all dead ones; returns how many. Raises CannotRun for an unknown number."""
     with _connected(postgres_url) as database:
-        _locked(database, endpoint)
+        _is_disabled(database, endpoint, _IS_DISABLED)
         values = {"endpoint": endpoint, "numbers": list(numbers), "dead": dead}
         count = database.execute(_RESEND, values).rowcount
         if not dead and count < len(set(numbers)):
@@ -156,13 +160,13 @@ def resend(postgres_url: str, endpoint: str, numbers: Sequence[int], *, dead: bo
 def deliveries(postgres_url: str, endpoint: str, state: State | None) -> list[dict[str, Any]]:
     """What was queued for an endpoint, the newest first, with the keys DELIVERY_COLUMNS. Raises CannotRun."""
     with _connected(postgres_url) as database:
-        _locked(database, endpoint)
+        _is_disabled(database, endpoint, _IS_DISABLED)
         return database.execute(_DELIVERIES, {"endpoint": endpoint, "state": state}).fetchall()
 
 
-def _locked(database: psycopg.Connection[dict[str, Any]], endpoint: str) -> bool:
-    """Whether it is disabled. Raises CannotRun if there is none of that name."""
-    row = database.execute(_LOCK, [endpoint]).fetchone()
+def _is_disabled(database: psycopg.Connection[dict[str, Any]], endpoint: str, statement: LiteralString) -> bool:
+    """What the statement finds: _IS_DISABLED, or _LOCK. Raises CannotRun if there is no endpoint of that name."""
+    row = database.execute(statement, [endpoint]).fetchone()
     if row is None:
         raise CannotRun(f"There is no endpoint {endpoint}: `weir webhooks list` shows all.")
     return bool(row["is_disabled"])

@@ -13,11 +13,17 @@ from typing import Any
 
 import psycopg
 
+from jobs.runtime.postgres.session import CONNECT_TIMEOUT_SECONDS, TCP_TIMEOUT_MS
 from webhooks.outcomes import Attempt, Outcome
 
 _TAKE = "SELECT pg_try_advisory_lock(hashtextextended('weir webhooks of ' || current_schema(), 0))"
+# No delay is so long, so what is due later than that was stored by a clock that was wrong.
+_IS_DUE = """
+disabled_at IS NULL AND (next_attempt_at <= %(now)s OR next_attempt_at > %(now)s + interval '27 hours')
+AND (paused_until IS NULL OR paused_until <= %(now)s OR paused_until > %(now)s + interval '27 hours')
+"""
 # The oldest that waits of each endpoint and account, found by one step in the index for each.
-_LANES = """
+_LANES = f"""
 WITH RECURSIVE heads AS (
     (SELECT endpoint, account, number FROM webhook_deliveries WHERE state = 'waiting'
      ORDER BY endpoint, account, number LIMIT 1)
@@ -31,16 +37,16 @@ WITH RECURSIVE heads AS (
 SELECT endpoint, account FROM (
     SELECT endpoint, account, row_number() OVER (PARTITION BY endpoint ORDER BY next_attempt_at, number) AS place
     FROM heads JOIN webhook_deliveries USING (endpoint, account, number) JOIN webhook_endpoints USING (endpoint)
-    WHERE next_attempt_at <= %(now)s AND disabled_at IS NULL AND (paused_until IS NULL OR paused_until <= %(now)s)
+    WHERE {_IS_DUE}
 ) AS due
 WHERE place <= %(per_endpoint)s
 ORDER BY place, endpoint
 """
-_HEAD = """
+_HEAD = f"""
 SELECT number, event_id, url, body, attempts, ARRAY(
            SELECT secret FROM webhook_secrets AS s
            WHERE s.endpoint = e.endpoint AND (expires_at IS NULL OR expires_at > %(now)s) ORDER BY created_at DESC
-       ), next_attempt_at <= %(now)s AND disabled_at IS NULL AND (paused_until IS NULL OR paused_until <= %(now)s)
+       ), {_IS_DUE}
 FROM webhook_deliveries JOIN webhook_events USING (number) JOIN webhook_endpoints AS e USING (endpoint)
 WHERE endpoint = %(endpoint)s AND webhook_deliveries.account = %(account)s AND state = 'waiting'
 ORDER BY number LIMIT 1
@@ -52,7 +58,9 @@ WITH logged AS (
     VALUES (%(number)s, %(endpoint)s, %(now)s, %(account)s, %(status)s, %(error)s, %(duration_ms)s)
 ), changed AS (
     UPDATE webhook_endpoints SET
-        paused_until = coalesce(greatest(paused_until, %(paused_until)s::timestamptz), paused_until),
+        paused_until = coalesce(greatest(
+            CASE WHEN paused_until <= %(now)s + interval '27 hours' THEN paused_until END, %(paused_until)s::timestamptz
+        ), paused_until),
         disabled_at = CASE WHEN %(disables)s::boolean THEN %(now)s ELSE disabled_at END,
         disabled_reason = CASE WHEN %(disables)s::boolean THEN %(reason)s ELSE disabled_reason END,
         changed_by = CASE WHEN %(disables)s::boolean THEN 'weir' ELSE changed_by END
@@ -71,6 +79,9 @@ DELETE FROM webhook_events AS e WHERE made_at < %(before)s AND NOT EXISTS (
     WHERE d.number = e.number AND (state <> 'delivered' OR settled_at >= %(before)s)
 )
 """
+SILENT_SECONDS = 60
+"""Postgres ends the session of a sender that asks for nothing so long: it asks each second, unless it is frozen, or its
+machine is gone, whose connection would be open for hours, and with it the lease."""
 GONE = "the receiver answered 410 Gone"
 
 
@@ -105,8 +116,13 @@ class Outbox:
     async def connect(cls, postgres_url: str) -> Outbox:
         """A new session, in which each statement is a transaction."""
         session = await psycopg.AsyncConnection.connect(
-            postgres_url, autocommit=True, connect_timeout=10, application_name="weir webhooks"
+            postgres_url,
+            autocommit=True,
+            application_name="weir webhooks",
+            connect_timeout=CONNECT_TIMEOUT_SECONDS,
+            tcp_user_timeout=TCP_TIMEOUT_MS,
         )
+        await session.execute("SELECT set_config('idle_session_timeout', %s, false)", [f"{SILENT_SECONDS * 1_000:.0f}"])
         return cls(session)
 
     async def take_lease(self) -> bool:

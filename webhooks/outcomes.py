@@ -20,11 +20,13 @@ DELAYS = (
 JITTER = 0.1
 """A delay is longer by up to this part of it, so that not all of an endpoint are tried again in one moment."""
 MAX_RETRY_AFTER = timedelta(hours=24)
+MAX_PAUSE = timedelta(minutes=5)
+"""Of an endpoint whose receiver named no time: a gateway answers 502 also where the receiver dies of one event."""
 THROTTLED = (
     *(HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE),
     HTTPStatus.GATEWAY_TIMEOUT,
 )
-"""The receiver has too much: nothing is sent to the endpoint until the attempt after."""
+"""The receiver has too much: nothing is sent to the endpoint for a while."""
 
 
 class State(StrEnum):
@@ -66,8 +68,9 @@ def outcome(attempt: Attempt, attempts: int, now: datetime, chance: Callable[[],
         return Outcome(State.DEAD)
     again = now + DELAYS[attempts - 1] * (1 + JITTER * chance())
     if status in THROTTLED:
-        again = max(again, now + _asked_delay(attempt.retry_after, now))
-        return Outcome(State.WAITING, again, paused_until=again)
+        retry_at = now + _asked_delay(attempt.retry_after, now)
+        paused_until = max(retry_at, min(again, now + MAX_PAUSE))
+        return Outcome(State.WAITING, max(again, retry_at), paused_until=paused_until)
     return Outcome(State.WAITING, again)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import httpx
 
-from webhooks.addresses import address_of, checked_url
+from webhooks.addresses import address_of, checked_url, host_of
 from webhooks.outcomes import Attempt
 
 TIMEOUT_SECONDS = 20.0
@@ -56,6 +56,6 @@ class Poster:
         address = await address_of(named, allows_private=self._allows_private)
         sent = {**headers, "host": named.netloc.decode(), "content-type": "application/json", "user-agent": "weir"}
         # The certificate is that of the name, though the address is connected to.
-        place, extensions = named.copy_with(host=address), {"sni_hostname": named.host}
+        place, extensions = named.copy_with(host=address), {"sni_hostname": host_of(named)}
         async with self._client.stream("POST", place, content=body, headers=sent, extensions=extensions) as answer:
             return Attempt(status=answer.status_code, retry_after=answer.headers.get("retry-after"))

@@ -39,6 +39,8 @@ from metering.vocabulary import Job, LatePolicy
 from tests.simulation.left import left_by
 from tests.simulation.world import World
 from tests.streaming.journals import environment
+from webhooks.endpoints import add, disable
+from webhooks.event_types import EventType
 
 COMPARED = {
     "usage_windows": ("version", "next_position", "updated_at"),
@@ -113,6 +115,25 @@ def test_a_rebuild_reproduces_the_database_to_the_last_digit(world: World) -> No
     assert stored(world.database) == before
     rebuild(world)
     assert stored(world.database) == before, "twice is once"
+
+
+def test_a_rebuild_calls_nobody_about_rows_that_it_makes_again_and_later_rows_do(world: World) -> None:
+    endpoint = add(world.database, "https://example.com/", list(EventType), "ada").endpoint
+    try:
+        Rebuild(Job.BILLING, str(world.tables), world.database).run()
+        assert rows(world.database, "SELECT usage_lsn FROM corrections")
+        assert rows(world.database, "SELECT * FROM webhook_events") == []
+        enabled = "SELECT tgenabled AS state FROM pg_trigger WHERE tgname = 'webhook_of_inserted'"
+        assert [row["state"] for row in rows(world.database, enabled)] == ["O"] * 3
+        with psycopg.connect(world.database) as connection:
+            connection.execute("CREATE TEMP TABLE later ON COMMIT DROP AS SELECT * FROM corrections LIMIT 1")
+            connection.execute("DELETE FROM corrections WHERE number = (SELECT number FROM later)")
+            connection.execute("INSERT INTO corrections OVERRIDING SYSTEM VALUE SELECT * FROM later")
+            called = connection.execute("SELECT count(*) FROM webhook_deliveries").fetchone()
+            connection.rollback()
+        assert called == (1,)
+    finally:
+        disable(world.database, endpoint, "ada", "the test is over")
 
 
 def test_a_rebuild_writes_each_hour_and_month_once(world: World) -> None:

@@ -16,8 +16,8 @@ from webhooks.addresses import AddressRefused, checked_url, is_public
 from webhooks.posting import Poster
 
 PRIVATE = [
-    *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.2.0/24"),
-    *("192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4"),
+    *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24"),
+    *("192.0.2.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4"),
 ]
 IN_PRIVATE = st.sampled_from(PRIVATE).flatmap(lambda text: st.ip_addresses(network=text))
 PUBLIC_ADDRESS = "93.184.215.14"
@@ -64,9 +64,11 @@ class Resolver:
     def __init__(self, *answers: list[str]) -> None:
         self.answers = list(answers)
         self.asked = 0
+        self.names: list[str] = []
 
-    async def __call__(self, _: str, port: int, **__: Any) -> list[Any]:
+    async def __call__(self, name: str, port: int, **_: Any) -> list[Any]:
         self.asked += 1
+        self.names.append(name)
         found = self.answers.pop(0)
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in found]
 
@@ -100,6 +102,17 @@ def test_the_address_that_was_checked_is_the_one_that_is_connected_to(monkeypatc
     assert seen[0].extensions["sni_hostname"] == "example.com"
     assert resolver.asked == 1, "a second question could have another answer"
     assert (attempt.status, attempt.error) == (307, None), "and the redirect is followed to nowhere"
+
+
+@pytest.mark.parametrize("host", ["straße.example", "xn--strae-oqa.example"])
+def test_a_name_beyond_ascii_is_asked_for_as_it_is_named_in_the_request(
+    monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    resolver = Resolver([PUBLIC_ADDRESS])
+    seen, _ = posted(monkeypatch, resolver, f"https://{host}/")
+    # `socket` and `ssl` would make strasse.example of a ß, which belongs to somebody else.
+    asked = {*resolver.names, seen[0].headers["host"], seen[0].extensions["sni_hostname"]}
+    assert asked == {"xn--strae-oqa.example"}
 
 
 def test_a_name_that_has_become_private_is_refused_at_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:

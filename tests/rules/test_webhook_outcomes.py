@@ -56,6 +56,19 @@ def test_a_receiver_that_has_too_much_pauses_its_endpoint(status: int) -> None:
     assert became.paused_until == became.next_attempt_at == NOW + timedelta(seconds=5)
 
 
+@given(st.integers(1, 9), st.floats(0, 1), st.integers(0, 86_400))
+def test_the_endpoint_is_paused_for_minutes_or_as_long_as_the_receiver_asked(
+    attempts: int, chance: float, asked: int
+) -> None:
+    unasked = outcome(Attempt(502), attempts, NOW, lambda: chance).paused_until
+    assert unasked is not None
+    assert timedelta(seconds=5) <= unasked - NOW <= timedelta(minutes=5)
+    became = outcome(Attempt(502, retry_after=str(asked)), attempts, NOW, lambda: chance)
+    assert became.paused_until == max(unasked, NOW + timedelta(seconds=asked))
+    assert became.next_attempt_at is not None
+    assert became.next_attempt_at >= became.paused_until
+
+
 @pytest.mark.parametrize("status", [301, 302, 307, 308, 400, 404, 500])
 def test_other_failures_pause_nothing_else(status: int) -> None:
     assert outcome(Attempt(status), 1, NOW, low).paused_until is None

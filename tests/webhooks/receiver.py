@@ -12,7 +12,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-REASONS = {200: "OK", 204: "No Content", 302: "Found", 410: "Gone", 429: "Too Many Requests", 500: "Error"}
+REASONS = {
+    200: "OK",
+    204: "No Content",
+    302: "Found",
+    410: "Gone",
+    429: "Too Many Requests",
+    500: "Error",
+    502: "Bad Gateway",
+}
 
 
 @dataclass(frozen=True)

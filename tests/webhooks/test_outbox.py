@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from datetime import UTC, datetime
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from deployment.errors import CannotRun
 from tests.pages import blocks_of
 from tests.webhooks.sending import ALL, STRAGGLER, add_endpoint, hold, rows
-from webhooks.endpoints import disable
+from webhooks.endpoints import _LOCK, deliveries, disable, enable, resend, rotate
 from webhooks.event_types import EventType
+from webhooks.outbox import Outbox
+from webhooks.sender import KEPT
 
 AT = datetime(2026, 11, 1, tzinfo=UTC)
 URL = "https://example.com/hook"
@@ -151,3 +157,73 @@ def test_a_straggler_that_is_not_held_calls_nobody(database: str) -> None:
 def test_an_endpoint_that_is_not_there_is_named(database: str) -> None:
     with pytest.raises(CannotRun, match="no endpoint we_none: `weir webhooks list`"):
         disable(database, "we_none", "ada", "x")
+
+
+def test_billing_and_whoever_changes_an_endpoint_do_not_wait_for_each_other(database: str) -> None:
+    endpoint = add_endpoint(database, URL).endpoint
+    impatient = make_conninfo(database, options="-c lock_timeout=5s")
+    with psycopg.connect(database) as billing:
+        billing.execute(STRAGGLER, {"lsn": 1, "account": "acme", "at": AT})
+        assert deliveries(impatient, endpoint, None) == []
+        rotate(impatient, endpoint, "ada", timedelta(hours=1))
+        disable(impatient, endpoint, "ada", "moves")
+        assert enable(impatient, endpoint, "ada") == 0
+        assert resend(impatient, endpoint, [], dead=True) == 0
+    with psycopg.connect(database) as changing, psycopg.connect(impatient) as billing:
+        changing.execute(_LOCK, [endpoint])
+        billing.execute(STRAGGLER, {"lsn": 2, "account": "acme", "at": AT})
+        assert len(deliveries(impatient, endpoint, None)) == 1
+    assert len(outbox(database)) == 2
+
+
+WAITS_FOR = "SELECT count(*) FROM pg_locks WHERE NOT granted AND %s = ANY (pg_blocking_pids(pid))"
+
+
+@pytest.mark.parametrize("sends_again", [lambda at, of: resend(at, of, [1]), lambda at, of: enable(at, of, "ada")])
+def test_whoever_sends_again_while_an_attempt_is_stored_waits_for_it_and_not_in_a_circle(
+    database: str, sends_again: Callable[[str, str], int]
+) -> None:
+    endpoint = add_endpoint(database, URL).endpoint
+    hold(database, ["acme"])
+    with ThreadPoolExecutor() as threads:
+        with psycopg.connect(database) as sender:
+            # As an attempt is stored of a receiver that asked for time.
+            sender.execute("UPDATE webhook_deliveries SET attempts = 1")
+            count = threads.submit(sends_again, database, endpoint)
+            while rows(database, WAITS_FOR, sender.info.backend_pid) == [(0,)]:
+                assert not count.done()
+            sender.execute("UPDATE webhook_endpoints SET paused_until = now()")
+        assert count.result() == 1
+    assert rows(database, "SELECT attempts, state FROM webhook_deliveries") == [(0, "waiting")]
+
+
+def test_what_all_endpoints_had_thirty_days_ago_is_removed_with_its_log_and_nothing_else(database: str) -> None:
+    endpoints = [add_endpoint(database, URL).endpoint for _ in range(2)]
+    hold(database, ["acme"] * 5)
+    old, recent = AT - timedelta(days=31), AT - timedelta(days=29)
+    numbers = [number for (number,) in rows(database, "SELECT number FROM webhook_events ORDER BY number")]
+    ends = [("delivered", old), ("delivered", recent), ("dead", old), ("waiting", None), ("delivered", old)]
+    with psycopg.connect(database) as connection:
+        connection.execute("UPDATE webhook_events SET made_at = %s", [AT - timedelta(days=40)])
+        connection.execute("UPDATE webhook_events SET made_at = %s WHERE number = %s", [recent, numbers[4]])
+        for endpoint in endpoints:
+            ends_here = ends if endpoint == endpoints[0] else [("delivered", old)] * 5
+            for number, (state, settled_at) in zip(numbers, ends_here, strict=True):
+                connection.execute(
+                    "UPDATE webhook_deliveries SET state = %s, settled_at = %s WHERE (endpoint, number) = (%s, %s)",
+                    [state, settled_at, endpoint, number],
+                )
+                connection.execute(
+                    "INSERT INTO webhook_attempts (number, endpoint, attempted_at, account, duration_ms)"
+                    " VALUES (%s, %s, %s, 'acme', 1)",
+                    [number, endpoint, old],
+                )
+
+    async def prune() -> None:
+        sent = await Outbox.connect(database)
+        assert await sent.prune(AT - KEPT) == 1
+        await sent.close()
+
+    asyncio.run(prune())
+    for table in ("webhook_events", "webhook_deliveries", "webhook_attempts"):
+        assert rows(database, f"SELECT DISTINCT number FROM {table} ORDER BY 1") == [(n,) for n in numbers[1:]], table

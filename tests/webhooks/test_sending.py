@@ -23,7 +23,7 @@ from tests.webhooks.sending import add_endpoint, hold, next_due_at, now_clock, r
 from webhooks.__main__ import ALLOW_PRIVATE_VARIABLE
 from webhooks.endpoints import deliveries, enable, listed, resend, rotate
 from webhooks.outbox import Outbox
-from webhooks.outcomes import Attempt, State
+from webhooks.outcomes import Attempt, State, outcome
 from webhooks.posting import Poster
 from webhooks.signing import Signature
 
@@ -170,6 +170,41 @@ def test_a_delivery_that_fails_holds_later_ones_of_its_account_and_endpoint_and_
     assert first_order(healthy.taken) == {"acme": [1, 2], "globex": [3]}
 
 
+def test_an_event_of_which_a_receiver_dies_behind_its_gateway_does_not_stop_other_accounts_for_days(
+    database: str,
+) -> None:
+    receiver = Receiver(lambda call: Answer(502, takes=False) if call.data["account"] == "acme" else Answer())
+    clock = now_clock()
+    waited: list[timedelta] = []
+
+    async def deliver() -> None:
+        poster = Poster(allows_private=True)
+        last_lsn = 1
+
+        async def post(url: str, body: bytes, headers: Any) -> Attempt:
+            nonlocal last_lsn
+            attempt = await poster.post(url, body, headers)
+            if attempt.status == 502:
+                # At the moment of each failure globex has something new.
+                last_lsn += 1
+                await asyncio.to_thread(hold, database, ["globex"], last_lsn)
+                due_at[last_lsn] = clock.now()
+            else:
+                waited.append(clock.now() - due_at[lsn_of(Call("", {}, body))])
+            return attempt
+
+        due_at: dict[int, Any] = {}
+        async with receiver.serving():
+            add_endpoint(database, receiver.url)
+            hold(database, ["acme"])
+            await send_all(database, clock, post)
+        await poster.close()
+
+    run(deliver)
+    assert states(database) == {"delivered": 10, "dead": 1}
+    assert max(waited) < timedelta(minutes=6)
+
+
 def test_after_ten_attempts_a_delivery_is_dead_the_next_is_sent_and_the_dead_can_be_sent_again(database: str) -> None:
     broken = {1}
     receiver = Receiver(lambda call: Answer(500, takes=False) if lsn_of(call) in broken else Answer())
@@ -213,6 +248,32 @@ def test_gone_disables_the_endpoint_until_a_person_enables_it_and_nothing_that_w
     run(deliver)
 
 
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_clock_that_was_a_year_ahead_for_a_moment_holds_no_delivery_for_a_year(database: str, status: int) -> None:
+    clock = now_clock()
+
+    async def deliver() -> None:
+        add_endpoint(database, "https://example.com/")
+        hold(database, ["acme"])
+        outbox = await Outbox.connect(database)
+        ahead = clock.now() + timedelta(days=365)
+        (lane,) = await outbox.due_lanes(ahead, 1)
+        due = await outbox.head(lane, ahead)
+        assert due is not None
+        attempt = Attempt(status)
+        await outbox.record(due, attempt, outcome(attempt, 1, ahead, lambda: 0.0), ahead, timedelta(0))
+        assert await outbox.due_lanes(clock.now(), 1) == [lane]
+        due = await outbox.head(lane, clock.now())
+        assert due is not None
+        # A failure by the right clock is tried again by the right clock.
+        await outbox.record(due, attempt, outcome(attempt, 2, clock.now(), lambda: 0.0), clock.now(), timedelta(0))
+        assert await outbox.due_lanes(clock.now(), 1) == []
+        assert await outbox.due_lanes(clock.now() + timedelta(minutes=6), 1) == [lane]
+        await outbox.close()
+
+    run(deliver)
+
+
 def test_a_second_process_sends_nothing_while_the_first_has_the_lease_and_takes_it_when_that_ends(
     database: str,
 ) -> None:
@@ -222,6 +283,26 @@ def test_a_second_process_sends_nothing_while_the_first_has_the_lease_and_takes_
         await first.close()
         while not await second.take_lease():
             await asyncio.sleep(0.01)
+        await second.close()
+
+    run(take)
+
+
+def test_a_sender_that_is_frozen_or_whose_machine_is_gone_loses_the_lease(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def take() -> None:
+        second = await Outbox.connect(database)
+        with monkeypatch.context() as patched:
+            patched.setattr("webhooks.outbox.SILENT_SECONDS", 3)
+            first = await Outbox.connect(database)
+        assert await first.take_lease()
+        async with asyncio.timeout(60):
+            while not await second.take_lease():
+                await asyncio.sleep(0.01)
+        with pytest.raises(psycopg.OperationalError):
+            await first.due_lanes(datetime.now(UTC), 1)
+        await first.close()
         await second.close()
 
     run(take)
