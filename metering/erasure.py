@@ -6,14 +6,17 @@ import base64
 import hmac
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from urllib.parse import quote
 
 MIN_KEY_CHARACTERS = 32
 KEYS_VARIABLE = "WEIR_ERASURE_KEYS"
+LOST = "lost:"
+"""Before the id of a key: nobody has its secret any more."""
 _PSEUDONYM = re.compile(r"erased-[1-9][0-9]*")
+_ID = re.compile(r"[0-9a-f]{16}")
 _OF_A_NAME = "0-9A-Za-z_@.-"
 """What continues a name: `u1` is not found in `u12` or `u1@example.org`."""
 _NOT_IN_UTF_8 = re.compile("[\ud800-\udfff]")
@@ -42,15 +45,27 @@ class ErasureKey:
 def keys_of(text: str) -> tuple[ErasureKey, ...]:
     """Secrets separated by commas: the first is of new erasures, the others recognise those of earlier ones.
 
-    Raises ValueError, without the text, where one is shorter than MIN_KEY_CHARACTERS.
+    What is LOST is no secret. Raises ValueError, without the text, where one is shorter than MIN_KEY_CHARACTERS.
     """
-    secrets = [secret.strip() for secret in text.split(",") if secret.strip()]
+    secrets = [secret for secret in _entries(text) if not secret.startswith(LOST)]
     if any(len(secret) < MIN_KEY_CHARACTERS for secret in secrets):
         raise ValueError(
             f"a key has fewer than {MIN_KEY_CHARACTERS} characters; make one with `openssl rand -hex 32`, and separate "
             "keys by commas"
         )
     return tuple(ErasureKey(secret.encode()) for secret in dict.fromkeys(secrets))
+
+
+def lost_keys_of(text: str) -> frozenset[str]:
+    """The ids of keys of which the same text says that they are lost. Raises ValueError for what is no id."""
+    ids = frozenset(entry.removeprefix(LOST).strip() for entry in _entries(text) if entry.startswith(LOST))
+    if not all(_ID.fullmatch(key_id) for key_id in ids):
+        raise ValueError(f"after {LOST} comes the id of a key, 16 hexadecimal digits, as ingestion says it")
+    return ids
+
+
+def _entries(text: str) -> list[str]:
+    return [entry.strip() for entry in text.split(",") if entry.strip()]
 
 
 def pseudonym(number: int) -> str:
@@ -160,11 +175,16 @@ class Erased:
 class People:
     """Recognises those who were forgotten."""
 
-    def __init__(self, erased: Iterable[Erased], keys: Iterable[ErasureKey]) -> None:
-        """Raises UnknownKey where the key of an erasure is not among `keys`."""
+    def __init__(self, erased: Iterable[Erased], keys: Iterable[ErasureKey], lost: Collection[str] = ()) -> None:
+        """Raises UnknownKey where the key of an erasure is not among `keys`, unless its id is among `lost`."""
         by_id = {key.id: key for key in keys}
+        self.unrecognised: list[int] = []
+        """Numbers of erasures whose key is lost: later events of these people are as any others."""
         self._by_account: dict[str, dict[ErasureKey, dict[bytes, int]]] = {}
         for row in erased:
+            if row.key_id not in by_id and row.key_id in lost:
+                self.unrecognised.append(row.number)
+                continue
             if row.key_id not in by_id:
                 raise UnknownKey(row.key_id)
             of_key = self._by_account.setdefault(row.account, {}).setdefault(by_id[row.key_id], {})
@@ -176,14 +196,17 @@ class People:
         return sorted(self._by_account)
 
     def numbers(self, account: str, names: Iterable[str]) -> dict[str, int]:
-        """Which of these names are of people who were forgotten: the numbers of their erasures, by name."""
+        """Which of these names are of people who were forgotten: the numbers of their erasures, by name.
+
+        Of somebody who was forgotten again under another key, that of the first, which is in the earlier rows.
+        """
+        found: dict[str, int] = {}
         keys = self._by_account.get(account, {})
-        return {
-            name: number
-            for name in names
-            for key, people in keys.items()
-            if (number := people.get(key.person(account, name))) is not None
-        }
+        for name in names:
+            for key, people in keys.items():
+                if (number := people.get(key.person(account, name))) is not None:
+                    found[name] = min(number, found.get(name, number))
+        return found
 
 
 class UnknownKey(LookupError):

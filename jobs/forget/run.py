@@ -21,7 +21,7 @@ from metering.erasure import ErasureKey
 
 FOLLOWED = "erasures"
 """The transaction of the journal that ingestion moves: its rows follow all erasures up to this one."""
-_KNOWN = "SELECT erasure FROM erasures WHERE account = %s AND person = ANY (%s)"
+_KNOWN = "SELECT erasure FROM erasures WHERE account = %s AND person = ANY (%s) ORDER BY erasure LIMIT 1"
 _ADD = """
 INSERT INTO erasures (erasure, account, person, key_id, reason, asked_by)
 SELECT coalesce(max(erasure), 0) + 1, %(account)s, %(person)s, %(key_id)s, %(reason)s, %(by)s FROM erasures

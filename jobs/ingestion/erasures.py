@@ -11,7 +11,7 @@ import structlog
 
 from jobs.journal.erasing import CHANGED, READ, erased
 from jobs.runtime.errors import Refused
-from metering.erasure import KEYS_VARIABLE, Erased, People, UnknownKey, keys_of
+from metering.erasure import KEYS_VARIABLE, LOST, Erased, People, UnknownKey, keys_of, lost_keys_of
 
 log = structlog.get_logger()
 
@@ -24,11 +24,12 @@ def people_of(connection: psycopg.Connection[Any], secrets: str) -> People:
     """Those who were forgotten. Raises Refused without the key of an erasure, or with an unfit one."""
     rows = [Erased(*row) for row in connection.execute(_READ).fetchall()]
     try:
-        return People(rows, keys_of(secrets))
+        return People(rows, keys_of(secrets), lost_keys_of(secrets))
     except UnknownKey as unknown:
         raise Refused(
             f"somebody was forgotten by `weir forget` with the key {unknown.args[0]}, which {KEYS_VARIABLE} does not "
-            "have: later events of this person would be stored as they are. Give the secret, beside newer ones"
+            "have: later events of this person would be stored as they are. Give the secret, beside newer ones; if "
+            f"nobody has it any more, accept that with {LOST}{unknown.args[0]} among them, and forget the person again"
         ) from None
     except ValueError as unfit:
         raise Refused(f"{KEYS_VARIABLE}: {unfit}") from None
@@ -48,6 +49,8 @@ class Erasures:
             self._people = people_of(connection, self._secrets)
             self.newest = newest
             log.info("follows erasures", newest=newest)
+            if lost := self._people.unrecognised:
+                log.warning("later events of people whose key is lost are stored as they are", erasures=lost)
 
     def transactions(self, followed: int | None) -> dict[str, int]:
         """What a commit says of the erasures that its rows follow, where the journal has not said it."""

@@ -8,6 +8,7 @@ after, with the pseudonym in the place of the name.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import date, timedelta
 from pathlib import Path
@@ -252,3 +253,34 @@ def test_ingestion_refuses_to_go_on_without_the_key(world: World) -> None:
         with pytest.raises(Refused, match="WEIR_ERASURE_KEYS does not have") as refused:
             people_of(connection, "n" * 40)
     assert "nnnn" not in str(refused.value)
+
+
+def test_ingestion_goes_on_where_the_key_is_said_to_be_lost_and_who_is_forgotten_again_is_recognised(
+    world: World,
+) -> None:
+    forget(world)
+    new = "n" * 40
+    with (
+        psycopg.connect(world.database) as connection,
+        pytest.raises(Refused, match=r"lost:[0-9a-f]{16} among them") as refused,
+    ):
+        people_of(connection, new)
+    said = re.search("lost:[0-9a-f]{16}", str(refused.value))
+    assert said is not None
+    world.where = world.where.model_copy(update={"erasure_keys": f"{new},{said.group()}"})
+    world.run("ingestion", 0, Fault.CRASH)
+    before = len(world.rows(Table.JOURNAL))
+    Send(0, "usage", 0, 40, 0, 11).do(world)
+    settled(world)
+    late = [row for lsn, row in world.rows(Table.JOURNAL).items() if lsn > before and row["request_id"] == "r40"]
+    assert [row["user_id"] for row in late] == [USER], "nobody can recognise the person"
+    with psycopg.connect(world.database, autocommit=True) as connection:
+        keys = keys_of(world.where.erasure_keys)
+        number = record(connection, Request(ACCOUNT, USER, "asked by letter", "dpo"), keys)
+        assert number == 2
+        list(carry_out(str(world.tables), connection, Person(number, ACCOUNT, USER, keys[0])))
+    Send(0, "usage", 0, 42, 0, 11).do(world)
+    settled(world)
+    assert_proved(world)
+    kept = {row["request_id"]: row["user_id"] for row in world.rows(Table.JOURNAL).values()}
+    assert (kept["r40"], kept["r42"]) == ("erased-2", "erased-2")

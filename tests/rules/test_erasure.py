@@ -19,6 +19,7 @@ from metering.erasure import (
     People,
     UnknownKey,
     keys_of,
+    lost_keys_of,
     mention,
     pseudonym,
     replaced,
@@ -55,6 +56,26 @@ def test_a_person_is_recognised_in_its_account_alone(account: str, user_id: str,
 def test_without_the_key_of_an_erasure_nobody_is_recognised_in_silence() -> None:
     with pytest.raises(UnknownKey, match=OTHER.id):
         People([Erased(1, "acme", OTHER.person("acme", "alice"), OTHER.id)], [KEY])
+
+
+def test_a_key_that_is_said_to_be_lost_stops_nobody_and_hides_no_key_that_is_there() -> None:
+    rows = [Erased(n, "acme", key.person("acme", f"u{n}"), key.id) for n, key in enumerate((KEY, OTHER), start=1)]
+    found = People(rows, [KEY], lost={KEY.id, OTHER.id})
+    assert found.numbers("acme", ["u1", "u2"]) == {"u1": 1}
+    assert found.unrecognised == [2]
+    text = f"{'a' * 32}, lost:{OTHER.id}"
+    assert (keys_of(text), lost_keys_of(text)) == ((KEY,), frozenset({OTHER.id}))
+    assert lost_keys_of("a" * 32) == frozenset()
+    with pytest.raises(ValueError, match="16 hexadecimal digits"):
+        lost_keys_of("lost:" + "a" * 32)
+
+
+@pytest.mark.parametrize("order", [(KEY, OTHER), (OTHER, KEY)])
+def test_who_was_forgotten_again_under_another_key_keeps_the_first_name(order: tuple[ErasureKey, ...]) -> None:
+    other_person = Erased(1, "acme", order[1].person("acme", "bob"), order[1].id)
+    rows = [Erased(n, "acme", key.person("acme", "alice"), key.id) for n, key in enumerate(order, start=2)]
+    assert People([other_person, *rows], order).numbers("acme", ["alice"]) == {"alice": 2}
+    assert People(rows, order).numbers("acme", ["alice"]) == {"alice": 2}
 
 
 def test_a_key_is_never_printed() -> None:

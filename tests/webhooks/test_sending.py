@@ -22,9 +22,10 @@ from tests.webhooks.receiver import Answer, Call, Receiver
 from tests.webhooks.sending import add_endpoint, hold, next_due_at, now_clock, rows, run, send_all, states
 from webhooks.__main__ import ALLOW_PRIVATE_VARIABLE
 from webhooks.endpoints import deliveries, enable, listed, resend, rotate
-from webhooks.outbox import Outbox
+from webhooks.outbox import Lane, Outbox
 from webhooks.outcomes import Attempt, State, outcome
 from webhooks.posting import Poster
+from webhooks.sender import LOOK_SECONDS, Sender
 from webhooks.signing import Signature
 
 HOUR = timedelta(hours=1)
@@ -272,6 +273,30 @@ def test_a_clock_that_was_a_year_ahead_for_a_moment_holds_no_delivery_for_a_year
         await outbox.close()
 
     run(deliver)
+
+
+def test_a_sender_that_looks_slowly_because_much_waits_looks_less_often() -> None:
+    clock = now_clock()
+    looks: list[float] = []
+
+    class Slow(Outbox):
+        def __init__(self) -> None:
+            """Without a session: nothing is ever due."""
+
+        async def due_lanes(self, now: datetime, per_endpoint: int) -> list[Lane]:
+            del now, per_endpoint
+            looks.append(clock.monotonic())
+            clock.go(0.5)
+            return []
+
+    async def look() -> None:
+        sender = Sender(Slow(), Poster(allows_private=True).post, clock)
+        while clock.monotonic() < 100:
+            assert not await sender.step()
+            clock.go(LOOK_SECONDS)
+
+    run(look)
+    assert 10 <= len(looks) <= 20
 
 
 def test_a_second_process_sends_nothing_while_the_first_has_the_lease_and_takes_it_when_that_ends(

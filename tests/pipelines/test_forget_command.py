@@ -1,0 +1,63 @@
+"""`weir forget` as an operator runs it: what it says, what it refuses, and what it leaves when it is run again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+from typer.testing import CliRunner, Result
+
+from cli.main import app
+from jobs.runtime.kafka.topic_settings import TopicSettings
+from tests.pipelines.test_forget import ACCOUNT, SECRET, USER, assert_proved, bills, settled, world
+from tests.simulation.world import World
+
+__all__ = ["world"]
+ASKED = ("--account", ACCOUNT, "--user", USER)
+
+
+@pytest.fixture
+def weir(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """`weir forget` with this world's tables and database; its topic keeps records for a week."""
+    for name, value in (("KAFKA_BOOTSTRAP", "127.0.0.1:9"), ("POSTGRES_URL", world.database)):
+        monkeypatch.setenv(f"WEIR_{name}", value)
+    monkeypatch.setenv("WEIR_TABLES", str(world.tables))
+    monkeypatch.setenv("WEIR_ERASURE_KEYS", SECRET)
+    week = TopicSettings("events", {"retention.ms": "604800000"}, 1, 1)
+    monkeypatch.setattr("jobs.runtime.kafka.topic_doubts.settings_of", lambda *_: week)
+    return lambda *options: CliRunner().invoke(app, ["forget", *ASKED, *options])
+
+
+def erasures(world: World) -> Any:
+    with psycopg.connect(world.database) as connection:
+        return connection.execute("SELECT erasure, asked_by, erased_at IS NULL FROM erasures").fetchall()
+
+
+def test_the_command_refuses_a_reason_that_is_empty_or_has_the_name_and_a_missing_key(
+    world: World, weir: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for reason, problem in ((" ", "--reason is empty"), (f"{USER} asked", "has the name of the person")):
+        result = weir("--reason", reason)
+        assert (result.exit_code, problem in str(result.exception)) == (1, True)
+    monkeypatch.setenv("WEIR_ERASURE_KEYS", "")
+    result = weir("--reason", "by letter")
+    assert (result.exit_code, "WEIR_ERASURE_KEYS is not set" in str(result.exception)) == (1, True)
+    assert erasures(world) == []
+
+
+def test_the_command_waits_for_the_applications_and_does_nothing_when_it_is_run_again(
+    world: World, weir: Callable[..., Result]
+) -> None:
+    before, ended = bills(world), []
+    for _ in range(3):
+        result = weir("--reason", "by letter", "--by", "dpo", "--format", "json")
+        assert isinstance(json.loads(result.stdout), list)
+        ended.append((result.exit_code, erasures(world)))
+        assert bills(world) == before
+        assert_proved(world)
+        settled(world)
+    waiting, complete = (1, [(1, "dpo", True)]), (0, [(1, "dpo", False)])
+    assert ended == [waiting, complete, complete]
