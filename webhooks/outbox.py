@@ -113,7 +113,7 @@ class Outbox:
         self._session = session
 
     @classmethod
-    async def connect(cls, postgres_url: str) -> Outbox:
+    async def connect(cls, postgres_url: str, silent_seconds: float = SILENT_SECONDS) -> Outbox:
         """A new session, in which each statement is a transaction."""
         session = await psycopg.AsyncConnection.connect(
             postgres_url,
@@ -122,7 +122,7 @@ class Outbox:
             connect_timeout=CONNECT_TIMEOUT_SECONDS,
             tcp_user_timeout=TCP_TIMEOUT_MS,
         )
-        await session.execute("SELECT set_config('idle_session_timeout', %s, false)", [f"{SILENT_SECONDS * 1_000:.0f}"])
+        await session.execute("SELECT set_config('idle_session_timeout', %s, false)", [f"{silent_seconds * 1_000:.0f}"])
         return cls(session)
 
     async def take_lease(self) -> bool:

@@ -31,6 +31,8 @@ MAX_IN_A_ROW = 100
 LOOK_SECONDS = 1.0
 REST = 9.0
 """Times as long as a look took, before the next: with 80,000 accounts that wait it takes half a second of Postgres."""
+MAX_REST_SECONDS = 20.0
+"""Well below SILENT_SECONDS of the outbox, after which Postgres ends the session."""
 LEASE_SECONDS = 5.0
 """How often a process that does not send asks whether it may."""
 KEPT = timedelta(days=30)
@@ -64,7 +66,7 @@ class Sender:
             due = await self._outbox.due_lanes(self._clock.now(), LANES_OF_ENDPOINT)
             self._queue = [lane for lane in due if lane not in under_way]
             self._looked_at = self._clock.monotonic()
-            self._rest_seconds = REST * (self._looked_at - now)
+            self._rest_seconds = min(REST * (self._looked_at - now), MAX_REST_SECONDS)
         self._begin()
         if not self._running:
             return False

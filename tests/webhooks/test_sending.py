@@ -22,10 +22,10 @@ from tests.webhooks.receiver import Answer, Call, Receiver
 from tests.webhooks.sending import add_endpoint, hold, next_due_at, now_clock, rows, run, send_all, states
 from webhooks.__main__ import ALLOW_PRIVATE_VARIABLE
 from webhooks.endpoints import deliveries, enable, listed, resend, rotate
-from webhooks.outbox import Lane, Outbox
+from webhooks.outbox import SILENT_SECONDS, Lane, Outbox
 from webhooks.outcomes import Attempt, State, outcome
 from webhooks.posting import Poster
-from webhooks.sender import LOOK_SECONDS, Sender
+from webhooks.sender import LOOK_SECONDS, MAX_REST_SECONDS, Sender
 from webhooks.signing import Signature
 
 HOUR = timedelta(hours=1)
@@ -299,6 +299,10 @@ def test_a_sender_that_looks_slowly_because_much_waits_looks_less_often() -> Non
     assert 10 <= len(looks) <= 20
 
 
+def test_a_sender_rests_no_longer_than_its_session_may_be_silent() -> None:
+    assert MAX_REST_SECONDS < SILENT_SECONDS / 2
+
+
 def test_a_second_process_sends_nothing_while_the_first_has_the_lease_and_takes_it_when_that_ends(
     database: str,
 ) -> None:
@@ -313,14 +317,10 @@ def test_a_second_process_sends_nothing_while_the_first_has_the_lease_and_takes_
     run(take)
 
 
-def test_a_sender_that_is_frozen_or_whose_machine_is_gone_loses_the_lease(
-    database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sender_that_is_frozen_or_whose_machine_is_gone_loses_the_lease(database: str) -> None:
     async def take() -> None:
         second = await Outbox.connect(database)
-        with monkeypatch.context() as patched:
-            patched.setattr("webhooks.outbox.SILENT_SECONDS", 3)
-            first = await Outbox.connect(database)
+        first = await Outbox.connect(database, silent_seconds=3)
         assert await first.take_lease()
         async with asyncio.timeout(60):
             while not await second.take_lease():
