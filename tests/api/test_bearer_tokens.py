@@ -72,8 +72,8 @@ def test_a_token_sends_for_its_accounts_alone_and_only_with_the_scope(trusting: 
     sends = token(issuer, scope="weir:ingest")
     assert trusting.post(OWN, mine, sends).json["accepted"] == 1
     refused(trusting.post(OWN, other, sends), 403, "may not send for its subject")
-    refused(trusting.post(OWN, mine, token(issuer)), 403, "has not the scope ingest")
-    refused(get(trusting, "/v1/usage", sends), 403, "has not the scope read")
+    refused(trusting.post(OWN, mine, token(issuer)), 403, "does not have the scope ingest")
+    refused(get(trusting, "/v1/usage", sends), 403, "does not have the scope read")
     refused(trusting.post("/api/v1/portal/tokens", b'{"subject": "acme"}', sends), 403, "portal")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -20,7 +21,8 @@ TIMEOUT = JoinsConfig(completion_timeout_seconds=600)
 
 
 def begun(database: str, journal: Journal, clock: HandClock) -> UsageSink:
-    nothing: Any = None  # of Spark, which no start and no few rows need
+    # No start and no few rows need Spark; only whether it has executors is asked.
+    nothing: Any = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: {"spark.master": "local[2]"}))
     return driver(nothing, database, journal, TIMEOUT, clock)
 
 

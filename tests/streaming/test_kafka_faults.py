@@ -348,7 +348,8 @@ def test_only_a_skipped_record_is_a_dead_letter_with_the_name_of_the_operator(
 
     def skip(offset: int, *, of: str = topic.name, partition: int = 0, reason: str = "ends ingestion") -> str:
         asked = ["journal", "skip", of, str(partition), str(offset), "--reason", reason, "--timeout", "0"]
-        return str(CliRunner().invoke(app, asked).exception)
+        ended = CliRunner().invoke(app, asked)
+        return f"{ended.exception} {ended.stderr}"
 
     with (
         ingestion(spark, broker, database, tmp_path, topic.name) as sink,
@@ -619,9 +620,11 @@ def test_records_that_retention_deleted_unread_are_passed_only_after_somebody_ac
     table = DeltaTable(f"{tmp_path}/{Table.JOURNAL}")
     [described] = list_partitions(topic.admin, [topic.name])
     ranges = consumed_ranges(table, [described])
-    [line] = summary_rows(ranges, count_rows(table), by_reason=False)
+    # Other tests have changed the catalog on this broker, and its topics are in the journal, too.
+    rows = {key: count for key, count in count_rows(table).items() if key[0] == topic.name}
+    [line] = summary_rows(ranges, rows, by_reason=False)
     assert (line["lost"], line["residual"]) == (3, 0)
-    assert "3 records that were deleted unread" in conserved(ranges, {(topic.name, 0): table.count()}).says
+    assert "3 records that were deleted unread" in conserved(ranges, {(topic.name, 0): sum(rows.values())}).says
     with psycopg.connect(database) as connection:
         accepted = "SELECT count(*), bool_and(journalled_at IS NOT NULL) FROM accepted_losses"
         assert connection.execute(accepted).fetchone() == (2, True)

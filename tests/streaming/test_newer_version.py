@@ -98,7 +98,8 @@ def test_retention_removes_nothing_where_joins_has_another_version(
     write(database, "exits", OLD_EXIT)
     Ownership.take("joins", database, {"completion_timeout_seconds": 600, "of_another_version": True}).close()
     sentence = (
-        r"joins was started last with a configuration .*\(of_another_version: .*: use the version that joins runs"
+        r"joins was started last with a configuration .*\(of_another_version is not a known field\): "
+        r"use the version that joins runs"
     )
     with pytest.raises(Refused, match=sentence):
         list(removed(Deployment(postgres_url=database, tables=str(tmp_path)), Retention(**days), LATER))
