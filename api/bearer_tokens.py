@@ -20,6 +20,8 @@ from metering.account_claims import accounts_of
 from metering.api_keys import ApiKey, Scope
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
+_KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC"}
+"""By family of algorithms."""
 MAX_TOKEN_BYTES = 16 << 10
 MAX_CLOCK_SECONDS = 60
 """So far the provider's clock may be ahead of this one, or behind it."""
@@ -94,8 +96,10 @@ class TokenIssuer:
         ]
         if not found:
             raise UnknownKeyError(key_id)
+        # Keys of different types may have one `kid` (RFC 7517, 4.5).
+        signing = next((key for key in found if key.key_type == _KEY_TYPES[header["alg"][:2]]), found[0])
         try:
-            claims = jwt.decode(text, found[0], algorithms=list(ALGORITHMS)).claims
+            claims = jwt.decode(text, signing, algorithms=list(ALGORITHMS)).claims
         except (JoseError, ValueError, TypeError) as error:
             raise BadToken("the provider's key has not signed it") from error
         if claims.get("iss") != self.issuer:

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import structlog
 from joserfc.errors import JoseError
-from joserfc.jwk import KeySet
+from joserfc.jwk import JWKRegistry, Key, KeySet
 
 from api.bearer_tokens import BadToken, TokenIssuer, UnknownKeyError, refuse_unprotected
 from api.problems import unavailable
@@ -57,6 +57,8 @@ class IssuerKeys:
                 self._wanted.set()
             if self._wanted.is_set():
                 raise unavailable("The key of this token is being fetched: send it again.", 1) from error
+            if self._fetched_at != self._tried_at:
+                raise unavailable("The identity provider may have this token's key, but does not answer.") from error
             raise BadToken("the provider has no such key") from error
 
     async def keep_fetching(self) -> None:
@@ -86,7 +88,7 @@ class IssuerKeys:
                 refuse_unprotected(address)
                 found = await _document(client, address)
             self._keys = _public_keys(found)
-        except (httpx.HTTPError, TimeoutError, ValueError, JoseError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError, RecursionError) as error:
             reason = str(error).partition("\n")[0] or type(error).__name__
             log.warning("the identity provider's keys cannot be fetched", issuer=self._issuer.issuer, reason=reason)
             return
@@ -110,11 +112,23 @@ async def _document(client: httpx.AsyncClient, address: str) -> dict[str, Any]:
 
 
 def _public_keys(document: dict[str, Any]) -> KeySet:
-    """The keys of a JWKS that verify signatures; shared secrets among them are left out. Raises ValueError."""
+    """The keys of a JWKS that verify signatures. Shared secrets are left out, and what cannot be used: a provider
+    also publishes keys of other curves and purposes. Raises ValueError.
+    """
     listed = document.get("keys")
     if not isinstance(listed, list) or len(listed) > MAX_KEYS:
         raise ValueError(f"the provider lists no keys, or more than {MAX_KEYS}")
-    usable = [key for key in listed if isinstance(key, dict) and key.get("kty") in ("RSA", "EC")]
-    if not usable:
+    found = [usable for key in listed if (usable := _public_key(key)) is not None]
+    if not found:
         raise ValueError("the provider lists no RSA or EC key")
-    return KeySet.import_key_set({"keys": usable})
+    return KeySet(found)
+
+
+def _public_key(listed: object) -> Key | None:
+    if not isinstance(listed, dict) or listed.get("kty") not in ("RSA", "EC"):
+        return None
+    try:
+        return JWKRegistry.import_key(listed)
+    except (JoseError, ValueError, TypeError, LookupError) as error:
+        log.warning("a key of the identity provider cannot be used", kid=str(listed.get("kid")), reason=repr(error))
+        return None

@@ -132,6 +132,17 @@ def test_a_key_that_the_token_brings_is_not_used() -> None:
         allowed(f"{part({'alg': 'RS256'})}.{part(claims())}.AAAA")
 
 
+@pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
+def test_of_keys_with_one_kid_the_one_of_the_algorithms_type_verifies(algorithm: str) -> None:
+    """RFC 7517, 4.5: keys of different types that are alternatives may have the same kid."""
+    pair: dict[str, RSAKey | ECKey] = {
+        "ES256": ECKey.generate_key("P-256", {"kid": "k"}),
+        "RS256": RSAKey.generate_key(2048, {"kid": "k"}),
+    }
+    published = KeySet.import_key_set(cast("Any", {"keys": [key.as_dict(private=False) for key in pair.values()]}))
+    assert ISSUER.key(signed(algorithm, pair[algorithm]), published, NOW).accounts == {"acme"}
+
+
 def test_a_key_verifies_only_by_its_own_algorithm() -> None:
     own = {"keys": [{**SIGNING["RS256"].as_dict(private=False), "alg": "PS256"}]}
     with pytest.raises(UnknownKeyError):
@@ -257,6 +268,14 @@ def of(provider: Provider, clock: HandClock) -> IssuerKeys:
     return keys
 
 
+async def fetching_for_a_while(keys: IssuerKeys) -> BaseException | None:
+    """What ended the task that fetches; None: it goes on."""
+    task = asyncio.create_task(keys.keep_fetching())
+    done, _ = await asyncio.wait([task], timeout=0.5)
+    task.cancel()
+    return task.exception() if done else None
+
+
 def token_of(provider: Provider, clock: HandClock, key: RSAKey | None = None) -> str:
     at = clock.now().timestamp()
     return signed(key=key, iss=provider.address, iat=at, exp=at + 300)
@@ -321,3 +340,49 @@ def test_a_provider_that_answers_otherwise_gives_no_keys(provider: Provider, cha
     with pytest.raises(Problem) as refused:
         of(provider, clock).key(token_of(provider, clock))
     assert refused.value.status == 503
+
+
+def test_a_key_that_cannot_be_used_takes_no_other_along(provider: Provider) -> None:
+    """Providers publish keys of other curves and purposes beside those that sign."""
+    point = PUBLISHED["keys"][1]
+    others: list[dict[str, Any]] = [
+        {"kty": "EC", "crv": "BP-256", "kid": "curve", "x": "AA", "y": "AA"},
+        {**point, "kid": "point", "x": point["y"]},
+        {**PUBLISHED["keys"][0], "kid": "purpose", "use": "tls"},
+        {**PUBLISHED["keys"][0], "kid": 7},
+        {"kty": "RSA", "kid": "empty"},
+    ]
+    clock = HandClock(NOW)
+    for other in others:
+        provider.keys = {"keys": [other, *PUBLISHED["keys"]]}
+        assert of(provider, clock).key(token_of(provider, clock)).accounts == {"acme"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"keys": {"keys": [{"kty": "EC", "crv": "BP-256", "kid": "ec", "x": "AA", "y": "AA"}]}},
+        {"described": {"jwks_uri": "https://login.example/\x01"}},
+        {"described": {"jwks_uri": f"https://login.example/{'a' * 70_000}"}},
+        {"described": {"jwks_uri": "https://[login.example/keys"}},
+    ],
+)
+def test_nothing_that_a_provider_answers_ends_the_fetching(provider: Provider, changed: dict[str, Any]) -> None:
+    for name, value in changed.items():
+        setattr(provider, name, value)
+    keys = IssuerKeys(TokenIssuer(provider.address, "weir-api"), HandClock(NOW))
+    assert asyncio.run(fetching_for_a_while(keys)) is None
+
+
+def test_a_token_of_a_new_key_is_not_refused_for_good_while_the_provider_does_not_answer(provider: Provider) -> None:
+    """Whether the provider has the key is not known: 401 would have a gateway drop what it sends."""
+    clock = HandClock(NOW)
+    keys = of(provider, clock)
+    rotated = RSAKey.generate_key(2048, {"kid": "new"})
+    provider.status = 500
+    clock.go(issuer_keys.FETCH_AT_MOST_EVERY_SECONDS)
+    asyncio.run(keys.fetch())
+    with pytest.raises(Problem) as refused:
+        keys.key(token_of(provider, clock, rotated))
+    assert refused.value.status == 503
+    assert keys.key(token_of(provider, clock)).issuer == provider.address
