@@ -98,3 +98,21 @@ def test_the_example_applies_no_forged_event(tmp_path: Path, forged: str) -> Non
         assert done(file) == []
         assert post(body, now, secret) == 204
         assert len(done(file)) == 1
+
+
+def test_the_example_refuses_a_timestamp_that_is_no_number(tmp_path: Path) -> None:
+    port, secret = reuse_port(tmp_path / "port"), new_secret(Signature.V1)
+
+    def status(timestamp: bytes) -> int | None:
+        headers = signed_headers("evt_1", int(time.time()), b"{}", [secret])
+        given = [(name.encode(), value.encode()) for name, value in headers.items() if name != "webhook-timestamp"]
+        try:
+            url = f"http://127.0.0.1:{port}/"
+            return httpx.post(url, content=b"{}", headers=[*given, (b"webhook-timestamp", timestamp)]).status_code
+        except httpx.TransportError:
+            return None
+
+    with running(*example(port, tmp_path / "done.sqlite"), WEBHOOK_SECRET=secret):
+        wait_until(lambda: status(b"soon") == 401, "the example answers", 30)
+        for timestamp in ("²".encode("latin-1"), b"9" * 5_000, b"-1"):
+            assert status(timestamp) == 401

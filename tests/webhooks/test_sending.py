@@ -354,6 +354,16 @@ def _end_sessions(database: str) -> None:
     )
 
 
+def _sessions(database: str) -> int:
+    """How many senders are connected."""
+    (count,) = rows(
+        database,
+        "SELECT count(*)::int FROM pg_stat_activity"
+        " WHERE datname = current_database() AND application_name = 'weir webhooks'",
+    )[0]
+    return int(count)
+
+
 @pytest.mark.timeout(180)
 def test_two_senders_that_are_killed_again_and_again_deliver_each_event_in_order(database: str) -> None:
     chance = random.Random(5)
@@ -379,10 +389,15 @@ def test_two_senders_that_are_killed_again_and_again_deliver_each_event_in_order
                     victim = senders[kill % 2]
                     victim.send_signal(signal.SIGKILL)
                     await asyncio.to_thread(victim.wait)
+                    while await asyncio.to_thread(_sessions, database) > 1:
+                        await asyncio.sleep(0.01)
                     senders[kill % 2] = start()
                     if kill == 2:
                         await asyncio.to_thread(_end_sessions, database)
                 while await asyncio.to_thread(next_due_at, database) is not None:
+                    await asyncio.sleep(0.05)
+                # Who has no session yet may still be starting, and would end by the signal.
+                while await asyncio.to_thread(_sessions, database) < 2:
                     await asyncio.sleep(0.05)
         finally:
             for sender in senders:
