@@ -16,85 +16,66 @@ _SESSIONS = """
 UPDATE sessions SET user_id = %(name)s, updated_at = updated_at
 WHERE account = %(account)s AND user_id = %(user)s
 """
-# Rows of the person that came meanwhile already have the other name: then two rows become one.
-_DAYS_ADD = """
+# Rows of the person that came meanwhile already have the other name: then two rows become one. So of each table the
+# rows of `theirs` that have a twin in `known` are added to it and removed, and the others are renamed.
+_OF_THEIRS = "theirs.account = %(account)s AND theirs.dimensions ->> 'user_id' = %(user)s"
+_RENAMED = "dimensions || jsonb_build_object('user_id', %(name)s::text)"
+_OF_PERSON = "account = %(account)s AND dimensions ->> 'user_id' = %(user)s"
+_SAME_PRICE = """
+(known.model, known.currency, known.price_version)
+  IS NOT DISTINCT FROM (theirs.model, theirs.currency, theirs.price_version)
+"""
+_DAY_TWINS = f"""
+{_OF_THEIRS} AND known.dimensions = theirs.{_RENAMED} AND {_SAME_PRICE}
+  AND (known.account, known.day, known.meter, known.is_other) = (theirs.account, theirs.day, theirs.meter, false)
+"""
+_DAYS_ADD = f"""
 UPDATE usage_days AS known SET
     quantity = known.quantity + theirs.quantity, usage_rows = known.usage_rows + theirs.usage_rows,
     first_window = least(known.first_window, theirs.first_window),
     last_window_end = greatest(known.last_window_end, theirs.last_window_end),
     corrected = known.corrected OR theirs.corrected,
     next_position = greatest(known.next_position, theirs.next_position)
-FROM usage_days AS theirs
-WHERE theirs.account = %(account)s AND theirs.dimensions ->> 'user_id' = %(user)s
-  AND known.dimensions = theirs.dimensions || jsonb_build_object('user_id', %(name)s::text)
-  AND (known.account, known.day, known.meter, known.is_other) = (theirs.account, theirs.day, theirs.meter, false)
-  AND (known.model, known.currency, known.price_version)
-      IS NOT DISTINCT FROM (theirs.model, theirs.currency, theirs.price_version)
+FROM usage_days AS theirs WHERE {_DAY_TWINS}
 """
-_DAYS_REMOVE = """
-DELETE FROM usage_days AS theirs USING usage_days AS known
-WHERE theirs.account = %(account)s AND theirs.dimensions ->> 'user_id' = %(user)s
-  AND known.dimensions = theirs.dimensions || jsonb_build_object('user_id', %(name)s::text)
-  AND (known.account, known.day, known.meter, known.is_other) = (theirs.account, theirs.day, theirs.meter, false)
-  AND (known.model, known.currency, known.price_version)
-      IS NOT DISTINCT FROM (theirs.model, theirs.currency, theirs.price_version)
+_DAYS_REMOVE = f"DELETE FROM usage_days AS theirs USING usage_days AS known WHERE {_DAY_TWINS}"
+_COMBINATION_TWINS = f"""
+{_OF_THEIRS} AND known.dimensions = theirs.{_RENAMED}
+  AND (known.account, known.day) = (theirs.account, theirs.day)
 """
-_DAYS = """
-UPDATE usage_days SET dimensions = dimensions || jsonb_build_object('user_id', %(name)s::text)
-WHERE account = %(account)s AND dimensions ->> 'user_id' = %(user)s
-"""
-_COMBINATIONS_ADD = """
+_COMBINATIONS_ADD = f"""
 UPDATE usage_day_dimensions AS known SET first_lsn = least(known.first_lsn, theirs.first_lsn)
-FROM usage_day_dimensions AS theirs
-WHERE theirs.account = %(account)s AND theirs.dimensions ->> 'user_id' = %(user)s
-  AND known.dimensions = theirs.dimensions || jsonb_build_object('user_id', %(name)s::text)
-  AND (known.account, known.day) = (theirs.account, theirs.day)
+FROM usage_day_dimensions AS theirs WHERE {_COMBINATION_TWINS}
 """
-_COMBINATIONS_REMOVE = """
-DELETE FROM usage_day_dimensions AS theirs USING usage_day_dimensions AS known
-WHERE theirs.account = %(account)s AND theirs.dimensions ->> 'user_id' = %(user)s
-  AND known.dimensions = theirs.dimensions || jsonb_build_object('user_id', %(name)s::text)
-  AND (known.account, known.day) = (theirs.account, theirs.day)
+_COMBINATIONS_REMOVE = f"""
+DELETE FROM usage_day_dimensions AS theirs USING usage_day_dimensions AS known WHERE {_COMBINATION_TWINS}
 """
-_COMBINATIONS = """
-UPDATE usage_day_dimensions SET dimensions = dimensions || jsonb_build_object('user_id', %(name)s::text)
-WHERE account = %(account)s AND dimensions ->> 'user_id' = %(user)s
+_MEMBER_TWINS = f"""
+theirs.account = %(account)s AND theirs.member = %(user)s AND theirs.meter = ANY (%(aggregated)s)
+  AND known.member = %(name)s AND {_SAME_PRICE}
+  AND (known.account, known.first_day, known.meter) = (theirs.account, theirs.first_day, theirs.meter)
 """
-_MEMBERS_ADD = """
+_MEMBERS_ADD = f"""
 UPDATE usage_members AS known SET member_rows = known.member_rows + theirs.member_rows
-FROM usage_members AS theirs
-WHERE theirs.account = %(account)s AND theirs.member = %(user)s AND theirs.meter = ANY (%(aggregated)s)
-  AND known.member = %(name)s
-  AND (known.account, known.first_day, known.meter) = (theirs.account, theirs.first_day, theirs.meter)
-  AND (known.model, known.currency, known.price_version)
-      IS NOT DISTINCT FROM (theirs.model, theirs.currency, theirs.price_version)
+FROM usage_members AS theirs WHERE {_MEMBER_TWINS}
 """
-_MEMBERS_REMOVE = """
-DELETE FROM usage_members AS theirs USING usage_members AS known
-WHERE theirs.account = %(account)s AND theirs.member = %(user)s AND theirs.meter = ANY (%(aggregated)s)
-  AND known.member = %(name)s
-  AND (known.account, known.first_day, known.meter) = (theirs.account, theirs.first_day, theirs.meter)
-  AND (known.model, known.currency, known.price_version)
-      IS NOT DISTINCT FROM (theirs.model, theirs.currency, theirs.price_version)
-"""
+_MEMBERS_REMOVE = f"DELETE FROM usage_members AS theirs USING usage_members AS known WHERE {_MEMBER_TWINS}"
 _MEMBERS = """
 UPDATE {table} SET member = %(name)s
 WHERE account = %(account)s AND member = %(user)s AND meter = ANY (%(aggregated)s)
 """
-_STRAGGLERS = """
-UPDATE stragglers SET dimensions = dimensions || jsonb_build_object('user_id', %(name)s::text)
-WHERE account = %(account)s AND dimensions ->> 'user_id' = %(user)s
-"""
-_CORRECTIONS = """
-UPDATE corrections SET dimensions = dimensions || jsonb_build_object('user_id', %(name)s::text)
-WHERE account = %(account)s AND dimensions ->> 'user_id' = %(user)s
-"""
+
+
+def _renaming(table: str) -> str:
+    return f"UPDATE {table} SET dimensions = {_RENAMED} WHERE {_OF_PERSON}"
+
+
 STEPS = {
     "sessions": (_SESSIONS,),
-    "stragglers": (_STRAGGLERS,),
-    "corrections": (_CORRECTIONS,),
-    "usage_days": (_DAYS_ADD, _DAYS_REMOVE, _DAYS),
-    "usage_day_dimensions": (_COMBINATIONS_ADD, _COMBINATIONS_REMOVE, _COMBINATIONS),
+    "stragglers": (_renaming("stragglers"),),
+    "corrections": (_renaming("corrections"),),
+    "usage_days": (_DAYS_ADD, _DAYS_REMOVE, _renaming("usage_days")),
+    "usage_day_dimensions": (_COMBINATIONS_ADD, _COMBINATIONS_REMOVE, _renaming("usage_day_dimensions")),
     "usage_members": (_MEMBERS_ADD, _MEMBERS_REMOVE, _MEMBERS.format(table="usage_members")),
     "late_members": (_MEMBERS.format(table="late_members"),),
 }

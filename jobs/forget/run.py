@@ -14,13 +14,12 @@ import psycopg
 
 from jobs.forget.database import Changed, change, counting_users
 from jobs.forget.tables import Person, Rewritten, rewrite
+from jobs.journal.erasing import TRANSACTION
 from jobs.runtime.delta.table import LSN, open_table
 from jobs.runtime.errors import Refused
 from jobs.streams import Table
 from metering.erasure import ErasureKey
 
-FOLLOWED = "erasures"
-"""The transaction of the journal that ingestion moves: its rows follow all erasures up to this one."""
 _KNOWN = "SELECT erasure FROM erasures WHERE account = %s AND person = ANY (%s) ORDER BY erasure LIMIT 1"
 _ADD = """
 INSERT INTO erasures (erasure, account, person, key_id, reason, asked_by)
@@ -98,7 +97,7 @@ def waits(tables: str, connection: psycopg.Connection[Any], erasure: int) -> Ite
     journal, usage = open_table(tables, Table.JOURNAL), open_table(tables, Table.USAGE)
     if journal is None:
         return
-    if (journal.transaction_version(FOLLOWED) or 0) < erasure:
+    if (journal.transaction_version(TRANSACTION) or 0) < erasure:
         yield Waiting("ingestion", "it has committed a batch")
         return
     connection.execute(_UNTIL_JOURNAL, [journal.transaction_version(LSN) or 1, erasure])

@@ -9,14 +9,12 @@ import polars as pl
 import psycopg
 import structlog
 
-from jobs.journal.erasing import CHANGED, READ, erased
+from jobs.journal.erasing import CHANGED, READ, TRANSACTION, erased
 from jobs.runtime.errors import Refused
 from metering.erasure import KEYS_VARIABLE, LOST, Erased, People, UnknownKey, keys_of, lost_keys_of
 
 log = structlog.get_logger()
 
-TRANSACTION = "erasures"
-"""The transaction of the journal that has the number of the newest erasure which its rows follow from here on."""
 _READ = "SELECT erasure, account, person, key_id FROM erasures ORDER BY erasure"
 
 

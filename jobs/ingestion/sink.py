@@ -31,7 +31,6 @@ from jobs.ingestion.elements import (
     with_events,
     with_room,
 )
-from jobs.ingestion.erasures import TRANSACTION as ERASURES
 from jobs.ingestion.erasures import Erasures
 from jobs.ingestion.event_times import validated_by_reception
 from jobs.ingestion.formats import DOCUMENT, form_bytes
@@ -47,6 +46,7 @@ from jobs.ingestion.repeats import candidates, compared, entries, incomparable
 from jobs.ingestion.replays import by_event, counted, places, rejected, repeating
 from jobs.ingestion.unnesting import ELEMENT_BYTES
 from jobs.journal.elements import has_elements, is_record
+from jobs.journal.erasing import TRANSACTION as ERASURES
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of, numbered, open_to_change
 from jobs.runtime.effective_rules import TRANSACTION as RULES
 from jobs.runtime.effective_rules import RulesHistory, rules_text

@@ -20,6 +20,8 @@ from metering.contracts.unnest import COLUMN as ELEMENT
 from metering.erasure import People, pseudonym, replaced, texts_in
 from metering.vocabulary import Disposition
 
+TRANSACTION = "erasures"
+"""The transaction of the journal with the number of the newest erasure that its rows follow from here on."""
 HEADERS = "record_headers"
 DOCUMENTS = ("value", "key", HEADERS, "violation")
 READ = ("lsn", "topic", "disposition", "family", "type", "account", "user_id", ELEMENT, *DOCUMENTS)
