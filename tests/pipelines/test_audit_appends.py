@@ -183,6 +183,28 @@ def test_joins_and_the_audit_append_after_each_other(tables: str) -> None:
     assert [row["lsn"] for row in rows_of(tables)[last:]] == [last + 1, last + 2, last + 3, last + 4]
 
 
+@pytest.mark.parametrize("many", [0, 1], ids=["without rows", "with a row"])
+def test_an_audit_appends_after_a_commit_of_joins_that_was_faster(
+    tables: str, monkeypatch: pytest.MonkeyPatch, many: int
+) -> None:
+    """joins also commits where it only moves its frontier; the audit then has lost against it, and tries again."""
+    usage = open_table(tables, Table.USAGE)
+    assert usage is not None
+    last, outcome = rows_of(tables)[-1]["lsn"], one_row(usage)
+    joins = DeltaWriter(tables, Table.USAGE, "joins", (usage.transaction_version("joins.epoch") or 0) + 1)
+    faster = [many]
+
+    def write(*of: Any, **how: Any) -> None:
+        while faster:
+            rows = outcome.slice(0, faster.pop())
+            joins.append(lambda first: (usage_rows(rows, first, NOW, None), {LSN: first + len(rows)}))
+        write_deltalake(*of, **how)
+
+    monkeypatch.setattr("jobs.audit.tables.append.write_deltalake", write)
+    assert append(usage, outcome, NOW) == last + many + 2
+    assert [row["lsn"] for row in rows_of(tables)[last:]] == list(range(last + 1, last + many + 2))
+
+
 def test_an_audit_does_not_append_after_meters_changed(tables: str) -> None:
     """What a contract gives counts by the meters where its row stands: they came between the look and the commit."""
     usage = open_table(tables, Table.USAGE)
