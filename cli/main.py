@@ -69,10 +69,12 @@ def main() -> None:
 
 def _of_a_store(error: Exception) -> str | None:
     """A sentence for an error of the library that reads and writes tables; None for any other."""
-    from deltalake.exceptions import DeltaError  # it takes longer than `weir --help`
+    from deltalake.exceptions import CommitFailedError, DeltaError  # it takes longer than `weir --help`
 
-    from jobs.runtime.unreachable import store_sentence
+    from jobs.runtime.unreachable import conflict_sentence, store_sentence
 
+    if isinstance(error, CommitFailedError):
+        return conflict_sentence(error)
     return store_sentence(error) if isinstance(error, DeltaError | OSError) else None
 
 

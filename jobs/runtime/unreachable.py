@@ -66,6 +66,11 @@ def store_sentence(error: Exception) -> str | None:
     )
 
 
+def conflict_sentence(error: Exception) -> str:
+    """For a commit that another writer's commit came before."""
+    return f"Another program changed the tables at the same moment ({in_a_line(str(error))}). Run the command again."
+
+
 def in_a_line(text: str) -> str:
     """The beginning of a library's message, as one line."""
     return " ".join(NOISE.sub(" ", text).split())[:MAX_MESSAGE]

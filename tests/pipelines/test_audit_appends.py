@@ -192,11 +192,11 @@ def test_an_audit_appends_after_a_commit_of_joins_that_was_faster(
     assert usage is not None
     last, outcome = rows_of(tables)[-1]["lsn"], one_row(usage)
     joins = DeltaWriter(tables, Table.USAGE, "joins", (usage.transaction_version("joins.epoch") or 0) + 1)
-    faster = [many]
+    faster = [outcome.slice(0, many)]
 
     def write(*of: Any, **how: Any) -> None:
-        while faster:
-            rows = outcome.slice(0, faster.pop())
+        if faster:
+            rows = faster.pop()
             joins.append(lambda first: (usage_rows(rows, first, NOW, None), {LSN: first + len(rows)}))
         write_deltalake(*of, **how)
 

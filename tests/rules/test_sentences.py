@@ -13,6 +13,7 @@ import psycopg
 import pytest
 import structlog
 import typer
+from deltalake.exceptions import CommitFailedError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -126,6 +127,19 @@ def test_a_command_reports_an_unavailable_database_with_address_and_advice(
     assert said.startswith(f"The database at {NOBODY}/weir does not answer (Connection refused). ")
     assert "WEIR_POSTGRES_URL" in said
     assert "hidden" not in said
+
+
+def test_a_command_that_lost_against_another_commit_says_to_run_it_again(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = "Failed to commit transaction: Concurrent transaction failed."
+
+    def lost() -> None:
+        raise CommitFailedError(why)
+
+    monkeypatch.setattr("cli.main.app", lost)
+    said = f"Another program changed the tables at the same moment ({why}). Run the command again.\n"
+    assert run("audit") == (1, said)
 
 
 def test_an_audit_reports_an_unavailable_database_before_it_starts_spark(
