@@ -32,6 +32,7 @@ from jobs.ingestion.identity_journal import JournalIdentities
 from jobs.ingestion.ledger import OffsetLedger
 from jobs.ingestion.pipeline import settle
 from jobs.ingestion.sink import JournalSink
+from jobs.runtime.delta.newest_batch import newest_batch
 from jobs.runtime.delta.table import DeltaWriter
 from jobs.runtime.effective_rules import RulesHistory
 from jobs.runtime.kafka import headers
@@ -210,3 +211,13 @@ def test_a_journal_whose_column_is_an_earlier_contracts_takes_no_batches(
 ) -> None:
     DeltaTable.create(f"{tmp_path}/{Table.JOURNAL}", pa.schema([("lsn", pa.int64()), ("element", kind)]))
     assert settle(IngestionConfig(), str(tmp_path)).batches is taken
+
+
+def test_the_newest_batch_is_the_last_record_with_a_second_event(
+    take: Callable[..., pl.DataFrame], tmp_path: Path
+) -> None:
+    assert newest_batch(str(tmp_path)) is None
+    take(json.dumps(usage("one")).encode(), batch([usage("alone")]), json.dumps(trace("t", 3)).encode())
+    assert newest_batch(str(tmp_path)) is None
+    take(batch([usage("n1"), usage("n2")]))
+    assert newest_batch(str(tmp_path)) == NOW
