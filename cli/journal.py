@@ -6,6 +6,7 @@ has removed; the rest, the residual, must be 0.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from types import MappingProxyType
@@ -28,6 +29,7 @@ COLUMNS = (
     "next_offset",
     "absent",
     *Disposition,
+    "accepted_events",
     "redriven",
     "removed",
     "lost",
@@ -48,15 +50,20 @@ def summary_rows(
     rows: Mapping[RowKey, int],
     *,
     by_reason: bool,
+    events: Mapping[RowKey, int] | None = None,
     redriven: Mapping[Partition, int] = MappingProxyType({}),
 ) -> Iterator[Row]:
     """One row per partition with the keys `COLUMNS`, or per partition and reason with `COLUMNS_BY_REASON`.
 
-    `rows` counts the journal's rows per topic, partition, disposition and reason; `redriven` how many of the accepted
-    are dead letters that were sent again. Split by reason, the line without a
-    reason counts what needs none; offsets, absent, removed, lost and residual are the partition's, repeated on
-    each of its lines. A partition that Kafka does not know any more has no range, so no residual.
+    `rows` counts records per topic, partition, disposition and reason, and `events` the events in them (None: as many);
+    `redriven` is how many of the accepted records are dead letters that were sent again. Split by reason, the line
+    without a reason counts what needs none; offsets, absent, removed, lost and residual are the partition's, repeated
+    on each of its lines. A partition that Kafka does not know any more has no range, so no residual.
     """
+    accepted = Counter[Partition]()
+    for (topic, partition, disposition, _), count in (rows if events is None else events).items():
+        if disposition == Disposition.ACCEPTED:
+            accepted[topic, partition] += count
     for topic, partition in sorted({*consumed, *((topic, number) for topic, number, _, _ in rows)}):
         mine = {key[2:]: count for key, count in rows.items() if key[:2] == (topic, partition)}
         covered = consumed.get((topic, partition))
@@ -71,6 +78,7 @@ def summary_rows(
                 "next_offset": covered.next_offset if covered else None,
                 "absent": covered.absent if covered else None,
                 **{kind: sum(kept[key] for key in kept if key[0] == kind) for kind in Disposition},
+                "accepted_events": accepted.get((topic, partition), 0) if reason is None else 0,
                 "redriven": redriven.get((topic, partition), 0) if reason is None else 0,
                 "removed": covered.removed if covered else None,
                 "lost": covered.lost if covered else None,
@@ -95,9 +103,10 @@ def _journal(
 ) -> None:
     """Show that every record has exactly one row: offsets read = absent + accepted + rejected + duplicate + conflict.
 
-    Rows that `weir retain` removed are counted, too. redriven counts the accepted rows that are dead letters sent
-    again. `residual` is the number of missing rows (negative: surplus rows) and must be 0. Absent offsets are proved
-    to hold no record. Lost offsets were deleted by Kafka's retention unread, and somebody has accepted that
+    A record that is a batch of events counts once, by its first; accepted_events counts each accepted event. Rows that
+    `weir retain` removed are counted, too, but not as events. redriven counts the accepted rows that are dead letters
+    sent again. `residual` is the number of missing rows (negative: surplus rows) and must be 0. Absent offsets are
+    proved to hold no record. Lost offsets were deleted by Kafka's retention unread, and somebody has accepted that
     (`weir journal accept-loss`).
     """
     if context.invoked_subcommand is not None:
@@ -107,7 +116,7 @@ def _journal(
     from cli.journal_table import count_redriven, open_journal
     from deployment.asking import asking_kafka
     from deployment.stack import running_deployment
-    from jobs.audit.compare.conservation import consumed_ranges, count_rows, topics_read
+    from jobs.audit.compare.conservation import consumed_ranges, count_records_and_events, topics_read
 
     stack = running_deployment(data_dir)
     columns = COLUMNS_BY_REASON if by else COLUMNS
@@ -115,8 +124,8 @@ def _journal(
     if table is None:
         print_rows([], columns, form, earlier=EARLIER)
         return
-    rows, back = count_rows(table), count_redriven(table)
+    (rows, events), back = count_records_and_events(table), count_redriven(table)
     with asking_kafka(stack.kafka_bootstrap) as admin:
         topics = topics_read(admin, rows)
-    lines = summary_rows(consumed_ranges(table, topics), rows, by_reason=by is not None, redriven=back)
+    lines = summary_rows(consumed_ranges(table, topics), rows, by_reason=by is not None, events=events, redriven=back)
     print_rows(lines, columns, form, earlier=EARLIER)

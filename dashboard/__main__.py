@@ -23,15 +23,19 @@ def main() -> None:
     for view in iter_modules(views.__path__, prefix=f"{views.__name__}."):
         import_module(view.name)
     alt.Chart(alt.InlineData([{"x": 0}])).mark_bar().encode(x="x:Q").to_dict()
-    cli.main(["run", str(Path(__file__).with_name("server.py")), *_sign_in_options(), *sys.argv[1:]])
+    _check_sign_in()
+    cli.main(["run", str(Path(__file__).with_name("server.py")), *sys.argv[1:]])
 
 
-def _sign_in_options() -> list[str]:
+def _check_sign_in() -> None:
+    """Exit with a sentence if sign-in is not whole. Streamlit signs its sessions with the cookies' secret, too."""
     try:
         sign_in = SignIn.of(os.environ)
     except ValueError as problem:
         sys.exit(str(problem))
-    return [] if sign_in is None else ["--secrets.files", str(sign_in.streamlit_secrets())]
+    if sign_in is not None:
+        # Read before `st.App` has its secrets, and random if not set: another pod would refuse a viewer who comes back.
+        os.environ["STREAMLIT_SERVER_COOKIE_SECRET"] = sign_in.cookie_secret.get_secret_value()
 
 
 if __name__ == "__main__":

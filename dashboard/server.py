@@ -6,9 +6,11 @@ has two 404s.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 from starlette.requests import Request
@@ -16,6 +18,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from dashboard.pages import PAGES
+from dashboard.sign_in import SignIn
 
 DOCUMENT = Path(st.__file__).parent / "static" / "index.html"
 SERVER = """<head><script>window.__streamlit = {BACKEND_BASE_URL: new URL("./", location.href).href}</script>"""
@@ -42,4 +45,9 @@ def _routes() -> list[Route]:
     return [Route("/".join(("", *filter(None, (base,)), page)), shown) for page, shown in routes.items()]
 
 
-app = st.App(Path(__file__).with_name("app.py"), routes=_routes())
+def _secrets() -> dict[str, Any] | None:
+    sign_in = SignIn.of(os.environ)
+    return None if sign_in is None else sign_in.streamlit_secrets()
+
+
+app = st.App(Path(__file__).with_name("app.py"), routes=_routes(), secrets=_secrets())

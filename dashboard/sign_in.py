@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
 from datetime import datetime
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
@@ -76,22 +72,18 @@ class SignIn(BaseModel):
             )
         return cls.model_validate(given)
 
-    def streamlit_secrets(self) -> Path:
-        """A new file, which only this user reads, with what `st.login` needs."""
-        # A JSON text is a TOML text, too.
-        section = {
-            "redirect_uri": self.redirect_uri,
-            "cookie_secret": self.cookie_secret.get_secret_value(),
-            "client_id": self.client_id,
-            "client_secret": self.client_secret.get_secret_value(),
-            "server_metadata_url": self.metadata_url,
+    def streamlit_secrets(self) -> dict[str, Any]:
+        """What `st.login` needs, as `st.App` takes it. No file has it."""
+        return {
+            "auth": {
+                "redirect_uri": self.redirect_uri,
+                "cookie_secret": self.cookie_secret.get_secret_value(),
+                "client_id": self.client_id,
+                "client_secret": self.client_secret.get_secret_value(),
+                "server_metadata_url": self.metadata_url,
+                "client_kwargs": {"scope": self.scope},
+            }
         }
-        lines = ["[auth]", *(f"{name} = {json.dumps(value)}" for name, value in section.items())]
-        lines.append(f"client_kwargs = {{ scope = {json.dumps(self.scope)} }}")
-        path = Path(mkdtemp(prefix="weir-dashboard-")) / "secrets.toml"
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            file.write("\n".join(lines) + "\n")
-        return path
 
     def seen_by(self, claims: Mapping[str, Any], at: datetime) -> Scope:
         """The accounts of a viewer with these claims; {}: nobody has signed in.

@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 from contextlib import suppress
-from datetime import date
+from datetime import date, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -221,12 +221,21 @@ DownTo = Annotated[
 ]
 
 
+def _newest_batch() -> datetime | None:
+    """Raises Refused without WEIR_TABLES."""
+    from jobs.runtime.delta.newest_batch import newest_batch
+
+    if not (tables := os.environ.get("WEIR_TABLES")):
+        raise Refused("WEIR_TABLES is not set: an earlier version would read the tables there, too")
+    return newest_batch(tables.rstrip("/"))
+
+
 @app.command()
 def migrate(down_to: DownTo = None) -> None:
     """Bring the database's schema to this version's; WEIR_DASHBOARD_PASSWORD becomes the dashboard role's password.
 
-    With `--down-to` an earlier version can be started again, unless something is stored that it would read wrongly. The
-    applications must be stopped.
+    With `--down-to` an earlier version can be started again, unless something is stored that it would read wrongly: in
+    the database, or in the tables at WEIR_TABLES. The applications must be stopped.
     """
     url = os.environ.get("WEIR_POSTGRES_URL")
     if not url:
@@ -245,7 +254,7 @@ def migrate(down_to: DownTo = None) -> None:
         raise SystemExit(ExitStatus.BAD_CONFIGURATION) from None
     try:
         if down_to is not None:
-            downgrade(url, down_to)
+            downgrade(url, down_to, _newest_batch())
             typer.echo(f"The database has the schema {down_to}. Start the version that it belongs to.")
             return
         migrate_database(url, os.environ.get(PASSWORD_VARIABLE))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -18,6 +19,9 @@ from typing import Any
 
 import httpx
 import pytest
+from itsdangerous import TimestampSigner
+from joserfc import jwt
+from joserfc.jwk import OctKey
 from oidc_provider_mock import User, run_server_in_thread
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from pydantic import SecretStr
@@ -105,9 +109,6 @@ def test_sign_in_that_is_configured_in_part_is_refused_and_no_secret_is_printed(
     assert SignIn.of({"PATH": "/bin"}) is None
     whole = SIGN_IN.model_copy(update={"client_secret": SecretStr("hush"), "cookie_secret": SecretStr("hush")})
     assert "hush" not in repr(Settings(sign_in=whole))
-    path = whole.streamlit_secrets()
-    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-    shutil.rmtree(path.parent)
 
 
 @pytest.fixture(scope="module")
@@ -123,8 +124,8 @@ def provider() -> Iterator[str]:
 
 
 @contextmanager
-def dashboard(environment: dict[str, str], folder: Path) -> Iterator[str]:
-    """A dashboard as it is deployed; gives its address."""
+def dashboard(environment: dict[str, str], folder: Path, end: signal.Signals = signal.SIGTERM) -> Iterator[str]:
+    """A dashboard as it is deployed, ended by a signal; gives its address."""
     port = free_port()
     address = f"http://localhost:{port}"
     command = [sys.executable, "-m", "dashboard", "--server.headless=true", f"--server.port={port}"]
@@ -140,8 +141,36 @@ def dashboard(environment: dict[str, str], folder: Path) -> Iterator[str]:
                     time.sleep(0.1)
             yield address
         finally:
-            process.terminate()
+            process.send_signal(end)
             process.wait(20)
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_no_file_has_the_secrets_of_signing_in_and_another_pod_accepts_who_comes_back(
+    provider: str, tmp_path: Path, end: signal.Signals
+) -> None:
+    client, cookie = "canary-of-the-client", "canary-of-the-cookie-of-enough-letters"
+    homes = {name: str(tmp_path) for name in ("TMPDIR", "HOME", "XDG_CACHE_HOME")}
+    oidc = {"METADATA_URL": provider, "CLIENT_ID": "weir", "CLIENT_SECRET": client, "COOKIE_SECRET": cookie}
+    environment = {**homes, **{f"WEIR_OIDC_{name}": value for name, value in oidc.items()}}
+
+    def files_with_secrets() -> list[Path]:
+        return [
+            path
+            for path in tmp_path.rglob("*")
+            if path.is_file() and any(secret.encode() in path.read_bytes() for secret in (client, cookie))
+        ]
+
+    with dashboard(environment, tmp_path, end) as address:
+        now = int(datetime.now(UTC).timestamp())
+        token = jwt.encode({"alg": "HS256"}, {"provider": "default", "exp": now + 60}, OctKey.import_key(cookie))
+        asked = httpx.get(f"{address}/auth/login", params={"provider": token})
+        assert asked.status_code == 302
+        assert asked.headers["location"].startswith(provider.partition("/.well-known")[0])
+        # The browser returns with what any pod of the release can read: it was signed with the secret that they share.
+        assert TimestampSigner(cookie).unsign(asked.cookies["_streamlit_session"])
+        assert files_with_secrets() == []
+    assert files_with_secrets() == []
 
 
 @pytest.fixture

@@ -48,7 +48,8 @@ class Release:
 
     def migrate(self, url: str, *arguments: str) -> str:
         """What `python -m jobs migrate` prints."""
-        return self._run("jobs", "migrate", *arguments, variables={POSTGRES_VARIABLE: url})
+        where = {POSTGRES_VARIABLE: url, TABLES_VARIABLE: str(Folders(self.data_dir).tables)}
+        return self._run("jobs", "migrate", *arguments, variables=where)
 
     def _run(
         self, module: str, *arguments: str, exit_status: int = 0, variables: Mapping[str, str] | None = None

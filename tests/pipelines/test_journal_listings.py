@@ -155,6 +155,7 @@ def test_the_equation_adds_up_per_partition(tmp_path: Path) -> None:
         "rejected": 2,
         "duplicate": 1,
         "conflict": 1,
+        "accepted_events": 2,
         "redriven": 1,
         "removed": 0,
         "lost": 0,

@@ -6,7 +6,7 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -229,6 +229,19 @@ def test_what_an_earlier_version_reads_as_well_does_not(database: str) -> None:
     with psycopg.connect(database) as connection:
         assert connection.execute("SELECT sum(quantity) FROM stragglers").fetchone() == (2,)
         assert connection.execute("SELECT sum(unit_price) FROM catalog.prices").fetchone() == (1,)
+
+
+def test_batches_block_a_downgrade_until_no_late_copy_of_their_events_can_come(database: str) -> None:
+    now = datetime.now(UTC)
+    with pytest.raises(Refused, match="records with several events came"):
+        downgrade(database, "0062", now - timedelta(days=34))
+    configured(database, "ingestion", {"dedupe_horizon_seconds": 60 * 86_400})
+    with pytest.raises(Refused, match="records with several events came"):
+        downgrade(database, "0062", now - timedelta(days=59))
+    assert schema_is_current(database)
+    downgrade(database, "0064", now)  # it knows batches
+    migrate(database)
+    downgrade(database, "0062", now - timedelta(days=61))
 
 
 def test_while_an_application_runs_the_schema_stays(database: str) -> None:

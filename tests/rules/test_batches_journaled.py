@@ -16,8 +16,10 @@ import pytest
 from deltalake import DeltaTable
 
 from cli.conflicts import ConflictQuery, conflict_rows
+from cli.journal import summary_rows
 from cli.redrive.offline import Offline
-from jobs.audit.compare.conservation import count_rows
+from jobs.audit.compare.conservation import count_records_and_events, count_rows
+from jobs.audit.compare.partition_balance import PartitionRange
 from jobs.explain.files import Files
 from jobs.explain.records import Period, Tables
 from jobs.ingestion import ledger
@@ -32,6 +34,7 @@ from jobs.ingestion.identity_journal import JournalIdentities
 from jobs.ingestion.ledger import OffsetLedger
 from jobs.ingestion.pipeline import settle
 from jobs.ingestion.sink import JournalSink
+from jobs.runtime.delta.newest_batch import newest_batch
 from jobs.runtime.delta.table import DeltaWriter
 from jobs.runtime.effective_rules import RulesHistory
 from jobs.runtime.kafka import headers
@@ -210,3 +213,27 @@ def test_a_journal_whose_column_is_an_earlier_contracts_takes_no_batches(
 ) -> None:
     DeltaTable.create(f"{tmp_path}/{Table.JOURNAL}", pa.schema([("lsn", pa.int64()), ("element", kind)]))
     assert settle(IngestionConfig(), str(tmp_path)).batches is taken
+
+
+def test_the_newest_batch_is_the_last_record_with_a_second_event(
+    take: Callable[..., pl.DataFrame], tmp_path: Path
+) -> None:
+    assert newest_batch(str(tmp_path)) is None
+    take(json.dumps(usage("one")).encode(), batch([usage("alone")]), json.dumps(trace("t", 3)).encode())
+    assert newest_batch(str(tmp_path)) is None
+    take(batch([usage("n1"), usage("n2")]))
+    assert newest_batch(str(tmp_path)) == NOW
+
+
+def test_the_summary_counts_records_once_and_each_accepted_event_of_a_batch(
+    take: Callable[..., pl.DataFrame], tmp_path: Path
+) -> None:
+    # Of the second record the first event is a repeat, and the second is new; a trace is one event of three calls.
+    first, second = usage("s1"), usage("s2")
+    take(json.dumps(first).encode(), batch([first, second]), batch([usage("s3"), usage("s4"), trace("t", 3)]))
+    table = DeltaTable(f"{tmp_path}/{Table.JOURNAL}")
+    rows, events = count_records_and_events(table)
+    [line] = summary_rows({("events", 0): PartitionRange(0, 3, 0)}, rows, by_reason=False, events=events)
+    assert (line["accepted"], line["duplicate"], line["accepted_events"], line["residual"]) == (2, 1, 5, 0)
+    split = list(summary_rows({("events", 0): PartitionRange(0, 3, 0)}, rows, by_reason=True, events=events))
+    assert [row["accepted_events"] for row in split] == [5]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
@@ -16,7 +17,7 @@ from jobs.audit.check import Check, first_sentence
 from jobs.audit.compare.offsets import proved_absent
 from jobs.audit.compare.partition_balance import Partition, PartitionRange, RowKey, residual
 from jobs.audit.tables.retained import retained_rows
-from jobs.journal.elements import is_record_arrow
+from jobs.journal.elements import is_event_arrow, is_record_arrow
 from jobs.retention.tables import removed_rows
 from jobs.runtime.delta.table import open_table
 from jobs.runtime.errors import NotYet
@@ -81,18 +82,28 @@ def consumed_ranges(journal: DeltaTable, topics: Iterable[Topic]) -> dict[Partit
 
 
 def count_rows(journal: DeltaTable) -> Counter[RowKey]:
-    """How many rows the journal has per topic, partition, disposition and reason; one batch in memory at a time.
+    """How many records the journal has, as `count_records_and_events` counts them."""
+    return count_records_and_events(journal)[0]
 
-    An event that is several rows counts once, as it came.
+
+def count_records_and_events(journal: DeltaTable) -> tuple[Counter[RowKey], Counter[RowKey]]:
+    """How many records and how many events the journal has per topic, partition, disposition and reason.
+
+    A record counts once, by its first row, and so does each of its events. One batch is in memory at a time.
     """
     keys = ["topic", "partition", "disposition", "reason"]
-    found: Counter[RowKey] = Counter()
+    records, events = Counter[RowKey](), Counter[RowKey]()
     dataset = journal.to_pyarrow_dataset()
-    for batch in dataset.scanner(columns=keys, filter=is_record_arrow(dataset.schema)).to_batches():
-        grouped = pa.Table.from_batches([batch]).group_by(keys).aggregate([([], "count_all")])
+    schema = dataset.schema
+    columns = {**{name: pc.field(name) for name in keys}, "is_record": is_record_arrow(schema)}
+    for batch in dataset.scanner(columns=columns, filter=is_event_arrow(schema)).to_batches():
+        grouped = pa.Table.from_batches([batch]).group_by([*keys, "is_record"]).aggregate([([], "count_all")])
         for row in grouped.to_pylist():
-            found[row["topic"], row["partition"], row["disposition"], row["reason"]] += row["count_all"]
-    return found
+            key = (row["topic"], row["partition"], row["disposition"], row["reason"])
+            events[key] += row["count_all"]
+            if row["is_record"]:
+                records[key] += row["count_all"]
+    return records, events
 
 
 def topics_read(admin: AdminClient, rows: Iterable[RowKey]) -> list[Topic]:

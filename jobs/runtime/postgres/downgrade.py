@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -121,11 +122,23 @@ USES = (
 )
 
 
-def downgrade(url: str, revision: str) -> None:
+BATCHES = "0064"
+"""Versions before it know no batches of events."""
+
+_LATE_COPIES = """
+SELECT until FROM (SELECT %s + make_interval(secs => coalesce(
+    (SELECT (config ->> 'dedupe_horizon_seconds')::int FROM jobs WHERE job = 'ingestion'), 35 * 86400
+)) AS until) AS of_batches WHERE clock_timestamp() < until
+"""
+"""Until when a late copy may follow, while it may: as ingestion's configuration says, or its default."""
+
+
+def downgrade(url: str, revision: str, newest_batch: datetime | None = None) -> None:
     """Bring the schema back to that of an earlier version, in one transaction: wholly or not at all.
 
-    `revision`: what `alembic_version` had before the upgrade, at the furthest OLDEST. Raises Refused for another one,
-    while an application runs, and where anything is stored that the earlier version would read wrongly.
+    `revision`: what `alembic_version` had before the upgrade, at the furthest OLDEST. `newest_batch`: when the newest
+    batch of events was received. Raises Refused for another revision, while an application runs, and where anything is
+    stored that the earlier version would read wrongly.
     """
     with migrator(url) as config:
         connection = config.attributes["connection"]
@@ -135,7 +148,10 @@ def downgrade(url: str, revision: str) -> None:
         reached = _between(scripts, revision, applied)
         driver = connection.connection.driver_connection
         _refuse_running(driver)
-        if uses := [use.sentence for use in USES if use.revision in reached and _is_found(driver, use)]:
+        uses = [use.sentence for use in USES if use.revision in reached and _is_found(driver, use)]
+        if BATCHES in reached and newest_batch is not None:
+            uses += _late_copies(driver, newest_batch)
+        if uses:
             raise Refused(f"the version of schema {revision} cannot go on from here: {'; '.join(uses)}")
         command.downgrade(config, revision)
 
@@ -166,3 +182,11 @@ def _refuse_running(connection: psycopg.Connection[Any]) -> None:
 def _is_found(connection: psycopg.Connection[Any], use: Use) -> bool:
     row = connection.execute(f"SELECT {use.found}").fetchone()
     return row is not None and bool(row[0])
+
+
+def _late_copies(connection: psycopg.Connection[Any], newest_batch: datetime) -> Iterator[str]:
+    for (until,) in connection.execute(_LATE_COPIES, [newest_batch]):
+        yield (
+            "records with several events came, and a late copy of such an event would be billed again until "
+            f"{until.astimezone(UTC):%Y-%m-%d %H:%M} UTC (batches: false of ingestion ends them)"
+        )
