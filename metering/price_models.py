@@ -80,7 +80,7 @@ class PricedModel:
         members = sorted(models, key=str.encode)
         if not 2 <= len(members) <= MAX_MODELS or len(members) != len(set(members)):
             raise ValueError(f"must be 2 to {MAX_MODELS} models, each once")
-        if wrong := [name for name in members if not name or BEGINS in name or name.startswith(GROUP)]:
+        if wrong := [name for name in members if not name or not is_own(name) or name.endswith(BEGINS[0])]:
             raise ValueError(f"{wrong[0]!r} must be the name of one model, or a prefix with {ANY}")
         return cls.of(json.dumps(members, separators=(",", ":"), ensure_ascii=False), conditions or {})
 
