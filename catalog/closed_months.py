@@ -157,9 +157,9 @@ _BY_TERMS: LiteralString = """
       AND used.day < date_trunc('month', now() AT TIME ZONE 'UTC' + %(earliest)s)
       AND EXISTS (
           SELECT FROM (
-              SELECT meter, model, split_part(model, '{"', 1) AS name FROM catalog.prices
+              SELECT meter, model, unnest(catalog.models_of(model)) AS name FROM catalog.prices
               UNION ALL
-              SELECT meter, model, split_part(model, '{"', 1) FROM catalog.ended_prices
+              SELECT meter, model, unnest(catalog.models_of(model)) FROM catalog.ended_prices
           ) AS priced
           WHERE (priced.meter = used.meter OR strpos(priced.model, '{"="') > 1) AND priced.model <> used.model
             AND strpos(priced.model, '{"+"') = 0 AND (
@@ -340,7 +340,7 @@ def _perhaps(database: Connection, touched: Mapping[str, Any], terms: Collection
         priced = PricedModel.parse(model)
         meter, currency, starts = of_meter if priced.aliased is None else (None, None, of_meter[-1])
         of_aliases = {alias["name"] for alias in aliases if alias["plan"] == plan and priced.names(alias["aliased"])}
-        for name in sorted(of_aliases | (set() if priced.is_plain else {priced.model})):
+        for name in sorted(of_aliases | (set() if priced.is_plain else {*priced.members})):
             prefix = name.removesuffix(ANY) if name.endswith(ANY) else None
             parameters = [meter, currency, starts, starts, name, prefix, prefix, plan, touched["earliest"]]
             rows += database.execute(_PERHAPS, parameters)

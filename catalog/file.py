@@ -42,6 +42,7 @@ from catalog.file_values import (
     limit_quantity,
     perhaps,
     priced_model_in,
+    several_models_in,
     tiered_kind,
 )
 from catalog.unit_price import Per, UnitPrice
@@ -91,8 +92,9 @@ class Account(Row):
 class _PriceKey(Row):
     """What a price is for, from `effective_from` until the next of the same plan, model, meter and currency.
 
-    A model that ends with `*` matches every model with that prefix; `conditions` are values that columns of an event
-    must have; both are part of `model` (`metering.price_models`).
+    A model that ends with `*` matches every model with that prefix; `models` in its place is a list of such names, for
+    one price of all of them. `conditions` are values that columns of an event must have. All are part of `model`
+    (`metering.price_models`).
     """
 
     plan: Text
@@ -101,6 +103,11 @@ class _PriceKey(Row):
     meter: Text
     currency: Currency
     effective_from: Instant
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_several_models(cls, price: Any) -> Any:
+        return several_models_in(price)
 
     @property
     def key(self) -> tuple[str, str, str, str, datetime]:

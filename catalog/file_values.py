@@ -101,6 +101,20 @@ def priced_model_in(value: Any, info: ValidationInfo) -> str:
     return checked_text(PricedModel.of(model, conditions).text)
 
 
+def several_models_in(price: Any) -> Any:
+    """An entry of prices whose `models` are its `model`, as the catalog has it. Raises ValueError."""
+    if not isinstance(price, dict) or price.get("models") in (None, "", "null", "~"):
+        return price
+    if "model" in price:
+        raise ValueError("must have model or models, not both")
+    models = price["models"]
+    if not isinstance(models, list | tuple) or not models:
+        raise ValueError("models must be a list of names and prefixes of models")
+    names = [checked_text(name) for name in models]
+    model = names[0] if len(names) == 1 else PricedModel.group(names).text
+    return {**{name: value for name, value in price.items() if name != "models"}, "model": model}
+
+
 def limit_period(value: str) -> str:
     """A day or a month (LIMIT_PERIODS). Raises ValueError."""
     if value not in LIMIT_PERIODS:

@@ -1,7 +1,8 @@
-"""Which events a price applies to: a model, a prefix of models, or either with conditions on columns.
+"""Which events a price applies to: a model, a prefix of models, a group of both, or any with conditions on columns.
 
-In the catalog this is one text, the price's `model`: `gpt-4o`, `gpt-4o-2024-*`, or one of them with its conditions as
-JSON, `gpt-4o{"operation":"batch"}`. So a price with conditions has versions, an end and an author like any other.
+In the catalog this is one text, the price's `model`: `gpt-4o`, `gpt-4o-2024-*`, a group as a JSON list,
+`["gpt-4o-*","o3"]`, or one of them with its conditions as JSON, `gpt-4o{"operation":"batch"}`. So a price with
+conditions has versions, an end and an author like any other, and a group has one ladder of tiers.
 
 An alias is written the same way: `gpt-4o-latest{"=":"gpt-4o-2024-08-06"}` is not a price; it names the model whose
 prices apply.
@@ -20,6 +21,10 @@ ANY = "*"
 """At the end of a model: any suffix."""
 BEGINS = '{"'
 """How conditions begin. A model that an event reports and that holds this has no price of its own."""
+GROUP = '["'
+"""How a group begins. Nor has a model that an event reports and that begins so."""
+MAX_MODELS = 50
+"""Models and prefixes of a group."""
 ALIAS = "="
 """In place of a column: the model whose prices a name has that has none of its own."""
 PLAN = "+"
@@ -32,7 +37,7 @@ Conditions = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, order=True)
 class PricedModel:
-    """What a price is for. `model` ends with ANY where it is a prefix."""
+    """What a price is for. `model` ends with ANY where it is a prefix, and begins with GROUP where it is a group."""
 
     model: str
     conditions: Conditions = ()
@@ -44,8 +49,16 @@ class PricedModel:
 
     @classmethod
     def parse(cls, text: str) -> PricedModel:
-        """What `text` wrote. Raises ValueError for conditions that are written otherwise: one price has one text."""
+        """What `text` wrote. Raises ValueError for a group or conditions that are written otherwise: one price has one
+        text.
+        """
         begins = text.find(BEGINS)
+        model = text if begins < 0 else text[:begins]
+        if model.startswith(GROUP) and _group_in(model) != model:
+            raise ValueError(
+                f"{text!r} must be a group of models as a JSON list of 2 to {MAX_MODELS} texts in the order of their "
+                'bytes, each once, without spaces: ["gpt-4o-*","o3"]'
+            )
         if begins < 0:
             return cls(text)
         try:
@@ -62,10 +75,20 @@ class PricedModel:
         return found
 
     @classmethod
+    def group(cls, models: Iterable[str], conditions: Mapping[str, str] | None = None) -> PricedModel:
+        """A price for all of these models and prefixes together. Raises ValueError for what is no group."""
+        members = sorted(models, key=str.encode)
+        if not 2 <= len(members) <= MAX_MODELS or len(members) != len(set(members)):
+            raise ValueError(f"must be 2 to {MAX_MODELS} models, each once")
+        if wrong := [name for name in members if not name or not is_own(name) or name.endswith(BEGINS[0])]:
+            raise ValueError(f"{wrong[0]!r} must be the name of one model, or a prefix with {ANY}")
+        return cls.of(json.dumps(members, separators=(",", ":"), ensure_ascii=False), conditions or {})
+
+    @classmethod
     def alias(cls, name: str, model: str) -> PricedModel:
         """That a name has the prices of a model. Raises ValueError for what is not the name of one model."""
         for text in (name, model):
-            if BEGINS in text or text.endswith(ANY):
+            if BEGINS in text or text.endswith(ANY) or text.startswith(GROUP):
                 raise ValueError(f"{text!r} must be the name of one model, without conditions and {ANY}")
         if name == model:
             raise ValueError(f"{name!r} must be an alias of another model")
@@ -92,25 +115,59 @@ class PricedModel:
     @property
     def is_plain(self) -> bool:
         """Whether it is for all events of one model."""
-        return not self.conditions and not self.model.endswith(ANY)
+        return not self.conditions and not self.model.endswith(ANY) and not self.is_group
+
+    @property
+    def is_group(self) -> bool:
+        """Whether it is for several models or prefixes."""
+        return self.model.startswith(GROUP)
+
+    @cached_property
+    def members(self) -> tuple[str, ...]:
+        """Each model and prefix that it is for."""
+        return tuple(json.loads(self.model)) if self.is_group else (self.model,)
 
     def names(self, model: str) -> bool:
         """Whether the price applies to a model that an event reports, if its conditions are met."""
-        if self.model == model:
-            return BEGINS not in model
-        return self.model.endswith(ANY) and model.startswith(self.model.removesuffix(ANY))
+        return self.member(model) is not None
+
+    def member(self, model: str) -> str | None:
+        """The model itself or else the longest prefix by which it applies to a model; None: it does not."""
+        found = [name for name in self.members if _names(name, model)]
+        return max(found, key=lambda name: (name == model, len(name)), default=None)
 
     def holds(self, attributes: Mapping[str, str | None]) -> bool:
         """Whether an event meets its conditions; a missing value meets none."""
         return all(attributes.get(column) == value for column, value in self.conditions)
 
-    @property
-    def rank(self) -> tuple[bool, int, int, str]:
-        """Of several prices for an event the lowest rank is tried first.
+    def rank(self, model: str) -> tuple[bool, int, bool, int, str]:
+        """Of several prices that name a model the lowest rank is tried first.
 
-        That is the model itself, then the longest prefix; within one, the most conditions.
+        That is the model itself, then the longest prefix; within one, what is no group, then the most conditions.
         """
-        return self.model.endswith(ANY), -len(self.model), -len(self.conditions), self.text
+        by = self.member(model) or ""
+        return by != model, -len(by), self.is_group, -len(self.conditions), self.text
+
+
+def _names(member: str, model: str) -> bool:
+    if member == model:
+        return is_own(model)
+    return member.endswith(ANY) and model.startswith(member.removesuffix(ANY))
+
+
+def is_own(model: str) -> bool:
+    """Whether a model that an event reports can have a price of exactly its name: not in the notation of prices."""
+    return BEGINS not in model and not model.startswith(GROUP)
+
+
+def _group_in(text: str) -> str | None:
+    """The one text of a group; None where it is none."""
+    try:
+        models = json.loads(text)
+        is_fit = isinstance(models, list) and all(isinstance(name, str) for name in models)
+        return PricedModel.group(models).model if is_fit else None
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True)
@@ -138,7 +195,8 @@ class PricedModels:
     def _by_model(self) -> Mapping[str, list[PricedModel]]:
         found = defaultdict(list)
         for priced in self.every:
-            found[priced.model].append(priced)
+            for name in priced.members:
+                found[name].append(priced)
         return found
 
     @cached_property
@@ -162,7 +220,7 @@ class PricedModels:
     def _naming(self, model: str) -> Iterator[PricedModel]:
         prefixes = (model[:length] + ANY for length in range(len(model) + 1))
         for name in dict.fromkeys([model, *prefixes]):
-            yield from (priced for priced in self._by_model.get(name, ()) if priced.names(model))
+            yield from (priced for priced in self._by_model.get(name, ()) if priced.member(model) == name)
 
     def of_model(self, model: str | None) -> list[str]:
         """The texts of all prices that may be for any event of a model; its own among them.
@@ -172,7 +230,7 @@ class PricedModels:
         if model is None:
             return []
         aliased = [alias.aliased for alias in self.aliases.get(model, ())]
-        found = [] if BEGINS in model else [model]
+        found = [model] if is_own(model) else []
         for name in dict.fromkeys([model, *(text for text in aliased if text is not None)]):
             found += [name] if name != model else []
             found += [priced.text for priced in self._naming(name) if name == model or priced.aliased is None]
@@ -190,8 +248,6 @@ class PricedModels:
             return list(dict.fromkeys([*self.candidates(model, attributes), *self.candidates(aliased, attributes)]))
         if model is None:
             return []
-        own = [] if BEGINS in model else [PricedModel(model)]
+        own = [PricedModel(model)] if is_own(model) else []
         fit = {*own, *(priced for priced in self._naming(model) if priced.holds(attributes))}
-        # A model that ends with ANY is asked for by its own name first.
-        ranked = sorted(fit, key=lambda priced: (priced.model != model, *priced.rank[1:]))
-        return [priced.text for priced in ranked]
+        return [priced.text for priced in sorted(fit, key=lambda priced: priced.rank(model))]

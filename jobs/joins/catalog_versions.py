@@ -19,7 +19,7 @@ from jobs.joins.memory import text_of
 from jobs.settings.dimensions import TAG, of_accounts
 from jobs.streams import UNIT_PRICE
 from metering.price_attributes import ACCOUNT
-from metering.price_models import ANY, BEGINS, PricedModels
+from metering.price_models import ANY, BEGINS, GROUP, PricedModels
 from metering.pricing import ASSUMED_VERSIONS_FROM
 
 BEGINNING_OF_TIME_US = -(2**63)
@@ -183,6 +183,7 @@ def priced_models(models: pa.Array | pa.ChunkedArray) -> PricedModels:
     """Those among the models of prices: nearly all are plain."""
     distinct = pc.unique(models)
     is_special = pc.or_(pc.ends_with(distinct, ANY), pc.match_substring(distinct, BEGINS))
+    is_special = pc.or_(is_special, pc.starts_with(distinct, GROUP))
     return PricedModels.among(distinct.filter(is_special).to_pylist())
 
 

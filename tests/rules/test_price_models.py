@@ -22,7 +22,9 @@ BASES = (*MODELS, "gpt-4o*", "gpt-4o-*", "gpt-4o-2024-*", "*")
 VALUES: dict[str, list[str]] = {"operation": ["batch", "chat"], "region": ["eu", "us"], "cached": ["true", "false"]}
 
 conditions = st.fixed_dictionaries({}, optional={name: st.sampled_from(values) for name, values in VALUES.items()})
-priced = st.builds(PricedModel.of, st.sampled_from(BASES), conditions)
+priced = st.builds(PricedModel.of, st.sampled_from(BASES), conditions) | st.builds(
+    PricedModel.group, st.sets(st.sampled_from(BASES), min_size=2, max_size=4), conditions
+)
 attributes = st.fixed_dictionaries(
     {
         "operation": st.none() | st.sampled_from(VALUES["operation"]),
@@ -33,17 +35,20 @@ attributes = st.fixed_dictionaries(
 
 
 @given(every=st.lists(priced, max_size=12), model=st.sampled_from(MODELS), said=attributes)
-def test_oracle_the_model_itself_then_the_longest_prefix_and_within_it_most_conditions(
+def test_oracle_the_model_itself_then_the_longest_prefix_and_within_it_one_name_then_most_conditions(
     every: list[PricedModel], model: str, said: dict[str, str | None]
 ) -> None:
-    def place(one: PricedModel) -> tuple[int, int, str] | None:
-        begins = one.model[:-1] if one.model.endswith("*") else None
-        if one.model != model and (begins is None or not model.startswith(begins)):
+    def length(name: str) -> int:
+        if name == model:
+            return 1_000
+        return len(name) if name.endswith("*") and model.startswith(name[:-1]) else -1
+
+    def place(one: PricedModel) -> tuple[int, bool, int, str] | None:
+        names = json.loads(one.model) if one.model.startswith("[") else [one.model]
+        longest = max(map(length, names))
+        if longest < 0 or any(said.get(column) != value for column, value in one.conditions):
             return None
-        if any(said.get(column) != value for column, value in one.conditions):
-            return None
-        length = 1_000 if one.model == model else len(one.model)
-        return -length, -len(one.conditions), one.text
+        return -longest, len(names) > 1, -len(one.conditions), one.text
 
     fit = sorted((found, one.text) for one in {*every, PricedModel(model)} if (found := place(one)) is not None)
     assert PricedModels.among(one.text for one in every).candidates(model, said) == [text for _, text in fit]
@@ -59,9 +64,19 @@ def test_the_price_of_an_event_is_among_the_candidates_of_its_model(
 
 
 names = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=9)
+plain = names.filter(lambda name: '{"' not in name and not name.startswith('["'))
+member = plain.filter(lambda name: not name.endswith("{"))
 
 
-@given(model=names.filter(lambda name: '{"' not in name), said=st.dictionaries(names, names, max_size=MAX_CONDITIONS))
+@given(models=st.sets(member, min_size=2, max_size=5), said=st.dictionaries(names, names, max_size=MAX_CONDITIONS))
+def test_a_group_has_one_canonical_text_and_prices_each_of_its_models(models: set[str], said: dict[str, str]) -> None:
+    one = PricedModel.group(models, said)
+    assert PricedModel.parse(one.text) == one == PricedModel.group(sorted(models, reverse=True), said)
+    assert {*one.members} == models
+    assert all(one.text in PricedModels.among([one.text]).candidates(name, said) for name in models)
+
+
+@given(model=plain, said=st.dictionaries(names, names, max_size=MAX_CONDITIONS))
 def test_a_price_has_one_canonical_text(model: str, said: dict[str, str]) -> None:
     one = PricedModel.of(model, said)
     assert PricedModel.parse(one.text) == one
@@ -88,7 +103,10 @@ def test_conditions_in_another_notation_are_no_price(text: str) -> None:
 
 
 def test_a_model_named_in_price_syntax_is_not_priced_by_its_conditions() -> None:
-    """Who sends events may choose what `model` says: not which conditions hold."""
+    """Who sends events may choose what `model` says: not which conditions hold, and not which group it is in."""
+    group = PricedModel.group(["gpt-4o", "o3"])
+    assert PricedModels.among([group.text, "*"]).candidates(group.text, {}) == ["*"]
+    assert PricedModels.among([group.text]).of_model(group.text) == []
     batch = PricedModel.of("gpt-4o", {"operation": "batch"})
     known = PricedModels.among([batch.text, "gpt-4o", "*"])
     assert known.candidates(batch.text, {"operation": "chat"}) == ["*"]
@@ -141,6 +159,42 @@ def test_a_file_lists_the_conditions_of_a_price_in_any_order() -> None:
 def test_unusable_conditions_are_refused_with_a_sentence(says: dict[str, Any], sentence: str) -> None:
     with pytest.raises(CatalogFileError, match=sentence):
         parse_catalog(with_price(**says))
+
+
+def with_models(models: Any, **says: Any) -> str:
+    (price,) = CATALOG["prices"]
+    rest = {name: value for name, value in price.items() if name not in {"model", "conditions"}}
+    return json.dumps({**CATALOG, "prices": [{**rest, "models": models, **says}]})
+
+
+def test_a_file_lists_the_models_of_a_price_in_any_order() -> None:
+    (row,) = parse_catalog(with_models(["o3", "gpt-4o-*"])).prices
+    assert row.model == '["gpt-4o-*","o3"]'
+    assert "models" not in row.model_dump()
+    (row,) = parse_catalog(with_models(["o3", "gpt-4o-*"], conditions={"operation": "batch"})).prices
+    assert row.model == '["gpt-4o-*","o3"]{"operation":"batch"}'
+    (row,) = parse_catalog(with_models(["o3"])).prices
+    assert row.model == "o3"
+
+
+@pytest.mark.parametrize(
+    ("says", "sentence"),
+    [
+        ({"models": []}, "models must be a list of names and prefixes"),
+        ({"models": "o3"}, "models must be a list of names and prefixes"),
+        ({"models": ["o3", "o3"]}, "must be 2 to 50 models, each once"),
+        ({"models": [f"m{number}" for number in range(51)]}, "must be 2 to 50 models, each once"),
+        ({"models": ["o3", ""]}, "must be text that is not empty"),
+        ({"models": ["o3", '["a","b"]']}, "must be the name of one model, or a prefix"),
+        ({"models": ["o3", "a{"]}, "must be the name of one model, or a prefix"),
+        ({"models": ["o3", 'a{"b":"c"}']}, "must be the name of one model, or a prefix"),
+        ({"models": [f"{number:0200}" for number in range(3)]}, "must be at most 512 bytes long"),
+        ({"models": ["o3", "o4"], "model": "o3"}, "must have model or models, not both"),
+    ],
+)
+def test_models_that_are_no_group_are_refused_with_a_sentence(says: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(CatalogFileError, match=sentence):
+        parse_catalog(with_models(**says))
 
 
 def test_a_condition_on_a_column_that_is_no_price_attribute_is_named() -> None:

@@ -119,6 +119,13 @@ USES = (
         "EXISTS (SELECT FROM webhook_deliveries WHERE state = 'waiting')",
         "events wait to be delivered to webhooks",
     ),
+    Use(
+        "0088",
+        "EXISTS (SELECT FROM catalog.prices WHERE starts_with(model, '[\"'))"
+        " OR EXISTS (SELECT FROM catalog.ended_prices WHERE starts_with(model, '[\"'))"
+        " OR EXISTS (SELECT FROM price_ladders WHERE starts_with(model, '[\"'))",
+        "catalog.prices has, or had, prices of several models",
+    ),
 )
 
 
