@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
@@ -592,16 +593,62 @@ def disable_lines(books: Books, change: str) -> None:
         books.connection.execute(f"UPDATE invoice_lines SET {change}")
 
 
-def test_another_rounding_changes_no_month_that_was_closed_at_its_minimum(books: Books) -> None:
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"minimum_amount": "10.00"},
+        {"minimum_amount": "10.005"},
+        {"minimum_amount": "10.3"},
+        {"maximum_amount": "1.005"},
+        {"flat_fee": "0.005", "minimum_amount": "10.005"},
+    ],
+)
+@pytest.mark.parametrize(
+    "config", [CloseConfig(rounding=Rounding.HALF_UP), CloseConfig(minor_units={"EUR": 0})], ids=["half-up", "units"]
+)
+def test_another_rounding_changes_no_month_that_was_closed_at_its_minimum_or_maximum(
+    books: Books, terms: dict[str, Any], config: CloseConfig
+) -> None:
     account(books)
-    costs(books, minimum_amount="10.00")
+    costs(books, **terms)
     books.end(OCTOBER)
     uses_halves(books, 201, 203)
     books.close(at=LATER)
     books.end(NOVEMBER)
-    books.close(NOVEMBER, at=LATER, config=CloseConfig(rounding=Rounding.HALF_UP))
+    books.close(NOVEMBER, at=LATER, config=config)
     assert books.rows("SELECT FROM invoice_lines WHERE charge_class IS NOT NULL") == []
+    assert books.faults() == []
     assert checks(books) == [True, True]
+
+
+@pytest.mark.few_in_ci(2)
+@pytest.mark.parametrize("seed", range(20))
+def test_a_month_stays_at_its_limit_whichever_way_each_close_rounds_what_came_late(books: Books, seed: int) -> None:
+    """Of packages, more units can cost the same: the pair of lines is rounded anew, and its amount counts."""
+    chance = random.Random(seed)
+    account(books)
+    limit: dict[str, Any] = {"minimum_amount": "10.005"} if seed % 2 else {"maximum_amount": "0.125"}
+    costs(books, flat_fee="0.005", **limit)
+    terms = '{"kind":"package","package_size":"10","package_price":"0.005"}'
+    with books.connection.transaction():
+        for version in range(20, 28):
+            books.connection.execute(
+                "INSERT INTO price_ladders VALUES (%s, 'basic', %s, 'input_tokens', 'EUR', %s, NULL, %s)",
+                [version, f"m{version}", BEGINS, terms],
+            )
+    without: dict[str, Any] = {"input_tokens_unit_price": None, "input_tokens_amount": None}
+    for number, month in enumerate(MONTHS[:3]):
+        for version in chance.sample(range(20, 28), 3 if number else 8):
+            quantity = chance.choice([1, 2, 10]) if number else chance.randint(30, 99)
+            books.use(quantity, price=Price(version, Decimal()), account="a", model=f"m{version}", **without)
+        books.end(month)
+        books.close(month, at=LATER, config=CloseConfig(rounding=chance.choice(list(Rounding))))
+        assert books.faults() == []
+        assert checks(books) == [True, True]
+    (found,) = books.rows("SELECT sum(amount) AS amount FROM invoice_lines WHERE original_period = %s", OCTOBER)
+    first = books.rows("SELECT rounding FROM invoices WHERE period = %s", OCTOBER)[0]["rounding"]
+    up = Decimal("0.01") if first == "half-up" else Decimal()
+    assert found["amount"] == (Decimal("10.00") + up if seed % 2 else Decimal("0.12") + up)
 
 
 def test_a_month_is_refused_while_the_plan_of_its_usage_is_not_known(books: Books) -> None:
