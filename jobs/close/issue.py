@@ -18,7 +18,7 @@ from jobs.close.proof import Proof, unproved
 from jobs.close.readiness import Open, open_rows, refusal, unknown_amount, unpriced
 from jobs.close.store import chain_ends, hold_catalog, lock_series, store
 from jobs.queries.bills import Period, read_month
-from jobs.queries.invoices import charged_lines, key_of, last_lines, month_text, written_off
+from jobs.queries.invoices import charged_lines, closed_moneys, key_of, last_lines, month_text, written_off
 from metering.invoice_chain import End, Event, appended
 from metering.invoices import (
     Charge,
@@ -133,7 +133,8 @@ def _walk(  # noqa: PLR0917  # all that a month of a batch is made of
     """One month of all accounts that have it: its own lines, or what came since it was closed."""
     there = [account for account, state in states.items() if month in state.months.walked(terms.month)]
     last = last_lines(database, there, month)
-    charged = charged_lines(month, last, lambda place: _known_money(terms.config, place[1]))
+    closed = closed_moneys(database, there, month)
+    charged = charged_lines(month, last, lambda place: _known_money(terms.config, place[1]), closed)
     lines: defaultdict[str, list[Row]] = defaultdict(list)
     for line in read_month(database, month, there, charged=charged).lines:
         lines[line["account"]].append(line)

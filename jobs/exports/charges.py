@@ -11,8 +11,10 @@ from typing import Any
 
 from jobs.exports.columns import DIMENSION_PREFIX
 from jobs.exports.invoiced import Invoices, LineKey, other_lines
-from jobs.exports.line_charges import adjusted, other_charge, tier_charges, tier_lines
+from jobs.exports.line_charges import adjusted, other_charge, tier_charges
 from jobs.exports.month import UNKNOWN_MODEL, Charge, Month
+from jobs.exports.month_lines import MonthLines
+from jobs.exports.plan_charges import fee_charge, included_charge
 from jobs.queries.reading import Database, select
 from metering.digits import EXACT
 from metering.months import IN_MONTH_SQL
@@ -58,16 +60,18 @@ class Charges:
     def read(self, database: Database, accounts: Sequence[str], rows_per_batch: int) -> Iterator[list[Charge]]:
         """Those of `accounts` (none: of all): usage by account and day, then what no day has a part of.
 
-        That is usage with tiers or packages, what invoices differ by, and their lines for other months. Raises
-        CannotExport where the amount of a tier is not known.
+        That is usage with tiers or packages, what plans cost and include, what invoices differ by, and their lines for
+        other months. Raises CannotExport where the amount of a tier or of a plan is not known.
         """
         month, invoices = self.month, self.invoices
         found = select(database, _USAGE, {"month": month.first, "accounts": list(accounts) or None})
-        terms, lines = tier_lines(database, month.first, accounts)
+        lines = MonthLines.read(database, month, accounts, invoices.issued.keys())
         # Adjustments begin when the last row of usage is counted.
         charges = chain(
             map(self._usage, found),
-            chain.from_iterable(tier_charges(month, invoices, line, terms) for line in lines),
+            chain.from_iterable(tier_charges(month, invoices, line, lines.terms) for line in lines.tiers),
+            (included_charge(month, invoices, line, lines.prices) for line in lines.included),
+            (fee_charge(month, fee) for fee in lines.fees),
             self._adjustments(),
             (other_charge(month, line) for line in other_lines(database, month.first, accounts)),
         )

@@ -19,7 +19,6 @@ from jobs.exports.columns import Focus, metadata, schema_of
 from jobs.exports.files import CannotExport, Destination, keep_only, new_file, put_document
 from jobs.exports.invoiced import Invoices
 from jobs.exports.month import Charge, Month, Seller
-from jobs.queries.plan_fees import read_plan_months
 from jobs.queries.reading import Database
 from metering.csv_lines import csv_line
 from metering.digits import plain
@@ -71,16 +70,10 @@ def export_focus(
 ) -> Exported:
     """Write the month's file, then its metadata, then delete the files of earlier runs of the month.
 
-    `database` is one snapshot. Raises CannotExport for what the destination or a column cannot take, for tiers of an
-    unknown amount, and for plans with fees: the files are then as they were.
+    `database` is one snapshot. Raises CannotExport for what the destination or a column cannot take, and for tiers
+    and plans of an unknown amount: the files are then as they were.
     """
     month = Month.read(database, export.month, export.seller)
-    if fees := read_plan_months(database, export.month, lambda: month.known, export.accounts or None).every:
-        raise CannotExport(
-            f"{min(fees)} has a plan with a flat fee, a minimum or a maximum: what it costs is of the whole month, and "
-            "no day has a part of it. `weir invoices` and `GET /v1/bills` have it; export the accounts of other plans "
-            "with --account."
-        )
     frontier, closed = billing_progress(database)
     # Accounts in no catalog have months of UTC.
     ends = max(period.end for period in (month.period(""), *month.known.values()))

@@ -3,56 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import date
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-from jobs.exports.files import CannotExport
 from jobs.exports.invoiced import Adjustment, Invoices, Issued, LineKey
-from jobs.exports.month import UNKNOWN_MODEL, Charge, Month
-from jobs.queries.bills import read_month
-from jobs.queries.reading import Database
+from jobs.exports.month import UNKNOWN_MODEL, Charge, Month, priced
+from jobs.exports.month_lines import Line, Terms
+from jobs.exports.plan_charges import fee_charge
 from metering.digits import EXACT
-from metering.invoices import USAGE
-from metering.months import IN_MONTH_SQL
-from metering.price_tiers import PriceTerms
-from metering.pricing import BILLED_AS_PART
+from metering.invoices import FEES, USAGE
 
 PACKAGES = "Packages"
-Terms = Mapping[int, PriceTerms]
-
-_TIERED = f"""
-    SELECT DISTINCT account FROM usage_days
-    WHERE {IN_MONTH_SQL} AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
-      AND quantity <> 0 AND price_version > {BILLED_AS_PART} AND unit_price IS NULL
-"""
-_TERMS = "SELECT price_version, terms FROM price_ladders WHERE terms IS NOT NULL AND price_version = ANY (%s)"
 
 
-def tier_lines(database: Database, month: date, accounts: Sequence[str]) -> tuple[Terms, Sequence[Mapping[str, Any]]]:
-    """The lines of `read_month` that have a tier, and the terms of their prices by version.
-
-    Raises CannotExport where the amount of usage that has such a price is not known.
-    """
-    found = database.execute(_TIERED, {"month": month, "accounts": list(accounts) or None}).fetchall()
-    if not found:
-        return {}, []
-    lines = read_month(database, month, [row["account"] for row in found]).lines
-    for line in lines:
-        if line["amount"] is None and (line["price_version"] or 0) > BILLED_AS_PART:
-            raise CannotExport(
-                f"{line['meter']} of {line['model']} has a price with tiers or packages for {line['account']}, and "
-                "what it costs is not known: its tiers are not, or a part of its units is negative. See I6 of `weir "
-                "audit`, or export the other accounts with --account."
-            )
-    tiered = [line for line in lines if line["tier"] is not None]
-    versions = sorted({line["price_version"] for line in tiered})
-    rows = database.execute(_TERMS, [versions]).fetchall()
-    return {row["price_version"]: PriceTerms.parse(row["terms"]) for row in rows}, tiered
-
-
-def tier_charges(month: Month, invoices: Invoices, line: Mapping[str, Any], terms: Terms) -> Iterator[Charge]:
+def tier_charges(month: Month, invoices: Invoices, line: Line, terms: Terms) -> Iterator[Charge]:
     """A tier as usage at its unit price, or its packages; and its flat price as a purchase."""
     unit, price = month.units.get(line["meter"], "Units"), line["unit_price"]
     quantity: Decimal = line["quantity"]
@@ -68,14 +33,14 @@ def tier_charges(month: Month, invoices: Invoices, line: Mapping[str, Any], term
         "ChargeFrequency": "Usage-Based",
         "ConsumedQuantity": line["quantity"],
         "ConsumedUnit": month.units.get(line["meter"], "Units"),
-        **_priced(quantity, unit, price),
+        **priced(quantity, unit, price),
     }
     if flat := EXACT.subtract(line["amount"], cost):
         yield _of_tier(month, invoices, line, flat, f"{number}/flat") | {
             "ChargeCategory": "Purchase",
             "ChargeDescription": f"{line['meter']} of {line['model']}, flat price of {line['tier']}",
             "ChargeFrequency": "Recurring",
-            **_priced(Decimal(1), "Months", flat),
+            **priced(Decimal(1), "Months", flat),
         }
 
 
@@ -94,8 +59,10 @@ def adjusted(month: Month, adjustment: Adjustment) -> Charge:
 
 def other_charge(month: Month, line: Mapping[str, Any]) -> Charge:
     """A line of an invoice for an earlier month, or of no usage: rounded as it is there, of its original month."""
-    period = month.earlier(line["original_period"], line["account"])
     issued = Issued(line["invoice"], line["issuer"])
+    if line["kind"] in FEES:
+        return fee_charge(month, line, issued)
+    period = month.earlier(line["original_period"], line["account"])
     charge = month.charge(line["account"], line["model"], line["currency"], line["amount"], issued) | {
         "ChargeCategory": "Adjustment",
         "ChargeClass": line["charge_class"],
@@ -134,16 +101,6 @@ def _of_tier(month: Month, invoices: Invoices, line: Mapping[str, Any], cost: De
         "ChargePeriodStart": period.start,
         "x_Corrected": line["corrected"],
         **_sku(line, price),
-    }
-
-
-def _priced(quantity: Decimal, unit: str, price: Decimal) -> Charge:
-    return {
-        "ContractedUnitPrice": price,
-        "ListUnitPrice": price,
-        "PricingCategory": "Standard",
-        "PricingQuantity": quantity,
-        "PricingUnit": unit,
     }
 
 

@@ -117,6 +117,17 @@ class Month:
         }
 
 
+def priced(quantity: Decimal, unit: str, price: Decimal) -> Charge:
+    """A quantity at its one price."""
+    return {
+        "ContractedUnitPrice": price,
+        "ListUnitPrice": price,
+        "PricingCategory": "Standard",
+        "PricingQuantity": quantity,
+        "PricingUnit": unit,
+    }
+
+
 def unit_of(unit: str) -> str:
     """A unit as FOCUS writes it (UnitFormat): in the plural, with a capital."""
     return f"{unit[:1].upper()}{unit[1:]}" + ("" if unit.endswith("s") else "s")

@@ -59,6 +59,12 @@ _LAST_LINES = """
     ORDER BY lines.account, currency, original_period, lines.kind, model, meter, price_version, tier,
              issued.sequence DESC, line DESC
 """
+_CLOSED_MONEYS = """
+    SELECT account, currency, minor_unit, rounding FROM invoices
+    WHERE account = ANY (%(accounts)s) AND period = %(period)s AND NOT EXISTS (
+        SELECT FROM invoice_events AS voided WHERE voided.invoice = invoices.invoice AND voided.state = 'Voided'
+    )
+"""
 _WRITTEN_OFF = """
     SELECT lines.account, currency, -sum(amount) AS amount
     FROM invoice_lines AS lines JOIN invoices USING (invoice)
@@ -125,6 +131,17 @@ def last_lines(
     return found
 
 
+def closed_moneys(database: Database, accounts: Sequence[str], period: date) -> Mapping[tuple[str, str], Money]:
+    """By account and currency: how the invoice of a month rounds, those that are voided left out."""
+    rows = database.execute(_CLOSED_MONEYS, {"accounts": list(accounts), "period": period}).fetchall()
+    return {(row["account"], row["currency"]): money_of(row) for row in rows}
+
+
+def money_of(row: Row) -> Money:
+    """Of a row of `invoices`."""
+    return Money(row["currency"], row["minor_unit"], Rounding(row["rounding"]))
+
+
 def key_of(line: Row, month: date) -> Key:
     """The key of a line of `jobs.queries.bills.read_month`."""
     kind = line["kind"] if line["kind"] in FEES else USAGE
@@ -135,19 +152,25 @@ def charged_lines(
     month: date,
     last: Mapping[tuple[str, str], Mapping[Key, IssuedLine]],
     money: Callable[[tuple[str, str]], Money | None],
+    closed: Mapping[tuple[str, str], Money],
 ) -> Callable[[Row], Decimal]:
     """What a line of the month is charged with on an invoice: what it was issued with, or else its amount rounded.
 
-    `money`: of an account and currency; None: nobody knows how that is rounded.
+    `money`: of an account and currency; None: nobody knows how that is rounded. What it was issued with stays while
+    `metering.invoices.corrections` makes no pair of it. A limit (`kind` None) is of the month: where that is `closed`,
+    it is rounded as it was then, or another rounding would correct a month of which nothing has changed.
     """
 
     def charged(line: Row) -> Decimal:
-        place, amount = (line["account"], line["currency"]), line["amount"]
+        place = (line["account"], line["currency"])
+        exact: Decimal = line["amount"]
+        if line["kind"] is None:
+            rounds = closed.get(place) or money(place)
+            return exact if rounds is None else rounds.rounded(exact)
         issued = last.get(place, {}).get(key_of(line, month))
-        if issued is not None and issued.line.exact_amount == amount:
+        if issued is not None and (issued.line.quantity, issued.line.exact_amount) == (line["quantity"], exact):
             return issued.line.amount
         rounds = money(place)
-        exact: Decimal = amount
         return exact if rounds is None else rounds.rounded(exact)
 
     return charged
@@ -172,12 +195,11 @@ def line_of(row: Row) -> Line:
 
 def header_of(row: Row) -> Header:
     """A row of `invoices`."""
-    money = Money(row["currency"], row["minor_unit"], Rounding(row["rounding"]))
     names = (
         *("period", "period_start", "period_end", "timezone", "lines", "total", "residual", "usage_position"),
         *("frontier", "audit_id", "replaces", "invoice", "issuer", "number", "account"),
     )
-    return Header(kind=Kind(row["kind"]), money=money, **{name: row[name] for name in names})
+    return Header(kind=Kind(row["kind"]), money=money_of(row), **{name: row[name] for name in names})
 
 
 def event_of(row: Row) -> Event:

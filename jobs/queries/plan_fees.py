@@ -162,9 +162,8 @@ def _lines(  # noqa: PLR0917  # what the fees of a plan are made of
 
     def rounded(fee: Fee | None, amount: Decimal) -> Decimal:
         of_usage = dict.fromkeys(("model", "meter", "price_version"))
-        return charged(
-            {**of_usage, "account": account, "currency": key.currency, "kind": fee, "tier": key.plan, "amount": amount}
-        )
+        place = {"account": account, "currency": key.currency, "kind": fee, "tier": key.plan}
+        return charged({**of_usage, **place, "quantity": Decimal(month.days), "amount": amount})
 
     if not is_unknown or not month.depends_on_usage:
         return [line(fee, amount) for fee, amount in month.fees(usage, rounded).items()]

@@ -29,7 +29,6 @@ from jobs.exports.files import CannotExport, destination_of
 from jobs.exports.focus import Exported, FileFormat, FocusExport, export_focus
 from jobs.exports.month import Seller
 from jobs.queries.bills import read_month
-from metering.plan_terms import PLAN_MODEL
 from tests.database_rows import progress, write
 from tests.exports.focus_rules import broken, read_csv_row, wrong_columns
 
@@ -267,20 +266,6 @@ def test_usage_whose_tiers_are_not_known_is_refused_and_never_exported_at_nothin
         exported(billed, tmp_path)
     assert sorted(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()) == before
     exported(billed, tmp_path, replace(EXPORT, accounts=("acme",)))
-
-
-def test_a_month_with_fees_of_a_plan_is_refused_and_no_part_of_it_is_exported(billed: str, tmp_path: Path) -> None:
-    with psycopg.connect(billed, autocommit=True) as connection:
-        connection.execute(
-            "INSERT INTO catalog.prices (plan, model, meter, currency, effective_from, terms)"
-            " SELECT DISTINCT plan, %s, 'requests', currency, '2020-01-01Z'::timestamptz,"
-            ' \'{"kind": "plan", "flat_fee": "5"}\'::jsonb FROM catalog.accounts',
-            [PLAN_MODEL],
-        )
-        connection.execute("UPDATE catalog.account_history SET effective_from = '2020-01-01Z'")
-    with pytest.raises(CannotExport, match="has a plan with a flat fee, a minimum or a maximum"):
-        exported(billed, tmp_path)
-    assert not any(path.is_file() for path in tmp_path.rglob("*"))
 
 
 def test_a_month_is_not_complete_before_it_ends_for_accounts_in_no_catalog(database: str, tmp_path: Path) -> None:

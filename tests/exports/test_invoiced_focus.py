@@ -26,6 +26,7 @@ from jobs.exports.focus import FileFormat, FocusExport, export_focus
 from jobs.exports.invoiced import ROUNDING, SINCE
 from jobs.exports.month import Seller
 from jobs.queries.bills import read_month
+from metering.plan_terms import PLAN_MODEL
 from metering.price_tiers import PriceTerms
 from tests.database_rows import write
 from tests.exports.focus_rules import broken, wrong_columns
@@ -33,6 +34,7 @@ from tests.pipelines.billing import Price
 from tests.pipelines.closing import NOON, NOVEMBER, OCTOBER, Books, books_of
 
 MONTHS = (OCTOBER, NOVEMBER, date(2026, 12, 1))
+BEGINS = datetime(2026, 1, 1, tzinfo=UTC)
 ACCOUNTS = {"acme": ("EUR", "UTC"), "bolt": ("JPY", "Asia/Tokyo"), "core": ("EUR", "America/Lima")}
 PRICES = [Price(number, Decimal(text)) for number, text in enumerate(["0.000003141593", "0.0125", "0.777777777777"], 1)]
 TIERED: dict[str, Any] = {"input_tokens_unit_price": None, "input_tokens_amount": None}
@@ -81,6 +83,8 @@ def use(books: Books, chance: random.Random, month: date, quantity: int) -> None
     at = datetime(month.year, month.month, 2, 12, tzinfo=UTC) + timedelta(days=chance.randrange(26))
     version = chance.choice(list(TERMS)) if currency == "EUR" and chance.random() < 0.5 else None
     price = chance.choice(PRICES) if version is None else Price(version, Decimal())
+    if version is None:
+        price = Price(price.version + 100 * (1 if currency == "EUR" else 100), price.unit_price)
     other = {} if version is None else TIERED
     model = chance.choice(["opus", "sonnet"]) if version is None else f"m{version}-{chance.choice('ab')}"
     books.use(quantity, at, price, account, currency=currency, timezone=zone, model=model, **other)
@@ -104,14 +108,33 @@ def bills(books: Books, month: date) -> Mapping[str, Decimal]:
     return sums
 
 
-@pytest.mark.few_in_ci(2)
+def cost_a_plan(books: Books, chance: random.Random) -> None:
+    """The plan of all accounts has a flat fee, limits and included units, in both currencies."""
+    for currency, size in (("EUR", 1), ("JPY", 100)):
+        amounts = [f"{Decimal(chance.randint(1, 9_999)).scaleb(-2) * size:f}" for _ in range(3)]
+        terms = {"kind": "plan", "flat_fee": amounts[0], "included": {"input_tokens": str(chance.randint(1, 5_000))}}
+        limit = chance.choice([{"minimum_amount": "300"}, {"maximum_amount": amounts[1]}, {"minimum_amount": "10"}])
+        row = {"plan": "pro", "model": PLAN_MODEL, "meter": "requests", "currency": currency}
+        write(books.database, "catalog.prices", {**row, "effective_from": BEGINS, "terms": json.dumps(terms | limit)})
+        for price in PRICES:
+            rung = {"plan": "pro", "model": "m", "meter": "input_tokens", "currency": currency, "terms": None}
+            priced = {"price_version": price.version + 100 * size, "unit_price": price.unit_price}
+            write(books.database, "price_ladders", {**rung, **priced, "effective_from": BEGINS})
+
+
+@pytest.mark.few_in_ci(4)
+@pytest.mark.parametrize("has_fees", [True, False])
 @pytest.mark.parametrize("seed", range(12))
 def test_the_costs_of_each_invoice_are_its_total_and_those_of_a_month_its_bill(
-    books: Books, tmp_path: Path, seed: int
+    books: Books, tmp_path: Path, seed: int, has_fees: bool
 ) -> None:
     chance = random.Random(seed)
     for account, (currency, zone) in ACCOUNTS.items():
         books.open(account, currency, zone)
+    if has_fees:
+        with books.connection.transaction():
+            books.connection.execute("UPDATE catalog.account_history SET effective_from = %s", [BEGINS])
+        cost_a_plan(books, chance)
     for number, month in enumerate(MONTHS):
         for _ in range(12):
             use(books, chance, month, chance.randint(1, 4_000))
@@ -132,13 +155,36 @@ def test_the_costs_of_each_invoice_are_its_total_and_those_of_a_month_its_bill(
         assert broken(rows) == {}
         for invoice, cost in costs(rows, "InvoiceId").items():
             sums[invoice] += cost
-        used = [row for row in rows if row["ChargeClass"] is None and row["ChargeCategory"] != "Adjustment"]
-        assert costs(used, "BillingAccountId") == bills(books, month)
+        if not has_fees:
+            used = [row for row in rows if row["ChargeClass"] is None and row["ChargeCategory"] != "Adjustment"]
+            assert costs(used, "BillingAccountId") == bills(books, month)
     issued = books.rows(
         "SELECT invoice, total FROM invoices WHERE NOT EXISTS ("
         " SELECT FROM invoice_events AS v WHERE v.invoice = invoices.invoice AND v.state = 'Voided')"
     )
     assert sums == {row["invoice"]: row["total"] for row in issued}
+
+
+def test_a_month_that_is_not_closed_costs_what_the_bill_says_with_fees_and_included_units(
+    books: Books, tmp_path: Path
+) -> None:
+    chance = random.Random(5)
+    for account, (currency, zone) in ACCOUNTS.items():
+        books.open(account, currency, zone)
+    with books.connection.transaction():
+        books.connection.execute("UPDATE catalog.account_history SET effective_from = %s", [BEGINS])
+    cost_a_plan(books, chance)
+    for _ in range(20):
+        use(books, chance, OCTOBER, chance.randint(1, 4_000))
+    books.end(OCTOBER)
+    rows = exported(books, tmp_path)
+    assert broken(rows) == {}
+    assert costs(rows, "BillingAccountId") == bills(books, OCTOBER)
+    assert {row["ChargeCategory"] for row in rows} == {"Usage", "Purchase", "Credit", "Adjustment"}
+    assert {row["InvoiceId"] for row in rows} == {None}
+    assert sum(row["ConsumedQuantity"] or 0 for row in rows) == sum(
+        row["quantity"] for row in books.rows("SELECT quantity FROM usage_days WHERE meter = 'input_tokens'")
+    )
 
 
 def test_what_came_after_the_invoice_is_taken_out_of_it_and_is_a_correction_of_the_next(

@@ -1,21 +1,15 @@
-"""What plans cost beside usage: in the catalog, on the bill, on invoices and their corrections.
-
-The oracle is told what the test did to the catalog, walks each day of an account's calendar, and adds up fractions: it
-reads neither the statements nor `metering.plan_terms`.
-"""
+"""What plans cost beside usage: in the catalog, on the bill, on invoices and their corrections."""
 
 from __future__ import annotations
 
 import json
 import random
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import psycopg
 import pytest
@@ -43,56 +37,28 @@ from metering.invoices import Rounding
 from metering.plan_terms import PLAN_MODEL, PlanTerms
 from tests.database_rows import write
 from tests.pipelines.billing import Price
-from tests.pipelines.closing import NOVEMBER, OCTOBER, Books, books_of
+from tests.pipelines.closing import NOVEMBER, OCTOBER, Books
+from tests.pipelines.plan_world import (
+    BEGINS,
+    DEARER,
+    LATER,
+    MONTHS,
+    PRICES,
+    ZONES,
+    World,
+    account,
+    books_with_plans,
+    costs,
+    rung,
+)
 from tests.rules.test_plan_terms import WRONG, plan_documents
 
-BEGINS = datetime(2026, 10, 1, tzinfo=UTC)
-PRICES = {"basic": Price(7, Decimal("0.01")), "pro": Price(8, Decimal("0.002"))}
-DEARER = {"basic": Price(11, Decimal("0.0301")), "pro": Price(12, Decimal("0.000000000007"))}
 LINES = "SELECT original_period, kind, tier, charge_class, quantity, amount FROM invoice_lines ORDER BY invoice, line"
-LATER = datetime(2100, 1, 1, tzinfo=UTC)
-"""Of closes after whatever the database's clock says, so that nothing of the catalog has changed since."""
 
 
 @pytest.fixture
 def books(database: str) -> Iterator[Books]:
-    for found in books_of(database):
-        with found.connection.transaction():
-            for plan, price in PRICES.items():
-                found.connection.execute("INSERT INTO catalog.plans (plan, name) VALUES (%s, %s)", [plan, plan])
-                rung(found, price, plan)
-                rung(found, DEARER[plan], plan)
-        yield found
-
-
-def rung(books: Books, price: Price, plan: str) -> None:
-    """As joins stores each version where a plan has terms."""
-    books.connection.execute(
-        "INSERT INTO price_ladders VALUES (%s, %s, 'claude', 'input_tokens', 'EUR', %s, %s, NULL)",
-        [price.version, plan, BEGINS, price.unit_price],
-    )
-
-
-def account(books: Books, plan: str = "basic", since: datetime = BEGINS, name: str = "a", zone: str = "UTC") -> None:
-    """An account, or its change, that holds from `since`."""
-    with books.connection.transaction():
-        books.connection.execute(
-            "INSERT INTO catalog.accounts (account, name, plan, currency, timezone, effective_from)"
-            " VALUES (%(name)s, %(name)s, %(plan)s, 'EUR', %(zone)s, %(since)s) ON CONFLICT (account) DO UPDATE"
-            " SET plan = excluded.plan, timezone = excluded.timezone, effective_from = excluded.effective_from",
-            {"name": name, "plan": plan, "zone": zone, "since": since},
-        )
-
-
-def costs(books: Books, plan: str = "basic", since: datetime = BEGINS, **terms: Any) -> None:
-    """What a plan costs from `since` on."""
-    with books.connection.transaction():
-        books.connection.execute(
-            "INSERT INTO catalog.prices (plan, model, meter, currency, effective_from, terms)"
-            " VALUES (%s, %s, 'requests', 'EUR', %s, %s) ON CONFLICT (plan, model, meter, currency, effective_from)"
-            " DO UPDATE SET terms = excluded.terms",
-            [plan, PLAN_MODEL, since, Jsonb({"kind": "plan", **terms})],
-        )
+    yield from books_with_plans(database)
 
 
 def bill(books: Books, month: date = OCTOBER, page: Page | None = None) -> list[tuple[Any, ...]]:
@@ -627,16 +593,62 @@ def disable_lines(books: Books, change: str) -> None:
         books.connection.execute(f"UPDATE invoice_lines SET {change}")
 
 
-def test_another_rounding_changes_no_month_that_was_closed_at_its_minimum(books: Books) -> None:
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"minimum_amount": "10.00"},
+        {"minimum_amount": "10.005"},
+        {"minimum_amount": "10.3"},
+        {"maximum_amount": "1.005"},
+        {"flat_fee": "0.005", "minimum_amount": "10.005"},
+    ],
+)
+@pytest.mark.parametrize(
+    "config", [CloseConfig(rounding=Rounding.HALF_UP), CloseConfig(minor_units={"EUR": 0})], ids=["half-up", "units"]
+)
+def test_another_rounding_changes_no_month_that_was_closed_at_its_minimum_or_maximum(
+    books: Books, terms: dict[str, Any], config: CloseConfig
+) -> None:
     account(books)
-    costs(books, minimum_amount="10.00")
+    costs(books, **terms)
     books.end(OCTOBER)
     uses_halves(books, 201, 203)
     books.close(at=LATER)
     books.end(NOVEMBER)
-    books.close(NOVEMBER, at=LATER, config=CloseConfig(rounding=Rounding.HALF_UP))
+    books.close(NOVEMBER, at=LATER, config=config)
     assert books.rows("SELECT FROM invoice_lines WHERE charge_class IS NOT NULL") == []
+    assert books.faults() == []
     assert checks(books) == [True, True]
+
+
+@pytest.mark.few_in_ci(2)
+@pytest.mark.parametrize("seed", range(20))
+def test_a_month_stays_at_its_limit_whichever_way_each_close_rounds_what_came_late(books: Books, seed: int) -> None:
+    """Of packages, more units can cost the same: the pair of lines is rounded anew, and its amount counts."""
+    chance = random.Random(seed)
+    account(books)
+    limit: dict[str, Any] = {"minimum_amount": "10.005"} if seed % 2 else {"maximum_amount": "0.125"}
+    costs(books, flat_fee="0.005", **limit)
+    terms = '{"kind":"package","package_size":"10","package_price":"0.005"}'
+    with books.connection.transaction():
+        for version in range(20, 28):
+            books.connection.execute(
+                "INSERT INTO price_ladders VALUES (%s, 'basic', %s, 'input_tokens', 'EUR', %s, NULL, %s)",
+                [version, f"m{version}", BEGINS, terms],
+            )
+    without: dict[str, Any] = {"input_tokens_unit_price": None, "input_tokens_amount": None}
+    for number, month in enumerate(MONTHS[:3]):
+        for version in chance.sample(range(20, 28), 3 if number else 8):
+            quantity = chance.choice([1, 2, 10]) if number else chance.randint(30, 99)
+            books.use(quantity, price=Price(version, Decimal()), account="a", model=f"m{version}", **without)
+        books.end(month)
+        books.close(month, at=LATER, config=CloseConfig(rounding=chance.choice(list(Rounding))))
+        assert books.faults() == []
+        assert checks(books) == [True, True]
+    (found,) = books.rows("SELECT sum(amount) AS amount FROM invoice_lines WHERE original_period = %s", OCTOBER)
+    first = books.rows("SELECT rounding FROM invoices WHERE period = %s", OCTOBER)[0]["rounding"]
+    up = Decimal("0.01") if first == "half-up" else Decimal()
+    assert found["amount"] == (Decimal("10.00") + up if seed % 2 else Decimal("0.12") + up)
 
 
 def test_a_month_is_refused_while_the_plan_of_its_usage_is_not_known(books: Books) -> None:
@@ -653,160 +665,14 @@ def test_a_month_is_refused_while_the_plan_of_its_usage_is_not_known(books: Book
     assert [row["total"] for row in books.close()] == [20]
 
 
-MONTHS = [date(2026, 10, 1), date(2026, 11, 1), date(2026, 12, 1), date(2027, 1, 1)]
-ZONES = {"a": "UTC", "b": "Asia/Tokyo", "c": "America/Lima", "d": "Europe/Berlin"}
-
-
-class World:
-    """What a test does to the catalog and uses, and what that must come to: (account, month, kind, plan) → amount."""
-
-    def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
-        self.plans: dict[str, list[tuple[datetime, str]]] = {}
-        self.terms: defaultdict[str, dict[datetime, dict[str, str]]] = defaultdict(dict)
-        self.used: defaultdict[tuple[str, date, str], dict[Price, Fraction]] = defaultdict(dict)
-
-    def instant(self, latest: datetime) -> datetime:
-        """Up to 40 days before `latest`, sometimes on the border of a day."""
-        at = latest - timedelta(minutes=self.chance.randint(0, 40 * 1440))
-        return max(at.replace(hour=0, minute=0) if self.chance.random() < 0.5 else at, BEGINS)
-
-    def document(self) -> dict[str, Any]:
-        cents = sorted(self.chance.randint(0, 20_000) for _ in range(2))
-        every = {
-            "flat_fee": f"{Decimal(self.chance.randint(0, 10**7)).scaleb(-5):f}",
-            "minimum_amount": f"{Decimal(cents[0]).scaleb(-2):f}",
-            "maximum_amount": f"{Decimal(cents[1]).scaleb(-2):f}",
-        }
-        names = self.chance.sample(list(every), self.chance.randint(1, 3))
-        included = {"input_tokens": f"{Decimal(self.chance.randint(1, 10**10)).scaleb(-6):f}"}
-        more = {"included": included} if self.chance.random() < 0.5 else {}
-        return {**{name: every[name] for name in names}, **more}
-
-    def change(self, books: Books, now: datetime) -> None:
-        """A new plan of an account or new terms of a plan, from now on or backdated."""
-        since = self.instant(now)
-        if self.chance.random() < 0.5:
-            name = self.chance.choice(list(ZONES))
-            plan = self.chance.choice(list(PRICES))
-            account(books, plan, since, name, ZONES[name])
-            self.plans[name] = [*((at, other) for at, other in self.plans[name] if at < since), (since, plan)]
-        else:
-            plan = self.chance.choice(list(PRICES))
-            document = self.document()
-            costs(books, plan, since=since, **document)
-            self.terms[plan][since] = document
-
-    def use(self, books: Books, now: datetime) -> None:
-        """Usage of now or of up to 40 days ago, at the price of some plan."""
-        at, name, plan = self.instant(now), self.chance.choice(list(ZONES)), self.chance.choice(list(PRICES))
-        day = at.astimezone(ZoneInfo(ZONES[name])).date()
-        if day < MONTHS[0]:
-            return
-        quantity = Decimal(self.chance.randint(1, 9_000_000)).scaleb(-3)
-        price = self.chance.choice([PRICES[plan], DEARER[plan]])
-        books.use(quantity, at=at, price=price, account=name, day=day, delay=now - at)
-        used = self.used[name, day.replace(day=1), plan]
-        used[price] = used.get(price, Fraction()) + Fraction(quantity)
-
-    def usage(self, name: str, month: date, plan: str, included: Fraction) -> list[Fraction]:
-        """What usage under a plan costs, by price: the included units are shared by quantity, in millionths."""
-        used = self.used[name, month, plan]
-        total = sum(used.values(), Fraction())
-        steps = int(min(included, total) * 10**6)
-        whole = {price: steps * quantity // total for price, quantity in used.items()}
-        rests = {price: steps * quantity / total - whole[price] for price, quantity in used.items()}
-        for price in sorted(rests, key=lambda price: (-rests[price], price.version))[: steps - sum(whole.values())]:
-            whole[price] += 1
-        return [(used[price] - Fraction(whole[price], 10**6)) * Fraction(price.unit_price) for price in used]
-
-    def on(self, name: str, start: datetime, end: datetime) -> tuple[str, dict[str, Any] | None] | None:
-        """The first plan with terms of a day, or else its first plan."""
-        found: list[tuple[bool, datetime, str, dict[str, Any] | None]] = []
-        changes = self.plans[name]
-        for (since, plan), until in zip(changes, [at for at, _ in changes[1:]] + [None], strict=True):
-            if since < end and (until is None or until > start):
-                found.append((True, since, plan, None))
-            known = sorted(self.terms[plan].items())
-            for (begins, document), ends in zip(known, [at for at, _ in known[1:]] + [None], strict=True):
-                first = max(begins, since)
-                last = min((at for at in (ends, until) if at is not None), default=None)
-                if first < end and (last is None or last > max(start, first)):
-                    found.append((False, first, plan, document))
-        best = min(found, key=lambda each: each[:2], default=None)
-        return None if best is None else (best[2], best[3])
-
-    def fees(self, name: str, month: date, decimals: int | None = None) -> dict[tuple[str, str], Fraction]:
-        """(kind, plan) → exact amount; with `decimals` that of lines which are rounded to so many."""
-
-        def rounded(amount: Fraction) -> Fraction:
-            return amount if decimals is None else Fraction(round(amount * 10**decimals), 10**decimals)
-
-        zone = ZoneInfo(ZONES[name])
-        number = ((month + timedelta(days=31)).replace(day=1) - month).days
-        starts = [
-            datetime(day.year, day.month, day.day, tzinfo=zone).astimezone(UTC)
-            for day in (month + timedelta(days=place) for place in range(number + 1))
-        ]
-        sums: dict[str, dict[str, Fraction | None]] = {}
-        has_terms = set()
-        included: defaultdict[str, Fraction] = defaultdict(Fraction)
-        for place in range(number):
-            plan, document = self.on(name, starts[place], starts[place + 1]) or (None, None)
-            if plan is None:
-                continue
-            mine = sums.setdefault(plan, dict.fromkeys(("flat_fee", "minimum_amount", "maximum_amount"), Fraction()))
-            if document is not None:
-                has_terms.add(plan)
-            for quantity in (document or {}).get("included", {}).values():
-                steps = [Fraction(quantity) * at * 10**6 // number for at in (place, place + 1)]
-                included[plan] += Fraction(steps[1] - steps[0], 10**6)
-            for amount in mine:
-                given_one = (document or {}).get(amount)
-                if given_one is not None and mine[amount] is not None:
-                    steps = [Fraction(given_one) * at * 10**12 // number for at in (place, place + 1)]
-                    mine[amount] += Fraction(steps[1] - steps[0], 10**12)  # type: ignore[operator]
-                elif amount == "maximum_amount":
-                    mine[amount] = None
-        found = {}
-        for plan in has_terms:
-            flat, low, high = (sums[plan][amount] for amount in ("flat_fee", "minimum_amount", "maximum_amount"))
-            found["flat", plan] = rounded(flat or Fraction())
-            usage = map(rounded, self.usage(name, month, plan, included[plan]))
-            total = sum(usage, Fraction()) + found["flat", plan]
-            if low and total < rounded(low):
-                found["minimum", plan] = rounded(low) - total
-            elif high is not None and total > rounded(high):
-                found["maximum", plan] = rounded(high) - total
-        return {key: amount for key, amount in found.items() if amount}
-
-
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.few_in_ci(2)
 def test_bills_and_invoices_with_corrections_are_an_independent_sum_to_the_last_digit(books: Books, seed: int) -> None:
     world = World(seed)
-    for name, zone in ZONES.items():
-        since = BEGINS - timedelta(hours=world.chance.choice([0, 30]))
-        account(books, "basic", since, name, zone)
-        world.plans[name] = [(since, "basic")]
-    document = world.document()
-    costs(books, "basic", BEGINS, **document)
-    world.terms["basic"][BEGINS] = document
-    closed = 0
-    at = BEGINS + timedelta(days=5)
-    while closed < len(MONTHS):
-        if at < datetime(2027, 1, 31, tzinfo=UTC):
-            for _ in range(3):
-                world.use(books, at)
-            if world.chance.random() < 0.6:
-                world.change(books, at)
-        books.reach(at)
-        if at.date() >= (MONTHS[closed] + timedelta(days=32)).replace(day=4):
-            assert {row["outcome"] for row in books.close(MONTHS[closed], at=LATER)} == {"issued"}
-            closed += 1
-            assert books.faults() == []
-            assert checks(books) == [True, True]
-        at += timedelta(days=4)
+    for month in world.quarter(books):
+        assert {row["outcome"] for row in books.close(month, at=LATER)} == {"issued"}
+        assert books.faults() == []
+        assert checks(books) == [True, True]
     found = {
         (row["account"], row["original_period"], row["kind"], row["tier"]): Fraction(row["amount"])
         for row in books.rows(

@@ -18,11 +18,19 @@ from jobs.audit.tables.database import STATEMENT_SECONDS
 from jobs.billing_progress import Database, Row
 from jobs.queries.bills import TIER_INCLUDED, read_month
 from jobs.queries.catalog_changes import CHANGES
-from jobs.queries.invoices import charged_lines, last_lines, month_text, numbers_by_issuer, stored_invoices
+from jobs.queries.invoices import (
+    charged_lines,
+    closed_moneys,
+    last_lines,
+    money_of,
+    month_text,
+    numbers_by_issuer,
+    stored_invoices,
+)
 from jobs.runtime.postgres.address import in_schema
 from metering.digits import plain
 from metering.invoice_verification import wrong_account, wrong_numbers
-from metering.invoices import FEES, USAGE, IssuedLine, Key, Money, Rounding
+from metering.invoices import FEES, USAGE, IssuedLine, Key, Money
 from metering.plan_terms import PLAN_MODEL
 
 _ACCOUNT_BATCH = 500
@@ -112,7 +120,8 @@ def lines_of_usage(database: Database) -> Check:
             used = database.execute(_USED, {"accounts": some, "month": month}).fetchall()
             compared = _Compared(invoiced, {(row["account"], row["currency"]): row["position"] for row in used})
             every = last_lines(database, some, month)
-            charged = charged_lines(month, every, _moneys(database, some).get)
+            closed = closed_moneys(database, some, month)
+            charged = charged_lines(month, every, _moneys(database, some).get, closed)
             there = read_month(database, month, some, charged=charged).lines
             last = {key: lines for key, lines in every.items() if compared.has(*key)}
             lines = [line for line in there if line["currency"] and compared.has(line["account"], line["currency"])]
@@ -127,10 +136,7 @@ def lines_of_usage(database: Database) -> Check:
 
 def _moneys(database: Database, accounts: Sequence[str]) -> Mapping[tuple[str, str], Money]:
     """By account and currency: how its last close rounded."""
-    return {
-        (row["account"], row["currency"]): Money(row["currency"], row["minor_unit"], Rounding(row["rounding"]))
-        for row in database.execute(_MONEY, [accounts]).fetchall()
-    }
+    return {(row["account"], row["currency"]): money_of(row) for row in database.execute(_MONEY, [accounts]).fetchall()}
 
 
 @dataclass(frozen=True)
