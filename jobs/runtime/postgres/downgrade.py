@@ -118,6 +118,11 @@ USES = (
         "EXISTS (SELECT FROM webhook_deliveries WHERE state = 'waiting')",
         "events wait to be delivered to webhooks",
     ),
+    Use(
+        "0090",
+        "EXISTS (SELECT FROM catalog.limits WHERE currency <> '' OR steps <> '{}' OR account = plan)",
+        "catalog.limits has limits of money, of each account, or with steps",
+    ),
 )
 
 
