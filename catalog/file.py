@@ -49,6 +49,7 @@ from catalog.file_values import (
     tiered_kind,
 )
 from catalog.unit_price import Per, UnitPrice
+from jobs.queries.limits import EVERY_ACCOUNT
 from jobs.settings.problems import sentence
 from metering.digits import EXACT
 from metering.instants import rfc3339
@@ -57,8 +58,6 @@ from metering.price_attributes import PriceAttribute
 from metering.price_models import ALIAS_CURRENCY, ALIAS_METER, PricedModel
 from metering.price_tiers import PriceTerms
 
-EVERY_ACCOUNT = "*"
-"""The `account` of a limit that each account has."""
 MAX_STEPS = 20
 _HOLDS = "plans, accounts, prices, aliases, plan_terms or limits"
 

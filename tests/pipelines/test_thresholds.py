@@ -14,14 +14,17 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
 from catalog.file import parse_catalog
 from catalog.store import store_file
+from cli.main import app
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
 from jobs.billing.thresholds import decide_thresholds
@@ -148,8 +151,14 @@ def test_an_amount_counts_what_tiers_cost_in_the_whole_month(
         database,
         "price_ladders",
         {
-            **{"price_version": 5, "plan": "gold", "model": "sonnet", "meter": "requests", "currency": "EUR"},
-            **{"effective_from": LONG_AGO, "unit_price": None, "terms": json.dumps(terms)},
+            "price_version": 5,
+            "plan": "gold",
+            "model": "sonnet",
+            "meter": "requests",
+            "currency": "EUR",
+            "effective_from": LONG_AGO,
+            "unit_price": None,
+            "terms": json.dumps(terms),
         },
     )
     declare(database, {"account": "acme", "currency": "EUR", "period": "P1M", "amount": "12.00", "steps": ["11.95"]})
@@ -182,9 +191,8 @@ def test_events_of_crossed_and_retracted_thresholds_are_queued_once_with_the_row
     endpoint = {"endpoint": "we_1", "url": "https://example.com", "events": types, "changed_by": "ada"}
     write(database, "webhook_endpoints", endpoint)
     declare(database, limit("2", account="acme"))
-    with pytest.raises(RuntimeError), connection.transaction():
+    with connection.transaction(force_rollback=True):
         bill(connection, [used(1), used(2)])
-        raise RuntimeError("killed before the commit")
     assert rows_of(connection, "SELECT * FROM webhook_events") == []
     bill(connection, [used(1), used(2)])
     bill(connection, [used(3, sign=-1, cause="reversed", corrects_lsns=[2])])
@@ -193,12 +201,48 @@ def test_events_of_crossed_and_retracted_thresholds_are_queued_once_with_the_row
     assert len({row["event_id"] for row in queued}) == 2
     assert [json.loads(row["body"])["data"] for row in queued] == [
         {
-            **{"account": "acme", "period": "P1M", "period_start": "2026-03-01", "meter": "requests"},
-            **{"currency": None, "threshold": "2", "value": value, "version": version, "frontier": None},
+            "account": "acme",
+            "period": "P1M",
+            "period_start": "2026-03-01",
+            "meter": "requests",
+            "currency": None,
+            "threshold": "2",
+            "value": value,
+            "version": version,
+            "frontier": None,
         }
         for value, version in (("2", 1), ("1", 2))
     ]
     assert len(rows_of(connection, "SELECT * FROM webhook_deliveries")) == 2
+
+
+def test_the_commands_list_limits_how_near_accounts_are_and_what_changed(
+    connection: psycopg.Connection[Any], database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deployment.stack.running_deployment", lambda _: SimpleNamespace(postgres_url=database))
+
+    def weir(*arguments: str) -> Any:
+        found = CliRunner().invoke(app, ["limits", *arguments, "--format", "json"])
+        assert found.exit_code == 0, found.output
+        return json.loads(found.stdout)
+
+    spent = {"plan": "gold", "currency": "EUR", "period": "P1M", "amount": "0.10", "steps": ["50%"]}
+    declare(database, limit("8", account="*", steps=["5"]), spent)
+    today = datetime.now(UTC).date()
+    bill(connection, [used(lsn, day=today, price=Price(7, Decimal("0.01"))) for lsn in range(1, 7)])
+    listed = [(row["account"], row["plan"], row["quantity"], row["amount"], row["steps"]) for row in weir("list")]
+    assert listed == [("*", None, "8", None, "5"), (None, "gold", None, "0.1", "0.05")]
+    shown = [
+        (row["meter"], row["currency"], row["used"], row["limit"], row["percent"], row["crossed"])
+        for row in weir("status", "--account", "acme")
+    ]
+    assert shown == [
+        (None, "EUR", "0.06", "0.1", "60", "0.05"),
+        ("requests", None, "6", "8", "75", "5"),
+    ]
+    assert {row["used"] for row in weir("status") if row["account"] == "bolt"} == {"0"}
+    made = [(row["threshold"], row["version"], row["is_crossed"]) for row in weir("changes")]
+    assert sorted(made) == [("0.05", 1, True), ("5", 1, True)]
 
 
 def limit(quantity: str | None, *, since: datetime = LONG_AGO, period: str = "P1M", **of: Any) -> dict[str, Any]:
@@ -243,7 +287,7 @@ def crossed(connection: psycopg.Connection[Any]) -> Crossed:
     last: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows_of(connection, "SELECT * FROM threshold_changes ORDER BY version"):
         last[tuple(row[name] for name in key)] = row
-    return {place for place, row in last.items() if row["is_crossed"]}  # type: ignore[misc]
+    return {place for place, row in last.items() if row["is_crossed"]}
 
 
 def assert_versions(connection: psycopg.Connection[Any]) -> None:
