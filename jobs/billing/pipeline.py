@@ -37,8 +37,10 @@ def _is_due(cursor: psycopg.Cursor[Any], around: Fold) -> bool:
 
 
 def _fold(cursor: psycopg.Cursor[Any], config: BillingConfig, around: Fold) -> Counts:
+    has_limits = thresholds.note_members(cursor)
     counts = fold(cursor, config, around)
-    thresholds.decide_thresholds(cursor, around.frontier)
+    if has_limits:
+        thresholds.decide_thresholds(cursor, around.frontier)
     return counts
 
 

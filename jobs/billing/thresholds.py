@@ -26,6 +26,11 @@ _HAS_LIMITS = "SELECT EXISTS (SELECT FROM catalog.limits) OR EXISTS (SELECT FROM
 # A row that is added from here on stays, and is decided with the next fold.
 _TAKE_DUE = "DELETE FROM thresholds_due WHERE due_at <= now() RETURNING account, plan"
 
+# The fold removes them from `staged` once their periods are in `usage_days`.
+_MEMBERS = """
+CREATE TEMP TABLE member_days ON COMMIT DROP AS
+SELECT DISTINCT account, day FROM staged WHERE aggregation IS NOT NULL
+"""
 # Those that this batch changes. And of accounts whose limits or plan changed each that may count under a limit (no
 # period of an account's calendar ends three days after that of UTC), and each that was decided.
 _PERIODS = f"""
@@ -39,6 +44,8 @@ WITH since AS (
     SELECT account FROM catalog.account_history WHERE plan = ANY (%(plans)s)
 ), touched AS (
     SELECT DISTINCT account, day FROM staged WHERE {IS_BILLED} AND metered_rows > 0
+    UNION
+    SELECT account, day FROM member_days
 ), found AS (
     SELECT account, 'P1D' AS period, day AS first_day FROM touched
     UNION
@@ -148,14 +155,20 @@ def is_due(cursor: psycopg.Cursor[Any]) -> bool:
     return bool(found and found[0])
 
 
+def note_members(cursor: psycopg.Cursor[Any]) -> bool:
+    """Whether there is anything to decide; then note, before the fold, which periods the members of `staged` change."""
+    asked = cursor.execute(_HAS_LIMITS).fetchone()
+    if not (asked and asked[0]):
+        return False
+    cursor.execute(_MEMBERS)
+    return True
+
+
 def decide_thresholds(cursor: psycopg.Cursor[Any], frontier: datetime | None) -> int:
-    """Append to `threshold_changes` what `staged`, once it is in `usage_days`, has crossed or retracted.
+    """Append to `threshold_changes` what this batch, once it is folded, has crossed or retracted.
 
     So for accounts whose limits or plan changed. `frontier` is stored beside. Returns how many changed.
     """
-    asked = cursor.execute(_HAS_LIMITS).fetchone()
-    if not (asked and asked[0]):
-        return 0
     due = cursor.execute(_TAKE_DUE).fetchall()
     cursor.execute(
         _PERIODS,
@@ -178,7 +191,7 @@ def decide_thresholds(cursor: psycopg.Cursor[Any], frontier: datetime | None) ->
     parameters = {name: [row[place] for row in amounts] for place, name in enumerate(names)}
     cursor.execute(_DECIDE, {**parameters, "frontier": frontier})
     changed = cursor.rowcount
-    cursor.execute("DROP TABLE threshold_periods, thresholds_in_force")
+    cursor.execute("DROP TABLE member_days, threshold_periods, thresholds_in_force")
     return changed
 
 

@@ -27,7 +27,7 @@ from catalog.store import store_file
 from cli.main import app
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
-from jobs.billing.thresholds import decide_thresholds
+from jobs.billing.thresholds import note_members
 from jobs.runtime.job import Fold
 from metering.meters import Meter
 from metering.vocabulary import LatePolicy
@@ -35,6 +35,8 @@ from tests.conftest import fresh_database
 from tests.database_rows import write
 from tests.pipelines.billing import NOON, Price, bill, usage_row
 from tests.pipelines.folding import rows_of
+from tests.pipelines.test_members_folded import Added
+from tests.pipelines.test_members_folded import fold as fold_members
 
 DROPS = BillingConfig(late_policy={Meter.INPUT_TOKENS: LatePolicy.DROP})
 LONG_AGO = datetime(2025, 1, 1, tzinfo=UTC)
@@ -171,6 +173,21 @@ def test_an_amount_counts_what_tiers_cost_in_the_whole_month(
     assert {row["used"] for row in changes(connection)} == {Decimal(12)}
 
 
+def test_a_meter_that_bills_whole_periods_crosses_thresholds_too(connection: psycopg.Connection[Any]) -> None:
+    """Distinct users of a month: the second comes twice and counts once, and one is taken back."""
+    edit(
+        connection,
+        "INSERT INTO catalog.limits (account, meter, period, effective_from, quantity)"
+        " VALUES ('acme', 'users', 'P1M', '2025-01-01Z', 3)",
+    )
+    fold_members(connection, [Added("users", 1), Added("users", 2), Added("users", 2)])
+    assert crossed(connection) == set()
+    fold_members(connection, [Added("users", 3)], 4)
+    assert [(row["version"], row["used"]) for row in changes(connection)] == [(1, 3)]
+    fold_members(connection, [Added("users", 3, sign=-1)], 5)
+    assert crossed(connection) == set()
+
+
 def test_without_limits_a_batch_pays_one_statement(connection: psycopg.Connection[Any]) -> None:
     asked: list[Any] = []
 
@@ -180,7 +197,7 @@ def test_without_limits_a_batch_pays_one_statement(connection: psycopg.Connectio
             return super().execute(query, *arguments, **more)
 
     with connection.transaction(), Recorded(connection) as cursor:
-        decide_thresholds(cursor, None)
+        assert not note_members(cursor)
     assert len(asked) == 1
 
 
