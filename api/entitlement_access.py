@@ -57,7 +57,9 @@ async def entitlement_access(read_request: ReadRequest) -> Response:
         if accounts:
             now = next(iter(accounts.values()))["read_at"]
             for limit in limits_in_use(database, list(accounts), features or meters, now):
-                limits.setdefault((limit.account, limit.meter), []).append(limit)
+                # One of money is of every feature: all of them cost.
+                for feature in [limit.meter] if limit.meter else features or meters:
+                    limits.setdefault((limit.account, feature), []).append(limit)
         return _Found(meters, accounts, limits)
 
     found, frontier = await read_request.of(question)
@@ -115,16 +117,18 @@ def _result(found: _Found, name: str, features: Iterable[str], frontier: datetim
 def _access(found: _Found, name: str, feature: str, frontier: datetime | None) -> dict[str, Any]:
     if feature not in found.meters:
         return _denied(Denied.FEATURE_NOT_FOUND, f"There is no meter {feature}.")
-    limits = found.limits.get((name, feature), ())
-    if any(limit.quantity == 0 for limit in limits):
-        return _denied(Denied.FEATURE_UNAVAILABLE, f"The limit of {feature} is 0.")
+    limits = [limit for limit in found.limits.get((name, feature), ()) if limit.maximum is not None]
+    for limit in limits:
+        if limit.maximum == 0:
+            return _denied(Denied.FEATURE_UNAVAILABLE, f"The limit of {limit.meter or limit.currency} is 0.")
     if limits and frontier is None:
         return _denied(Denied.UNKNOWN, "Billing has not started, so it is not known how much was used.")
     for limit in limits:
-        if limit.used >= limit.quantity:
+        if limit.maximum is not None and limit.used >= limit.maximum:
             period = "day" if limit.period == "P1D" else "month"
-            used = f"{text_of(limit.used)} of {text_of(limit.quantity)} {feature} are used in this {period}."
-            return _denied(Denied.USAGE_LIMIT_REACHED, used)
+            verb = "are used" if limit.meter else "are spent"
+            used = f"{text_of(limit.used)} of {text_of(limit.maximum)} {limit.meter or limit.currency}"
+            return _denied(Denied.USAGE_LIMIT_REACHED, f"{used} {verb} in this {period}.")
     return {"has_access": True}
 
 

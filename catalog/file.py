@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -38,21 +39,27 @@ from catalog.file_values import (
     Zone,
     checked_text,
     conditions_in,
+    limit_amount,
     limit_period,
     limit_quantity,
+    limit_step,
     perhaps,
+    perhaps_currency,
     priced_model_in,
     several_models_in,
     tiered_kind,
 )
 from catalog.unit_price import Per, UnitPrice
+from jobs.queries.limits import EVERY_ACCOUNT
 from jobs.settings.problems import sentence
+from metering.digits import EXACT
 from metering.instants import rfc3339
 from metering.plan_terms import KIND, PLAN_METER, PLAN_MODEL, PlanTerms
 from metering.price_attributes import PriceAttribute
 from metering.price_models import ALIAS_CURRENCY, ALIAS_METER, PricedModel
 from metering.price_tiers import PriceTerms
 
+MAX_STEPS = 20
 _HOLDS = "plans, accounts, prices, aliases, plan_terms or limits"
 
 
@@ -270,24 +277,57 @@ class CatalogRow(Row):
 
 
 class Limit(Row):
-    """How much of a meter an account, or each account of a plan, may use in a day or month of its own calendar.
+    """How much of a meter, or of money in a currency, may be used in a day or month of an account's own calendar.
 
-    It applies from `effective_from` until the next of the same account or plan, meter and period; `quantity: null` is
-    no limit.
+    It is of an account, of each account of a plan, or (`account: "*"`) of each account. It applies from
+    `effective_from` until the next of the same account or plan, meter or currency, and period. `steps` are where
+    webhooks are called beside the limit itself. `quantity: null` or `amount: null` is no limit.
     """
 
     account: Named = ""
     plan: Named = ""
-    meter: Text
+    meter: Named = ""
+    currency: Annotated[str, BeforeValidator(perhaps_currency)] = ""
     period: Annotated[str, AfterValidator(limit_period)]
-    quantity: Annotated[str | None, BeforeValidator(limit_quantity)]
+    quantity: Annotated[str | None, BeforeValidator(limit_quantity)] = None
+    amount: Annotated[str | None, BeforeValidator(limit_amount)] = None
+    steps: Annotated[tuple[Annotated[str, BeforeValidator(limit_step)], ...], Field(max_length=MAX_STEPS)] = ()
     effective_from: Instant
 
     @model_validator(mode="after")
     def _is_of_one(self) -> Limit:
         if bool(self.account) is bool(self.plan):
             raise ValueError("must be of an account or of a plan")
+        if bool(self.meter) is bool(self.currency):
+            raise ValueError("must be of a meter or of a currency")
+        if self.currency and self.period != "P1M":
+            raise ValueError("of a currency must have period P1M: a month's total says what tiers cost")
+        own, other = ("amount", "quantity") if self.currency else ("quantity", "amount")
+        if other in self.model_fields_set:
+            raise ValueError(f"must have {own}, not {other}: it is of {self.meter or self.currency}")
+        if not self.steps and own not in self.model_fields_set:
+            raise ValueError(f"must have {own} (null ends a limit) or steps")
+        if self.maximum is None and any(step.endswith("%") for step in self.steps):
+            raise ValueError("must have numbers as steps: without a limit there are no shares of it")
         return self
+
+    @property
+    def maximum(self) -> Decimal | None:
+        """The limit; None: there is none."""
+        text = self.amount if self.currency else self.quantity
+        return None if text is None else Decimal(text)
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """The row of `catalog.limits`: steps as numbers, and what is of each account with empty names."""
+        row = self.model_dump(mode="json")
+        shares = self.maximum or Decimal(0)
+        steps = {
+            EXACT.multiply(shares, EXACT.scaleb(Decimal(step[:-1]), -2)) if step.endswith("%") else Decimal(step)
+            for step in self.steps
+        }
+        account = "" if self.account == EVERY_ACCOUNT else self.account
+        return {**row, "account": account, "steps": [f"{step:f}" for step in sorted(steps) if step]}
 
 
 class CatalogFile(Row):
@@ -325,7 +365,11 @@ class CatalogFile(Row):
         """One line for each parent, and each account of a limit, that neither the file nor `known` has."""
         accounts = known | {row.account for row in self.accounts}
         named = [(f"accounts.{number}.parent", row.parent) for number, row in enumerate(self.accounts)]
-        named += [(f"limits.{number}.account", row.account) for number, row in enumerate(self.limits)]
+        named += [
+            (f"limits.{number}.account", row.account)
+            for number, row in enumerate(self.limits)
+            if row.account != EVERY_ACCOUNT
+        ]
         return [
             f"{where} is {name!r}: must be an account of the file or of the catalog"
             for where, name in named
@@ -357,7 +401,7 @@ class CatalogFile(Row):
         named += [
             (f"plan_terms.{number}", meter) for number, row in enumerate(self.plan_terms) for meter in row.included
         ]
-        named += [(f"limits.{number}", row.meter) for number, row in enumerate(self.limits)]
+        named += [(f"limits.{number}", row.meter) for number, row in enumerate(self.limits) if row.meter]
         return [
             f"{where}.meter is {meter!r}: must be one of {', '.join(sorted(declared))}; the applications "
             "declare others when they start (`meters` in their configuration)"
@@ -403,7 +447,8 @@ def _doubles(catalog: CatalogFile) -> list[str]:
         "plan_terms": [f"{row.plan}, {row.currency}, {row.effective_from}" for row in catalog.plan_terms],
         # An account may have the name of a plan.
         "limits": [
-            f"{row.account or row.plan}, {row.meter}, {row.period}, {row.effective_from}{' of a plan' * bool(row.plan)}"
+            f"{row.account or row.plan}, {row.meter or row.currency}, {row.period}, {row.effective_from}"
+            f"{' of a plan' * bool(row.plan)}{' of money' * bool(row.currency)}"
             for row in catalog.limits
         ],
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
@@ -115,6 +116,11 @@ def several_models_in(price: Any) -> Any:
     return {**{name: value for name, value in price.items() if name != "models"}, "model": model}
 
 
+def perhaps_currency(value: Any) -> str:
+    """The code of a currency; empty where there is none. Raises ValueError."""
+    return "" if value in (None, "", "null", "~") else _currency(checked_text(value))
+
+
 def limit_period(value: str) -> str:
     """A day or a month (LIMIT_PERIODS). Raises ValueError."""
     if value not in LIMIT_PERIODS:
@@ -128,6 +134,24 @@ def limit_quantity(value: Any) -> str | None:
         return None
     if not isinstance(value, str) or not re.fullmatch(r"\d{1,18}(\.\d{1,6})?", value, re.ASCII):
         raise ValueError("must be a quantity such as 1000000, or null for no limit")
+    return value
+
+
+def limit_amount(value: Any) -> str | None:
+    """The text of an amount; None for no limit. Raises ValueError."""
+    if value in (None, "null", "~"):
+        return None
+    if not isinstance(value, str) or not re.fullmatch(r"\d{1,18}(\.\d{1,12})?", value, re.ASCII):
+        raise ValueError("must be an amount such as 100.00, or null for no limit")
+    return value
+
+
+def limit_step(value: Any) -> str:
+    """The text of a step: a number above 0, or a share of the limit such as 80%. Raises ValueError."""
+    if not isinstance(value, str) or not re.fullmatch(r"\d{1,18}(\.\d{1,12})?%?", value, re.ASCII):
+        raise ValueError("must be a number such as 800000, or a share of the limit such as 80%")
+    if not Decimal(value.rstrip("%")):
+        raise ValueError("must be above 0")
     return value
 
 

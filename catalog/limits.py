@@ -11,20 +11,23 @@ from psycopg.types.json import Jsonb
 from catalog.file import CatalogFile
 
 _STORED = """
-    INSERT INTO catalog.limits AS t (account, plan, meter, period, effective_from, quantity)
-    SELECT account, plan, meter, period, effective_from, quantity
-    FROM jsonb_to_recordset(%s)
-        AS f (account text, plan text, meter text, period text, effective_from timestamptz, quantity numeric)
-    ORDER BY account, plan, meter, period, effective_from
-    ON CONFLICT (account, plan, meter, period, effective_from) DO UPDATE SET quantity = excluded.quantity
-        WHERE t.quantity IS DISTINCT FROM excluded.quantity
+    INSERT INTO catalog.limits AS t (account, plan, meter, currency, period, effective_from, quantity, amount, steps)
+    SELECT account, plan, meter, currency, period, effective_from, quantity, amount, steps
+    FROM jsonb_to_recordset(%s) AS f (
+        account text, plan text, meter text, currency text, period text, effective_from timestamptz,
+        quantity numeric, amount numeric, steps numeric[]
+    )
+    ORDER BY account, plan, meter, currency, period, effective_from
+    ON CONFLICT (account, plan, meter, currency, period, effective_from)
+    DO UPDATE SET quantity = excluded.quantity, amount = excluded.amount, steps = excluded.steps
+        WHERE (t.quantity, t.amount, t.steps) IS DISTINCT FROM (excluded.quantity, excluded.amount, excluded.steps)
     RETURNING CASE WHEN xmax = 0 THEN 'c' ELSE 'u' END AS op
 """
 
 
 def store_limits(database: psycopg.Connection[dict[str, Any]], catalog: CatalogFile) -> Counter[str]:
     """Upsert the limits of a file within a transaction; counts the created (c), changed (u) and unchanged (r) ones."""
-    rows = [row.model_dump(mode="json") for row in catalog.limits]
+    rows = [row.stored for row in catalog.limits]
     counts = Counter(row["op"] for row in database.execute(_STORED, [Jsonb(rows)]))
     counts["r"] = len(rows) - counts.total()
     return counts

@@ -185,6 +185,12 @@ ENTRIES = (
         "cli.forecast",
         "Forecast what each account will owe for a month, with the error of earlier forecasts.",
     ),
+    Entry(
+        "limits",
+        Panel.LOOK,
+        "cli.limits",
+        "List limits, how near accounts are to them, and which thresholds were crossed.",
+    ),
     Entry("export", Panel.LOOK, "cli.export", "Write usage and its cost to files, for other systems."),
     Entry("catalog", Panel.CHANGE, "cli.catalog", "Change and list accounts, plans and prices."),
     Entry("keys", Panel.CHANGE, "cli.keys", "Make, list, rotate and revoke API keys."),

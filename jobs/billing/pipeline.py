@@ -4,7 +4,8 @@ Every signed quantity and amount is in exactly one window, or in a straggler tha
 the last digit; currencies never mix.
 
 1. `sums`: rows of usage → sums by minute, meter, price version and arrival, on the driver or in tasks (`sums_of_part`).
-2. `fold`: these into windows, days, stragglers and corrections, in one transaction with the position.
+2. `fold`: these into windows, days, stragglers and corrections, in one transaction with the position; and
+   `thresholds`: which limits' thresholds the new totals have crossed, or are under again.
 3. `publishing`: a thread beside that sends windows and corrections to Kafka, at least once.
 """
 
@@ -14,6 +15,7 @@ from typing import Any
 
 import psycopg
 
+from jobs.billing import thresholds
 from jobs.billing.config import BillingConfig
 from jobs.billing.fold import fold
 from jobs.billing.gauges import totals
@@ -25,13 +27,21 @@ from jobs.billing.rules import following, grace
 from jobs.billing.staged import STAGED
 from jobs.billing.sums import COLUMNS, sums, sums_of_part
 from jobs.runtime.delta.position import with_fingerprint
-from jobs.runtime.job import Fold, InTasks, PostgresJob
+from jobs.runtime.job import Counts, Fold, InTasks, PostgresJob
 from jobs.streams import Table
 from metering.vocabulary import Job
 
 
 def _is_due(cursor: psycopg.Cursor[Any], around: Fold) -> bool:
-    return is_due(cursor, around.frontier) or is_correction_due(cursor, around)
+    return is_due(cursor, around.frontier) or is_correction_due(cursor, around) or thresholds.is_due(cursor)
+
+
+def _fold(cursor: psycopg.Cursor[Any], config: BillingConfig, around: Fold) -> Counts:
+    has_limits = thresholds.note_members(cursor)
+    counts = fold(cursor, config, around)
+    if has_limits:
+        thresholds.decide_thresholds(cursor, around.frontier)
+    return counts
 
 
 JOB = PostgresJob(
@@ -43,7 +53,7 @@ JOB = PostgresJob(
     build_here=sums,
     build_in_tasks=InTasks(part=sums_of_part, added=added_up, merged=merged),
     staged=STAGED,
-    fold=fold,
+    fold=_fold,
     following=following,
     closes_after=grace,
     is_due=_is_due,

@@ -224,8 +224,15 @@ def read_totals(database: Database, month: date, accounts: Sequence[str], *, wit
     fees only of its usage, of which plans may include a part.
     """
     fees = _read_fees(database, month, lambda: read_periods(database, month), accounts, exactly)
-    if not with_fees:
-        fees = _Fees(included=fees.included)
+    return _totals(database, month, accounts, fees if with_fees else _Fees(included=fees.included))
+
+
+def read_usage_totals(database: Database, month: date, accounts: Sequence[str]) -> list[Row]:
+    """As `read_totals` of usage alone, as if no plan included any: what is billed so far decides it, and no catalog."""
+    return _totals(database, month, accounts, _Fees())
+
+
+def _totals(database: Database, month: date, accounts: Sequence[str], fees: _Fees) -> list[Row]:
     parameters = {"month": month, "accounts": list(accounts), **fees.parameters}
     apart: defaultdict[tuple[str, str | None], list[Decimal]] = defaultdict(list)
     for row in database.execute(_OF_TERMS, parameters).fetchall():

@@ -8,6 +8,7 @@ decision) is folded separately, as by a driver that follows each commit at once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from jobs.audit.bills.roll_ups import KEY, ROLL_UPS, RollUp
 from jobs.billing.config import BillingConfig
+from jobs.billing.fold import fold
 from jobs.billing.pipeline import JOB
 from jobs.billing.sums import COLUMNS, sums
 from jobs.rebuild.plan import Part, Piece, Plan
@@ -47,6 +49,8 @@ _UNSENT = """
 INSERT INTO unsent_windows (window_start, account, version)
 SELECT window_start, account, %(position)s FROM usage_windows GROUP BY 1, 2 ORDER BY 1, 2
 """
+# Totals of months are summed at the end: what they have crossed is decided once, with the next fold of billing.
+_DECIDE_AGAIN = "INSERT INTO thresholds_due DEFAULT VALUES"
 _KEEP_TIMES = (
     "CREATE TEMP TABLE kept_corrections ON COMMIT DROP AS SELECT usage_lsn, meter, corrected_at FROM corrections"
 )
@@ -96,6 +100,7 @@ def _ending(cursor: psycopg.Cursor[Any], config: JobConfig, position: int, floor
     cursor.execute(_VERSIONS, {"floor": floor})
     for roll_up in ROLL_UPS:
         _roll_up(cursor, roll_up)
+    cursor.execute(_DECIDE_AGAIN)
     if Published.WINDOWS in config.publish:
         cursor.execute(_UNSENT, {"position": position})
 
@@ -113,7 +118,7 @@ def _roll_up(cursor: psycopg.Cursor[Any], roll_up: RollUp) -> None:
 
 
 PLAN = Plan(
-    job=JOB,
+    job=replace(JOB, fold=fold),
     emptied=(
         *("usage_windows", "usage_days", "usage_day_dimensions", "stragglers", "corrections", "unsent_windows"),
         *("taken_back_on_time", "usage_members", "late_members", "usage_hours", "usage_months"),

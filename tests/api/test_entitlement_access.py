@@ -163,6 +163,31 @@ def test_the_limit_of_an_account_replaces_that_of_its_plan_and_the_newest_in_for
     assert codes(gateway, everybody, ACME, "requests") == {"requests": "usage_limit_reached"}, "of another period"
 
 
+def test_a_limit_of_money_denies_every_feature_once_the_month_has_cost_as_much(gateway: Server, everybody: str) -> None:
+    spent = {"account": ACME, "currency": "EUR", "period": "P1M", "amount": "5.00"}
+    declare(gateway, {**spent, "effective_from": LONG_AGO.isoformat()})
+    cost = {**used(ACME, "requests", 499, today(ACME)), "price_version": 1, "unit_price": "0.01"}
+    write(gateway.database, "usage_days", cost)
+    assert codes(gateway, everybody, ACME) == dict.fromkeys(METERS)
+    with psycopg.connect(gateway.database) as session:
+        session.execute("UPDATE usage_days SET quantity = 500")
+    assert codes(gateway, everybody, ACME) == dict.fromkeys(METERS, "usage_limit_reached")
+    message = ask(gateway, everybody, ACME).json["data"][0]["features"]["requests"]["reason"]["message"]
+    assert message == "5 of 5 EUR are spent in this month."
+
+
+def test_a_limit_of_each_account_is_replaced_by_those_of_plans_and_accounts_and_steps_deny_nothing(
+    gateway: Server, everybody: str
+) -> None:
+    for name in ZONES:
+        write(gateway.database, "usage_days", used(name, "requests", 10, today(name)))
+    steps = {**limit("requests", None, account=FREE), "steps": ["1"]}
+    declare(gateway, limit("requests", "10", account="*"), limit("requests", "11", plan="plan-globex"), steps)
+    found = {name: codes(gateway, everybody, name, "requests")["requests"] for name in ZONES}
+    assert found == {ACME: "usage_limit_reached", GLOBEX: None, FREE: None}
+    assert codes(gateway, reads(gateway, ACME), ACME, "requests") == {"requests": "usage_limit_reached"}
+
+
 def test_what_is_not_there_is_said_of_each_customer_and_feature(gateway: Server, everybody: str) -> None:
     answer = ask(gateway, everybody, ACME, "nobody", ACME, features=["requests", "flights"])
     Draft202012Validator(SCHEMA).validate(answer.json)

@@ -192,6 +192,9 @@ PLANTED: dict[str, Callable[[str], None]] = {
     "invoices were issued": lambda at: write(at, "invoices", INVOICE),
     "people were forgotten": lambda at: write(at, "erasures", ERASURE),
     "events wait to be delivered": with_waiting_delivery,
+    "limits of money, of each account, or with steps": lambda at: write(
+        at, "catalog.limits", {"currency": "EUR", "plan": "p", "period": "P1M", "effective_from": NOW, "amount": 1}
+    ),
 }
 
 

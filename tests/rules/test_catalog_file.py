@@ -265,6 +265,43 @@ def test_a_limit_without_a_quantity_is_none_and_one_that_occurs_twice_is_refused
         parse_catalog(json.dumps({"limits": [LIMIT, {**LIMIT, "quantity": "5"}]}))
 
 
+def test_steps_are_stored_as_numbers_and_a_share_is_of_the_limit() -> None:
+    given = {**LIMIT, "quantity": "1000.5", "steps": ["80%", "50", "50.0", "12.5%"]}
+    of_each = {"account": "*", "currency": "EUR", "amount": "0.10", "period": "P1M", "steps": ["50%"]}
+    one, two = parse_catalog(
+        json.dumps({"limits": [given, {**of_each, "effective_from": LIMIT["effective_from"]}]})
+    ).limits
+    assert [Decimal(step) for step in one.stored["steps"]] == [50, Decimal("125.0625"), Decimal("800.4")]
+    assert (two.stored["account"], two.stored["plan"], two.stored["steps"]) == ("", "", ["0.0500"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"currency": "EUR"}, "must be of a meter or of a currency"),
+        ({"meter": None}, "must be of a meter or of a currency"),
+        ({"amount": "1"}, "must have quantity, not amount: it is of input_tokens"),
+        ({"meter": None, "currency": "EUR", "period": "P1D"}, "must have period P1M"),
+        ({"meter": None, "currency": "EUR"}, "must have amount, not quantity: it is of EUR"),
+        ({"meter": None, "currency": "euro"}, "must be three capital letters"),
+        ({"steps": ["0"]}, "must be above 0"),
+        ({"steps": ["-1"]}, "must be a number such as 800000, or a share of the limit such as 80%"),
+        ({"quantity": None, "steps": ["50%"]}, "without a limit there are no shares of it"),
+        ({"steps": ["1"] * 21}, "at most 20"),
+    ],
+)
+def test_a_limit_of_money_or_with_steps_that_means_nothing_is_refused(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(CatalogFileError, match=re.escape(says)):
+        parse_catalog(json.dumps({"limits": [{**LIMIT, **wrong}]}))
+
+
+def test_a_limit_without_quantity_and_steps_is_refused_as_null_would_end_it() -> None:
+    given = {name: value for name, value in LIMIT.items() if name != "quantity"}
+    with pytest.raises(CatalogFileError, match=re.escape("must have quantity (null ends a limit) or steps")):
+        parse_catalog(json.dumps({"limits": [given]}))
+    assert parse_catalog(json.dumps({"limits": [{**given, "steps": ["5"]}]})).limits[0].maximum is None
+
+
 def test_an_account_may_have_the_name_of_a_plan_and_both_a_limit() -> None:
     of_plan = {name: value for name, value in LIMIT.items() if name != "account"} | {"plan": LIMIT["account"]}
     assert len(parse_catalog(json.dumps({"limits": [LIMIT, of_plan]})).limits) == 2

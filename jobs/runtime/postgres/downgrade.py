@@ -126,6 +126,11 @@ USES = (
         " OR EXISTS (SELECT FROM price_ladders WHERE starts_with(model, '[\"'))",
         "catalog.prices has, or had, prices of several models",
     ),
+    Use(
+        "0090",
+        "EXISTS (SELECT FROM catalog.limits WHERE currency <> '' OR steps <> '{}' OR account = plan)",
+        "catalog.limits has limits of money, of each account, or with steps",
+    ),
 )
 
 

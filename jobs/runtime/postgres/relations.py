@@ -35,6 +35,7 @@ LATER = (
     *("accepted_losses", "activity_head", "activity_log", "analytics_panes", "analytics_views", "api_keys"),
     *("declared_dimensions", "erasures", "invoice_events", "invoice_lines", "invoices", "late_members"),
     *("price_ladders", "taken_back_on_time", "usage_hours", "usage_members", "usage_months"),
+    *("threshold_changes", "thresholds_due"),
     *("webhook_attempts", "webhook_deliveries", "webhook_endpoints", "webhook_events", "webhook_secrets"),
 )
 """Relations that revisions after 0034 make in Weir's own schema."""
@@ -77,7 +78,7 @@ SECRET = (
 """Of these the reader sees nothing."""
 ASKED = (
     *("closed_meters", "closed_usage", "corrections", "declared_dimensions", "meters", "positions", "stragglers"),
-    "price_ladders",
+    *("price_ladders", "threshold_changes"),
     *("invoice_events", "invoice_lines", "invoices"),
     *("usage_day_dimensions", "usage_days", "usage_hours", "usage_months", "usage_windows"),
 )

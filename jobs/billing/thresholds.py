@@ -1,0 +1,217 @@
+"""Thresholds of the catalog's limits: which day or month of an account has reached which, in billing's transaction.
+
+What is crossed is a function of the total of the day or month and of the catalog, never of the order of usage: it is
+the same after any cut, restart and replay. How often it was crossed and retracted on the way is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date, datetime
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from jobs.billing.staged import IS_BILLED
+from jobs.queries.account_periods import ALWAYS_UTC, Calendar, periods
+from jobs.queries.bills import read_usage_totals
+from jobs.queries.periods import Window
+from metering.months import ZoneChange
+
+_IS_DUE = "SELECT EXISTS (SELECT FROM thresholds_due WHERE due_at <= now())"
+_HAS_LIMITS = "SELECT EXISTS (SELECT FROM catalog.limits) OR EXISTS (SELECT FROM thresholds_due WHERE due_at <= now())"
+# A row that is added from here on stays, and is decided with the next fold.
+_TAKE_DUE = "DELETE FROM thresholds_due WHERE due_at <= now() RETURNING account, plan"
+
+# The fold removes them from `staged` once their periods are in `usage_days`.
+_MEMBERS = """
+CREATE TEMP TABLE member_days ON COMMIT DROP AS
+SELECT DISTINCT account, day FROM staged WHERE aggregation IS NOT NULL
+"""
+# Those that this batch changes. And of accounts whose limits or plan changed each that may count under a limit (no
+# period of an account's calendar ends three days after that of UTC), and each that was decided.
+_PERIODS = f"""
+CREATE TEMP TABLE threshold_periods ON COMMIT DROP AS
+WITH since AS (
+    SELECT period, (min(effective_from AT TIME ZONE 'UTC') - interval '34 days')::date AS first
+    FROM catalog.limits GROUP BY period
+), due AS (
+    SELECT account FROM unnest(%(accounts)s::text[]) AS named (account)
+    UNION
+    SELECT account FROM catalog.account_history WHERE plan = ANY (%(plans)s)
+), touched AS (
+    SELECT DISTINCT account, day FROM staged WHERE {IS_BILLED} AND metered_rows > 0
+    UNION
+    SELECT account, day FROM member_days
+), found AS (
+    SELECT account, 'P1D' AS period, day AS first_day FROM touched
+    UNION
+    SELECT account, 'P1M', date_trunc('month', day::timestamp)::date FROM touched
+    UNION
+    SELECT account, 'P1M', month FROM usage_months
+    WHERE (%(is_all)s OR account IN (SELECT account FROM due))
+      AND month >= (SELECT first FROM since WHERE period = 'P1M')
+    UNION
+    SELECT account, 'P1D', day FROM usage_days
+    WHERE (%(is_all)s OR account IN (SELECT account FROM due))
+      AND day >= (SELECT first FROM since WHERE period = 'P1D')
+), every AS (
+    SELECT * FROM found WHERE period IN (SELECT period FROM since)
+    UNION
+    SELECT account, period, first_day FROM threshold_changes
+    WHERE %(is_all)s OR account IN (SELECT account FROM due)
+)
+SELECT every.*, held_from, timezones, dense_rank() OVER (ORDER BY held_from, timezones) AS calendar
+FROM every LEFT JOIN (
+    SELECT account, array_agg(nullif(holds_from, '-infinity') ORDER BY holds_from) AS held_from,
+           array_agg(timezone ORDER BY holds_from) AS timezones
+    FROM catalog.account_zones WHERE account IN (SELECT account FROM every) GROUP BY account
+) AS zones USING (account)
+"""
+_CALENDARS = "SELECT DISTINCT calendar, held_from, timezones, period, first_day FROM threshold_periods"
+
+# Of one meter or currency and period: the account's own, else its plan's, else that of each account; of its versions
+# the last that began before the period ended. The plan is the last of the period, too.
+_IN_FORCE = """
+CREATE TEMP TABLE thresholds_in_force ON COMMIT DROP AS
+WITH placed AS (
+    SELECT account, asked.period, asked.first_day, ends.until, (
+               SELECT plan FROM catalog.account_history AS held
+               WHERE held.account = asked.account AND holds_from < ends.until ORDER BY holds_from DESC LIMIT 1
+           ) AS plan
+    FROM threshold_periods AS asked JOIN (
+        SELECT calendar, period, first_day, least(ends_at, now() + interval '1 microsecond') AS until
+        FROM unnest(%(calendars)s::bigint[], %(periods)s::text[], %(first_days)s::date[], %(ends)s::timestamptz[])
+            AS given (calendar, period, first_day, ends_at)
+    ) AS ends USING (calendar, period, first_day)
+), found AS (
+    SELECT placed.account, placed.period, first_day, meter, currency, 1 AS place, effective_from,
+           coalesce(quantity, amount) AS maximum, steps
+    FROM placed JOIN catalog.limits ON (limits.account, limits.period) = (placed.account, placed.period)
+    WHERE limits.account <> '' AND effective_from < until
+    UNION ALL
+    SELECT placed.account, placed.period, first_day, meter, currency, 2, effective_from,
+           coalesce(quantity, amount), steps
+    FROM placed JOIN catalog.limits ON (limits.plan, limits.period) = (placed.plan, placed.period)
+    WHERE limits.plan <> '' AND effective_from < until
+    UNION ALL
+    SELECT placed.account, placed.period, first_day, meter, currency, 3, effective_from,
+           coalesce(quantity, amount), steps
+    FROM placed JOIN catalog.limits ON limits.period = placed.period
+    WHERE limits.account = '' AND limits.plan = '' AND effective_from < until
+)
+SELECT DISTINCT ON (account, period, first_day, meter, currency)
+       account, period, first_day, meter, currency, maximum, steps
+FROM found ORDER BY account, period, first_day, meter, currency, place, effective_from DESC
+"""
+_OF_MONEY = """
+SELECT first_day, array_agg(DISTINCT account) AS accounts FROM thresholds_in_force WHERE currency <> '' GROUP BY 1
+"""
+
+# A limit of 0 is no threshold: nothing reaches it, it holds from the beginning.
+_DECIDE = """
+WITH totals AS (
+    SELECT account, period, first_day, meter, currency, maximum, steps, coalesce(CASE
+               WHEN currency <> '' THEN amount
+               WHEN period = 'P1M' THEN (
+                   SELECT sum(quantity) FROM usage_months AS of
+                   WHERE of.account = held.account AND month = held.first_day AND of.meter = held.meter
+               )
+               ELSE (
+                   SELECT sum(quantity) FROM usage_days AS of
+                   WHERE of.account = held.account AND day = held.first_day AND of.meter = held.meter
+               )
+           END, 0) AS used
+    FROM thresholds_in_force AS held LEFT JOIN unnest(
+        %(amount_accounts)s::text[], %(amount_months)s::date[], %(amount_currencies)s::text[], %(amounts)s::numeric[]
+    ) AS spent (account, first_day, currency, amount) USING (account, first_day, currency)
+), reached AS (
+    SELECT DISTINCT account, period, first_day, meter, currency, threshold, true AS is_reached
+    FROM totals CROSS JOIN unnest(steps || maximum) AS step (threshold) WHERE threshold > 0 AND used >= threshold
+), stored AS (
+    SELECT DISTINCT ON (account, period, first_day, meter, currency, threshold)
+           account, period, first_day, meter, currency, threshold, version, is_crossed
+    FROM threshold_periods JOIN threshold_changes USING (account, period, first_day)
+    ORDER BY account, period, first_day, meter, currency, threshold, version DESC
+)
+INSERT INTO threshold_changes (
+    account, period, first_day, meter, currency, threshold, version, is_crossed, used, frontier
+)
+SELECT account, period, first_day, meter, currency, trim_scale(threshold), coalesce(version, 0) + 1,
+       coalesce(is_reached, false), trim_scale(used), %(frontier)s
+FROM reached FULL JOIN stored USING (account, period, first_day, meter, currency, threshold)
+LEFT JOIN totals USING (account, period, first_day, meter, currency)
+WHERE coalesce(is_reached, false) <> coalesce(is_crossed, false)
+ORDER BY account, first_day, period, meter, currency, threshold
+"""
+
+
+def is_due(cursor: psycopg.Cursor[Any]) -> bool:
+    """Whether limits, or accounts that may have some, changed since thresholds were decided."""
+    found = cursor.execute(_IS_DUE).fetchone()
+    return bool(found and found[0])
+
+
+def note_members(cursor: psycopg.Cursor[Any]) -> bool:
+    """Whether there is anything to decide; then note, before the fold, which periods the members of `staged` change."""
+    asked = cursor.execute(_HAS_LIMITS).fetchone()
+    if not (asked and asked[0]):
+        return False
+    cursor.execute(_MEMBERS)
+    return True
+
+
+def decide_thresholds(cursor: psycopg.Cursor[Any], frontier: datetime | None) -> int:
+    """Append to `threshold_changes` what this batch, once it is folded, has crossed or retracted.
+
+    So for accounts whose limits or plan changed. `frontier` is stored beside. Returns how many changed.
+    """
+    due = cursor.execute(_TAKE_DUE).fetchall()
+    cursor.execute(
+        _PERIODS,
+        {
+            "accounts": [account for account, _ in due if account],
+            "plans": [plan for _, plan in due if plan],
+            "is_all": ("", "") in due,
+        },
+    )
+    ends = [
+        (calendar, period, first_day, _ends_at(_calendar(held_from, timezones), Window(period), first_day))
+        for calendar, held_from, timezones, period, first_day in cursor.execute(_CALENDARS).fetchall()
+    ]
+    names = ("calendars", "periods", "first_days", "ends")
+    cursor.execute("ANALYZE threshold_periods")
+    cursor.execute(_IN_FORCE, {name: [row[place] for row in ends] for place, name in enumerate(names)})
+    cursor.execute("ANALYZE thresholds_in_force")
+    amounts = list(_amounts(cursor))
+    names = ("amount_accounts", "amount_months", "amount_currencies", "amounts")
+    parameters = {name: [row[place] for row in amounts] for place, name in enumerate(names)}
+    cursor.execute(_DECIDE, {**parameters, "frontier": frontier})
+    changed = cursor.rowcount
+    cursor.execute("DROP TABLE member_days, threshold_periods, thresholds_in_force")
+    return changed
+
+
+def _amounts(cursor: psycopg.Cursor[Any]) -> Iterator[tuple[str, date, str, Decimal]]:
+    """What the usage of each account's month costs so far, where a limit of money is in force."""
+    months = cursor.execute(_OF_MONEY).fetchall()
+    if not months:
+        return
+    with cursor.connection.cursor(row_factory=dict_row) as rows:
+        for month, accounts in months:
+            for total in read_usage_totals(rows, month, accounts):
+                if total["currency"] is not None and total["amount"] is not None:
+                    yield total["account"], month, total["currency"], total["amount"]
+
+
+def _calendar(held_from: list[datetime | None] | None, timezones: list[str] | None) -> Calendar:
+    return tuple(map(ZoneChange, held_from, timezones)) if held_from and timezones else ALWAYS_UTC
+
+
+@lru_cache(maxsize=4_096)
+def _ends_at(calendar: Calendar, window: Window, first_day: date) -> datetime:
+    """When the day or month that begins on this date ends."""
+    return next(period.end for period in periods(window, calendar, first_day, first_day) if period.first == first_day)

@@ -1,0 +1,444 @@
+"""Thresholds: what is crossed in the end, against an oracle that recomputes it from all rows and the final catalog.
+
+`differential`: the oracle adds up the rows that the test made, picks each limit by reading the list, and compares with
+fractions; it shares no code with billing's statements.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from catalog.file import parse_catalog
+from catalog.store import store_file
+from cli.main import app
+from jobs.billing.config import BillingConfig
+from jobs.billing.pipeline import JOB
+from jobs.billing.thresholds import note_members
+from jobs.runtime.job import Fold
+from metering.meters import Meter
+from metering.vocabulary import LatePolicy
+from tests.conftest import fresh_database
+from tests.database_rows import write
+from tests.pipelines.billing import NOON, Price, bill, usage_row
+from tests.pipelines.folding import rows_of
+from tests.pipelines.test_members_folded import Added
+from tests.pipelines.test_members_folded import fold as fold_members
+
+DROPS = BillingConfig(late_policy={Meter.INPUT_TOKENS: LatePolicy.DROP})
+LONG_AGO = datetime(2025, 1, 1, tzinfo=UTC)
+MARCH, APRIL = date(2026, 3, 1), date(2026, 4, 1)
+PRICES = (Price(7, Decimal("0.01")), Price(9, Decimal("0.25")), None)
+METERS = (Meter.REQUESTS, Meter.INPUT_TOKENS)
+ZONES = {"acme": "UTC", "bolt": "Pacific/Kiritimati", "corp": "America/Los_Angeles", "dune": "Europe/Berlin"}
+PLANS = ("gold", "iron")
+Crossed = set[tuple[str, str, date, str, str, Decimal]]
+"""Account, period, first day, meter, currency and threshold."""
+
+
+@pytest.mark.few_in_ci(2)
+@pytest.mark.parametrize("seed", range(20))
+def test_in_any_cut_and_order_what_is_crossed_is_what_the_oracle_finds(seed: int, postgres_url: str) -> None:
+    """Late rows, reversals, and limits and plans that change in between; the last state of each threshold counts."""
+    world = _World.of(random.Random(seed))
+    expected = world.crossed()
+    assert expected
+    for cut in range(2):
+        with fresh_database(postgres_url) as database:
+            world.run(database, random.Random(f"{seed}/{cut}"))
+            with psycopg.connect(database) as connection:
+                assert crossed(connection) == expected, cut
+                assert_versions(connection)
+
+
+def test_a_threshold_is_crossed_by_the_unit_that_reaches_it_and_not_by_the_one_before(
+    connection: psycopg.Connection[Any], database: str
+) -> None:
+    declare(database, limit("10", plan="gold", steps=["5", "50%"]), limit("10", account="acme", period="P1D"))
+    bill(connection, [used(lsn) for lsn in range(1, 5)])
+    assert crossed(connection) == set()
+    bill(connection, [used(5)])
+    step = ("acme", "P1M", MARCH, "requests", "", Decimal(5))
+    assert crossed(connection) == {step}
+    bill(connection, [used(lsn) for lsn in range(6, 10)])
+    assert crossed(connection) == {step}
+    bill(connection, [used(10)])
+    day = ("acme", "P1D", NOON.date(), "requests", "", Decimal(10))
+    assert crossed(connection) == {step, day, (*step[:5], Decimal(10))}
+    bill(connection, [used(11)])
+    assert [row["version"] for row in changes(connection)] == [1, 1, 1], "each was decided once"
+
+
+def test_a_correction_that_takes_it_back_under_retracts_it_with_the_next_version(
+    connection: psycopg.Connection[Any], database: str
+) -> None:
+    declare(database, limit("2", account="acme"))
+    bill(connection, [used(1), used(2)])
+    bill(connection, [used(3, sign=-1, cause="reversed", corrects_lsns=[2])])
+    bill(connection, [used(4)])
+    assert [(row["version"], row["is_crossed"], row["used"]) for row in changes(connection)] == [
+        (1, True, Decimal(2)),
+        (2, False, Decimal(1)),
+        (3, True, Decimal(2)),
+    ]
+
+
+def test_a_limit_that_comes_goes_or_changes_is_decided_without_any_usage(
+    connection: psycopg.Connection[Any], database: str
+) -> None:
+    bill(connection, [used(lsn) for lsn in range(1, 6)])
+    assert not is_due(connection)
+    declare(database, limit("3", account="acme"))
+    assert is_due(connection)
+    bill(connection, [])
+    three = ("acme", "P1M", MARCH, "requests", "", Decimal(3))
+    assert crossed(connection) == {three}
+    assert not is_due(connection)
+    declare(database, limit("4", account="acme"))
+    bill(connection, [])
+    assert crossed(connection) == {(*three[:5], Decimal(4))}
+    edit(connection, "DELETE FROM catalog.limits")
+    bill(connection, [])
+    assert crossed(connection) == set()
+    assert changes(connection)[-1]["used"] is None, "no limit counts it any more"
+    declare(database, limit("1", plan="gold"))
+    bill(connection, [])
+    edit(connection, "TRUNCATE catalog.limits")
+    bill(connection, [])
+    assert crossed(connection) == set()
+
+
+def test_a_limit_that_is_announced_is_decided_when_it_begins(
+    connection: psycopg.Connection[Any], database: str
+) -> None:
+    bill(connection, [used(1)])
+    ahead = datetime.now(UTC) + timedelta(days=400)
+    declare(database, limit("1", account="acme", since=ahead))
+    assert not is_due(connection)
+    assert rows_of(connection, "SELECT due_at FROM thresholds_due") == [{"due_at": ahead}]
+
+
+def test_the_month_of_a_limit_is_that_of_the_accounts_own_zone(
+    connection: psycopg.Connection[Any], database: str
+) -> None:
+    """Kiritimati's March ends 14 hours before that of UTC, Los Angeles' seven hours after it."""
+    declare(database, limit("1", account="*", since=datetime(2026, 3, 31, 12, tzinfo=UTC)))
+    bill(connection, [used(lsn, account=name, day=MARCH) for lsn, name in enumerate(ZONES, start=1)])
+    assert {name for name, *_ in crossed(connection)} == {"acme", "corp", "dune"}
+    edit(connection, "DELETE FROM catalog.limits")
+    declare(database, limit("1", account="*", since=datetime(2026, 4, 1, 0, tzinfo=UTC)))
+    bill(connection, [])
+    assert {name for name, *_ in crossed(connection)} == {"corp"}
+
+
+def test_an_amount_counts_what_tiers_cost_in_the_whole_month(
+    connection: psycopg.Connection[Any], database: str
+) -> None:
+    """The first 10 units cost 1 each, all further ones 0.1: 30 units cost 12."""
+    terms = {"kind": "graduated", "tiers": [{"up_to": "10", "unit_price": "1"}, {"unit_price": "0.1"}]}
+    write(
+        database,
+        "price_ladders",
+        {
+            "price_version": 5,
+            "plan": "gold",
+            "model": "sonnet",
+            "meter": "requests",
+            "currency": "EUR",
+            "effective_from": LONG_AGO,
+            "unit_price": None,
+            "terms": json.dumps(terms),
+        },
+    )
+    declare(database, {"account": "acme", "currency": "EUR", "period": "P1M", "amount": "12.00", "steps": ["11.95"]})
+    tiered = {"price": None, "requests_price_version": 5}
+    bill(connection, [used(lsn, **tiered) for lsn in range(1, 30)])
+    assert crossed(connection) == set()
+    bill(connection, [used(30, **tiered)])
+    of_month = ("acme", "P1M", MARCH, "", "EUR")
+    assert crossed(connection) == {(*of_month, Decimal("11.95")), (*of_month, Decimal(12))}
+    assert {row["used"] for row in changes(connection)} == {Decimal(12)}
+
+
+def test_a_meter_that_bills_whole_periods_crosses_thresholds_too(connection: psycopg.Connection[Any]) -> None:
+    """Distinct users of a month: the second comes twice and counts once, and one is taken back."""
+    edit(
+        connection,
+        "INSERT INTO catalog.limits (account, meter, period, effective_from, quantity)"
+        " VALUES ('acme', 'users', 'P1M', '2025-01-01Z', 3)",
+    )
+    fold_members(connection, [Added("users", 1), Added("users", 2), Added("users", 2)])
+    assert crossed(connection) == set()
+    fold_members(connection, [Added("users", 3)], 4)
+    assert [(row["version"], row["used"]) for row in changes(connection)] == [(1, 3)]
+    fold_members(connection, [Added("users", 3, sign=-1)], 5)
+    assert crossed(connection) == set()
+
+
+def test_without_limits_a_batch_pays_one_statement(connection: psycopg.Connection[Any]) -> None:
+    asked: list[Any] = []
+
+    class Recorded(psycopg.Cursor[Any]):
+        def execute(self, query: Any, *arguments: Any, **more: Any) -> Recorded:
+            asked.append(query)
+            return super().execute(query, *arguments, **more)
+
+    with connection.transaction(), Recorded(connection) as cursor:
+        assert not note_members(cursor)
+    assert len(asked) == 1
+
+
+def test_events_of_crossed_and_retracted_thresholds_are_queued_once_with_the_row(
+    connection: psycopg.Connection[Any], database: str
+) -> None:
+    types = ["weir.threshold.crossed", "weir.threshold.retracted"]
+    endpoint = {"endpoint": "we_1", "url": "https://example.com", "events": types, "changed_by": "ada"}
+    write(database, "webhook_endpoints", endpoint)
+    declare(database, limit("2", account="acme"))
+    with connection.transaction(force_rollback=True):
+        bill(connection, [used(1), used(2)])
+    assert rows_of(connection, "SELECT * FROM webhook_events") == []
+    bill(connection, [used(1), used(2)])
+    bill(connection, [used(3, sign=-1, cause="reversed", corrects_lsns=[2])])
+    queued = rows_of(connection, "SELECT type, account, body, event_id FROM webhook_events ORDER BY number")
+    assert [(row["type"], row["account"]) for row in queued] == [(name, "acme") for name in types]
+    assert len({row["event_id"] for row in queued}) == 2
+    assert [json.loads(row["body"])["data"] for row in queued] == [
+        {
+            "account": "acme",
+            "period": "P1M",
+            "period_start": "2026-03-01",
+            "meter": "requests",
+            "currency": None,
+            "threshold": "2",
+            "value": value,
+            "version": version,
+            "frontier": None,
+        }
+        for value, version in (("2", 1), ("1", 2))
+    ]
+    assert len(rows_of(connection, "SELECT * FROM webhook_deliveries")) == 2
+
+
+def test_the_commands_list_limits_how_near_accounts_are_and_what_changed(
+    connection: psycopg.Connection[Any], database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deployment.stack.running_deployment", lambda _: SimpleNamespace(postgres_url=database))
+
+    def weir(*arguments: str) -> Any:
+        found = CliRunner().invoke(app, ["limits", *arguments, "--format", "json"])
+        assert found.exit_code == 0, found.output
+        return json.loads(found.stdout)
+
+    spent = {"plan": "gold", "currency": "EUR", "period": "P1M", "amount": "0.10", "steps": ["50%"]}
+    declare(database, limit("8", account="*", steps=["5"]), spent)
+    today = datetime.now(UTC).date()
+    bill(connection, [used(lsn, day=today, price=Price(7, Decimal("0.01"))) for lsn in range(1, 7)])
+    listed = [(row["account"], row["plan"], row["quantity"], row["amount"], row["steps"]) for row in weir("list")]
+    assert listed == [("*", None, "8", None, "5"), (None, "gold", None, "0.1", "0.05")]
+    shown = [
+        (row["meter"], row["currency"], row["used"], row["limit"], row["percent"], row["crossed"])
+        for row in weir("status", "--account", "acme")
+    ]
+    assert shown == [
+        (None, "EUR", "0.06", "0.1", "60", "0.05"),
+        ("requests", None, "6", "8", "75", "5"),
+    ]
+    assert {row["used"] for row in weir("status") if row["account"] == "bolt"} == {"0"}
+    made = [(row["threshold"], row["version"], row["is_crossed"]) for row in weir("changes")]
+    assert sorted(made) == [("0.05", 1, True), ("5", 1, True)]
+
+
+def limit(quantity: str | None, *, since: datetime = LONG_AGO, period: str = "P1M", **of: Any) -> dict[str, Any]:
+    return {"meter": "requests", "period": period, "quantity": quantity, "effective_from": since.isoformat(), **of}
+
+
+def declare(database: str, *limits: dict[str, Any]) -> None:
+    """Accounts of the plan gold, and these limits."""
+    if not any("requests" in row["meter"] for row in rows_in(database, "SELECT meter FROM meters")):
+        write(database, "meters", *({"meter": meter, "unit": "u", "is_declared": True} for meter in METERS))
+    with_dates = [{"effective_from": LONG_AGO.isoformat(), **row} for row in limits]
+    document = {"plans": [{"plan": name, "name": name} for name in PLANS], "limits": with_dates}
+    store_file(database, parse_catalog(json.dumps({**document, "accounts": accounts()})), backdates=True)
+
+
+def accounts(plan: str = "gold", since: datetime = LONG_AGO) -> list[dict[str, Any]]:
+    shared = {"plan": plan, "currency": "EUR", "effective_from": since.isoformat()}
+    return [{"account": name, "name": name, "timezone": zone, **shared} for name, zone in ZONES.items()]
+
+
+def used(lsn: int, **other: Any) -> dict[str, Any]:
+    return usage_row(lsn, **{"day": NOON.date(), **other})
+
+
+def edit(connection: psycopg.Connection[Any], statement: str) -> None:
+    with connection.transaction():
+        connection.execute(statement.encode())
+
+
+def is_due(connection: psycopg.Connection[Any]) -> bool:
+    with connection.transaction(), connection.cursor() as cursor:
+        return JOB.is_due(cursor, Fold(None, None, 1))
+
+
+def changes(connection: psycopg.Connection[Any]) -> list[dict[str, Any]]:
+    return rows_of(connection, "SELECT * FROM threshold_changes ORDER BY changed_at, version, threshold")
+
+
+def crossed(connection: psycopg.Connection[Any]) -> Crossed:
+    """By the last version of each."""
+    key = ("account", "period", "first_day", "meter", "currency", "threshold")
+    last: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows_of(connection, "SELECT * FROM threshold_changes ORDER BY version"):
+        last[tuple(row[name] for name in key)] = row
+    return {place for place, row in last.items() if row["is_crossed"]}
+
+
+def assert_versions(connection: psycopg.Connection[Any]) -> None:
+    key = "account, period, first_day, meter, currency, threshold"
+    holes = f"SELECT 1 AS one FROM threshold_changes GROUP BY {key} HAVING max(version) <> count(*)"
+    assert rows_of(connection, holes) == []
+
+
+def rows_in(database: str, query: str) -> list[dict[str, Any]]:
+    with psycopg.connect(database) as connection:
+        return rows_of(connection, query)
+
+
+@dataclass(frozen=True)
+class _World:
+    """Rows of usage, limits, and since when accounts have the plan iron instead of gold."""
+
+    rows: Sequence[dict[str, Any]]
+    limits: Sequence[dict[str, Any]]
+    moved: datetime
+
+    @staticmethod
+    def of(chance: random.Random) -> _World:
+        rows: list[dict[str, Any]] = []
+        for lsn in range(1, chance.randint(60, 140)):
+            first = chance.choice([MARCH, MARCH, APRIL])
+            if rows and chance.random() < 0.2:
+                of = chance.choice(rows)
+                if of["sign"] > 0 and not any(row["corrects_lsns"] == [of["lsn"]] for row in rows):
+                    rows.append({**of, "lsn": lsn, "sign": -1, "cause": "reversed", "corrects_lsns": [of["lsn"]]})
+                    continue
+            quantities = {meter: Decimal(chance.randint(0, 4_000)) / 1_000 for meter in METERS}
+            row = used(
+                lsn,
+                delay=chance.choice([timedelta(seconds=1), timedelta(seconds=1), timedelta(hours=2)]),
+                account=chance.choice([*ZONES]),
+                day=first + timedelta(days=chance.choice([0, 0, 1, 29])),
+                price=chance.choice(PRICES),
+                quantities=quantities,
+            )
+            rows.append({**row, "corrects_lsns": None})
+        starts = [LONG_AGO, *(datetime(2026, month, 1, tzinfo=UTC) for month in (3, 4, 5))]
+        starts += [start + timedelta(hours=chance.choice([-12, -8, -1, 5, 9])) for start in starts[1:]]
+        limits = {}
+        for _ in range(chance.randint(8, 20)):
+            of = chance.choice([{"account": chance.choice(["*", *ZONES])}, {"plan": chance.choice(PLANS)}])
+            what = chance.choice([{"meter": meter.value, "period": period} for meter in METERS for period in PERIODS])
+            if chance.random() < 0.3:
+                what = {"currency": "EUR", "period": "P1M"}
+            most = chance.choice([None, "0", f"{chance.randint(1, 40)}", f"{chance.randint(1, 9)}.25"])
+            steps = [f"{chance.randint(1, 20)}.5" for _ in range(chance.randint(0, 2))]
+            since = chance.choice(starts)
+            row = {**of, **what, "steps": steps, "effective_from": since.isoformat()}
+            row["amount" if "currency" in what else "quantity"] = most
+            limits[json.dumps([of, what, since.isoformat()])] = row
+        return _World(rows, [*limits.values()], chance.choice(starts[1:]))
+
+    def run(self, database: str, chance: random.Random) -> None:
+        """Fold the rows in some cut, while the catalog becomes what it is in the end."""
+        declare(database)
+        others = [{**row, "steps": ["1.5"]} for row in self.limits if chance.random() < 0.3]
+        last = chance.sample(self.limits, len(self.limits))
+        edits = [others, *(last[place : place + 5] for place in range(0, len(last), 5))]
+        at = sorted(chance.randint(0, len(self.rows)) for _ in edits)
+        moved_at, begin = chance.randint(0, len(self.rows)), 0
+        with psycopg.connect(database) as connection:
+            while begin < len(self.rows):
+                for limits in [edits[number] for number, place in enumerate(at) if place == begin]:
+                    declare_limits(database, limits)
+                if moved_at == begin:
+                    self._move(connection)
+                # An edit has its place between two batches.
+                places = [place for place in (*at, moved_at, len(self.rows)) if place > begin]
+                end = min(begin + chance.choice([1, 5, 40, 200]), *places)
+                bill(connection, list(self.rows[begin:end]), DROPS)
+                begin = end
+            for limits in [edits[number] for number, place in enumerate(at) if place == begin]:
+                declare_limits(database, limits)
+            if moved_at == begin:
+                self._move(connection)
+            if is_due(connection):
+                bill(connection, [], DROPS)
+
+    def _move(self, connection: psycopg.Connection[Any]) -> None:
+        with connection.transaction():
+            connection.execute("UPDATE catalog.accounts SET plan = 'iron', effective_from = %s", [self.moved])
+
+    def crossed(self) -> Crossed:
+        totals: dict[tuple[str, str, date, str, str], Fraction] = defaultdict(Fraction)
+        for row in self.rows:
+            is_late = row["received_at"] - row["event_time"] > timedelta(hours=1)
+            for meter in METERS:
+                quantity = Fraction(row["sign"]) * Fraction(row[meter])
+                if not quantity or (is_late and meter is Meter.INPUT_TOKENS):
+                    continue
+                month = row["day"].replace(day=1)
+                totals[row["account"], "P1D", row["day"], meter.value, ""] += quantity
+                totals[row["account"], "P1M", month, meter.value, ""] += quantity
+                # A period whose usage has no price has a total, too, which is 0.
+                totals[row["account"], "P1M", month, "", "EUR"] += quantity * Fraction(
+                    row.get(f"{meter}_unit_price") or 0
+                )
+        return {
+            (*place, Decimal(step))
+            for place, total in totals.items()
+            for step in self._thresholds(*place)
+            if 0 < Fraction(step) <= total
+        }
+
+    def _thresholds(self, account: str, period: str, first: date, meter: str, currency: str) -> Iterator[str]:
+        ends = _following(period, first, ZoneInfo(ZONES[account]))
+        plan = "iron" if self.moved < ends else "gold"
+        for of in ({"account": account}, {"plan": plan}, {"account": "*"}):
+            versions = [
+                row
+                for row in self.limits
+                if of.items() <= row.items()
+                and (row.get("meter", ""), row.get("currency", ""), row["period"]) == (meter, currency, period)
+                and datetime.fromisoformat(row["effective_from"]) < ends
+            ]
+            if versions:
+                row = max(versions, key=lambda row: datetime.fromisoformat(row["effective_from"]))
+                most = row.get("quantity", row.get("amount"))
+                yield from [*row["steps"], *([] if most is None else [most])]
+                return
+
+
+PERIODS = ("P1D", "P1M")
+
+
+def declare_limits(database: str, limits: Sequence[dict[str, Any]]) -> None:
+    store_file(database, parse_catalog(json.dumps({"limits": list(limits)})))
+
+
+def _following(period: str, first: date, zone: ZoneInfo) -> datetime:
+    day = first + timedelta(days=1) if period == "P1D" else (first + timedelta(days=31)).replace(day=1)
+    return datetime(day.year, day.month, day.day, tzinfo=zone)
