@@ -22,7 +22,7 @@ from tests.webhooks.receiver import Answer, Call, Receiver
 from tests.webhooks.sending import add_endpoint, hold, next_due_at, now_clock, rows, run, send_all, states
 from webhooks.__main__ import ALLOW_PRIVATE_VARIABLE
 from webhooks.endpoints import deliveries, enable, listed, resend, rotate
-from webhooks.outbox import SILENT_SECONDS, Lane, Outbox
+from webhooks.outbox import MAX_EVENTS, SILENT_SECONDS, Lane, Outbox
 from webhooks.outcomes import Attempt, State, outcome
 from webhooks.posting import Poster
 from webhooks.sender import LOOK_SECONDS, MAX_REST_SECONDS, Sender
@@ -216,7 +216,7 @@ def test_after_ten_attempts_a_delivery_is_dead_the_next_is_sent_and_the_dead_can
             hold(database, ["acme", "acme"])
             await send_all(database, now_clock())
             assert [lsn_of(call) for call in receiver.calls] == [1] * 10 + [2]
-            (dead,) = await asyncio.to_thread(deliveries, database, endpoint, State.DEAD)
+            (dead,) = await asyncio.to_thread(lambda: list(deliveries(database, endpoint, State.DEAD)))
             assert (dead["attempts"], dead["last_status"], dead["type"]) == (10, 500, "weir.straggler.held")
             broken.clear()
             assert await asyncio.to_thread(resend, database, endpoint, [], dead=True) == 1
@@ -257,6 +257,7 @@ def test_a_clock_that_was_a_year_ahead_for_a_moment_holds_no_delivery_for_a_year
         add_endpoint(database, "https://example.com/")
         hold(database, ["acme"])
         outbox = await Outbox.connect(database)
+        assert not await outbox.queue()
         ahead = clock.now() + timedelta(days=365)
         (lane,) = await outbox.due_lanes(ahead, 1)
         due = await outbox.head(lane, ahead)
@@ -282,6 +283,10 @@ def test_a_sender_that_looks_slowly_because_much_waits_looks_less_often() -> Non
     class Slow(Outbox):
         def __init__(self) -> None:
             """Without a session: nothing is ever due."""
+
+        async def queue(self, max_events: int = MAX_EVENTS) -> bool:
+            del max_events
+            return False
 
         async def due_lanes(self, now: datetime, per_endpoint: int) -> list[Lane]:
             del now, per_endpoint
@@ -341,7 +346,7 @@ def test_whoever_lost_its_session_can_neither_read_what_is_due_nor_store_what_be
         with pytest.raises(psycopg.OperationalError):
             await outbox.due_lanes(datetime.now(UTC), 1)
         with pytest.raises(psycopg.OperationalError):
-            await outbox.prune(datetime.now(UTC))
+            await outbox.queue()
 
     run(lose)
 

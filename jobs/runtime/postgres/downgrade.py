@@ -33,6 +33,14 @@ class Use:
     sentence: str
 
 
+@dataclass(frozen=True)
+class Loss:
+    """What goes with `revision`, though no earlier version misses it: `found` gives a sentence, or no row."""
+
+    revision: str
+    found: str
+
+
 def _appended(cause: str) -> str:
     """Whether an audit has appended usage of this cause; it may have changed no closed window."""
     tables = (f"corrections WHERE cause = '{cause}'", f"stragglers WHERE cause = '{cause}'")
@@ -115,14 +123,28 @@ USES = (
     Use("0079", "EXISTS (SELECT FROM erasures)", "people were forgotten, and their later events are to be erased"),
     Use(
         "0080",
-        "EXISTS (SELECT FROM webhook_deliveries WHERE state = 'waiting')",
+        "EXISTS (SELECT FROM webhook_deliveries WHERE state = 'waiting')"
+        " OR EXISTS (SELECT FROM webhook_events WHERE number > (SELECT queued_to FROM webhook_position))",
         "events wait to be delivered to webhooks",
+    ),
+)
+LOSSES = (
+    Loss(
+        "0080",
+        """
+        SELECT format('%s endpoints of webhooks with their secrets, %s dead deliveries, and the log of all deliveries',
+                      (SELECT count(*) FROM webhook_endpoints),
+                      (SELECT count(*) FROM webhook_deliveries WHERE state = 'dead'))
+        WHERE EXISTS (SELECT FROM webhook_endpoints)
+        """,
     ),
 )
 
 
-def downgrade(url: str, revision: str) -> None:
+def downgrade(url: str, revision: str) -> list[str]:
     """Bring the schema back to that of an earlier version, in one transaction: wholly or not at all.
+
+    Returns what was lost, a sentence each.
 
     `revision`: what `alembic_version` had before the upgrade, at the furthest OLDEST. Raises Refused for another one,
     while an application runs, and where anything is stored that the earlier version would read wrongly.
@@ -137,7 +159,11 @@ def downgrade(url: str, revision: str) -> None:
         _refuse_running(driver)
         if uses := [use.sentence for use in USES if use.revision in reached and _is_found(driver, use)]:
             raise Refused(f"the version of schema {revision} cannot go on from here: {'; '.join(uses)}")
+        lost = [
+            row[0] for loss in LOSSES if loss.revision in reached and (row := driver.execute(loss.found).fetchone())
+        ]
         command.downgrade(config, revision)
+    return lost
 
 
 def _between(scripts: ScriptDirectory, revision: str, applied: str | None) -> set[str]:
