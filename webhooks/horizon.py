@@ -20,8 +20,8 @@ class Horizon:
     def settled(self, newest: int, writers: AbstractSet[str]) -> int:
         """The number up to which every event is committed or rolled back.
 
-        `newest` is the highest number given, read before `writers`, the transactions that write the outbox. Whoever
-        took a number up to `newest` is among them, or has ended.
+        `newest` is the highest number given, read before `writers`, the transactions that write the outbox. A
+        transaction that took a number up to `newest` is among them, or has ended.
         """
         if not self._open & writers:
             self._settled = newest if not writers else max(self._settled, self._newest)

@@ -27,7 +27,7 @@ AND (paused_until IS NULL OR paused_until <= %(now)s OR paused_until > %(now)s +
 _NEWEST = """
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END, queued_to FROM webhook_events_number_seq, webhook_position
 """
-# Whoever inserts has locked the table before it takes a number, and holds that lock until its rows are seen.
+# A transaction that inserts locks the table before it takes a number, and holds that lock until its rows are seen.
 _WRITERS = """
 SELECT virtualtransaction FROM pg_locks
 WHERE locktype = 'relation' AND relation = 'webhook_events'::regclass AND mode = 'RowExclusiveLock' AND granted

@@ -12,7 +12,7 @@ from jobs.retention.days import Removed, Retention
 
 MAX_EVENTS = 5_000
 """Of one transaction: billing and the sender do not wait for a long one."""
-# Whatever has deliveries, and had its last one before.
+# What has deliveries, the last of which succeeded before.
 _DELIVERED = """
 number <= (SELECT queued_to FROM webhook_position) AND NOT EXISTS (
     SELECT FROM webhook_deliveries AS d
