@@ -198,7 +198,7 @@ ENTRIES = (
         "webhooks",
         Panel.CHANGE,
         "cli.webhooks",
-        "Add, list, rotate, disable and enable endpoints; list deliveries, and send them again.",
+        "Add, list, rotate, disable, enable and remove endpoints; list deliveries, and send them again.",
     ),
     Entry(
         "stragglers",

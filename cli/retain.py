@@ -35,6 +35,8 @@ def retain(
     retired_sources_days: Annotated[int, Days("retired sources")] = 90,
     isolated_records_days: Annotated[int, Days("why records became dead letters without validation")] = 400,
     retracted_sessions_days: Annotated[int, Days("sessions that a later version replaced")] = 400,
+    delivered_webhooks_days: Annotated[int, Days("events that all their endpoints took")] = 30,
+    undelivered_webhooks_days: Annotated[int, Days("events that an endpoint did not take")] = 90,
     journal_days: Annotated[int, Days("the journal with its dead letters")] = 0,
     usage_days: Annotated[int, Days("usage, one row per request")] = 0,
     form: FormatOption = Format.TABLE,
@@ -56,6 +58,8 @@ def retain(
         "retired_sources_days": retired_sources_days,
         "isolated_records_days": isolated_records_days,
         "retracted_sessions_days": retracted_sessions_days,
+        "delivered_webhooks_days": delivered_webhooks_days,
+        "undelivered_webhooks_days": undelivered_webhooks_days,
         "journal_days": journal_days,
         "usage_days": usage_days,
     }
@@ -83,6 +87,7 @@ def removed(stack: Deployment, retention: Retention, today: date) -> Iterator[Re
     from jobs.joins.started import started_config
     from jobs.retention.rows import retain_rows
     from jobs.retention.tables import refuse_newer_tables, retain_days
+    from jobs.retention.webhooks import retain_webhooks
     from jobs.runtime.postgres.schema import refuse_other_schema
     from jobs.streams import Table
 
@@ -94,6 +99,7 @@ def removed(stack: Deployment, retention: Retention, today: date) -> Iterator[Re
         refuse_other_schema(stack.postgres_url)
         started_config(connection)
         yield from retain_rows(connection, retention, today)
+        yield from retain_webhooks(connection, retention, today)
         for table, days in ((Table.JOURNAL, retention.journal_days), (Table.USAGE, retention.usage_days)):
             done = retain_days(stack.tables, table, connection, days, today)
             if done is not None:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from webhooks.endpoints import NewSecret
 
 webhooks = typer.Typer(
-    no_args_is_help=True, help="Add, list, rotate, disable and enable endpoints; list deliveries, and send them again."
+    no_args_is_help=True,
+    help="Add, list, rotate, disable, enable and remove endpoints; list deliveries, and send them again.",
 )
 EndpointArgument = Annotated[
     str, typer.Argument(metavar="ENDPOINT", help="The endpoint, as `weir webhooks list` has it.")
@@ -30,7 +31,7 @@ AllowPrivateOption = Annotated[
 
 @webhooks.callback()
 def _webhooks() -> None:
-    """Add, list, rotate, disable and enable endpoints; list deliveries, and send them again."""
+    """Add, list, rotate, disable, enable and remove endpoints; list deliveries, and send them again."""
 
 
 @webhooks.command()
@@ -83,7 +84,10 @@ def add(
 
 @webhooks.command("list")
 def list_(*, form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
-    """List all endpoints: what each gets, since when its oldest delivery waits, and how many are dead."""
+    """List all endpoints: what each gets, since when its oldest delivery waits, and how many are dead.
+
+    `removed`: how many were removed before they were delivered.
+    """
     from deployment.stack import running_deployment
     from webhooks.endpoints import COLUMNS, listed
 
@@ -137,6 +141,20 @@ def enable(endpoint: EndpointArgument, *, by: ByOption = None, data_dir: DataDir
 
     waiting = enable_endpoint(running_deployment(data_dir).postgres_url, endpoint, author(by))
     typer.echo(f"{endpoint} is enabled; {waiting:,} deliveries wait for it.")
+
+
+@webhooks.command()
+def remove(endpoint: EndpointArgument, *, by: ByOption = None, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
+    """Remove an endpoint, with its secrets, deliveries and log. Their sums, and who did it, stay.
+
+    What waits for it is never sent. `weir webhooks disable` stops the calls, and removes nothing.
+    """
+    from deployment.stack import running_deployment
+    from webhooks.endpoints import remove as remove_endpoint
+
+    counts = remove_endpoint(running_deployment(data_dir).postgres_url, endpoint, author(by))
+    listed = ", ".join(f"{count:,} {state}" for state, count in counts.items())
+    typer.echo(f"{endpoint} is removed, with its deliveries: {listed}.")
 
 
 @webhooks.command()

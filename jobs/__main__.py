@@ -254,7 +254,8 @@ def migrate(down_to: DownTo = None) -> None:
         raise SystemExit(ExitStatus.BAD_CONFIGURATION) from None
     try:
         if down_to is not None:
-            downgrade(url, down_to, _newest_batch())
+            for loss in downgrade(url, down_to, _newest_batch()):
+                typer.echo(f"Lost: {loss}.", err=True)
             typer.echo(f"The database has the schema {down_to}. Start the version that it belongs to.")
             return
         migrate_database(url, os.environ.get(PASSWORD_VARIABLE))

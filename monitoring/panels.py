@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from monitoring.alerts.freshness import FRESH_SECONDS
 from monitoring.alerts.money import UNSENT_SECONDS
+from monitoring.alerts.webhooks import WAITING_SECONDS as WEBHOOK_SECONDS
 
 
 @dataclass(frozen=True)
@@ -185,6 +186,16 @@ PANELS: dict[str, tuple[Panel, ...]] = {
             (("max by (topic) (weir_unsent_seconds)", "{{topic}}"),),
             "s",
             limit=UNSENT_SECONDS,
+        ),
+        Panel(
+            "Age of the oldest undelivered webhook",
+            (("max(weir_webhook_waiting_seconds)", "waiting"),),
+            "s",
+            limit=WEBHOOK_SECONDS,
+        ),
+        Panel(
+            "Webhooks that failed",
+            (("max(weir_webhook_dead_deliveries)", "dead"), ("max(weir_webhook_gone_endpoints)", "endpoints gone")),
         ),
         Panel("Publishing blocked", (("max by (topic) (weir_publishing_blocked)", "{{topic}}"),)),
         Panel("Unpriced usage", _rate("weir_unpriced_usage_rows_total", "meter")),

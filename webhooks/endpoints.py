@@ -1,4 +1,4 @@
-"""Endpoints and their deliveries in Postgres: added, listed, rotated, disabled, enabled, sent again."""
+"""Endpoints and their deliveries in Postgres: added, listed, rotated, disabled, enabled, removed, sent again."""
 
 from __future__ import annotations
 
@@ -19,23 +19,36 @@ from webhooks.outcomes import State
 from webhooks.signing import Signature, kind_of, new_secret, receivers_part
 
 COLUMNS = (
-    *("endpoint", "url", "events", "accounts", "note", "state", "waiting", "waiting_since", "dead"),
+    *("endpoint", "url", "events", "accounts", "note", "state", "waiting", "waiting_since", "dead", "removed"),
     *("changed_by", "created_at", "disabled_at", "disabled_reason", "paused_until"),
 )
 DELIVERY_COLUMNS = (
     *("endpoint", "number", "event_id", "type", "account", "made_at", "state", "attempts", "next_attempt_at"),
     *("last_attempt_at", "last_status", "last_error"),
 )
-_LIST = """
+# Deliveries that the sender has not made yet.
+_NOT_MADE = """
+SELECT endpoint, number, account, 'waiting' AS state, 0 AS attempts, made_at AS next_attempt_at
+FROM webhook_events CROSS JOIN unnest(endpoints) AS endpoint
+WHERE number > (SELECT queued_to FROM webhook_position)
+"""
+_ALL = f"""
+SELECT endpoint, number, account, state, attempts, next_attempt_at FROM webhook_deliveries UNION ALL {_NOT_MADE}
+"""
+_LIST = f"""
 SELECT endpoint, url, events, accounts, note, CASE WHEN disabled_at IS NULL THEN 'enabled' ELSE 'disabled' END AS state,
-       coalesce(waiting, 0) AS waiting, waiting_since, coalesce(dead, 0) AS dead, changed_by, created_at, disabled_at,
-       disabled_reason, CASE WHEN paused_until > clock_timestamp() THEN paused_until END AS paused_until
+       coalesce(waiting, 0) AS waiting, waiting_since, coalesce(dead, 0) AS dead, coalesce(removed, 0) AS removed,
+       changed_by, created_at, disabled_at, disabled_reason,
+       CASE WHEN paused_until > clock_timestamp() THEN paused_until END AS paused_until
 FROM webhook_endpoints LEFT JOIN (
     SELECT endpoint, count(*) FILTER (WHERE state = 'waiting') AS waiting,
            count(*) FILTER (WHERE state = 'dead') AS dead,
            min(made_at) FILTER (WHERE state = 'waiting') AS waiting_since
-    FROM webhook_deliveries JOIN webhook_events USING (number) WHERE state IN ('waiting', 'dead') GROUP BY endpoint
-) AS undelivered USING (endpoint)
+    FROM ({_ALL}) AS d JOIN webhook_events USING (number) WHERE state IN ('waiting', 'dead') GROUP BY endpoint
+) AS undelivered USING (endpoint) LEFT JOIN (
+    SELECT endpoint, sum(deliveries)::bigint AS removed FROM webhook_removals
+    WHERE state <> 'delivered' GROUP BY endpoint
+) AS unsent USING (endpoint)
 ORDER BY created_at, endpoint
 """
 _INSERT = """
@@ -51,7 +64,7 @@ UPDATE webhook_secrets SET expires_at = least(expires_at, clock_timestamp() + %s
 """
 _FORGET = "DELETE FROM webhook_secrets WHERE endpoint = %s AND expires_at <= clock_timestamp()"
 _IS_DISABLED = "SELECT disabled_at IS NOT NULL AS is_disabled FROM webhook_endpoints WHERE endpoint = %s"
-# Not FOR UPDATE: a transaction of billing that queues for the endpoint keeps its key, and neither waits for the other.
+# Not FOR UPDATE: the sender, which makes deliveries for the endpoint, keeps its key, and neither waits for the other.
 _LOCK = f"{_IS_DISABLED} FOR NO KEY UPDATE"
 _DISABLE = """
 UPDATE webhook_endpoints SET disabled_at = clock_timestamp(), disabled_reason = %s, changed_by = %s WHERE endpoint = %s
@@ -66,16 +79,41 @@ _RESEND = f"""
 UPDATE webhook_deliveries SET state = 'waiting', settled_at = NULL, {_DUE_NOW}
 WHERE endpoint = %(endpoint)s AND (number = ANY (%(numbers)s) OR %(dead)s AND state = 'dead')
 """
-_DELIVERIES = """
+_DELIVERIES = f"""
 SELECT endpoint, number, event_id, type, d.account, made_at, state, d.attempts,
        CASE WHEN state = 'waiting' THEN next_attempt_at END AS next_attempt_at,
        last.attempted_at AS last_attempt_at, last.status AS last_status, last.error AS last_error
-FROM webhook_deliveries AS d JOIN webhook_events USING (number) LEFT JOIN LATERAL (
+FROM ({_ALL}) AS d JOIN webhook_events USING (number) LEFT JOIN LATERAL (
     SELECT attempted_at, status, error FROM webhook_attempts AS a
     WHERE (a.number, a.endpoint) = (d.number, d.endpoint) ORDER BY attempted_at DESC LIMIT 1
 ) AS last ON true
 WHERE endpoint = %(endpoint)s AND (%(state)s::text IS NULL OR state = %(state)s)
-ORDER BY number DESC
+  AND (%(before)s::bigint IS NULL OR number < %(before)s)
+ORDER BY number DESC LIMIT %(page)s
+"""
+PAGE_ROWS = 1_000
+_COUNT_NOT_MADE = f"SELECT count(*) AS count FROM ({_NOT_MADE}) AS not_made WHERE endpoint = %s"
+# The sums of what goes are stored in the transaction in which it goes.
+_SUMS = """
+INSERT INTO webhook_removals
+    (endpoint, state, cause, deliveries, first_number, last_number, first_made_at, last_made_at)
+SELECT endpoint, state, 'endpoint', count(*), min(number), max(number), min(made_at), max(made_at)
+FROM ({gone}) AS going JOIN webhook_events USING (number) GROUP BY endpoint, state
+"""
+_REMOVE_DELIVERIES = f"""
+WITH gone AS (
+    SELECT endpoint, number, state FROM webhook_deliveries WHERE endpoint = %(endpoint)s AND number > %(after)s
+    ORDER BY number LIMIT %(page)s FOR UPDATE
+), logged AS ({_SUMS.format(gone="SELECT * FROM gone")}), removed AS (
+    DELETE FROM webhook_deliveries AS d USING gone WHERE (d.number, d.endpoint) = (gone.number, gone.endpoint)
+    RETURNING d.number
+)
+SELECT max(number) AS last FROM removed
+"""
+_REMOVE_NOT_MADE = _SUMS.format(gone=f"SELECT * FROM ({_NOT_MADE}) AS not_made WHERE endpoint = %(endpoint)s")
+_REMOVED = """
+SELECT state, sum(deliveries)::bigint AS deliveries FROM webhook_removals
+WHERE endpoint = %s AND cause = 'endpoint' GROUP BY state
 """
 
 
@@ -141,7 +179,8 @@ def enable(postgres_url: str, endpoint: str, by: str) -> int:
         # The deliveries first, as the sender locks them: it would wait for this, and this for it.
         waiting = database.execute(_ENABLED_SEND, [endpoint]).rowcount
         database.execute(_ENABLE, [by, endpoint])
-        return waiting
+        row = database.execute(_COUNT_NOT_MADE, [endpoint]).fetchone()
+        return waiting + (row["count"] if row else 0)
 
 
 def resend(postgres_url: str, endpoint: str, numbers: Sequence[int], *, dead: bool = False) -> int:
@@ -157,11 +196,51 @@ def resend(postgres_url: str, endpoint: str, numbers: Sequence[int], *, dead: bo
         return count
 
 
-def deliveries(postgres_url: str, endpoint: str, state: State | None) -> list[dict[str, Any]]:
-    """What was queued for an endpoint, the newest first, with the keys DELIVERY_COLUMNS. Raises CannotRun."""
-    with _connected(postgres_url) as database:
+def remove(postgres_url: str, endpoint: str, by: str) -> dict[State, int]:
+    """Remove an endpoint with its secrets, deliveries and log; returns how many deliveries went, by state.
+
+    Their sums stay in `webhook_removals`, and who removed it in the activity log. Raises CannotRun.
+    """
+    with _connected(postgres_url, autocommit=True) as database:
+        # First, and by itself: nothing more is made for it, and no attempt changes its row.
+        if not _is_disabled(database, endpoint, _IS_DISABLED):
+            database.execute(_DISABLE, ["it is removed", by, endpoint])
+        _remove_deliveries(database, endpoint)
+        with database.transaction():
+            _is_disabled(database, endpoint, f"{_IS_DISABLED} FOR UPDATE")
+            # The sender may have made more.
+            _remove_deliveries(database, endpoint)
+            database.execute(_REMOVE_NOT_MADE, {"endpoint": endpoint})
+            database.execute("SELECT set_config('weir.changed_by', %s, true)", [by])
+            database.execute("DELETE FROM webhook_secrets WHERE endpoint = %s", [endpoint])
+            database.execute("DELETE FROM webhook_endpoints WHERE endpoint = %s", [endpoint])
+        found = database.execute(_REMOVED, [endpoint]).fetchall()
+    removed = {row["state"]: row["deliveries"] for row in found}
+    return {state: removed.get(state, 0) for state in State}
+
+
+def _remove_deliveries(database: psycopg.Connection[dict[str, Any]], endpoint: str) -> None:
+    after: int | None = 0
+    while after is not None:
+        row = database.execute(_REMOVE_DELIVERIES, {"endpoint": endpoint, "after": after, "page": PAGE_ROWS}).fetchone()
+        after = row["last"] if row else None
+
+
+def deliveries(
+    postgres_url: str, endpoint: str, state: State | None, page_rows: int = PAGE_ROWS
+) -> Iterator[dict[str, Any]]:
+    """What was queued for an endpoint, the newest first, with the keys DELIVERY_COLUMNS. Raises CannotRun.
+
+    Rows are read `page_rows` at a time, each page when it is needed, and no transaction is open between two.
+    """
+    with _connected(postgres_url, autocommit=True) as database:
         _is_disabled(database, endpoint, _IS_DISABLED)
-        return database.execute(_DELIVERIES, {"endpoint": endpoint, "state": state}).fetchall()
+        before: int | None = None
+        while page := database.execute(
+            _DELIVERIES, {"endpoint": endpoint, "state": state, "before": before, "page": page_rows}
+        ).fetchall():
+            yield from page
+            before = page[-1]["number"]
 
 
 def _is_disabled(database: psycopg.Connection[dict[str, Any]], endpoint: str, statement: LiteralString) -> bool:
@@ -173,6 +252,9 @@ def _is_disabled(database: psycopg.Connection[dict[str, Any]], endpoint: str, st
 
 
 @contextmanager
-def _connected(postgres_url: str) -> Iterator[psycopg.Connection[dict[str, Any]]]:
-    with asking_database(postgres_url), psycopg.connect(postgres_url, row_factory=dict_row) as database:
+def _connected(postgres_url: str, *, autocommit: bool = False) -> Iterator[psycopg.Connection[dict[str, Any]]]:
+    with (
+        asking_database(postgres_url),
+        psycopg.connect(postgres_url, autocommit=autocommit, row_factory=dict_row) as database,
+    ):
         yield database

@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 
 from jobs.runtime.postgres.session import CONNECT_TIMEOUT_SECONDS, TCP_TIMEOUT_MS
+from webhooks.horizon import Horizon
 from webhooks.outcomes import Attempt, Outcome
 
 _TAKE = "SELECT pg_try_advisory_lock(hashtextextended('weir webhooks of ' || current_schema(), 0))"
@@ -21,6 +22,39 @@ _TAKE = "SELECT pg_try_advisory_lock(hashtextextended('weir webhooks of ' || cur
 _IS_DUE = """
 disabled_at IS NULL AND (next_attempt_at <= %(now)s OR next_attempt_at > %(now)s + interval '27 hours')
 AND (paused_until IS NULL OR paused_until <= %(now)s OR paused_until > %(now)s + interval '27 hours')
+"""
+# The newest number that was given, committed or not.
+_NEWEST = """
+SELECT CASE WHEN is_called THEN last_value ELSE 0 END, queued_to FROM webhook_events_number_seq, webhook_position
+"""
+# A transaction that inserts locks the table before it takes a number, and holds that lock until its rows are seen.
+_WRITERS = """
+SELECT virtualtransaction FROM pg_locks
+WHERE locktype = 'relation' AND relation = 'webhook_events'::regclass AND mode = 'RowExclusiveLock' AND granted
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND pid IS DISTINCT FROM pg_backend_pid()
+"""
+# What is removed meanwhile is locked first, or waited for and then passed over.
+_QUEUE = """
+WITH page AS (
+    SELECT number FROM webhook_events
+    WHERE number > (SELECT queued_to FROM webhook_position) AND number <= %(settled)s
+    ORDER BY number LIMIT %(max_events)s
+), batch AS (
+    SELECT number, account, endpoints FROM webhook_events JOIN page USING (number)
+    ORDER BY number FOR KEY SHARE OF webhook_events
+), known AS (
+    SELECT endpoint FROM webhook_endpoints WHERE endpoint IN (SELECT unnest(endpoints) FROM batch)
+    ORDER BY endpoint FOR KEY SHARE
+), queued AS (
+    INSERT INTO webhook_deliveries (endpoint, number, account)
+    SELECT endpoint, number, account FROM batch CROSS JOIN unnest(endpoints) AS endpoint JOIN known USING (endpoint)
+    ORDER BY number, endpoint
+)
+UPDATE webhook_position SET queued_to = CASE
+    WHEN (SELECT count(*) FROM page) < %(max_events)s THEN %(settled)s ELSE (SELECT max(number) FROM page)
+END
+RETURNING queued_to
 """
 # The oldest that waits of each endpoint and account, found by one step in the index for each.
 _LANES = f"""
@@ -51,11 +85,15 @@ FROM webhook_deliveries JOIN webhook_events USING (number) JOIN webhook_endpoint
 WHERE endpoint = %(endpoint)s AND webhook_deliveries.account = %(account)s AND state = 'waiting'
 ORDER BY number LIMIT 1
 """
-# One statement: what came of an attempt is stored whole or not at all.
+# One statement: what came of an attempt is stored whole or not at all; not of a delivery that was removed meanwhile.
 _RECORD = """
-WITH logged AS (
+WITH delivery AS (
+    SELECT number, endpoint, state FROM webhook_deliveries
+    WHERE (number, endpoint) = (%(number)s, %(endpoint)s) FOR UPDATE
+), logged AS (
     INSERT INTO webhook_attempts (number, endpoint, attempted_at, account, status, error, duration_ms)
-    VALUES (%(number)s, %(endpoint)s, %(now)s, %(account)s, %(status)s, %(error)s, %(duration_ms)s)
+    SELECT number, endpoint, %(now)s, %(account)s, %(status)s::smallint, %(error)s::text, %(duration_ms)s::integer
+    FROM delivery
 ), changed AS (
     UPDATE webhook_endpoints SET
         paused_until = coalesce(greatest(
@@ -67,18 +105,14 @@ WITH logged AS (
     WHERE endpoint = %(endpoint)s AND disabled_at IS NULL
       AND (%(disables)s::boolean OR %(paused_until)s::timestamptz IS NOT NULL)
 )
-UPDATE webhook_deliveries SET
+UPDATE webhook_deliveries AS d SET
     state = %(state)s::text, attempts = attempts + 1,
     next_attempt_at = coalesce(%(next_attempt_at)s::timestamptz, next_attempt_at),
     settled_at = CASE WHEN %(state)s::text <> 'waiting' THEN %(now)s END
-WHERE (number, endpoint) = (%(number)s, %(endpoint)s) AND state = 'waiting'
+FROM delivery WHERE (d.number, d.endpoint) = (delivery.number, delivery.endpoint) AND delivery.state = 'waiting'
 """
-_PRUNE = """
-DELETE FROM webhook_events AS e WHERE made_at < %(before)s AND NOT EXISTS (
-    SELECT FROM webhook_deliveries AS d
-    WHERE d.number = e.number AND (state <> 'delivered' OR settled_at >= %(before)s)
-)
-"""
+MAX_EVENTS = 1_000
+"""For which deliveries are made in one transaction."""
 SILENT_SECONDS = 60
 """Postgres ends the session of a sender that asks for nothing so long: it asks each second, unless it is frozen, or its
 machine is gone, whose connection would be open for hours, and with it the lease."""
@@ -111,6 +145,7 @@ class Outbox:
 
     def __init__(self, session: psycopg.AsyncConnection[Any]) -> None:
         self._session = session
+        self._horizon = Horizon()
 
     @classmethod
     async def connect(cls, postgres_url: str, silent_seconds: float = SILENT_SECONDS) -> Outbox:
@@ -128,6 +163,22 @@ class Outbox:
     async def take_lease(self) -> bool:
         """Whether this session is the one that sends."""
         return bool((await self._row(_TAKE, {}))[0])
+
+    async def queue(self, max_events: int = MAX_EVENTS) -> bool:
+        """Make the deliveries of the next events, in the order of their numbers. False: all that may be have theirs.
+
+        An event waits while a transaction is open that may have a lower number: its own order would not be that in
+        which deliveries are made.
+        """
+        newest, queued_to = await self._row(_NEWEST, {})
+        if newest <= queued_to:
+            return False
+        cursor = await self._session.execute(_WRITERS)
+        settled = self._horizon.settled(newest, {writer for (writer,) in await cursor.fetchall()})
+        if settled <= queued_to:
+            return False
+        (queued_to,) = await self._row(_QUEUE, {"settled": settled, "max_events": max_events})
+        return bool(queued_to < settled)
 
     async def due_lanes(self, now: datetime, per_endpoint: int) -> list[Lane]:
         """Lanes whose oldest delivery is due: of each endpoint in turn, and of an endpoint those that are due first."""
@@ -160,10 +211,6 @@ class Outbox:
             "paused_until": became.paused_until,
         }
         await self._session.execute(_RECORD, values)
-
-    async def prune(self, before: datetime) -> int:
-        """Remove events that everybody had before then, with their log; how many. Dead ones stay."""
-        return (await self._session.execute(_PRUNE, {"before": before})).rowcount
 
     async def close(self) -> None:
         """End the session, and so the lease."""

@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import psycopg
 import structlog
@@ -31,12 +31,12 @@ MAX_IN_A_ROW = 100
 LOOK_SECONDS = 1.0
 REST = 9.0
 """Times as long as a look took, before the next: with 80,000 accounts that wait it takes half a second of Postgres."""
+MAX_BATCHES = 10
+"""Of events for which deliveries are made before each look."""
 MAX_REST_SECONDS = 20.0
 """Well below SILENT_SECONDS of the outbox, after which Postgres ends the session."""
 LEASE_SECONDS = 5.0
 """How often a process that does not send asks whether it may."""
-KEPT = timedelta(days=30)
-PRUNE_EVERY = timedelta(hours=1)
 
 
 class Sender:
@@ -51,7 +51,6 @@ class Sender:
         self._running: dict[asyncio.Task[None], Lane] = {}
         self._looked_at = -LOOK_SECONDS
         self._rest_seconds = 0.0
-        self._pruned_at: datetime | None = None
         self._is_ending = False
 
     async def step(self) -> bool:
@@ -62,6 +61,10 @@ class Sender:
         now = self._clock.monotonic()
         since = now - self._looked_at
         if since >= self._rest_seconds and (not self._queue or since >= LOOK_SECONDS):
+            for _ in range(MAX_BATCHES):
+                if not await self._outbox.queue():
+                    break
+            now = self._clock.monotonic()
             under_way = set(self._running.values())
             due = await self._outbox.due_lanes(self._clock.now(), LANES_OF_ENDPOINT)
             self._queue = [lane for lane in due if lane not in under_way]
@@ -75,14 +78,6 @@ class Sender:
             del self._running[task]
             task.result()
         return True
-
-    async def prune(self) -> None:
-        """Once an hour: remove what was delivered KEPT ago."""
-        now = self._clock.now()
-        if self._pruned_at is None or now - self._pruned_at >= PRUNE_EVERY:
-            self._pruned_at = now
-            if count := await self._outbox.prune(now - KEPT):
-                log.info("old webhook events are removed", count=count)
 
     async def finish(self) -> None:
         """Wait for the attempts that are under way, and begin no other."""
@@ -155,7 +150,6 @@ async def _send_leased(stopping: asyncio.Event, outbox: Outbox, post: Post, cloc
     sender = Sender(outbox, post, clock)
     try:
         while not stopping.is_set():
-            await sender.prune()
             if not await sender.step():
                 await _pause(stopping, LOOK_SECONDS)
         await sender.finish()

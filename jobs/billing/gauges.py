@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jobs.billing.audit_totals import audit_totals
 from jobs.billing.straggler_totals import StragglerTotals
+from jobs.billing.webhook_totals import webhook_totals
 from jobs.runtime.postgres.totals import Statement, Totals
 from metering.lateness import WINDOW_STATE_SQL
 from monitoring import metrics
@@ -31,11 +32,12 @@ _UNSENT_SECONDS = """
 
 
 def totals(job: str) -> tuple[Totals, ...]:
-    """Gauges of the tables `usage_windows`, `stragglers` and `audits`, and of the outbox."""
+    """Gauges of the tables `usage_windows`, `stragglers` and `audits`, of the outbox and of webhooks."""
     return (
         Statement(metrics.WINDOWS, job, _WINDOWS, _WINDOWS_KNOWN),
         StragglerTotals(),
         Statement(metrics.UNSENT, job, _UNSENT),
         Statement(metrics.UNSENT_SECONDS, job, _UNSENT_SECONDS),
         *audit_totals(job),
+        *webhook_totals(job),
     )

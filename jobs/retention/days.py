@@ -15,6 +15,8 @@ MEMORY_DAYS = 36
 """Accept window and dedupe horizon by default, and a day of clocks. Longer ones hold back by `remembered_days`."""
 ZONES = timedelta(days=2)
 """A month begins at most 26 h before UTC's, in any zone and after any change of zone."""
+ATTEMPT_DAYS = 7
+"""The ten attempts of a delivery take a little more than three days, and a person a while to send dead ones again."""
 _INCOMPLETE = timedelta(days=2)
 """What was received so soon after removed rows may lack one of its own: clocks differ by a day at most, and a time-out
 is at most a day. The audit leaves it alone."""
@@ -30,6 +32,8 @@ class Retention(BaseModel):
     retired_sources_days: int | None = Field(default=90, ge=MEMORY_DAYS)
     isolated_records_days: int | None = Field(default=400, ge=1)
     retracted_sessions_days: int | None = Field(default=400, ge=1)
+    delivered_webhooks_days: int | None = Field(default=30, ge=1)
+    undelivered_webhooks_days: int | None = Field(default=90, ge=ATTEMPT_DAYS)
     journal_days: int | None = Field(default=None, ge=MEMORY_DAYS)
     usage_days: int | None = Field(default=None, ge=MEMORY_DAYS)
 

@@ -11,6 +11,7 @@ from monitoring.alerts.headroom import HEADROOM
 from monitoring.alerts.money import MONEY
 from monitoring.alerts.sources import SOURCES
 from monitoring.alerts.waiting import WAITING
+from monitoring.alerts.webhooks import WEBHOOKS
 from monitoring.rule_file import Alert, Recording
 
 GROUPS: dict[str, tuple[Alert | Recording, ...]] = {
@@ -20,6 +21,7 @@ GROUPS: dict[str, tuple[Alert | Recording, ...]] = {
     "api": API,
     "events": EVENTS,
     "money": MONEY,
+    "webhooks": WEBHOOKS,
     "audits": AUDITS,
     "sources": SOURCES,
     "headroom": HEADROOM,

@@ -50,6 +50,9 @@ CHECKED: Mapping[str, set[str]] = {
     "corrections.period": set(Period),
     "stragglers.decision": set(Decision),
     "webhook_deliveries.state": set(DeliveryState),
+    "webhook_removals.state": set(DeliveryState),
+    # By retention, or with the endpoint.
+    "webhook_removals.cause": {"age", "endpoint"},
     "stragglers.hold_expires": {Decision.CORRECT, Decision.DROP},
     "corrections.decision": set(BILLED),
     "corrections.cause": set(CORRECTING),

@@ -210,6 +210,32 @@ def test_rows_that_an_earlier_version_would_misread_block_a_downgrade(database: 
     assert schema_is_current(database)
 
 
+def test_a_downgrade_makes_the_deliveries_that_the_sender_has_not_made(database: str) -> None:
+    with_waiting_delivery(database)
+    assert downgrade(database, "0084") == []
+    with psycopg.connect(database) as connection:
+        found = connection.execute("SELECT state, account FROM webhook_deliveries").fetchall()
+        assert found == [("waiting", "a")]
+        # And the triggers of that version make one in the transaction that writes an event.
+        write(
+            database,
+            "stragglers",
+            {**STRAGGLER, "usage_lsn": 2, "decision": "hold", "settled": 0, "hold_expires": "drop"},
+        )
+        assert connection.execute("SELECT count(*) FROM webhook_deliveries").fetchone() == (2,)
+    migrate(database)
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT queued_to FROM webhook_position").fetchone() == (2,)
+
+
+def test_a_downgrade_names_what_is_lost_with_the_endpoints(database: str) -> None:
+    assert downgrade(database, "0079") == []
+    migrate(database)
+    add(database, "https://example.com/", [EventType.STRAGGLER_HELD], "ada")
+    (lost,) = downgrade(database, "0079")
+    assert lost.startswith("1 endpoints of webhooks with their secrets, 0 dead deliveries")
+
+
 @pytest.mark.parametrize("cause", ["restated", "reversed", "once_per", "schema_added"])
 def test_usage_that_an_audit_appended_blocks_a_downgrade_also_where_it_changed_no_closed_window(
     database: str, cause: str

@@ -66,6 +66,7 @@ ARGUMENTS = {
     "webhooks deliveries": ["we_0123456789ab"],
     "webhooks disable": ["we_0123456789ab", "--reason", "x"],
     "webhooks enable": ["we_0123456789ab"],
+    "webhooks remove": ["we_0123456789ab"],
     "webhooks resend": ["we_0123456789ab", "--dead"],
     "webhooks rotate": ["we_0123456789ab"],
     "what-if": ["--from", "2026-01-01T00:00:00Z", "--to", "2026-02-01T00:00:00Z", "--into", "what_if"],

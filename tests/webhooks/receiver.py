@@ -52,12 +52,16 @@ class Answer:
 
 
 class Receiver:
-    """`answers` decides on each call; `taken` are the calls that were applied, repeats among them."""
+    """`answers` decides on each call; `taken` are the calls that were applied, repeats among them.
+
+    `connections` counts those that came, with a call or without.
+    """
 
     def __init__(self, answers: Callable[[Call], Answer] = lambda _: Answer()) -> None:
         self.answers = answers
         self.calls: list[Call] = []
         self.taken: list[Call] = []
+        self.connections = 0
         self.port = 0
 
     @property
@@ -75,6 +79,7 @@ class Receiver:
             server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         try:
             await self._answer(reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):

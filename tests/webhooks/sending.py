@@ -13,7 +13,7 @@ import psycopg
 from tests.clocks import HandClock
 from webhooks.endpoints import add
 from webhooks.event_types import EventType
-from webhooks.outbox import Outbox
+from webhooks.outbox import MAX_EVENTS, Outbox
 from webhooks.posting import Poster
 from webhooks.sender import LOOK_SECONDS, Post, Sender
 
@@ -45,6 +45,18 @@ def states(database: str) -> dict[str, int]:
     return dict(rows(database, "SELECT state, count(*)::int FROM webhook_deliveries GROUP BY 1"))
 
 
+def queue(database: str, max_events: int = MAX_EVENTS) -> None:
+    """Make the deliveries of all events, as the sender does."""
+
+    async def make() -> None:
+        made = await Outbox.connect(database)
+        while await made.queue(max_events):
+            pass
+        await made.close()
+
+    asyncio.run(make())
+
+
 async def send_all(database: str, clock: HandClock, post: Post | None = None, seed: int = 1) -> None:
     """Send until nothing waits that could be sent; while nothing is due, time passes to when something is."""
     outbox, poster = await Outbox.connect(database), Poster(allows_private=True)
@@ -65,10 +77,12 @@ async def send_all(database: str, clock: HandClock, post: Post | None = None, se
 
 
 def next_due_at(database: str) -> datetime | None:
-    # Of each lane its oldest delivery: the others wait for that.
+    # Of each lane its oldest delivery, as the others wait for that; and what has no deliveries yet.
     found = rows(
         database,
-        "SELECT min(greatest(next_attempt_at, paused_until)) FROM ("
+        "SELECT least(min(greatest(next_attempt_at, paused_until)), ("
+        "    SELECT min(made_at) FROM webhook_events WHERE number > (SELECT queued_to FROM webhook_position)"
+        ")) FROM ("
         "    SELECT DISTINCT ON (endpoint, account) * FROM webhook_deliveries WHERE state = 'waiting'"
         "    ORDER BY endpoint, account, number"
         ") AS heads JOIN webhook_endpoints USING (endpoint) WHERE disabled_at IS NULL",

@@ -55,6 +55,11 @@ def test_an_endpoint_is_added_listed_rotated_disabled_and_enabled(weir: Any, dat
     assert "is disabled" in weir("webhooks", "disable", endpoint, "--reason", "moves", "--by", "bob").stdout
     assert listed(weir, "webhooks", "list")[0]["disabled_reason"] == "moves"
     assert "1 deliveries wait" in weir("webhooks", "enable", endpoint, "--by", "eve").stdout
+    removed = weir("webhooks", "remove", endpoint, "--by", "eve").stdout
+    assert removed == f"{endpoint} is removed, with its deliveries: 1 waiting, 0 delivered, 0 dead.\n"
+    assert listed(weir, "webhooks", "list") == []
+    (last, *_) = listed(weir, "activity", "--target", "weir.webhook_endpoints")
+    assert (last["action"], last["made_by"]) == ("delete", "eve")
 
 
 def test_who_changed_an_endpoint_is_in_the_activity_log_and_no_secret_is(weir: Any, database: str) -> None:

@@ -34,6 +34,14 @@ class Use:
     sentence: str
 
 
+@dataclass(frozen=True)
+class Loss:
+    """What goes with `revision`, though no earlier version misses it: `found` gives a sentence, or no row."""
+
+    revision: str
+    found: str
+
+
 def _appended(cause: str) -> str:
     """Whether an audit has appended usage of this cause; it may have changed no closed window."""
     tables = (f"corrections WHERE cause = '{cause}'", f"stragglers WHERE cause = '{cause}'")
@@ -116,7 +124,8 @@ USES = (
     Use("0079", "EXISTS (SELECT FROM erasures)", "people were forgotten, and their later events are to be erased"),
     Use(
         "0080",
-        "EXISTS (SELECT FROM webhook_deliveries WHERE state = 'waiting')",
+        "EXISTS (SELECT FROM webhook_deliveries WHERE state = 'waiting')"
+        " OR EXISTS (SELECT FROM webhook_events WHERE number > (SELECT queued_to FROM webhook_position))",
         "events wait to be delivered to webhooks",
     ),
     Use(
@@ -132,6 +141,17 @@ USES = (
         "catalog.limits has limits of money, of each account, or with steps",
     ),
 )
+LOSSES = (
+    Loss(
+        "0080",
+        """
+        SELECT format('%s endpoints of webhooks with their secrets, %s dead deliveries, and the log of all deliveries',
+                      (SELECT count(*) FROM webhook_endpoints),
+                      (SELECT count(*) FROM webhook_deliveries WHERE state = 'dead'))
+        WHERE EXISTS (SELECT FROM webhook_endpoints)
+        """,
+    ),
+)
 
 
 BATCHES = "0064"
@@ -145,8 +165,10 @@ SELECT until FROM (SELECT %s + make_interval(secs => coalesce(
 """Until when a late copy may follow, while it may: as ingestion's configuration says, or its default."""
 
 
-def downgrade(url: str, revision: str, newest_batch: datetime | None = None) -> None:
+def downgrade(url: str, revision: str, newest_batch: datetime | None = None) -> list[str]:
     """Bring the schema back to that of an earlier version, in one transaction: wholly or not at all.
+
+    Returns what was lost, a sentence each.
 
     `revision`: what `alembic_version` had before the upgrade, at the furthest OLDEST. `newest_batch`: when the newest
     batch of events was received. Raises Refused for another revision, while an application runs, and where anything is
@@ -165,7 +187,11 @@ def downgrade(url: str, revision: str, newest_batch: datetime | None = None) -> 
             uses += _late_copies(driver, newest_batch)
         if uses:
             raise Refused(f"the version of schema {revision} cannot go on from here: {'; '.join(uses)}")
+        lost = [
+            row[0] for loss in LOSSES if loss.revision in reached and (row := driver.execute(loss.found).fetchone())
+        ]
         command.downgrade(config, revision)
+    return lost
 
 
 def _between(scripts: ScriptDirectory, revision: str, applied: str | None) -> set[str]:

@@ -36,7 +36,8 @@ LATER = (
     *("declared_dimensions", "erasures", "invoice_events", "invoice_lines", "invoices", "late_members"),
     *("price_ladders", "taken_back_on_time", "usage_hours", "usage_members", "usage_months"),
     *("threshold_changes", "thresholds_due"),
-    *("webhook_attempts", "webhook_deliveries", "webhook_endpoints", "webhook_events", "webhook_secrets"),
+    *("webhook_attempts", "webhook_deliveries", "webhook_endpoints", "webhook_events", "webhook_position"),
+    *("webhook_removals", "webhook_secrets"),
 )
 """Relations that revisions after 0034 make in Weir's own schema."""
 
@@ -73,7 +74,8 @@ OWN = (*made_by("0034"), *LATER)
 """Relations of Weir's own schema."""
 SECRET = (
     *("activity_head", "activity_log", "api_keys", "erasures"),
-    *("webhook_attempts", "webhook_deliveries", "webhook_endpoints", "webhook_events", "webhook_secrets"),
+    *("webhook_attempts", "webhook_deliveries", "webhook_endpoints", "webhook_events", "webhook_position"),
+    *("webhook_removals", "webhook_secrets"),
 )
 """Of these the reader sees nothing."""
 ASKED = (

@@ -6,7 +6,7 @@ Webhooks are called about it by a trigger as those of migration 0080.
 from alembic import op
 
 revision = "0090"
-down_revision = "0084"
+down_revision = "0088"
 
 # The rule of migration 0003: who names no account sees none.
 NAMED = """(
