@@ -11,13 +11,13 @@ from api.own_writes import DEFAULT_WAIT_SECONDS, MAX_WAIT_SECONDS
 from api.parameters import AFTER, DEFAULT_ROWS, MAX_ROWS, WAIT
 from jobs.queries.periods import Window
 from jobs.queries.usage import DETAILS, SUMMED
-from jobs.view_measures import RANKS
 from metering.invoices import Kind, State
 from metering.lateness import WindowState
 from metering.once_per import DURATION
 from metering.period_meters import Period
 from metering.plan_terms import Fee
 from metering.price_tiers import Kind as PriceKind
+from metering.views import RANKS
 from metering.vocabulary import Decision, Disposition, UsageCause
 
 Schema = dict[str, Any]

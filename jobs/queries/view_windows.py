@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from jobs.queries.reading import Database
+from jobs.billing_progress import Database
 from jobs.queries.views import (
     Hop,
     Sessions,

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from jobs.queries.reading import Database, select
+from jobs.billing_progress import Database
 from jobs.settings.views import WindowsConfig
-from jobs.view_measures import RANKS, Stored, merged, shown
-from metering.views import Aggregate, View, hopping, sessions, view_of
+from jobs.view_measures import Stored, merged, shown
+from metering.views import RANKS, Aggregate, View, hopping, sessions, view_of
 from metering.vocabulary import Job
 from metering.windows import MINUTE
 
@@ -181,18 +180,42 @@ def view_rows(database: Database, view: View, windows: Windows, span: Span) -> l
     that began before the view measures, or may have, is left out: it would lack outcomes.
     """
     since = measured_since(database, view)
-    by_keys: dict[str, dict[datetime, Mapping[str, Stored]]] = defaultdict(dict)
-    for pane in select(database, _SELECT, _parameters(view, windows, span)):
-        by_keys[json.dumps(pane["keys"])][pane["window_start"]] = pane["measures"]
-    rows = [
+    return [
         row
-        for keys, panes in by_keys.items()
-        for row in _rows_of(view, json.loads(keys), panes, windows)
+        for row in rows_of(view, read_panes(database, view, windows, span), windows)
         if row["window_start"] < span.end
         and row["window_end"] > span.start
         and (since is None or row["window_start"] - windows.margin >= since)
     ]
-    return sorted(rows, key=lambda row: order(row["window_start"], (row[key] for key in view.by)))
+
+
+def read_panes(database: Database, view: View, windows: Windows, span: Span) -> list[Row]:
+    """The panes with `window_start`, `keys` and `measures` that windows of the span have."""
+    return list(database.execute(_SELECT, _parameters(view, windows, span)))
+
+
+def rows_of(view: View, panes: Iterable[Row], windows: Windows, by: Sequence[str] | None = None) -> list[Row]:
+    """The rows of all windows of these panes; `by`: of these of the view's keys alone, in which the others merge."""
+    names = view.by if by is None else tuple(by)
+    places = [view.by.index(name) for name in names]
+    by_keys: dict[tuple[str | None, ...], dict[datetime, list[Mapping[str, Stored]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for pane in panes:
+        keys = tuple(pane["keys"][place] for place in places)
+        by_keys[keys][pane["window_start"]].append(pane["measures"])
+    rows = [
+        {"window_start": start, "window_end": end, **dict(zip(names, keys, strict=True)), **_measured(view, found)}
+        for keys, minutes in by_keys.items()
+        for start, end, of_window in windows.of(sorted(minutes))
+        if (found := [measures for minute in of_window for measures in minutes[minute]])
+    ]
+    return sorted(rows, key=lambda row: order(row["window_start"], (row[key] for key in names)))
+
+
+def _measured(view: View, panes: Iterable[Mapping[str, Stored]]) -> Row:
+    found = merged(view.measures, panes)
+    return {measure.name: shown(measure, found.get(measure.name)) for measure in view.measures}
 
 
 def order(window_start: datetime, keys: Iterable[str | None]) -> tuple[Any, ...]:
@@ -208,15 +231,6 @@ def _parameters(view: View, windows: Windows, span: Span) -> dict[str, Any]:
         "end": span.end + windows.reach,
         "accounts": list(span.accounts) or None,
     }
-
-
-def _rows_of(
-    view: View, keys: list[str | None], panes: Mapping[datetime, Mapping[str, Stored]], windows: Windows
-) -> Iterator[Row]:
-    for start, end, of_window in windows.of(sorted(panes)):
-        found = merged(view.measures, (panes[pane] for pane in of_window))
-        measures = {measure.name: shown(measure, found.get(measure.name)) for measure in view.measures}
-        yield {"window_start": start, "window_end": end, **dict(zip(view.by, keys, strict=True)), **measures}
 
 
 def floor_minute(instant: datetime) -> datetime:
