@@ -21,6 +21,8 @@ MAX_TOP = 100
 DEFAULT_TOP = 10
 MAX_SERIES = 2_000
 """That all gauges of views together are at most: each is stored at every scrape."""
+NO_LABELS = ("account", "user_id")
+"""Keys that no metric has as a label."""
 RESERVED = ("window_start", "window_end")
 """Columns that each row of `weir view` has."""
 
@@ -134,8 +136,15 @@ class ViewConfig(BaseModel):
 
     @model_validator(mode="after")
     def _ranks_gauges(self) -> ViewConfig:
-        if self.gauges is not None and self.ranks_by is None:
+        if self.gauges is None:
+            return self
+        if self.ranks_by is None:
             raise ValueError("gauges are of the first keys by a count or a sum: give the view one")
+        if people := [key for key in self.by if key in NO_LABELS]:
+            raise ValueError(
+                f"gauges name no customer and no person, which Prometheus would keep: leave {', '.join(people)} out of "
+                "`by`, or `gauges` out of the view"
+            )
         return self
 
     @property

@@ -123,7 +123,7 @@ def test_as_many_series_as_are_allowed_are_exposed_and_one_key_more_is_refused(t
     assert loaded(tmp_path, views=with_gauges(100, 100)).jobs.analytics.views["v0"].series == MAX_SERIES / 2
     with pytest.raises(ValueError, match=r"would be up to 2,010 series, but at most 2,000 are allowed: lower their"):
         loaded(tmp_path, views=with_gauges(100, 100, 1))
-    with pytest.raises(ValueError, match="gauges.top is 101: must be at most 100"):
+    with pytest.raises(ValueError, match=r"gauges\.top is 101: must be at most 100"):
         loaded(tmp_path, views=with_gauges(101))
 
 
@@ -131,3 +131,11 @@ def test_gauges_need_a_number_by_which_keys_are_first(tmp_path: Path) -> None:
     view = {"of": "outcomes", "by": ["model"], "measures": {"users": {"distinct": "user_id"}}, "gauges": {"top": 1}}
     with pytest.raises(ValueError, match="gauges are of the first keys by a count or a sum: give the view one"):
         loaded(tmp_path, views={"health": view})
+
+
+@pytest.mark.parametrize("key", ["account", "user_id"])
+def test_no_gauge_names_a_customer_or_a_person(tmp_path: Path, key: str) -> None:
+    view = {"of": "outcomes", "by": ["model", key], "measures": {"requests": "count"}}
+    assert loaded(tmp_path, views={"health": view})
+    with pytest.raises(ValueError, match=f"which Prometheus would keep: leave {key} out of `by`"):
+        loaded(tmp_path, views={"health": {**view, "gauges": {"top": 1}}})
