@@ -5,18 +5,17 @@ A meter's slug is its name. `subject` is the account; further groups are the mod
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from http import HTTPStatus
-from io import StringIO
 from typing import Any
 
 from starlette.responses import Response
 
-from api.answers import FRONTIER_HEADER, tagged, to_json
+from api.answers import tagged, to_json
+from api.csv_answer import as_csv, wants_csv
 from api.meter_query_request import MAX_ROWS, SIZE_OF_PERIOD, SUBJECT, MeterQueryRequest, WindowSize, query_request_of
 from api.parameters import Parameters, bad_request
 from api.problems import Problem
@@ -26,11 +25,8 @@ from jobs.billing_progress import Row
 from jobs.queries.reading import Database
 from jobs.queries.usage import quantity_rows, span_of
 from jobs.queries.usage_keys import Key
-from metering.csv_lines import write_csv
-from metering.instants import rfc3339
 from metering.period_meters import Aggregation, Period
 
-CSV = "text/csv"
 _METERS = "SELECT meter, unit, sums, aggregation, period FROM meters ORDER BY meter"
 _METER = "SELECT period FROM meters WHERE meter = %s"
 _AGGREGATIONS = {Aggregation.UNIQUE: "UNIQUE_COUNT", Aggregation.MAX: "MAX", Aggregation.LATEST: "LATEST"}
@@ -61,12 +57,12 @@ async def meter_query(read_request: ReadRequest) -> Response:
     query_request = await query_request_of(read_request)
     rows, frontier = await rows_of(read_request, query_request)
     data = [_row(row) for row in rows]
-    if CSV in read_request.request.headers.get("accept", ""):
+    if wants_csv(read_request.request):
         groups = [name for name in query_request.groups if name != SUBJECT]
         columns = ("window_start", "window_end", SUBJECT, *groups, "value")
         named = ([row[name] for name in ("windowStart", "windowEnd", SUBJECT)] for row in data)
         lines = ([*first, *row["groupBy"].values(), row["value"]] for first, row in zip(named, data, strict=True))
-        return as_csv(read_request, columns, lines, frontier)
+        return as_csv(read_request.request.path_params["slug"], columns, lines, frontier)
     document = {
         "from": query_request.start,
         "to": query_request.end,
@@ -122,23 +118,6 @@ def _row(row: MeterRow) -> dict[str, Any]:
 def _number(quantity: Decimal) -> int | float:
     """What OpenMeter's clients read: a number, which they hold in 64 bits. `/v1/usage` has every digit."""
     return int(quantity) if quantity == int(quantity) else float(quantity)
-
-
-def as_csv(
-    read_request: ReadRequest, columns: Sequence[str], lines: Iterable[Sequence[Any]], frontier: datetime | None
-) -> Response:
-    """A file that is named after the meter."""
-    out = StringIO()
-    write_csv(columns, lines, out)
-    name = re.sub(r"[^A-Za-z0-9_.-]", "_", read_request.request.path_params["slug"])
-    headers = {
-        "Content-Disposition": f'attachment; filename="{name}.csv"',
-        "Cache-Control": "private, no-cache",
-        "Vary": "Authorization, Accept",
-    }
-    if frontier is not None:
-        headers[FRONTIER_HEADER] = rfc3339(frontier)
-    return Response(out.getvalue(), headers=headers, media_type=CSV)
 
 
 def _meter(row: Row) -> dict[str, Any]:

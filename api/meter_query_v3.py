@@ -7,7 +7,8 @@ from typing import Any
 from starlette.responses import Response
 
 from api.answers import tagged, to_json
-from api.meter_query import CSV, as_csv, rows_of
+from api.csv_answer import as_csv, wants_csv
+from api.meter_query import rows_of
 from api.meter_query_request import SUBJECT, WINDOWS, MeterQueryRequest, body_of, object_of, query_request_in
 from api.parameters import bad_request, choice_of
 from api.read_request import ReadRequest
@@ -30,10 +31,10 @@ async def meter_query_v3(read_request: ReadRequest) -> Response:
     query_request = await _query_request(read_request)
     rows, frontier = await rows_of(read_request, query_request)
     data = [{"value": row.quantity, "from": row.start, "to": row.end, "dimensions": dict(row.groups)} for row in rows]
-    if CSV in read_request.request.headers.get("accept", ""):
+    if wants_csv(read_request.request):
         groups = sorted(query_request.groups, key=lambda name: name != SUBJECT)
         lines = ([row.start, row.end, *(row.groups[name] for name in groups), row.quantity] for row in rows)
-        return as_csv(read_request, ("from", "to", *groups, "value"), lines, frontier)
+        return as_csv(read_request.request.path_params["slug"], ("from", "to", *groups, "value"), lines, frontier)
     shown = {"from": query_request.start, "to": query_request.end, "data": data}
     shown = {name: value for name, value in shown.items() if value is not None}
     return tagged(read_request.request, to_json(shown), frontier, shown)

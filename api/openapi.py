@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import bills, explained, invoices, lists, meter_query_request, usage, window_stream
+from api import bills, explained, invoices, lists, meter_query_request, usage, views, window_stream
 from api.answers import JSON, to_json
 from api.events import Services, authorized
 from api.openapi_schemas import (
@@ -27,6 +28,8 @@ from api.openapi_schemas import (
     PARAMETERS,
     TEXT,
     USAGE_COLUMNS,
+    VIEW_PARAMETERS,
+    VIEW_ROWS,
     WHOLE,
     WHOLE_INVOICE,
     Schema,
@@ -79,6 +82,11 @@ _READ_QUERIES: Mapping[ApiRoute, tuple[str, tuple[str, ...], Schema]] = {
         "Usage that came after its window's grace, and what became of it.",
         lists.STRAGGLERS,
         answer_of(rows_of(stragglers.COLUMNS, optional=STAFF), next=NEXT),
+    ),
+    ApiRoute.VIEW: (
+        "What a declared view measures, in windows of any kind. `Accept: text/csv` gets CSV.",
+        views.PARAMETERS,
+        answer_of(VIEW_ROWS, since=or_null(INSTANT), next=NEXT),
     ),
     ApiRoute.REQUEST: (
         "The way from a bill down to the records of a request or event.",
@@ -148,7 +156,8 @@ def document() -> Schema:
     paths: dict[str, Any] = {}
     for route, (summary, names, answer) in _READ_QUERIES.items():
         shown = _path_parameters(route.value)
-        operation = {"summary": summary, "parameters": [*shown, *_parameters(names)], "responses": _responses(answer)}
+        parameters = [*shown, *_parameters(names, VIEW_PARAMETERS if route is ApiRoute.VIEW else {})]
+        operation = {"summary": summary, "parameters": parameters, "responses": _responses(answer)}
         paths[route.value] = {"get": operation}
     paths[ApiRoute.WINDOW_STREAM.value] = {"get": _stream()}
     paths[ApiRoute.METER_QUERY.value]["post"] = _posted_query()
@@ -275,10 +284,11 @@ def _path_parameters(path: str) -> list[Schema]:
     return [{"name": name, "in": "path", "required": True, "schema": TEXT} for name in names]
 
 
-def _parameters(names: Iterable[str]) -> list[Schema]:
+def _parameters(names: Iterable[str], own: Mapping[str, tuple[Schema, str]] = MappingProxyType({})) -> list[Schema]:
+    """`own`: those that mean something else on this route."""
     shown = []
     for name in (*names, AFTER, WAIT):
-        schema, description = PARAMETERS[name]
+        schema, description = {**PARAMETERS, **own}[name]
         style = {"style": "deepObject"} if schema.get("type") == "object" else {}
         needed = {"required": True} if name in NEEDED else {}
         shown.append({"name": name, "in": "query", "description": description, "schema": schema, **style, **needed})

@@ -13,9 +13,11 @@ from jobs.queries.periods import Window
 from jobs.queries.usage import DETAILS, SUMMED
 from metering.invoices import Kind, State
 from metering.lateness import WindowState
+from metering.once_per import DURATION
 from metering.period_meters import Period
 from metering.plan_terms import Fee
 from metering.price_tiers import Kind as PriceKind
+from metering.views import RANKS
 from metering.vocabulary import Decision, Disposition, UsageCause
 
 Schema = dict[str, Any]
@@ -75,6 +77,16 @@ PARAMETERS: Mapping[str, tuple[Schema, str]] = {
     meter_query_request.ADVANCED: (TEXT, 'JSON: {"model": {"$in": ["gpt-4o"]}}'),
     "clientId": (TEXT, "Not used."),
 }
+_LENGTH: Schema = {"type": "string", "pattern": f"^{DURATION}$"}
+VIEW_PARAMETERS: Mapping[str, tuple[Schema, str]] = {
+    "from": (INSTANT, "Only windows that end after this instant; each is shown whole. The last hour by default."),
+    "to": (INSTANT, "Only windows that begin before this instant."),
+    "window": (_LENGTH, "Length of the windows, in whole minutes; that of `windows` of the configuration, else PT5M."),
+    "hop": (_LENGTH, "How often a window begins; its length by default."),
+    "session": (_LENGTH, "Windows of activity instead: each ends where a key has no outcome for longer than this."),
+    "sliding": (one_of(("true", "false")), "One window instead: the last `window` up to the frontier."),
+    "account": ({"type": "array", "items": TEXT}, "Only this account, of a view by account; may be repeated."),
+}
 NEEDED = ("month",)
 """Parameters without which there is no answer."""
 
@@ -127,6 +139,26 @@ def answer_of(data: Schema, **more: Schema) -> Schema:
 
 
 NEXT = or_null(TEXT)
+_PERCENTILES: Schema = {
+    "type": "object",
+    "properties": {key: {"type": "number"} for key in RANKS},
+    "required": list(RANKS),
+    "additionalProperties": False,
+}
+_TOP: Schema = {
+    "type": "array",
+    "items": {"type": "object", "properties": {"value": TEXT, "count": WHOLE}, "required": ["value", "count"]},
+}
+VIEW_ROWS: Schema = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": dict.fromkeys(("window_start", "window_end"), INSTANT),
+        "required": ["window_start", "window_end"],
+        "additionalProperties": {"anyOf": [or_null(TEXT), WHOLE, _PERCENTILES, _TOP]},
+        "description": "And each key and measure of the view by its name.",
+    },
+}
 _EVENT: Mapping[str, Schema] = {
     **dict.fromkeys(("source", "id"), TEXT),
     "disposition": one_of(Disposition),

@@ -7,7 +7,7 @@ import binascii
 import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from starlette.datastructures import QueryParams
 from api.problems import Problem
 from metering.api_keys import ApiKey
 from metering.csv_lines import text_of
+from metering.view_durations import minutes_of
 
 AFTER, WAIT = "after", "wait"
 """Parameters of every read request."""
@@ -28,6 +29,13 @@ MAX_CURSOR_CHARACTERS = 4_096
 FIRST_YEAR, END_YEAR = 1970, 9999
 
 E = TypeVar("E", bound=StrEnum)
+
+
+class Flag(StrEnum):
+    """The values of a flag."""
+
+    TRUE = "true"
+    FALSE = "false"
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,18 @@ class Parameters:
         """One of a closed set."""
         text = self.text(name)
         return default if text is None else choice_of(name, text, kind)
+
+    def flag(self, name: str) -> bool:
+        """`true` or `false`, which it is by default."""
+        return self.choice(name, Flag) is Flag.TRUE
+
+    def duration(self, name: str) -> timedelta | None:
+        """An ISO 8601 duration of whole minutes, up to a day."""
+        text = self.text(name)
+        try:
+            return None if text is None else minutes_of(text)
+        except ValueError as error:
+            raise bad_request(name, f"{error}.") from None
 
     def number(self, name: str, lowest: int, highest: int, default: int) -> int:
         """A whole number within bounds."""

@@ -25,6 +25,7 @@ from api.problems import Problem
 from api.read_request import ReadRequest
 from api.request_metrics import path_of
 from api.usage import usage
+from api.views import view
 from metering.api_keys import Scope
 from monitoring.metrics import ApiRoute
 
@@ -38,6 +39,7 @@ READ_QUERIES: tuple[tuple[ApiRoute, tuple[str, ...], ReadQuery], ...] = (
     (ApiRoute.PRICES, ("GET",), prices),
     (ApiRoute.CORRECTIONS, ("GET",), corrections),
     (ApiRoute.STRAGGLERS, ("GET",), stragglers),
+    (ApiRoute.VIEW, ("GET",), view),
     (ApiRoute.METERS, ("GET",), meters),
     (ApiRoute.METER_QUERY, ("GET", "POST"), meter_query),
     (ApiRoute.PORTAL_QUERY, ("GET",), portal_query),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
 from starlette.responses import Response
@@ -24,13 +23,6 @@ PARAMETERS = (
     *("limit", "cursor"),
 )
 LONG = (Window.DAY, Window.MONTH)
-
-
-class RollUp(StrEnum):
-    """The values of `roll_up`."""
-
-    TRUE = "true"
-    FALSE = "false"
 
 
 async def usage(read_request: ReadRequest) -> Response:
@@ -59,7 +51,7 @@ def query_of(given: Parameters, read_request: ReadRequest) -> UsageQuery:
         raise bad_request("group_by", f"{', '.join(dimensions)}: only days and months have it: window=P1D or P1M.")
     if dimensions and zone is not None:
         raise bad_request("timezone", f"{', '.join(dimensions)}: is kept by each account's own days: leave it out.")
-    rolls_up = given.choice("roll_up", RollUp) is RollUp.TRUE
+    rolls_up = given.flag("roll_up")
     if rolls_up and Key.ACCOUNT not in keys_of(words):
         raise bad_request("roll_up", "It sums into accounts: add account to group_by.")
     named = {key.value: given.texts(key.value) for key in (Key.MODEL, Key.METER)}

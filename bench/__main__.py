@@ -1,4 +1,4 @@
-"""`python -m bench`: measure the four applications one after another, then the whole stack, busy and idle."""
+"""`python -m bench`: measure the applications one after another, then the whole stack, busy and idle."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from rich.console import Console
 from bench.audited import AuditMeasured, measure_audit
 from bench.declared import DeclaredMeasured, measure_declared
 from bench.idle import IdleMeasured, measure_idle
-from bench.parts import running_parts
+from bench.parts import Setting, running_parts
 from bench.posted import PostedMeasured, measure_posted
 from bench.prices import PricesMeasured, measure_prices
 from bench.report import Run, lines, table, write
 from bench.stack import StackMeasured, measure_stack
-from bench.work import Marks, Measured, Plan, Tell, measure_ingestion, measure_reader
+from bench.work import TWO_VIEWS, Marks, Measured, Plan, Tell, measure_ingestion, measure_reader
+from jobs.stack import StackConfig
 from metering.vocabulary import ALWAYS, Job
 
 WARM_UP_EVENTS = 1_800_000
@@ -75,7 +76,9 @@ def _applications(folder: Path, plan: Plan, chosen: set[str], console: Console) 
     found: list[Measured] = []
     marks: dict[str, Marks] = {}
     console.print("broker and database start …")
-    with running_parts(folder) as parts:
+    views = TWO_VIEWS if Job.ANALYTICS in chosen else {}
+    config = StackConfig.model_validate({"jobs": {"analytics": {"views": views}}})
+    with running_parts(folder, Setting(config)) as parts:
         for job in Job:
             if job not in needed:
                 continue

@@ -68,11 +68,14 @@ class Backend:
             raise NotConnected("WEIR_POSTGRES_URL is not set: start the dashboard with `weir up`, or set it.")
         try:
             with psycopg.connect(
-                url, connect_timeout=CONNECT_TIMEOUT_SECONDS, application_name="weir dashboard"
+                url,
+                connect_timeout=CONNECT_TIMEOUT_SECONDS,
+                application_name="weir dashboard",
+                row_factory=dict_row,
             ) as connection:
                 connection.read_only = True
                 connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-                with connection.cursor(row_factory=dict_row) as cursor:
+                with connection.cursor() as cursor:
                     limits = {"accounts": self.scope.setting, "timeout": f"{self.statement_timeout_seconds}s"}
                     opened = cursor.execute(_OPENING, limits).fetchone()
                     if not self.scope.is_all and not (opened and opened["is_guarded"]):

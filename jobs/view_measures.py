@@ -22,7 +22,7 @@ from datasketches import (  # type: ignore[import-untyped]
     tgt_hll_type,
 )
 
-from metering.views import Aggregate, Measure
+from metering.views import RANKS, Aggregate, Measure
 
 LG_HLL = 12
 """4,096 registers: the standard error of a distinct count is 1.7 %, so nearly all are within 5 %."""
@@ -31,7 +31,6 @@ KLL_RANK_ERROR = 0.0133
 TOP_ITEMS = 1_000
 """How many values a top follows: while a window has no more of them, its counts are exact."""
 LG_TOP = 11
-RANKS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 Stored = str
 """A measure in a pane: a number as text, or a sketch in Base64."""

@@ -15,6 +15,9 @@ from metering.instants import EPOCH
 from metering.meters import Where
 from metering.windows import MINUTE
 
+RANKS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+"""What `percentiles` shows, by name."""
+
 
 class Aggregate(StrEnum):
     """What a measure makes of the outcomes of a window. The first four are exact, the others are sketches."""

@@ -219,4 +219,15 @@ PANELS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel("Rows that audits have corrected", (("max by (cause) (weir_audit_corrected)", "{{cause}}"),)),
     ),
+    "Views": (
+        Panel(
+            "Measures of views",
+            (('topk by (view, measure) (5, weir_view{measure!~".*_p[0-9]+"})', "{{view}} {{measure}} {{keys}}"),),
+            description="Of the last five minutes before analytics' frontier, for views with `gauges`.",
+        ),
+        Panel(
+            "Percentiles of views",
+            (('topk by (view, measure) (5, weir_view{measure=~".*_p(95|99)"})', "{{view}} {{measure}} {{keys}}"),),
+        ),
+    ),
 }

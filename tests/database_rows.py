@@ -14,7 +14,7 @@ from jobs.runtime.postgres.totals import Totals, exits_of
 
 MINUTE = timedelta(minutes=1)
 CONFIGS = {"billing": {"grace_seconds": 300}, "sessionization": {"session_gap_seconds": 1800}}
-INPUTS = {"billing": "usage", "sessionization": "journal"}
+INPUTS = {"analytics": "usage", "billing": "usage", "sessionization": "journal"}
 
 
 def write(database: str, table: str, *rows: dict[str, Any]) -> None:

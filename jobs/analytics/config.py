@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from jobs.runtime.config import JobConfig
-from jobs.settings.views import MAX_VIEWS, Views, WindowsConfig, views_of
+from jobs.settings.views import MAX_SERIES, MAX_VIEWS, Views, WindowsConfig, views_of
 from metering.views import View
 
 
@@ -37,6 +37,15 @@ class AnalyticsConfig(JobConfig):
         description="While events come, how long after a micro-batch of few rows the next one follows at least: a pane "
         "is of a minute, and each batch is a job of Spark.",
     )
+
+    @model_validator(mode="after")
+    def _exposes_few_series(self) -> AnalyticsConfig:
+        if (series := sum(view.series for view in self.views.values())) > MAX_SERIES:
+            raise ValueError(
+                f"gauges of views would be up to {series:,} series, but at most {MAX_SERIES:,} are allowed: lower "
+                "their `top`, or leave `gauges` out of a view"
+            )
+        return self
 
     @property
     def declared_views(self) -> tuple[View, ...]:

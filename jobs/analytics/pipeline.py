@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from jobs.analytics.config import AnalyticsConfig
 from jobs.analytics.few_outcomes import few_outcomes
 from jobs.analytics.fold import REBUILT, fold
+from jobs.analytics.gauges import totals
 from jobs.analytics.outcomes import IS_MEASURED, READ, blocks_of, outcomes
 from jobs.analytics.panes import panes
 from jobs.analytics.retractions import (
@@ -109,4 +110,5 @@ JOB = PostgresJob(
     enrich_few=enrich_few,
     pause_seconds=lambda config: config.min_batch_interval_seconds,
     concerns=IS_MEASURED,
+    totals=totals,
 )

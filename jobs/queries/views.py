@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from jobs.queries.reading import Database, select
+from jobs.billing_progress import Database
 from jobs.settings.views import WindowsConfig
 from jobs.view_measures import Stored, merged, shown
-from metering.views import View, hopping, sessions, view_of
+from metering.views import RANKS, Aggregate, View, hopping, sessions, view_of
 from metering.vocabulary import Job
 from metering.windows import MINUTE
 
+PANE_BYTES = 1_000
+"""What a pane costs beside its measures, in about the time that so many bytes of sketches take."""
 _DECLARED = "SELECT view, definition FROM analytics_views WHERE is_declared ORDER BY view"
 _SINCE = "SELECT since FROM analytics_views WHERE view = %(view)s AND version = %(version)s AND is_declared"
-_DEFAULTS = "SELECT config -> 'windows' AS windows FROM jobs WHERE job = %(job)s"
+_DEFAULTS = "SELECT windows FROM declared_windows"
 _FRONTIER = "SELECT frontier FROM positions WHERE job = %(job)s"
-_PANES = """
-SELECT panes.window_start, panes.keys, panes.measures
+_OF_VIEW = """
 FROM analytics_panes AS panes JOIN analytics_views USING (view_id)
 WHERE view = %(view)s AND version = %(version)s AND is_declared AND window_start >= %(start)s AND window_start < %(end)s
-ORDER BY panes.keys, panes.window_start
+  AND (%(accounts)s::text[] IS NULL OR panes.account = ANY (%(accounts)s))
 """
+_SELECT = f"SELECT panes.window_start, panes.keys, panes.measures {_OF_VIEW}"
+_WEIGHT = f"SELECT sum({PANE_BYTES} + pg_column_size(panes.measures)) AS weight {_OF_VIEW}"
 Row = dict[str, Any]
-Windows = Iterator[tuple[datetime, datetime, list[datetime]]]
+_Found = Iterator[tuple[datetime, datetime, list[datetime]]]
 
 
 class UnknownView(ValueError):
@@ -47,7 +49,12 @@ class Hop:
         """How far beyond what is asked for panes are read."""
         return self.size
 
-    def of(self, panes: Sequence[datetime]) -> Windows:
+    @property
+    def overlap(self) -> int:
+        """In how many windows each minute is, at most."""
+        return -(-self.size // self.hop)
+
+    def of(self, panes: Sequence[datetime]) -> _Found:
         """The windows of these panes."""
         return ((start, start + self.size, of_window) for start, of_window in hopping(panes, self.size, self.hop))
 
@@ -58,13 +65,14 @@ class Sessions:
 
     gap: timedelta
     reach: timedelta = timedelta()
+    overlap: int = 1
 
     @property
     def margin(self) -> timedelta:
         """How long before its first pane a window may have begun."""
         return self.gap + MINUTE
 
-    def of(self, panes: Sequence[datetime]) -> Windows:
+    def of(self, panes: Sequence[datetime]) -> _Found:
         """The windows of these panes."""
         return sessions(panes, self.gap)
 
@@ -77,10 +85,23 @@ class Whole:
     end: datetime
     reach: timedelta = timedelta()
     margin: timedelta = timedelta()
+    overlap: int = 1
 
-    def of(self, panes: Sequence[datetime]) -> Windows:
+    def of(self, panes: Sequence[datetime]) -> _Found:
         """That window, of any panes."""
         yield self.start, self.end, list(panes)
+
+
+Windows = Hop | Sessions | Whole
+
+
+@dataclass(frozen=True)
+class Span:
+    """The minutes [start, end) that are asked for, and whose; no account: all that the reader may see."""
+
+    start: datetime
+    end: datetime
+    accounts: tuple[str, ...] = ()
 
 
 def declared_views(database: Database) -> Mapping[str, View]:
@@ -103,7 +124,7 @@ def view_named(database: Database, name: str) -> View:
 
 def default_windows(database: Database) -> WindowsConfig:
     """`windows` of the configuration that analytics runs with."""
-    row = database.execute(_DEFAULTS, {"job": Job.ANALYTICS.value}).fetchone()
+    row = database.execute(_DEFAULTS).fetchone()
     return WindowsConfig.model_validate((row and row["windows"]) or {})
 
 
@@ -124,44 +145,92 @@ def columns_of(view: View) -> tuple[str, ...]:
     return ("window_start", "window_end", *view.by, *(measure.name for measure in view.measures))
 
 
-def view_rows(
-    database: Database, view: View, windows: Hop | Sessions | Whole, start: datetime, end: datetime
-) -> list[Row]:
-    """Rows with the columns `columns_of`, by window and key: each window with an outcome that overlaps [start, end).
+def flat_columns(view: View) -> tuple[str, ...]:
+    """Those of `flat`: of tables and CSV, with a column for each percentile."""
+    split = {measure.name for measure in view.measures if measure.aggregate is Aggregate.PERCENTILES}
+    return tuple(
+        flat
+        for name in columns_of(view)
+        for flat in ([f"{name}_{rank}" for rank in RANKS] if name in split else [name])
+    )
 
-    A window is shown whole, also where it begins before `start` or ends after `end`; sessions are of the panes in
-    [start, end). One that began before the view measures, or may have, is left out: it would lack outcomes.
+
+def flat(view: View, row: Row) -> Row:
+    """A row of `view_rows` with one value in each column: a top is a text."""
+    found = dict(row)
+    for measure in view.measures:
+        if measure.aggregate is Aggregate.PERCENTILES:
+            percentiles = found.pop(measure.name) or {}
+            found |= {f"{measure.name}_{rank}": percentiles.get(rank) for rank in RANKS}
+        elif measure.aggregate is Aggregate.TOP:
+            found[measure.name] = ", ".join(f"{top['value']} {top['count']}" for top in found[measure.name])
+    return found
+
+
+def bytes_merged(database: Database, view: View, windows: Windows, span: Span) -> int:
+    """About how much `view_rows` merges: panes as they are stored, each once for each window that it is in."""
+    row = database.execute(_WEIGHT, _parameters(view, windows, span)).fetchone()
+    return int(row["weight"] or 0) * windows.overlap if row else 0
+
+
+def view_rows(database: Database, view: View, windows: Windows, span: Span) -> list[Row]:
+    """Rows with the columns `columns_of`, by window and key: each window with an outcome that overlaps the span.
+
+    A window is shown whole, also where it begins before the span or ends after it; sessions are of the panes in it. One
+    that began before the view measures, or may have, is left out: it would lack outcomes.
     """
     since = measured_since(database, view)
-    parameters = {
-        "view": view.name,
-        "version": view.version,
-        "start": start - windows.reach,
-        "end": end + windows.reach,
-    }
-    by_keys: dict[str, dict[datetime, Mapping[str, Stored]]] = defaultdict(dict)
-    for pane in select(database, _PANES, parameters):
-        by_keys[json.dumps(pane["keys"])][pane["window_start"]] = pane["measures"]
-    rows = [
+    return [
         row
-        for keys, panes in by_keys.items()
-        for row in _rows_of(view, json.loads(keys), panes, windows)
-        if row["window_start"] < end
-        and row["window_end"] > start
+        for row in rows_of(view, read_panes(database, view, windows, span), windows)
+        if row["window_start"] < span.end
+        and row["window_end"] > span.start
         and (since is None or row["window_start"] - windows.margin >= since)
     ]
-    nulls_last = [[(value is None, value or "") for value in (row[key] for key in view.by)] for row in rows]
-    ordered = sorted(zip(rows, nulls_last, strict=True), key=lambda found: (found[0]["window_start"], found[1]))
-    return [row for row, _ in ordered]
 
 
-def _rows_of(
-    view: View, keys: list[str | None], panes: Mapping[datetime, Mapping[str, Stored]], windows: Hop | Sessions | Whole
-) -> Iterator[Row]:
-    for start, end, of_window in windows.of(sorted(panes)):
-        found = merged(view.measures, (panes[pane] for pane in of_window))
-        measures = {measure.name: shown(measure, found.get(measure.name)) for measure in view.measures}
-        yield {"window_start": start, "window_end": end, **dict(zip(view.by, keys, strict=True)), **measures}
+def read_panes(database: Database, view: View, windows: Windows, span: Span) -> list[Row]:
+    """The panes with `window_start`, `keys` and `measures` that windows of the span have."""
+    return list(database.execute(_SELECT, _parameters(view, windows, span)))
+
+
+def rows_of(view: View, panes: Iterable[Row], windows: Windows, by: Sequence[str] | None = None) -> list[Row]:
+    """The rows of all windows of these panes; `by`: of these of the view's keys alone, in which the others merge."""
+    names = view.by if by is None else tuple(by)
+    places = [view.by.index(name) for name in names]
+    by_keys: dict[tuple[str | None, ...], dict[datetime, list[Mapping[str, Stored]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for pane in panes:
+        keys = tuple(pane["keys"][place] for place in places)
+        by_keys[keys][pane["window_start"]].append(pane["measures"])
+    rows = [
+        {"window_start": start, "window_end": end, **dict(zip(names, keys, strict=True)), **_measured(view, found)}
+        for keys, minutes in by_keys.items()
+        for start, end, of_window in windows.of(sorted(minutes))
+        if (found := [measures for minute in of_window for measures in minutes[minute]])
+    ]
+    return sorted(rows, key=lambda row: order(row["window_start"], (row[key] for key in names)))
+
+
+def _measured(view: View, panes: Iterable[Mapping[str, Stored]]) -> Row:
+    found = merged(view.measures, panes)
+    return {measure.name: shown(measure, found.get(measure.name)) for measure in view.measures}
+
+
+def order(window_start: datetime, keys: Iterable[str | None]) -> tuple[Any, ...]:
+    """Where a row of `view_rows` stands: by window, then by its keys, nulls last."""
+    return window_start, [(value is None, value or "") for value in keys]
+
+
+def _parameters(view: View, windows: Windows, span: Span) -> dict[str, Any]:
+    return {
+        "view": view.name,
+        "version": view.version,
+        "start": span.start - windows.reach,
+        "end": span.end + windows.reach,
+        "accounts": list(span.accounts) or None,
+    }
 
 
 def floor_minute(instant: datetime) -> datetime:

@@ -12,13 +12,17 @@ from jobs.settings.conditions import PlainName, Values, conditions
 from metering.meters import MAX_CONDITIONS
 from metering.once_per import DURATION
 from metering.view_durations import minutes_of
-from metering.views import Aggregate, Measure, View
+from metering.views import RANKS, Aggregate, Measure, View
 
 MAX_VIEWS = 16
 MAX_KEYS = 6
 MAX_MEASURES = 32
 MAX_TOP = 100
 DEFAULT_TOP = 10
+MAX_SERIES = 2_000
+"""That all gauges of views together are at most: each is stored at every scrape."""
+NO_LABELS = ("account", "user_id")
+"""Keys that no metric has as a label."""
 RESERVED = ("window_start", "window_end")
 """Columns that each row of `weir view` has."""
 
@@ -99,6 +103,14 @@ MeasureGiven = Annotated[
 ]
 
 
+class GaugesConfig(BaseModel):
+    """`gauges` of a view."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    top: int = Field(ge=1, le=MAX_TOP, description="How many keys: the first by the view's first count or sum.")
+
+
 class ViewConfig(BaseModel):
     """One view of `views`."""
 
@@ -115,6 +127,38 @@ class ViewConfig(BaseModel):
     measures: dict[PlainName, MeasureGiven] = Field(
         min_length=1, max_length=MAX_MEASURES, description=f"1 to {MAX_MEASURES} measures by name."
     )
+
+    gauges: GaugesConfig | None = Field(
+        default=None,
+        description="Which keys are exposed as Prometheus gauges (`weir_view`), of the last five minutes before the "
+        f"frontier. All views together expose at most {MAX_SERIES:,} series. Left out: none.",
+    )
+
+    @model_validator(mode="after")
+    def _ranks_gauges(self) -> ViewConfig:
+        if self.gauges is None:
+            return self
+        if self.ranks_by is None:
+            raise ValueError("gauges are of the first keys by a count or a sum: give the view one")
+        if people := [key for key in self.by if key in NO_LABELS]:
+            raise ValueError(
+                f"gauges name no customer and no person, which Prometheus would keep: leave {', '.join(people)} out of "
+                "`by`, or `gauges` out of the view"
+            )
+        return self
+
+    @property
+    def ranks_by(self) -> str | None:
+        """The measure by which its gauges are chosen."""
+        return next((name for name, given in self.measures.items() if given.count or given.sum), None)
+
+    @property
+    def series(self) -> int:
+        """How many series its gauges are at most: percentiles are several, a top is none."""
+        if self.gauges is None:
+            return 0
+        of_key = (len(RANKS) if given.percentiles else 0 if given.top else 1 for given in self.measures.values())
+        return self.gauges.top * sum(of_key)
 
     @model_validator(mode="after")
     def _names_columns_once(self) -> ViewConfig:

@@ -8,7 +8,7 @@ are read from it.
 from __future__ import annotations
 
 from monitoring.instruments import Metric
-from monitoring.metrics import api, audit, billing, drivers, ingestion, joins, sessionization, webhooks
+from monitoring.metrics import api, audit, billing, drivers, ingestion, joins, sessionization, views, webhooks
 from monitoring.metrics.api import *  # noqa: F403  # every metric of every area is found here
 from monitoring.metrics.audit import *  # noqa: F403
 from monitoring.metrics.billing import *  # noqa: F403
@@ -17,9 +17,10 @@ from monitoring.metrics.ingestion import *  # noqa: F403
 from monitoring.metrics.joins import *  # noqa: F403
 from monitoring.metrics.labels import *  # noqa: F403
 from monitoring.metrics.sessionization import *  # noqa: F403
+from monitoring.metrics.views import *  # noqa: F403
 from monitoring.metrics.webhooks import *  # noqa: F403
 
-AREAS = (drivers, ingestion, sessionization, joins, billing, webhooks, audit, api)
+AREAS = (drivers, ingestion, sessionization, joins, billing, webhooks, audit, views, api)
 METRICS: tuple[Metric, ...] = tuple(
     value for area in AREAS for value in vars(area).values() if isinstance(value, Metric)
 )

@@ -25,6 +25,7 @@ class ApiRoute(StrEnum):
     PRICES = "/v1/prices"
     CORRECTIONS = "/v1/corrections"
     STRAGGLERS = "/v1/stragglers"
+    VIEW = "/v1/views/{name}"
     REQUEST = "/v1/requests/{id}"
     EVENT = "/v1/events/{source}/{id}"
     WINDOW_STREAM = "/v1/windows/stream"

@@ -27,13 +27,16 @@ from jobs.runtime.postgres.address import in_schema
 from jobs.runtime.postgres.api_reader import API_READER
 from jobs.runtime.postgres.relations import ASKED, ASKED_OF_CATALOG
 from metering.api_keys import Scope
+from metering.instants import rfc3339
 from metering.plan_terms import PLAN_MODEL
 from metering.price_tiers import PriceTerms
 from monitoring.metrics import ApiRoute
 from tests.api.serving import Answer, Server, serving, start_ingestion
 from tests.api.test_events_in import refused
+from tests.api.view_panes import fill_views
 from tests.conftest import fresh_database
 from tests.database_rows import MINUTE, progress, window, write, write_windows
+from tests.streaming.measured import NOON
 from tests.waiting import wait_until
 
 T0 = datetime(2026, 11, 1, 10, tzinfo=UTC)
@@ -122,6 +125,7 @@ def fill(database: str) -> None:
         ),
     )
     progress(database, "billing", T0 + timedelta(minutes=7))
+    fill_views(database)
 
 
 @pytest.fixture(scope="module")
@@ -189,10 +193,13 @@ def test_a_route_that_forgets_every_filter_shows_nothing_of_others(
 ) -> None:
     path = FORGETFUL.format(relation=relation)
     assert "globex" not in get(reading, path, acme).body.decode()
-    if relation in ("usage_windows", "usage_days", "stragglers", "corrections") or "." in relation:
+    if relation in ("usage_windows", "usage_days", "stragglers", "corrections", "analytics_panes") or "." in relation:
         ours = get(reading, path, reads(reading, "nobody"))
         assert (ours.status, ours.json) == (200, [])
-    if relation in ("usage_windows", "usage_days", "stragglers", "corrections", "catalog.prices", "catalog.limits"):
+    if relation in (
+        *("usage_windows", "usage_days", "stragglers", "corrections", "analytics_panes"),
+        *("catalog.prices", "catalog.limits"),
+    ):
         assert "acme" in get(reading, path, acme).body.decode()
         assert "globex" in get(reading, path, everybody).body.decode()
 
@@ -590,6 +597,7 @@ DOCUMENT: dict[str, Any] = document()
 GIVEN: dict[str, dict[str, Any]] = {
     "/v1/usage": {"window": "P1D"},
     "/v1/bills": {"month": "2026-11"},
+    "/v1/views/{name}": {"from": rfc3339(NOON), "to": rfc3339(NOON + 20 * MINUTE)},
     QUERY.replace("requests", "{slug}"): {"windowSize": "DAY", "groupBy": "model"},
 }
 STREAM = ApiRoute.WINDOW_STREAM.value
@@ -621,12 +629,12 @@ def test_the_document_is_served_and_has_every_route(reading: Server, acme: str) 
 
 @pytest.mark.parametrize("path", [path for path in GETS if "{id}" not in path])
 def test_answers_are_as_the_document_says(reading: Server, everybody: str, path: str) -> None:
-    answer = get(reading, path.format(slug="requests"), everybody, **GIVEN.get(path, {}))
+    answer = get(reading, path.format(slug="requests", name="accounts"), everybody, **GIVEN.get(path, {}))
     assert answer.status == 200, answer.body
     schema = DOCUMENT["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
     Draft202012Validator(schema).validate(answer.json)
     assert answer.json if isinstance(answer.json, list) else answer.json["data"]
-    problem = get(reading, path.format(slug="requests"), everybody, nothing="1")
+    problem = get(reading, path.format(slug="requests", name="accounts"), everybody, nothing="1")
     Draft202012Validator(DOCUMENT["components"]["schemas"]["Problem"]).validate(problem.json)
     assert problem.status == 400
 
@@ -639,7 +647,7 @@ def test_no_value_of_a_parameter_is_an_error_of_the_server_and_none_shows_others
     chance = random.Random(path)
     for _ in range(40):
         given = {name: chance.choice(WRONG) for name in chance.sample(names, min(len(names), chance.randint(1, 3)))}
-        answer = get(reading, path.format(slug="requests", id="r-globex", source="gw"), acme, **given)
+        answer = get(reading, path.format(slug="requests", id="r-globex", source="gw", name="accounts"), acme, **given)
         assert answer.status in (200, 400, 403, 404, 501), (given, answer.body)
         assert answer.status != 200 or b"globex" not in answer.body
 

@@ -27,7 +27,7 @@ OPERATIONS = {
 }
 IN_CI, LONG = 4, 170
 """Of each operation, of valid requests and of others; in all more than 100, and more than 5,000."""
-KNOWN = {"slug": "requests", "source": "gw", "id": "r-acme"}
+KNOWN = {"slug": "requests", "source": "gw", "id": "r-acme", "name": "accounts"}
 """Half of the paths name what there is."""
 
 

@@ -19,7 +19,7 @@ from tests.database_rows import progress
 
 FED = ("overview", "windows", "sessions", "late", "joins", "bills", "sources")
 """Pages whose data comes from the database as applications write it; alerts have a test file of their own."""
-DATABASE = (*FED, "invoices")
+DATABASE = (*FED, "invoices", "models")
 
 
 @pytest.mark.parametrize("name", FED)

@@ -31,6 +31,7 @@ PAGES = (
     "Sessions",
     "Late and dropped",
     "Joins",
+    "Models",
     "Bills",
     "Invoices",
     "One event",

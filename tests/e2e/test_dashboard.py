@@ -35,6 +35,8 @@ SHOWN = {
         *("With a grace of", "would have been stragglers"),
     ],
     "joins": ["What became of requests", "matched", "waiting now", "Price versions", "What accounts pay now"],
+    # This stack declares no view: test_models_page has some.
+    "models": ["The last hour", "This page shows a view by"],
     "bills": ["EUR, month to date", "Lines of", "Open a line"],
     # No month of this traffic is over, so there may be no invoice: test_invoices_page has some.
     "invoices": ["Invoices", "Account", "Issued"],

@@ -7,12 +7,11 @@ import io
 import json
 import random
 import string
-from datetime import datetime, timedelta
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import psycopg
-import pyarrow as pa
 import pytest
 from psycopg.types.json import Jsonb
 from typer.testing import CliRunner, Result
@@ -26,6 +25,7 @@ from metering.instants import rfc3339
 from metering.limits import MAX_NAME_BYTES
 from tests.dashboard.reader import reader_url
 from tests.database_rows import write
+from tests.pipelines import panes as panes_of
 from tests.pipelines.folding import fold_table
 from tests.streaming.measured import NOON
 
@@ -55,25 +55,11 @@ ACCOUNTS_ALONE = AnalyticsConfig(views={"accounts": CONFIG.views["accounts"]})
 
 
 def pane(view: str, minute: int, key: str | None, requests: int, **measures: str) -> dict[str, Any]:
-    [version] = [declared.version for declared in CONFIG.declared_views if declared.name == view]
-    return {
-        "view": view,
-        "version": version,
-        "window_start": NOON + minute * MINUTE,
-        "account": key if view == "accounts" else None,
-        "keys": json.dumps([key]),
-        "measures": json.dumps({"requests": str(requests), **measures}),
-    }
+    return panes_of.pane(CONFIG, view, NOON + minute * MINUTE, [key], requests, **measures)
 
 
-def fold(
-    connection: psycopg.Connection[Any],
-    *panes: dict[str, Any],
-    frontier: datetime | None = None,
-    config: AnalyticsConfig = CONFIG,
-) -> None:
-    fold_table(connection, JOB, pa.Table.from_pylist(list(panes), schema=STAGED), config, frontier=frontier)
-    connection.commit()
+def fold(connection: psycopg.Connection[Any], *panes: dict[str, Any], config: AnalyticsConfig = CONFIG) -> None:
+    panes_of.fold(connection, config, *panes)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 from pyspark.sql import SparkSession
 
-from jobs.queries.views import Hop, measured_since, view_named, view_rows
+from jobs.queries.views import Hop, Span, measured_since, view_named, view_rows
 from jobs.rebuild.analytics import begin_again
 from jobs.runtime.delta.table import REMOVED
 from jobs.runtime.delta.upstream import Upstream
@@ -48,7 +48,7 @@ def stage(spark: SparkSession, database: str, tmp_path: Path) -> Measured:
 
 def measured(stage: Measured, size: timedelta, hop: timedelta) -> dict[Any, dict[str, Any]]:
     with reading(stage.database) as database:
-        rows = view_rows(database, view_named(database, "health"), Hop(size, hop), NOON - HOUR, NOON + 3 * HOUR)
+        rows = view_rows(database, view_named(database, "health"), Hop(size, hop), Span(NOON - HOUR, NOON + 3 * HOUR))
     keys = ("window_start", "window_end", "model", "region")
     found = {tuple(row[key] for key in keys): row for row in rows}
     assert len(found) == len(rows)
@@ -283,7 +283,7 @@ def test_oracle_a_view_that_is_declared_later_measures_its_first_minute_and_all_
         since = measured_since(database, view)
         assert since is not None
         assert since < NOON + HOUR
-        found = view_rows(database, view, Hop(MINUTE, MINUTE), NOON, NOON + 2 * HOUR)
+        found = view_rows(database, view, Hop(MINUTE, MINUTE), Span(NOON, NOON + 2 * HOUR))
     must = {key: of for key, of in expected(counts, MINUTE, MINUTE).items() if key[0] >= since}
     assert {(row["window_start"], row["window_end"], row["model"], row["region"]): row for row in found}.keys() == (
         must.keys()

@@ -10,11 +10,15 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from bench.__main__ import NEEDS
 from bench.application import metric
 from bench.events import GATEWAYS, records
 from bench.recording import Recording
-from bench.report import Line
+from bench.report import AIMS, IDLE_AIMS_MS, Line
+from bench.work import LOOKS_UP, READS, TWO_VIEWS
+from jobs.stack import StackConfig
 from jobs.streams import Table
+from metering.vocabulary import Job
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -80,3 +84,13 @@ def test_a_recorded_table_grows_again_commit_by_commit(tmp_path: Path) -> None:
         grown = DeltaTable(str(target / Table.JOURNAL))
         seen.append((position, sorted(grown.to_pyarrow_table()["lsn"].to_pylist())))
     assert seen == [(3, [1, 2]), (5, [1, 2, 3, 4])]
+
+
+def test_every_application_but_the_first_is_measured_on_what_another_writes_and_views_read_columns_of_contracts() -> (
+    None
+):
+    assert {*READS} == {*NEEDS} == {*Job} - {Job.INGESTION}
+    assert all(writer in NEEDS[name] for name, (_, writer) in (*READS.items(), *LOOKS_UP.items()))
+    assert {*AIMS} == {*IDLE_AIMS_MS} == {*Job}
+    views = StackConfig.model_validate({"jobs": {"analytics": {"views": TWO_VIEWS}}}).jobs.analytics.declared_views
+    assert len(views) == len(TWO_VIEWS) == 2

@@ -18,8 +18,8 @@ from datasketches import (  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.view_measures import KLL_RANK_ERROR, LG_HLL, LG_TOP, RANKS, TOP_ITEMS, merged, shown
-from metering.views import Aggregate, Measure
+from jobs.view_measures import KLL_RANK_ERROR, LG_HLL, LG_TOP, TOP_ITEMS, merged, shown
+from metering.views import RANKS, Aggregate, Measure
 
 SETS = 200
 STANDARD_ERROR = 0.0171

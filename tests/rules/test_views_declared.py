@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from jobs.analytics.config import AnalyticsConfig
+from jobs.settings.views import MAX_SERIES
 from jobs.stack import load_stack_config
 from metering.views import Aggregate, view_of
 
@@ -106,3 +107,35 @@ def test_every_aggregate_can_be_declared(tmp_path: Path) -> None:
     measures = {f"of_{aggregate}": {aggregate.value: column} for aggregate, column in columns.items()}
     [view] = loaded(tmp_path, views={"v": {"of": "outcomes", "measures": measures}}).jobs.analytics.declared_views
     assert {measure.aggregate for measure in view.measures} == set(columns)
+
+
+def with_gauges(*tops: int) -> dict[str, Any]:
+    """Views of ten series for each key: four percentiles, and a top that is none."""
+    measures = {f"m{number}": "count" for number in range(6)} | {
+        "ms": {"percentiles": "latency_ms"},
+        "busiest": {"top": "user_id"},
+    }
+    view = {"of": "outcomes", "by": ["model"], "measures": measures}
+    return {f"v{number}": {**view, "gauges": {"top": top}} for number, top in enumerate(tops)}
+
+
+def test_as_many_series_as_are_allowed_are_exposed_and_one_key_more_is_refused(tmp_path: Path) -> None:
+    assert loaded(tmp_path, views=with_gauges(100, 100)).jobs.analytics.views["v0"].series == MAX_SERIES / 2
+    with pytest.raises(ValueError, match=r"would be up to 2,010 series, but at most 2,000 are allowed: lower their"):
+        loaded(tmp_path, views=with_gauges(100, 100, 1))
+    with pytest.raises(ValueError, match=r"gauges\.top is 101: must be at most 100"):
+        loaded(tmp_path, views=with_gauges(101))
+
+
+def test_gauges_need_a_number_by_which_keys_are_first(tmp_path: Path) -> None:
+    view = {"of": "outcomes", "by": ["model"], "measures": {"users": {"distinct": "user_id"}}, "gauges": {"top": 1}}
+    with pytest.raises(ValueError, match="gauges are of the first keys by a count or a sum: give the view one"):
+        loaded(tmp_path, views={"health": view})
+
+
+@pytest.mark.parametrize("key", ["account", "user_id"])
+def test_no_gauge_names_a_customer_or_a_person(tmp_path: Path, key: str) -> None:
+    view = {"of": "outcomes", "by": ["model", key], "measures": {"requests": "count"}}
+    assert loaded(tmp_path, views={"health": view})
+    with pytest.raises(ValueError, match=f"which Prometheus would keep: leave {key} out of `by`"):
+        loaded(tmp_path, views={"health": {**view, "gauges": {"top": 1}}})

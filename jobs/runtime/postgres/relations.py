@@ -33,7 +33,15 @@ EARLIER_FUNCTIONS = {"0022": ("usage_spans(date, date)",)}
 
 LATER = (
     *("accepted_losses", "activity_head", "activity_log", "analytics_panes", "analytics_views", "api_keys"),
-    *("declared_dimensions", "erasures", "invoice_events", "invoice_lines", "invoices", "late_members"),
+    *(
+        "declared_dimensions",
+        "declared_windows",
+        "erasures",
+        "invoice_events",
+        "invoice_lines",
+        "invoices",
+        "late_members",
+    ),
     *("price_ladders", "taken_back_on_time", "usage_hours", "usage_members", "usage_months"),
     *("threshold_changes", "thresholds_due"),
     *("webhook_attempts", "webhook_deliveries", "webhook_endpoints", "webhook_events", "webhook_position"),
@@ -79,8 +87,8 @@ SECRET = (
 )
 """Of these the reader sees nothing."""
 ASKED = (
+    *("analytics_panes", "analytics_views", "declared_windows", "price_ladders", "threshold_changes"),
     *("closed_meters", "closed_usage", "corrections", "declared_dimensions", "meters", "positions", "stragglers"),
-    *("price_ladders", "threshold_changes"),
     *("invoice_events", "invoice_lines", "invoices"),
     *("usage_day_dimensions", "usage_days", "usage_hours", "usage_months", "usage_windows"),
 )

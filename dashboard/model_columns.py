@@ -1,0 +1,60 @@
+"""What the measures of a view say of a model: how much it is used, how often it fails, how fast it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+from metering.views import Aggregate, Measure, View
+from metering.vocabulary import Status
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Names of measures; None, or none, where a view has no such measure."""
+
+    requests: str | None
+    errors: str | None
+    users: str | None
+    percentiles: tuple[str, ...]
+    sums: tuple[str, ...]
+
+
+def roles_of(view: View) -> Roles:
+    """Requests count all outcomes, errors those of a status that is not `completed`; users are the first `distinct`."""
+    measures = view.measures
+    return Roles(
+        requests=_first(each for each in measures if each.aggregate is Aggregate.COUNT and not each.where),
+        errors=_first(each for each in measures if each.aggregate is Aggregate.COUNT and _is_of_failures(each)),
+        users=_first(each for each in measures if each.aggregate is Aggregate.DISTINCT and not each.where),
+        percentiles=_all(each for each in measures if each.aggregate is Aggregate.PERCENTILES),
+        sums=_all(each for each in measures if each.aggregate is Aggregate.SUM),
+    )
+
+
+def change(now: Decimal | int | None, before: Decimal | int | None) -> float | None:
+    """In percent of before; None where that is nothing."""
+    if now is None or not before:
+        return None
+    return float((Fraction(now) - Fraction(before)) / Fraction(before) * 100)
+
+
+def share(part: Decimal | int | None, whole: Decimal | int | None) -> float | None:
+    """In percent of the whole; None where that is nothing."""
+    if part is None or not whole:
+        return None
+    return float(Fraction(part) / Fraction(whole) * 100)
+
+
+def _is_of_failures(measure: Measure) -> bool:
+    return [column for column, _ in measure.where] == ["status"] and Status.COMPLETED not in measure.where[0][1]
+
+
+def _first(measures: Iterable[Measure]) -> str | None:
+    return next((measure.name for measure in measures), None)
+
+
+def _all(measures: Iterable[Measure]) -> tuple[str, ...]:
+    return tuple(measure.name for measure in measures)
