@@ -22,6 +22,8 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.declared_columns import declared_columns, warn_of_left_out
 from jobs.ingestion.device_clocks import uncorrected_events
 from jobs.ingestion.earlier_rules import comparable_since, looked_for
+from jobs.ingestion.earlier_topics import TRANSACTION as ELSEWHERE
+from jobs.ingestion.earlier_topics import records_of_others
 from jobs.ingestion.elements import (
     TRANSACTION,
     Elements,
@@ -97,7 +99,8 @@ class JournalSink:
         self._ledgers = [self._events, *catalog]
         self._absent = AbsentOffsets(where.kafka, admin, config.topic)
         self._writer.recall(TRANSACTION)
-        self._residual = self._unaccounted()
+        self._elsewhere = self._writer.recall(ELSEWHERE) or 0
+        self._residual = self._unaccounted_at_start()
         self._ownership = owner
         self._erasures = Erasures(where.erasure_keys, CatalogTopic)
         self._writer.recall(ERASURES)
@@ -164,6 +167,7 @@ class JournalSink:
             **self._catalog.taken(offsets_after, catalog),
             LSN: first_lsn + len(rows),
             **self._erasures.transactions(self._writer.known.get(ERASURES)),
+            **({ELSEWHERE: self._elsewhere} if self._elsewhere != (self._writer.known.get(ELSEWHERE) or 0) else {}),
         }
         if further := len(rows) - len(catalog) - len(firsts):
             transactions[TRANSACTION] = (self._writer.known.get(TRANSACTION) or 0) + further
@@ -297,8 +301,21 @@ class JournalSink:
 
         Of an event that is several rows the first counts.
         """
-        rows = self._writer.next_lsn - 1 - (self._writer.known.get(TRANSACTION) or 0)
-        return sum(ledger.records() for ledger in self._ledgers) - rows
+        return sum(ledger.records() for ledger in self._ledgers) + self._elsewhere - self._journalled()
+
+    def _journalled(self) -> int:
+        """Records that the journal has, or had until they were removed."""
+        return self._writer.next_lsn - 1 - (self._writer.known.get(TRANSACTION) or 0)
+
+    def _unaccounted_at_start(self) -> int:
+        """The same; where it is not 0, after the journal was asked whose records it has.
+
+        An earlier configuration may have named another topic. What is found then is kept with the next commit.
+        """
+        if self._unaccounted():
+            topics = [ledger.topic for ledger in self._ledgers]
+            self._elsewhere = records_of_others(self._writer.table, self._journalled(), topics)
+        return self._unaccounted()
 
     def positions(self) -> Mapping[int, int]:
         """The next offset of `events` per partition."""

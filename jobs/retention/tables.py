@@ -17,7 +17,15 @@ from jobs.joins.started import started_config
 from jobs.journal.elements import is_record_arrow
 from jobs.retention.days import Removed, first_retained, remembered_days
 from jobs.runtime.delta.deciding_rows import deciding_rows, files_of, has_views
-from jobs.runtime.delta.table import AFTER_COMMIT, FRONTIER, ONE_FILE_BYTES, REMOVED, instant_of, open_to_change
+from jobs.runtime.delta.table import (
+    AFTER_COMMIT,
+    FRONTIER,
+    ONE_FILE_BYTES,
+    REMOVED,
+    instant_of,
+    open_to_change,
+    removed_rows,
+)
 from jobs.runtime.effective_rules import EffectiveRules, read_history
 from jobs.streams import Table
 from metering.reports import OFF_AFTER
@@ -94,11 +102,6 @@ def _log_dates(table: DeltaTable) -> Mapping[date, tuple[int, int]]:
         records, highest = days.get(day, (0, 0))
         days[day] = records + action["num_records"], max(highest, action["max.lsn"])
     return days
-
-
-def removed_rows(topic: str, partition: int) -> str:
-    """The transaction of the journal that counts the rows of a partition that were removed from it, one a record."""
-    return f"removed:{topic}:{partition}"
 
 
 def _remove(table: DeltaTable, day: date, records: int) -> int:

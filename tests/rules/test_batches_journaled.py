@@ -27,6 +27,7 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.declared_columns import declared_columns
 from jobs.ingestion.documents import records_of
 from jobs.ingestion.earlier_rules import looked_for
+from jobs.ingestion.earlier_topics import TRANSACTION as ELSEWHERE
 from jobs.ingestion.elements import TRANSACTION
 from jobs.ingestion.erasures import Erasures
 from jobs.ingestion.identity_index import IdentityIndex
@@ -43,10 +44,16 @@ from jobs.streams import CatalogTopic, Table
 from metering.instants import EPOCH
 from tests.rules.test_batches import BAD, CONFIG, TRACE, batch, trace, usage
 
+EVENTS = Topic("events", "id", (0,))
 NOW = datetime(2026, 7, 1, 12, 1, tzinfo=UTC)
 
 
-def sink_on(folder: Path, monkeypatch: pytest.MonkeyPatch, config: IngestionConfig = CONFIG) -> JournalSink:
+def sink_on(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    config: IngestionConfig = CONFIG,
+    topic: Topic = EVENTS,
+) -> JournalSink:
     """A driver's sink that begins where the table in the folder ends; what it asks of others has no answer."""
     monkeypatch.setattr(ledger, "refuse_lost_records", lambda *_: None)
     monkeypatch.setattr(ledger, "offsets", lambda *_: {0: 0})
@@ -55,12 +62,13 @@ def sink_on(folder: Path, monkeypatch: pytest.MonkeyPatch, config: IngestionConf
     fields |= {name: MagicMock() for name in ("_bookkeeping", "_pace", "_ownership")}
     validator = config.validator()
     stored = [*validator.fields, headers.FIELD]
-    number = len(list(folder.glob("**/*.parquet"))) + 1
+    number = len(list(folder.glob("**/*.json"))) + 1
     writer = DeltaWriter(str(folder), Table.JOURNAL, "ingestion", number, 0, declared=declared_columns(stored, None))
-    events = OffsetLedger(writer, MagicMock(), Topic("events", "id", (0,)), decides_frontier=True)
+    events = OffsetLedger(writer, MagicMock(), topic, decides_frontier=True)
     identities = JournalIdentities(writer)
     index = IdentityIndex(identities, config.horizons, config.identity_memory_bytes)
     writer.recall(TRANSACTION)
+    fields["_elsewhere"] = writer.recall(ELSEWHERE) or 0
     index.restore(writer.next_lsn, events.frontier())
     rules = RulesHistory(writer, config.deciding)
     fields |= {"_validator": validator, "_fields": tuple(field.name for field in validator.fields), "_writer": writer}

@@ -18,8 +18,7 @@ from jobs.audit.compare.offsets import proved_absent
 from jobs.audit.compare.partition_balance import Partition, PartitionRange, RowKey, residual
 from jobs.audit.tables.retained import retained_rows
 from jobs.journal.elements import is_event_arrow, is_record_arrow
-from jobs.retention.tables import removed_rows
-from jobs.runtime.delta.table import open_table
+from jobs.runtime.delta.table import open_table, removed_rows
 from jobs.runtime.errors import NotYet
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.kafka.topic import Topic

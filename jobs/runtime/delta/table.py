@@ -80,6 +80,11 @@ def numbered(rows: pl.DataFrame, first_lsn: int) -> pl.DataFrame:
     return rows.select((pl.int_range(pl.len(), dtype=pl.Int64) + first_lsn).alias("lsn"), pl.all())
 
 
+def removed_rows(topic: str, partition: int) -> str:
+    """The transaction of the journal that counts the rows of a partition that were removed from it, one a record."""
+    return f"removed:{topic}:{partition}"
+
+
 class DeltaWriter:
     """Appends to one table for one job and epoch.
 
