@@ -1,4 +1,6 @@
-"""`python -m bench.scale`: what joins and billing cost the driver, Java, executors and the database, by executors."""
+"""`python -m bench.scale`: what ingestion, joins and billing cost the driver, Java, executors and the database, by
+executors.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,18 @@ from rich.console import Console
 from rich.table import Table as ConsoleTable
 
 from bench.application import Application
-from bench.parts import Parts, Setting, running_parts
+from bench.events import records
+from bench.parts import Parts, Setting, publish_catalog, running_parts, send
 from bench.processes import cpu_seconds, own_cpu_seconds, tree
 from bench.recording import Recording
 from bench.report import RESULTS, machine
 from bench.work import READS, Marks, Plan, measure_ingestion, measure_reader
+from deployment.positions import describe, ends
 from jobs.runtime.config import JobConfig
 from jobs.runtime.postgres.meters_table import declare
 from jobs.runtime.postgres.schema import migrate
 from jobs.stack import StackConfig
+from jobs.streams import EVENTS_TOPIC, CatalogTopic
 from laptop.database import embedded_database
 from laptop.folders import Folders
 from metering.vocabulary import Job
@@ -41,6 +46,7 @@ ROWS_AT_ONCE = 1_000_000
 EXECUTOR_MIB = 512
 READERS = (Job.JOINS.value, Job.BILLING.value)
 """In the order in which data flows: each reads what the one before it has recorded."""
+MEASURED = (Job.INGESTION.value, *READERS)
 
 
 @dataclass(frozen=True)
@@ -85,12 +91,14 @@ class Measured:
 def main(
     events: Annotated[int, typer.Option(help="Events that are recorded, twice as many as rows of usage.")] = 1_200_000,
     executors: Annotated[str, typer.Option(help="How many executors, by commas; 0 is the driver alone.")] = "0,1,2,4",
-    jobs: Annotated[str, typer.Option(help="Which of joins and billing, by commas.")] = ",".join(READERS),
+    jobs: Annotated[str, typer.Option(help="Which of ingestion, joins and billing, by commas.")] = ",".join(MEASURED),
     keep: Annotated[
         Path | None, typer.Option(help="Keep all data and logs in this folder; what is recorded there is used again.")
     ] = None,
 ) -> None:
-    """Measure joins and billing on what was recorded, with each number of executors on this machine."""
+    """Measure ingestion on a topic, joins and billing on what was recorded, with each number of executors on this
+    machine.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: sys.exit(1))
     console = Console(stderr=True, highlight=False)
@@ -98,10 +106,18 @@ def main(
     with tempfile.TemporaryDirectory(prefix="weir-scale-") as scratch:
         folder = keep or Path(scratch)
         with running_parts(folder, Setting(_settings(0))) as parts:
-            marks = _record(folder, parts, events, console)
-            found = [
-                _measure(job, folder, parts, marks[job], count, console) for job in jobs.split(",") for count in counts
-            ]
+            names, found = jobs.split(","), list[Measured]()
+            if set(names) & set(READERS):
+                marks = _record(folder, parts, events, console)
+                found += [
+                    _measure(job, folder, parts, marks[job], n, console)
+                    for job in names
+                    if job in marks
+                    for n in counts
+                ]
+            if Job.INGESTION in names:
+                _send(parts, events, console)
+                found += [_measure_ingestion(folder, parts, events, count, console) for count in counts]
     for job in jobs.split(","):
         Console().print(table(job, [case for case in found if case.job == job]))
     path = RESULTS / f"scale-{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}.json"
@@ -160,6 +176,37 @@ def _measure(  # noqa: PLR0917
     return found
 
 
+def _send(parts: Parts, events: int, console: Console) -> None:
+    """Let the topic hold at least so many events."""
+    if sum(_ends(parts).values()) < events:
+        console.print(f"{datetime.now(UTC):%H:%M:%S} sending {events:,} events …")
+        publish_catalog(parts)
+        send(parts.kafka_bootstrap, records(events, "scale", datetime.now(UTC)))
+
+
+def _ends(parts: Parts) -> dict[str, int]:
+    return ends(parts.kafka_bootstrap, describe(parts.kafka_bootstrap, [EVENTS_TOPIC, *CatalogTopic]))
+
+
+def _measure_ingestion(folder: Path, parts: Parts, events: int, executors: int, console: Console) -> Measured:
+    """What ingestion uses for the events of the topic after the warm-up, which are all there at once."""
+    place = folder / f"ingestion-{executors}"
+    shutil.rmtree(place, ignore_errors=True)
+    with (
+        _own_database(place, parts, executors) as own,
+        Application.running("ingestion", place, own, _with_executors(executors, place)) as job,
+    ):
+        required = _ends(parts)
+        job.wait_until(int(events * WARM_UP_SHARE))
+        first, before, counted, began = job.position(), _used(job, own), job.usage(), time.monotonic()
+        job.wait(lambda: job.positions.missing(required) == 0)
+        seconds, used = time.monotonic() - began, _used(job, own) - before
+        rows, batches = job.position() - first, job.usage().batches - counted.batches
+    found = Measured("ingestion", executors, rows, batches, seconds, used)
+    console.print(f"ingestion, {executors} executors: {found.rows:,} rows in {batches} batches, {seconds:.1f} s")
+    return found
+
+
 @contextmanager
 def _own_database(place: Path, parts: Parts, executors: int) -> Iterator[Parts]:
     """A new database beside the same broker, because the position of billing is in it."""
@@ -210,7 +257,8 @@ def _role(process: psutil.Process, driver: int) -> str:
 
 def table(job: str, found: list[Measured]) -> ConsoleTable:
     """CPU-seconds per million rows of what the job reads."""
-    shown = ConsoleTable(title=f"{job}: CPU-seconds per million rows of {READS[job][0].value}")
+    rows = f"rows of {READS[job][0].value}" if job in READS else "records"
+    shown = ConsoleTable(title=f"{job}: CPU-seconds per million {rows}")
     for name in ("executors", "rows", "batches", "s", "all", *Share.__dataclass_fields__):
         shown.add_column(name.replace("_", " "), justify="right")
     for measured in found:
