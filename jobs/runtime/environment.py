@@ -51,6 +51,16 @@ class Environment(BaseModel):
         except ValueError as error:
             raise ValueError(f"does not fit: {variable_of('postgres_schema')} {error}") from None
 
+    @field_validator("tables")
+    @classmethod
+    def _is_reached_by_a_client(cls, tables: str) -> str:
+        scheme, separator, _ = tables.partition("://")
+        if separator and scheme != "s3":
+            raise ValueError(
+                f"is at {scheme}://, but tables are in a folder or at s3://: the image has no other client"
+            )
+        return tables
+
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Environment:
         """What the variables say; an empty one counts as absent. Raises `pydantic.ValidationError`."""

@@ -47,6 +47,8 @@ JAVA_OPTIONS = " ".join(
     ]
 )
 
+DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
+
 
 def spark_session(
     name: str,
@@ -58,8 +60,8 @@ def spark_session(
 ) -> SparkSession:
     """A session with Kafka and Delta, in UTC, ANSI mode on, two shuffle partitions and no web page.
 
-    `jars` is the folder with the pinned connector jars (`make setup` fills it). Without `master`, spark-submit has
-    decided master, memory and addresses, and left them where Java finds them.
+    `jars` is the folder with the pinned connector jars (`make setup` fills it). Java's options in `conf` are added.
+    Without `master`, spark-submit has decided master, memory and addresses, and left them where Java finds them.
 
     A client must know the session's secret, which Spark makes for each. Without executors the driver listens on
     the loopback address; with executors, connections and scratch files are encrypted.
@@ -71,7 +73,7 @@ def spark_session(
     settings = {
         "spark.driver.extraClassPath": class_path,
         "spark.executor.extraClassPath": class_path,
-        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+        DRIVER_OPTIONS: JAVA_OPTIONS,
         "spark.executor.extraJavaOptions": JAVA_OPTIONS,
         "spark.authenticate": "true",
         "spark.ui.enabled": "false",
@@ -96,6 +98,8 @@ def spark_session(
         "spark.sql.streaming.stopTimeout": "15s",
     }
     settings |= conf or {}
+    if settings[DRIVER_OPTIONS] != JAVA_OPTIONS:
+        settings[DRIVER_OPTIONS] = f"{JAVA_OPTIONS} {settings[DRIVER_OPTIONS]}"
     if master is not None:
         settings |= {"spark.master": master, "spark.driver.memory": f"{memory_mib}m"}
     settings |= ON_LOOPBACK if is_local(master or _submitted_master(settings)) else ENCRYPTION

@@ -78,6 +78,27 @@ def test_an_executor_is_sparks_with_our_jars_and_its_options(path: str) -> None:
     assert "--driver-url driver_url --executor-id executor_id --cores executor_cores" in program
 
 
+def test_an_executor_trusts_the_authorities_that_its_pod_is_given(path: str) -> None:
+    python = Path(path.partition(":")[0]) / "python"
+    python.write_text(
+        '#!/bin/bash\n[ "$*" = "-P -m jobs.runtime.java_trust" ] && echo "-Dtrust=$SSL_CERT_FILE -Dof=a"\n'
+    )
+    python.chmod(0o755)
+    given = ("DRIVER_URL", "EXECUTOR_ID", "EXECUTOR_CORES", "APPLICATION_ID", "EXECUTOR_POD_IP", "EXECUTOR_POD_NAME")
+    environment = {f"SPARK_{name}": name.lower() for name in given}
+    answer = run(
+        path,
+        "executor",
+        SPARK_EXECUTOR_MEMORY="512m",
+        SPARK_RESOURCE_PROFILE_ID="0",
+        SPARK_JAVA_OPT_0="-Duser.timezone=UTC",
+        SSL_CERT_FILE="/etc/minio-ca/ca.crt",
+        **environment,
+    )
+    options = "-Duser.timezone=UTC -Dtrust=/etc/minio-ca/ca.crt -Dof=a -Xms512m"
+    assert answer.stdout.splitlines()[0].startswith(f"-- /java/bin/java {options} ")
+
+
 def test_anything_else_is_run_as_given(path: str) -> None:
     program, _, submitted = run(path, "weir usage --account 'a b'").stdout.splitlines()
     assert program == "-- weir usage --account a b"

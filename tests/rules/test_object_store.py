@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+from pydantic import ValidationError
+
 from jobs.runtime.delta.object_store import readable_by_spark, spark_settings
+from jobs.runtime.environment import Environment, variable_sentence
 
 SECRETS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": "token"}
 ELSEWHERE = {**SECRETS, "AWS_ENDPOINT_URL": "http://minio:9000"}
@@ -32,3 +36,19 @@ def test_aws_is_found_by_its_region_alone() -> None:
 
 def test_no_credential_becomes_a_setting() -> None:
     assert not set(SECRETS.values()) & set(spark_settings("s3://metering/tables", ELSEWHERE).values())
+
+
+@pytest.mark.parametrize("tables", ["gs://metering/tables", "abfs://metering@account/tables", "S3://metering/tables"])
+def test_a_store_that_no_client_reaches_is_refused_with_its_variable(tables: str) -> None:
+    given = {
+        "WEIR_KAFKA_BOOTSTRAP": "kafka:9092",
+        "WEIR_POSTGRES_URL": "postgresql://weir@postgres/weir",
+        "WEIR_CHECKPOINTS": "/tmp/checkpoints",
+        "WEIR_JARS": "/jars",
+    }
+    with pytest.raises(ValidationError) as refused:
+        Environment.read({**given, "WEIR_TABLES": tables})
+    [problem] = refused.value.errors()
+    assert variable_sentence(problem).startswith(f"WEIR_TABLES is at {tables.partition('://')[0]}://, but tables are")
+    for usable in ("s3://metering/tables", "/var/lib/weir/tables"):
+        assert Environment.read({**given, "WEIR_TABLES": usable}).tables == usable

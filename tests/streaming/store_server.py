@@ -1,6 +1,7 @@
 """`python -m tests.streaming.store_server PORT`: an S3 store.
 
-With `--forgetful` it cannot fence; with `--denying` it makes one commit of a Delta table and says that it could not.
+With `--forgetful` it cannot fence; with `--denying` it makes one commit of a Delta table and says that it could not;
+with `--tls FILE` it shows the certificate in FILE (PEM, with its key).
 
 Not in the test's process: delta-rs keeps Python's lock during some of its requests, and nobody would answer them.
 """
@@ -47,5 +48,7 @@ class Denying(DomainDispatcherApplication):
 APPLICATIONS = {"--forgetful": Forgetful, "--denying": Denying}
 
 if __name__ == "__main__":
-    application = APPLICATIONS[sys.argv[2]] if len(sys.argv) > 2 else DomainDispatcherApplication
-    run_simple(LOOPBACK, int(sys.argv[1]), application(create_backend_app), threaded=True)
+    port, *options = sys.argv[1:]
+    application = APPLICATIONS.get(options[0], DomainDispatcherApplication) if options else DomainDispatcherApplication
+    certificate = (options[1], options[1]) if options and options[0] == "--tls" else None
+    run_simple(LOOPBACK, int(port), application(create_backend_app), threaded=True, ssl_context=certificate)

@@ -12,6 +12,8 @@ from datetime import timedelta
 
 from obstore.store import LocalStore, ObjectStore, from_url
 
+from jobs.runtime.java_trust import java_trust
+
 SCHEME = "s3://"
 WITHOUT_AWS = "us-east-1"
 """A store that is not AWS's takes any region, but the client insists on one."""
@@ -63,7 +65,7 @@ def readable_by_spark(path: str) -> str:
 
 
 def spark_settings(tables: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """How Spark reaches the store of `tables`; nothing for a folder."""
+    """How Spark reaches the store of `tables`; nothing for a folder. Raises Refused for an unusable SSL_CERT_FILE."""
     if not tables.startswith(SCHEME):
         return {}
     settings = {
@@ -78,4 +80,5 @@ def spark_settings(tables: str, environment: Mapping[str, str]) -> dict[str, str
         region = region or WITHOUT_AWS
     if region:
         settings["fs.s3a.endpoint.region"] = region
-    return {f"spark.hadoop.{name}": value for name, value in settings.items()}
+    trust = {"spark.driver.extraJavaOptions": option} if (option := java_trust(environment)) else {}
+    return {**{f"spark.hadoop.{name}": value for name, value in settings.items()}, **trust}
