@@ -219,7 +219,7 @@ def read_month(
 
 def read_periods(database: Database, month: date, accounts: Sequence[str] | None = None) -> dict[str, Period]:
     """The month of each account that the catalog knows or knew, also of those without usage; of all, or of some
-    `accounts` and whoever was ever above them.
+    `accounts` with all that were ever above them.
     """
     parameters = {"accounts": None if accounts is None else list(accounts)}
     rows = _planned(database, _ACCOUNTS, parameters)
@@ -228,8 +228,9 @@ def read_periods(database: Database, month: date, accounts: Sequence[str] | None
 
 
 def _planned(database: Database, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
-    """The rows of a statement that is planned for these parameters, each time: a plan for any accounts, which Postgres
-    takes for a prepared statement after ten executions, compares each line of hundreds of accounts with each other.
+    """The rows of a statement that is planned for these parameters each time.
+
+    Postgres plans a prepared one for any accounts after ten executions, and that plan is ten times as slow for 500.
     """
     return database.execute(statement, parameters, prepare=False).fetchall()
 
