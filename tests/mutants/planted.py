@@ -483,7 +483,7 @@ MUTANTS = (
         "metering/price_models.py",
         "return by != model, -len(by),",
         "return by == model, -len(by),",
-        (f"{OF_PRICES_WITH_CONDITIONS}::test_a_dated_model_name_has_the_price_of_its_prefix_unless_it_has_its_own",),
+        (f"{OF_PRICE_MODELS}::{BY_ORDER_OF_PRICES}",),
     ),
     Mutant(
         "a list of models is asked for a price before the model itself",
