@@ -137,7 +137,7 @@ def read_plan_months(
         "accounts": None if accounts is None else list(accounts),
     }
     stretches: defaultdict[str, list[Row]] = defaultdict(list)
-    for row in database.execute(_STRETCHES, parameters).fetchall():
+    for row in database.execute(_STRETCHES, parameters, prepare=False).fetchall():
         stretches[row["account"]].append(row)
     known = periods_of() if stretches else {}
     days: dict[tuple[ZoneChange, ...], list[tuple[datetime, datetime]]] = {}

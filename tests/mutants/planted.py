@@ -35,6 +35,8 @@ OF_CORRECTIONS = "tests/pipelines/test_corrections.py"
 OF_AUDIT = "tests/pipelines/test_audit_appends.py"
 OF_AUDITS_WHENEVER = "tests/pipelines/test_audit_whenever.py"
 OF_RESTATED = "tests/pipelines/test_audit_restated.py"
+OF_PRICE_MODELS = "tests/rules/test_price_models.py"
+BY_ORDER_OF_PRICES = "test_oracle_the_model_itself_then_the_longest_prefix_and_within_it_one_name_then_most_conditions"
 OF_PRICES_WITH_CONDITIONS = "tests/pipelines/test_prices_with_conditions.py"
 OF_AUDIT_RULES = "tests/rules/test_audit_rules.py"
 OF_CALENDAR = "tests/pipelines/test_one_calendar.py"
@@ -479,9 +481,23 @@ MUTANTS = (
     Mutant(
         "a prefix is asked for a price before the model itself",
         "metering/price_models.py",
-        "key=lambda priced: (priced.model != model, *priced.rank[1:])",
-        "key=lambda priced: (priced.model == model, *priced.rank[1:])",
-        (f"{OF_PRICES_WITH_CONDITIONS}::test_a_dated_model_name_has_the_price_of_its_prefix_unless_it_has_its_own",),
+        "return by != model, -len(by),",
+        "return by == model, -len(by),",
+        (f"{OF_PRICE_MODELS}::{BY_ORDER_OF_PRICES}",),
+    ),
+    Mutant(
+        "a list of models is asked for a price before the model itself",
+        "metering/price_models.py",
+        "-len(by), self.is_group,",
+        "-len(by), not self.is_group,",
+        (f"{OF_PRICE_MODELS}::{BY_ORDER_OF_PRICES}",),
+    ),
+    Mutant(
+        "an event chooses the list of models by which it is priced",
+        "metering/price_models.py",
+        "return BEGINS not in model and not model.startswith(GROUP)",
+        "return BEGINS not in model",
+        (f"{OF_PRICE_MODELS}::test_a_model_named_in_price_syntax_is_not_priced_by_its_conditions",),
     ),
     Mutant(
         "the stream keeps the first of two lesser reports",

@@ -36,6 +36,15 @@ CENT = (
     "UPDATE invoice_lines SET amount = amount + 0.01 WHERE invoice = 'weir-2';"
     "UPDATE invoices SET total = total + 0.01 WHERE invoice = 'weir-2'"
 )
+_COPIED = (
+    *("invoice", "account", "charge_class", "corrects_invoice", "corrects_line", "unit_price", "quantity"),
+    *("exact_amount", "amount", "residual", "hash", "original_period", "kind", "model", "meter", "price_version"),
+    "tier",
+)
+TWICE = (
+    f"INSERT INTO invoice_lines (line, {', '.join(_COPIED)}) SELECT line + 10, {', '.join(_COPIED)} FROM invoice_lines"
+    " WHERE invoice = 'weir-3' AND charge_class IS NOT NULL"
+)
 PLANTED = {
     "a line changed": (
         "UPDATE invoice_lines SET quantity = 999 WHERE invoice = 'weir-1'",
@@ -51,6 +60,7 @@ PLANTED = {
         ";".join(f"DELETE FROM {table} WHERE invoice = 'weir-2'" for table in reversed(TABLES)),
         "the series of weir lacks number 2",
     ),
+    "a correction applied twice": (TWICE, "weir-3 has more than its lines: line 12"),
     "a rounding of 1 in the twelfth place": (
         "UPDATE invoice_lines SET exact_amount = exact_amount + 0.000000000001 WHERE invoice = 'weir-1'",
         "line 1 of weir-1: its amount and what rounding left over are not its exact amount",
