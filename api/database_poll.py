@@ -33,7 +33,8 @@ _KEYS = """
 SELECT key_id, secret_sha256, scopes, accounts, sources, expires_at, requests_per_second, events_per_minute
 FROM api_keys WHERE revoked_at IS NULL
 """
-_CONFIG = "SELECT config FROM jobs WHERE job = %s"
+# The ids of keys (`weir forget`) are not configured.
+_CONFIG = "SELECT config - 'erasure_keys' AS config FROM jobs WHERE job = %s"
 _REPORTS = """
 SELECT job, state, progress, extract(epoch FROM clock_timestamp() - updated_at)::float8 AS age_seconds,
     clock_timestamp() AS now

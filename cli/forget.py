@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import psycopg
 
     from deployment.stack import Deployment
+    from jobs.forget.run import Request
     from metering.erasure import ErasureKey
 
 COLUMNS = ("store", "part", "rows", "state")
@@ -73,7 +74,7 @@ def _forgotten(stack: Deployment, account: str, user: str, reason: str, by: str)
     with asking_database(stack.postgres_url), _connected(stack.postgres_url) as connection:
         refuse_other_schema(stack.postgres_url)
         keys = _keys()
-        if problems := list(_refusals(stack, connection, account, user, reason)):
+        if problems := list(_refusals(stack, connection, Request(account, user, reason, by), keys[0])):
             raise Refused("; ".join(problems))
         number = record(connection, Request(account, user, reason, by), keys)
         typer.echo(f"Erasure {number}: erased-{number} stands in the place of the name.", err=True)
@@ -103,16 +104,17 @@ def _keys() -> tuple[ErasureKey, ...]:
 
 
 def _refusals(
-    stack: Deployment, connection: psycopg.Connection[Any], account: str, user: str, reason: str
+    stack: Deployment, connection: psycopg.Connection[Any], request: Request, key: ErasureKey
 ) -> Iterator[str]:
     from confluent_kafka.admin import AdminClient
 
     from deployment.kafka_client import kafka_client
-    from jobs.forget.refusals import refusals, refusals_of_topic
+    from jobs.forget.refusals import refusals, refusals_of_keys, refusals_of_topic
     from jobs.runtime.kafka.topic_doubts import settings_of
     from jobs.streams import EVENTS_TOPIC
 
-    yield from refusals(stack.tables, account, user, reason)
+    yield from refusals(stack.tables, request.account, request.user_id, request.reason)
+    yield from refusals_of_keys(connection, key)
     row = connection.execute("SELECT config ->> 'topic' FROM jobs WHERE job = 'ingestion'").fetchone()
     topic = (row and row[0]) or EVENTS_TOPIC
     yield from refusals_of_topic(settings_of(AdminClient(dict(kafka_client(stack.kafka_bootstrap))), topic))

@@ -23,7 +23,8 @@ from jobs.journal.elements import has_elements, is_event
 from jobs.runtime.kafka.headers import Headers, text_of
 from metering.vocabulary import Job
 
-_CONFIG = "SELECT config FROM jobs WHERE job = %s"
+# The ids of keys are not configured.
+_CONFIG = "SELECT config - 'erasure_keys' FROM jobs WHERE job = %s"
 
 
 class Verdict(NamedTuple):

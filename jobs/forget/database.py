@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 
 from jobs.forget.tables import Person
+from metering.erasure import mention
 
 _LOCK = "SELECT FROM jobs WHERE job IN ('billing', 'sessionization') ORDER BY job FOR UPDATE"
 """A batch holds a share lock on its row until it is committed."""
@@ -64,6 +65,10 @@ _MEMBERS = """
 UPDATE {table} SET member = %(name)s
 WHERE account = %(account)s AND member = %(user)s AND meter = ANY (%(aggregated)s)
 """
+_FAILURES = """
+UPDATE isolated_records SET detail = %(note)s WHERE asked_by IS NULL AND detail ~ %(named)s
+"""
+"""What a parser says of a record that it could not read may quote it. What a person wrote stays."""
 
 
 def _renaming(table: str) -> str:
@@ -78,6 +83,7 @@ STEPS = {
     "usage_day_dimensions": (_COMBINATIONS_ADD, _COMBINATIONS_REMOVE, _renaming("usage_day_dimensions")),
     "usage_members": (_MEMBERS_ADD, _MEMBERS_REMOVE, _MEMBERS.format(table="usage_members")),
     "late_members": (_MEMBERS.format(table="late_members"),),
+    "isolated_records": (_FAILURES,),
 }
 """By table the statements that change a person's rows; the last two of each count how many those were."""
 
@@ -103,6 +109,8 @@ def change(connection: psycopg.Connection[Any], person: Person) -> Iterator[Chan
         "user": person.user_id,
         "name": person.pseudonym,
         "aggregated": list(person.aggregated),
+        "named": mention(person.user_id),
+        "note": f"erased by erasure {person.erasure}: the text had the name",
     }
     done = []
     with connection.transaction():

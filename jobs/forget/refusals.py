@@ -1,4 +1,4 @@
-"""What speaks against an erasure: without the name money would be computed otherwise, or Kafka keeps it for ever."""
+"""What speaks against an erasure: money depends on the name, Kafka keeps it for ever, or ingestion lacks the key."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import polars as pl
+import psycopg
 
 from jobs.runtime.delta.table import open_table
 from jobs.runtime.effective_rules import read_history
 from jobs.runtime.kafka.topic_settings import FOREVER, TopicSettings, alter
 from jobs.streams import Table
-from metering.erasure import is_pseudonym
+from metering.erasure import KEYS_VARIABLE, ErasureKey, is_pseudonym
 
 USER = "user_id"
+_KEYS = "SELECT config -> 'erasure_keys' FROM jobs WHERE job = 'ingestion'"
 
 
 def refusals(tables: str, account: str, user_id: str, reason: str) -> Iterator[str]:
@@ -40,6 +42,17 @@ def refusals(tables: str, account: str, user_id: str, reason: str) -> Iterator[s
         models = pl.Series(prices.to_pyarrow_table(columns=["model"])["model"].to_pylist(), dtype=pl.String)
         if any(_names(_conditions(model), user_id) for model in models.unique()):
             yield f"a price has a condition on this {USER}: what is billed depends on the name"
+
+
+def refusals_of_keys(connection: psycopg.Connection[Any], key: ErasureKey) -> Iterator[str]:
+    """The same of ingestion, which would stop at an erasure by a key that it does not have."""
+    row = connection.execute(_KEYS).fetchone()
+    if row is not None and key.id not in (row[0] or ()):
+        yield (
+            f"ingestion does not have the key {key.id}, the first of {KEYS_VARIABLE} here, and would stop until it "
+            f"has it: give it the same {KEYS_VARIABLE} and start it again, then forget the person. It has "
+            f"{', '.join(row[0] or ()) or 'none'}"
+        )
 
 
 def refusals_of_topic(topic: TopicSettings) -> Iterator[str]:

@@ -98,6 +98,12 @@ NOT_SEARCHED = {
 """Stores that hold the name for a while, or may; nothing here looks into them."""
 
 
+_UNTIL = {
+    "replaced files": "deleted by `weir compact` a week after they were replaced",
+    "rows between tasks": "deleted by joins with its next batches, or by `weir compact`",
+}
+
+
 def _delta(tables: str, canary: Canary) -> Iterator[Searched]:
     store, live = store_of(tables, os.environ), _live(tables)
     counts: dict[str, list[int]] = {}
@@ -114,7 +120,7 @@ def _delta(tables: str, canary: Canary) -> Iterator[Searched]:
             if found:
                 first.setdefault(kind, path)
     for kind, (searched, found) in sorted(counts.items()):
-        note = "deleted by `weir compact` a week after they were replaced" if kind.endswith("replaced files") else None
+        note = next((note for end, note in _UNTIL.items() if kind.endswith(end)), None)
         yield Searched(kind, searched, found, first.get(kind), note)
 
 
@@ -132,11 +138,17 @@ def _kind(path: str, live: Iterable[str]) -> str:
         return f"files of {table}"
     if rest.startswith("_delta_log/"):
         return f"log of {table}"
+    if path.endswith(".arrow"):
+        return f"{table}, rows between tasks"
     return f"{table}, live rows" if path in live else f"{table}, rows of replaced files"
 
 
 def _in_file(path: str, content: bytes, canary: Canary) -> tuple[int, int]:
     """How many rows (of a table) or files were searched, and in how many it stands."""
+    if path.endswith(".arrow"):
+        # Compressed, and its texts follow each other without anything between them.
+        rows = pl.read_ipc(BytesIO(content))
+        return len(rows), len(canary.in_rows(rows))
     if not path.endswith(".parquet") or "/_delta_log/" in path:
         return 1, int(_in_any(path, content, canary))
     rows = pl.read_parquet(BytesIO(content), hive_partitioning=False)

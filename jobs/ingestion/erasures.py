@@ -11,11 +11,29 @@ import structlog
 
 from jobs.journal.erasing import CHANGED, READ, TRANSACTION, erased
 from jobs.runtime.errors import Refused
+from jobs.runtime.postgres.ownership import Ownership
 from metering.erasure import KEYS_VARIABLE, LOST, Erased, People, UnknownKey, keys_of, lost_keys_of
 
 log = structlog.get_logger()
 
 _READ = "SELECT erasure, account, person, key_id FROM erasures ORDER BY erasure"
+
+
+_PUBLISH = """
+UPDATE jobs SET config = config || jsonb_build_object('erasure_keys', %s::text[]) WHERE job = %s AND epoch = %s
+"""
+
+
+def publish_keys(ownership: Ownership, secrets: str) -> None:
+    """Store the ids of the keys that this driver has, so that `weir forget` uses no other one.
+
+    An unfit key is none: it is refused once somebody is forgotten.
+    """
+    try:
+        ids = [key.id for key in keys_of(secrets)]
+    except ValueError:
+        ids = []
+    ownership.connection.execute(_PUBLISH, [ids, ownership.job, ownership.epoch])
 
 
 def people_of(connection: psycopg.Connection[Any], secrets: str) -> People:

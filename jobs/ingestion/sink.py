@@ -33,7 +33,7 @@ from jobs.ingestion.elements import (
     with_events,
     with_room,
 )
-from jobs.ingestion.erasures import Erasures
+from jobs.ingestion.erasures import Erasures, publish_keys
 from jobs.ingestion.event_times import validated_by_reception
 from jobs.ingestion.formats import DOCUMENT, form_bytes
 from jobs.ingestion.handover import collected
@@ -103,6 +103,7 @@ class JournalSink:
         self._residual = self._unaccounted_at_start()
         self._ownership = owner
         self._erasures = Erasures(where.erasure_keys, CatalogTopic)
+        publish_keys(owner, where.erasure_keys)
         self._writer.recall(ERASURES)
         self._believe_clocks()
         self._rules = RulesHistory(self._writer, config.deciding)

@@ -113,7 +113,10 @@ def _problem(rule: Rule, value: Any, misread: str | None) -> str:
 
 
 def _instead(found: str, kind: Kind | None) -> str:
-    """`, to be written as 812` where it is plain what was meant, and nothing of it was cut off."""
+    """`, to be written as 812` where it is plain what was meant, and nothing of it was cut off.
+
+    Of a number that only has too many decimals, what its sender can do: a cost of a provider has more as a rule.
+    """
     if found.endswith("…"):
         return ""
     content = found[1:-1] if found.startswith('"') else found
@@ -130,17 +133,31 @@ def _instead(found: str, kind: Kind | None) -> str:
         or (kind is Kind.BOOLEAN and content in BOOLEANS)
     ):
         meant = content
+    if kind is Kind.DECIMAL and is_number and _is_finer(content):
+        return ", with more decimals: round it, or send a smaller unit, such as millionths"
     return "" if meant in (None, found) else f", to be written as {meant}"
 
 
 def _fits(text: str) -> bool:
     """Whether a quantity can have this number, to the last digit."""
+    number = _quantity(text)
+    return number is not None and number == round(number, QUANTITY_DECIMALS)
+
+
+def _is_finer(text: str) -> bool:
+    """Whether a quantity cannot have this number because of its decimals alone."""
+    number = _quantity(text)
+    return number is not None and number != round(number, QUANTITY_DECIMALS)
+
+
+def _quantity(text: str) -> Decimal | None:
+    """A number that is not too large for a quantity."""
     try:
         number = Decimal(text)
     except InvalidOperation:
         # An exponent of more than eighteen digits.
-        return False
-    return abs(number) <= LARGEST_QUANTITY and number == round(number, QUANTITY_DECIMALS)
+        return None
+    return number if abs(number) <= LARGEST_QUANTITY else None
 
 
 def _whole(content: str) -> str | None:

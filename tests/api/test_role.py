@@ -15,9 +15,14 @@ from psycopg.conninfo import make_conninfo
 
 from api.database_poll import DatabasePoll
 from api.reader import AccountReader
+from cli.redrive.offline import ingestion_of
+from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.erasures import publish_keys
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.postgres.address import in_schema
+from jobs.runtime.postgres.ownership import Ownership
 from metering.api_keys import ApiKey
+from metering.erasure import keys_of
 from tests.api.serving import start_ingestion
 from tests.database_rows import window, write
 
@@ -44,6 +49,23 @@ def test_the_role_of_the_page_reads_what_the_api_needs_and_no_more(database: str
     assert len(configs) == 1
     with psycopg.connect(as_api) as session, pytest.raises(psycopg.errors.InsufficientPrivilege):
         session.execute("SELECT 1 FROM usage_windows")
+
+
+def test_the_ids_of_erasure_keys_that_ingestion_publishes_hinder_no_reader_of_its_configuration(database: str) -> None:
+    secret = "a secret of this test that is long enough"
+    owner = Ownership.take("ingestion", database, IngestionConfig(max_record_bytes=77_777).model_dump(mode="json"))
+    publish_keys(owner, secret)
+    stored = owner.connection.execute("SELECT config -> 'erasure_keys' FROM jobs").fetchone()
+    assert stored == ([keys_of(secret)[0].id],)
+    configs: list[Mapping[str, Any]] = []
+    poll = DatabasePoll(database, MachineClock(), configs.append)
+    asyncio.run(poll.read())
+    poll.close()
+    assert IngestionConfig.model_validate(configs[0]).max_record_bytes == 77_777
+    assert ingestion_of(database).max_record_bytes == 77_777
+    publish_keys(owner, "too short")
+    assert owner.connection.execute("SELECT config -> 'erasure_keys' FROM jobs").fetchone() == ([],)
+    owner.connection.close()
 
 
 def test_the_role_of_the_page_answers_questions_within_the_accounts_of_a_key(database: str, as_api: str) -> None:

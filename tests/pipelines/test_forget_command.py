@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from cli.main import app
 from jobs.runtime.kafka.topic_settings import TopicSettings
+from metering.erasure import keys_of
 from tests.pipelines.test_forget import ACCOUNT, SECRET, USER, assert_proved, bills, settled, world
 from tests.simulation.world import World
 
@@ -46,6 +47,21 @@ def test_the_command_refuses_a_reason_that_is_empty_or_has_the_name_and_a_missin
     result = weir("--reason", "by letter")
     assert (result.exit_code, "WEIR_ERASURE_KEYS is not set" in str(result.exception)) == (1, True)
     assert erasures(world) == []
+
+
+def test_the_command_refuses_a_key_that_ingestion_does_not_have_and_ingestion_goes_on(
+    world: World, weir: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = "another secret that only the command of this test has"
+    monkeypatch.setenv("WEIR_ERASURE_KEYS", f"{other},{SECRET}")
+    result = weir("--reason", "by letter")
+    assert result.exit_code != 0
+    known, unknown = (keys_of(secret)[0].id for secret in (SECRET, other))
+    assert f"ingestion does not have the key {unknown}" in str(result.exception)
+    assert f"It has {known}" in str(result.exception)
+    assert erasures(world) == []
+    settled(world)
+    assert_proved(world)
 
 
 def test_the_command_waits_for_the_applications_and_does_nothing_when_it_is_run_again(

@@ -26,6 +26,8 @@ OWN = completions_with(
 VALIDATOR = IngestionConfig(contracts=(OWN,)).validator()
 TOKENS = "ai.inference.completion.v1 /data/input_tokens: "
 GPU = "ai.inference.completion.v1 /data/gpu_seconds: "
+SIX = "type is number below 10^11 with six decimals"
+FINER = ", with more decimals: round it, or send a smaller unit, such as millionths"
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | ANY_TEXT,
@@ -71,11 +73,13 @@ def test_an_invalid_number_of_tokens_is_reported_with_the_value_found(tokens: st
     [
         ("-0.5", "at least 0; it is -0.500000"),
         ('"1.5"', 'type is number below 10^11 with six decimals; it is the string "1.5", to be written as 1.5'),
-        ('"1.95e-05"', 'type is number below 10^11 with six decimals; it is the string "1.95e-05"'),
+        ('"1.95e-05"', f'{SIX}; it is the string "1.95e-05"{FINER}'),
         ('"1e11"', 'type is number below 10^11 with six decimals; it is the string "1e11"'),
         (f'"1e{9 * 10**18}"', f'type is number below 10^11 with six decimals; it is the string "1e{9 * 10**18}"'),
         ("1e11", "type is number below 10^11 with six decimals; it is 1e11"),
-        ("0.0000001", "type is number below 10^11 with six decimals; it is 0.0000001"),
+        ("0.0000001", f"{SIX}; it is 0.0000001{FINER}"),
+        ("2.73e-06", f"{SIX}; it is 2.73e-06{FINER}"),
+        ("0.00014150000000000002", f"{SIX}; it is 0.00014150000000000002{FINER}"),
     ],
 )
 def test_an_invalid_decimal_is_reported_with_the_value_found(value: str, says: str) -> None:

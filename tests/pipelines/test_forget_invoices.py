@@ -1,0 +1,114 @@
+"""A person of an invoiced month is forgotten: no hash changes, verification finds nothing, and nothing is corrected."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import polars as pl
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from cli.main import app
+from jobs.audit.bills.invoices import check_invoices
+from jobs.billing.config import BillingConfig
+from jobs.forget.database import change
+from jobs.forget.run import Request, record
+from jobs.forget.tables import Person
+from jobs.forget.verify import Canary, search
+from jobs.joins.exchange import Exchange, plain_arrow
+from jobs.runtime.delta.new_files import Folder
+from metering.erasure import keys_of
+from metering.meters import Meter
+from tests.database_rows import write
+from tests.pipelines.billing import bill, usage_row
+from tests.pipelines.closing import NOON, NOVEMBER, OCTOBER, PRICE, Books, books_of
+
+KEYS = keys_of("a secret of this test that is long enough")
+DIMENSIONS = BillingConfig(dimensions=("user_id",))
+
+
+@pytest.fixture
+def books(database: str) -> Iterator[Books]:
+    yield from books_of(database)
+
+
+def use(books: Books, user: str, quantity: int) -> None:
+    row = usage_row(
+        books.lsn,
+        NOON,
+        price=PRICE,
+        quantities={Meter.INPUT_TOKENS: Decimal(quantity)},
+        dimensions=json.dumps({"user_id": user}, separators=(",", ":")),
+    )
+    bill(books.connection, [row], DIMENSIONS)
+    books.lsn += 1
+
+
+def users(books: Books) -> set[str]:
+    return {row["name"] for row in books.rows("SELECT dimensions ->> 'user_id' AS name FROM usage_days")}
+
+
+def test_invoices_verify_after_a_person_of_their_month_is_forgotten_and_are_corrected_by_nothing(
+    books: Books, tmp_path: Path
+) -> None:
+    books.open()
+    use(books, "alice", 1_001)
+    use(books, "bob", 333)
+    books.end(OCTOBER)
+    books.close()
+    hashes, total = books.hashes(), books.rows("SELECT total FROM invoices")
+    assert users(books) == {"alice", "bob"}
+
+    with psycopg.connect(books.database, autocommit=True) as connection:
+        number = record(connection, Request("acme", "alice", "asked by letter", "dpo"), KEYS)
+        changed = {done.table: done.rows for done in change(connection, Person(number, "acme", "alice", KEYS[0]))}
+    assert changed["usage_days"] == 1
+    assert users(books) == {"erased-1", "bob"}
+    assert (books.hashes(), books.rows("SELECT total FROM invoices")) == (hashes, total)
+    assert books.faults() == []
+    assert [check.holds for check in check_invoices(books.database)] == [True, True]
+    environment = {
+        "WEIR_TABLES": str(tmp_path),
+        "WEIR_KAFKA_BOOTSTRAP": "none:9092",
+        "WEIR_POSTGRES_URL": books.database,
+    }
+    verified = CliRunner().invoke(app, ["verify"], env=environment)
+    assert (verified.exit_code, ": 0 faults." in verified.stderr) == (0, True), verified.stderr
+
+    books.reach(NOON + timedelta(days=60))
+    books.close(NOVEMBER)
+    assert books.rows("SELECT FROM invoice_lines WHERE charge_class IS NOT NULL") == []
+
+
+def test_rows_on_their_way_between_tasks_are_searched_as_rows_of_their_account(books: Books, tmp_path: Path) -> None:
+    exchange = Exchange(Folder(str(tmp_path / "usage"), {}))
+    rows = pl.DataFrame({"account": ["acme", "bolt", "acme"], "user_id": ["alice", "alice", "bob"]})
+    with exchange.writing("waiting", plain_arrow(rows).schema) as file:
+        file.add(rows)
+    (written,) = tmp_path.rglob("*.arrow")
+    with psycopg.connect(books.database, autocommit=True) as connection:
+        found = {store.store: store for store in search(str(tmp_path), connection, Canary("acme", "alice"))}
+    between = found["usage, rows between tasks"]
+    assert (between.searched, between.found, between.where) == (3, 1, str(written.relative_to(tmp_path)))
+
+
+def test_what_a_parser_quoted_of_a_record_loses_the_name_and_what_a_person_wrote_stays(books: Books) -> None:
+    record_of = {"topic_id": "t", "topic": "events", "partition": 0}
+    quoted = [(1, "unreadable", 'no JSON: {"user_id": "alice"', None), (2, "unreadable", "no JSON: alice2", None)]
+    for offset, reason, detail, by in [*quoted, (3, "skipped", "alice asked", "anna")]:
+        row = {**record_of, "offset": offset, "reason": reason, "detail": detail, "asked_by": by}
+        write(books.database, "isolated_records", row)
+    with psycopg.connect(books.database, autocommit=True) as connection:
+        changed = {done.table: done.rows for done in change(connection, Person(1, "acme", "alice", KEYS[0]))}
+    assert changed["isolated_records"] == 1
+    details = books.rows('SELECT detail FROM isolated_records ORDER BY "offset"')
+    assert [row["detail"] for row in details] == [
+        "erased by erasure 1: the text had the name",
+        "no JSON: alice2",
+        "alice asked",
+    ]
