@@ -39,16 +39,12 @@ from catalog.file_values import (
     Zone,
     checked_text,
     conditions_in,
-    limit_amount,
-    limit_period,
-    limit_quantity,
-    limit_step,
     perhaps,
-    perhaps_currency,
     priced_model_in,
     several_models_in,
     tiered_kind,
 )
+from catalog.limit_values import limit_amount, limit_period, limit_quantity, limit_step, perhaps_currency
 from catalog.unit_price import Per, UnitPrice
 from jobs.queries.limits import EVERY_ACCOUNT
 from jobs.settings.problems import sentence

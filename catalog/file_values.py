@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
@@ -15,7 +14,6 @@ from metering.price_attributes import ACCOUNT
 from metering.price_models import BEGINS, MAX_CONDITIONS, PricedModel
 from metering.tags import checked_tags
 
-LIMIT_PERIODS = ("P1D", "P1M")
 RFC3339 = r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)"
 
 
@@ -30,7 +28,8 @@ def checked_text(value: Any) -> str:
     return value
 
 
-def _currency(value: str) -> str:
+def currency_code(value: str) -> str:
+    """The code of a currency. Raises ValueError."""
     if not re.fullmatch(r"[A-Z]{3}", value):
         raise ValueError("must be three capital letters (ISO 4217), such as EUR")
     return value
@@ -116,45 +115,6 @@ def several_models_in(price: Any) -> Any:
     return {**{name: value for name, value in price.items() if name != "models"}, "model": model}
 
 
-def perhaps_currency(value: Any) -> str:
-    """The code of a currency; empty where there is none. Raises ValueError."""
-    return "" if value in (None, "", "null", "~") else _currency(checked_text(value))
-
-
-def limit_period(value: str) -> str:
-    """A day or a month (LIMIT_PERIODS). Raises ValueError."""
-    if value not in LIMIT_PERIODS:
-        raise ValueError(f"must be one of {', '.join(LIMIT_PERIODS)}")
-    return value
-
-
-def limit_quantity(value: Any) -> str | None:
-    """The text of a quantity; None for no limit. Raises ValueError."""
-    if value in (None, "null", "~"):
-        return None
-    if not isinstance(value, str) or not re.fullmatch(r"\d{1,18}(\.\d{1,6})?", value, re.ASCII):
-        raise ValueError("must be a quantity such as 1000000, or null for no limit")
-    return value
-
-
-def limit_amount(value: Any) -> str | None:
-    """The text of an amount; None for no limit. Raises ValueError."""
-    if value in (None, "null", "~"):
-        return None
-    if not isinstance(value, str) or not re.fullmatch(r"\d{1,18}(\.\d{1,12})?", value, re.ASCII):
-        raise ValueError("must be an amount such as 100.00, or null for no limit")
-    return value
-
-
-def limit_step(value: Any) -> str:
-    """The text of a step: a number above 0, or a share of the limit such as 80%. Raises ValueError."""
-    if not isinstance(value, str) or not re.fullmatch(r"\d{1,18}(\.\d{1,12})?%?", value, re.ASCII):
-        raise ValueError("must be a number such as 800000, or a share of the limit such as 80%")
-    if not Decimal(value.rstrip("%")):
-        raise ValueError("must be above 0")
-    return value
-
-
 def tiered_kind(value: Any) -> Any:
     """The kind of a price. Raises ValueError for that of a plan's fee."""
     if value == "flat":
@@ -163,7 +123,7 @@ def tiered_kind(value: Any) -> Any:
 
 
 Text = Annotated[str, BeforeValidator(checked_text)]
-Currency = Annotated[Text, AfterValidator(_currency)]
+Currency = Annotated[Text, AfterValidator(currency_code)]
 Zone = Annotated[Text, AfterValidator(_zone)]
 Instant = Annotated[datetime, BeforeValidator(_instant)]
 PerhapsInstant = Annotated[datetime | None, BeforeValidator(_perhaps_instant)]

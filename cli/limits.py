@@ -30,7 +30,7 @@ def list_(
 ) -> None:
     """List the limits of the catalog, past and announced ones too. The account `*` is each account."""
     from deployment.stack import running_deployment
-    from jobs.queries.limits import LIMIT_COLUMNS, limit_rows
+    from jobs.queries.limit_lists import LIMIT_COLUMNS, limit_rows
 
     with read_only(running_deployment(data_dir).postgres_url) as database:
         print_rows(limit_rows(database, account or ()), LIMIT_COLUMNS, form, limit)
@@ -49,7 +49,7 @@ def status(
     `crossed` are the thresholds that billing has recorded: steps of the limit, and the limit itself.
     """
     from deployment.stack import running_deployment
-    from jobs.queries.limits import STATUS_COLUMNS, status_rows
+    from jobs.queries.limit_lists import STATUS_COLUMNS, status_rows
 
     now = datetime.now(UTC)  # noqa: TID251 -- the top of the command
     with read_only(running_deployment(data_dir).postgres_url) as database:
@@ -66,7 +66,7 @@ def changes(
 ) -> None:
     """List when thresholds were crossed and retracted, newest first. Of each threshold the last version holds."""
     from deployment.stack import running_deployment
-    from jobs.queries.limits import CHANGE_COLUMNS, change_rows
+    from jobs.queries.limit_lists import CHANGE_COLUMNS, change_rows
 
     with read_only(running_deployment(data_dir).postgres_url) as database:
         print_rows(change_rows(database, account or ()), CHANGE_COLUMNS, form, limit)

@@ -78,11 +78,11 @@ _CALENDARS = "SELECT DISTINCT calendar, held_from, timezones, period, first_day 
 _IN_FORCE = """
 CREATE TEMP TABLE thresholds_in_force ON COMMIT DROP AS
 WITH placed AS (
-    SELECT account, asked.period, asked.first_day, ends.until, (
+    SELECT account, touched.period, touched.first_day, ends.until, (
                SELECT plan FROM catalog.account_history AS held
-               WHERE held.account = asked.account AND holds_from < ends.until ORDER BY holds_from DESC LIMIT 1
+               WHERE held.account = touched.account AND holds_from < ends.until ORDER BY holds_from DESC LIMIT 1
            ) AS plan
-    FROM threshold_periods AS asked JOIN (
+    FROM threshold_periods AS touched JOIN (
         SELECT calendar, period, first_day, least(ends_at, now() + interval '1 microsecond') AS until
         FROM unnest(%(calendars)s::bigint[], %(periods)s::text[], %(first_days)s::date[], %(ends)s::timestamptz[])
             AS given (calendar, period, first_day, ends_at)
@@ -157,8 +157,8 @@ def is_due(cursor: psycopg.Cursor[Any]) -> bool:
 
 def note_members(cursor: psycopg.Cursor[Any]) -> bool:
     """Whether there is anything to decide; then note, before the fold, which periods the members of `staged` change."""
-    asked = cursor.execute(_HAS_LIMITS).fetchone()
-    if not (asked and asked[0]):
+    found = cursor.execute(_HAS_LIMITS).fetchone()
+    if not (found and found[0]):
         return False
     cursor.execute(_MEMBERS)
     return True

@@ -189,16 +189,16 @@ def test_a_meter_that_bills_whole_periods_crosses_thresholds_too(connection: psy
 
 
 def test_without_limits_a_batch_pays_one_statement(connection: psycopg.Connection[Any]) -> None:
-    asked: list[Any] = []
+    executed: list[Any] = []
 
     class Recorded(psycopg.Cursor[Any]):
         def execute(self, query: Any, *arguments: Any, **more: Any) -> Recorded:
-            asked.append(query)
+            executed.append(query)
             return super().execute(query, *arguments, **more)
 
     with connection.transaction(), Recorded(connection) as cursor:
         assert not note_members(cursor)
-    assert len(asked) == 1
+    assert len(executed) == 1
 
 
 def test_events_of_crossed_and_retracted_thresholds_are_queued_once_with_the_row(

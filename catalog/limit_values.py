@@ -1,0 +1,50 @@
+"""The values of the limits of a catalog file: periods, quantities, amounts and steps."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Any
+
+from catalog.file_values import checked_text, currency_code
+
+LIMIT_PERIODS = ("P1D", "P1M")
+
+
+def perhaps_currency(value: Any) -> str:
+    """The code of a currency; empty where there is none. Raises ValueError."""
+    return "" if value in (None, "", "null", "~") else currency_code(checked_text(value))
+
+
+def limit_period(value: str) -> str:
+    """A day or a month (LIMIT_PERIODS). Raises ValueError."""
+    if value not in LIMIT_PERIODS:
+        raise ValueError(f"must be one of {', '.join(LIMIT_PERIODS)}")
+    return value
+
+
+def limit_quantity(value: Any) -> str | None:
+    """The text of a quantity; None for no limit. Raises ValueError."""
+    if value in (None, "null", "~"):
+        return None
+    if not isinstance(value, str) or not re.fullmatch(r"\d{1,18}(\.\d{1,6})?", value, re.ASCII):
+        raise ValueError("must be a quantity such as 1000000, or null for no limit")
+    return value
+
+
+def limit_amount(value: Any) -> str | None:
+    """The text of an amount; None for no limit. Raises ValueError."""
+    if value in (None, "null", "~"):
+        return None
+    if not isinstance(value, str) or not re.fullmatch(r"\d{1,18}(\.\d{1,12})?", value, re.ASCII):
+        raise ValueError("must be an amount such as 100.00, or null for no limit")
+    return value
+
+
+def limit_step(value: Any) -> str:
+    """The text of a step: a number above 0, or a share of the limit such as 80%. Raises ValueError."""
+    if not isinstance(value, str) or not re.fullmatch(r"\d{1,18}(\.\d{1,12})?%?", value, re.ASCII):
+        raise ValueError("must be a number such as 800000, or a share of the limit such as 80%")
+    if not Decimal(value.rstrip("%")):
+        raise ValueError("must be above 0")
+    return value

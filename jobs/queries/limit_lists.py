@@ -1,0 +1,82 @@
+"""Lists of limits: those of the catalog, how near each account is to its own, and which thresholds were crossed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from jobs.queries.limits import limits_in_use
+from jobs.queries.reading import Database, select
+
+LIMIT_COLUMNS = (
+    *("account", "plan", "meter", "currency", "period", "effective_from", "quantity", "amount", "steps"),
+    *("changed_by", "changed_at"),
+)
+STATUS_COLUMNS = ("account", "meter", "currency", "period", "period_start", "used", "limit", "percent", "crossed")
+CHANGE_COLUMNS = (
+    *("changed_at", "account", "period", "period_start", "meter", "currency", "threshold", "version", "is_crossed"),
+    *("used", "frontier"),
+)
+
+_LIMITS = """
+    SELECT coalesce(nullif(account, ''), CASE WHEN plan = '' THEN '*' END) AS account, nullif(plan, '') AS plan,
+           nullif(meter, '') AS meter, nullif(currency, '') AS currency, period, effective_from, quantity, amount,
+           nullif(array_to_string(ARRAY(SELECT trim_scale(step)::text FROM unnest(steps) AS step), ', '), '') AS steps,
+           changed_by, changed_at
+    FROM catalog.limits
+    WHERE %(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s)
+    ORDER BY limits.account, limits.plan, limits.meter, limits.currency, period, effective_from
+"""
+_CROSSED = """
+    SELECT account, period, first_day, meter, currency, array_agg(threshold ORDER BY threshold) AS crossed
+    FROM (
+        SELECT DISTINCT ON (account, period, first_day, meter, currency, threshold) changes.*
+        FROM unnest(%(accounts)s::text[], %(periods)s::text[], %(firsts)s::date[])
+            AS running (account, period, first_day)
+        JOIN threshold_changes AS changes USING (account, period, first_day)
+        ORDER BY account, period, first_day, meter, currency, threshold, version DESC
+    ) AS last WHERE is_crossed GROUP BY account, period, first_day, meter, currency
+"""
+_CHANGES = """
+    SELECT changed_at, account, period, first_day AS period_start, nullif(meter, '') AS meter,
+           nullif(currency, '') AS currency, threshold, version, is_crossed, used, frontier
+    FROM threshold_changes WHERE %(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s)
+    ORDER BY changed_at DESC, account, first_day, period, meter, currency, threshold, version DESC
+"""
+
+
+def limit_rows(database: Database, accounts: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Rows with the keys LIMIT_COLUMNS: the limits of the catalog, of some accounts alone or (empty) all."""
+    return select(database, _LIMITS, {"accounts": list(accounts) or None})
+
+
+def status_rows(database: Database, accounts: Sequence[str], now: datetime) -> Iterator[dict[str, Any]]:
+    """Rows with the keys STATUS_COLUMNS: each limit in force, and the period that runs.
+
+    `percent` is null without a maximum, and of a limit of 0. `crossed` are the thresholds that billing recorded.
+    """
+    uses = list(limits_in_use(database, list(accounts) or None, None, now))
+    running = sorted({(use.account, use.period, use.first_day) for use in uses})
+    parameters = {name: [row[place] for row in running] for place, name in enumerate(("accounts", "periods", "firsts"))}
+    key = ("account", "period", "first_day", "meter", "currency")
+    crossed = {tuple(row[name] for name in key): row for row in database.execute(_CROSSED, parameters).fetchall()}
+    for use in uses:
+        row = crossed.get((use.account, use.period, use.first_day, use.meter, use.currency))
+        yield {
+            "account": use.account,
+            "meter": use.meter or None,
+            "currency": use.currency or None,
+            "period": use.period,
+            "period_start": use.first_day.isoformat(),
+            "used": use.used,
+            "limit": use.maximum,
+            "percent": round(use.used * 100 / use.maximum, 1) if use.maximum else None,
+            "crossed": ", ".join(f"{step:f}" for step in row["crossed"]) if row else None,
+        }
+
+
+def change_rows(database: Database, accounts: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Rows with the keys CHANGE_COLUMNS: each time that a threshold was crossed or retracted, the newest first."""
+    for row in select(database, _CHANGES, {"accounts": list(accounts) or None}):
+        yield {**row, "period_start": row["period_start"].isoformat()}
