@@ -33,7 +33,15 @@ EARLIER_FUNCTIONS = {"0022": ("usage_spans(date, date)",)}
 
 LATER = (
     *("accepted_losses", "activity_head", "activity_log", "analytics_panes", "analytics_views", "api_keys"),
-    *("declared_dimensions", "erasures", "invoice_events", "invoice_lines", "invoices", "late_members"),
+    *(
+        "correction_consumers",
+        "declared_dimensions",
+        "erasures",
+        "invoice_events",
+        "invoice_lines",
+        "invoices",
+        "late_members",
+    ),
     *("price_ladders", "taken_back_on_time", "usage_hours", "usage_members", "usage_months"),
     *("webhook_attempts", "webhook_deliveries", "webhook_endpoints", "webhook_events", "webhook_position"),
     *("webhook_removals", "webhook_secrets"),
@@ -84,6 +92,8 @@ ASKED = (
     *("usage_day_dimensions", "usage_days", "usage_hours", "usage_months", "usage_windows"),
 )
 """Of these the API reads: what names an account is guarded by row-level security, and nothing else."""
+WRITTEN = ("correction_consumers",)
+"""These the API reads and writes, and row-level security guards both."""
 ASKED_OF_CATALOG = (
     *("account_history", "account_zones", "accounts", "contracts", "decisions"),
     *("effective_prices", "ended_prices", "limits", "plans", "prices"),
