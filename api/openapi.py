@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import bills, explained, invoices, lists, meter_query_request, usage, views, window_stream
+from api import acknowledgements, bills, explained, invoices, lists, meter_query_request, usage, views, window_stream
 from api.answers import JSON, to_json
 from api.events import Services, authorized
 from api.openapi_schemas import (
@@ -163,6 +163,7 @@ def document() -> Schema:
     paths[ApiRoute.METER_QUERY.value]["post"] = _posted_query()
     paths[ApiRoute.PORTAL_TOKENS.value] = {"post": _portal_tokens()}
     paths[ApiRoute.METER_QUERY_V3.value] = {"post": _posted_query_v3()}
+    paths[ApiRoute.CORRECTIONS_ACK.value] = {"post": _acknowledgement()}
     paths[ApiRoute.ENTITLEMENT_ACCESS.value] = {"post": _entitlement_access()}
     for route, (summary, status, types, taken) in _POSTS.items():
         schema = OBJECT if route is ApiRoute.TRACES else _EVENTS
@@ -260,6 +261,17 @@ def _entitlement_access() -> Schema:
         "summary": "OpenMeter's question of a gateway: which customers (accounts) may use which features (meters).",
         "requestBody": _body(members, needed=("customer",)),
         "responses": _responses(ACCESS_ANSWER),
+    }
+
+
+def _acknowledgement() -> Schema:
+    name = {**TEXT, "minLength": 1, "maxLength": acknowledgements.MAX_NAME_CHARACTERS}
+    members = {"consumer": name, "number": {"type": "integer", "minimum": 0, "maximum": acknowledgements.MAX_NUMBER}}
+    answer = {**members, "waiting": WHOLE}
+    return {
+        "summary": "A consumer has applied all corrections up to a number.",
+        "requestBody": _body(members, needed=members),
+        "responses": _responses({"type": "object", "properties": answer, "required": list(answer)}),
     }
 
 

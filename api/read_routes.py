@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from api.acknowledgements import acknowledge
 from api.bills import bills, prices
 from api.entitlement_access import entitlement_access
 from api.events import Services, authorized
@@ -38,6 +39,7 @@ READ_QUERIES: tuple[tuple[ApiRoute, tuple[str, ...], ReadQuery], ...] = (
     (ApiRoute.INVOICE, ("GET",), invoice),
     (ApiRoute.PRICES, ("GET",), prices),
     (ApiRoute.CORRECTIONS, ("GET",), corrections),
+    (ApiRoute.CORRECTIONS_ACK, ("POST",), acknowledge),
     (ApiRoute.STRAGGLERS, ("GET",), stragglers),
     (ApiRoute.VIEW, ("GET",), view),
     (ApiRoute.METERS, ("GET",), meters),

@@ -67,15 +67,17 @@ class AccountReader:
         self._own = threading.local()
         self._unfinished: set[Future[Any]] = set()
 
-    async def run(self, key: ApiKey, query: Callable[[Database], R]) -> R:
+    async def run(self, key: ApiKey, query: Callable[[Database], R], *, writes: bool = False) -> R:
         """What `query` answers within a transaction that sees one moment, in UTC, and the key's accounts only.
+
+        With `writes` it may write what the role may, and it may be run twice: its session may have been lost.
 
         Raises Problem: 503 where the database does not answer, or not in time; what `query` raises.
         """
         self._unfinished = {work for work in self._unfinished if not work.done()}
         if len(self._unfinished) >= self._max_unfinished:
             raise unavailable("More is asked than can be answered: ask again later.")
-        work = self._threads.submit(self._run, accounts_setting(key), query)
+        work = self._threads.submit(self._run, accounts_setting(key), query, writes)
         self._unfinished.add(work)
         try:
             async with asyncio.timeout(self._answer_timeout_seconds):
@@ -89,16 +91,16 @@ class AccountReader:
         """Take no further queries; what is running ends by its own time limits."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _run(self, accounts: str, query: Callable[[Database], R]) -> R:
+    def _run(self, accounts: str, query: Callable[[Database], R], writes: bool) -> R:
         try:
             if (session := self._session()) is not None:
                 try:
-                    return _within(session, accounts, query)
+                    return _within(session, accounts, query, writes)
                 except (psycopg.OperationalError, psycopg.InterfaceError):
                     if not session.closed:
                         raise
                     # It may have ended long before it was needed.
-            return _within(self._connected(), accounts, query)
+            return _within(self._connected(), accounts, query, writes)
         except psycopg.errors.QueryCanceled:
             raise unavailable(
                 f"The database took longer than {STATEMENT_TIMEOUT_SECONDS} s: ask for less, with from, to and account."
@@ -117,7 +119,7 @@ class AccountReader:
         session = Session.to(
             self._postgres_url, "weir-api reader", silent_after_seconds=SILENT_AFTER_SECONDS, row_factory=dict_row
         )
-        session.isolation_level, session.read_only = psycopg.IsolationLevel.REPEATABLE_READ, True
+        session.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         self._own.session = session
         return session
 
@@ -127,7 +129,8 @@ def accounts_setting(key: ApiKey) -> str:
     return json.dumps(sorted(key.accounts)) if key.accounts else "*"
 
 
-def _within(session: Session, accounts: str, query: Callable[[Database], R]) -> R:
+def _within(session: Session, accounts: str, query: Callable[[Database], R], writes: bool) -> R:
+    session.read_only = not writes
     with session.transaction():
         try:
             session.execute(BECOME)

@@ -143,6 +143,12 @@ ENTRIES = (
         "List corrections: what a closed window was, what it became, and the rows of usage that did it.",
     ),
     Entry(
+        "consumers",
+        Panel.LOOK,
+        "cli.consumers",
+        "List the consumers that acknowledge corrections, and remove one that is not used.",
+    ),
+    Entry(
         "conflicts",
         Panel.LOOK,
         "cli.conflicts",

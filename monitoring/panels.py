@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from monitoring.alerts.freshness import FRESH_SECONDS
-from monitoring.alerts.money import UNSENT_SECONDS
+from monitoring.alerts.money import UNACKNOWLEDGED_SECONDS, UNSENT_SECONDS
 from monitoring.alerts.webhooks import WAITING_SECONDS as WEBHOOK_SECONDS
 
 
@@ -186,6 +186,12 @@ PANELS: dict[str, tuple[Panel, ...]] = {
             (("max by (topic) (weir_unsent_seconds)", "{{topic}}"),),
             "s",
             limit=UNSENT_SECONDS,
+        ),
+        Panel(
+            "Age of the oldest correction that a consumer has not acknowledged",
+            (("max(weir_corrections_unacknowledged_seconds)", "waiting"),),
+            "s",
+            limit=UNACKNOWLEDGED_SECONDS,
         ),
         Panel(
             "Age of the oldest undelivered webhook",

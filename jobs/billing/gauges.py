@@ -5,6 +5,7 @@ from __future__ import annotations
 from jobs.billing.audit_totals import audit_totals
 from jobs.billing.straggler_totals import StragglerTotals
 from jobs.billing.webhook_totals import webhook_totals
+from jobs.queries.correction_consumers import MAX_LOOKED_AT, OF_CONSUMER
 from jobs.runtime.postgres.totals import Statement, Totals
 from metering.lateness import WINDOW_STATE_SQL
 from monitoring import metrics
@@ -31,6 +32,17 @@ _UNSENT_SECONDS = """
 """
 
 
+_UNACKNOWLEDGED = f"""
+    SELECT greatest(max(extract(epoch FROM clock_timestamp() - oldest)), 0)
+    FROM correction_consumers AS c CROSS JOIN LATERAL (
+        SELECT min(corrected_at) AS oldest FROM (
+            SELECT account, corrected_at FROM corrections WHERE corrections.number > c.number
+            ORDER BY corrections.number LIMIT {MAX_LOOKED_AT}
+        ) AS later WHERE {OF_CONSUMER}
+    ) AS unapplied
+"""
+
+
 def totals(job: str) -> tuple[Totals, ...]:
     """Gauges of the tables `usage_windows`, `stragglers` and `audits`, of the outbox and of webhooks."""
     return (
@@ -40,4 +52,5 @@ def totals(job: str) -> tuple[Totals, ...]:
         Statement(metrics.UNSENT_SECONDS, job, _UNSENT_SECONDS),
         *audit_totals(job),
         *webhook_totals(job),
+        Statement(metrics.UNACKNOWLEDGED, job, _UNACKNOWLEDGED),
     )

@@ -11,6 +11,7 @@ DROPPED_MONEY = 1
 """In units of its currency, within an hour."""
 EXPIRE_SECONDS = 86_400
 UNSENT_SECONDS = 600
+UNACKNOWLEDGED_SECONDS = 86_400
 UNMETERED_SHARE = 0.01
 """Of the usage of half an hour: requests that were cancelled may well have no tokens, but they are few."""
 
@@ -117,6 +118,14 @@ MONEY = (
         "{{ $value }} accounts and prices were deleted while a replication slot was lost, so joins still has them."
         " `weir catalog reconcile` deletes them once more.",
         timedelta(minutes=5),
+    ),
+    Alert(
+        "CorrectionsUnacknowledged",
+        Severity.TICKET,
+        f"max(weir_corrections_unacknowledged_seconds) > {UNACKNOWLEDGED_SECONDS}",
+        "A consumer has not acknowledged corrections",
+        "The oldest correction that a consumer has not acknowledged is {{ $value | humanizeDuration }} old, so its"
+        " numbers differ from the bills. `weir consumers list` shows which.",
     ),
     Alert(
         "PublishingBehind",

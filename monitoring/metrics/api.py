@@ -24,6 +24,7 @@ class ApiRoute(StrEnum):
     INVOICE = "/v1/invoices/{id}"
     PRICES = "/v1/prices"
     CORRECTIONS = "/v1/corrections"
+    CORRECTIONS_ACK = "/v1/corrections/ack"
     STRAGGLERS = "/v1/stragglers"
     VIEW = "/v1/views/{name}"
     REQUEST = "/v1/requests/{id}"

@@ -56,6 +56,14 @@ CORRECTIONS = CounterMetric(
     {"meter": GIVEN_AT_START, "cause": CORRECTING},
     BILLING,
 )
+UNACKNOWLEDGED = GaugeMetric(
+    "weir_corrections_unacknowledged_seconds",
+    "seconds",
+    "Age of the oldest correction that a consumer has not acknowledged (`weir consumers`); 0 without one.",
+    {},
+    BILLING,
+    from_database=True,
+)
 WINDOWS = GaugeMetric(
     "weir_usage_windows",
     "windows",

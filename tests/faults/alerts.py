@@ -49,7 +49,7 @@ NEVER = frozenset(
     | {"UnreadRecordsExpire", "TablesFillDisk", "TablesDiskFull", "AuditFound", "AuditOverdue", "StragglersExpire"}
     | {"ReversalsWait"}
     | {"CatalogChangesRejected", "CatalogNeverCaptured", "DeletionsNotPropagated", "SlotRetainsLog", "SlotNearlyLost"}
-    | {"WebhooksWait", "WebhooksDead", "WebhookEndpointGone"}
+    | {"WebhooksWait", "WebhooksDead", "WebhookEndpointGone", "CorrectionsUnacknowledged"}
     | {"PriceJump", "DatabaseFillsDisk", "DatabaseDiskFull"}
     # What is posted there is too little to be refused, and nobody asks.
     | {"ApiRefusesTraffic", "ApiReadsFailing"}

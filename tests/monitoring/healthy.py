@@ -70,6 +70,7 @@ GAUGES = {
     "weir_straggler_deadline_seconds": f"500000+0{STEADY}",
     "weir_usage_windows": f"500+3{STEADY}",
     "weir_unsent_changes": f"40+0{STEADY}",
+    "weir_corrections_unacknowledged_seconds": f"60+0{STEADY}",
     "weir_webhook_waiting_seconds": f"2+0{STEADY}",
     "weir_webhook_dead_deliveries": f"0+0{STEADY}",
     "weir_webhook_gone_endpoints": f"0+0{STEADY}",

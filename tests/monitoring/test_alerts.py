@@ -266,6 +266,7 @@ CASES = [
     Case("DeletionsNotPropagated", {of("weir_unpropagated_deletions"): "0+0x10 2+0x60"}, 16, ({},)),
     Case("CatalogNotCaptured", {of("weir_catalog_behind_seconds"): "3+0x10 61+0x60"}, 13, ({},)),
     Case("CatalogNeverCaptured", {of("weir_catalog_behind_seconds"): "+Inf+0x60"}, 2, ({},)),
+    Case("CorrectionsUnacknowledged", {"weir_corrections_unacknowledged_seconds{}": "86400+0x10 86401+0x60"}, 11),
     Case("WebhooksWait", {"weir_webhook_waiting_seconds{}": "3600+0x10 3601+0x60"}, 16),
     Case("WebhooksDead", {"weir_webhook_dead_deliveries{}": "0+0x10 1+0x60"}, 11),
     Case("WebhookEndpointGone", {"weir_webhook_gone_endpoints{}": "0+0x10 1+0x60"}, 11),

@@ -129,7 +129,7 @@ def test_a_rebuild_calls_nobody_about_rows_that_it_makes_again_and_later_rows_do
             connection.execute("CREATE TEMP TABLE later ON COMMIT DROP AS SELECT * FROM corrections LIMIT 1")
             connection.execute("DELETE FROM corrections WHERE number = (SELECT number FROM later)")
             connection.execute("INSERT INTO corrections OVERRIDING SYSTEM VALUE SELECT * FROM later")
-            called = connection.execute("SELECT count(*) FROM webhook_deliveries").fetchone()
+            called = connection.execute("SELECT count(*) FROM webhook_events").fetchone()
             connection.rollback()
         assert called == (1,)
     finally:

@@ -62,6 +62,7 @@ ARGUMENTS = {
     "keys rotate": ["0123456789ab"],
     "rebuild": ["billing", "--yes"],
     "view": ["model_health"],
+    "consumers remove": ["erp"],
     "webhooks add": ["https://example.com/"],
     "webhooks deliveries": ["we_0123456789ab"],
     "webhooks disable": ["we_0123456789ab", "--reason", "x"],

@@ -13,7 +13,7 @@ import structlog
 from psycopg import sql
 
 from jobs.runtime.postgres.reader_role import role_exists_or_is_made
-from jobs.runtime.postgres.relations import ASKED, ASKED_OF_CATALOG
+from jobs.runtime.postgres.relations import ASKED, ASKED_OF_CATALOG, WRITTEN
 
 API_READER = "weir_api_reader"
 BECOME = sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(API_READER))
@@ -32,6 +32,8 @@ def ensure_api_reader(connection: psycopg.Connection[Any], schema: str) -> None:
         connection.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(sql.Identifier(name), role))
         shown = sql.SQL(", ").join(sql.Identifier(name, relation) for relation in relations)
         connection.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(shown, role))
+    written = sql.SQL(", ").join(sql.Identifier(schema, relation) for relation in WRITTEN)
+    connection.execute(sql.SQL("GRANT SELECT, INSERT, UPDATE ON {} TO {}").format(written, role))
     if not _may_become(connection) and not _made_member(connection):
         log.warning("this login may not read as the API's reader", hint=f"grant it: {_missing_grant()}")
 

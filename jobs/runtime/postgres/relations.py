@@ -34,6 +34,7 @@ EARLIER_FUNCTIONS = {"0022": ("usage_spans(date, date)",)}
 LATER = (
     *("accepted_losses", "activity_head", "activity_log", "analytics_panes", "analytics_views", "api_keys"),
     *(
+        "correction_consumers",
         "declared_dimensions",
         "declared_windows",
         "erasures",
@@ -93,6 +94,8 @@ ASKED = (
     *("usage_day_dimensions", "usage_days", "usage_hours", "usage_months", "usage_windows"),
 )
 """Of these the API reads: what names an account is guarded by row-level security, and nothing else."""
+WRITTEN = ("correction_consumers",)
+"""These the API reads and writes, and row-level security guards both."""
 ASKED_OF_CATALOG = (
     *("account_history", "account_zones", "accounts", "contracts", "decisions"),
     *("effective_prices", "ended_prices", "limits", "plans", "prices"),
