@@ -139,24 +139,15 @@ def answer_of(data: Schema, **more: Schema) -> Schema:
 
 
 NEXT = or_null(TEXT)
-_PERCENTILES: Schema = {
-    "type": "object",
-    "properties": {key: {"type": "number"} for key in RANKS},
-    "required": list(RANKS),
-    "additionalProperties": False,
-}
-_TOP: Schema = {
-    "type": "array",
-    "items": {"type": "object", "properties": {"value": TEXT, "count": WHOLE}, "required": ["value", "count"]},
-}
 VIEW_ROWS: Schema = {
     "type": "array",
     "items": {
         "type": "object",
         "properties": dict.fromkeys(("window_start", "window_end"), INSTANT),
         "required": ["window_start", "window_end"],
-        "additionalProperties": {"anyOf": [or_null(TEXT), WHOLE, _PERCENTILES, _TOP]},
-        "description": "And each key and measure of the view by its name.",
+        "additionalProperties": {"anyOf": [or_null(TEXT), WHOLE, OBJECT, {"type": "array", "items": OBJECT}]},
+        "description": "And each key and measure of the view by its name. Percentiles are an object of "
+        f"{', '.join(RANKS)}, a top is a list of objects of value and count.",
     },
 }
 _EVENT: Mapping[str, Schema] = {

@@ -85,8 +85,8 @@ def view(
     with read_only(running_deployment(data_dir).postgres_url) as database:
         try:
             declared = view_named(database, name)
-            asked = ViewWindows(window, hop, session, start, end, sliding)
-            resolved = asked.resolve(database, MachineClock().now())
+            windows = ViewWindows(window, hop, session, start, end, sliding)
+            resolved = windows.resolve(database, MachineClock().now())
         except UnknownView as error:
             raise typer.BadParameter(f"{error}.") from None
         except WindowMistake as mistake:

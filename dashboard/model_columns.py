@@ -26,11 +26,13 @@ def roles_of(view: View) -> Roles:
     """Requests count all outcomes, errors those of a status that is not `completed`; users are the first `distinct`."""
     measures = view.measures
     return Roles(
-        requests=_first(each for each in measures if each.aggregate is Aggregate.COUNT and not each.where),
-        errors=_first(each for each in measures if each.aggregate is Aggregate.COUNT and _is_of_failures(each)),
-        users=_first(each for each in measures if each.aggregate is Aggregate.DISTINCT and not each.where),
-        percentiles=_all(each for each in measures if each.aggregate is Aggregate.PERCENTILES),
-        sums=_all(each for each in measures if each.aggregate is Aggregate.SUM),
+        requests=_first(measure for measure in measures if measure.aggregate is Aggregate.COUNT and not measure.where),
+        errors=_first(
+            measure for measure in measures if measure.aggregate is Aggregate.COUNT and _is_of_failures(measure)
+        ),
+        users=_first(measure for measure in measures if measure.aggregate is Aggregate.DISTINCT and not measure.where),
+        percentiles=_all(measure for measure in measures if measure.aggregate is Aggregate.PERCENTILES),
+        sums=_all(measure for measure in measures if measure.aggregate is Aggregate.SUM),
     )
 
 

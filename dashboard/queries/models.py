@@ -129,10 +129,10 @@ def _hour(cursor: psycopg.Cursor[dict[str, Any]], view: View, end: datetime, acc
         return None
     hour = Hour(start, end, is_compared=since is None or since <= start - WEEK)
     spans = [Span(start - back, end - back, accounts) for back in (BACK[: 2 if hour.is_compared else 1])]
-    asked = [(Whole(span.start, span.end), span) for span in spans]
-    if sum(bytes_merged(cursor, view, *of) for of in asked) > MAX_MERGED_BYTES:
+    ranges = [(Whole(span.start, span.end), span) for span in spans]
+    if sum(bytes_merged(cursor, view, *of) for of in ranges) > MAX_MERGED_BYTES:
         return replace(hour, is_too_much=True)
-    panes = [(windows, read_panes(cursor, view, windows, span)) for windows, span in asked]
+    panes = [(windows, read_panes(cursor, view, windows, span)) for windows, span in ranges]
     by_model = [{row[MODEL]: row for row in rows_of(view, rows, windows, (MODEL,))} for windows, rows in panes]
     totals = [next(iter(rows_of(view, rows, windows, ())), None) for windows, rows in panes]
     now, before = by_model[0], by_model[-1] if hour.is_compared else {}

@@ -90,15 +90,15 @@ def _live(chosen: ModelsFilter) -> None:
         st.info("No outcome in this hour, nor in the same hour last week.", icon=":material/search_off:")
         return
     _figures(hour, roles)
-    models = sorted(hour.models, key=lambda each: (-_number(each.now, roles.requests), each.model or ""))
+    models = sorted(hour.models, key=lambda model: (-_number(model.now, roles.requests), model.model or ""))
     left, right = st.columns(2)
     if roles.requests is not None:
         left.altair_chart(_requests(models[:MAX_BARS], roles.requests), alt="Requests by model, beside last week")
     if roles.percentiles:
         chart = _percentiles(models[:MAX_BARS], roles.percentiles[0])
         right.altair_chart(chart, alt="Percentiles by model, beside last week")
-    currencies = sorted({currency for each in models for currency in each.amounts if currency is not None})
-    show_table([_row(each, roles, currencies) for each in models], "models")
+    currencies = sorted({currency for model in models for currency in model.amounts if currency is not None})
+    show_table([_row(model, roles, currencies) for model in models], "models")
     st.caption("`weir view` and `GET /v1/views` have other windows and keys. Amounts are usage as billed so far.")
 
 
@@ -147,7 +147,7 @@ def _figures(hour: Hour, roles: Roles) -> None:
     columns[2].metric("Users", _text(users[0]), _delta(change(*users)), delta_color="off", help=BESIDE)
     if roles.percentiles:
         name = roles.percentiles[0]
-        slowest, slowest_before = ((each.get(name) or {}).get("p95") for each in (now, before))
+        slowest, slowest_before = ((found.get(name) or {}).get("p95") for found in (now, before))
         label = f"{literal(spaced(name))}, p95"
         delta = _delta(_float_change(slowest, slowest_before))
         columns[3].metric(label, _text(slowest), delta, delta_color="inverse", help=BESIDE)
@@ -166,9 +166,9 @@ def _text(value: Any) -> str:
 def _requests(models: Sequence[ModelHour], name: str) -> alt.Chart:
     # A bar's length is a float in the browser anyway.
     bars = [
-        {"model": each.model or UNKNOWN, "when": when, "requests": _number(of, name)}
-        for each in models
-        for when, of in ((NOW, each.now), (BEFORE, each.before))
+        {"model": model.model or UNKNOWN, "when": when, "requests": _number(of, name)}
+        for model in models
+        for when, of in ((NOW, model.now), (BEFORE, model.before))
         if of is not None
     ]
     chart: alt.Chart = (
@@ -192,9 +192,9 @@ def _requests(models: Sequence[ModelHour], name: str) -> alt.Chart:
 
 def _percentiles(models: Sequence[ModelHour], name: str) -> alt.LayerChart | alt.FacetChart:
     lines = [
-        {"model": each.model or UNKNOWN, "when": when, **of[name]}
-        for each in models
-        for when, of in ((NOW, each.now), (BEFORE, each.before))
+        {"model": model.model or UNKNOWN, "when": when, **of[name]}
+        for model in models
+        for when, of in ((NOW, model.now), (BEFORE, model.before))
         if of is not None and of[name] is not None
     ]
     base = alt.Chart(alt.InlineData(lines)).encode(
@@ -214,7 +214,7 @@ def _percentiles(models: Sequence[ModelHour], name: str) -> alt.LayerChart | alt
 
 
 def _models(models: Sequence[ModelHour]) -> alt.Y:
-    return alt.Y("model:N", title=None, sort=[each.model or UNKNOWN for each in models])
+    return alt.Y("model:N", title=None, sort=[model.model or UNKNOWN for model in models])
 
 
 def _height(models: Sequence[ModelHour]) -> int:
@@ -225,15 +225,15 @@ def _number(measured: Measured | None, name: str | None) -> float:
     return 0.0 if measured is None or name is None else float(measured.get(name) or 0)
 
 
-def _row(each: ModelHour, roles: Roles, currencies: Sequence[str]) -> dict[str, Value]:
-    now, before = each.now or {}, each.before or {}
-    row: dict[str, Value] = {"model": each.model or UNKNOWN}
+def _row(model: ModelHour, roles: Roles, currencies: Sequence[str]) -> dict[str, Value]:
+    now, before = model.now or {}, model.before or {}
+    row: dict[str, Value] = {"model": model.model or UNKNOWN}
     if roles.requests is not None:
         row["requests"] = now.get(roles.requests, 0)
         row["requests change (%)"] = change(now.get(roles.requests, 0), before.get(roles.requests))
     for name in roles.sums:
         row[spaced(name)] = None if now.get(name) is None else plain(now[name])
-    row |= {f"amount ({currency})": each.amounts.get(currency) for currency in currencies}
+    row |= {f"amount ({currency})": model.amounts.get(currency) for currency in currencies}
     if roles.requests is not None and roles.errors is not None:
         row["errors (%)"] = share(now.get(roles.errors), now.get(roles.requests))
         row["errors last week (%)"] = share(before.get(roles.errors), before.get(roles.requests))
