@@ -16,12 +16,13 @@ import psycopg
 
 from jobs.ingestion.received import Restamp, believed
 from jobs.runtime.errors import START_OVER, NotYet
+from jobs.runtime.kafka.topic import Topic
 from metering.vocabulary import Cause
 
 _LOOK = """
 SELECT clock_timestamp(), (
-    SELECT coalesce(jsonb_agg(jsonb_build_array(partition, first_offset, last_offset)), '[]')
-    FROM restamps WHERE topic_id = %s AND applied_at IS NULL
+    SELECT coalesce(jsonb_agg(jsonb_build_array(topic_id, partition, first_offset, last_offset)), '[]')
+    FROM restamps WHERE topic_id = ANY (%s) AND applied_at IS NULL
 ), (SELECT coalesce(max(erasure), 0) FROM erasures)
 """
 _SETTLE = """
@@ -35,20 +36,29 @@ class Look:
     """The database's time before a batch, the stamps that an operator has declared wrong, and the newest erasure."""
 
     now: datetime
-    restamps: tuple[Restamp, ...]
+    restamps: Mapping[str, tuple[Restamp, ...]]
+    """By topic, each that was asked about."""
     newest_erasure: int = 0
 
 
-def look(connection: psycopg.Connection[Any], topic_id: str) -> Look:
-    """Ask the database, in one round trip."""
-    row = connection.execute(_LOOK, [topic_id]).fetchone()
+def look(connection: psycopg.Connection[Any], topics: Sequence[Topic]) -> Look:
+    """Ask the database about these topics, in one round trip."""
+    row = connection.execute(_LOOK, [[topic.topic_id for topic in topics]]).fetchone()
     assert row is not None
-    return Look(row[0], tuple(Restamp(*restamp) for restamp in row[1]), row[2])
+    restamps = {
+        topic.name: tuple(Restamp(*restamp) for topic_id, *restamp in row[1] if topic_id == topic.topic_id)
+        for topic in topics
+    }
+    return Look(row[0], restamps, row[2])
 
 
-def wait_for_stamps(records: pl.DataFrame, topic: str, seen: Look, limit: timedelta) -> None:
-    """Raise NotYet when records (partition, offset, stamped_at, is_broker_stamp) are stamped too far in the future."""
-    is_ahead = believed(seen.restamps) & (pl.col("stamped_at") > seen.now + limit)
+def wait_for_stamps(
+    records: pl.DataFrame, topic: str, now: datetime, restamps: Sequence[Restamp], limit: timedelta
+) -> None:
+    """Raise NotYet when a topic's records (partition, offset, stamped_at, is_broker_stamp) are stamped too far in the
+    future; `now` is the database's time.
+    """
+    is_ahead = believed(restamps) & (pl.col("stamped_at") > now + limit)
     ahead = (
         records.filter(is_ahead)
         .group_by("partition")
@@ -62,7 +72,7 @@ def wait_for_stamps(records: pl.DataFrame, topic: str, seen: Look, limit: timede
     raise NotYet(
         Cause.BROKER_CLOCK,
         f"a broker has stamped records of {topic} up to {latest.isoformat(timespec='seconds')}, "
-        f"{(latest - seen.now).total_seconds():.0f} s ahead of the database's clock (at most "
+        f"{(latest - now).total_seconds():.0f} s ahead of the database's clock (at most "
         f"{limit.total_seconds():.0f} s): set the brokers' clocks by NTP; then ingestion continues when that time has "
         f"come, or at once if you run: {'; '.join(commands)}",
     )
@@ -78,13 +88,18 @@ def wait_for_frontier(frontier: datetime | None, now: datetime, limit: timedelta
         )
 
 
-def followed(records: pl.DataFrame, restamps: Sequence[Restamp]) -> Mapping[str, Any]:
-    """What the journal's `rules` say of the restamps that records of a batch (partition, offset) are given."""
+def followed(records: pl.DataFrame, restamps: Mapping[str, Sequence[Restamp]]) -> Mapping[str, Any]:
+    """What the journal's `rules` say of the restamps that records of a batch (topic, partition, offset) are given.
+
+    `restamps`: by topic, each that is read. They are told with their topic where it is not the only one.
+    """
     found = []
-    for restamp in restamps:
-        offsets = records.filter(restamp.holds())["offset"]
-        if not offsets.is_empty():
-            found.append({"partition": restamp.partition, "from": offsets.min(), "to": offsets.max()})
+    for topic, of_topic in restamps.items():
+        named = {"topic": topic} if len(restamps) > 1 else {}
+        for restamp in of_topic:
+            offsets = records.filter(pl.col("topic") == topic, restamp.holds())["offset"]
+            if not offsets.is_empty():
+                found.append({**named, "partition": restamp.partition, "from": offsets.min(), "to": offsets.max()})
     return {"restamped": found} if found else {}
 
 

@@ -228,6 +228,11 @@ class IngestionConfig(JobConfig):
         return documents
 
     @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics of events that are read."""
+        return (self.topic,)
+
+    @property
     def documents(self) -> Mapping[str, Document]:
         """The documents of the effective contracts by type; a replaced one of Weir's is under `weir:<type>`."""
         own = {document["$id"]: document for document in self.contracts}

@@ -120,9 +120,14 @@ class OffsetLedger:
         """Let no partition have come further than this, or than F."""
         self._reception.disbelieve(after)
 
-    def received(self, records: pl.DataFrame, restamps: Sequence[Restamp] = ()) -> pl.DataFrame:
-        """New records (partition, offset, stamped_at, is_broker_stamp, …) with `received_at`, in their order."""
-        return self._reception.received(records, restamps)
+    def received(
+        self, records: pl.DataFrame, restamps: Sequence[Restamp] = (), floor: datetime | None = None
+    ) -> pl.DataFrame:
+        """New records (partition, offset, stamped_at, is_broker_stamp, …) with `received_at`, in their order.
+
+        `floor`: F, where other topics decide it, too.
+        """
+        return self._reception.received(records, restamps, floor)
 
     def gaps(self, rows: pl.DataFrame) -> list[Gap]:
         """The offsets before and between new rows (partition, offset, in this order) that no row has."""

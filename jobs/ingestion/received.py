@@ -72,14 +72,17 @@ class Reception:
         """A partition that the topic has from now on."""
         self._partitions.add(partition)
 
-    def received(self, records: pl.DataFrame, restamps: Sequence[Restamp] = ()) -> pl.DataFrame:
+    def received(
+        self, records: pl.DataFrame, restamps: Sequence[Restamp] = (), floor: datetime | None = None
+    ) -> pl.DataFrame:
         """New records (partition, offset, stamped_at, is_broker_stamp, …) with `received_at`, by partition and offset.
 
         A stamp by a producer or a restamp is not believed: such a record was received with the record before it. A
-        record in a partition that was never read before was not received before F.
+        record in a partition that was never read before was not received before F: before `floor`, where other topics
+        hold F back, too.
         """
-        floor = self._frontier or EPOCH
-        before = pl.col("partition").replace_strict(self._latest, default=floor, return_dtype=INSTANT)
+        earliest = floor or self._frontier or EPOCH
+        before = pl.col("partition").replace_strict(self._latest, default=earliest, return_dtype=INSTANT)
         stamp = pl.when(believed(restamps)).then("stamped_at").otherwise(pl.lit(EPOCH, INSTANT))
         return records.sort("partition", "offset").with_columns(
             pl.max_horizontal(stamp.cum_max().over("partition"), before).cast(INSTANT).alias("received_at")

@@ -16,7 +16,7 @@ from jobs.ingestion import batches
 from jobs.ingestion.accepted_losses import read_losses, rules_entry, settle_losses
 from jobs.ingestion.adaptive_heartbeat import AdaptiveHeartbeat
 from jobs.ingestion.bookkeeping import Bookkeeping
-from jobs.ingestion.broker_clock import Look, followed, look, settle, wait_for_frontier, wait_for_stamps
+from jobs.ingestion.broker_clock import Look, followed, look, settle, wait_for_frontier
 from jobs.ingestion.catalog import CatalogReader
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.declared_columns import declared_columns, warn_of_left_out
@@ -35,6 +35,7 @@ from jobs.ingestion.elements import (
 )
 from jobs.ingestion.erasures import Erasures, publish_keys
 from jobs.ingestion.event_times import validated_by_reception
+from jobs.ingestion.event_topics import EventTopic, EventTopics
 from jobs.ingestion.formats import DOCUMENT, form_bytes
 from jobs.ingestion.handover import collected
 from jobs.ingestion.identity_index import NONE_REPLAYED, IdentityIndex
@@ -84,20 +85,28 @@ class JournalSink:
         self._clock = context.clock
         owner = context.ownership
         # Without a broker every attempt ends here, before it leaves a commit in the journal.
-        events, *topics = [
-            describe_topic(admin, name, context.denials, context.clock) for name in (config.topic, *CatalogTopic)
+        events, topics = [
+            [describe_topic(admin, name, context.denials, context.clock) for name in names]
+            for names in (config.topics, CatalogTopic)
         ]
         self._validator = config.validator()
         self._fields = tuple(field.name for field in self._validator.fields)
         declared = declared_columns([*self._validator.fields, headers.FIELD], open_to_change(where.tables, job.writes))
         self._writer = DeltaWriter(where.tables, job.writes, job.name, owner.epoch, owner.driver, declared=declared)
-        accepted = read_losses(owner.connection, events.topic_id)
-        self._may_have_lost = bool(accepted)
-        self._events = OffsetLedger(self._writer, admin, events, decides_frontier=True, accepted=accepted)
+        accepted = {topic.name: read_losses(owner.connection, topic.topic_id) for topic in events}
+        self._may_have_lost = any(accepted.values())
+        self._events = EventTopics(
+            [
+                EventTopic(
+                    OffsetLedger(self._writer, admin, topic, decides_frontier=True, accepted=accepted[topic.name]),
+                    AbsentOffsets(where.kafka, admin, topic.name),
+                )
+                for topic in events
+            ]
+        )
         catalog = [OffsetLedger(self._writer, admin, topic) for topic in topics]
         self._catalog = CatalogReader(kafka, admin, catalog)
-        self._ledgers = [self._events, *catalog]
-        self._absent = AbsentOffsets(where.kafka, admin, config.topic)
+        self._ledgers = [*self._events.ledgers, *catalog]
         self._writer.recall(TRANSACTION)
         self._elsewhere = self._writer.recall(ELSEWHERE) or 0
         self._residual = self._unaccounted_at_start()
@@ -113,17 +122,22 @@ class JournalSink:
         self._index.restore(self._writer.next_lsn, self._events.frontier())
         self._bookkeeping = Bookkeeping(owner, self._writer, self._events.frontier())
         warn_of_left_out(config.contracts_in_force())
-        settings = settings_of(admin, config.topic)
+        settings = [settings_of(admin, topic) for topic in config.topics]
         tell_doubts(settings, accept_seconds=config.accept_past_seconds, largest_bytes=config.max_record_bytes)
         self._isolated = IsolatedByTopic(owner, self._ledgers, self._writer.table)
-        look = RawScan(where.kafka, admin, self._events.topic)
-        self._record_bytes = self._batch_bytes_per_record = average_record_bytes(
-            look, self._events.positions(), config.max_record_bytes, self._validator.element_bytes
+        self._record_bytes = self._batch_bytes_per_record = max(
+            average_record_bytes(
+                RawScan(where.kafka, admin, ledger.topic),
+                ledger.positions(),
+                config.max_record_bytes,
+                self._validator.element_bytes,
+            )
+            for ledger in self._events.ledgers
         )
         interval = timedelta(seconds=config.heartbeat_interval_seconds)
         # A source is known to be silent only at the frontier.
         idle = min(IDLE, timedelta(seconds=config.source_silent_after_seconds))
-        self._heartbeat = Heartbeat(kafka, config.topic, owner.epoch, interval, context.clock, idle=idle)
+        self._heartbeat = Heartbeat(kafka, config.topics, owner.epoch, interval, context.clock, idle=idle)
         self._pace = AdaptiveHeartbeat(self._heartbeat, owner)
         self._heartbeat.start()
 
@@ -134,7 +148,7 @@ class JournalSink:
         self._events.disbelieve(after=seen.now + limit)
 
     def _look(self) -> Look:
-        seen = look(self._ownership.connection, self._events.topic.topic_id)
+        seen = look(self._ownership.connection, self._events.topics)
         self._erasures.follow(seen.newest_erasure, self._ownership.connection)
         return seen
 
@@ -143,20 +157,20 @@ class JournalSink:
         self._follow_topics()
         changes, offsets_after = self._catalog.read_to_end()
         validated = batch if isinstance(batch, pa.Table) else collected(batch.toArrow(), self._validator.schema)
-        new, elements = split(new_records(validated, {self._config.topic: self._events.positions()}), self._fields)
+        new, elements = split(new_records(validated, self._events.positions()), self._fields)
         if new.is_empty() and not changes:
             return Progress(0, {})
-        isolated = self._isolated.pending([self._config.topic, *filter(None, (change.topic() for change in changes))])
+        isolated = self._isolated.pending([*self._config.topics, *filter(None, (change.topic() for change in changes))])
         stamped = quarantine(new, isolated, self._config.max_record_bytes)
         seen = self._look()
-        wait_for_stamps(stamped, self._config.topic, seen, self._config.max_clock_ahead)
+        self._events.wait_for_stamps(stamped, seen, self._config.max_clock_ahead)
         records = self._events.received(stamped, seen.restamps)
-        proved = self._absent.prove(self._events.gaps(records))
+        proved = self._events.proved(records)
         first_lsn = self._writer.next_lsn
         catalog = numbered(self._catalog.rows(changes, isolated), first_lsn)
         events = self._with_replays(with_events(records, elements), first_lsn + len(catalog))
         firsts = _first_rows(events)
-        taken = self._events.take(firsts, proved=proved)
+        taken = self._events.take(firsts, proved)
         frontier = self._events.frontier()
         disposed = with_documents(self._disposed(events))
         events_of_batch = pl.concat([catalog, disposed], how="diagonal_relaxed")
@@ -200,12 +214,14 @@ class JournalSink:
 
     def _settle(self, seen: Look) -> None:
         """Runs only after the journal's commit, and again after a crash in between."""
-        if seen.restamps:
+        if any(seen.restamps.values()):
             with self._ownership.transaction() as cursor:
-                settle(cursor, self._events.topic.topic_id, seen.restamps, self._events.positions())
+                for ledger in self._events.ledgers:
+                    settle(cursor, ledger.topic.topic_id, seen.restamps[ledger.topic.name], ledger.positions())
         if self._may_have_lost:
             with self._ownership.transaction() as cursor:
-                settle_losses(cursor, self._events.topic.topic_id, self._events.positions())
+                for ledger in self._events.ledgers:
+                    settle_losses(cursor, ledger.topic.topic_id, ledger.positions())
             self._may_have_lost = False
 
     def advance(self) -> None:
@@ -218,7 +234,7 @@ class JournalSink:
         topics = list_partitions(self._admin, [ledger.topic.name for ledger in self._ledgers])
         for ledger, topic in zip(self._ledgers, topics, strict=True):
             added = ledger.follow(self._admin, topic)
-            if added and ledger is not self._events:
+            if added and ledger not in self._events.ledgers:
                 self._catalog.add(topic.name, added)
 
     def _with_replays(self, events: pl.DataFrame, first_lsn: int) -> pl.DataFrame:
@@ -318,8 +334,8 @@ class JournalSink:
             self._elsewhere = records_of_others(self._writer.table, self._journalled(), topics)
         return self._unaccounted()
 
-    def positions(self) -> Mapping[int, int]:
-        """The next offset of `events` per partition."""
+    def positions(self) -> Mapping[str, Mapping[int, int]]:
+        """The next offset by topic of events and partition."""
         return self._events.positions()
 
     def record_bytes(self) -> int:

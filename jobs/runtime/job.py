@@ -113,8 +113,8 @@ class TopicSink(Sink, Protocol):
     def batch_bytes_per_record(self) -> int:
         """Mean size of the rows of a record, to bound batches by the memory of the driver."""
 
-    def positions(self) -> Mapping[int, int]:
-        """The next offset per partition; a partition without one is new and starts at its beginning."""
+    def positions(self) -> Mapping[str, Mapping[int, int]]:
+        """The next offset by topic and partition; a partition without one is new and starts at its beginning."""
 
     def advance(self) -> None:
         """Called between batches."""

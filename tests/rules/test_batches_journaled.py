@@ -30,6 +30,7 @@ from jobs.ingestion.earlier_rules import looked_for
 from jobs.ingestion.earlier_topics import TRANSACTION as ELSEWHERE
 from jobs.ingestion.elements import TRANSACTION
 from jobs.ingestion.erasures import Erasures
+from jobs.ingestion.event_topics import EventTopic, EventTopics
 from jobs.ingestion.identity_index import IdentityIndex
 from jobs.ingestion.identity_journal import JournalIdentities
 from jobs.ingestion.ledger import OffsetLedger
@@ -58,13 +59,16 @@ def sink_on(
     monkeypatch.setattr(ledger, "refuse_lost_records", lambda *_: None)
     monkeypatch.setattr(ledger, "offsets", lambda *_: {0: 0})
     made = object.__new__(JournalSink)
-    fields: dict[str, Any] = {name: MagicMock() for name in ("_catalog", "_absent", "_isolated")}
+    fields: dict[str, Any] = {name: MagicMock() for name in ("_catalog", "_isolated")}
     fields |= {name: MagicMock() for name in ("_bookkeeping", "_pace", "_ownership")}
     validator = config.validator()
     stored = [*validator.fields, headers.FIELD]
     number = len(list(folder.glob("**/*.json"))) + 1
     writer = DeltaWriter(str(folder), Table.JOURNAL, "ingestion", number, 0, declared=declared_columns(stored, None))
-    events = OffsetLedger(writer, MagicMock(), topic, decides_frontier=True)
+    of_events = OffsetLedger(writer, MagicMock(), topic, decides_frontier=True)
+    absent = MagicMock()
+    absent.prove.return_value = {}
+    events = EventTopics([EventTopic(of_events, absent)])
     identities = JournalIdentities(writer)
     index = IdentityIndex(identities, config.horizons, config.identity_memory_bytes)
     writer.recall(TRANSACTION)
@@ -72,9 +76,9 @@ def sink_on(
     index.restore(writer.next_lsn, events.frontier())
     rules = RulesHistory(writer, config.deciding)
     fields |= {"_validator": validator, "_fields": tuple(field.name for field in validator.fields), "_writer": writer}
-    fields |= {"_events": events, "_ledgers": [events], "_config": config, "_rules": rules, "_index": index}
+    fields |= {"_events": events, "_ledgers": [of_events], "_config": config, "_rules": rules, "_index": index}
     fields |= {"_identities": identities, "_looked_for": looked_for(config, rules.history)}
-    fields |= {"_clock": SimpleNamespace(now=lambda: NOW), "_look": lambda: SimpleNamespace(now=NOW, restamps=())}
+    fields |= {"_clock": SimpleNamespace(now=lambda: NOW), "_look": lambda: SimpleNamespace(now=NOW, restamps={})}
     fields |= {"_erasures": Erasures("", CatalogTopic)}
     fields |= {"_follow_topics": lambda: None, "_settle": lambda _: None}
     for name, value in fields.items():
@@ -83,7 +87,6 @@ def sink_on(
     fields["_catalog"].rows.return_value = pl.DataFrame(schema={"topic": pl.String})
     fields["_catalog"].taken.return_value = {}
     fields["_isolated"].pending.return_value = {}
-    fields["_absent"].prove.return_value = {}
     fields["_bookkeeping"].take.return_value = {}
     return made
 
@@ -118,7 +121,7 @@ def take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pl.Da
 
     def taken(*values: bytes | tuple[bytes, str], config: IngestionConfig = CONFIG, cuts: int = 1) -> pl.DataFrame:
         made = sink_on(tmp_path, monkeypatch, config)
-        first = made._events.positions().get(0, 0)
+        first = made._events.positions()["events"].get(0, 0)
         given = records([value if isinstance(value, tuple) else (value, None) for value in values], first)
         validated = made._validator.validate(given)
         size = -(-len(values) // cuts)

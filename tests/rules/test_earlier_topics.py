@@ -30,7 +30,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         sink = sink_on(tmp_path, monkeypatch, config, topic)
         shown = [sink._unaccounted_at_start()]
         for value in values:
-            given = records([(value, None)], sink._events.positions().get(0, 0))
+            given = records([(value, None)], sink._events.positions()[topic.name].get(0, 0))
             validated = pl.DataFrame(sink._validator.validate(given)).with_columns(topic=pl.lit(topic.name))
             sink.process(validated.to_arrow().cast(sink._validator.validate(given).schema))
             shown.append(sink._unaccounted())
@@ -61,7 +61,7 @@ def test_the_journal_is_asked_once_for_a_change_of_topic(start: Any, monkeypatch
 def test_a_record_that_was_lost_before_or_after_a_change_of_topic_is_shown(start: Any, tmp_path: Path) -> None:
     start(EVENTS, event("a"), event("b"))
     sink, _ = start(ORDERS, event("c"))
-    at = sink._events.topic.position(0)
+    at = ORDERS.position(0)
     passed = CommitProperties(app_transactions=[Transaction(at, sink._writer.known[at] + 1)])
     DeltaTable(f"{tmp_path}/{Table.JOURNAL}").alter.set_table_properties(
         {"delta.appendOnly": "false"}, commit_properties=passed

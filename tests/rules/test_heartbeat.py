@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -59,7 +60,7 @@ def beats_beyond(bootstrap: str, offset: int) -> bool:
 
 def test_beats_go_on_after_an_error_that_ends_the_producer(bootstrap: str) -> None:
     beats = Heartbeat(
-        {"bootstrap.servers": bootstrap, "log_level": 0}, TOPIC, 1, timedelta(seconds=0.05), MachineClock()
+        {"bootstrap.servers": bootstrap, "log_level": 0}, [TOPIC], 1, timedelta(seconds=0.05), MachineClock()
     )
     beats.start()
     try:
@@ -86,7 +87,7 @@ class Pauses(threading.Event):
 def test_while_idle_heartbeats_are_slow_and_one_is_sent_at_once_on_wake_up(bootstrap: str) -> None:
     settings: KafkaSettings = {"bootstrap.servers": bootstrap, "log_level": 0}
     quick, slow = timedelta(seconds=0.05), timedelta(hours=1)
-    beats = Heartbeat(settings, TOPIC, 1, quick, MachineClock(), idle=slow)
+    beats = Heartbeat(settings, [TOPIC], 1, quick, MachineClock(), idle=slow)
     beats._woken = pauses = Pauses()
     beats.start()
     try:
@@ -106,7 +107,7 @@ def test_while_idle_heartbeats_are_slow_and_one_is_sent_at_once_on_wake_up(boots
 
 def test_idle_heartbeats_are_never_faster_than_ordinary_ones(bootstrap: str) -> None:
     settings: KafkaSettings = {"bootstrap.servers": bootstrap, "log_level": 0}
-    beats = Heartbeat(settings, TOPIC, 1, timedelta(hours=1), MachineClock(), idle=timedelta(seconds=0.05))
+    beats = Heartbeat(settings, [TOPIC], 1, timedelta(hours=1), MachineClock(), idle=timedelta(seconds=0.05))
     beats.rest()
     beats.start()
     try:
@@ -120,7 +121,7 @@ def test_idle_heartbeats_are_never_faster_than_ordinary_ones(bootstrap: str) -> 
 def test_a_producer_that_cannot_be_recreated_is_retried_at_the_next_heartbeat(bootstrap: str, tmp_path: Path) -> None:
     """While a certificate's file is exchanged, say."""
     settings: KafkaSettings = {"bootstrap.servers": bootstrap, "log_level": 0}
-    beats = Heartbeat(settings, TOPIC, 1, timedelta(seconds=60), HandClock())
+    beats = Heartbeat(settings, [TOPIC], 1, timedelta(seconds=60), HandClock())
     raise_fatal_error(beats._producer)
     beats._beat()
     settings |= {"security.protocol": "ssl", "ssl.ca.location": str(tmp_path / "none.pem")}
@@ -139,21 +140,21 @@ def test_beats_that_cannot_even_be_sent_are_counted(bootstrap: str) -> None:
     """Of a topic that it may not see a broker names no partition, and there is nothing to send."""
     nowhere = Heartbeat(
         {"bootstrap.servers": "127.0.0.1:1", "log_level": 0},
-        *(TOPIC, 1, timedelta(seconds=60), HandClock()),
+        *([TOPIC], 1, timedelta(seconds=60), HandClock()),
         timeout_seconds=0.1,
     )
     before = failed()
     nowhere._beat()
     assert failed() == before + 1
     settings: KafkaSettings = {"bootstrap.servers": bootstrap, "log_level": 0, "allow.auto.create.topics": False}
-    unseen = Heartbeat(settings, "no-such-topic", 1, timedelta(seconds=60), HandClock(), timeout_seconds=5)
+    unseen = Heartbeat(settings, ["no-such-topic"], 1, timedelta(seconds=60), HandClock(), timeout_seconds=5)
     unseen._beat()
     assert failed() == before + 2
 
 
 def test_a_heartbeat_that_kafka_refuses_is_counted() -> None:
     beats = Heartbeat(
-        {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, TOPIC, 1, timedelta(seconds=60), HandClock()
+        {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, [TOPIC], 1, timedelta(seconds=60), HandClock()
     )
     before = failed()
     beats._producer.produce(TOPIC, b"", on_delivery=beats._delivered)
@@ -161,3 +162,27 @@ def test_a_heartbeat_that_kafka_refuses_is_counted() -> None:
     beats._producer.poll(1)
     assert failed() > before
     assert not beats._is_dead
+
+
+def test_each_topic_gets_beats_and_no_two_are_one_event(bootstrap: str) -> None:
+    """Topics that cannot be reached keep no other from being heard of."""
+    settings: KafkaSettings = {"bootstrap.servers": bootstrap, "log_level": 0, "allow.auto.create.topics": False}
+    Producer(settings | {"allow.auto.create.topics": True}).list_topics("gateway", timeout=10)
+    topics = [TOPIC, "no-such-topic", "gateway"]
+    beats = Heartbeat(settings, topics, 7, timedelta(seconds=60), HandClock(), timeout_seconds=5)
+    before = failed()
+    beats._beat()
+    assert beats._producer.flush(10) == 0
+    assert failed() == before + 1
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "test", "log_level": 0})
+    consumer.assign([TopicPartition(topic, 0, 0) for topic in (TOPIC, "gateway")])
+    found: dict[str | None, str] = {}
+    while len(found) < 2:
+        message = consumer.poll(10)
+        assert message is not None
+        if message.error() is None:
+            found[message.topic()] = json.loads(message.value() or b"")["id"]
+    consumer.close()
+    assert found.keys() == {TOPIC, "gateway"}
+    assert found[TOPIC].startswith("7.0."), "as the one topic of an earlier release"
+    assert found["gateway"] == found[TOPIC].replace("7.", "7.gateway.", 1)

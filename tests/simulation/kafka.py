@@ -218,9 +218,10 @@ class FewRecords:
     def __init__(self, kafka: Kafka, most: int) -> None:
         self._kafka, self._most = kafka, most
 
-    def read(self, topic: Topic, positions: Mapping[int, int]) -> pa.Table | None:
-        """All from these positions on, if it is little."""
-        return outside("kafka", lambda: self._read(topic, positions))
+    def read(self, topics: Sequence[Topic], positions: Mapping[str, Mapping[int, int]]) -> pa.Table | None:
+        """All of the one topic from these positions on, if it is little."""
+        (topic,) = topics
+        return outside("kafka", lambda: self._read(topic, positions[topic.name]))
 
     def _read(self, topic: Topic, positions: Mapping[int, int]) -> pa.Table | None:
         logs = {partition: self._kafka.topics[topic.name][partition] for partition in topic.partitions}

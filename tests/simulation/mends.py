@@ -53,9 +53,9 @@ MENDS = (
     ),
     _mend(
         "a hole is believed without a second look",
-        f"{INGESTION}/sink.py",
-        "proved = self._absent.prove(self._events.gaps(records))",
-        "proved = None",
+        f"{INGESTION}/event_topics.py",
+        "topic.absent.prove(topic.ledger.gaps(self._of(topic, records)))",
+        "{p: sum(gap.end - gap.first for gap in topic.ledger.gaps(records) if gap.partition == p) for p in range(9)}",
     ),
     _mend(
         "F does not wait for a partition that was added",

@@ -155,7 +155,7 @@ def test_a_driver_that_dies_anywhere_leaves_all_of_a_batch_or_none(
         sink.process(batch(spark, topic))
         sink.process(batch(spark, topic))
         accounted(tmp_path, sink)
-        end = sink.positions()[0]
+        end = sink.positions()[topic.name][0]
     names = [f"{name}{number}" for name in "ab" for number in (1, 2)]
     assert rows(tmp_path, *names) == [(name, "accepted", 1_000 * (int(name[1]) - 1) + 1) for name in names]
     place = (topic.name, 0)

@@ -36,7 +36,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def read(topic: Topic, positions: dict[int, int], most: TopicLimits | None = None) -> pa.Table | None:
     reader = DriverRecords(KafkaAccess(bootstrap=topic.bootstrap).librdkafka(), topic.admin, most or TopicLimits())
     try:
-        return reader.read(list_partitions(topic.admin, [topic.name])[0], positions)
+        return reader.read(list_partitions(topic.admin, [topic.name]), {topic.name: positions})
     finally:
         reader.close()
 
@@ -167,10 +167,10 @@ def test_one_reader_reads_on_from_where_it_was_each_time(bootstrap: str) -> None
     topic = Topic.make(bootstrap, partitions=2)
     reader = DriverRecords(KafkaAccess(bootstrap=bootstrap).librdkafka(), topic.admin)
     positions = beginning(topic)
-    described = list_partitions(topic.admin, [topic.name])[0]
+    described = list_partitions(topic.admin, [topic.name])
     for number in range(20):
         topic.append(*[f"{number}-{at}" for at in range(number % 3)], partition=number % 2)
-        found = reader.read(described, positions)
+        found = reader.read(described, {topic.name: positions})
         assert found is not None
         assert found["partition"].to_pylist() == [number % 2] * (number % 3)
         for partition, offset in zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True):
@@ -210,7 +210,7 @@ def test_a_few_records_cost_no_job_of_spark_and_are_not_read_again(
     with ingestion(spark, bootstrap, database, tmp_path, topic.name) as sink:
         sink.process(batch(spark, topic))
         topic.append("a", "b", "a", partition=1)
-        few, before = read(topic, dict(sink.positions())), jobs_of(spark)
+        few, before = read(topic, dict(sink.positions()[topic.name])), jobs_of(spark)
         assert few is not None
         assert sink.process(JOB.validator(IngestionConfig(topic=topic.name))(few)).records == 3
         assert jobs_of(spark) == before

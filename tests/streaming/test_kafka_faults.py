@@ -167,14 +167,14 @@ def test_an_added_partition_holds_the_frontier_until_it_is_read(
         assert later > reached
         assert journal(tmp_path)["id"].to_list()[-1] == "c"
         assert (prices.name, new) in every_row(tmp_path).select("topic", "partition").rows()
-        positions = sink.positions()
+        positions = sink.positions()[topic.name]
     with ingestion(spark, broker, database, tmp_path, topic.name) as sink:
-        assert sink.positions() == positions
+        assert sink.positions()[topic.name] == positions
 
 
 def test_an_added_partition_gets_heartbeats_without_a_restart(broker: str) -> None:
     topic = Topic.make(broker)
-    beats = Heartbeat({"bootstrap.servers": broker}, topic.name, 1, timedelta(seconds=0.2), MachineClock())
+    beats = Heartbeat({"bootstrap.servers": broker}, [topic.name], 1, timedelta(seconds=0.2), MachineClock())
     beats.start()
     try:
         topic.admin.create_partitions([NewPartitions(topic.name, 2)])[topic.name].result()
@@ -272,18 +272,18 @@ def test_a_future_timestamp_is_awaited_or_restamped(
         sink.process(batch(spark, topic))
 
         topic.append("b")
-        before = sink.frontier(), dict(sink.positions())
+        before = sink.frontier(), dict(sink.positions()[topic.name])
         set_back(slow, "1 day")
         with pytest.raises(NotYet, match="ahead of the database's clock") as waits:
             sink.process(batch(spark, topic))
         assert waits.value.cause is Cause.BROKER_CLOCK
-        assert (sink.frontier(), sink.positions()) == before
+        assert (sink.frontier(), sink.positions()[topic.name]) == before
         set_back(slow, "0")
         sink.process(batch(spark, topic))
         assert journal(tmp_path)["id"].to_list() == ["a", "b"]
 
         topic.append("c", "d")
-        reached, position = sink.frontier(), sink.positions()[0]
+        reached, position = sink.frontier(), sink.positions()[topic.name][0]
         set_back(slow, "1 day")
         with pytest.raises(NotYet) as waits:
             sink.process(batch(spark, topic))
@@ -357,7 +357,7 @@ def test_only_a_skipped_record_is_a_dead_letter_with_the_name_of_the_operator(
     ):
         topic.append("a", "b", "c")
         sink.process(batch(spark, topic).where("id = 'a' OR source = 'weir'"))
-        at_b = sink.positions()[0]
+        at_b = sink.positions()[topic.name][0]
         assert "what it holds never changes" in skip(at_b - 1)
         assert "there is no record" in skip(at_b + 2)
         assert "no partition 1" in skip(at_b, partition=1)
@@ -530,7 +530,10 @@ def test_a_query_is_not_idle_before_its_first_batch(
         topic.producer.produce(topic.name, b"{}", partition=0)
     assert topic.producer.flush(30) == 0
     sink: Any = SimpleNamespace(
-        record_bytes=lambda: 400, batch_bytes_per_record=lambda: 400, positions=lambda: {0: 0}, frontier=lambda: None
+        record_bytes=lambda: 400,
+        batch_bytes_per_record=lambda: 400,
+        positions=lambda: {topic.name: {0: 0}},
+        frontier=lambda: None,
     )
     source = source_of(topic, sink, tmp_path)
     source.stream(spark)
@@ -552,7 +555,7 @@ def test_batches_grow_again_after_large_records(spark: SparkSession, broker: str
     sink: Any = SimpleNamespace(
         record_bytes=lambda: size[0],
         batch_bytes_per_record=lambda: size[0],
-        positions=lambda: {0: at[0]},
+        positions=lambda: {topic.name: {0: at[0]}},
         frontier=lambda: None,
     )
     source = source_of(topic, sink, tmp_path)
@@ -594,7 +597,7 @@ def test_records_that_retention_deleted_unread_are_passed_only_after_somebody_ac
     with ingestion(spark, broker, database, tmp_path, topic.name) as sink:
         topic.append("a")
         sink.process(batch(spark, topic))
-        (read,) = sink.positions().values()
+        (read,) = sink.positions()[topic.name].values()
     assert "nothing is lost" in accept()
     topic.append(*"bcdef")
     delete(read + 2)
@@ -607,7 +610,7 @@ def test_records_that_retention_deleted_unread_are_passed_only_after_somebody_ac
         pass
     accept()
     with ingestion(spark, broker, database, tmp_path, topic.name) as sink:
-        assert sink.positions() == {0: read + 3}
+        assert sink.positions()[topic.name] == {0: read + 3}
         sink.process(batch(spark, topic))
         assert sink.status()["residual"] == 0
     assert journal(tmp_path)["id"].to_list() == ["a", "e", "f"]

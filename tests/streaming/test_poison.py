@@ -147,7 +147,7 @@ class Driver:
         self._sink.process(self._job.build(self._read(), self._config, folder))
 
     def _read(self) -> DataFrame:
-        start = {str(p): self._sink.positions().get(p, -2) for p in range(PARTITIONS)}
+        start = {str(p): self._sink.positions()[self._config.topic].get(p, -2) for p in range(PARTITIONS)}
         topic = self._config.topic
         options = {"subscribe": topic, "startingOffsets": json.dumps({topic: start}), "maxOffsetsPerTrigger": "10"}
         return marked(
@@ -421,7 +421,7 @@ def test_a_record_that_fails_validation_or_storage_costs_no_restart(
     assert set(changes.select("reason", "violation").rows()) == {("invalid_catalog_change", "\\ud800 occurs twice")}
     # And in the driver, which reads a few records itself.
     produce(bootstrap, topic, [(0, POISON), (0, event(20))])
-    few = driver._source._few.read(topic_of(bootstrap, topic), {0: 12, 1: 11})
+    few = driver._source._few.read([topic_of(bootstrap, topic)], {topic: {0: 12, 1: 11}})
     assert few is not None
     assert {row["reason"] for row in driver._source._validate(few).to_pylist() if row["value"] == POISON} == {
         "unreadable"

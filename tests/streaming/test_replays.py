@@ -133,7 +133,7 @@ def test_redriving_twice_under_kills_changes_nothing(
         # A driver reads the first run only, and ends right after its commit.
         with monkeypatch.context() as dying, ingestion(spark, broker, database, tmp_path, topic.name) as sink:
             dying.setattr("jobs.ingestion.sink.JournalSink._learn", _killed)
-            of_first_run = batch(spark, topic).where(f"offset < {sink.positions()[0] + 2}")
+            of_first_run = batch(spark, topic).where(f"offset < {sink.positions()[topic.name][0] + 2}")
             with pytest.raises(RuntimeError, match="killed"):
                 sink.process(of_first_run)
     read()

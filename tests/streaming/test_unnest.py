@@ -177,7 +177,9 @@ def test_a_driver_that_dies_anywhere_leaves_all_elements_or_none(
         trace(topic, name)
     for place in ("jobs.runtime.delta.table.DeltaWriter._write", "jobs.ingestion.sink.JournalSink._learn"):
         with ingestion(spark, broker, database, tmp_path, topic.name, contracts=(TRACE,)) as sink:
-            records = batch(spark, topic, config=TRACES).where(f"offset < {sum(sink.positions().values()) + 2}")
+            records = batch(spark, topic, config=TRACES).where(
+                f"offset < {sum(sink.positions()[topic.name].values()) + 2}"
+            )
             with monkeypatch.context() as dying:
                 dying.setattr(place, _killed)
                 with pytest.raises(RuntimeError, match="killed"):
@@ -299,7 +301,7 @@ def test_no_gap_is_seen_between_the_elements_of_an_event(
     with ingestion(spark, broker, database, tmp_path, topic.name, contracts=(TRACE,)) as sink:
         sink.process(batch(spark, topic, config=TRACES))
         accounted(tmp_path, sink)
-        end = sink.positions()[0]
+        end = sink.positions()[topic.name][0]
     table = DeltaTable(f"{tmp_path}/{Table.JOURNAL}")
     place = (topic.name, 0)
     [*gaps] = gaps_of(table, {place: PartitionRange(0, end, 2)}, None)[place]

@@ -1,10 +1,10 @@
-"""A few new records of a topic, read by the driver: for these Spark needs longer to plan than to read."""
+"""A few new records of topics, read by the driver: for these Spark needs longer to plan than to read."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any
@@ -38,7 +38,7 @@ class TopicLimits:
 
 
 class DriverRecords:
-    """Reads the committed records of one topic from given positions to its end, if they are few."""
+    """Reads the committed records of topics from given positions to their ends, if they are few."""
 
     def __init__(self, kafka: KafkaSettings, admin: AdminClient, few: TopicLimits = TopicLimits()) -> None:
         self._admin = admin
@@ -59,33 +59,43 @@ class DriverRecords:
             }
         )
 
-    def read(self, topic: Topic, positions: Mapping[int, int]) -> pa.Table | None:
-        """What is committed now (RECORDS), from `positions` on; None where they are for Spark to read.
+    def read(self, topics: Sequence[Topic], positions: Mapping[str, Mapping[int, int]]) -> pa.Table | None:
+        """What is committed now (RECORDS), from `positions` (by topic) on; None where they are for Spark to read.
 
         A partition without a position begins with the first that it holds. Records are for Spark where a position is
-        of no partition of the topic, where they are many or large, and where the brokers do not give them or the
-        library cannot.
+        of no partition of its topic, where those of all topics are many or large, and where the brokers do not give
+        them or the library cannot.
         """
+        new: dict[tuple[str, int], tuple[int, int]] = {}
         try:
-            ends = offsets(self._admin, topic, LATEST, IsolationLevel.READ_COMMITTED)
-            if not positions.keys() <= ends.keys():
+            for topic in topics:
+                unread = self._unread(topic, positions.get(topic.name, {}))
+                if unread is None:
+                    return None
+                new |= {(topic.name, partition): offsets_of for partition, offsets_of in unread.items()}
+            if sum(end - first for first, end in new.values()) > self._most.offsets:
                 return None
-            if positions.keys() < ends.keys():
-                positions = {**offsets(self._admin, topic, EARLIEST), **positions}
-            unread = {partition: end - positions[partition] for partition, end in ends.items()}
-            if min(unread.values()) < 0 or sum(unread.values()) > self._most.offsets:
-                return None
-            new = {partition: (positions[partition], ends[partition]) for partition, count in unread.items() if count}
             with self._turn:
-                return self._read(topic.name, new)
+                return self._read(new)
         except (KafkaException, SystemError):
             return None
 
-    def _read(self, topic: str, new: Mapping[int, tuple[int, int]]) -> pa.Table | None:
-        """`new`: by partition the first offset, and the end that is to be reached."""
+    def _unread(self, topic: Topic, positions: Mapping[int, int]) -> dict[int, tuple[int, int]] | None:
+        """By partition with new offsets the first, and the end; None where a position is not of this topic."""
+        ends = offsets(self._admin, topic, LATEST, IsolationLevel.READ_COMMITTED)
+        if not positions.keys() <= ends.keys():
+            return None
+        if positions.keys() < ends.keys():
+            positions = {**offsets(self._admin, topic, EARLIEST), **positions}
+        if any(positions[partition] > end for partition, end in ends.items()):
+            return None
+        return {p: (positions[p], end) for p, end in ends.items() if positions[p] < end}
+
+    def _read(self, new: Mapping[tuple[str, int], tuple[int, int]]) -> pa.Table | None:
+        """`new`: by topic and partition the first offset, and the end that is to be reached."""
         found: list[Message] = []
         waited_for, size_bytes, deadline = set(new), 0, time.monotonic() + self._most.seconds
-        self._consumer.assign([TopicPartition(topic, partition, first) for partition, (first, _) in new.items()])
+        self._consumer.assign([TopicPartition(*place, first) for place, (first, _) in new.items()])
         try:
             while waited_for:
                 for message in self._consumer.consume(self._most.offsets, timeout=0.02):
@@ -96,10 +106,10 @@ class DriverRecords:
                         if size_bytes > self._most.value_bytes:
                             return None
                     elif error.code() == KafkaError._PARTITION_EOF:
-                        partition, end = message.partition() or 0, message.offset() or 0
+                        place, end = (message.topic() or "", message.partition() or 0), message.offset() or 0
                         # A late report may be of an end before these records, or of another partition.
-                        if partition in new and end >= new[partition][1]:
-                            waited_for.discard(partition)
+                        if place in new and end >= new[place][1]:
+                            waited_for.discard(place)
                     else:
                         raise KafkaException(error)
                 if time.monotonic() > deadline:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import structlog
@@ -24,14 +25,14 @@ log = structlog.get_logger()
 
 
 class Heartbeat:
-    """Appends a `source.heartbeat.v1` of source `weir` to every partition, at every interval; `idle` while nothing is
-    open.
+    """Appends a `source.heartbeat.v1` of source `weir` to every partition of some topics, at every interval; `idle`
+    while nothing is open.
     """
 
     def __init__(
         self,
         kafka: KafkaSettings,
-        topic: str,
+        topics: Sequence[str],
         epoch: int,
         interval: timedelta,
         clock: Clock,
@@ -40,7 +41,7 @@ class Heartbeat:
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
         self._kafka = kafka
-        self._topic = topic
+        self._topics = tuple(topics)
         self._epoch = epoch
         self._interval = interval
         self._idle = max(interval, idle)
@@ -79,32 +80,37 @@ class Heartbeat:
             self._woken.wait((self._idle if self.is_idle else self._interval).total_seconds())
 
     def _beat(self) -> None:
+        for topic in self._topics:
+            self._beat_in(topic)
+
+    def _beat_in(self, name: str) -> None:
         try:
             if self._is_dead:
                 # An idempotent producer whose sequence the broker has lost fails for ever, and reports it once.
                 log.warning("the producer of heartbeats failed for good and is replaced")
                 self._producer, self._is_dead = self._new_producer(), False
             # Asked by the producer itself, so that it knows of an added partition when it produces to it.
-            metadata = self._producer.list_topics(self._topic, timeout=self._timeout_seconds)
-            topic = metadata.topics[self._topic]
+            metadata = self._producer.list_topics(name, timeout=self._timeout_seconds)
+            topic = metadata.topics[name]
             if topic.error is not None:
                 raise KafkaException(topic.error)
             for partition in topic.partitions:
-                value = heartbeat(self._epoch, partition, self._clock.now())
-                self._producer.produce(self._topic, value, b"weir", partition, on_delivery=self._delivered)
+                value = heartbeat(self._epoch, partition, self._clock.now(), "" if name == self._topics[0] else name)
+                self._producer.produce(name, value, b"weir", partition, on_delivery=self._delivered)
             self._producer.poll(0)
         except (KafkaException, BufferError) as error:
             reason = error.args[0] if error.args else None
             self._is_dead = self._is_dead or is_fatal(reason)
             metrics.HEARTBEATS_FAILED.inc()
-            log.warning("heartbeats could not be sent", error=str(error))
+            log.warning("heartbeats could not be sent", topic=name, error=str(error))
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         """Told by the producer, when it is next polled, of each beat."""
         if error is not None:
             self._is_dead = self._is_dead or is_fatal(error)
             metrics.HEARTBEATS_FAILED.inc()
-            log.warning("a broker did not accept a heartbeat", partition=message.partition(), error=str(error))
+            place = {"topic": message.topic(), "partition": message.partition()}
+            log.warning("a broker did not accept a heartbeat", **place, error=str(error))
 
     def close(self) -> None:
         """Stop beating."""
@@ -123,15 +129,16 @@ def is_fatal(error: object) -> bool:
     return isinstance(error, KafkaError) and (error.fatal() or error.code() == KafkaError._FATAL)
 
 
-def heartbeat(epoch: int, partition: int, now: datetime) -> bytes:
-    """The CloudEvent that one beat appends to one partition."""
+def heartbeat(epoch: int, partition: int, now: datetime, topic: str = "") -> bytes:
+    """The CloudEvent that one beat appends to one partition. `topic`: in its id, for all topics but the first."""
     beat_at = rfc3339(now)
+    where = f"{topic}.{partition}" if topic else str(partition)
     return json.dumps(
         {
             "specversion": "1.0",
             "type": EventType.HEARTBEAT,
             "source": HEARTBEAT_SOURCE,
-            "id": f"{epoch}.{partition}.{beat_at}",
+            "id": f"{epoch}.{where}.{beat_at}",
             "time": beat_at,
             "data": {},
         }

@@ -1,4 +1,4 @@
-"""Where micro-batches come from: the topic `events`, from the journal's own positions."""
+"""Where micro-batches come from: the topics of events, from the journal's own positions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +37,7 @@ from monitoring import metrics
 
 log = structlog.get_logger()
 
+
 COPIES = 5
 """A record passes the driver in about so many copies: Kafka's, the row, Arrow's in Java and in Python, the file's."""
 FEW_RECORDS_TIMEOUT_MS = 15_000
@@ -50,8 +53,12 @@ def _are_heartbeats(found: pa.Table) -> bool:
     return bool(pc.all(is_heartbeat, min_count=0).as_py())
 
 
+def _taken(offsets_by_topic: Mapping[str, Mapping[int, int]]) -> int:
+    return sum(sum(of_partitions.values()) for of_partitions in offsets_by_topic.values())
+
+
 class TopicSource(IdleTrigger):
-    """The topic `events`, from the journal's own positions; the query is idle while the driver can read what comes."""
+    """Reads the topics of events from the journal's own positions; the query is idle while the driver can itself."""
 
     def __init__(self, job: TopicJob[Any], context: Context[Any], sink: TopicSink) -> None:
         config, environment = context.config, context.environment
@@ -69,9 +76,11 @@ class TopicSource(IdleTrigger):
         self._limit: int = self._fitting()
         self._unread, self._began_at = 0, 0
         self._validate, self._few = job.validator(config), DriverRecords(self._kafka.librdkafka(), self._admin)
-        self._topic: Topic | None = None
-        self._retention = TopicRetention(self._admin, config.topic, context.clock)
-        self._lasting = Lasting(context.clock)
+        self._topics: tuple[Topic, ...] = ()
+        """Those that the query reads, as the broker knew them then."""
+        self._kept = {
+            name: (TopicRetention(self._admin, name, context.clock), Lasting(context.clock)) for name in config.topics
+        }
         self._tables = environment.tables
         # Beside the checkpoints, which the next start removes, too.
         self._folder = environment.checkpoints / job.name / str(context.ownership.epoch) / "validated"
@@ -86,24 +95,32 @@ class TopicSource(IdleTrigger):
         return True
 
     def backlog(self, spark: SparkSession) -> Iterator[DataFrame]:
-        """None as long as no start has failed: the topic is one stream from its first record on."""
-        topic = describe_topic(self._admin, self._config.topic, self._denials, self._clock)
+        """None as long as no start has failed: a topic is one stream from its first record on.
+
+        One topic comes after the other, each with its own attempts.
+        """
+        return chain.from_iterable(
+            self._backlog_of(topic, spark, offsets(self._admin, topic, LATEST)) for topic in self._described()
+        )
+
+    def _described(self) -> tuple[Topic, ...]:
+        return tuple(describe_topic(self._admin, name, self._denials, self._clock) for name in self._config.topics)
+
+    def _backlog_of(self, topic: Topic, spark: SparkSession, ends: Mapping[int, int]) -> Iterator[DataFrame]:
         start = QuarantineStart(
             topic.name,
             self._built,
             self._sink,
-            Attempts(self._ownership),
+            Attempts(self._ownership, topic.name),
             IsolatedRecords(self._ownership, topic),
-            read=self._read,
+            read=partial(self._read, topic.name),
             largest=self._config.max_record_bytes,
             clock=self._clock,
         )
-        ends = offsets(self._admin, topic, LATEST)
         return start.batches(spark, lambda: RawScan(self._kafka, self._admin, topic), ends, self._fitting())
 
-    def _read(self, spark: SparkSession, partition: int, first: int, end: int) -> DataFrame:
+    def _read(self, topic: str, spark: SparkSession, partition: int, first: int, end: int) -> DataFrame:
         """What Spark's batch source reads of these offsets, and of nothing else."""
-        topic = self._config.topic
         return marked(
             spark.read.format("kafka")
             .options(**self._kafka.spark(), **WITH_HEADERS)
@@ -122,18 +139,18 @@ class TopicSource(IdleTrigger):
         self._limit = min(self._fitting(), MAX_GROWTH * self._limit)
         if self._limit < self._config.max_records_per_batch:
             log.warning("records are large: batches are made smaller", max_records=self._limit)
-        self._topic = topic = describe_topic(self._admin, self._config.topic, self._denials, self._clock)
+        self._topics = topics = self._described()
         self._is_idle, self._watched_seconds, self._has_come = self._may_idle(), 0.0, False
         self._until_due = 0
         positions = self._sink.positions()
-        self._began_at = sum(positions.values())
-        start = {str(p): positions.get(p, -2) for p in topic.partitions}
+        self._began_at = _taken(positions)
+        start = {topic.name: {str(p): positions[topic.name].get(p, -2) for p in topic.partitions} for topic in topics}
         records = marked(
             spark.readStream.format("kafka")
             .options(**self._kafka.spark(), **WITH_HEADERS)
             # Exactly those that `instead_of` asks for: of one that it does not know it would leave records out.
-            .option("assign", json.dumps({topic.name: topic.partitions}))
-            .option("startingOffsets", json.dumps({topic.name: start}))
+            .option("assign", json.dumps({topic.name: topic.partitions for topic in topics}))
+            .option("startingOffsets", json.dumps(start))
             .option("failOnDataLoss", "true")
             .option("kafka.isolation.level", "read_committed")
             .option("maxOffsetsPerTrigger", self._limit)
@@ -161,7 +178,7 @@ class TopicSource(IdleTrigger):
         """The records from the sink's positions on, validated here, where they are few; else what Spark's workers
         validated.
 
-        The topic's end is read now, so they are no less than the batch.
+        The topics' ends are read now, so they are no less than the batch.
         """
         self._has_come = True
         records = self._read_here()
@@ -194,7 +211,7 @@ class TopicSource(IdleTrigger):
 
     def _read_here(self) -> pa.Table | None:
         """All records from the sink's positions on; None where they are for Spark to read."""
-        records = None if self._topic is None else self._few.read(self._topic, dict(self._sink.positions()))
+        records = self._few.read(self._topics, self._sink.positions()) if self._topics else None
         if records is None:
             self._leave_to_spark()
         return records
@@ -204,7 +221,7 @@ class TopicSource(IdleTrigger):
         return (self._is_idle or self._has_come) and super()._may_idle()
 
     def must_restart(self) -> bool:
-        """True when the query must become idle or active again, or the topic has got partitions.
+        """True when the query must become idle or active again, or a topic has got partitions.
 
         Also when records have become so large that a full batch would not fit the driver, or batches are smaller than
         they need to be.
@@ -223,12 +240,13 @@ class TopicSource(IdleTrigger):
 
         Else a few large records would slow down all that ever come.
         """
-        taken = sum(self._sink.positions().values()) - self._began_at
+        taken = _taken(self._sink.positions()) - self._began_at
         return self._limit <= min(taken, self._unread - 1) and self._fitting() > 2 * self._limit
 
     def _has_grown(self) -> bool:
         """Whether the sink knows of partitions that the query does not read: it takes them up with the next batch."""
-        return self._topic is not None and not set(self._sink.positions()) <= set(self._topic.partitions)
+        positions = self._sink.positions()
+        return any(not set(positions[topic.name]) <= set(topic.partitions) for topic in self._topics)
 
     def can_go_on(self) -> bool:
         """False: nothing changes below a running query."""
@@ -241,7 +259,11 @@ class TopicSource(IdleTrigger):
     def stopped(self) -> None:
         """Let the next start not take an orderly end for a record's fault."""
         with suppress(NotYet):
-            Attempts(self._ownership).blame_nothing()
+            for attempts in self._attempts().values():
+                attempts.blame_nothing()
+
+    def _attempts(self) -> dict[str, Attempts]:
+        return {name: Attempts(self._ownership, name) for name in self._config.topics}
 
     def failed(self, error: Exception) -> None:
         """The same for an error that is waited out; any other error names the record that was read alone, if any.
@@ -249,15 +271,15 @@ class TopicSource(IdleTrigger):
         What Java's client does not deliver is looked at first when reading begins again, which waits for the brokers:
         a record that it never delivers would be waited for for ever.
         """
-        attempts = Attempts(self._ownership)
         with suppress(NotYet, Fenced):
-            if transient_error_of(error) is None:
-                if (last := attempts.last()) and (remedy := last.remedy(self._config.topic)):
-                    error.add_note(remedy)
-                return
-            attempts.blame_nothing()
-            if CANNOT_FETCH.search(str(error)) and attempts.last() is None:
-                attempts.begin(Attempt.first_look(self._sink.positions(), self._fitting()))
+            for topic, attempts in self._attempts().items():
+                if transient_error_of(error) is None:
+                    if (last := attempts.last()) and (remedy := last.remedy(topic)):
+                        error.add_note(remedy)
+                    continue
+                attempts.blame_nothing()
+                if CANNOT_FETCH.search(str(error)) and attempts.last() is None:
+                    attempts.begin(Attempt.first_look(self._sink.positions()[topic], self._fitting()))
 
     def advance(self) -> None:
         """Let the sink check what no batch of events brings."""
@@ -265,21 +287,27 @@ class TopicSource(IdleTrigger):
 
     def lag(self) -> tuple[int, datetime | None]:
         """Kafka's end offsets against the journal's positions."""
-        topic = describe_read_topic(self._admin, self._config.topic)
-        ends = offsets(self._admin, topic, LATEST)
-        positions = self._sink.positions()
-        unread = {partition: max(0, end - positions.get(partition, 0)) for partition, end in ends.items()}
+        unread, ends = {}, {}
+        for name in self._config.topics:
+            ends[name] = offsets(self._admin, describe_read_topic(self._admin, name), LATEST)
+            positions = self._sink.positions()[name]
+            unread[name] = {part: max(0, end - positions.get(part, 0)) for part, end in ends[name].items()}
         self._show_headroom(unread, ends)
-        self._unread = sum(unread.values())
+        self._unread = _taken(unread)
         return self._unread, None
 
-    def _show_headroom(self, unread: Mapping[int, int], ends: Mapping[int, int]) -> None:
-        limits, now = self._retention.limits(), self._clock.now()
+    def _show_headroom(self, unread: Mapping[str, Mapping[int, int]], ends: Mapping[str, Mapping[int, int]]) -> None:
+        """By topic and partition; of several topics the one with the least room is shown."""
+        now, headroom, lasting = self._clock.now(), [], []
         record_bytes, frontier = self._sink.record_bytes(), self._sink.frontier()
-        metrics.RETENTION_HEADROOM.set(retention_headroom(limits, unread, record_bytes, frontier, now))
+        for name, (retention, lasts) in self._kept.items():
+            limits = retention.limits()
+            headroom.append(retention_headroom(limits, unread[name], record_bytes, frontier, now))
+            lasting.append(lasts.seconds(limits, ends[name], record_bytes))
+        metrics.RETENTION_HEADROOM.set(min(headroom))
         # Both are for who must know it when this driver is gone.
-        metrics.RETENTION.set(self._lasting.seconds(limits, ends, record_bytes))
-        read_until = frontier if any(unread.values()) else now
+        metrics.RETENTION.set(min(lasting))
+        read_until = frontier if _taken(unread) else now
         if read_until is not None:
             metrics.READ_UNTIL.set(read_until.timestamp())
         if (free := free_share(self._tables)) is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import structlog
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
@@ -24,10 +26,12 @@ def settings_of(admin: AdminClient, topic: str) -> TopicSettings:
     return TopicSettings(topic, values, min(len(partition.replicas) for partition in partitions), brokers)
 
 
-def tell_doubts(settings: TopicSettings, *, accept_seconds: float, largest_bytes: int) -> None:
-    """Log and show what `doubts` finds."""
-    found = list(doubts(settings, accept_seconds=accept_seconds, largest_bytes=largest_bytes))
-    for doubt, sentence in found:
-        log.warning("the topic is at risk", topic=settings.name, setting=doubt.value, because=sentence)
+def tell_doubts(topics: Iterable[TopicSettings], *, accept_seconds: float, largest_bytes: int) -> None:
+    """Log and show what `doubts` finds of any of these topics."""
+    at_risk = set()
+    for settings in topics:
+        for doubt, sentence in doubts(settings, accept_seconds=accept_seconds, largest_bytes=largest_bytes):
+            log.warning("the topic is at risk", topic=settings.name, setting=doubt.value, because=sentence)
+            at_risk.add(doubt)
     for doubt in Doubt:
-        metrics.TOPIC_AT_RISK.set(float(doubt in dict(found)), setting=doubt.value)
+        metrics.TOPIC_AT_RISK.set(float(doubt in at_risk), setting=doubt.value)

@@ -111,11 +111,11 @@ class Attempt:
 
 
 _COLUMNS = "positions, records, careful_records, failed_alone, partition, blameless"
-_LAST = f"SELECT {_COLUMNS} FROM attempts WHERE job = %s"
+_LAST = f"SELECT {_COLUMNS} FROM attempts WHERE job = %s AND topic = %s"
 _NEXT = f"""
 SELECT epoch, (
     SELECT how FROM exits e WHERE e.job = a.job AND e.ended_at >= a.begun_at ORDER BY ended_at DESC LIMIT 1
-), {_COLUMNS} FROM attempts a WHERE job = %s
+), {_COLUMNS} FROM attempts a WHERE job = %s AND topic = %s
 """
 
 
@@ -124,15 +124,16 @@ def _attempt(positions: Mapping[str, int], *others: Any) -> Attempt:
 
 
 class Attempts:
-    """One job's row of `attempts`."""
+    """One job's row of `attempts` for one topic."""
 
-    def __init__(self, ownership: Ownership) -> None:
+    def __init__(self, ownership: Ownership, topic: str) -> None:
         self._ownership = ownership
+        self._topic = topic
 
     def next(self, positions: Mapping[int, int], most: int) -> Attempt:
         """How to go on from `positions`, by what became of the attempt that was written down last."""
         with self._ownership.transaction() as cursor:
-            row = cursor.execute(_NEXT, [self._ownership.job]).fetchone()
+            row = cursor.execute(_NEXT, [self._ownership.job, self._topic]).fetchone()
         if row is None:
             return Attempt(positions, most)
         epoch, how_it_ended, *written = row
@@ -151,15 +152,16 @@ class Attempts:
             cursor.execute(
                 """
                 INSERT INTO attempts
-                    (job, epoch, positions, records, careful_records, failed_alone, partition, blameless)
-                VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
-                ON CONFLICT (job) DO UPDATE SET epoch = excluded.epoch, positions = excluded.positions,
+                    (job, topic, epoch, positions, records, careful_records, failed_alone, partition, blameless)
+                VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
+                ON CONFLICT (job, topic) DO UPDATE SET epoch = excluded.epoch, positions = excluded.positions,
                     records = excluded.records, careful_records = excluded.careful_records,
                     failed_alone = excluded.failed_alone, partition = excluded.partition,
                     blameless = excluded.blameless, begun_at = clock_timestamp()
                 """,
                 [
                     self._ownership.job,
+                    self._topic,
                     self._ownership.epoch,
                     Jsonb({str(partition): at for partition, at in attempt.positions.items()}),
                     attempt.records,
@@ -173,13 +175,14 @@ class Attempts:
     def blame_nothing(self) -> None:
         """The driver stops for a reason other than its records: the next start continues as this one would have."""
         with self._ownership.transaction() as cursor:
-            cursor.execute("DELETE FROM attempts WHERE job = %s AND careful_records = 0", [self._ownership.job])
-            cursor.execute("UPDATE attempts SET blameless = true WHERE job = %s", [self._ownership.job])
+            mine = [self._ownership.job, self._topic]
+            cursor.execute("DELETE FROM attempts WHERE job = %s AND topic = %s AND careful_records = 0", mine)
+            cursor.execute("UPDATE attempts SET blameless = true WHERE job = %s AND topic = %s", mine)
 
     def last(self) -> Attempt | None:
         """What was written down last."""
         with self._ownership.transaction() as cursor:
-            row = cursor.execute(_LAST, [self._ownership.job]).fetchone()
+            row = cursor.execute(_LAST, [self._ownership.job, self._topic]).fetchone()
         return None if row is None else _attempt(*row)
 
     def last_error(self) -> str:

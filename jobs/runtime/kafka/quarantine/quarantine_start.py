@@ -161,7 +161,7 @@ class QuarantineStart:
         log.warning("records could not be validated", at=dict(attempt.positions), times=attempt.failures_alone + 1)
 
     def _positions(self) -> dict[int, int]:
-        return dict(self._sink.positions())
+        return dict(self._sink.positions()[self._topic])
 
     def _is_behind(self, ends: Mapping[int, int]) -> bool:
         positions = self._positions()

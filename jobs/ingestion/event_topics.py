@@ -1,0 +1,106 @@
+"""The topics of events, each with its own ledger; what was received of all of them decides F."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import polars as pl
+
+from jobs.ingestion.accepted_losses import Loss
+from jobs.ingestion.broker_clock import Look, wait_for_stamps
+from jobs.ingestion.ledger import OffsetLedger
+from jobs.ingestion.received import Restamp
+from jobs.runtime.kafka.protocol.absent_offsets import AbsentOffsets
+from jobs.runtime.kafka.topic import Topic
+
+
+@dataclass(frozen=True)
+class EventTopic:
+    """One of the topics: what the journal has of it, and who reads its gaps again."""
+
+    ledger: OffsetLedger
+    absent: AbsentOffsets
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        return self.ledger.topic.name
+
+
+class EventTopics:
+    """All of them. What comes and goes as rows has the column `topic`; positions are by topic and partition."""
+
+    def __init__(self, topics: Sequence[EventTopic]) -> None:
+        self._topics = tuple(topics)
+
+    @property
+    def ledgers(self) -> tuple[OffsetLedger, ...]:
+        """One per topic, in their order."""
+        return tuple(topic.ledger for topic in self._topics)
+
+    @property
+    def topics(self) -> tuple[Topic, ...]:
+        """As the broker knows them."""
+        return tuple(ledger.topic for ledger in self.ledgers)
+
+    def positions(self) -> Mapping[str, Mapping[int, int]]:
+        """The next offset by topic and partition, of those partitions that have been read."""
+        return {topic.name: topic.ledger.positions() for topic in self._topics}
+
+    def frontier(self) -> datetime | None:
+        """F: the smallest of the topics'. A topic that has not been heard of holds it where it is."""
+        reached = [ledger.frontier() for ledger in self.ledgers]
+        return min((at for at in reached if at is not None), default=None) if None not in reached else None
+
+    def disbelieve(self, after: datetime) -> None:
+        """Let no partition have come further than this, or than F."""
+        for ledger in self.ledgers:
+            ledger.disbelieve(after)
+
+    def wait_for_stamps(self, records: pl.DataFrame, seen: Look, limit: timedelta) -> None:
+        """Raise NotYet when records of a topic are stamped too far in the future."""
+        for topic in self._topics:
+            wait_for_stamps(self._of(topic, records), topic.name, seen.now, seen.restamps.get(topic.name, ()), limit)
+
+    def received(self, records: pl.DataFrame, restamps: Mapping[str, Sequence[Restamp]]) -> pl.DataFrame:
+        """New records with `received_at`, by topic, partition and offset; `restamps` by topic."""
+        floor = self.frontier()
+        return self._together(
+            [
+                topic.ledger.received(self._of(topic, records), restamps.get(topic.name, ()), floor)
+                for topic in self._topics
+            ]
+        )
+
+    def proved(self, records: pl.DataFrame) -> dict[str, dict[int, int]]:
+        """How many offsets before and between received records hold no record, by topic and partition.
+
+        Raises as `AbsentOffsets.prove`.
+        """
+        return {topic.name: topic.absent.prove(topic.ledger.gaps(self._of(topic, records))) for topic in self._topics}
+
+    def take(self, rows: pl.DataFrame, proved: Mapping[str, Mapping[int, int]]) -> dict[str, int]:
+        """Account for new rows, one a record; the transactions that record it. Raises as `OffsetLedger.take`."""
+        transactions: dict[str, int] = {}
+        for topic in self._topics:
+            transactions |= topic.ledger.take(self._of(topic, rows), proved=proved[topic.name])
+        return transactions
+
+    @property
+    def absent_in_last_take(self) -> int:
+        """How many offsets of the last take held no record."""
+        return sum(ledger.absent_in_last_take for ledger in self.ledgers)
+
+    @property
+    def lost_in_last_take(self) -> tuple[Loss, ...]:
+        """What it passed because an operator has accepted that it is lost."""
+        return tuple(loss for ledger in self.ledgers for loss in ledger.lost_in_last_take)
+
+    def _of(self, topic: EventTopic, rows: pl.DataFrame) -> pl.DataFrame:
+        return rows if len(self._topics) == 1 else rows.filter(pl.col("topic") == topic.name)
+
+    @staticmethod
+    def _together(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        return parts[0] if len(parts) == 1 else pl.concat(parts)
