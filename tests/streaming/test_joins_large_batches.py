@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from jobs.joins.exchange import Exchange
-from jobs.joins.large_batch import Sizes, WriteRange
+from jobs.joins.large_batch import DecidePart, Sizes, WriteRange
 from jobs.joins.memory import Memory
 from jobs.joins.pipeline import JOB
 from jobs.joins.sink import UsageSink
@@ -288,8 +290,74 @@ def test_files_of_a_driver_that_was_killed_or_replaced_are_never_read_and_weir_c
     orphans = files(killed)
     assert left < orphans
     compact(killed.tables, Table.USAGE, before=NOW.date(), keep=timedelta(0))
+    assert files(killed) == orphans, "they may be of a batch that runs"
+    grown_old(killed)
+    compact(killed.tables, Table.USAGE, before=NOW.date(), keep=timedelta(0))
     assert not files(killed)
     assert stored(killed).equals(stored(whole))
+
+
+def grown_old(journal: Journal) -> None:
+    """Let two days pass for the files beside usage that its log does not name."""
+    for name in files(journal):
+        os.utime(Path(journal.tables) / Table.USAGE / name, times=(time.time() - 2 * 86_400,) * 2)
+
+
+@pytest.mark.parametrize("step", ["outcomes", "ranges", "commit"])
+def test_a_compaction_within_a_large_batch_takes_nothing_that_the_batch_needs(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """However short the time for which replaced files are kept."""
+    in_many_ranges(monkeypatch)
+    owner, name = {
+        "outcomes": (DecidePart, "__call__"),
+        "ranges": (WriteRange, "__call__"),
+        "commit": (DeltaWriter, "commit_files"),
+    }[step]
+    called, compacted = getattr(owner, name), []
+
+    def after_compaction(self: Any, *what: Any) -> Any:
+        before = files(grown)
+        compact(grown.tables, Table.USAGE, before=NOW.date() + timedelta(days=1), keep=timedelta(0))
+        compacted.append((len(before), files(grown) == before))
+        return called(self, *what)
+
+    journals = [Journal(tmp_path / each, declared=DECLARED) for each in ("whole", "compacted")]
+    for rows in universe(8):
+        for journal in journals:
+            journal.commit(rows)
+    whole, grown = journals
+    take(driver(Here(), database, whole, None), whole, 1, whole.next_lsn)
+    monkeypatch.setattr(owner, name, after_compaction)
+    take(driver(Here(), database, grown, 1), grown, 1, grown.next_lsn)
+    assert all(found > 0 and is_whole for found, is_whole in compacted)
+    assert compacted
+    assert stored(grown).equals(stored(whole))
+
+
+def test_a_driver_whose_waiting_files_were_removed_ends_and_the_next_one_derives_what_waits(
+    database: str, tmp_path: Path
+) -> None:
+    """As by `weir compact`, where the journal has not grown for a day."""
+    journals = [Journal(tmp_path / each, declared=DECLARED) for each in ("whole", "removed")]
+    for rows in universe(9):
+        for journal in journals:
+            journal.commit(rows)
+    whole, removed = journals
+    half = whole.next_lsn // 2
+    for journal, rows in zip(journals, (None, 1), strict=True):
+        sink = driver(Here(), database, journal, rows)
+        take(sink, journal, 1, half)
+    grown_old(removed)
+    compact(removed.tables, Table.USAGE, before=NOW.date(), keep=timedelta(0))
+    assert not files(removed)
+    before = stored(removed)
+    with pytest.raises(FileNotFoundError):
+        take(sink, removed, half, removed.next_lsn)
+    assert stored(removed).equals(before)
+    for journal, rows in zip(journals, (None, 1), strict=True):
+        take(driver(Here(), database, journal, rows), journal, half, journal.next_lsn)
+    assert stored(removed).equals(stored(whole))
 
 
 def files(journal: Journal) -> set[str]:

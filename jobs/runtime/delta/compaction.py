@@ -17,6 +17,8 @@ FILE_BYTES = 128 << 20
 """About what a reader takes in one go."""
 MAX_KEPT_DAYS = 7
 """So long a log says when a file was replaced; of what it has forgotten the store says only when it was written."""
+UNCOMMITTED = timedelta(days=1)
+"""So long at least stays a file that no log names: a batch that runs may still commit or read it."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,9 @@ def compact(tables: str, table: Table, *, before: date, keep: timedelta) -> Comp
 
     Changes no row and no transaction, so a job may write meanwhile, and its streams pass over the commit
     (`skipChangeCommits`). A reader that lags by more than `keep`, at most MAX_KEPT_DAYS, would miss its files.
-    A file of a commit that never was goes, too, `keep` after it was written. So would one whose commit was rolled back:
-    `refuse_tables_not_read` comes before this. None when there is no such table, or when it has no log dates and is too
+    A file that no log names goes, too, `keep` after it was written, but not within a day: a running batch may still
+    commit or read it (`new_files`). So would one whose commit was rolled back: `refuse_tables_not_read` comes before
+    this. None when there is no such table, or when it has no log dates and is too
     small to need it: then only its log is cleaned. Raises Refused for a table that a newer version writes.
     """
     found = open_to_change(tables, table)
@@ -48,11 +51,17 @@ def compact(tables: str, table: Table, *, before: date, keep: timedelta) -> Comp
     days = {action["log_date"] for action in found.partitions()}
     for day in sorted(day for day in days if date.fromisoformat(day) < before):
         found.optimize.compact(partition_filters=[("log_date", "=", day)], target_size=FILE_BYTES)
-    hours = int(keep / timedelta(hours=1))
+    deleted = _delete(found, keep, full=False)
     # By what the store lists, too: after a week the log has forgotten what was replaced, mostly before this looks.
-    deleted = found.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True)
+    deleted += _delete(found, max(keep, UNCOMMITTED), full=True)
     _cut_log(found)
-    return Compaction(table, live, len(found.file_uris()), len(deleted))
+    return Compaction(table, live, len(found.file_uris()), deleted)
+
+
+def _delete(table: DeltaTable, keep: timedelta, *, full: bool) -> int:
+    """How many files went that were replaced so long ago; `full`: or that no log names, and are as old."""
+    hours = int(keep / timedelta(hours=1))
+    return len(table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=full))
 
 
 def _cut_log(table: DeltaTable) -> None:
