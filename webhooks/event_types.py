@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class EventType(StrEnum):
-    """The types of events, as triggers write them (migrations 0090, 0092): to add one, make a trigger and name it here."""
+    """The types of events, as triggers write them (migration 0092): to add one, make a trigger and name it here."""
 
     INVOICE_ISSUED = "weir.invoice.issued"
     INVOICE_VOIDED = "weir.invoice.voided"

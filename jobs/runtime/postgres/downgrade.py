@@ -136,7 +136,7 @@ USES = (
         "catalog.prices has, or had, prices of several models",
     ),
     Use(
-        "0090",
+        "0098",
         "EXISTS (SELECT FROM catalog.limits WHERE currency <> '' OR steps <> '{}' OR account = plan)",
         "catalog.limits has limits of money, of each account, or with steps",
     ),

@@ -6,7 +6,7 @@ from typing import Any
 from alembic import op
 
 revision = "0092"
-down_revision = "0090"
+down_revision = "0088"
 
 BEFORE: Any = import_module("jobs.runtime.postgres.migrations.versions.0080_webhooks")
 

@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0095"
-down_revision = "0093"
+down_revision = "0094"
 
 SCHEMA = """
 CREATE VIEW declared_windows AS

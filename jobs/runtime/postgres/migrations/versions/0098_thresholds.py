@@ -1,12 +1,15 @@
 """Thresholds: limits have steps, may be of money and of everybody, and billing records each step that is crossed.
 
-Webhooks are called about it by a trigger as those of migration 0080.
+Webhooks are called about it by a trigger as those of migration 0092.
 """
+
+from importlib import import_module
+from typing import Any
 
 from alembic import op
 
-revision = "0090"
-down_revision = "0088"
+revision = "0098"
+down_revision = "0095"
 
 # The rule of migration 0003: who names no account sees none.
 NAMED = """(
@@ -131,36 +134,21 @@ CREATE TRIGGER note_account_of_limits AFTER INSERT OR UPDATE OR DELETE ON catalo
 INSERT INTO thresholds_due SELECT account, plan, greatest(effective_from, now()) FROM catalog.limits;
 """
 
+WEBHOOKS: Any = import_module("jobs.runtime.postgres.migrations.versions.0092_webhook_outbox")
 TYPES = "weir.threshold.crossed,weir.threshold.retracted"
 CALLED = """
-CREATE FUNCTION webhook_of_threshold_changes() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog SET timezone = 'UTC' AS $$
-BEGIN
-    IF EXISTS (SELECT FROM {schema}.webhook_endpoints WHERE disabled_at IS NULL AND events && '{{{types}}}') THEN
-        INSERT INTO {schema}.webhook_events (event_id, type, account, body)
-        SELECT {schema}.webhook_event_id(type, about), type, account, {schema}.webhook_body(type, data)
-        FROM (
-            SELECT 'weir.threshold.' || CASE WHEN is_crossed THEN 'crossed' ELSE 'retracted' END AS type, account,
-                   jsonb_build_array(
-                       account, period, first_day, meter, currency, trim_scale(threshold)::text, version
-                   ) AS about,
-                   jsonb_build_object(
-                       'account', account, 'period', period, 'period_start', first_day,
-                       'meter', nullif(meter, ''), 'currency', nullif(currency, ''),
-                       'threshold', trim_scale(threshold)::text, 'value', trim_scale(used)::text,
-                       'version', version, 'frontier', frontier
-                   ) AS data,
-                   row_number() OVER (ORDER BY account, first_day, period, meter, currency, threshold) AS place
-            FROM added
-        ) AS made
-        WHERE {schema}.webhook_is_due(type, account)
-        ORDER BY place
-        ON CONFLICT (event_id) DO NOTHING;
-    END IF;
-    RETURN NULL;
-END $$;
-CREATE TRIGGER webhook_of_inserted AFTER INSERT ON threshold_changes REFERENCING NEW TABLE AS added
-    FOR EACH STATEMENT EXECUTE FUNCTION webhook_of_threshold_changes();
+    SELECT 'weir.threshold.' || CASE WHEN is_crossed THEN 'crossed' ELSE 'retracted' END AS type, account,
+           jsonb_build_array(
+               account, period, first_day, meter, currency, trim_scale(threshold)::text, version
+           ) AS about,
+           jsonb_build_object(
+               'account', account, 'period', period, 'period_start', first_day,
+               'meter', nullif(meter, ''), 'currency', nullif(currency, ''),
+               'threshold', trim_scale(threshold)::text, 'value', trim_scale(used)::text,
+               'version', version, 'frontier', frontier
+           ) AS data,
+           row_number() OVER (ORDER BY account, first_day, period, meter, currency, threshold) AS place
+    FROM added
 """
 
 
@@ -172,7 +160,7 @@ def upgrade() -> None:
     op.execute(f"CREATE POLICY reads_named_accounts ON catalog.limits FOR SELECT USING {SHOWN}")
     op.execute(TABLES)
     op.execute(DUE.format(schema=schema))
-    op.execute(CALLED.format(schema=schema, types=TYPES))
+    op.execute(WEBHOOKS.TRIGGER.format(table="threshold_changes", types=TYPES, rows=CALLED))
 
 
 def downgrade() -> None:
@@ -180,7 +168,7 @@ def downgrade() -> None:
     op.execute("DROP TRIGGER note_limit ON catalog.limits; DROP TRIGGER note_no_limits ON catalog.limits")
     op.execute("DROP TRIGGER note_account_of_limits ON catalog.account_history")
     op.execute("DROP FUNCTION catalog.note_limit(), catalog.note_account_of_limits()")
-    op.execute("DROP TABLE threshold_changes, thresholds_due; DROP FUNCTION webhook_of_threshold_changes()")
+    op.execute("DROP TABLE threshold_changes, thresholds_due")
     op.execute("DROP POLICY reads_named_accounts ON catalog.limits")
     op.execute(LIMITS_BEFORE)
     op.execute(f"CREATE POLICY reads_named_accounts ON catalog.limits FOR SELECT USING {SHOWN_BEFORE}")
