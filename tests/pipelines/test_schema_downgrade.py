@@ -169,6 +169,7 @@ PLANTED: dict[str, Callable[[str], None]] = {
     "an audit has restated usage": lambda at: write(at, "stragglers", {**STRAGGLER, "cause": "restated"}),
     "catalog.prices has conditions": lambda at: priced(at, 'm{"operation":"batch"}'),
     "prefixes of models": lambda at: priced(at, "m-*"),
+    "prices of several models": lambda at: priced(at, '["m","n"]'),
     "usage that came on time was replaced": lambda at: write(
         at, "taken_back_on_time", {"usage_lsn": 1, "meter": "requests"}
     ),
