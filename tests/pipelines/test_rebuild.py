@@ -36,6 +36,7 @@ from jobs.sessionization.gaps import take_gap
 from jobs.sessionization.pipeline import JOB as SESSIONIZATION
 from jobs.streams import Table
 from metering.vocabulary import Job, LatePolicy
+from tests.pipelines.billing import bill
 from tests.simulation.left import left_by
 from tests.simulation.world import World
 from tests.streaming.journals import environment
@@ -134,6 +135,25 @@ def test_a_rebuild_calls_nobody_about_rows_that_it_makes_again_and_later_rows_do
         assert called == (1,)
     finally:
         disable(world.database, endpoint, "ada", "the test is over")
+
+
+def test_a_rebuild_crosses_no_threshold_again_and_the_next_fold_decides_all(world: World) -> None:
+    limit = "INSERT INTO catalog.limits (meter, period, effective_from, quantity, steps)"
+    found = "SELECT * FROM threshold_changes ORDER BY account, first_day, threshold, version"
+    with psycopg.connect(world.database) as connection:
+        connection.execute(f"{limit} VALUES ('requests', 'P1M', '2000-01-01Z', 2, '{{1}}')".encode())
+        connection.commit()
+        bill(connection, [])
+        before = rows(world.database, found)
+        assert before
+        Rebuild(Job.BILLING, str(world.tables), world.database).run()
+        assert rows(world.database, found) == before
+        assert rows(world.database, "SELECT account, plan FROM thresholds_due") == [{"account": "", "plan": ""}]
+        bill(connection, [])
+        assert rows(world.database, found) == before
+        connection.execute("DELETE FROM threshold_changes")
+        connection.execute("DELETE FROM catalog.limits")
+        connection.commit()
 
 
 def test_a_rebuild_writes_each_hour_and_month_once(world: World) -> None:
