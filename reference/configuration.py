@@ -19,7 +19,16 @@ from jobs.runtime.kafka.access import KafkaAccess
 from jobs.settings.holding import HoldConfig
 from jobs.settings.meters import MeterConfig, OncePerConfig
 from jobs.settings.price_attributes import BandsConfig
-from jobs.settings.views import Counted, HopConfig, MeasureConfig, Selection, TopSelection, ViewConfig, WindowsConfig
+from jobs.settings.views import (
+    Counted,
+    GaugesConfig,
+    HopConfig,
+    MeasureConfig,
+    Selection,
+    TopSelection,
+    ViewConfig,
+    WindowsConfig,
+)
 from jobs.stack import BESIDE_JOBS, Jobs
 from reference.markdown import cell, code, page, table
 from reference.schema_types import duration, type_of, unit_of
@@ -40,6 +49,7 @@ NESTED: Mapping[Model, str] = {
     Counted: "count",
     Selection: "sum",
     TopSelection: "top",
+    GaugesConfig: "gauges",
     WindowsConfig: "windows",
     HopConfig: "hop",
 }
