@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 BUSY = 0.7
 """Of a core: what one process may use of it for long, so that it catches up after a stop."""
+RATES = (50, 1_000, 10_000, 50_000)
+EXECUTORS = 2
+"""By the shares with so many, larger sizes are computed."""
+ROWS_PER_EVENT = {"ingestion": 1.0, "joins": 1.0, "billing": 228_210 / 480_000}
+"""Rows that a job reads of each event, in the recorded traffic."""
 COLUMNS = ("driver", "driver_java", "executor_java", "workers", "database")
 
 
@@ -28,7 +34,7 @@ def measured_lines(run: Mapping[str, Any], job: str) -> list[str]:
 def capacity_lines(run: Mapping[str, Any], job: str) -> list[str]:
     """What the driver's process with its Java, and one session of the database, carry in rows per second.
 
-    joins does not wait for the database.
+    Only billing waits for the database.
     """
     found = []
     for case in cases_of(run, job):
@@ -36,6 +42,34 @@ def capacity_lines(run: Mapping[str, Any], job: str) -> list[str]:
         of_database = f" {database:.1f} | {_rows_a_second(database):,} |" if job == "billing" else ""
         found.append(f"| {case['executors'] or 'none'} | {driver:.1f} | {_rows_a_second(driver):,} |{of_database}")
     return found
+
+
+def sizes_lines(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """For each of RATES, in events a second, what ingestion, joins and billing need, by the last run with so many
+    executors: alone in the driver while that keeps one core below BUSY, else with executors of one core each.
+    """
+    return [
+        f"| {rate:,} | " + " | ".join(_size(runs, job, rate * share) for job, share in ROWS_PER_EVENT.items()) + " |"
+        for rate in RATES
+    ]
+
+
+def _size(runs: Sequence[Mapping[str, Any]], job: str, rows_a_second: float) -> str:
+    alone = _cores(_last(runs, job, 0), COLUMNS[:-1], rows_a_second)
+    if alone <= BUSY:
+        return f"`local`, {alone:.2f}"
+    case = _last(runs, job, EXECUTORS)
+    driver, tasks = (_cores(case, columns, rows_a_second) for columns in (COLUMNS[:2], COLUMNS[2:4]))
+    cores, executors = (math.ceil(used / BUSY) for used in (driver, tasks))
+    return f"`cluster`: driver {driver:.2f} (cores: {cores}), {executors} executors {tasks:.2f}"
+
+
+def _last(runs: Sequence[Mapping[str, Any]], job: str, executors: int) -> Mapping[str, Any]:
+    return [case for run in runs for case in cases_of(run, job) if case["executors"] == executors][-1]
+
+
+def _cores(case: Mapping[str, Any], columns: Sequence[str], rows_a_second: float) -> float:
+    return sum(_seconds(case, column) for column in columns) * rows_a_second / 1e6
 
 
 def _seconds(case: Mapping[str, Any], column: str) -> float:

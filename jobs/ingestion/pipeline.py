@@ -6,7 +6,6 @@ The journal's commit holds the offsets that it has read, so a driver may die, re
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -14,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.gauges import totals
-from jobs.ingestion.handover import FILES, left_in
+from jobs.ingestion.handover import FILES, Place, left_in
 from jobs.ingestion.sink import JournalSink
 from jobs.journal.elements import has_room
 from jobs.runtime.delta.table import LSN, open_table
@@ -24,11 +23,10 @@ from jobs.streams import Table
 from metering.vocabulary import Job
 
 
-def build(records: DataFrame, config: IngestionConfig, folder: Path | None = None) -> DataFrame:
+def build(records: DataFrame, config: IngestionConfig, place: Place | None = None) -> DataFrame:
     """Kafka records, each validated alone in Spark's Python workers; the columns of `EventValidator.schema`.
 
-    The driver adds the time of receipt. Workers on the driver's machine leave them in `folder`, if there is one,
-    and Spark gets `FILES`.
+    The driver adds the time of receipt. Workers leave them at the `place`, if there is one, and Spark gets `FILES`.
     """
     validator, context = config.validator(), records.sparkSession.sparkContext
 
@@ -41,12 +39,12 @@ def build(records: DataFrame, config: IngestionConfig, folder: Path | None = Non
             yield from table.to_batches()
 
     def left(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        assert folder is not None, "only used with one"
-        yield from left_in(folder, tables(batches), validator.schema)
+        assert place is not None, "only used with one"
+        yield from left_in(place, tables(batches), validator.schema)
 
     # No more tasks than run at once: each validates what it has at once, and a few records cost as much as hundreds.
     read = records.select(*RECORD).coalesce(context.defaultParallelism)
-    if folder is not None and str(context.master).startswith("local"):
+    if place is not None:
         return read.mapInArrow(left, from_arrow_schema(FILES))
     # Arrow's schema says which instants have a zone, which Spark requires.
     return read.mapInArrow(validated, from_arrow_schema(validator.schema, prefer_timestamp_ntz=False))

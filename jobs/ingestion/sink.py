@@ -50,6 +50,7 @@ from jobs.ingestion.replays import by_event, counted, places, rejected, repeatin
 from jobs.ingestion.unnesting import ELEMENT_BYTES
 from jobs.journal.elements import has_elements, is_record
 from jobs.journal.erasing import TRANSACTION as ERASURES
+from jobs.runtime.delta.new_files import Folder
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of, numbered, open_to_change
 from jobs.runtime.effective_rules import TRANSACTION as RULES
 from jobs.runtime.effective_rules import RulesHistory, rules_text
@@ -156,7 +157,7 @@ class JournalSink:
         """Append the new records of a batch (`build`'s columns), and the catalog changes that came before them."""
         self._follow_topics()
         changes, offsets_after = self._catalog.read_to_end()
-        validated = batch if isinstance(batch, pa.Table) else collected(batch.toArrow(), self._validator.schema)
+        validated = batch if isinstance(batch, pa.Table) else self._collected(batch)
         new, elements = split(new_records(validated, self._events.positions()), self._fields)
         if new.is_empty() and not changes:
             return Progress(0, {})
@@ -211,6 +212,10 @@ class JournalSink:
         counts = _counts(events_of_batch, self._events.absent_in_last_take, self._config.clocks.device)
         late = lateness_of(events_of_batch)
         return Progress(len(catalog) + len(firsts), {**counts, **bookkept, **self._index.counts()}, late)
+
+    def _collected(self, batch: DataFrame) -> pa.Table:
+        beside = Folder(self._writer.path, self._writer.table._storage_options)
+        return collected(batch.toArrow(), self._validator.schema, beside)
 
     def _settle(self, seen: Look) -> None:
         """Runs only after the journal's commit, and again after a crash in between."""

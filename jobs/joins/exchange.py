@@ -15,10 +15,8 @@ import polars as pl
 import pyarrow as pa
 
 from jobs.joins.memory import KEY
-from jobs.runtime.delta.new_files import Folder
+from jobs.runtime.delta.new_files import EXCHANGE, Folder
 
-FOLDER = "exchange"
-"""Without the underscore with which names begin that a vacuum of Delta passes over."""
 HASHED_ROWS = 50_000
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _OF_BYTE = np.arange(1, 257, dtype=np.uint64) ** np.uint64(3) * _ODD
@@ -33,7 +31,7 @@ class Exchange:
     @contextmanager
     def writing(self, kind: str, schema: pa.Schema) -> Iterator[Writing]:
         """A new file that gets one batch after another. Each attempt of a task has its own."""
-        path = f"{FOLDER}/{kind}-{uuid.uuid4()}.arrow"
+        path = f"{EXCHANGE}/{kind}-{uuid.uuid4()}.arrow"
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         data = pa.BufferOutputStream()
         with pa.ipc.new_file(data, schema, options=options) as writer:

@@ -23,6 +23,7 @@ from monitoring.instruments import CounterMetric, GaugeMetric
 if TYPE_CHECKING:
     import psycopg
 
+    from jobs.runtime.delta.new_files import Folder
     from jobs.runtime.delta.pieces import Pieces
     from jobs.runtime.delta.upstream import Upstream
     from jobs.runtime.effective_rules import EffectiveRules, History, Rules
@@ -203,9 +204,9 @@ class TopicJob(Generic[C]):
     """A job that reads the Kafka topic `events` and writes a Delta table.
 
     `build` is Spark's part of a batch: here it validates each record by itself. It is part of the query, so that Spark
-    analyses it once and not with every batch; the sink gets its result. It may leave the result in the folder that it
-    is given, from which the sink takes it. `validator` returns the function that does the same to a few records
-    (`RECORDS`) in the driver.
+    analyses it once and not with every batch; the sink gets its result. It may leave the result in the place that it
+    is given, from which the sink takes it: a folder of this machine, or where there are executors that of the table.
+    `validator` returns the function that does the same to a few records (`RECORDS`) in the driver.
 
     `settle` fills the settings that a configuration leaves to the table in the folder TABLES, as it is before the first
     batch. `start` makes the sink of this job.
@@ -214,7 +215,7 @@ class TopicJob(Generic[C]):
     name: str
     writes: Table
     config: type[C]
-    build: Callable[[DataFrame, C, Path | None], DataFrame]
+    build: Callable[[DataFrame, C, Path | Folder | None], DataFrame]
     validator: Callable[[C], Callable[[pa.Table], pa.Table]]
     settle: Callable[[C, str], C]
     start: Callable[[TopicJob[C], Context[C]], TopicSink]

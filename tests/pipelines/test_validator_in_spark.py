@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.handover import FILES, collected
 from jobs.ingestion.pipeline import build
+from jobs.runtime.delta.new_files import EXCHANGE, Folder
 from jobs.runtime.kafka.headers import text_of
 from jobs.runtime.kafka.protocol.log_records import LogRecord
 from jobs.runtime.kafka.quarantine.scanned_records import as_frame
@@ -38,6 +39,25 @@ def test_rows_that_workers_spill_equal_those_of_spark_and_are_removed(spark: Spa
     assert found.schema.equals(given.schema)
     assert found.sort_by("offset").equals(given.sort_by("offset"))
     assert not [*tmp_path.iterdir()]
+
+
+def test_rows_that_executors_leave_beside_the_journal_equal_those_of_spark_and_are_removed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    beside = Folder(str(tmp_path), None)
+    records = spark.createDataFrame(records_of([document.value for document in (*BAD_DOCUMENTS, *GOOD_DOCUMENTS)]))
+    given = build(records.repartition(3), CONFIG).toArrow()
+    left = build(records.repartition(3), CONFIG, beside).toArrow()
+    assert left.schema.names == FILES.names
+    assert len([*(tmp_path / EXCHANGE).iterdir()]) == len(left) > 1
+    found = collected(left, CONFIG.validator().schema, beside)
+    assert found.schema.equals(given.schema)
+    assert found.sort_by("offset").equals(given.sort_by("offset"))
+    assert not [*(tmp_path / EXCHANGE).iterdir()]
+    build(records, CONFIG, beside).toArrow()
+    assert [*(tmp_path / EXCHANGE).iterdir()], "of a driver that was killed"
+    beside.clear(f"{EXCHANGE}/")
+    assert not [*(tmp_path / EXCHANGE).iterdir()]
 
 
 def test_no_more_tasks_validate_than_run_at_once(spark: SparkSession) -> None:

@@ -14,6 +14,7 @@ import psycopg
 import structlog
 
 from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.handover import Place
 from jobs.ingestion.identity_index import IdentityIndex
 from jobs.ingestion.pipeline import JOB as INGESTION
 from jobs.runtime.job import AnyJob
@@ -48,7 +49,7 @@ SETTLED_AFTER = timedelta(seconds=HELD_SECONDS) + DAY
 """By then nothing waits any more for a partner or a decision."""
 
 
-def _built(records: Any, config: IngestionConfig, _folder: Path | None = None) -> Any:
+def _built(records: Any, config: IngestionConfig, _folder: Place | None = None) -> Any:
     """Stands in for ingestion's `build`: the shipped validator without Spark's workers."""
     return records.then(config.validator().validate)
 

@@ -11,7 +11,7 @@ import pytest
 
 from bench.report import RESULTS
 from bench.scale import Measured, Share, _role, document
-from bench.scale_page import capacity_lines, cases_of, measured_lines
+from bench.scale_page import capacity_lines, cases_of, measured_lines, sizes_lines
 
 PAGE = Path("docs/explanation/scale.md")
 DRIVER = 7
@@ -45,10 +45,29 @@ def test_a_run_is_kept_with_its_seconds_and_per_million_rows() -> None:
     assert kept["cpu_seconds_per_million_rows"]["database"] == 6
 
 
-@pytest.mark.parametrize("job", ["joins", "billing"])
+@pytest.mark.parametrize("job", ["ingestion", "joins", "billing"])
 def test_each_number_of_the_page_is_of_the_last_run_that_measured_the_job(job: str) -> None:
     page = PAGE.read_text()
     name, run = [(name, run) for name, run in RUNS if cases_of(run, job)][-1]
     for line in (*measured_lines(run, job), *capacity_lines(run, job)):
         assert f"\n{line}\n" in page, line
     assert name in page
+
+
+def test_the_sizes_on_the_page_are_computed_from_the_runs_that_are_kept() -> None:
+    page = PAGE.read_text()
+    for line in sizes_lines([run for _, run in RUNS]):
+        assert f"\n{line}\n" in page, line
+
+
+def test_a_size_has_executors_where_one_core_would_be_busy_and_as_many_as_keep_each_below_that() -> None:
+    def case(executors: int, **used: float) -> dict[str, Any]:
+        of_all = dict.fromkeys(("driver", "driver_java", "executor_java", "workers", "database"), 0.0)
+        return {"executors": executors, "cpu_seconds_per_million_rows": of_all | used}
+
+    by_count = [case(0, driver=20.0, workers=8.0), case(2, driver=11.0, driver_java=4.0, executor_java=9.0, workers=21)]
+    run = {"measured": [{"job": job, **one} for job in ("ingestion", "joins", "billing") for one in by_count]}
+    few, _, many, most = sizes_lines([run])
+    assert few.startswith("| 50 | `local`, 0.00 |")
+    assert many.startswith("| 10,000 | `local`, 0.28 |")
+    assert most.startswith("| 50,000 | `cluster`: driver 0.75 (cores: 2), 3 executors 1.50 |"), most

@@ -8,13 +8,13 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Mapping
 from datetime import datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.formats import DOCUMENT
+from jobs.ingestion.handover import Place
 from jobs.journal.families import EARLIER
 from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.kafka import headers
@@ -99,7 +99,7 @@ def identity(event: Mapping[str, Any]) -> bytes:
     return hashlib.sha256(json.dumps([event["source"], event["id"]]).encode()).digest()[:16]
 
 
-def build(records: Any, config: IngestionConfig, _folder: Path | None) -> Any:
+def build(records: Any, config: IngestionConfig, _folder: Place | None) -> Any:
     """Stands in for ingestion's `build`."""
     return records.then(validator_of(config))
 

@@ -314,7 +314,7 @@ def test_a_compaction_within_a_large_batch_takes_nothing_that_the_batch_needs(
         "ranges": (WriteRange, "__call__"),
         "commit": (DeltaWriter, "commit_files"),
     }[step]
-    called, compacted = getattr(owner, name), []
+    called, compacted = getattr(owner, name), list[tuple[int, bool]]()
 
     def after_compaction(self: Any, *what: Any) -> Any:
         before = files(grown)
@@ -345,8 +345,8 @@ def test_a_driver_whose_waiting_files_were_removed_ends_and_the_next_one_derives
             journal.commit(rows)
     whole, removed = journals
     half = whole.next_lsn // 2
-    for journal, rows in zip(journals, (None, 1), strict=True):
-        sink = driver(Here(), database, journal, rows)
+    for journal, size in zip(journals, (None, 1), strict=True):
+        sink = driver(Here(), database, journal, size)
         take(sink, journal, 1, half)
     grown_old(removed)
     compact(removed.tables, Table.USAGE, before=NOW.date(), keep=timedelta(0))
@@ -355,8 +355,8 @@ def test_a_driver_whose_waiting_files_were_removed_ends_and_the_next_one_derives
     with pytest.raises(FileNotFoundError):
         take(sink, removed, half, removed.next_lsn)
     assert stored(removed).equals(before)
-    for journal, rows in zip(journals, (None, 1), strict=True):
-        take(driver(Here(), database, journal, rows), journal, half, journal.next_lsn)
+    for journal, size in zip(journals, (None, 1), strict=True):
+        take(driver(Here(), database, journal, size), journal, half, journal.next_lsn)
     assert stored(removed).equals(stored(whole))
 
 

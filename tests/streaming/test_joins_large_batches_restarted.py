@@ -22,14 +22,13 @@ from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import CatalogTopic, Table
 from metering.price_models import ALIAS_CURRENCY, ALIAS_METER, PricedModel
 from tests.clocks import HandClock
-from tests.streaming.journals import Journal, change, environment
+from tests.streaming.journals import Journal, at, change, environment
 from tests.streaming.test_joins_large_batches import (
     DECLARED,
     NOW,
     RICH,
     Here,
     account,
-    at,
     in_many_ranges,
     price,
     stored,

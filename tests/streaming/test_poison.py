@@ -33,6 +33,7 @@ from typer.testing import CliRunner
 from cli.main import app
 from jobs.ingestion.catalog import CatalogReader
 from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.handover import Place
 from jobs.ingestion.pipeline import JOB, build
 from jobs.ingestion.sink import JournalSink
 from jobs.ingestion.validator import EventValidator
@@ -194,7 +195,7 @@ def starts_until_all_is_read(
 
 
 def fails_on_poison(
-    records: DataFrame, config: IngestionConfig, folder: Path | None, words: str = "poison"
+    records: DataFrame, config: IngestionConfig, folder: Place | None, words: str = "poison"
 ) -> DataFrame:
     """Validating that ends the driver at one record, as faults do that nobody knows of yet."""
     is_poison = F.col("value") == F.lit(POISON)
@@ -202,7 +203,7 @@ def fails_on_poison(
     return build(records.withColumn("value", checked), config, folder)
 
 
-def never_delivers_poison(records: DataFrame, config: IngestionConfig, folder: Path | None) -> DataFrame:
+def never_delivers_poison(records: DataFrame, config: IngestionConfig, folder: Place | None) -> DataFrame:
     """In the words of Spark's Kafka source, which are those of an outage."""
     return fails_on_poison(records, config, folder, "Cannot fetch record for offset 1 in 30000 milliseconds")
 

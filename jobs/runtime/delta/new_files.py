@@ -25,6 +25,10 @@ from pyarrow.fs import PyFileSystem
 from jobs.runtime.delta.object_store import store_of
 
 LOG_DATE = "log_date"
+EXCHANGE = "exchange"
+"""The folder of what is on its way between tasks, or to the driver; no log names it. It begins without the underscore
+of names that a vacuum of Delta passes over.
+"""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -68,6 +72,11 @@ class Folder:
         for path in paths:
             with suppress(FileNotFoundError):
                 obstore.delete(store, path)
+
+    def clear(self, prefix: str) -> None:
+        """Remove all files whose paths begin so."""
+        found = [file["path"] for files in obstore.list(store_of(self.path, os.environ), prefix) for file in files]
+        self.remove(found)
 
     def write(self, rows: pa.Table, logged_at: datetime, statistics: Mapping[str, Any]) -> NewFile:
         """Rows that are logged at that instant, in one group. Their log date is no column of the file, as in those that

@@ -36,7 +36,9 @@ LOG_SETTINGS = {"delta.logRetentionDuration": "interval 3 hours", "delta.enableE
 AFTER_COMMIT = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 """A commit does not look through the log for what has expired: `LogCleanup` does, beside it."""
 ONE_FILE_BYTES = 1 << 40
-"""A commit is one file, so that a reader never sees half of one."""
+"""What delta-rs writes in one commit is one file, however large: rows of a commit stay in the order of lsn, and a batch
+has few files. (Tasks of a large batch write several, `append_files`; Delta shows a reader all of a commit or none.)
+"""
 
 
 def open_table(tables: str, table: Table, patience: Patience = PATIENCE) -> DeltaTable | None:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,8 @@ import structlog
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 
+from jobs.runtime.delta.new_files import EXCHANGE, Folder
+from jobs.runtime.delta.object_store import storage_options
 from jobs.runtime.errors import Fenced, NotYet
 from jobs.runtime.headroom import Lasting, TopicRetention, free_share, retention_headroom
 from jobs.runtime.idle_trigger import IdleTrigger
@@ -31,6 +34,7 @@ from jobs.runtime.kafka.quarantine.isolated_records import IsolatedRecords
 from jobs.runtime.kafka.quarantine.quarantine_start import QuarantineStart
 from jobs.runtime.kafka.quarantine.raw_scan import RawScan
 from jobs.runtime.kafka.topic import LATEST, Topic, describe_read_topic, describe_topic, offsets
+from jobs.runtime.spark import has_executors
 from jobs.runtime.transient_errors import CANNOT_FETCH, transient_error_of
 from metering.vocabulary import Family
 from monitoring import metrics
@@ -156,10 +160,17 @@ class TopicSource(IdleTrigger):
             .option("maxOffsetsPerTrigger", self._limit)
             .load()
         )
-        # What a query that failed has left.
+        return self._job.build(records, self._config, self._empty_place(spark))
+
+    def _empty_place(self, spark: SparkSession) -> Path | Folder:
+        """Where workers leave what they validated, without what a query that failed has left."""
+        if has_executors(spark):
+            beside = Folder(f"{self._tables}/{self._job.writes}", storage_options(self._tables))
+            beside.clear(f"{EXCHANGE}/")
+            return beside
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True, exist_ok=True)
-        return self._job.build(records, self._config, self._folder)
+        return self._folder
 
     def _built(self, records: DataFrame) -> DataFrame:
         """What the job makes of records in a quarantine start, which looks at them itself."""
