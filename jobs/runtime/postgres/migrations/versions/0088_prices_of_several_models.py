@@ -7,7 +7,7 @@ nothing of it prices nothing by it.
 from alembic import op
 
 revision = "0088"
-down_revision = "0084"
+down_revision = "0085"
 
 WRITTEN = r"""
 CREATE FUNCTION catalog.price_models(models text[], conditions jsonb DEFAULT '{}') RETURNS text
