@@ -218,3 +218,15 @@ def test_a_stack_without_such_a_meter_is_sent_no_answers() -> None:
     traffic = run(7, policy=replace(POLICY, meters=meters))
     assert {"repeated", "straggling", "at_the_hour", "taken_back"} <= set(traffic.left_out)
     assert answers(traffic) == {}
+
+
+@pytest.mark.parametrize(
+    ("seed", "records", "start_ms", "rate"),
+    [(7_887, 1_039, 1_796_668_417_946, 1_610.99), (30, 1_316, 1_796_340_828_283, 1_557.52)],
+)
+def test_where_an_account_changes_at_the_hour_another_one_has_the_answers_there(
+    seed: int, records: int, start_ms: int, rate: float
+) -> None:
+    """Of these two the account that was drawn first changes at that hour, so that none of its calls is certain."""
+    traffic = run(seed, records, start_ms, replace(POLICY, completion_timeout_seconds=600, grace_seconds=900), rate)
+    assert any(record.kind == "answers_at_the_hour" for record in traffic.records)

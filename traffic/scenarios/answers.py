@@ -84,7 +84,9 @@ def _prompt(script: Script) -> Sent:
 
 def _answers(script: Script, draw: Callable[[], Sent]) -> list[Sent]:
     """Calls of one account and a user of their own that have one content, at different instants."""
-    first, _ = draw()
+    # Where the account of the first one changes, no other of that account is clear.
+    first = next((call for call, _ in (draw() for _ in range(ATTEMPTS)) if script.is_clear(call)), None)
+    assert first is not None, "no call fits; the catalog's changes leave no room"
     content, count = f"content-{first.request_id}", script.rng.randint(MIN_ANSWERS, MAX_ANSWERS)
     source = f"{GATEWAY_OF_SECONDS}/{script.catalog.tag}"
     found: dict[int, Sent] = {}
