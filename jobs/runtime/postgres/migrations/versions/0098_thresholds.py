@@ -55,6 +55,7 @@ ALTER TABLE catalog.limits
     DROP CONSTRAINT limits_pkey,
     DROP CONSTRAINT limit_of_an_account_or_a_plan_or_each,
     DROP CONSTRAINT limit_of_a_meter_or_a_currency,
+    DROP CONSTRAINT quantity_of_a_meter,
     ALTER COLUMN meter DROP DEFAULT,
     DROP COLUMN currency,
     DROP COLUMN amount,
