@@ -135,6 +135,17 @@ def test_a_limit_that_is_announced_is_decided_when_it_begins(
     assert rows_of(connection, "SELECT due_at FROM thresholds_due") == [{"due_at": ahead}]
 
 
+def test_a_move_to_another_plan_that_is_announced_before_any_limit_is_decided_when_it_holds(
+    connection: psycopg.Connection[Any], database: str
+) -> None:
+    declare(database)
+    ahead = datetime.now(UTC) + timedelta(days=3)
+    edit(connection, f"UPDATE catalog.accounts SET plan = 'iron', effective_from = '{ahead}' WHERE account = 'acme'")
+    declare_limits(database, [limit("1", plan="iron")])
+    bill(connection, [])
+    assert rows_of(connection, "SELECT account, due_at FROM thresholds_due") == [{"account": "acme", "due_at": ahead}]
+
+
 def test_the_month_of_a_limit_is_that_of_the_accounts_own_zone(
     connection: psycopg.Connection[Any], database: str
 ) -> None:
