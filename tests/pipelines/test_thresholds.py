@@ -6,6 +6,7 @@ fractions; it shares no code with billing's statements.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from collections import defaultdict
@@ -37,6 +38,9 @@ from tests.pipelines.billing import NOON, Price, bill, usage_row
 from tests.pipelines.folding import rows_of
 from tests.pipelines.test_members_folded import Added
 from tests.pipelines.test_members_folded import fold as fold_members
+from tests.webhooks.receiver import Call, Receiver
+from tests.webhooks.sending import add_endpoint, now_clock, queue, send_all, states
+from webhooks.event_types import EventType
 
 DROPS = BillingConfig(late_policy={Meter.INPUT_TOKENS: LatePolicy.DROP})
 LONG_AGO = datetime(2025, 1, 1, tzinfo=UTC)
@@ -131,6 +135,17 @@ def test_a_limit_that_is_announced_is_decided_when_it_begins(
     assert rows_of(connection, "SELECT due_at FROM thresholds_due") == [{"due_at": ahead}]
 
 
+def test_a_move_to_another_plan_that_is_announced_before_any_limit_is_decided_when_it_holds(
+    connection: psycopg.Connection[Any], database: str
+) -> None:
+    declare(database)
+    ahead = datetime.now(UTC) + timedelta(days=3)
+    edit(connection, f"UPDATE catalog.accounts SET plan = 'iron', effective_from = '{ahead}' WHERE account = 'acme'")
+    declare_limits(database, [limit("1", plan="iron")])
+    bill(connection, [])
+    assert rows_of(connection, "SELECT account, due_at FROM thresholds_due") == [{"account": "acme", "due_at": ahead}]
+
+
 def test_the_month_of_a_limit_is_that_of_the_accounts_own_zone(
     connection: psycopg.Connection[Any], database: str
 ) -> None:
@@ -205,16 +220,16 @@ def test_events_of_crossed_and_retracted_thresholds_are_queued_once_with_the_row
     connection: psycopg.Connection[Any], database: str
 ) -> None:
     types = ["weir.threshold.crossed", "weir.threshold.retracted"]
-    endpoint = {"endpoint": "we_1", "url": "https://example.com", "events": types, "changed_by": "ada"}
-    write(database, "webhook_endpoints", endpoint)
+    added = add_endpoint(database, "https://example.com", [EventType(name) for name in types])
     declare(database, limit("2", account="acme"))
     with connection.transaction(force_rollback=True):
         bill(connection, [used(1), used(2)])
     assert rows_of(connection, "SELECT * FROM webhook_events") == []
     bill(connection, [used(1), used(2)])
     bill(connection, [used(3, sign=-1, cause="reversed", corrects_lsns=[2])])
-    queued = rows_of(connection, "SELECT type, account, body, event_id FROM webhook_events ORDER BY number")
+    queued = rows_of(connection, "SELECT type, account, body, event_id, endpoints FROM webhook_events ORDER BY number")
     assert [(row["type"], row["account"]) for row in queued] == [(name, "acme") for name in types]
+    assert [row["endpoints"] for row in queued] == [[added.endpoint]] * 2
     assert len({row["event_id"] for row in queued}) == 2
     assert [json.loads(row["body"])["data"] for row in queued] == [
         {
@@ -230,7 +245,37 @@ def test_events_of_crossed_and_retracted_thresholds_are_queued_once_with_the_row
         }
         for value, version in (("2", 1), ("1", 2))
     ]
-    assert len(rows_of(connection, "SELECT * FROM webhook_deliveries")) == 2
+    queue(database)
+    assert states(database) == {"waiting": 2}
+
+
+def test_a_receiver_gets_the_thresholds_of_an_account_in_the_order_in_which_they_were_crossed(
+    connection: psycopg.Connection[Any], database: str
+) -> None:
+    declare(database, limit("4", account="*", steps=["50%"]))
+
+    async def delivered() -> list[Call]:
+        async with Receiver().serving() as receiver:
+            add_endpoint(database, receiver.url, accounts=["acme"], events=[EventType.THRESHOLD_CROSSED])
+            add_endpoint(database, receiver.url, accounts=["acme"], events=[EventType.THRESHOLD_RETRACTED])
+            bill(connection, [used(lsn) for lsn in range(1, 6)] + [used(6, account="bolt") for _ in range(4)])
+            bill(connection, [used(7, sign=-1, cause="reversed", corrects_lsns=[5])])
+            bill(connection, [used(8, sign=-1, cause="reversed", corrects_lsns=[4])])
+            await send_all(database, now_clock())
+        return receiver.taken
+
+    taken = asyncio.run(delivered())
+    assert len({call.id for call in taken}) == 3
+    of_type: dict[str, list[tuple[str, int, str]]] = defaultdict(list)
+    for call in taken:
+        assert call.data["account"] == "acme"
+        of_type[json.loads(call.body)["type"]].append(
+            (call.data["threshold"], call.data["version"], call.data["value"])
+        )
+    assert of_type == {
+        "weir.threshold.crossed": [("2", 1, "5"), ("4", 1, "5")],
+        "weir.threshold.retracted": [("4", 2, "3")],
+    }
 
 
 def test_the_commands_list_limits_how_near_accounts_are_and_what_changed(

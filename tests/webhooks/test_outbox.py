@@ -14,7 +14,7 @@ from psycopg.conninfo import make_conninfo
 
 from deployment.errors import CannotRun
 from tests.pages import blocks_of
-from tests.webhooks.sending import ALL, STRAGGLER, add_endpoint, hold, queue, rows
+from tests.webhooks.sending import ALL, STRAGGLER, add_endpoint, hold, queue, rows, states
 from webhooks.endpoints import _LOCK, deliveries, disable, enable, resend, rotate
 from webhooks.event_types import EventType
 
@@ -36,6 +36,10 @@ STATE = """
 INSERT INTO invoice_events (account, sequence, invoice, state, at, made_by, document, previous, hash)
 VALUES ('acme', %(sequence)s, 'weir-1', %(state)s, %(at)s, 'ada', '{}', '', %(state)s || '-hash')
 """
+THRESHOLD = """
+INSERT INTO threshold_changes (account, period, first_day, meter, currency, threshold, version, is_crossed, used)
+VALUES ('acme', 'P1M', '2026-11-01', '', 'EUR', 400.10, %(version)s, %(version)s = 1, 0.000000000000000003)
+"""
 
 
 def outbox(database: str) -> list[tuple[str, str, dict[str, Any]]]:
@@ -55,7 +59,9 @@ def test_each_source_writes_an_event_with_all_digits_of_its_row(database: str) -
     insert(database, INVOICE)
     for sequence, state in enumerate(("Open", "Issued", "Voided"), start=1):
         insert(database, STATE, sequence=sequence, state=state)
-    (held, correction, issued, voided) = outbox(database)
+    for version in (1, 2):
+        insert(database, THRESHOLD, version=version)
+    (held, correction, issued, voided, crossed, retracted) = outbox(database)
     assert held[:2] == ("weir.straggler.held", "acme")
     assert (held[2]["straggler"], held[2]["quantity"]) == ("1/requests", "2")
     assert correction[:2] == ("weir.correction.created", "acme")
@@ -66,9 +72,19 @@ def test_each_source_writes_an_event_with_all_digits_of_its_row(database: str) -
     assert issued[:2] == ("weir.invoice.issued", "acme")
     assert (issued[2]["total"], issued[2]["period"], issued[2]["hash"]) == ("12.30", "2026-10", "Issued-hash")
     assert voided[0] == "weir.invoice.voided"
-    (shown,) = (json.loads(block.text) for block in blocks_of("json") if "weir.invoice.issued" in block.text)
-    assert shown["data"].keys() == issued[2].keys(), "the guide's example"
-    assert {held[0], correction[0], issued[0], voided[0]} == set(EventType)
+    assert (crossed[2]["threshold"], crossed[2]["value"]) == ("400.1", "0.000000000000000003")
+    for event in (issued, crossed):
+        (shown,) = (json.loads(block.text) for block in blocks_of("json") if event[0] in block.text)
+        assert shown["data"].keys() == event[2].keys(), "the guide's example"
+    assert {held[0], correction[0], issued[0], voided[0], crossed[0], retracted[0]} == set(EventType)
+
+
+def test_an_endpoint_that_names_a_type_or_an_account_twice_gets_an_event_once(database: str) -> None:
+    add_endpoint(database, URL, [EventType.STRAGGLER_HELD, EventType.STRAGGLER_HELD])
+    add_endpoint(database, URL, accounts=["acme", "acme"])
+    hold(database, ["acme", "acme"])
+    queue(database)
+    assert states(database) == {"waiting": 4}
 
 
 def test_a_body_has_the_form_of_the_specification_and_its_instants_are_in_utc(database: str) -> None:

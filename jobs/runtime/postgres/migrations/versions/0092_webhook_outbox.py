@@ -41,7 +41,7 @@ COMMENT ON TABLE webhook_removals IS 'Deliveries that were removed, in sums: by 
 # It gives the types that the statement can write, and a query over the rows `added`, with the columns type, account,
 # place (orders the events of a statement), about (what makes the event's id) and data.
 # It runs with the rights of who writes, whatever the session's search path, and reads nothing unless an endpoint wants
-# one of the types. No endpoint's row is locked.
+# one of the types. No endpoint's row is locked. An endpoint may name a type or an account twice, and gets one delivery.
 FUNCTION = """
 CREATE FUNCTION write_webhook_events() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog SET timezone = 'UTC' AS $$
@@ -51,11 +51,11 @@ BEGIN
     ) THEN
         EXECUTE format($statement$
             WITH of_all AS (
-                SELECT type, array_agg(endpoint) AS endpoints
+                SELECT type, array_agg(DISTINCT endpoint) AS endpoints
                 FROM {schema}.webhook_endpoints CROSS JOIN unnest(events) AS type
                 WHERE disabled_at IS NULL AND accounts = '{{}}' GROUP BY type
             ), of_account AS (
-                SELECT type, account, array_agg(endpoint) AS endpoints
+                SELECT type, account, array_agg(DISTINCT endpoint) AS endpoints
                 FROM {schema}.webhook_endpoints CROSS JOIN unnest(events) AS type CROSS JOIN unnest(accounts) AS account
                 WHERE disabled_at IS NULL GROUP BY type, account
             )

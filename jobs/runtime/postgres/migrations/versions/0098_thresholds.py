@@ -55,6 +55,7 @@ ALTER TABLE catalog.limits
     DROP CONSTRAINT limits_pkey,
     DROP CONSTRAINT limit_of_an_account_or_a_plan_or_each,
     DROP CONSTRAINT limit_of_a_meter_or_a_currency,
+    DROP CONSTRAINT quantity_of_a_meter,
     ALTER COLUMN meter DROP DEFAULT,
     DROP COLUMN currency,
     DROP COLUMN amount,
@@ -123,7 +124,8 @@ CREATE TRIGGER note_no_limits AFTER TRUNCATE ON catalog.limits
 CREATE FUNCTION catalog.note_account_of_limits() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
 BEGIN
-    IF EXISTS (SELECT FROM catalog.limits) THEN
+    -- What is announced is noted without a limit, too: there may be one by then.
+    IF coalesce(NEW.holds_from, OLD.holds_from) > now() OR EXISTS (SELECT FROM catalog.limits) THEN
         INSERT INTO {schema}.thresholds_due
         VALUES (coalesce(NEW.account, OLD.account), '', greatest(coalesce(NEW.holds_from, OLD.holds_from), now()));
     END IF;
@@ -131,7 +133,9 @@ BEGIN
 END $$;
 CREATE TRIGGER note_account_of_limits AFTER INSERT OR UPDATE OR DELETE ON catalog.account_history
     FOR EACH ROW EXECUTE FUNCTION catalog.note_account_of_limits();
-INSERT INTO thresholds_due SELECT account, plan, greatest(effective_from, now()) FROM catalog.limits;
+INSERT INTO thresholds_due
+SELECT account, plan, greatest(effective_from, now()) FROM catalog.limits
+UNION ALL SELECT account, '', holds_from FROM catalog.account_history WHERE holds_from > now();
 """
 
 WEBHOOKS: Any = import_module("jobs.runtime.postgres.migrations.versions.0092_webhook_outbox")
