@@ -65,7 +65,7 @@ class Charges:
         """
         month, invoices = self.month, self.invoices
         found = select(database, _USAGE, {"month": month.first, "accounts": list(accounts) or None})
-        lines = MonthLines.read(database, month, accounts, invoices.issued.keys())
+        lines = MonthLines.read(database, month, accounts, invoices)
         # Adjustments begin when the last row of usage is counted.
         charges = chain(
             map(self._usage, found),

@@ -7,7 +7,7 @@ second row takes it out of this one. So BilledCost adds up to the invoice (FOCUS
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -27,6 +27,13 @@ _ISSUED = """
       )
 """
 _INVOICES = f"SELECT invoices.account, currency, invoices.invoice, issuer {_ISSUED.format('')}"
+# Once a month has an invoice, voided or not, what comes in a currency of which it has none is a correction.
+_CLOSED = """
+    SELECT invoices.account, array_agg(currency) AS currencies
+    FROM invoices JOIN invoice_events AS issued ON issued.invoice = invoices.invoice AND issued.state = 'Issued'
+    WHERE period = %(month)s AND (%(accounts)s::text[] IS NULL OR invoices.account = ANY (%(accounts)s))
+    GROUP BY invoices.account
+"""
 _OF_LINES = _ISSUED.format("JOIN invoice_lines AS lines ON lines.invoice = invoices.invoice")
 _OWN = f"""
     SELECT lines.account, model, meter, currency, price_version, tier, amount, coalesce(exact_amount, 0) AS exact
@@ -62,10 +69,10 @@ class Issued:
 
 @dataclass(frozen=True, slots=True)
 class Adjustment:
-    """A row that is no usage: `amount` is signed."""
+    """A row that is no usage: `amount` is signed. `issued` None: of no invoice of the month."""
 
     key: LineKey
-    issued: Issued
+    issued: Issued | None
     amount: Decimal
     reason: str
 
@@ -77,12 +84,13 @@ ROUNDING, SINCE = "rounding", "usage after the invoice, billed by a correction"
 class Invoices:
     """The invoices of a month, and how much of each line the rows have so far.
 
-    `issued` are by account and currency, `lines` the `(amount, exact)` of their lines. What an invoiced month has that
-    is on no line of it came later.
+    `issued` are by account and currency, `lines` the `(amount, exact)` of their lines; `closed` are the currencies of
+    each account that has an invoice, also a voided one. What an invoiced month has that is on no line of it came later.
     """
 
     issued: Mapping[tuple[str, str | None], Issued] = field(default_factory=dict)
     lines: Mapping[LineKey, tuple[Decimal, Decimal]] = field(default_factory=dict)
+    closed: Mapping[str, Collection[str]] = field(default_factory=dict)
     _sums: dict[LineKey, Decimal] = field(default_factory=dict)
 
     @classmethod
@@ -97,12 +105,21 @@ class Invoices:
             LineKey(*(row[name] for name in LineKey._fields)): (row["amount"], row["exact"])
             for row in select(database, _OWN, parameters)
         }
-        return cls(issued, lines)
+        closed = {row["account"]: row["currencies"] for row in database.execute(_CLOSED, parameters)}
+        return cls(issued, lines, closed)
+
+    def is_later(self, account: str, currency: str | None) -> bool:
+        """Whether what the month has in a currency came after all its invoices: a later invoice corrects it."""
+        return currency is not None and account in self.closed and currency not in self.closed[account]
+
+    def has(self, account: str, currency: str | None) -> bool:
+        """Whether the month in a currency is that of its invoice, or else of later corrections alone."""
+        return (account, currency) in self.issued or self.is_later(account, currency)
 
     def of(self, key: LineKey, cost: Decimal) -> Issued | None:
         """The invoice of a row with `cost`; None: of none yet."""
         issued = self.issued.get((key.account, key.currency))
-        if issued is not None:
+        if self.has(key.account, key.currency):
             self._sums[key] = EXACT.add(self._sums.get(key, NOTHING), cost)
         return issued
 
@@ -110,7 +127,7 @@ class Invoices:
         """What the rows of each line lack, after all of them were counted with `of`."""
         for key in dict.fromkeys([*self.lines, *self._sums]):
             amount, exact = self.lines.get(key, (NOTHING, NOTHING))
-            issued = self.issued[key.account, key.currency]
+            issued = self.issued.get((key.account, key.currency))
             for difference, reason in (
                 (EXACT.subtract(amount, exact), ROUNDING),
                 (EXACT.subtract(exact, self._sums.get(key, NOTHING)), SINCE),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
 from jobs.exports.files import CannotExport
+from jobs.exports.invoiced import Invoices
 from jobs.exports.month import Month
 from jobs.queries.bills import read_month
 from jobs.queries.plan_fees import read_plan_months
@@ -43,10 +44,8 @@ class MonthLines:
     fees: Sequence[Line] = ()
 
     @classmethod
-    def read(
-        cls, database: Database, month: Month, accounts: Sequence[str], issued: Collection[tuple[str, str | None]]
-    ) -> MonthLines:
-        """Those of `accounts` (none: of all); `issued`: the accounts and currencies that have an invoice of the month.
+    def read(cls, database: Database, month: Month, accounts: Sequence[str], invoices: Invoices) -> MonthLines:
+        """Those of `accounts` (none: of all); fees only where neither `invoices` nor a later one has them.
 
         Raises CannotExport where the amount of one is not known.
         """
@@ -56,7 +55,7 @@ class MonthLines:
             return cls()
         lines = read_month(database, month.first, sorted(found)).lines
         # An invoice has its own fees.
-        fees = [line for line in lines if line["kind"] in FEES and (line["account"], line["currency"]) not in issued]
+        fees = [line for line in lines if line["kind"] in FEES and not invoices.has(line["account"], line["currency"])]
         for line in [*(line for line in lines if line["kind"] not in FEES), *fees]:
             _refuse_unknown(line)
         of_units = [line for line in lines if line["tier"] is not None and line["kind"] not in FEES]

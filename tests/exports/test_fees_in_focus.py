@@ -223,3 +223,29 @@ def test_a_plan_whose_usage_is_of_no_known_plan_is_refused_until_it_is_known_or_
     books.use(1_500, price=Price(10, Decimal("0.01")), account="a")
     late = exported(books, tmp_path)
     assert sum(row["BilledCost"] for row in late) == 20, "the invoice has its fees, whatever comes later"
+
+
+def test_fees_in_a_currency_that_comes_after_the_invoice_are_counted_on_the_later_invoice_alone(
+    books: Books, tmp_path: Path
+) -> None:
+    account(books)
+    costs(books, flat_fee="31")
+    books.end(OCTOBER)
+    books.close(at=LATER)
+    with books.connection.transaction():
+        books.connection.execute(
+            "INSERT INTO catalog.prices (plan, model, meter, currency, effective_from, terms)"
+            " SELECT plan, model, meter, 'USD', effective_from, terms FROM catalog.prices"
+        )
+        books.connection.execute(
+            "UPDATE catalog.accounts SET currency = 'USD', effective_from = %s", [BEGINS + timedelta(days=16)]
+        )
+    october = exported(books, tmp_path)
+    books.end(NOVEMBER)
+    books.close(NOVEMBER, at=LATER)
+    sums: defaultdict[str, Decimal] = defaultdict(Decimal)
+    for row in [*october, *exported(books, tmp_path, NOVEMBER)]:
+        sums[row["BillingCurrency"]] += row["BilledCost"]
+    issued = books.rows("SELECT currency, sum(total) AS total FROM invoices GROUP BY currency")
+    assert sums == {row["currency"]: row["total"] for row in issued}
+    assert sums == {"EUR": 16, "USD": 46}

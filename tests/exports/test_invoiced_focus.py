@@ -256,3 +256,33 @@ def test_a_voided_invoice_is_on_no_row(books: Books, tmp_path: Path) -> None:
     assert (row["InvoiceId"], row["InvoiceIssuerName"], row["BilledCost"]) == (None, "Example Inc.", Decimal("1.5015"))
     books.close(reissues=True, reason="right address")
     assert {row["InvoiceId"] for row in exported(books, tmp_path)} == {"weir-2"}
+
+
+@pytest.mark.parametrize("is_voided", [False, True])
+def test_a_currency_that_comes_after_the_invoice_is_counted_on_the_later_invoice_alone(
+    books: Books, tmp_path: Path, *, is_voided: bool
+) -> None:
+    books.open()
+    books.use(1_001)
+    books.end(OCTOBER)
+    books.close()
+    books.use(200, NOON, Price(8, Decimal("0.0333")), currency="USD")
+    books.use(100, NOON, Price(11, Decimal()), model="m11-a", currency="USD", **TIERED)
+    if is_voided:
+        void(books.database, "weir-1", made_by="anna", reason="wrong address", at=NOON + timedelta(days=40))
+    before = exported(books, tmp_path)
+    assert costs(before, "BillingCurrency")["USD"] == 0
+    if is_voided:
+        books.close(reissues=True, reason="right address")
+    books.end(NOVEMBER)
+    books.close(NOVEMBER)
+    later = exported(books, tmp_path, NOVEMBER)
+    assert (broken(before), broken(later)) == ({}, {})
+    assert costs([*exported(books, tmp_path), *later], "BillingCurrency") == {
+        row["currency"]: row["total"]
+        for row in books.rows(
+            "SELECT currency, sum(total) AS total FROM invoices WHERE NOT EXISTS ("
+            " SELECT FROM invoice_events AS v WHERE v.invoice = invoices.invoice AND v.state = 'Voided')"
+            " GROUP BY currency"
+        )
+    }
