@@ -76,10 +76,9 @@ def test_tables_in_a_store_that_does_not_answer_are_waited_for(
 def test_a_task_that_cannot_leave_its_file_in_the_store_is_waited_for(reach: pytest.MonkeyPatch) -> None:
     """Spark gives its error as text, with the traceback of the worker."""
     reach.setenv("AWS_ENDPOINT_URL", f"http://{NOBODY}")
-    try:
+    with pytest.raises(OSError, match="S3") as failed:
         Folder("s3://metering/tables/journal", {}).put(f"{EXCHANGE}/validated.arrow", pa.py_buffer(b"rows"))
-    except Exception:
-        said = traceback.format_exc()
+    said = "".join(traceback.format_exception(failed.value))
     waits = transient_error_of(PythonException(said))
     assert waits is not None, said
     assert waits.cause is Cause.STORE
