@@ -14,6 +14,7 @@ from jobs.ingestion.ledger import OffsetLedger
 from jobs.ingestion.received import Restamp
 from jobs.runtime.kafka.protocol.absent_offsets import AbsentOffsets
 from jobs.runtime.kafka.topic import Topic
+from metering.instants import EPOCH
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ class EventTopics:
 
     def received(self, records: pl.DataFrame, restamps: Mapping[str, Sequence[Restamp]]) -> pl.DataFrame:
         """New records with `received_at`, by topic, partition and offset; `restamps` by topic."""
-        floor = self.frontier()
+        # Before there is an F, a ledger may have one of its own, which a driver that starts anew does not know.
+        floor = self.frontier() or EPOCH
         return self._together(
             [
                 topic.ledger.received(self._of(topic, records), restamps.get(topic.name, ()), floor)

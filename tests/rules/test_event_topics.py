@@ -143,6 +143,20 @@ def test_a_partition_that_is_added_is_held_to_the_f_of_all_topics() -> None:
         assert reading.received(added, {})["received_at"].to_list() == [at(12)]
 
 
+def test_a_partition_that_is_added_before_all_topics_are_heard_of_is_held_to_nothing() -> None:
+    """There is no F yet, so a driver that starts anew knows none."""
+    journal, one = Journal(), Topic("events", "id of events", (0,))
+    driver = journal.driver(one, GATEWAY)
+    journal.take(driver, [("events", 0, 0, at(20), True)])
+    assert driver.frontier() is None
+    with journal.kafka():
+        driver.ledgers[0].follow(None, EVENTS)  # type: ignore[arg-type]
+
+    added = _frame([("events", 1, 0, at(12), True)])
+    for reading in (driver, journal.driver(EVENTS, GATEWAY)):
+        assert reading.received(added, {})["received_at"].to_list() == [at(12)]
+
+
 def test_without_a_topic_f_goes_on_with_the_others() -> None:
     journal = Journal()
     one = Topic("events", "id of events", (0,))

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import socket
 import time
+import traceback
 from collections.abc import Iterator
 
 import obstore
+import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PythonException, StreamingQueryException
 
+from jobs.runtime.delta.new_files import EXCHANGE, Folder
 from jobs.runtime.delta.object_store import Patience, store_of
 from jobs.runtime.delta.table import open_table
 from jobs.runtime.errors import NotYet
@@ -68,6 +71,17 @@ def test_tables_in_a_store_that_does_not_answer_are_waited_for(
         assert obstacle.cause is Cause.STORE
         assert "\n" not in str(obstacle)
     assert time.monotonic() - began < 60
+
+
+def test_a_task_that_cannot_leave_its_file_in_the_store_is_waited_for(reach: pytest.MonkeyPatch) -> None:
+    """Spark gives its error as text, with the traceback of the worker."""
+    reach.setenv("AWS_ENDPOINT_URL", f"http://{NOBODY}")
+    with pytest.raises(OSError, match="S3") as failed:
+        Folder("s3://metering/tables/journal", {}).put(f"{EXCHANGE}/validated.arrow", pa.py_buffer(b"rows"))
+    said = "".join(traceback.format_exception(failed.value))
+    waits = transient_error_of(PythonException(said))
+    assert waits is not None, said
+    assert waits.cause is Cause.STORE
 
 
 def test_the_cause_of_a_wait_comes_first_in_a_truncated_message() -> None:

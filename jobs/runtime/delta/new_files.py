@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
+from obstore.exceptions import BaseError as StoreError
 from pyarrow.fs import PyFileSystem
 
 from jobs.runtime.delta.object_store import store_of
@@ -63,8 +64,14 @@ class Folder:
         return PyFileSystem(DeltaStorageHandler(self.path, self.options))
 
     def put(self, path: str, data: pa.Buffer) -> None:
-        """A new file, there as a whole or not at all."""
-        obstore.put(store_of(self.path, os.environ), path, data.to_pybytes())
+        """A new file, there as a whole or not at all.
+
+        Raises OSError: of a task's error the driver sees the text, and waits for a store only then.
+        """
+        try:
+            obstore.put(store_of(self.path, os.environ), path, data.to_pybytes())
+        except StoreError as error:
+            raise OSError(str(error)) from None
 
     def remove(self, paths: Iterable[str]) -> None:
         """Remove files; those that are gone are no error."""
