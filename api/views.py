@@ -55,7 +55,7 @@ class _Found:
         return [self.span.start, self.span.end, row["window_start"], *(row[name] for name in self.view.by)]
 
 
-async def view(read_request: ReadRequest) -> Response:
+async def view(read_request: ReadRequest, max_merged_bytes: int = MAX_MERGED_BYTES) -> Response:
     """`data`: rows with the columns of `weir view NAME`, by window and key. `since`: the first minute it has, if any.
 
     Raises Problem: 404 for a view that is not measured, 403 where the key names accounts and the view does not say
@@ -77,7 +77,7 @@ async def view(read_request: ReadRequest) -> Response:
             return _Found(declared, [], None, since, frontier)
         after = given.cursor(3 + len(declared.by))
         shown, span = _page(resolved[0], replace(resolved[1], accounts=accounts), after)
-        if bytes_merged(database, declared, shown, span) > MAX_MERGED_BYTES:
+        if bytes_merged(database, declared, shown, span) > max_merged_bytes:
             raise bad_request(
                 "from",
                 "Too much would be merged, as each minute of a key counts in each window that it is in: ask for less "

@@ -99,7 +99,7 @@ def read_view_names(backend: Backend) -> tuple[str, ...]:
         return _by_model(backend, declared_views(cursor))
 
 
-def read_models(backend: Backend, chosen: ModelsFilter) -> Models:
+def read_models(backend: Backend, chosen: ModelsFilter, max_merged_bytes: int = MAX_MERGED_BYTES) -> Models:
     """The last hour up to the frontier of analytics, merged over all keys of the view but the model."""
     with backend.snapshot() as cursor:
         feed = feed_of(cursor, Job.ANALYTICS)
@@ -111,7 +111,9 @@ def read_models(backend: Backend, chosen: ModelsFilter) -> Models:
         view = declared[chosen.view if chosen.view in names else names[0]]
         [newest] = cursor.execute(_NEWEST, {"view": view.name, "version": view.version}).fetchall()
         accounts = (chosen.account,) if chosen.account and ACCOUNT in view.by else ()
-        hour = None if feed.frontier is None else _hour(cursor, view, floor_minute(feed.frontier), accounts)
+        hour = None
+        if feed.frontier is not None:
+            hour = _hour(cursor, view, floor_minute(feed.frontier), accounts, max_merged_bytes)
     return replace(found, view=view, newest=newest["newest"], hour=hour)
 
 
@@ -122,7 +124,9 @@ def _by_model(backend: Backend, declared: Mapping[str, View]) -> tuple[str, ...]
     )
 
 
-def _hour(cursor: psycopg.Cursor[dict[str, Any]], view: View, end: datetime, accounts: tuple[str, ...]) -> Hour | None:
+def _hour(
+    cursor: psycopg.Cursor[dict[str, Any]], view: View, end: datetime, accounts: tuple[str, ...], max_merged_bytes: int
+) -> Hour | None:
     since = measured_since(cursor, view)
     start = max(end - HOUR, since or end - HOUR)
     if start >= end:
@@ -130,7 +134,7 @@ def _hour(cursor: psycopg.Cursor[dict[str, Any]], view: View, end: datetime, acc
     hour = Hour(start, end, is_compared=since is None or since <= start - WEEK)
     spans = [Span(start - back, end - back, accounts) for back in (BACK[: 2 if hour.is_compared else 1])]
     ranges = [(Whole(span.start, span.end), span) for span in spans]
-    if sum(bytes_merged(cursor, view, *of) for of in ranges) > MAX_MERGED_BYTES:
+    if sum(bytes_merged(cursor, view, *of) for of in ranges) > max_merged_bytes:
         return replace(hour, is_too_much=True)
     panes = [(windows, read_panes(cursor, view, windows, span)) for windows, span in ranges]
     by_model = [{row[MODEL]: row for row in rows_of(view, rows, windows, (MODEL,))} for windows, rows in panes]

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlencode
 
 import psycopg
 import pytest
 from jsonschema import Draft202012Validator
+from starlette.requests import Request
+from starlette.responses import Response
 from typer.testing import CliRunner
 
 from api import views
 from api.openapi import document
+from api.problems import Problem
+from api.read_request import ReadRequest
+from api.reader import AccountReader
 from cli.main import app
 from jobs.queries.views import PANE_BYTES
 from jobs.runtime.postgres.address import in_schema
+from metering.api_keys import ApiKey, Scope
 from metering.instants import rfc3339
 from tests.api.serving import Server, serving, start_ingestion
 from tests.api.test_asking import get, pages, reads
@@ -125,25 +133,37 @@ def test_csv_has_a_column_for_each_percentile_and_links_to_the_next_page(reading
     assert "link" not in last.headers
 
 
-def test_what_would_merge_more_than_a_reader_may_ask_for_is_refused_and_the_most_is_answered(
-    reading: Server, everybody: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_would_merge_more_than_a_reader_may_ask_for_is_refused_and_the_most_is_answered(reading: Server) -> None:
     """Six panes, each in two windows."""
     with psycopg.connect(in_schema(reading.database)) as session:
         stored = "SELECT sum(pg_column_size(measures)) FROM analytics_panes WHERE account IS NULL"
         health = f"{stored} AND view_id = (SELECT view_id FROM analytics_views WHERE view = 'health')"
         [weight] = session.execute(health).fetchone() or [0]
     once = 6 * PANE_BYTES + weight
-    hopping = {**RANGE, "window": "PT2M", "hop": "PT1M"}
-    for most, given, status in (
-        (2 * once, hopping, 200),
-        (2 * once - 1, hopping, 400),
-        (once, EVERY_MINUTE, 200),
-        (once - 1, EVERY_MINUTE, 400),
-    ):
-        monkeypatch.setattr(views, "MAX_MERGED_BYTES", most)
-        assert get(reading, HEALTH, everybody, **given).status == status
-    refused(get(reading, HEALTH, everybody, **EVERY_MINUTE), 400, "less time", "longer hop")
+    every_minute = {"from": RANGE["from_"], "to": RANGE["to"], "window": "PT1M"}
+    hopping = {**every_minute, "window": "PT2M", "hop": "PT1M"}
+    reader = AccountReader(reading.database)
+
+    def asked(most: int, given: dict[str, str]) -> Response:
+        path = {"name": "health"}
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "headers": [],
+            "path_params": path,
+            "query_string": urlencode(given).encode(),
+        }
+        everything = ApiKey("1", b"", frozenset({Scope.READ}))
+        return asyncio.run(views.view(ReadRequest(Request(scope), everything, reader), most))
+
+    try:
+        for least, given in ((2 * once, hopping), (once, every_minute)):
+            assert asked(least, given).status_code == 200
+            with pytest.raises(Problem, match=r"less time, or for a longer hop") as refusal:
+                asked(least - 1, given)
+            assert refusal.value.status == 400
+    finally:
+        reader.close()
 
 
 @pytest.mark.parametrize(

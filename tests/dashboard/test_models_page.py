@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -14,7 +14,9 @@ import yaml
 from datasketches import hll_sketch, kll_doubles_sketch, tgt_hll_type  # type: ignore[import-untyped]
 from streamlit.testing.v1 import AppTest
 
-from dashboard.queries import models as models_queries
+from dashboard.backend import Backend
+from dashboard.queries.models import Models, ModelsFilter, read_models
+from dashboard.views import models as page_of_models
 from dashboard.views.models import EXAMPLE
 from jobs.analytics.config import AnalyticsConfig
 from jobs.queries.views import PANE_BYTES
@@ -197,14 +199,17 @@ def test_old_panes_of_a_silent_analytics_are_stale_and_an_hour_without_outcomes_
 def test_what_would_be_too_much_to_merge_is_not_merged_and_the_most_is(
     open_page: Pages, connected: str, database: str, now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def at_most(merged: int) -> Callable[[Backend, ModelsFilter], Models]:
+        return lambda backend, chosen: read_models(backend, chosen, merged)
+
     measured(database, now)
     with psycopg.connect(database) as connection:
         shown = "window_start NOT BETWEEN now() - interval '120 minutes' AND now() - interval '60 minutes'"
         of_pane = f"sum({PANE_BYTES} + pg_column_size(measures))"
         [weight] = connection.execute(f"SELECT {of_pane} FROM analytics_panes WHERE {shown}").fetchone() or [0]
-    monkeypatch.setattr(models_queries, "MAX_MERGED_BYTES", weight)
+    monkeypatch.setattr(page_of_models, "read_models", at_most(weight))
     assert listed(open_page("models"))["large"]["requests"] == 400
-    monkeypatch.setattr(models_queries, "MAX_MERGED_BYTES", weight - 1)
+    monkeypatch.setattr(page_of_models, "read_models", at_most(weight - 1))
     page = open_page("models")
     assert "too many keys for a page" in texts(page)
     assert not page.dataframe
