@@ -26,7 +26,11 @@ FROM correction_consumers AS c CROSS JOIN LATERAL (
 ORDER BY consumer, accounts
 """
 _NEWEST = "SELECT coalesce(max(number), 0) AS newest FROM corrections"
-_COUNT = "SELECT count(*) AS consumers FROM correction_consumers WHERE consumer <> %s"
+# None where it is one of them: of two that come at the same time both may be the last, and both go on.
+_COUNT = """
+SELECT count(*) AS consumers FROM correction_consumers
+WHERE NOT EXISTS (SELECT FROM correction_consumers WHERE consumer = %s)
+"""
 _ACKNOWLEDGE = """
 INSERT INTO correction_consumers AS c (consumer, of_accounts, number, key_id)
 VALUES (%(consumer)s, %(of_accounts)s, %(number)s, %(key_id)s)

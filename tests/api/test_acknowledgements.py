@@ -165,3 +165,16 @@ def test_consumers_of_the_same_accounts_are_not_without_number(server: Server, a
     refused(acknowledge(server, acme, consumer="another", number=0), 409, "weir consumers remove")
     assert acknowledge(server, acme, consumer="c1", number=0).status == 200
     assert acknowledge(server, everybody, consumer="another", number=0).status == 200
+
+
+def test_a_consumer_goes_on_where_two_that_came_at_the_same_time_are_one_more_than_there_may_be(
+    server: Server, acme: str
+) -> None:
+    with psycopg.connect(server.database) as session:
+        session.execute(
+            "INSERT INTO correction_consumers (consumer, of_accounts, number, key_id)"
+            " SELECT 'c' || n, '[\"acme\"]', 0, 'k' FROM generate_series(0, %s) AS n",
+            [MAX_CONSUMERS],
+        )
+    assert acknowledge(server, acme, consumer="c1", number=0).status == 200
+    refused(acknowledge(server, acme, consumer="another", number=0), 409, "weir consumers remove")

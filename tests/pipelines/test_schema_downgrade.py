@@ -237,6 +237,13 @@ def test_a_downgrade_names_what_is_lost_with_the_endpoints(database: str) -> Non
     assert lost.startswith("1 endpoints of webhooks with their secrets, 0 dead deliveries")
 
 
+def test_a_downgrade_names_the_changes_of_thresholds_that_are_lost(database: str) -> None:
+    of = {"account": "a", "period": "P1M", "first_day": "2026-11-01", "meter": "requests", "currency": ""}
+    write(database, "threshold_changes", {**of, "threshold": 1, "version": 1, "is_crossed": True})
+    (lost,) = downgrade(database, "0095")
+    assert lost.startswith("1 changes of thresholds: ")
+
+
 @pytest.mark.parametrize("cause", ["restated", "reversed", "once_per", "schema_added"])
 def test_usage_that_an_audit_appended_blocks_a_downgrade_also_where_it_changed_no_closed_window(
     database: str, cause: str

@@ -151,6 +151,13 @@ LOSSES = (
         WHERE EXISTS (SELECT FROM webhook_endpoints)
         """,
     ),
+    Loss(
+        "0098",
+        """
+        SELECT format('%s changes of thresholds: after the next upgrade their versions begin at 1 again', count(*))
+        FROM threshold_changes HAVING count(*) > 0
+        """,
+    ),
 )
 
 
