@@ -699,3 +699,32 @@ def test_bills_and_invoices_with_corrections_are_an_independent_sum_to_the_last_
     assert billed == exact
     corrections = books.rows("SELECT 1 FROM invoice_lines WHERE kind <> 'usage' AND charge_class = 'Correction'")
     assert len(corrections) > 4
+
+
+def test_another_rounding_changes_no_month_that_came_to_its_minimum_in_a_currency_after_its_invoice(
+    books: Books,
+) -> None:
+    account(books)
+    costs(books, flat_fee="31")
+    books.end(OCTOBER)
+    books.close(at=LATER)
+    with books.connection.transaction():
+        books.connection.execute(
+            "INSERT INTO catalog.prices (plan, model, meter, currency, effective_from, terms)"
+            " SELECT plan, model, meter, 'USD', effective_from, %s FROM catalog.prices",
+            [Jsonb({"kind": "plan", "minimum_amount": "0.155"})],
+        )
+        # 13 of 31 days come to 0.065.
+        books.connection.execute(
+            "UPDATE catalog.accounts SET currency = 'USD', effective_from = %s", [BEGINS + timedelta(days=18)]
+        )
+    for month, rounding in ((NOVEMBER, Rounding.HALF_EVEN), (MONTHS[2], Rounding.HALF_UP)):
+        books.end(month)
+        books.close(month, at=LATER, config=CloseConfig(rounding=rounding))
+        assert checks(books) == [True, True]
+    of_october = books.rows(
+        "SELECT period, lines.kind, amount FROM invoice_lines AS lines JOIN invoices USING (invoice)"
+        " WHERE currency = 'USD' AND original_period = %s",
+        OCTOBER,
+    )
+    assert of_october == [{"period": NOVEMBER, "kind": "minimum", "amount": Decimal("0.06")}]
