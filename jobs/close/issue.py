@@ -133,7 +133,7 @@ def _walk(  # noqa: PLR0917  # all that a month of a batch is made of
     """One month of all accounts that have it: its own lines, or what came since it was closed."""
     there = [account for account, state in states.items() if month in state.months.walked(terms.month)]
     last = last_lines(database, there, month)
-    closed = closed_moneys(database, there, month)
+    closed = closed_moneys(database, there, month, last)
     charged = charged_lines(month, last, lambda place: _known_money(terms.config, place[1]), closed)
     lines: defaultdict[str, list[Row]] = defaultdict(list)
     for line in read_month(database, month, there, charged=charged).lines:

@@ -71,9 +71,11 @@ def explain_line(sources: Sources, query: LineSelection) -> Document | None:
     sure = [*_wrong_sums(sources, query, span), *_wrong_sets(sources, query)]
     sure += wrong_stragglers(entries, mine, stored.corrections(places, lsns))
     document = document_of(sources, found, entries, billed, Problems(sure, (), None))
+    versions = {row["price_version"] for row in lines}
+    beside = beside_usage(stored.database, query.account, query.month, query.names, versions)
     cut = {**(document["cut"] or {}), **({"members": of_sets.there_are} if of_sets.is_cut else {})}
     of_line = {"line": _line_objects(lines, entries, rows), "members": of_sets.listed, "cut": cut or None}
-    return {**document, **of_line, **beside_usage(stored.database, query.account, query.month, query.names)}
+    return {**document, **of_line, **beside}
 
 
 def _line_objects(lines: Collection[Row], entries: Collection[Entry], members: Collection[Row]) -> list[Document]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -64,6 +64,20 @@ _CLOSED_MONEYS = """
     WHERE account = ANY (%(accounts)s) AND period = %(period)s AND NOT EXISTS (
         SELECT FROM invoice_events AS voided WHERE voided.invoice = invoices.invoice AND voided.state = 'Voided'
     )
+"""
+# A currency that came after the month was closed is as on the first invoice that has any of it.
+_LATER_MONEYS = """
+    SELECT DISTINCT ON (invoices.account, currency) invoices.account, currency, minor_unit, rounding
+    FROM invoice_lines AS lines JOIN invoices USING (invoice)
+    WHERE lines.account = ANY (%(accounts)s) AND original_period = %(period)s
+      AND NOT EXISTS (
+          SELECT FROM invoice_events AS voided WHERE voided.invoice = lines.invoice AND voided.state = 'Voided'
+      )
+      AND NOT EXISTS (
+          SELECT FROM invoices AS own
+          WHERE (own.account, own.currency) = (invoices.account, invoices.currency) AND own.period = %(period)s
+      )
+    ORDER BY invoices.account, currency, number
 """
 _WRITTEN_OFF = """
     SELECT lines.account, currency, -sum(amount) AS amount
@@ -132,9 +146,18 @@ def last_lines(
     return found
 
 
-def closed_moneys(database: Database, accounts: Sequence[str], period: date) -> Mapping[tuple[str, str], Money]:
-    """By account and currency: how the invoice of a month rounds, those that are voided left out."""
+def closed_moneys(
+    database: Database, accounts: Sequence[str], period: date, last: Collection[tuple[str, str]]
+) -> Mapping[tuple[str, str], Money]:
+    """By account and currency: how the invoice of a month rounds, those that are voided left out.
+
+    `last`: the accounts and currencies that have any line of the month; where it has no invoice in one of them, the
+    first that corrects it counts.
+    """
     rows = database.execute(_CLOSED_MONEYS, {"accounts": list(accounts), "period": period}).fetchall()
+    own = {(row["account"], row["currency"]) for row in rows}
+    if later := {account for account, currency in last if (account, currency) not in own}:
+        rows += database.execute(_LATER_MONEYS, {"accounts": list(later), "period": period}).fetchall()
     return {(row["account"], row["currency"]): money_of(row) for row in rows}
 
 

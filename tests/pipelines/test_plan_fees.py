@@ -20,6 +20,7 @@ from psycopg.types.json import Jsonb
 from catalog.closed_months import ClosedMonthsTouched
 from catalog.file import CatalogFile, parse_catalog
 from catalog.store import store
+from cli.reading import read_only
 from dashboard.backend import Backend
 from dashboard.queries.bills import read_bills, read_line_windows
 from dashboard.settings import Settings
@@ -27,6 +28,9 @@ from deployment.errors import CannotRun
 from jobs.audit.bills.invoices import check_invoices
 from jobs.close import issue
 from jobs.close.config import CloseConfig
+from jobs.explain.database import Stored
+from jobs.explain.fees import beside_usage
+from jobs.explain.line import LineSelection
 from jobs.queries.bills import PAGE_KEY, read_month, read_totals
 from jobs.queries.contracts import ContractQuery, contract_rows
 from jobs.queries.forecasts import forecast_rows
@@ -35,6 +39,7 @@ from jobs.runtime.postgres.address import in_schema
 from jobs.runtime.postgres.api_reader import API_READER
 from metering.invoices import Rounding
 from metering.plan_terms import PLAN_MODEL, PlanTerms
+from metering.price_models import PricedModel
 from tests.database_rows import write
 from tests.pipelines.billing import Price
 from tests.pipelines.closing import NOVEMBER, OCTOBER, Books
@@ -699,3 +704,55 @@ def test_bills_and_invoices_with_corrections_are_an_independent_sum_to_the_last_
     assert billed == exact
     corrections = books.rows("SELECT 1 FROM invoice_lines WHERE kind <> 'usage' AND charge_class = 'Correction'")
     assert len(corrections) > 4
+
+
+def test_another_rounding_changes_no_month_that_came_to_its_minimum_in_a_currency_after_its_invoice(
+    books: Books,
+) -> None:
+    account(books)
+    costs(books, flat_fee="31")
+    books.end(OCTOBER)
+    books.close(at=LATER)
+    with books.connection.transaction():
+        books.connection.execute(
+            "INSERT INTO catalog.prices (plan, model, meter, currency, effective_from, terms)"
+            " SELECT plan, model, meter, 'USD', effective_from, %s FROM catalog.prices",
+            [Jsonb({"kind": "plan", "minimum_amount": "0.155"})],
+        )
+        # 13 of 31 days come to 0.065.
+        books.connection.execute(
+            "UPDATE catalog.accounts SET currency = 'USD', effective_from = %s", [BEGINS + timedelta(days=18)]
+        )
+    for month, rounding in ((NOVEMBER, Rounding.HALF_EVEN), (MONTHS[2], Rounding.HALF_UP)):
+        books.end(month)
+        books.close(month, at=LATER, config=CloseConfig(rounding=rounding))
+        assert checks(books) == [True, True]
+    of_october = books.rows(
+        "SELECT period, lines.kind, amount FROM invoice_lines AS lines JOIN invoices USING (invoice)"
+        " WHERE currency = 'USD' AND original_period = %s",
+        OCTOBER,
+    )
+    assert of_october == [{"period": NOVEMBER, "kind": "minimum", "amount": Decimal("0.06")}]
+
+
+def test_a_line_of_a_model_has_the_included_units_of_the_price_of_several_models(books: Books) -> None:
+    account(books)
+    costs(books, included={"input_tokens": "30"})
+    group = PricedModel.group(["m1", "m2"]).text
+    tiers = '{"kind":"graduated","tiers":[{"up_to":"100","unit_price":"1"},{"unit_price":"2"}]}'
+    with books.connection.transaction():
+        for version, model in ((20, group), (21, "n*")):
+            books.connection.execute(
+                "INSERT INTO price_ladders VALUES (%s, 'basic', %s, 'input_tokens', 'EUR', %s, NULL, %s)",
+                [version, model, BEGINS, tiers],
+            )
+    without: dict[str, Any] = {"input_tokens_unit_price": None, "input_tokens_amount": None}
+    for version, model in ((20, "m1"), (20, "m2"), (21, "n1")):
+        books.use(50, price=Price(version, Decimal()), account="a", model=model, **without)
+    books.end(OCTOBER)
+    query = LineSelection("a", OCTOBER, "m1")
+    with read_only(books.database) as connection:
+        lines = [row for row in Stored(connection).lines("a", OCTOBER) if query.names(row)]
+        found = beside_usage(connection, "a", OCTOBER, query.names, {row["price_version"] for row in lines})
+    assert found["fees"] == []
+    assert [(row["model"], row["quantity"]) for row in found["included"]] == [(group, 20)]

@@ -120,7 +120,7 @@ def lines_of_usage(database: Database) -> Check:
             used = database.execute(_USED, {"accounts": some, "month": month}).fetchall()
             compared = _Compared(invoiced, {(row["account"], row["currency"]): row["position"] for row in used})
             every = last_lines(database, some, month)
-            closed = closed_moneys(database, some, month)
+            closed = closed_moneys(database, some, month, every)
             charged = charged_lines(month, every, _moneys(database, some).get, closed)
             there = read_month(database, month, some, charged=charged).lines
             last = {key: lines for key, lines in every.items() if compared.has(*key)}
