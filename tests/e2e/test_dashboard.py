@@ -87,7 +87,7 @@ def test_each_page_shows_its_data_while_traffic_flows(stack: Stack, customer: Cu
         page.emulate_media(color_scheme=theme)
         for word in SHOWN[name]:
             expect(main.get_by_text(word).first).to_be_visible(timeout=PATIENCE_MS)
-        if name not in ("alerts", "audit", "invoices", "runbook"):
+        if name not in ("alerts", "audit", "invoices", "models", "runbook"):
             expect(main.locator("h4").first).to_contain_text("live", timeout=PATIENCE_MS)
         expect(page.get_by_test_id("stException")).to_have_count(0)
         for fault in ("backend down", "not connected", "stale"):
