@@ -25,7 +25,8 @@ AFTER, WAIT = "after", "wait"
 MAX_ROWS, DEFAULT_ROWS = 1_000, 100
 """Of a page."""
 MAX_ACCOUNTS = 100
-MAX_CURSOR_CHARACTERS = 4_096
+MAX_CURSOR_CHARACTERS = 32_768
+"""A view has six keys of up to 512 bytes, and JSON writes a byte as up to six characters."""
 FIRST_YEAR, END_YEAR = 1970, 9999
 
 E = TypeVar("E", bound=StrEnum)
@@ -131,7 +132,8 @@ class Parameters:
 
 def cursor_of(key: Iterable[Any]) -> str:
     """What `Parameters.cursor` reads: texts, which Postgres takes for any type, and nulls."""
-    written = json.dumps([None if value is None else text_of(value) for value in key])
+    # As UTF-8: escaped, it would be up to three times as long, and proxies bound the length of a URL.
+    written = json.dumps([None if value is None else text_of(value) for value in key], ensure_ascii=False)
     return base64.urlsafe_b64encode(written.encode()).decode()
 
 

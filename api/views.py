@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from http import HTTPStatus
@@ -50,9 +51,15 @@ class _Found:
     frontier: datetime | None
 
     def cursor_key(self, row: Row) -> list[Any]:
-        """The range goes with it: by default it moves with the clock, and pages are of one."""
+        """The range goes with it, which by default moves with the clock, and the definition: pages are of one."""
         assert self.span is not None, "no range has no rows"
-        return [self.span.start, self.span.end, row["window_start"], *(row[name] for name in self.view.by)]
+        return [
+            self.view.version,
+            self.span.start,
+            self.span.end,
+            row["window_start"],
+            *(row[name] for name in self.view.by),
+        ]
 
 
 async def view(read_request: ReadRequest, max_merged_bytes: int = MAX_MERGED_BYTES) -> Response:
@@ -75,7 +82,9 @@ async def view(read_request: ReadRequest, max_merged_bytes: int = MAX_MERGED_BYT
             raise _refused(mistake) from None
         if resolved is None:
             return _Found(declared, [], None, since, frontier)
-        after = given.cursor(3 + len(declared.by))
+        version, *after = given.cursor(4 + len(declared.by)) or (None,)
+        if after and version != declared.version:
+            raise bad_request("cursor", "The view was declared otherwise since: begin with its first page.")
         shown, span = _page(resolved[0], replace(resolved[1], accounts=accounts), after)
         if bytes_merged(database, declared, shown, span) > max_merged_bytes:
             raise bad_request(
@@ -129,7 +138,7 @@ def _readable(database: Database, key: ApiKey, name: str, accounts: tuple[str, .
     return declared
 
 
-def _page(windows: Windows, span: Span, after: tuple[Any, ...]) -> tuple[Windows, Span]:
+def _page(windows: Windows, span: Span, after: Sequence[Any]) -> tuple[Windows, Span]:
     """The windows and the range that are left for a page."""
     if not after:
         return windows, span

@@ -14,30 +14,36 @@ from urllib.parse import urlencode
 import psycopg
 import pytest
 from jsonschema import Draft202012Validator
+from psycopg.types.json import Jsonb
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 from typer.testing import CliRunner
 
 from api import views
 from api.openapi import document
+from api.parameters import Parameters, cursor_of
 from api.problems import Problem
 from api.read_request import ReadRequest
 from api.reader import AccountReader
 from cli.main import app
 from jobs.queries.views import PANE_BYTES
 from jobs.runtime.postgres.address import in_schema
+from jobs.settings.views import MAX_KEYS
 from metering.api_keys import ApiKey, Scope
 from metering.instants import rfc3339
+from metering.limits import MAX_NAME_BYTES
 from tests.api.serving import Server, serving, start_ingestion
 from tests.api.test_asking import get, pages, reads
 from tests.api.test_events_in import refused
-from tests.api.view_panes import FRONTIER, MINUTE, fill_views
+from tests.api.view_panes import CONFIG, FRONTIER, MINUTE, fill_views
 from tests.conftest import fresh_database
 from tests.streaming.measured import NOON
 
 RANGE = {"from_": rfc3339(NOON), "to": rfc3339(NOON + 20 * MINUTE)}
 HEALTH, ACCOUNTS = "/v1/views/health", "/v1/views/accounts"
 EVERY_MINUTE = {**RANGE, "window": "PT1M"}
+[VERSION] = (view.version for view in CONFIG.declared_views if view.name == "health")
 
 
 @pytest.fixture(scope="module")
@@ -166,6 +172,27 @@ def test_what_would_merge_more_than_a_reader_may_ask_for_is_refused_and_the_most
         reader.close()
 
 
+def test_pages_are_of_one_definition_of_a_view(reading: Server, everybody: str) -> None:
+    first = get(reading, HEALTH, everybody, **EVERY_MINUTE, limit=1).json["next"]
+    with psycopg.connect(in_schema(reading.database), autocommit=True) as session:
+        [[before]] = session.execute("SELECT definition FROM analytics_views WHERE view = 'health'").fetchall()
+        declare = "UPDATE analytics_views SET definition = %s WHERE view = 'health'"
+        session.execute(declare, [Jsonb({**before, "by": ["region"]})])
+        try:
+            refused(get(reading, HEALTH, everybody, **EVERY_MINUTE, cursor=first), 400, "cursor", "first page")
+        finally:
+            session.execute(declare, [Jsonb(before)])
+    assert get(reading, HEALTH, everybody, **EVERY_MINUTE, cursor=first).status == 200
+
+
+@pytest.mark.parametrize("character", ["m", "é", "\N{ROBOT FACE}", '"', "\x01"])
+def test_the_cursor_of_the_longest_keys_is_read_as_it_was_written(character: str) -> None:
+    longest = character * (MAX_NAME_BYTES // len(character.encode()))
+    key = [VERSION, *[rfc3339(NOON)] * 3, *[longest] * MAX_KEYS]
+    given = Parameters.of(QueryParams({"cursor": cursor_of(key)}), ("cursor",))
+    assert given.cursor(len(key)) == tuple(key)
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -177,7 +204,7 @@ def test_what_would_merge_more_than_a_reader_may_ask_for_is_refused_and_the_most
         ({"sliding": "yes"}, ["sliding", "true, false"]),
         ({"from_": "2020-01-01T00:00:00Z", "to": rfc3339(NOON), "window": "PT1M"}, ["longer hop"]),
         ({"cursor": "W10="}, ["cursor"]),
-        ({"cursor": "W251bGwsbnVsbCxudWxsLG51bGxd"}, ["cursor", "instant"]),
+        ({"cursor": cursor_of([VERSION, *[None] * 4])}, ["cursor", "instant"]),
         ({"windows": "PT1M"}, ["no such parameter"]),
     ],
 )
