@@ -67,7 +67,7 @@ class EventTopics:
 
     def received(self, records: pl.DataFrame, restamps: Mapping[str, Sequence[Restamp]]) -> pl.DataFrame:
         """New records with `received_at`, by topic, partition and offset; `restamps` by topic."""
-        # Before there is an F, a ledger may have one of its own, which a driver that starts anew does not know.
+        # Before there is an F, a ledger may have one of its own, which a driver does not know after a restart.
         floor = self.frontier() or EPOCH
         return self._together(
             [
