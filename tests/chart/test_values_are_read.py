@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from functools import reduce
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -32,11 +33,34 @@ EXAMPLES = {
     for name in ("yunikorn", "platform-team", "gateway-api", "volcano", "flux-quickstart")
 }
 """The one that reads most comes first."""
+WHAT_IS_OFF: Mapping[str, Any] = {
+    "views": {"health": {"of": "outcomes", "by": ["model"], "measures": {"requests": "count"}}},
+    "kafka": {"securityProtocol": "SSL", "clientSecret": "client"},
+    "close": {"enabled": True},
+    "webhooks": {"enabled": True},
+    "api": {"enabled": True, "oidc": {"issuer": "https://login.example.com", "audience": "weir"}},
+    "dashboard": {
+        "signIn": {
+            "enabled": True,
+            "metadataUrl": "https://login.example.com/.well-known/openid-configuration",
+            "clientId": "weir",
+            "existingSecret": "sign-in",
+            "redirectUri": "https://weir.example.com/oauth2callback",
+        }
+    },
+    "networkPolicies": {"enabled": True},
+}
+"""What no example switches on all at once."""
+ONLY_REFUSED: Step = ("dashboard", "withoutSignIn")
+"""Read by a refusal alone, which test_refused has."""
 AT_ONCE = 40
 BATCH = ("batch", "compact")
 OTHER: Mapping[Step, Any] = {
     # Mappings of which a template reads what it knows.
-    **{(part, "scheduling"): {"priorityClassName": "other"} for part in ("jobDefaults", "connect", "dashboard", "api")},
+    **{
+        (part, "scheduling"): {"priorityClassName": "other"}
+        for part in ("jobDefaults", "connect", "dashboard", "api", "webhooks")
+    },
     **{("jobs", job, "config"): {"driver_memory_mib": 777} for job in Job},
     ("audit", "config"): {"driver_memory_mib": 777},
     # What a batch may say, and values.yaml does not.
@@ -85,8 +109,8 @@ def merged(below: Any, above: Any) -> Any:
     return {**below, **{key: merged(below[key], value) if key in below else value for key, value in above.items()}}
 
 
-def changed(example: str, path: Step) -> dict[str, Any]:
-    values: dict[str, Any] = deepcopy(EXAMPLES[example])
+def changed(example: Mapping[str, Any], path: Step) -> dict[str, Any]:
+    values = dict(deepcopy(example))
     value = reduce(lambda found, step: found.get(step, {}), path, merged(DEFAULTS, values))
     *above, last = path
     reduce(lambda found, step: found.setdefault(step, {}), above, values)[last] = other(path, value)
@@ -114,16 +138,21 @@ def rendered(folder: Path, copies: Mapping[str, Mapping[str, Any]], chart: Path 
     return {name: "\n".join(documents) for name, documents in found.items()}
 
 
-def unread(folder: Path, paths: Iterable[Step], chart: Path = CHART) -> set[Step]:
+def unread(
+    folder: Path,
+    paths: Iterable[Step],
+    chart: Path = CHART,
+    examples: Mapping[str, Mapping[str, Any]] = MappingProxyType(EXAMPLES),
+) -> set[Step]:
     """Values of which no example shows a trace when they change."""
     left = set(paths)
-    for example, values in EXAMPLES.items():
+    for example, values in examples.items():
         ordered = sorted(left)
         left = set()
         # Helm takes longer for a copy the more of them there are.
         for first in range(0, len(ordered), AT_ONCE):
             tried = {f"copy{number}x": path for number, path in enumerate(ordered[first : first + AT_ONCE])}
-            copies = {name: changed(example, path) for name, path in tried.items()}
+            copies = {name: changed(values, path) for name, path in tried.items()}
             whole = rendered(folder / f"{example}-{first}", {"plain": values, **copies}, chart)
             left |= {path for name, path in tried.items() if whole[name] == whole["plain"]}
     return left
@@ -131,7 +160,8 @@ def unread(folder: Path, paths: Iterable[Step], chart: Path = CHART) -> set[Step
 
 @pytest.mark.long
 def test_a_template_reads_every_value(tmp_path: Path) -> None:
-    assert unread(tmp_path, {*leaves(DEFAULTS), *OTHER}) == set()
+    examples = {**EXAMPLES, "what-is-off": merged(EXAMPLES["production"], WHAT_IS_OFF)}
+    assert unread(tmp_path, {*leaves(DEFAULTS), *OTHER}, examples=examples) == {ONLY_REFUSED}
 
 
 def test_a_value_that_no_template_reads_is_found(tmp_path: Path) -> None:

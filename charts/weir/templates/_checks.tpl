@@ -97,6 +97,9 @@
 {{- end }}
 
 {{- define "weir.checkConnections" -}}
+{{- if and .Values.quickstart.enabled (eq .Values.profile "production") -}}
+{{- fail "profile=production and quickstart.enabled=true do not go together: quickstart's servers have no TLS and no backup." -}}
+{{- end -}}
 {{- if and (not .Values.quickstart.enabled) (not .Values.kafka.bootstrap) -}}
 {{- fail "kafka.bootstrap is empty: give the addresses of your brokers, or set quickstart.enabled=true to try Weir out." -}}
 {{- end -}}
@@ -117,9 +120,6 @@
 {{- fail (printf "postgres.sslMode=%s needs postgres.caSecret: the certificate authority to verify the database with.%s" $sslMode (.Values.postgres.sslMode | empty | ternary " It is the default of profile=production; ask for less with postgres.sslMode." "")) -}}
 {{- end -}}
 {{- if eq .Values.profile "production" -}}
-{{- if .Values.quickstart.enabled -}}
-{{- fail "profile=production and quickstart.enabled=true do not go together: quickstart's servers have no TLS and no backup." -}}
-{{- end -}}
 {{- if and .Values.dashboard.enabled (include "weir.dashboardWrites" .) -}}
 {{- fail "profile=production needs dashboard.secrets.storage: a key that only reads the bucket, as storage.s3.existingSecret writes to it." -}}
 {{- end -}}

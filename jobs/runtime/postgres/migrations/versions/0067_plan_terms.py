@@ -89,8 +89,9 @@ COMMENT ON COLUMN catalog.prices.terms IS
     '"unit_price": "0.02"}}, {{"unit_price": "0.01"}}]}}, or {{"kind": "package", "package_size": "1000", '
     '"package_price": "15"}}.{more}';
 COMMENT ON TABLE price_ladders IS
-    'Each version of prices that have, or had, tiers or packages{every}; joins writes it before usage is priced by it.';
+    'Each version of prices that have, or had, tiers or packages{every} before usage is priced by it.';
 """
+EVERY = "; where a plan has, or had, terms, each version of every price; joins writes it"
 # A month that is over may be of a plan that the account no longer has. And usage may be priced by a plan that the
 # history no longer knows, until an audit prices it again.
 POLICIES = f"""
@@ -128,7 +129,7 @@ def upgrade() -> None:
     op.execute(_checked({OF_PRICES: OF_BOTH, WITHOUT_TERMS: UNLESS_OF_PLAN + WITHOUT_TERMS}))
     op.execute(_attribute(OF_BOTH_KINDS))
     more = ' Of a plan: {"kind": "plan", "flat_fee": "50", "minimum_amount": "100", "maximum_amount": "500"}.'
-    op.execute(COMMENT.format(more=more, every="; where a plan has, or had, terms, each version of every price"))
+    op.execute(COMMENT.format(more=more, every=EVERY))
     op.execute(POLICIES)
 
 
@@ -137,7 +138,7 @@ def downgrade() -> None:
     for table in ("catalog.prices", "catalog.ended_prices"):
         op.execute(f"DROP POLICY reads_terms_of_plans ON {table}")
     op.execute("DROP POLICY reads_versions_of_usage ON price_ladders")
-    op.execute(COMMENT.format(more="", every=""))
+    op.execute(COMMENT.format(more="", every=", written by joins"))
     op.execute(_attribute(OF_ALIASES))
     op.execute(_checked({}))
     op.execute("DROP FUNCTION catalog.plan_terms_problem(jsonb)")
