@@ -78,7 +78,7 @@ def test_a_token_does_nothing_else(reading: Server, backend: str) -> None:
     for path, method in sorted(others):
         if path in allowed:
             continue
-        target = path.format(slug="requests", source="gw", id="r-acme")
+        target = path.format(slug="requests", source="gw", id="r-acme", name="health")
         headers = {"Authorization": f"Bearer {theirs}", "Content-Type": "application/json"}
         answer = reading.request(method.upper(), target, b"{}" if method == "post" else None, headers)
         assert answer.status == 403, (path, method, answer.body)
