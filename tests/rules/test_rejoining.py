@@ -18,10 +18,10 @@ REQUEST, COMPLETION = Side.REQUEST, Side.COMPLETION
 REACH = st.sampled_from([0, 1, 3, 10, 100])
 KNOWN = st.tuples(
     *(st.sampled_from([REQUEST, COMPLETION]), st.integers(0, 20), st.integers(0, 3), st.integers(0, 4)),
-    *(st.sampled_from([0, 0, 1, 5]), st.integers(0, 2), st.binary(max_size=1)),
+    *(st.sampled_from([0, 0, 1, 5]), st.integers(0, 2), st.binary(min_size=1, max_size=1)),
 )
 """Side, first reception, whether it was given up and is late, how long after the one before it was received, when it
-occurred, and its identity."""
+occurred, and its identity: all are of one length, as digests are."""
 
 
 def rows_of(drawn: list[tuple[Side, int, int, int, int, int, bytes]]) -> list[Decided]:
