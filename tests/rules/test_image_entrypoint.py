@@ -99,6 +99,24 @@ def test_an_executor_trusts_the_authorities_that_its_pod_is_given(path: str) -> 
     assert answer.stdout.splitlines()[0].startswith(f"-- /java/bin/java {options} ")
 
 
+def test_an_executor_without_the_authorities_that_it_is_given_does_not_start(path: str) -> None:
+    python = Path(path.partition(":")[0]) / "python"
+    python.write_text("#!/bin/bash\necho 'SSL_CERT_FILE must name a file of certificates' >&2\nexit 1\n")
+    python.chmod(0o755)
+    given = ("DRIVER_URL", "EXECUTOR_ID", "EXECUTOR_CORES", "APPLICATION_ID", "EXECUTOR_POD_IP", "EXECUTOR_POD_NAME")
+    environment = {f"SPARK_{name}": name.lower() for name in given}
+    answer = run(
+        path,
+        "executor",
+        SPARK_EXECUTOR_MEMORY="512m",
+        SPARK_RESOURCE_PROFILE_ID="0",
+        SSL_CERT_FILE="/etc/minio-ca",
+        **environment,
+    )
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert "SSL_CERT_FILE" in answer.stderr
+
+
 def test_anything_else_is_run_as_given(path: str) -> None:
     program, _, submitted = run(path, "weir usage --account 'a b'").stdout.splitlines()
     assert program == "-- weir usage --account a b"
