@@ -166,7 +166,7 @@ def test_no_query_returns_rows_of_another_account(connected: str, database: str,
 def measured(database: str, account: str, marker: str = "") -> None:
     """A minute of a view, of so few values that its percentiles are exact."""
     sketches = sketched(range(9), range(1, 11))
-    keys = [f"{marker}small-1", account]
+    keys: list[str | None] = [f"{marker}small-1", account]
     of_account = pane(BY_ACCOUNT, "health", NOW - timedelta(minutes=5), keys, 70, errors="0", tokens="70", **sketches)
     with psycopg.connect(database) as connection:
         fold(connection, BY_ACCOUNT, of_account)
