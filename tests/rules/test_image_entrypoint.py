@@ -60,17 +60,18 @@ def test_a_driver_refuses_unknown_arguments(path: str) -> None:
     assert "--proxy-user" in answer.stderr
 
 
-def test_an_executor_is_sparks_with_our_jars_and_its_options(path: str) -> None:
+def run_executor(path: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """As the pod of an executor does, with `more` in its environment."""
     given = ("DRIVER_URL", "EXECUTOR_ID", "EXECUTOR_CORES", "APPLICATION_ID", "EXECUTOR_POD_IP", "EXECUTOR_POD_NAME")
     environment = {f"SPARK_{name}": name.lower() for name in given}
-    answer = run(
+    return run(path, "executor", SPARK_EXECUTOR_MEMORY="512m", SPARK_RESOURCE_PROFILE_ID="0", **environment, **more)
+
+
+def test_an_executor_is_sparks_with_our_jars_and_its_options(path: str) -> None:
+    answer = run_executor(
         path,
-        "executor",
-        SPARK_EXECUTOR_MEMORY="512m",
-        SPARK_RESOURCE_PROFILE_ID="0",
         SPARK_JAVA_OPT_0="-Dspark.driver.port=7078",
         SPARK_JAVA_OPT_1="-Duser.timezone=UTC",
-        **environment,
     )
     program = answer.stdout.splitlines()[0]
     assert program.startswith("-- /java/bin/java -Dspark.driver.port=7078 -Duser.timezone=UTC -Xms512m -Xmx512m -cp ")
@@ -84,16 +85,10 @@ def test_an_executor_trusts_the_authorities_that_its_pod_is_given(path: str) -> 
         '#!/bin/bash\n[ "$*" = "-P -m jobs.runtime.java_trust" ] && echo "-Dtrust=$SSL_CERT_FILE -Dof=a"\n'
     )
     python.chmod(0o755)
-    given = ("DRIVER_URL", "EXECUTOR_ID", "EXECUTOR_CORES", "APPLICATION_ID", "EXECUTOR_POD_IP", "EXECUTOR_POD_NAME")
-    environment = {f"SPARK_{name}": name.lower() for name in given}
-    answer = run(
+    answer = run_executor(
         path,
-        "executor",
-        SPARK_EXECUTOR_MEMORY="512m",
-        SPARK_RESOURCE_PROFILE_ID="0",
         SPARK_JAVA_OPT_0="-Duser.timezone=UTC",
         SSL_CERT_FILE="/etc/minio-ca/ca.crt",
-        **environment,
     )
     options = "-Duser.timezone=UTC -Dtrust=/etc/minio-ca/ca.crt -Dof=a -Xms512m"
     assert answer.stdout.splitlines()[0].startswith(f"-- /java/bin/java {options} ")
@@ -103,15 +98,9 @@ def test_an_executor_without_the_authorities_that_it_is_given_does_not_start(pat
     python = Path(path.partition(":")[0]) / "python"
     python.write_text("#!/bin/bash\necho 'SSL_CERT_FILE must name a file of certificates' >&2\nexit 1\n")
     python.chmod(0o755)
-    given = ("DRIVER_URL", "EXECUTOR_ID", "EXECUTOR_CORES", "APPLICATION_ID", "EXECUTOR_POD_IP", "EXECUTOR_POD_NAME")
-    environment = {f"SPARK_{name}": name.lower() for name in given}
-    answer = run(
+    answer = run_executor(
         path,
-        "executor",
-        SPARK_EXECUTOR_MEMORY="512m",
-        SPARK_RESOURCE_PROFILE_ID="0",
         SSL_CERT_FILE="/etc/minio-ca",
-        **environment,
     )
     assert (answer.returncode, answer.stdout) == (1, "")
     assert "SSL_CERT_FILE" in answer.stderr
