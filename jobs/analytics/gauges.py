@@ -67,11 +67,21 @@ def _samples(rows: psycopg.Cursor[dict[str, Any]], name: str, config: ViewConfig
     panes = rows.execute(_PANES, parameters).fetchall()
     tops = {measure.name for measure in view.measures if measure.aggregate is Aggregate.TOP}
     for row in rows_of(view, panes, Whole(start, end)):
-        keys = ",".join(f"{key}={row[key] or ''}" for key in view.by)
+        keys = ",".join(f"{key}={_written(row[key])}" for key in view.by)
         for measure, value in flat(view, row).items():
             is_measure = measure not in {"window_start", "window_end", *view.by, *tops}
             if is_measure and value is not None:
                 yield metrics.VIEW, (view.name, keys, measure), float(value)
+
+
+_ESCAPED = str.maketrans({character: f"\\{character}" for character in '\\,="'})
+
+
+def _written(value: str | None) -> str:
+    """A key's value in the label, so that no two keys are one series; nothing for null, and `""` for the empty text."""
+    if value is None:
+        return ""
+    return value.translate(_ESCAPED) or '""'
 
 
 def totals(job: str) -> tuple[Totals, ...]:

@@ -68,6 +68,24 @@ def test_gauges_are_of_the_first_keys_in_the_five_minutes_before_the_frontier(da
     }
 
 
+def test_no_two_keys_are_one_series(database: str) -> None:
+    """Models and regions are what senders call them: with commas, quotes and equals signs, empty, or left out."""
+    declared = config(9)
+    run_with(database, declared)
+    keys = [("a", "b,region=c"), ("a,region=b", "c"), ("z", ""), ("z", None), ("z", '""'), ("z", "\\"), ("z", "\\\\")]
+    with psycopg.connect(database) as connection:
+        fold(
+            connection,
+            declared,
+            *(
+                pane(declared, "health", NOON + 7 * MINUTE, list(key), 1_000 + place, tokens_p="1")
+                for place, key in enumerate(keys)
+            ),
+        )
+    counted = [value for (_, _, measure), value in gauges(database).items() if measure == "requests"]
+    assert sorted(counted, reverse=True)[: len(keys)] == [1_006, 1_005, 1_004, 1_003, 1_002, 1_001, 1_000]
+
+
 def test_differential_with_room_for_all_keys_gauges_are_what_the_view_shows(database: str) -> None:
     declared = config(3)
     run_with(database, declared)
