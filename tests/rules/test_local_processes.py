@@ -53,6 +53,12 @@ def known(pid: int) -> ProcessId:
     return found
 
 
+def freeze(process: subprocess.Popen[str]) -> None:
+    """Stops ``process`` and returns when it has stopped: a SIGTERM that comes before would still end it."""
+    os.kill(process.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+
+
 def test_a_process_is_itself_and_no_other_with_its_pid() -> None:
     this = known(os.getpid())
     assert this.is_running
@@ -94,7 +100,7 @@ def test_a_reused_pid_is_not_signalled(parent: subprocess.Popen[str]) -> None:
 
 def test_stopping_goes_in_reverse_order_and_kills_a_frozen_process(tmp_path: Path) -> None:
     processes = {name: started("exec sleep 60") for name in ("broker", "billing", "dashboard")}
-    os.kill(processes["billing"].pid, signal.SIGSTOP)
+    freeze(processes["billing"])
     stack = Stack(
         "s1",
         tmp_path,
