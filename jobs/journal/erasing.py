@@ -46,13 +46,16 @@ def erased(rows: pl.DataFrame, people: People, catalog: Iterable[str] = ()) -> p
     family keeps its value, in which another name stands (null where it cannot be written again): a later contract may
     have billed it. A rejected one keeps no document. `catalog`: topics whose records are of no user.
     """
-    accounts = people.accounts
-    of_events = rows.filter(~pl.col("topic").is_in(list(catalog)))
-    concerned = of_events.filter(pl.col("account").is_null() | pl.col("account").is_in(accounts))
-    held = concerned.with_columns(
-        pl.lit(None, pl.String).alias(name) for name in ("family", HEADERS) if name not in concerned.columns
+    of_events = concerned(rows.filter(~pl.col("topic").is_in(list(catalog))), people.accounts)
+    held = of_events.with_columns(
+        pl.lit(None, pl.String).alias(name) for name in ("family", HEADERS) if name not in of_events.columns
     )
     return pl.concat([_by_user(held, people), _by_documents(held, people)]).unique("lsn", keep="first").sort("lsn")
+
+
+def concerned(rows: pl.DataFrame, accounts: Iterable[str]) -> pl.DataFrame:
+    """Those rows of the journal that may be of people of these accounts."""
+    return rows.filter(pl.col("account").is_null() | pl.col("account").is_in(list(accounts)))
 
 
 SCHEMA = {
