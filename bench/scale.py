@@ -119,10 +119,12 @@ def main(
                     if job in marks
                     for n in counts
                 ]
-            if asked := [job for job in (IN_DRIVER, Job.INGESTION.value) if job in names]:
+            if measuring := [job for job in (IN_DRIVER, Job.INGESTION.value) if job in names]:
                 _send(parts, events, console)
                 found += [
-                    _measure_ingestion(job, folder, parts, events, count, console) for count in counts for job in asked
+                    _measure_ingestion(job, folder, parts, events, count, console)
+                    for count in counts
+                    for job in measuring
                 ]
     for job in jobs.split(","):
         Console().print(table(job, [case for case in found if case.job == job]))
