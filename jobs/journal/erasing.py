@@ -47,9 +47,8 @@ def erased(rows: pl.DataFrame, people: People, catalog: Iterable[str] = ()) -> p
     have billed it. A rejected one keeps no document. `catalog`: topics whose records are of no user.
     """
     of_events = concerned(rows.filter(~pl.col("topic").is_in(list(catalog))), people.accounts)
-    held = of_events.with_columns(
-        pl.lit(None, pl.String).alias(name) for name in ("family", HEADERS) if name not in of_events.columns
-    )
+    lacking = [name for name in ("family", HEADERS) if name not in of_events.columns]
+    held = of_events.with_columns(pl.lit(None, pl.String).alias(name) for name in lacking)
     return pl.concat([_by_user(held, people), _by_documents(held, people)]).unique("lsn", keep="first").sort("lsn")
 
 
