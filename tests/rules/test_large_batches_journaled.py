@@ -29,6 +29,7 @@ from jobs.ingestion.large_batch import WriteRange
 from jobs.ingestion.sequences import KEY
 from jobs.ingestion.sink import JournalSink
 from jobs.ingestion.summaries import BYTES, needs_values
+from jobs.journal.erasing import concerned
 from jobs.runtime.delta.compaction import compact
 from jobs.runtime.delta.new_files import EXCHANGE, Folder
 from jobs.runtime.errors import Fenced
@@ -447,3 +448,17 @@ def test_a_batch_whose_files_are_gone_is_not_half_written(tmp_path: Path, monkey
     with pytest.raises(FileNotFoundError):
         made.sink.process(given)
     assert made.rows().equals(before, null_equal=True)
+
+
+def test_heartbeats_are_of_nobody_who_was_forgotten() -> None:
+    """Else each range would be made twice: a heartbeat has no account."""
+    columns = ("account", "disposition", "type", "family")
+    rows = [
+        (None, "accepted", "source.heartbeat.v1", "heartbeat"),
+        (None, "rejected", None, None),
+        (None, "accepted", "unknown", None),
+        ("a", "accepted", "t", "usage"),
+        ("b", "rejected", "t", "usage"),
+    ]
+    found = concerned(pl.DataFrame(rows, dict.fromkeys(columns, pl.String), orient="row"), ["a"])
+    assert found.rows() == [rows[1], rows[2], rows[3]]
