@@ -47,6 +47,8 @@ EXECUTOR_MIB = 512
 READERS = (Job.JOINS.value, Job.BILLING.value)
 """In the order in which data flows: each reads what the one before it has recorded."""
 MEASURED = (Job.INGESTION.value, *READERS)
+IN_DRIVER = "ingestion_in_driver"
+"""ingestion whose driver writes batches of any size: what its second pass is compared with, in the same run."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,9 @@ class Measured:
 def main(
     events: Annotated[int, typer.Option(help="Events that are recorded, twice as many as rows of usage.")] = 1_200_000,
     executors: Annotated[str, typer.Option(help="How many executors, by commas; 0 is the driver alone.")] = "0,1,2,4",
-    jobs: Annotated[str, typer.Option(help="Which of ingestion, joins and billing, by commas.")] = ",".join(MEASURED),
+    jobs: Annotated[str, typer.Option(help=f"Which of {', '.join((*MEASURED, IN_DRIVER))}, by commas.")] = ",".join(
+        MEASURED
+    ),
     keep: Annotated[
         Path | None, typer.Option(help="Keep all data and logs in this folder; what is recorded there is used again.")
     ] = None,
@@ -115,9 +119,13 @@ def main(
                     if job in marks
                     for n in counts
                 ]
-            if Job.INGESTION in names:
+            if measuring := [job for job in (IN_DRIVER, Job.INGESTION.value) if job in names]:
                 _send(parts, events, console)
-                found += [_measure_ingestion(folder, parts, events, count, console) for count in counts]
+                found += [
+                    _measure_ingestion(job, folder, parts, events, count, console)
+                    for count in counts
+                    for job in measuring
+                ]
     for job in jobs.split(","):
         Console().print(table(job, [case for case in found if case.job == job]))
     path = RESULTS / f"scale-{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}.json"
@@ -125,10 +133,11 @@ def main(
     console.print(f"Written to {path}")
 
 
-def _settings(executors: int) -> StackConfig:
+def _settings(executors: int, *, in_driver: bool = False) -> StackConfig:
     few = {"driver_rows": 1} if executors else {}
     config = JobConfig(max_records_per_batch=ROWS_AT_ONCE).model_dump(include={"max_records_per_batch"}) | few
-    return StackConfig.model_validate({"jobs": dict.fromkeys(READERS, config)})
+    ingestion = {Job.INGESTION.value: {"driver_rows": ROWS_AT_ONCE}} if in_driver else {}
+    return StackConfig.model_validate({"jobs": dict.fromkeys(READERS, config) | ingestion})
 
 
 def _record(folder: Path, parts: Parts, events: int, console: Console) -> dict[str, Marks]:
@@ -188,12 +197,14 @@ def _ends(parts: Parts) -> dict[str, int]:
     return ends(parts.kafka_bootstrap, describe(parts.kafka_bootstrap, [EVENTS_TOPIC, *CatalogTopic]))
 
 
-def _measure_ingestion(folder: Path, parts: Parts, events: int, executors: int, console: Console) -> Measured:
+def _measure_ingestion(  # noqa: PLR0917
+    name: str, folder: Path, parts: Parts, events: int, executors: int, console: Console
+) -> Measured:
     """What ingestion uses for the events of the topic after the warm-up, which are all there at once."""
-    place = folder / f"ingestion-{executors}"
+    place = folder / f"{name}-{executors}"
     shutil.rmtree(place, ignore_errors=True)
     with (
-        _own_database(place, parts, executors) as own,
+        _own_database(place, parts, executors, in_driver=name == IN_DRIVER) as own,
         Application.running("ingestion", place, own, _with_executors(executors, place)) as job,
     ):
         required = _ends(parts)
@@ -202,15 +213,15 @@ def _measure_ingestion(folder: Path, parts: Parts, events: int, executors: int, 
         job.wait(lambda: job.positions.missing(required) == 0)
         seconds, used = time.monotonic() - began, _used(job, own) - before
         rows, batches = job.position() - first, job.usage().batches - counted.batches
-    found = Measured("ingestion", executors, rows, batches, seconds, used)
-    console.print(f"ingestion, {executors} executors: {found.rows:,} rows in {batches} batches, {seconds:.1f} s")
+    found = Measured(name, executors, rows, batches, seconds, used)
+    console.print(f"{name}, {executors} executors: {found.rows:,} rows in {batches} batches, {seconds:.1f} s")
     return found
 
 
 @contextmanager
-def _own_database(place: Path, parts: Parts, executors: int) -> Iterator[Parts]:
+def _own_database(place: Path, parts: Parts, executors: int, *, in_driver: bool = False) -> Iterator[Parts]:
     """A new database beside the same broker, because the position of billing is in it."""
-    config = _settings(executors)
+    config = _settings(executors, in_driver=in_driver)
     with embedded_database(place / "postgres") as url:
         migrate(url)
         with psycopg.connect(url, autocommit=True) as connection:

@@ -100,7 +100,7 @@ NOT_SEARCHED = {
 
 _UNTIL = {
     "replaced files": "deleted by `weir compact` a week after they were replaced",
-    "rows between tasks": "deleted by joins with its next batches, or by `weir compact`",
+    "rows between tasks": "deleted by joins with its next batches, by ingestion at its start, or by `weir compact`",
 }
 
 

@@ -6,7 +6,8 @@ commit that a crash left out is added at the next start. Nothing here decides wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import polars as pl
@@ -16,6 +17,7 @@ from jobs.ingestion.limits import LIMITS, Limits
 from jobs.ingestion.receptions import is_of_the_past
 from jobs.ingestion.sequences import MAX_NUMBERS, RUNS, instant_of_minute, minute_of, runs_of
 from jobs.ingestion.sources import (
+    added_sources,
     events_of_sources,
     fold_sequences,
     fold_sources,
@@ -23,7 +25,7 @@ from jobs.ingestion.sources import (
     seen_sources,
     within_limits,
 )
-from jobs.ingestion.unknown_types import fold_types, of_unknown_type, types_of
+from jobs.ingestion.unknown_types import added_types, fold_types, of_unknown_type, types_of
 from jobs.journal.elements import is_event
 from jobs.runtime.delta.table import DeltaWriter
 from jobs.runtime.job import Counts
@@ -45,6 +47,34 @@ INSERT INTO bookkeeping (job, journal, next_lsn, frontier) VALUES (%s, %s, %s, %
 ON CONFLICT (job) DO UPDATE SET
     journal = excluded.journal, next_lsn = excluded.next_lsn, frontier = excluded.frontier, updated_at = now()
 """
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What is kept of rows of the journal: their sources, their unknown types, their sequence numbers."""
+
+    seen: pl.DataFrame
+    """`seen_sources`."""
+    types: pl.DataFrame
+    """`types_of`."""
+    runs: pl.DataFrame
+    """RUNS."""
+
+    @classmethod
+    def added(cls, parts: Sequence[Sums]) -> Sums:
+        """Those of all parts of the rows, which come in the order of the journal; at least one."""
+        seen, types, runs = (pl.concat([getattr(part, name) for part in parts]) for name in ("seen", "types", "runs"))
+        return cls(added_sources(seen), added_types(types), runs)
+
+
+def sums_of(rows: pl.DataFrame) -> Sums:
+    """Of rows of the journal (COLUMNS), one for each event."""
+    # Backfilled events are no activity of their source, and bring no current sequence numbers.
+    current = rows.filter(~is_of_the_past())
+    # Nor are redriven dead letters.
+    seen = seen_sources(current.with_columns(received_at=pl.coalesce("first_received_at", "received_at")))
+    unknown = of_unknown_type(events_of_sources(rows))
+    return Sums(seen, types_of(unknown), runs_of(events_of_sources(current)))
 
 
 class Bookkeeping:
@@ -84,12 +114,12 @@ class Bookkeeping:
 
     def take(self, rows: pl.DataFrame, next_lsn: int, frontier: datetime | None) -> Counts:
         """Take up rows of the journal (COLUMNS) that were committed, one for each event, all below `next_lsn`."""
-        # Backfilled events are no activity of their source, and bring no current sequence numbers.
-        current = rows.filter(~is_of_the_past())
-        # Nor are redriven dead letters.
-        seen = seen_sources(current.with_columns(received_at=pl.coalesce("first_received_at", "received_at")))
-        unknown = of_unknown_type(events_of_sources(rows))
-        pending = pl.concat([self._pending, runs_of(events_of_sources(current))])
+        return self.add(sums_of(rows), next_lsn, frontier)
+
+    def add(self, sums: Sums, next_lsn: int, frontier: datetime | None) -> Counts:
+        """The same, of rows that were summed by others."""
+        seen, unknown = sums.seen, sums.types
+        pending = pl.concat([self._pending, sums.runs])
         until = minute_of(frontier) if frontier is not None else 0
         if seen.is_empty() and unknown.is_empty() and until == self._written:
             return {}
@@ -100,7 +130,7 @@ class Bookkeeping:
             if not listed.is_empty():
                 fold_sources(cursor, listed)
             if not unknown.is_empty():
-                fold_types(cursor, types_of(unknown), self._limits)
+                fold_types(cursor, unknown, self._limits)
             for part, end in _parts(over, until):
                 fold_sequences(cursor, part, end, self._limits)
             if len(pending) > self._limits.pending_runs:
@@ -114,7 +144,7 @@ class Bookkeeping:
         self._pending, self._written = pending, until
         unlisted = int(seen["events"].sum()) - int(listed["events"].sum())
         self.unlisted += unlisted
-        return {(metrics.UNKNOWN_TYPE,): len(unknown), (metrics.UNLISTED,): unlisted}
+        return {(metrics.UNKNOWN_TYPE,): int(unknown["events"].sum()), (metrics.UNLISTED,): unlisted}
 
     def __len__(self) -> int:
         """How many runs of numbers wait for the frontier."""

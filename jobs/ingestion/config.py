@@ -94,6 +94,14 @@ class IngestionConfig(JobConfig):
         description="Memory for identities, in MiB: 44 bytes each within the exact horizon, 4 to 64 bits each for the "
         "times of older events. Identities without room are looked up in the journal.",
     )
+    driver_rows: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="Batches of at most so many records are written to the journal by the driver, larger ones (up to "
+        "max_records_per_batch) by tasks on executors; the journal is the same, to its numbers. Without it 50,000 "
+        "where there are executors; else the driver writes all.",
+    )
     accept_past_seconds: int = Field(
         default=35 * DAY_SECONDS,
         ge=60,

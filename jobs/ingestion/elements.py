@@ -48,7 +48,7 @@ def split(rows: pl.DataFrame, fields: Iterable[str]) -> tuple[pl.DataFrame, Elem
     whole = rows.with_columns(pl.lit(0, pl.Int64).alias(ELEMENTS))
     is_further = pl.col(COLUMN) > 1
     if not has_elements(rows.schema) or not rows.select(is_further.any()).item():
-        return whole, Elements(whole.clear(), rows.clear().select(*PLACE))
+        return whole, none_of(whole)
     is_element = place_in_event(pl.col(COLUMN)) > 1
     names = dict.fromkeys((*PLACE, "identity", COLUMN, *fields))
     others = rows.filter(is_element).select(*names)
@@ -58,6 +58,11 @@ def split(rows: pl.DataFrame, fields: Iterable[str]) -> tuple[pl.DataFrame, Elem
     events = events.with_columns(pl.col(ELEMENTS).fill_null(0))
     is_first = pl.col(_EVENT) == 1
     return events.filter(is_first).drop(_EVENT), Elements(events.filter(~is_first).drop(_EVENT), others)
+
+
+def none_of(records: pl.DataFrame) -> Elements:
+    """Of records that are one row each."""
+    return Elements(records.clear(), records.clear().select(*PLACE))
 
 
 def _place() -> pl.Expr:

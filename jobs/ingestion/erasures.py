@@ -72,19 +72,37 @@ class Erasures:
         """What a commit says of the erasures that its rows follow, where the journal has not said it."""
         return {TRANSACTION: self.newest} if self.newest > (followed or 0) else {}
 
+    @property
+    def accounts(self) -> list[str]:
+        """Those of which somebody was forgotten."""
+        return self._people.accounts
+
     def erase(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows for the journal, of which those of people who were forgotten lose what names them."""
         if not self._people.accounts:
             return rows
-        found = erased(rows.select(name for name in READ if name in rows.columns), self._people, self._catalog)
-        if found.is_empty():
-            return rows
-        changed = [name for name in CHANGED if name in rows.columns]
-        is_erased = pl.col("lsn").is_in(found["lsn"].implode())
-        new = found.select(pl.col("lsn").cast(rows.schema["lsn"]), pl.col(changed).name.prefix("new "))
-        joined = rows.join(new, on="lsn", how="left", maintain_order="left")
-        kinds = rows.schema
-        return joined.with_columns(
-            pl.when(is_erased).then(pl.col(f"new {name}").cast(kinds[name])).otherwise(name).alias(name)
-            for name in changed
-        ).select(rows.columns)
+        return with_changes(rows, self.changes(rows.select(read_of(rows.columns))))
+
+    def changes(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Of rows of the journal (`read_of`) what must be different (`jobs.journal.erasing.erased`)."""
+        return erased(rows, self._people, self._catalog)
+
+
+def read_of(names: Iterable[str]) -> list[str]:
+    """Of these columns those by which rows of people who were forgotten are found."""
+    given = set(names)
+    return [name for name in READ if name in given]
+
+
+def with_changes(rows: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
+    """Rows for the journal with what must be different of them (`Erasures.changes`)."""
+    if found.is_empty():
+        return rows
+    changed = [name for name in CHANGED if name in rows.columns]
+    is_erased = pl.col("lsn").is_in(found["lsn"].implode())
+    new = found.select(pl.col("lsn").cast(rows.schema["lsn"]), pl.col(changed).name.prefix("new "))
+    joined = rows.join(new, on="lsn", how="left", maintain_order="left")
+    kinds = rows.schema
+    return joined.with_columns(
+        pl.when(is_erased).then(pl.col(f"new {name}").cast(kinds[name])).otherwise(name).alias(name) for name in changed
+    ).select(rows.columns)

@@ -55,14 +55,19 @@ def validated_by_reception(records: pl.DataFrame, config: IngestionConfig) -> pl
             .alias(own)
         )
 
-    return records.with_columns(
-        verdict("reason", Reason.UNSTAMPED, pl.lit(Reason.TOO_OLD.value), pl.lit(Reason.FUTURE.value)),
-        verdict(
+    reason = verdict("reason", Reason.UNSTAMPED, pl.lit(Reason.TOO_OLD.value), pl.lit(Reason.FUTURE.value))
+    verdicts = [reason]
+    # A text for each record costs more than all else here, and hardly any is needed.
+    if records.select(reason.ne_missing(pl.col("reason")).any()).item():
+        violation = verdict(
             "violation",
             "Kafka: the stamp is the producer's; events need message.timestamp.type=LogAppendTime",
             _beyond(f"at most {_length(past)} before it was received", -early_us) + hint + ignored,
             _beyond(f"at most {_length(future)} after it was received", early_us),
-        ),
+        )
+        verdicts.append(violation)
+    return records.with_columns(
+        *verdicts,
         pl.when((event_us >= FIRST_STORABLE_US) & (event_us < END_STORABLE_US))
         .then(event_us)
         .cast(INSTANT)

@@ -1,25 +1,80 @@
 """How validated records come from Spark's workers to the driver: in Arrow files, of which Spark gets only the names.
 
 Java would turn every column into rows and every row back into columns, and hold all of them: a quarter of ingestion's
-CPU. Workers beside the driver leave them in a folder of its disk, those of executors beside the journal's files.
+CPU. Workers beside the driver leave them in a folder of its disk, those of executors beside the journal's files: there
+with a summary of each file, which is all that the driver reads of a large batch (`large_batch`).
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
-import uuid
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from jobs.runtime.delta.new_files import EXCHANGE, Folder
+from jobs.ingestion.summaries import FILE, as_records, summary_of
+from jobs.runtime.delta.new_files import Exchanged
+from metering.contracts.unnest import COLUMN
 
-FILES = pa.schema([("validated_file", pa.string())])
-"""What Spark is given instead of records."""
-Place = Path | Folder
+FILES = pa.schema(
+    [
+        ("validated_file", pa.string()),
+        ("summary_file", pa.string()),
+        ("rows", pa.int64()),
+        ("is_one_each", pa.bool_()),
+    ]
+)
+"""What Spark is given instead of records: where they are, their summary (null where none was made), how many rows they
+are, and whether each record is one row that is no element."""
+Place = Path | Exchanged
 """A folder of this machine, which must be there; or that of a table, in the store that all executors see."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """The files that tasks have left of a batch (FILES), beside those of a table."""
+
+    files: pa.Table
+    beside: Exchanged
+
+    @property
+    def rows(self) -> int:
+        """How many rows they have."""
+        return int(pc.sum(self.files["rows"]).as_py() or 0)
+
+    @property
+    def has_summaries(self) -> bool:
+        """Whether a batch can be decided by them: each record is one row, and all files have one."""
+        is_one_each = bool(pc.all(self.files["is_one_each"], min_count=0).as_py())
+        return is_one_each and not self.files["summary_file"].null_count
+
+    @property
+    def paths(self) -> list[str]:
+        """Of the validated records."""
+        found: list[str] = self.files["validated_file"].to_pylist()
+        return found
+
+    def summaries(self) -> pl.DataFrame:
+        """What the driver decides by (`summaries.SUMMARY`), with the number of the file among `paths`.
+
+        Raises OSError.
+        """
+        files, found = self.beside.folder.files, []
+        for number, path in enumerate(self.files["summary_file"].to_pylist()):
+            with files.open_input_file(path) as stream:
+                table = pa.ipc.open_file(pa.BufferReader(stream.read_buffer())).read_all()
+            found.append(as_records(table).with_columns(pl.lit(number, pl.UInt32).alias(FILE)))
+        return pl.concat(found)
+
+    def remove(self) -> None:
+        """Remove all of them."""
+        names = [*self.paths, *self.files["summary_file"].drop_null().to_pylist()]
+        self.beside.folder.remove(names)
 
 
 def left_in(place: Place, validated: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -33,42 +88,67 @@ def left_in(place: Place, validated: Iterable[pa.Table], schema: pa.Schema) -> I
         return
     if isinstance(place, Path):
         descriptor, name = tempfile.mkstemp(".arrow", dir=place)
-        with os.fdopen(descriptor, "wb") as file:
-            _write(pa.ipc.new_file(file, schema), first, tables)
-    else:
-        name, data = f"{EXCHANGE}/validated-{uuid.uuid4()}.arrow", pa.BufferOutputStream()
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
-        _write(pa.ipc.new_file(data, schema, options=options), first, tables)
-        place.put(name, data.getvalue())
-    yield pa.RecordBatch.from_pydict({"validated_file": [name]}, FILES)
+        with os.fdopen(descriptor, "wb") as file, pa.ipc.new_file(file, schema) as writer:
+            made = _Written(writer)
+            made.add(first, *tables)
+        yield _files(name, None, made)
+        return
+    data, options = pa.BufferOutputStream(), pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_file(data, schema, options=options) as writer:
+        made = _Written(writer, summaries=[])
+        made.add(first, *tables)
+    validated_file, summary_file = place.new_path("validated"), place.new_path("summary")
+    place.folder.put(validated_file, data.getvalue())
+    summary = summary_of(made.summaries or [])
+    data = pa.BufferOutputStream()
+    with pa.ipc.new_file(data, summary.schema, options=options) as writer:
+        writer.write_table(summary)
+    place.folder.put(summary_file, data.getvalue())
+    yield _files(validated_file, summary_file, made)
 
 
-def _write(file: pa.ipc.RecordBatchFileWriter, first: pa.Table, others: Iterator[pa.Table]) -> None:
-    with file as writer:
-        writer.write_table(first)
-        for table in others:
-            writer.write_table(table)
+class _Written:
+    """What was written into a file, batch by batch."""
+
+    def __init__(self, writer: pa.ipc.RecordBatchFileWriter, summaries: list[pa.RecordBatch] | None = None) -> None:
+        self._writer, self.summaries = writer, summaries
+        self.rows, self.is_one_each = 0, True
+
+    def add(self, *tables: pa.Table) -> None:
+        for table in tables:
+            for batch in table.to_batches():
+                self._writer.write_batch(batch)
+                self.rows += len(batch)
+                if COLUMN in batch.schema.names and batch.schema.field(COLUMN).type == pa.int32():
+                    elements = pc.any(pc.greater(batch[COLUMN], 0), min_count=0).as_py()
+                    self.is_one_each = self.is_one_each and not elements
+                if self.summaries is not None:
+                    self.summaries.append(batch)
 
 
-def collected(given: pa.Table, schema: pa.Schema, beside: Folder | None = None) -> pa.Table:
-    """The validated records that Spark gave, or left in files (FILES), of this machine or in the folder of a table;
-    those are gone then, and what is read of this machine stays mapped.
+def _files(validated: str, summary: str | None, made: _Written) -> pa.RecordBatch:
+    values = (validated, summary, made.rows, made.is_one_each)
+    return pa.RecordBatch.from_pylist([dict(zip(FILES.names, values, strict=True))], FILES)
+
+
+def collected(given: pa.Table, schema: pa.Schema, beside: Exchanged | None = None) -> pa.Table:
+    """The validated records that Spark gave, or left in files (FILES), of this machine or beside those of a table. The
+    first are gone then, and what is read of them stays mapped; the others are for `Left.remove`.
 
     Raises OSError.
     """
     if given.schema.names != FILES.names:
         return given
     names = given["validated_file"].to_pylist()
-    return pa.concat_tables([schema.empty_table(), *(_taken(name, beside) for name in names)])
-
-
-def _taken(name: str, beside: Folder | None) -> pa.Table:
-    if beside is None or not name.startswith(f"{EXCHANGE}/"):
-        return _mapped(Path(name))
-    with beside.files.open_input_file(name) as stream:
-        found = pa.ipc.open_file(stream).read_all()
-    beside.remove([name])
-    return found
+    if not names:
+        return schema.empty_table()
+    if beside is None:
+        return pa.concat_tables([_mapped(Path(name)) for name in names])
+    files, found = beside.folder.files, []
+    for name in names:
+        with files.open_input_file(name) as stream:
+            found.append(pa.ipc.open_file(stream).read_all())
+    return pa.concat_tables(found)
 
 
 def _mapped(file: Path) -> pa.Table:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import structlog
+from confluent_kafka import Message
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame
 
 from jobs.ingestion import batches
 from jobs.ingestion.accepted_losses import read_losses, rules_entry, settle_losses
 from jobs.ingestion.adaptive_heartbeat import AdaptiveHeartbeat
-from jobs.ingestion.bookkeeping import Bookkeeping
+from jobs.ingestion.bookkeeping import Bookkeeping, Sums, sums_of
 from jobs.ingestion.broker_clock import Look, followed, look, settle, wait_for_frontier
 from jobs.ingestion.catalog import CatalogReader
 from jobs.ingestion.config import IngestionConfig
@@ -27,6 +29,7 @@ from jobs.ingestion.earlier_topics import records_of_others
 from jobs.ingestion.elements import (
     TRANSACTION,
     Elements,
+    none_of,
     rejected_whole,
     split,
     with_elements,
@@ -36,21 +39,23 @@ from jobs.ingestion.elements import (
 from jobs.ingestion.erasures import Erasures, publish_keys
 from jobs.ingestion.event_times import validated_by_reception
 from jobs.ingestion.event_topics import EventTopic, EventTopics
-from jobs.ingestion.formats import DOCUMENT, form_bytes
-from jobs.ingestion.handover import collected
+from jobs.ingestion.handover import FILES, Left, collected
 from jobs.ingestion.identity_index import NONE_REPLAYED, IdentityIndex
 from jobs.ingestion.identity_journal import JournalIdentities
 from jobs.ingestion.isolated_by_topic import IsolatedByTopic
+from jobs.ingestion.journal_rows import Commit, with_dispositions, with_documents
+from jobs.ingestion.large_batch import Written, written_in_tasks
 from jobs.ingestion.lateness import lateness_of
 from jobs.ingestion.ledger import OffsetLedger
 from jobs.ingestion.mark_counts import mark_counts
-from jobs.ingestion.quarantine import quarantine, sizes
+from jobs.ingestion.quarantine import quarantine
 from jobs.ingestion.repeats import candidates, compared, entries, incomparable
 from jobs.ingestion.replays import by_event, counted, places, rejected, repeating
+from jobs.ingestion.summaries import BYTES, OF_FORMS, measured, needs_values
 from jobs.ingestion.unnesting import ELEMENT_BYTES
 from jobs.journal.elements import has_elements, is_record
 from jobs.journal.erasing import TRANSACTION as ERASURES
-from jobs.runtime.delta.new_files import Folder
+from jobs.runtime.delta.new_files import Exchanged, Folder
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of, numbered, open_to_change
 from jobs.runtime.effective_rules import TRANSACTION as RULES
 from jobs.runtime.effective_rules import RulesHistory, rules_text
@@ -60,9 +65,10 @@ from jobs.runtime.kafka.heartbeat import IDLE, Heartbeat
 from jobs.runtime.kafka.protocol.absent_offsets import AbsentOffsets
 from jobs.runtime.kafka.quarantine.raw_scan import RawScan, average_record_bytes
 from jobs.runtime.kafka.records import PLACE
-from jobs.runtime.kafka.topic import describe_topic, list_partitions
+from jobs.runtime.kafka.topic import Positions, describe_topic, list_partitions
 from jobs.runtime.kafka.topic_doubts import settings_of, tell_doubts
 from jobs.runtime.new_rows import new_records
+from jobs.runtime.spark import driver_rows
 from jobs.streams import CatalogTopic
 from metering.contracts.unnest import COLUMN
 from metering.vocabulary import Disposition, Family
@@ -75,6 +81,23 @@ MAX_READ_AGAIN = 10_000
 """Rows of the journal whose values are read at once."""
 
 
+@dataclass(frozen=True)
+class Taking:
+    """The new records of a batch, one row each, and the further rows of those that are several.
+
+    `left`: where tasks find them to write them; then these are summaries. None: these are whole, for the driver.
+    """
+
+    new: pl.DataFrame
+    elements: Elements
+    left: Left | None = None
+
+    @property
+    def by_tasks(self) -> bool:
+        """Whether tasks write them."""
+        return self.left is not None
+
+
 class JournalSink:
     """Numbers records, marks repeats, and appends them to the journal with the offsets they came from."""
 
@@ -85,6 +108,9 @@ class JournalSink:
         self._config = config
         self._clock = context.clock
         owner = context.ownership
+        self._spark = context.spark
+        self.driver_rows = driver_rows(config.driver_rows, context.spark, config.max_records_per_batch)
+        """Up to how many records of a batch are all the driver's work; None: any number."""
         # Without a broker every attempt ends here, before it leaves a commit in the journal.
         events, topics = [
             [describe_topic(admin, name, context.denials, context.clock) for name in names]
@@ -154,15 +180,32 @@ class JournalSink:
         return seen
 
     def process(self, batch: DataFrame | pa.Table) -> Progress:
-        """Append the new records of a batch (`build`'s columns), and the catalog changes that came before them."""
+        """Append the new records of a batch (`build`'s columns), and the catalog changes that came before them.
+
+        Of more than `driver_rows` the driver reads summaries, and tasks write them (`large_batch`).
+        """
         self._follow_topics()
         changes, offsets_after = self._catalog.read_to_end()
-        validated = batch if isinstance(batch, pa.Table) else self._collected(batch)
-        new, elements = split(new_records(validated, self._events.positions()), self._fields)
+        given = batch if isinstance(batch, pa.Table) else batch.toArrow()
+        left = Left(given, self._beside()) if self.driver_rows is not None and given.schema.equals(FILES) else None
+        try:
+            return self._process(given, left, changes, offsets_after)
+        finally:
+            if left is not None:
+                left.remove()
+
+    def _process(
+        self, given: pa.Table, left: Left | None, changes: Sequence[Message], offsets_after: Positions
+    ) -> Progress:
+        taking = self._read(given, left)
+        new, elements = taking.new, taking.elements
         if new.is_empty() and not changes:
             return Progress(0, {})
         isolated = self._isolated.pending([*self._config.topics, *filter(None, (change.topic() for change in changes))])
-        stamped = quarantine(new, isolated, self._config.max_record_bytes)
+        if taking.by_tasks and any(isolated.values()):
+            taking = self._whole(given, left)
+            new, elements = taking.new, taking.elements
+        stamped = new if taking.by_tasks else quarantine(new, isolated, self._config.max_record_bytes)
         seen = self._look()
         self._events.wait_for_stamps(stamped, seen, self._config.max_clock_ahead)
         records = self._events.received(stamped, seen.restamps)
@@ -173,7 +216,9 @@ class JournalSink:
         firsts = _first_rows(events)
         taken = self._events.take(firsts, proved)
         frontier = self._events.frontier()
-        disposed = with_documents(self._disposed(events))
+        disposed = self._disposed(events)
+        if not taking.by_tasks:
+            disposed = with_documents(disposed)
         events_of_batch = pl.concat([catalog, disposed], how="diagonal_relaxed")
         rows = events_of_batch
         if len(elements):
@@ -194,28 +239,57 @@ class JournalSink:
         if in_force:
             transactions[RULES] = first_lsn
         in_rules = {**in_force, **followed(records, seen.restamps), **rules_entry(self._events.lost_in_last_take)}
-        rules_column = pl.lit(rules_text(in_rules), pl.String)
-        rows = rows.with_columns(pl.when(pl.col("lsn") == first_lsn).then(rules_column).alias("rules"))
         self._isolated.add(new, stamped, isolated)
         self._isolated.add(catalog, catalog, {})
-        self._writer.commit(journal_rows(self._erasures.erase(rows), self._writer.schema, frontier, now), transactions)
+        commit = Commit(first_lsn, frontier, now, rules_text(in_rules), self._writer.schema)
+        sums = self._append(taking, (catalog, disposed, rows), commit, transactions)
         if in_force:
             self._rules.written(first_lsn, now)
         self._settle(seen)
         for rows_of_topics in (stamped, catalog):
             self._isolated.journalled(rows_of_topics)
         self._learn(events_of_batch, frontier)
-        bookkept = self._bookkeeping.take(events_of_batch, self._writer.next_lsn, frontier)
-        self._measure(new, elements)
+        bookkept = self._bookkeeping.add(sums, self._writer.next_lsn, frontier)
+        self._measure(new if taking.by_tasks else measured(new), elements)
         self._residual = self._unaccounted()
         self._pace.take(events_of_batch)
         counts = _counts(events_of_batch, self._events.absent_in_last_take, self._config.clocks.device)
         late = lateness_of(events_of_batch)
         return Progress(len(catalog) + len(firsts), {**counts, **bookkept, **self._index.counts()}, late)
 
-    def _collected(self, batch: DataFrame) -> pa.Table:
-        beside = Folder(self._writer.path, self._writer.table._storage_options)
-        return collected(batch.toArrow(), self._validator.schema, beside)
+    def _beside(self) -> Exchanged:
+        folder = Folder(self._writer.path, self._writer.table._storage_options)
+        return Exchanged(folder, self._ownership.epoch)
+
+    def _read(self, given: pa.Table, left: Left | None) -> Taking:
+        """The new records of a batch: by their summaries where tasks can write them."""
+        if left is None or self.driver_rows is None or left.rows <= self.driver_rows or not left.has_summaries:
+            return self._whole(given, left)
+        new = new_records(left.summaries(), self._events.positions())
+        if new.is_empty() or needs_values(new, self._config.max_record_bytes):
+            return self._whole(given, left)
+        return Taking(new, none_of(new), left)
+
+    def _whole(self, given: pa.Table, left: Left | None) -> Taking:
+        validated = collected(given, self._validator.schema, None if left is None else left.beside)
+        return Taking(*split(new_records(pl.DataFrame(validated), self._events.positions()), self._fields))
+
+    def _append(
+        self,
+        taking: Taking,
+        parts: tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame],
+        commit: Commit,
+        transactions: Mapping[str, int],
+    ) -> Sums:
+        """Commit the changes of the catalog and the events (`parts`; the third: both, with all elements)."""
+        catalog, disposed, rows = parts
+        if taking.left is None:
+            self._writer.commit(commit.made(self._erasures.erase(commit.with_rules(rows))), transactions)
+            return sums_of(disposed)
+        of_all = Written(commit, catalog.to_arrow(), self._writer.stored, self._writer.statistics)
+        files, sums = written_in_tasks(self._spark, taking.left, disposed, self._config, of_all, self._erasures)
+        self._writer.commit_files(files, transactions)
+        return sums
 
     def _settle(self, seen: Look) -> None:
         """Runs only after the journal's commit, and again after a crash in between."""
@@ -280,16 +354,7 @@ class JournalSink:
         before = self._identities.accepted_replays(replayed) if len(replayed) else NONE_REPLAYED
         repeats = self._index.find_repeats(candidates(by_event(repeating(valid)), *self._looked_for), before)
         repeats = self._read_again(repeats, valid)
-        return events.join(repeats, on="lsn", how="left", maintain_order="left").with_columns(
-            pl.when(pl.col("reason").is_not_null())
-            .then(pl.lit(Disposition.REJECTED.value))
-            .when(pl.col("same"))
-            .then(pl.lit(Disposition.DUPLICATE.value))
-            .when(pl.col("same").not_())
-            .then(pl.lit(Disposition.CONFLICT.value))
-            .otherwise(pl.lit(Disposition.ACCEPTED.value))
-            .alias("disposition")
-        )
+        return with_dispositions(events.join(repeats, on="lsn", how="left", maintain_order="left"))
 
     def _read_again(self, repeats: pl.DataFrame, valid: pl.DataFrame) -> pl.DataFrame:
         """Compare the contents themselves where the digest of a first is of another version, or of another contract."""
@@ -306,10 +371,11 @@ class JournalSink:
         return firsts.select(pl.col("lsn").alias("first_lsn"), first_digest=self._validator.digests(firsts["value"]))
 
     def _measure(self, records: pl.DataFrame, elements: Elements) -> None:
+        """`records`: BYTES and OF_FORMS."""
         if len(records):
             of_elements = max(ELEMENT_BYTES * len(elements), elements.estimated_bytes())
-            self._record_bytes = max(1, int(records.select(sizes().mean()).item()))
-            of_forms = int(records.select(form_bytes().sum()).item())
+            self._record_bytes = max(1, int(records.select(pl.col(BYTES).mean()).item()))
+            of_forms = int(records.select(pl.col(OF_FORMS).sum()).item())
             self._batch_bytes_per_record = self._record_bytes + (of_elements + of_forms) // len(records)
 
     def _learn(self, rows: pl.DataFrame, frontier: datetime | None) -> None:
@@ -377,28 +443,6 @@ class JournalSink:
 
 def _first_rows(events: pl.DataFrame) -> pl.DataFrame:
     return events.filter(is_record(events.schema))
-
-
-def with_documents(events: pl.DataFrame) -> pl.DataFrame:
-    """Disposed events (`EventValidator.schema`) with the value that the journal keeps: what is rejected as it was
-    received, with its headers; all else as JSON.
-    """
-    is_rejected, document = pl.col("reason").is_not_null(), pl.coalesce(DOCUMENT, "value")
-    return events.with_columns(
-        pl.when(is_rejected).then("value").otherwise(document).alias("value"),
-        pl.when(is_rejected).then(headers.COLUMN).alias(headers.COLUMN),
-    )
-
-
-def journal_rows(rows: pl.DataFrame, schema: pa.Schema, frontier: datetime | None, logged_at: datetime) -> pa.Table:
-    """Rows with the journal's columns; what a row does not have is null. All rows of a commit share their log date."""
-    complete = rows.with_columns(
-        pl.lit(logged_at).alias("logged_at"),
-        pl.lit(logged_at.date()).alias("log_date"),
-        pl.lit(frontier, dtype=pl.Datetime("us", "UTC")).alias("frontier"),
-    )
-    missing = [pl.lit(None).alias(name) for name in schema.names if name not in complete.columns]
-    return complete.with_columns(missing).select(schema.names).to_arrow().cast(schema)
 
 
 def _counts(rows: pl.DataFrame, absent: int, devices: Sequence[str]) -> Counts:

@@ -99,6 +99,23 @@ def seen_sources(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def added_sources(seen: pl.DataFrame) -> pl.DataFrame:
+    """`seen_sources` of several parts of the rows → of all of them."""
+    seen_at = pl.col("account_seen_at")
+    return (
+        seen.group_by(KEY)
+        .agg(
+            pl.col("account").filter(seen_at == seen_at.max()).max(),
+            seen_at.max(),
+            pl.min("first_seen_at"),
+            pl.max("last_seen_at", "last_event_time"),
+            pl.sum("events"),
+        )
+        .select(*COLUMNS, "events")
+        .sort(KEY)
+    )
+
+
 def within_limits(cursor: psycopg.Cursor[Any], seen: pl.DataFrame, limits: Limits = LIMITS) -> pl.DataFrame:
     """The rows of `seen_sources` that have a row in the table, or may get one: a limited number of new ones an hour.
 

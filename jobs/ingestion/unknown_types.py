@@ -49,6 +49,17 @@ def types_of(events: pl.DataFrame) -> pl.DataFrame:
     return counted.sort("type").select(COLUMNS)
 
 
+def added_types(types: pl.DataFrame) -> pl.DataFrame:
+    """`types_of` several parts of the events, in their order → of all of them."""
+    counted = types.group_by("type", maintain_order=True).agg(
+        pl.sum("events"),
+        pl.min("first_seen_at"),
+        pl.max("last_seen_at"),
+        pl.col("last_source").sort_by("last_seen_at", maintain_order=True).last(),
+    )
+    return counted.sort("type").select(COLUMNS)
+
+
 def fold_types(cursor: psycopg.Cursor[Any], types: pl.DataFrame, limits: Limits = LIMITS) -> None:
     """Add rows of `types_of` to the table, once. The first types, up to the limit, have a row of their own."""
     listed = [name for (name,) in cursor.execute(_LISTED, [types["type"].to_list()]).fetchall()]

@@ -46,13 +46,27 @@ def erased(rows: pl.DataFrame, people: People, catalog: Iterable[str] = ()) -> p
     family keeps its value, in which another name stands (null where it cannot be written again): a later contract may
     have billed it. A rejected one keeps no document. `catalog`: topics whose records are of no user.
     """
-    accounts = people.accounts
     of_events = rows.filter(~pl.col("topic").is_in(list(catalog)))
-    concerned = of_events.filter(pl.col("account").is_null() | pl.col("account").is_in(accounts))
-    held = concerned.with_columns(
-        pl.lit(None, pl.String).alias(name) for name in ("family", HEADERS) if name not in concerned.columns
+    lacking = [name for name in ("family", HEADERS) if name not in of_events.columns]
+    held = of_events.with_columns(pl.lit(None, pl.String).alias(name) for name in lacking)
+    of_accounts = concerned(held, people.accounts)
+    return (
+        pl.concat([_by_user(of_accounts, people), _by_documents(of_accounts, people)])
+        .unique("lsn", keep="first")
+        .sort("lsn")
     )
-    return pl.concat([_by_user(held, people), _by_documents(held, people)]).unique("lsn", keep="first").sort("lsn")
+
+
+def concerned(rows: pl.DataFrame, accounts: Iterable[str]) -> pl.DataFrame:
+    """Those rows of the journal that may be of people of these accounts: of none, those whose documents decide."""
+    is_open = pl.col("account").is_null() & _is_doubtful(rows)
+    return rows.filter(is_open | pl.col("account").is_in(list(accounts)))
+
+
+def _is_doubtful(rows: pl.DataFrame) -> pl.Expr:
+    is_rejected = pl.col("disposition") == Disposition.REJECTED
+    is_of_several = pl.col(ELEMENT).fill_null(0) > 0 if has_elements(rows.schema) else pl.lit(value=False)
+    return is_rejected | family().is_null() | is_of_several
 
 
 SCHEMA = {
@@ -89,9 +103,7 @@ def _by_user(rows: pl.DataFrame, people: People) -> pl.DataFrame:
 
 
 def _by_documents(rows: pl.DataFrame, people: People) -> pl.DataFrame:
-    is_rejected = pl.col("disposition") == Disposition.REJECTED
-    is_of_several = pl.col(ELEMENT).fill_null(0) > 0 if has_elements(rows.schema) else pl.lit(value=False)
-    doubtful = rows.filter(is_rejected | family().is_null() | is_of_several)
+    doubtful = rows.filter(_is_doubtful(rows))
     # Few rows, and each has another document: no expression of Polars reads them.
     changed = [row for row in doubtful.iter_rows(named=True) for row in _changed(row, people)]
     return pl.DataFrame(changed, schema=SCHEMA, orient="row")

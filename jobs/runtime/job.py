@@ -23,7 +23,7 @@ from monitoring.instruments import CounterMetric, GaugeMetric
 if TYPE_CHECKING:
     import psycopg
 
-    from jobs.runtime.delta.new_files import Folder
+    from jobs.runtime.delta.new_files import Exchanged
     from jobs.runtime.delta.pieces import Pieces
     from jobs.runtime.delta.upstream import Upstream
     from jobs.runtime.effective_rules import EffectiveRules, History, Rules
@@ -107,6 +107,10 @@ class Sink(Protocol):
 
 class TopicSink(Sink, Protocol):
     """A sink whose input is a Kafka topic."""
+
+    @property
+    def driver_rows(self) -> int | None:
+        """Up to how many records of a batch are all the driver's work; None: any number."""
 
     def record_bytes(self) -> int:
         """Mean size of a record in the topic."""
@@ -215,7 +219,7 @@ class TopicJob(Generic[C]):
     name: str
     writes: Table
     config: type[C]
-    build: Callable[[DataFrame, C, Path | Folder | None], DataFrame]
+    build: Callable[[DataFrame, C, Path | Exchanged | None], DataFrame]
     validator: Callable[[C], Callable[[pa.Table], pa.Table]]
     settle: Callable[[C, str], C]
     start: Callable[[TopicJob[C], Context[C]], TopicSink]

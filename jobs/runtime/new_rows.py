@@ -92,12 +92,11 @@ def in_parts(rows: pa.Table, most: int, counted: Sequence[str], max_counted: int
         first += length
 
 
-def new_records(found: pa.Table, positions: Mapping[str, Mapping[int, int]]) -> pl.DataFrame:
+def new_records(records: pl.DataFrame, positions: Mapping[str, Mapping[int, int]]) -> pl.DataFrame:
     """Those records (PLACE, …) that stand at or above their topic's next offset per partition; all of one without.
 
     Cut on the driver, because positions inside Spark's plan would make it compile new code for every batch.
     """
-    records = pl.DataFrame(found)
     for topic, next_offsets in positions.items():
         if next_offsets:
             position = pl.col("partition").replace_strict(next_offsets, default=0, return_dtype=pl.Int64)

@@ -8,9 +8,9 @@ import polars as pl
 from pyspark.sql import SparkSession
 
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.handover import FILES, collected
+from jobs.ingestion.handover import FILES, Left, collected
 from jobs.ingestion.pipeline import build
-from jobs.runtime.delta.new_files import EXCHANGE, Folder
+from jobs.runtime.delta.new_files import EXCHANGE, Exchanged, Folder
 from jobs.runtime.kafka.headers import text_of
 from jobs.runtime.kafka.protocol.log_records import LogRecord
 from jobs.runtime.kafka.quarantine.scanned_records import as_frame
@@ -44,19 +44,29 @@ def test_rows_that_workers_spill_equal_those_of_spark_and_are_removed(spark: Spa
 def test_rows_that_executors_leave_beside_the_journal_equal_those_of_spark_and_are_removed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    beside = Folder(str(tmp_path), None)
+    beside = Exchanged(Folder(str(tmp_path), None), 7)
     records = spark.createDataFrame(records_of([document.value for document in (*BAD_DOCUMENTS, *GOOD_DOCUMENTS)]))
     given = build(records.repartition(3), CONFIG).toArrow()
     left = build(records.repartition(3), CONFIG, beside).toArrow()
     assert left.schema.names == FILES.names
-    assert len([*(tmp_path / EXCHANGE).iterdir()]) == len(left) > 1
+    assert len([*(tmp_path / EXCHANGE).iterdir()]) == 2 * len(left) > 2, "each with its summary"
     found = collected(left, CONFIG.validator().schema, beside)
     assert found.schema.equals(given.schema)
     assert found.sort_by("offset").equals(given.sort_by("offset"))
+    assert Left(left, beside).rows == len(given)
+    assert (
+        Left(left, beside)
+        .summaries()
+        .sort("offset")["identity"]
+        .equals(pl.DataFrame(given).sort("offset")["identity"], null_equal=True)
+    )
+    Left(left, beside).remove()
     assert not [*(tmp_path / EXCHANGE).iterdir()]
     build(records, CONFIG, beside).toArrow()
     assert [*(tmp_path / EXCHANGE).iterdir()], "of a driver that was killed"
-    beside.clear(f"{EXCHANGE}/")
+    Exchanged(beside.folder, 6).clear()
+    assert [*(tmp_path / EXCHANGE).iterdir()], "its predecessor, a zombie by now, removes nothing of it"
+    Exchanged(beside.folder, 8).clear()
     assert not [*(tmp_path / EXCHANGE).iterdir()]
 
 

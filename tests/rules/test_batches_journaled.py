@@ -57,7 +57,7 @@ def sink_on(
 ) -> JournalSink:
     """A driver's sink that begins where the table in the folder ends; what it asks of others has no answer."""
     monkeypatch.setattr(ledger, "refuse_lost_records", lambda *_: None)
-    monkeypatch.setattr(ledger, "offsets", lambda *_: {0: 0})
+    monkeypatch.setattr(ledger, "offsets", lambda *_: dict.fromkeys(topic.partitions, 0))
     made = object.__new__(JournalSink)
     fields: dict[str, Any] = {name: MagicMock() for name in ("_catalog", "_isolated")}
     fields |= {name: MagicMock() for name in ("_bookkeeping", "_pace", "_ownership")}
@@ -80,6 +80,7 @@ def sink_on(
     fields |= {"_identities": identities, "_looked_for": looked_for(config, rules.history)}
     fields |= {"_clock": SimpleNamespace(now=lambda: NOW), "_look": lambda: SimpleNamespace(now=NOW, restamps={})}
     fields |= {"_erasures": Erasures("", CatalogTopic)}
+    fields |= {"driver_rows": None, "_spark": None}
     fields |= {"_follow_topics": lambda: None, "_settle": lambda _: None}
     for name, value in fields.items():
         setattr(made, name, value)
@@ -87,7 +88,7 @@ def sink_on(
     fields["_catalog"].rows.return_value = pl.DataFrame(schema={"topic": pl.String})
     fields["_catalog"].taken.return_value = {}
     fields["_isolated"].pending.return_value = {}
-    fields["_bookkeeping"].take.return_value = {}
+    fields["_bookkeeping"].add.return_value = {}
     return made
 
 

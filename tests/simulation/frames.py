@@ -147,9 +147,11 @@ class Stream:
         if rows is None:
             idle()
             return False
+        batch = Frame(lambda: rows)
+        # As Spark, which makes what the driver asks for: of records that the driver reads itself no task leaves a file.
         for change in self._changes:
-            rows = change(rows)
-        self._take(Frame(lambda: rows), 0)
+            batch = batch.then(change)
+        self._take(batch, 0)
         return False
 
 

@@ -133,7 +133,7 @@ MENDS = (
     ),
     _mend(
         "the journal doubles tokens",
-        f"{INGESTION}/sink.py",
+        f"{INGESTION}/journal_rows.py",
         "    complete = rows.with_columns(\n",
         "    rows = rows.with_columns(pl.col('input_tokens') * 2)\n    complete = rows.with_columns(\n",
     ),

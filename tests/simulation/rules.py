@@ -11,11 +11,13 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.formats import DOCUMENT
-from jobs.ingestion.handover import Place
+from jobs.ingestion.handover import FILES, Place, left_in
 from jobs.journal.families import EARLIER
+from jobs.runtime.delta.new_files import Exchanged
 from jobs.runtime.delta.table import microseconds_of
 from jobs.runtime.kafka import headers
 from jobs.sessionization.config import SessionizationConfig
@@ -99,9 +101,18 @@ def identity(event: Mapping[str, Any]) -> bytes:
     return hashlib.sha256(json.dumps([event["source"], event["id"]]).encode()).digest()[:16]
 
 
-def build(records: Any, config: IngestionConfig, _folder: Place | None) -> Any:
-    """Stands in for ingestion's `build`."""
-    return records.then(validator_of(config))
+def build(records: Any, config: IngestionConfig, place: Place | None) -> Any:
+    """Stands in for ingestion's `build`: tasks leave files where their driver has a limit of rows."""
+    validated = records.then(validator_of(config))
+    return validated.then(lambda rows: left_by_two(place, rows)) if isinstance(place, Exchanged) else validated
+
+
+def left_by_two(place: Exchanged, rows: pa.Table) -> pa.Table:
+    """As two tasks leave them, each with half of the partitions."""
+    ordered = rows.sort_by([("partition", "ascending"), ("offset", "ascending")])
+    is_second = pa.array([partition % 2 == 1 for partition in ordered["partition"].to_pylist()], pa.bool_())
+    parts = [part for part in (ordered.filter(pc.invert(is_second)), ordered.filter(is_second)) if len(part)]
+    return pa.Table.from_batches([file for part in parts for file in left_in(place, [part], CLASSIFIED)], FILES)
 
 
 def validator_of(config: IngestionConfig) -> Callable[[pa.Table], pa.Table]:

@@ -78,7 +78,11 @@ class World:
         self.kafka = Kafka(partitions)
         self.settings: dict[str, dict[str, Any]] = defaultdict(
             dict,
-            ingestion={"contracts": CONTRACTS, "backfill": BACKFILL},
+            ingestion={
+                "contracts": CONTRACTS,
+                "backfill": BACKFILL,
+                "driver_rows": random.Random(f"{seed} rows of ingestion").choice((1, 100, 50_000)),
+            },
             sessionization={"min_batch_interval_seconds": 0},
             joins={"driver_rows": random.Random(f"{seed} rows of joins").choice((1, 100, 50_000))},
             billing={"driver_rows": random.Random(f"{seed} driver rows").choice((1, 100, 50_000))},

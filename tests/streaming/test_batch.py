@@ -6,6 +6,7 @@ import random
 from datetime import UTC, datetime
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -141,4 +142,4 @@ def test_records_below_the_next_offset_of_their_partition_are_cut() -> None:
     for of_a in ({}, {0: 4, 1: 2}):
         positions = {"a": of_a, "b": {0: 1}}
         expected = [(p, o, t) for t in "abc" for p, o in places if o >= positions.get(t, {}).get(p, 0)]
-        assert new_records(batch, positions).rows() == expected
+        assert new_records(pl.DataFrame(batch), positions).rows() == expected

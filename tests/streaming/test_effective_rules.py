@@ -13,7 +13,7 @@ from psycopg.types.json import Jsonb
 from cli.reading import read_only
 from cli.rules import rule_rows
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.sink import journal_rows
+from jobs.ingestion.journal_rows import journal_rows
 from jobs.runtime.delta.compaction import compact
 from jobs.runtime.delta.table import LSN, DeltaWriter
 from jobs.runtime.effective_rules import TRANSACTION, EffectiveRules, RulesHistory, read_history, rules_text

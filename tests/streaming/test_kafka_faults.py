@@ -530,6 +530,7 @@ def test_a_query_is_not_idle_before_its_first_batch(
         topic.producer.produce(topic.name, b"{}", partition=0)
     assert topic.producer.flush(30) == 0
     sink: Any = SimpleNamespace(
+        driver_rows=None,
         record_bytes=lambda: 400,
         batch_bytes_per_record=lambda: 400,
         positions=lambda: {topic.name: {0: 0}},
@@ -553,6 +554,7 @@ def test_batches_grow_again_after_large_records(spark: SparkSession, broker: str
         topic.producer.produce(topic.name, b"{}", partition=0)
     assert topic.producer.flush(30) == 0
     sink: Any = SimpleNamespace(
+        driver_rows=None,
         record_bytes=lambda: size[0],
         batch_bytes_per_record=lambda: size[0],
         positions=lambda: {topic.name: {0: at[0]}},

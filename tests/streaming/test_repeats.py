@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.identity_index import IdentityIndex
 from jobs.ingestion.identity_journal import JournalIdentities
+from jobs.ingestion.journal_rows import journal_rows
 from jobs.ingestion.repeats import candidates, entries
-from jobs.ingestion.sink import journal_rows
 from jobs.runtime.delta.compaction import compact
 from jobs.runtime.delta.table import LSN, DeltaWriter
 from jobs.streams import JOURNAL, Table

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from jobs.ingestion import conventions
+from jobs.ingestion.journal_rows import journal_rows
 from jobs.ingestion.repeats import entries
-from jobs.ingestion.sink import journal_rows
 from jobs.ingestion.sources import fold_sources, seen_sources
 from jobs.joins.config import JoinsConfig
 from jobs.joins.pipeline import JOB

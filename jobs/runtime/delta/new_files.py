@@ -80,11 +80,6 @@ class Folder:
             with suppress(FileNotFoundError):
                 obstore.delete(store, path)
 
-    def clear(self, prefix: str) -> None:
-        """Remove all files whose paths begin so."""
-        found = [file["path"] for files in obstore.list(store_of(self.path, os.environ), prefix) for file in files]
-        self.remove(found)
-
     def write(self, rows: pa.Table, logged_at: datetime, statistics: Mapping[str, Any]) -> NewFile:
         """Rows that are logged at that instant, in one group. Their log date is no column of the file, as in those that
         delta-rs writes.
@@ -98,6 +93,30 @@ class Folder:
         self.put(path, written)
         written_ms = (logged_at - EPOCH) // timedelta(milliseconds=1)
         return NewFile(path, written.size, written_ms, log_date.isoformat(), json.dumps(statistics))
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """The files that the driver of one epoch exchanges with its tasks, beside those of a table."""
+
+    folder: Folder
+    epoch: int
+
+    def new_path(self, kind: str) -> str:
+        """A name that no other file has: each attempt of a task has its own."""
+        return f"{EXCHANGE}/{self.epoch}-{kind}-{uuid.uuid4()}.arrow"
+
+    def clear(self) -> None:
+        """Remove the files of this driver and of earlier ones: a zombie must leave those of its successor."""
+        store = store_of(self.folder.path, os.environ)
+        listed = [str(file["path"]) for files in obstore.list(store, f"{EXCHANGE}/") for file in files]
+        self.folder.remove(path for path in listed if _epoch_of(path) <= self.epoch)
+
+
+def _epoch_of(path: str) -> int:
+    """Of a file on its way; 0 of one that a release wrote which put none into its name."""
+    epoch = path.rpartition("/")[2].partition("-")[0]
+    return int(epoch) if epoch.isdigit() else 0
 
 
 def statistics_of(rows: pa.Table, columns: frozenset[str] | set[str]) -> dict[str, Any]:

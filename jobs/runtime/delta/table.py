@@ -238,6 +238,8 @@ class DeltaWriter:
             commit_properties=committing({**self._fence(), **transactions}),
             post_commithook_properties=AFTER_COMMIT,
         )
+        # Unlike `write_deltalake` this leaves the handle at the version before.
+        self._table.update_incremental()
         self._hold(transactions)
 
     def _hold(self, transactions: Mapping[str, int]) -> None:

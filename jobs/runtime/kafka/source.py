@@ -20,7 +20,7 @@ import structlog
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.runtime.delta.new_files import EXCHANGE, Folder
+from jobs.runtime.delta.new_files import Exchanged, Folder
 from jobs.runtime.delta.object_store import storage_options
 from jobs.runtime.errors import Fenced, NotYet
 from jobs.runtime.headroom import Lasting, TopicRetention, free_share, retention_headroom
@@ -34,7 +34,6 @@ from jobs.runtime.kafka.quarantine.isolated_records import IsolatedRecords
 from jobs.runtime.kafka.quarantine.quarantine_start import QuarantineStart
 from jobs.runtime.kafka.quarantine.raw_scan import RawScan
 from jobs.runtime.kafka.topic import LATEST, Topic, describe_read_topic, describe_topic, offsets
-from jobs.runtime.spark import has_executors
 from jobs.runtime.transient_errors import CANNOT_FETCH, transient_error_of
 from metering.vocabulary import Family
 from monitoring import metrics
@@ -160,13 +159,14 @@ class TopicSource(IdleTrigger):
             .option("maxOffsetsPerTrigger", self._limit)
             .load()
         )
-        return self._job.build(records, self._config, self._empty_place(spark))
+        return self._job.build(records, self._config, self._empty_place())
 
-    def _empty_place(self, spark: SparkSession) -> Path | Folder:
+    def _empty_place(self) -> Path | Exchanged:
         """Where workers leave what they validated, without what a query that failed has left."""
-        if has_executors(spark):
-            beside = Folder(f"{self._tables}/{self._job.writes}", storage_options(self._tables))
-            beside.clear(f"{EXCHANGE}/")
+        if self._sink.driver_rows is not None:
+            folder = Folder(f"{self._tables}/{self._job.writes}", storage_options(self._tables))
+            beside = Exchanged(folder, self._ownership.epoch)
+            beside.clear()
             return beside
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True, exist_ok=True)
