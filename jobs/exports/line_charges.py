@@ -40,7 +40,7 @@ def tier_charges(month: Month, invoices: Invoices, line: Line, terms: Terms) -> 
             "ChargeCategory": "Purchase",
             "ChargeDescription": f"{line['meter']} of {line['model']}, flat price of {line['tier']}",
             "ChargeFrequency": "Recurring",
-            **priced(Decimal(1), "Months", flat),
+            **priced(Decimal(1).copy_sign(flat), "Months", abs(flat)),
         }
 
 
