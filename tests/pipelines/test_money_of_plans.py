@@ -59,27 +59,32 @@ VOLUME = {
 PACKAGE = {"kind": "package", "package_size": "333.25", "package_price": "1.115"}
 
 
+Terms = Mapping[str, Any] | str
+
+
 class Version(NamedTuple):
     """A version of a price: what it is for, since when, and its terms, or a text: its unit price."""
 
     number: int
     model: str
     since: datetime
-    terms: Mapping[str, Any] | str
+    terms: Terms
     models: tuple[str, ...]
 
 
 def versions(base: int) -> list[Version]:
     """Of one plan: three prices, each with versions that begin in the middle of months."""
+    of_tiers: list[Terms] = [GRADUATED, VOLUME, "0.0105"]
+    of_packages: list[Terms] = [PACKAGE, PACKAGE, GRADUATED]
     middle = [BEGINS, BEGINS + timedelta(days=15), BEGINS + timedelta(days=50)]
     listed = PricedModel.group(["m1", "m2"]).text
     of_list = [
         Version(base + number, listed, since, terms, ("m1", "m2"))
-        for number, (since, terms) in enumerate(zip(middle, [GRADUATED, VOLUME, "0.0105"], strict=True))
+        for number, (since, terms) in enumerate(zip(middle, of_tiers, strict=True))
     ]
     of_prefix = [
         Version(base + 3 + number, "n*", since, terms, ("n1", "n2", "n3"))
-        for number, (since, terms) in enumerate(zip(middle, [PACKAGE, PACKAGE, GRADUATED], strict=True))
+        for number, (since, terms) in enumerate(zip(middle, of_packages, strict=True))
     ]
     of_one = [
         Version(base + 6 + number, "k", since, price, ("k",))
@@ -231,8 +236,8 @@ def _lines(
     low = min(start, end, Fraction())
     high = max(start, end, bounds[-1])
     tiers = zip([low, *bounds], [*bounds, high], strict=True)
-    clipped = [[min(max(at, lowest), highest) for at in (start, end)] for lowest, highest in tiers]
-    return [oracle(document, *part, total, is_last=False) for part in clipped if part[0] != part[1]]
+    clipped = [(min(max(start, lowest), highest), min(max(end, lowest), highest)) for lowest, highest in tiers]
+    return [oracle(document, first, last, total, is_last=False) for first, last in clipped if first != last]
 
 
 @pytest.fixture
