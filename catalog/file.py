@@ -43,6 +43,7 @@ from catalog.file_values import (
     priced_model_in,
     several_models_in,
     tiered_kind,
+    without_pools,
 )
 from catalog.limit_values import limit_amount, limit_period, limit_quantity, limit_step, perhaps_currency
 from catalog.unit_price import Per, UnitPrice
@@ -90,6 +91,11 @@ class Account(Row):
     effective_from: PerhapsInstant = None
     tags: Tags = None
     parent: Parent = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_pool(cls, account: Any) -> Any:
+        return without_pools(account)
 
 
 class _PriceKey(Row):
@@ -335,6 +341,11 @@ class CatalogFile(Row):
     aliases: tuple[Alias, ...] = ()
     plan_terms: tuple[PlanTermsRow, ...] = ()
     limits: tuple[Limit, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_pools(cls, file: Any) -> Any:
+        return without_pools(file)
 
     def rows(self, name: str) -> tuple[Row, ...]:
         """Its rows for a table of the catalog: aliases and the terms of plans are among the prices."""

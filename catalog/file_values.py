@@ -115,6 +115,16 @@ def several_models_in(price: Any) -> Any:
     return {**{name: value for name, value in price.items() if name != "models"}, "model": model}
 
 
+def without_pools(entry: Any) -> Any:
+    """A file, or an entry of accounts. Raises ValueError where it declares that accounts share a total."""
+    if isinstance(entry, dict) and (found := sorted({"pool", "pools"} & entry.keys())):
+        raise ValueError(
+            f"must have no {found[0]}: accounts below a parent cannot share the tiers of a month, each has its own "
+            "total; leave it out"
+        )
+    return entry
+
+
 def tiered_kind(value: Any) -> Any:
     """The kind of a price. Raises ValueError for that of a plan's fee."""
     if value == "flat":

@@ -37,7 +37,9 @@ def contracts(
     *,
     account: AccountOption = None,
     plan: Annotated[str | None, typer.Option(help="Only accounts of this plan.")] = None,
-    model: Annotated[str | None, typer.Option(help="Only this model.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Only prices that name this model, alone, in a list or with conditions.")
+    ] = None,
     meter: Annotated[str | None, typer.Option(help="Only this meter.")] = None,
     at: Annotated[
         datetime | None,

@@ -13,7 +13,7 @@ from cli.author import ByOption, author
 from cli.confirmation import BackdateOption, agreed
 from cli.drain import TimeoutOption
 from cli.options import DEFAULT_DATA_DIR, DataDir
-from cli.price_options import EffectiveFromOption, KeyOption
+from cli.price_options import EffectiveFromOption, KeyOption, ModelKeyOption
 from deployment.errors import CannotRun
 from jobs.audit.period import instant
 from jobs.streams import CatalogTopic
@@ -48,7 +48,7 @@ def _delete() -> None:
 def price(
     *,
     plan: KeyOption,
-    model: KeyOption,
+    model: ModelKeyOption,
     meter: KeyOption,
     currency: KeyOption,
     effective_from: EffectiveFromOption,

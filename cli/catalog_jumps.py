@@ -10,7 +10,7 @@ import typer
 from cli.author import ByOption, author
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, LimitOption, Row, print_rows
-from cli.price_options import EffectiveFromOption, KeyOption
+from cli.price_options import EffectiveFromOption, KeyOption, ModelKeyOption
 from cli.reading import read_only
 from jobs.queries.reading import Database, select
 
@@ -58,7 +58,7 @@ def jumps(
 def confirm_price(
     *,
     plan: KeyOption,
-    model: KeyOption,
+    model: ModelKeyOption,
     meter: KeyOption,
     currency: KeyOption,
     effective_from: EffectiveFromOption,

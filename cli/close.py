@@ -50,7 +50,8 @@ def close(
     while any of its usage has no price, is held, or waits. Where no audit has proved the month since its last change,
     one runs first. What came for closed months becomes pairs of lines. A month is closed once; closing it again issues
     what is left, also after a crash. Usage of accounts that are in no catalog is listed as `no account`, with what to
-    do, and is on no invoice.
+    do, and is on no invoice. What an account has in an earlier month that others were invoiced for, and which is on
+    none of its invoices, is listed as `not invoiced`.
 
     Exit status 0 if no account was refused, else 1.
     """

@@ -19,12 +19,14 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from metering.csv_lines import json_text, text_of, write_csv
+from metering.price_models import model_words
 
 Value = str | int | float | bool | Decimal | datetime | Mapping[str, Any] | list[int] | None
 Row = Mapping[str, Value]
 
 _UNBOUNDED_WIDTH = 100_000
 _GAP = "   "
+_MODEL = "model"
 MAX_DRAWN_ROWS = 200
 """A longer table is not fitted to the terminal, but paged there."""
 
@@ -69,7 +71,13 @@ def print_rows(
         case Format.CSV:
             write_csv(columns, ([row[name] for name in columns] for row in kept), out)
         case Format.TABLE:
-            _print_table(kept, columns, out)
+            _print_table(map(_with_words, kept) if _MODEL in columns else kept, columns, out)
+
+
+def _with_words(row: Row) -> Row:
+    """With the model of a price as people write it."""
+    model = row[_MODEL]
+    return {**row, _MODEL: model_words(model)} if isinstance(model, str) else row
 
 
 def print_document(document: Mapping[str, Any], out: TextIO | None = None) -> None:

@@ -2,15 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from jobs.audit.period import instant
+from metering.price_models import PricedModel
 
 KeyOption = Annotated[str, typer.Option(help="Plan, model, meter and currency together name the price.")]
-"""The plan, model, meter or currency of the price."""
+"""The plan, meter or currency of the price."""
+
+
+def model_key(text: str) -> str:
+    """The model of a price as the catalog has it: a list may be written as in a catalog file, `[gpt-4o-*, o3]`."""
+    from catalog.exact_text import read_as_text
+
+    if not text.startswith("["):
+        return text
+    with suppress(ValueError):
+        if (priced := PricedModel.parse(text)).is_group:
+            return priced.text
+    try:
+        return _listed(text, read_as_text)
+    except ValueError:
+        return text
+
+
+def _listed(text: str, read: Callable[[str], Any]) -> str:
+    names, _, conditions = text.partition("]")
+    (models,) = read(f"- {names}]")
+    (of,) = read(f"- {conditions.strip() or '{}'}")
+    if not isinstance(of, dict) or not all(isinstance(name, str) for name in models):
+        raise ValueError("only conditions may follow it")
+    return PricedModel.group(models, of).text
+
+
+ModelKeyOption = Annotated[
+    str,
+    typer.Option(parser=model_key, metavar="TEXT", help="Plan, model, meter and currency together name the price."),
+]
+"""The model of the price."""
 EffectiveFromOption = Annotated[
     datetime,
     typer.Option("--effective-from", parser=instant, metavar="INSTANT", help="When the price begins (RFC 3339)."),

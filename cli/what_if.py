@@ -136,7 +136,9 @@ def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dic
     import pyarrow as pa
 
     from catalog.file import CatalogFileError, TieredPrice, load_catalog_file
+    from cli.reading import read_only
     from jobs.audit.tables.database import joins_config
+    from jobs.replay.shared_models import shared_models
     from jobs.streams import ACCOUNTS, PRICES
 
     try:
@@ -155,6 +157,12 @@ def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dic
         for number, row in enumerate(file.prices)
         if isinstance(row, TieredPrice)
     ]
+    problems += [
+        f"plan_terms.{number}: they depend on a whole month, and a replay compares windows: leave them out"
+        for number, _ in enumerate(file.plan_terms)
+    ]
+    with read_only(postgres_url) as database:
+        problems += shared_models(database, [row.model_dump() for row in file.prices])
     if problems:
         raise FileRefused("\n".join(f"{catalog}: {problem}" for problem in problems))
     common = {"lsn": 0, "deleted": False}

@@ -11,6 +11,7 @@ prices apply.
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ PLAN = "+"
 """In place of a column: a row that says what the plan itself costs (`metering.plan_terms`). No event meets it."""
 ALIAS_METER, ALIAS_CURRENCY = "requests", "XXX"
 """An alias is of all meters and currencies. As a row of prices it has these, at 0; XXX is no currency (ISO 4217)."""
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/*+-]*")
+"""Names that YAML needs no quotes for."""
 Conditions = tuple[tuple[str, str], ...]
 """Columns of events and the value of each, by column; a boolean is `true` or `false`."""
 
@@ -113,6 +116,17 @@ class PricedModel:
         return self.model + conditions
 
     @property
+    def words(self) -> str:
+        """As people write it: a group as in a catalog file, `[gpt-4o-*, o3] {operation: batch}`; else its text."""
+        if not self.is_group:
+            return self.text
+        conditions = ", ".join(f"{column}: {value}" for column, value in self.conditions)
+        names = ", ".join(
+            name if _PLAIN.fullmatch(name) else json.dumps(name, ensure_ascii=False) for name in self.members
+        )
+        return f"[{names}]" + (f" {{{conditions}}}" if conditions else "")
+
+    @property
     def is_plain(self) -> bool:
         """Whether it is for all events of one model."""
         return not self.conditions and not self.model.endswith(ANY) and not self.is_group
@@ -153,6 +167,14 @@ def _names(member: str, model: str) -> bool:
     if member == model:
         return is_own(model)
     return member.endswith(ANY) and model.startswith(member.removesuffix(ANY))
+
+
+def model_words(model: str) -> str:
+    """What a price is for, as people write it (`PricedModel.words`); what is no notation of prices stays as it is."""
+    try:
+        return PricedModel.parse(model).words
+    except ValueError:
+        return model
 
 
 def is_own(model: str) -> bool:

@@ -48,8 +48,8 @@ class Tier:
 class TierLine:
     """What one tier of one price version adds to a month.
 
-    `amount` = quantity x `unit_price`, plus the tier's flat price. Of packages, which have no price of a unit, `tier`
-    has the size and `unit_price` is None.
+    `amount` = quantity x `unit_price`, plus the tier's flat price; both are negative where units are taken back. Of
+    packages, which have no price of a unit, `tier` has the size and `unit_price` is None.
     """
 
     tier: str
@@ -130,18 +130,20 @@ class PriceTerms:
             return Decimal(EXACT.divide_int(steps, self.package_size)).scaleb(-PRICE_DECIMALS)
         return next((tier.unit_price for tier in self.tiers if tier.unit_price), ZERO)
 
-    def lines(self, start: Decimal, end: Decimal, total: Decimal) -> tuple[TierLine, ...]:
+    def lines(self, start: Decimal, end: Decimal, total: Decimal, *, is_last: bool) -> tuple[TierLine, ...]:
         """The price of the units after `start` up to and including `end`, where the ladder has `total` units.
 
-        0 <= start < end <= total, else ValueError. The quantities of the lines add up to end - start.
+        Where `end` is below `start` the version has less than nothing (a meter may report negative values): it takes
+        back what these units cost by its own terms. Units below 0 are of the first tier. `is_last`: no later version
+        has a part. The quantities of the lines add up to end - start. Raises ValueError where that is 0.
         """
-        if not 0 <= start < end <= total:
+        if start == end:
             raise ValueError(f"{start} to {end} of {total} is no part of a ladder")
         match self.kind:
             case Kind.GRADUATED:
                 return tuple(self._graduated(start, end))
             case Kind.VOLUME:
-                return (self._volume(start, end, total),)
+                return (self._volume(EXACT.subtract(end, start), total, is_last=is_last),)
             case Kind.PACKAGE:
                 return (self._package(start, end),)
         raise ValueError(f"a price of kind {self.kind} has no tiers")
@@ -158,23 +160,24 @@ class PriceTerms:
 
     def _graduated(self, start: Decimal, end: Decimal) -> list[TierLine]:
         found, above = [], ZERO
+        low, high, sign = (start, end, Decimal(1)) if start < end else (end, start, Decimal(-1))
         for number, tier in enumerate(self.tiers, start=1):
-            until = end if tier.up_to is None else min(end, tier.up_to)
-            quantity = EXACT.subtract(until, max(start, above))
+            until = high if tier.up_to is None else min(high, tier.up_to)
+            quantity = EXACT.subtract(until, low if number == 1 else max(low, above))
             if quantity > 0:
                 # The flat price belongs to the version that prices the first unit of the tier.
-                flat = tier.flat_price if start <= above else ZERO
-                found.append(_line(number, tier, above, quantity, flat))
+                flat = tier.flat_price if low <= above < high else ZERO
+                found.append(_line(number, tier, above, EXACT.multiply(sign, quantity), EXACT.multiply(sign, flat)))
             above = until if tier.up_to is None else tier.up_to
         return found
 
-    def _volume(self, start: Decimal, end: Decimal, total: Decimal) -> TierLine:
+    def _volume(self, quantity: Decimal, total: Decimal, *, is_last: bool) -> TierLine:
         above = ZERO
         for number, tier in enumerate(self.tiers, start=1):
             if tier.up_to is None or total <= tier.up_to:
                 # The flat price of the whole total belongs to the version that prices the last unit.
-                flat = tier.flat_price if end == total else ZERO
-                return _line(number, tier, above, EXACT.subtract(end, start), flat)
+                flat = tier.flat_price if is_last and total > 0 else ZERO
+                return _line(number, tier, above, quantity, flat)
             above = tier.up_to
         raise AssertionError("the last tier has no bound")
 
@@ -192,9 +195,9 @@ def _line(number: int, tier: Tier, above: Decimal, quantity: Decimal, flat: Deci
 
 
 def _packages(quantity: Decimal, size: Decimal) -> Decimal:
-    """How many packages a quantity opens: the last one may be used in part."""
+    """How many packages a quantity opens: the last one may be used in part. Below 0 only a full one is taken back."""
     whole = EXACT.divide_int(quantity, size)
-    return whole + 1 if EXACT.remainder(quantity, size) else whole
+    return whole + 1 if EXACT.remainder(quantity, size) > 0 else whole
 
 
 def _tiers(value: Any) -> tuple[Tier, ...]:

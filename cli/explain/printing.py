@@ -8,6 +8,7 @@ from typing import Any, TextIO
 
 from cli.output import printable
 from metering.csv_lines import text_of
+from metering.price_models import model_words
 from metering.pricing import BILLED_AS_PART, BILLED_IN_WHOLE
 from metering.vocabulary import Decision, UsageCause
 
@@ -111,9 +112,8 @@ def _price(row: Document) -> Iterator[str]:
     record = row["record"]
     costs = row["terms"] or row["unit_price"]
     price = "withdrawn" if row["deleted"] else f"{_text(costs)} {row['currency']}"
-    yield f"version {row['price_version']}, {row['model']} {row['meter']}, plan {row['plan']}: {price} from " + _text(
-        row["effective_from"]
-    )
+    of = f"{model_words(row['model'])} {row['meter']}, plan {row['plan']}"
+    yield f"version {row['price_version']}, {of}: {price} from {_text(row['effective_from'])}"
     yield f"  {_changed(row)}"
     if record is None:
         yield "  the journal no longer has its record"
@@ -224,7 +224,7 @@ def _place(row: Document) -> str:
 
 
 def _what(row: Document) -> str:
-    return f"{row['model'] or 'no model'} {row['meter']}"
+    return f"{model_words(row['model'] or 'no model')} {row['meter']}"
 
 
 def _product(row: Document) -> str:

@@ -13,6 +13,7 @@ from dashboard.table import Value, show_table
 from dashboard.views.requests import show_requests
 from dashboard.wording import ELSEWHERE, instant, literal, minute, money, price_text, spaced
 from metering.plan_terms import Fee
+from metering.price_models import model_words
 
 SHARED_FOR_SECONDS = 8.0
 FEE_NAMES = {Fee.FLAT: "flat fee", Fee.MINIMUM: "up to the minimum", Fee.MAXIMUM: "above the maximum"}
@@ -25,7 +26,8 @@ def line_name(line: Line) -> str:
     price = price_text(line.price_version)
     price = f"price {price}" if price.startswith("lsn") else price
     tier = f" · {line.tier}" if line.tier else ""
-    return f"{line.model or 'unknown model'} · {line.meter} · {price} · {line.currency or 'no currency'}{tier}"
+    model = model_words(line.model or "unknown model")
+    return f"{model} · {line.meter} · {price} · {line.currency or 'no currency'}{tier}"
 
 
 def show_line(line: Line) -> None:
@@ -76,7 +78,7 @@ def _price_freshness(line: Line, prices: tuple[PriceVersion, ...]) -> Freshness:
         return Freshness(State.IDLE, ELSEWHERE[line.price_version])
     for price in prices:
         if (price.lsn, price.meter) == (line.price_version, line.meter):
-            of = "" if price.model == line.model else f" of {literal(price.model)}"
+            of = "" if price.model == line.model else f" of {literal(model_words(price.model))}"
             costs = f"{money(price.unit_price, price.currency)} per {spaced(line.unit)}"
             if price.terms is not None:
                 costs = f"{price.terms} ({price.currency}, of the month's total; {_next(line)})"

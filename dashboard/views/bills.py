@@ -23,6 +23,7 @@ from dashboard.wording import count, literal, money, price_text, rounded, spaced
 from metering.digits import EXACT
 from metering.forecast import Rate, forecast
 from metering.plan_terms import Fee
+from metering.price_models import model_words
 
 REFRESH_SECONDS = 10
 MONTHS_BACK = 5
@@ -182,7 +183,7 @@ def _row(branch: Branch, period: Period, totals: Sequence[Total]) -> dict[str, V
 
 def _line_row(line: Line) -> dict[str, Value]:
     return {
-        "model": None if line.is_fee else line.model or "unknown",
+        "model": None if line.is_fee else model_words(line.model or "unknown"),
         "meter": line.meter or line.kind,
         "price version": None if line.is_fee else price_text(line.price_version),
         "tier": f"plan {line.tier}" if line.is_fee else line.tier,

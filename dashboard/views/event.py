@@ -21,6 +21,7 @@ from dashboard.table import Link, Row, Value, show_table
 from dashboard.wording import escaped, length, literal, minute, price_text, several
 from metering.digits import EXACT
 from metering.limits import MAX_NAME_BYTES
+from metering.price_models import model_words
 
 SHARED_FOR_SECONDS = 8.0
 MAX_DAYS = 3_650
@@ -146,7 +147,7 @@ def _price(price: Document) -> Row:
     return {
         "price version": _number(price["price_version"]),
         "plan": price["plan"],
-        "model": price["model"],
+        "model": model_words(price["model"]),
         "meter": price["meter"],
         "unit price": "withdrawn" if price["deleted"] else price["terms"] or price["unit_price"],
         "currency": price["currency"],

@@ -21,6 +21,7 @@ from metering.invoice_chain import Event
 from metering.invoices import WRITE_OFF, Key
 from metering.invoices import Line as InvoiceLine
 from metering.invoices import State as InvoiceState
+from metering.price_models import model_words
 
 
 def show_invoice(invoice: str) -> None:
@@ -82,7 +83,7 @@ def _line(line: InvoiceLine, found: Invoice) -> dict[str, Value]:
         "line": line.line,
         "class": line.charge_class or "",
         "month": f"{key.original_period:%Y-%m}",
-        "model": "written off" if key.kind == WRITE_OFF else key.model or "unknown",
+        "model": "written off" if key.kind == WRITE_OFF else model_words(key.model or "unknown"),
         "meter": key.meter,
         "price version": None if key.kind == WRITE_OFF else price_text(key.price_version),
         "tier": key.tier,
@@ -129,7 +130,7 @@ def key_name(key: Key) -> str:
         part
         for part in (
             f"{key.original_period:%Y-%m}",
-            key.model or "unknown model",
+            model_words(key.model or "unknown model"),
             key.meter,
             f"price {price}" if price.startswith("lsn") else price,
             key.tier,

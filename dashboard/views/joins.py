@@ -16,6 +16,7 @@ from dashboard.queries.outcomes import Outcomes, read_outcomes
 from dashboard.queries.prices import PriceVersion, read_prices
 from dashboard.table import Value, show_table
 from dashboard.wording import count, instant
+from metering.price_models import model_words
 from metering.vocabulary import Outcome
 
 REFRESH_SECONDS = 3
@@ -150,7 +151,7 @@ def _contract_row(contract: Contract) -> dict[str, Value]:
     return {
         "account": contract.account,
         "plan": contract.plan,
-        "model": contract.model,
+        "model": model_words(contract.model),
         "meter": contract.meter,
         "unit price": contract.terms or contract.unit_price,
         "currency": contract.currency,
@@ -162,7 +163,7 @@ def _contract_row(contract: Contract) -> dict[str, Value]:
 def _row(price: PriceVersion) -> dict[str, Value]:
     return {
         "plan": price.plan,
-        "model": price.model,
+        "model": model_words(price.model),
         "meter": price.meter,
         "unit price": price.terms or price.unit_price,
         "currency": price.currency,

@@ -13,7 +13,7 @@ import structlog
 from jobs.audit.application import audited, with_errors_logged
 from jobs.audit.recompute.basis import Scope
 from jobs.close.issue import Terms
-from jobs.close.run import NO_ACCOUNT, REFUSED, Close
+from jobs.close.run import NO_ACCOUNT, NOT_INVOICED, REFUSED, Close
 from jobs.close.series import InvoiceSeries
 from jobs.runtime.environment import Environment
 from jobs.runtime.errors import ExitStatus
@@ -48,7 +48,7 @@ def run(
             refused += row["outcome"] == REFUSED
             if row["outcome"] == REFUSED:
                 log.error("refused", job=NAME, **row)
-            elif row["outcome"] == NO_ACCOUNT:
+            elif row["outcome"] in {NO_ACCOUNT, NOT_INVOICED}:
                 log.warning("left out", job=NAME, **row)
             else:
                 log.info("closed", job=NAME, **row)

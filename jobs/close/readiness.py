@@ -84,7 +84,7 @@ def unknown_amount(lines: Iterable[Row]) -> str | None:
         if line["amount"] is None and line["price_version"] is not None and line["price_version"] > BILLED_AS_PART:
             return (
                 f"{line['meter']} of {line['model']} has the price version {line['price_version']}, whose tiers are "
-                "not known, or a part of whose units is negative: see I6 of `weir audit`"
+                "not known: see I6 of `weir audit`"
             )
     return None
 

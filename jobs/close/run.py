@@ -15,6 +15,7 @@ from psycopg.rows import dict_row
 from jobs.audit.recompute.basis import Scope
 from jobs.billing_progress import billing_progress
 from jobs.close.account_months import following, invoiced
+from jobs.close.earlier_months import earlier_months
 from jobs.close.issue import Batch, Terms, issue
 from jobs.close.proof import EARLIER, NOTHING, Proof, find_proof, unproved
 from jobs.close.readiness import not_over
@@ -29,6 +30,8 @@ COLUMNS = ("account", "period", "currency", "invoice", "total", "outcome", "reas
 ISSUED, WOULD_BE_ISSUED, CLOSED, REFUSED = "issued", "would be issued", "closed already", "refused"
 NO_ACCOUNT = "no account"
 """Outcome of usage whose account is in no catalog. It is listed, and refuses nothing unless the account is named."""
+NOT_INVOICED = "not invoiced"
+"""Outcome of an earlier month of an account, of which others have invoices. It is listed, and refuses nothing."""
 ACCOUNT_BATCH = 500
 """Billing waits while these are closed."""
 MAX_AUDITS = 3
@@ -38,6 +41,10 @@ _WITH_USAGE = "SELECT DISTINCT account FROM usage_months WHERE month = %s"
 _UNKNOWN = (
     "the catalog has no such account, so its usage has no price and is on no invoice: if it is a customer, add it "
     "(`weir catalog apply`), let an audit price its usage (`weir audit`), and close the month again"
+)
+_LEFT = (
+    "what it has in this month is on no invoice, as it came, or was refused, when others were closed: "
+    "`weir close {} --account {}`."
 )
 
 Row = Mapping[str, Any]
@@ -58,7 +65,8 @@ class Close:
     """Where the last number is written down besides the database; None: nowhere."""
 
     def run(self) -> Iterator[Row]:
-        """A row (COLUMNS) for each invoice, and for each account that is refused, as they are made.
+        """A row (COLUMNS) for each invoice, and for each account that is refused, as they are made. First, one for each
+        account with an earlier month that is on no invoice while others have one.
 
         An account that is closed already has a row, too, where it is named. Raises what `audit` raises, and
         `psycopg.Error` where the database does not answer: what is issued by then stays, and the next close goes on.
@@ -72,6 +80,7 @@ class Close:
                 self.series.refuse_older(database, keeps=not self.is_dry_run)
             ready, rows = self._ready(database)
             yield from rows
+            yield from self._earlier(database)
             proof = find_proof(database, *self._span(database, ready)) if ready else NOTHING
             for audits in range(MAX_AUDITS + 1):
                 if not ready:
@@ -113,6 +122,15 @@ class Close:
             elif account in used or self.accounts:
                 rows.append(self._refused(account, reason))
         return ready, rows
+
+    def _earlier(self, database: psycopg.Connection[Any]) -> Iterator[Row]:
+        """A row for each account with earlier months that no close would issue."""
+        named = list(dict.fromkeys(self.accounts)) or sorted(self._periods(database, self.terms.month))
+        for account, months in earlier_months(database, named, self.terms.month).items():
+            first = month_text(months[0])
+            more = "" if len(months) == 1 else f" So are {len(months) - 1} more months."
+            reason = f"{_LEFT.format(first, account)}{more}"
+            yield {**self._row(account, NOT_INVOICED), "period": first, "reason": reason}
 
     @cached_property
     def _known_periods(self) -> dict[date, dict[str, Period]]:

@@ -13,6 +13,7 @@ from jobs.exports.month_lines import Line, Terms
 from jobs.exports.plan_charges import fee_charge
 from metering.digits import EXACT
 from metering.invoices import FEES, USAGE
+from metering.price_models import model_words
 
 PACKAGES = "Packages"
 
@@ -29,7 +30,7 @@ def tier_charges(month: Month, invoices: Invoices, line: Line, terms: Terms) -> 
     number = line["tier"].partition(":")[0]
     yield _of_tier(month, invoices, line, cost, number) | {
         "ChargeCategory": "Usage",
-        "ChargeDescription": f"{line['meter']} of {line['model']}, {line['tier']}",
+        "ChargeDescription": f"{line['meter']} of {model_words(line['model'])}, {line['tier']}",
         "ChargeFrequency": "Usage-Based",
         "ConsumedQuantity": line["quantity"],
         "ConsumedUnit": month.units.get(line["meter"], "Units"),
@@ -38,9 +39,9 @@ def tier_charges(month: Month, invoices: Invoices, line: Line, terms: Terms) -> 
     if flat := EXACT.subtract(line["amount"], cost):
         yield _of_tier(month, invoices, line, flat, f"{number}/flat") | {
             "ChargeCategory": "Purchase",
-            "ChargeDescription": f"{line['meter']} of {line['model']}, flat price of {line['tier']}",
+            "ChargeDescription": f"{line['meter']} of {model_words(line['model'])}, flat price of {line['tier']}",
             "ChargeFrequency": "Recurring",
-            **priced(Decimal(1), "Months", flat),
+            **priced(Decimal(1).copy_sign(flat), "Months", abs(flat)),
         }
 
 
@@ -50,7 +51,7 @@ def adjusted(month: Month, adjustment: Adjustment) -> Charge:
     period = month.period(key.account)
     return month.charge(key.account, key.model, key.currency, adjustment.amount, adjustment.issued) | {
         "ChargeCategory": "Adjustment",
-        "ChargeDescription": f"{key.meter} of {key.model or UNKNOWN_MODEL}: {adjustment.reason}",
+        "ChargeDescription": f"{key.meter} of {model_words(key.model or UNKNOWN_MODEL)}: {adjustment.reason}",
         "ChargeFrequency": "One-Time",
         "ChargePeriodEnd": period.end,
         "ChargePeriodStart": period.start,
@@ -79,7 +80,7 @@ def other_charge(month: Month, line: Mapping[str, Any]) -> Charge:
     unit = month.units.get(line["meter"], "Units")
     return charge | {
         "ChargeCategory": "Usage",
-        "ChargeDescription": f"{line['meter']} of {line['model'] or UNKNOWN_MODEL}{corrected}",
+        "ChargeDescription": f"{line['meter']} of {model_words(line['model'] or UNKNOWN_MODEL)}{corrected}",
         "ChargeFrequency": "Usage-Based",
         "ConsumedQuantity": line["quantity"],
         "ConsumedUnit": unit,

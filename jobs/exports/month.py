@@ -14,6 +14,7 @@ from jobs.queries.bills import Period, read_periods, unknown_period
 from jobs.queries.periods import Window
 from jobs.queries.reading import Database
 from metering.months import ZoneChange, billing_month
+from metering.price_models import model_words
 
 Charge = dict[str, Any]
 NO_CURRENCY = "XXX"
@@ -107,7 +108,7 @@ class Month:
             "BillingCurrency": currency or NO_CURRENCY,
             "BillingPeriodEnd": head.end,
             "BillingPeriodStart": head.start,
-            "ServiceName": model or UNKNOWN_MODEL,
+            "ServiceName": model_words(model or UNKNOWN_MODEL),
             "SubAccountId": account if is_below else None,
             "SubAccountName": (own.name or account) if is_below else None,
             "x_Corrected": False,

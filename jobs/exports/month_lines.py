@@ -80,6 +80,5 @@ def _refuse_unknown(line: Line) -> None:
     if line["amount"] is None and (line["price_version"] or 0) > BILLED_AS_PART:
         raise CannotExport(
             f"{line['meter']} of {line['model']} has a price with tiers or packages for {line['account']}, and "
-            "what it costs is not known: its tiers are not, or a part of its units is negative. See I6 of `weir "
-            "audit`, or export the other accounts with --account."
+            "its tiers are not known. See I6 of `weir audit`, or export the other accounts with --account."
         )

@@ -10,6 +10,7 @@ from jobs.exports.month import UNKNOWN_MODEL, Charge, Month, priced
 from jobs.exports.month_lines import Line
 from metering.digits import EXACT
 from metering.plan_terms import Fee
+from metering.price_models import model_words
 
 _FEE_WORDS = {Fee.FLAT: "flat fee", Fee.MINIMUM: "up to the minimum", Fee.MAXIMUM: "above the maximum"}
 
@@ -21,7 +22,7 @@ def included_charge(month: Month, invoices: Invoices, line: Line, prices: Mappin
     cost = EXACT.multiply(-line["quantity"], prices[line["price_version"]])
     return month.charge(of_days.account, of_days.model, of_days.currency, cost, invoices.of(of_days, cost)) | {
         "ChargeCategory": "Credit",
-        "ChargeDescription": f"{line['meter']} of {line['model'] or UNKNOWN_MODEL}, included in the plan",
+        "ChargeDescription": f"{line['meter']} of {model_words(line['model'] or UNKNOWN_MODEL)}, included in the plan",
         "ChargeFrequency": "One-Time",
         "ChargePeriodEnd": period.end,
         "ChargePeriodStart": period.start,

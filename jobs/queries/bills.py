@@ -50,7 +50,8 @@ _PARENTS = f"SELECT * FROM ({PARENTS}) AS every WHERE {_UP}"
 # is one row for all models that it prices, with its part of the account's ladder: the units after `ladder_start` up to
 # `ladder_end`, of `ladder_total`. Versions with a unit price lie on the ladder, too, and are lines as any other. What a
 # plan includes of a meter is shared by all its models and versions in proportion to their quantities, the last
-# millionths by the largest remainder: only the rest of each is priced.
+# millionths by the largest remainder: only the rest of each is priced. Where a meter reported negative values a plan
+# includes of what is left of the others, and a version may have a negative part.
 _LINES = """
     WITH summed AS (
         SELECT account, model, meter, currency, price_version, max(unit_price) AS unit_price,
@@ -62,7 +63,8 @@ _LINES = """
         HAVING sum(quantity) <> 0
     ), granted AS (
         SELECT summed.account, model, summed.meter, summed.currency, price_version, summed.quantity, rung.plan,
-               given.quantity AS granted, sum(summed.quantity) OVER of_plan AS total
+               least(given.quantity, greatest(sum(summed.quantity) OVER of_plan, 0)) AS granted,
+               sum(greatest(summed.quantity, 0)) OVER of_plan AS total
         FROM summed JOIN (SELECT price_version, plan FROM price_ladders) AS rung USING (price_version)
         JOIN unnest(
             %(included_accounts)s::text[], %(included_plans)s::text[], %(included_currencies)s::text[],
@@ -70,11 +72,10 @@ _LINES = """
         ) AS given (account, plan, currency, meter, quantity)
           ON (given.account, given.plan, given.currency, given.meter)
            = (summed.account, rung.plan, summed.currency, summed.meter)
-        WHERE summed.quantity > 0
         WINDOW of_plan AS (PARTITION BY summed.account, rung.plan, summed.currency, summed.meter)
     ), shared AS (
         SELECT *, granted * 1000000 AS steps, div(granted * 1000000 * quantity, total) AS share
-        FROM granted WHERE granted < total
+        FROM granted WHERE quantity > 0 AND granted < total
     ), ranked AS (
         SELECT *, steps - sum(share) OVER of_plan AS rest, row_number() OVER (
                    PARTITION BY account, plan, currency, meter
@@ -82,7 +83,8 @@ _LINES = """
                ) AS place
         FROM shared WINDOW of_plan AS (PARTITION BY account, plan, currency, meter)
     ), included AS (
-        SELECT account, model, meter, currency, price_version, quantity AS included FROM granted WHERE granted >= total
+        SELECT account, model, meter, currency, price_version, quantity AS included
+        FROM granted WHERE quantity > 0 AND granted >= total
         UNION ALL
         SELECT account, model, meter, currency, price_version,
                (share + CASE WHEN place <= rest THEN 1 ELSE 0 END) * 0.000001
@@ -105,24 +107,27 @@ _LINES = """
         HAVING sum(used.quantity) <> 0 OR sum(included) <> 0
     ), ladder AS (
         SELECT *, sum(quantity) OVER below AS ladder_end, sum(quantity) OVER whole AS ladder_total,
-               bool_or(quantity < 0) OVER whole AS has_negative
+               coalesce(bool_or(quantity <> 0) OVER above, false) AS has_above
         FROM parts
         WINDOW whole AS (PARTITION BY account, plan, model, meter, currency),
                below AS (
                    PARTITION BY account, plan, model, meter, currency ORDER BY effective_from, price_version
                    ROWS UNBOUNDED PRECEDING
+               ),
+               above AS (
+                   PARTITION BY account, plan, model, meter, currency ORDER BY effective_from, price_version
+                   ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
                )
     )
     SELECT used.account, used.model, used.meter, used.currency, used.price_version, used.unit_price, quantity,
            quantity * used.unit_price AS amount, first_window, last_window_end, corrected,
            NULL::text AS terms, NULL::numeric AS ladder_start, NULL::numeric AS ladder_end,
-           NULL::numeric AS ladder_total, rung.plan, included
+           NULL::numeric AS ladder_total, NULL::boolean AS has_above, rung.plan, included
     FROM used LEFT JOIN price_ladders AS rung USING (price_version) WHERE rung.terms IS NULL
     UNION ALL
     SELECT account, model, meter, currency, price_version, NULL, quantity, NULL,
            first_window, last_window_end, corrected,
-           CASE WHEN NOT has_negative THEN terms END, ladder_end - quantity, ladder_end, ladder_total, plan,
-           included
+           terms, ladder_end - quantity, ladder_end, ladder_total, has_above, plan, included
     FROM ladder WHERE terms IS NOT NULL
 """
 # One row for all fees of an account and currency, which is after its usage.
@@ -130,7 +135,7 @@ _WITH_FEES = f"""
     {_LINES}
     UNION ALL
     SELECT account, NULL, NULL, currency, NULL, NULL, 0, amount, first_window, last_window_end, false,
-           NULL, NULL, NULL, NULL, NULL, 0
+           NULL, NULL, NULL, NULL, NULL, NULL, 0
     FROM unnest(
         %(fee_accounts)s::text[], %(fee_currencies)s::text[], %(fee_amounts)s::numeric[],
         %(fee_starts)s::timestamptz[], %(fee_ends)s::timestamptz[]
@@ -331,6 +336,7 @@ def _read_fees(
 def _lines_of(row: Row, fees: _Fees) -> Iterator[Row]:
     """A row of `_LINES` as it is, or by the tiers of its price; or the fees of an account and currency."""
     terms, start, end, total = (row.pop(name) for name in ("terms", "ladder_start", "ladder_end", "ladder_total"))
+    has_above = row.pop("has_above")
     row.pop("plan", None)
     included = row.pop("included")
     if row["meter"] is None:
@@ -351,7 +357,7 @@ def _lines_of(row: Row, fees: _Fees) -> Iterator[Row]:
         if row["quantity"] or not included:
             yield {**of_price, "tier": None}
         return
-    for line in () if start == end else price.lines(start, end, total):
+    for line in () if start == end else price.lines(start, end, total, is_last=not has_above):
         of_tier = {"tier": line.tier, "quantity": line.quantity, "unit_price": line.unit_price, "amount": line.amount}
         yield {**of_price, **of_tier}
 

@@ -35,7 +35,7 @@ _STATEMENT = f"""
     {TERMS}
     WHERE (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
       AND (%(plan)s::text IS NULL OR plan = %(plan)s)
-      AND (%(model)s::text IS NULL OR model = %(model)s)
+      AND (%(model)s::text IS NULL OR model = %(model)s OR %(model)s = ANY (catalog.models_of(model)))
       AND (%(meter)s::text IS NULL OR meter = %(meter)s)
     ORDER BY {", ".join(KEY)}
 """
@@ -43,7 +43,10 @@ _STATEMENT = f"""
 
 @dataclass(frozen=True)
 class ContractQuery:
-    """Which contracts to list, and as of when; None: now, and all."""
+    """Which contracts to list, and as of when; None: now, and all.
+
+    `model`: those whose price names it, alone, in a list or with conditions; or a price as the catalog writes it.
+    """
 
     at: datetime | None = None
     accounts: tuple[str, ...] = ()

@@ -774,7 +774,7 @@ MUTANTS = (
     Mutant(
         "a flat price of a graduated tier is charged by each version",
         PRICE_TIERS,
-        "tier.flat_price if start <= above else ZERO",
+        "tier.flat_price if low <= above < high else ZERO",
         "tier.flat_price",
         (f"{OF_TIERS}::{BY_ITS_PART}",),
     ),

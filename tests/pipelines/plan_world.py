@@ -76,7 +76,10 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.plans: dict[str, list[tuple[datetime, str]]] = {}
+        self.plans: dict[str, list[tuple[datetime, str | None]]] = {}
+        """None: the account is deleted."""
+        self.ended: dict[tuple[str, datetime], datetime] = {}
+        """Of terms that were deleted: until when they held."""
         self.terms: defaultdict[str, dict[datetime, dict[str, str]]] = defaultdict(dict)
         self.used: defaultdict[tuple[str, date, str], dict[Price, Fraction]] = defaultdict(dict)
 
@@ -139,12 +142,15 @@ class World:
         found: list[tuple[bool, datetime, str, dict[str, Any] | None]] = []
         changes = self.plans[name]
         for (since, plan), until in zip(changes, [at for at, _ in changes[1:]] + [None], strict=True):
+            if plan is None:
+                continue
             if since < end and (until is None or until > start):
                 found.append((True, since, plan, None))
             known = sorted(self.terms[plan].items())
             for (begins, document), ends in zip(known, [*(at for at, _ in known[1:]), None], strict=False):
                 first = max(begins, since)
-                last = min((at for at in (ends, until) if at is not None), default=None)
+                every = (ends, until, self.ended.get((plan, begins)))
+                last = min((at for at in every if at is not None), default=None)
                 if first < end and (last is None or last > max(start, first)):
                     found.append((False, first, plan, document))
         best = min(found, key=lambda each: each[:2], default=None)

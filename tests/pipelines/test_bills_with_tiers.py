@@ -144,11 +144,24 @@ def test_what_has_no_price_and_what_no_ladder_knows_is_shown_as_unpriced_and_nev
     assert (total["amount"], total["unpriced_lines"]) == (None, 2)
 
 
-def test_a_ladder_with_a_negative_part_has_no_amount_until_it_is_corrected(database: str) -> None:
+def test_a_version_with_less_than_nothing_takes_units_back_by_its_own_tiers(database: str) -> None:
+    """A meter may report negative values; a month that never got an amount could never be closed."""
     write(database, "price_ladders", rung(1, GRADUATED), rung(2, GRADUATED))
-    write(database, "usage_days", day(1, -10, 1), day(2, 30, 2))
-    assert [row["amount"] for row in bill(database).lines] == [None, None]
-    assert totals(database, "a")[0]["unpriced_lines"] == 2
+    write(database, "usage_days", day(1, 1_030, 1), day(2, -50, 2))
+    assert shown(bill(database)) == [
+        ("m*", "1: up to 1000", 1000, 2, 2000),
+        ("m*", "2: up to 5000", 30, 1, 40),
+        ("m*", "1: up to 1000", -20, 2, -40),
+        ("m*", "2: up to 5000", -30, 1, -40),
+    ]
+    (total,) = totals(database, "a")
+    assert (total["amount"], total["unpriced_lines"]) == (1_960, 0)
+
+
+def test_the_flat_price_by_volume_is_charged_once_where_the_total_is_reached_twice(database: str) -> None:
+    write(database, "price_ladders", rung(1, VOLUME), rung(2, VOLUME), rung(3, VOLUME))
+    write(database, "usage_days", day(1, 1_101, 1), day(2, -50, 2), day(3, 50, 3))
+    assert totals(database, "a")[0]["amount"] == 1_101 + 10
 
 
 def test_a_version_whose_models_add_up_to_nothing_has_no_line_and_stops_no_bill(database: str) -> None:
@@ -194,6 +207,7 @@ def test_any_catalog_order_and_split_of_usage_bills_what_the_definition_says(dat
             rungs.append(rung(version, terms, plan=plan, effective_from=since))
             for _ in range(chance.randint(0, 5)):
                 quantity = Decimal(chance.randint(1, 3000)) + Decimal(chance.randint(0, 10**6)).scaleb(-6)
+                quantity *= chance.choice([1, 1, 1, -1])
                 quantities[version] += Fraction(quantity)
                 more = {"unit_price": terms} if isinstance(terms, str) else {}
                 where = {"model": f"m{chance.randint(1, 3)}", "dimensions": f'{{"n": "{len(write_many)}"}}'}
@@ -214,11 +228,11 @@ def test_any_catalog_order_and_split_of_usage_bills_what_the_definition_says(dat
 def _ladder(ladder: Sequence[tuple[int, datetime, Any]], quantities: Mapping[int, Fraction]) -> Fraction:
     """What a ladder costs: versions by their beginning, then by their number."""
     total, start, costs = sum(quantities.values(), Fraction(0)), Fraction(0), Fraction(0)
-    for version, _, terms in sorted(ladder, key=lambda rung: (rung[1], rung[0])):
+    used = [rung for rung in sorted(ladder, key=lambda rung: (rung[1], rung[0])) if quantities[rung[0]]]
+    for version, _, terms in used:
         end = start + quantities[version]
-        if end > start:
-            is_unit = isinstance(terms, str)
-            costs += (end - start) * Fraction(terms) if is_unit else oracle(terms, start, end, total)
+        is_unit, is_last = isinstance(terms, str), version == used[-1][0]
+        costs += (end - start) * Fraction(terms) if is_unit else oracle(terms, start, end, total, is_last)
         start = end
     return costs
 

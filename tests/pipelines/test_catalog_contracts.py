@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -15,7 +16,9 @@ from cli.catalog_contracts import right_until
 from cli.output import Format, print_rows
 from cli.reading import read_only
 from jobs.queries.contracts import COLUMNS, ContractQuery, contract_rows
+from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import CatalogTopic
+from metering.price_models import PricedModel
 from tests.database_rows import write
 
 BEGAN, BEGINS = datetime(2026, 1, 1, tzinfo=UTC), datetime(2999, 1, 1, tzinfo=UTC)
@@ -87,6 +90,21 @@ def test_contracts_are_listed_by_account_model_and_meter_with_every_digit(catalo
 )
 def test_options_select(catalog: str, query: ContractQuery, found: list[tuple[str, str, str]]) -> None:
     assert keys(listed(catalog, query)) == found
+
+
+def test_a_model_has_the_prices_of_lists_and_conditions_that_name_it(catalog: str) -> None:
+    Ownership.take("joins", catalog, {"price_attributes": ["operation"]}).close()
+    both = PricedModel.group(["m3", "m4"]).text
+    batch = PricedModel.of("m3", {"operation": "batch"}).text
+    for model in (both, batch, "m3*"):
+        key = {"plan": "small", "model": model, "meter": "requests", "currency": "EUR", "effective_from": BEGAN}
+        write(catalog, "catalog.prices", {**key, "unit_price": Decimal("0.00000015")})
+    query = ContractQuery(accounts=("acme",), model="m3")
+    assert {row["model"] for row in listed(catalog, query)} == {both, batch}
+    out = io.StringIO()
+    with read_only(catalog) as connection:
+        print_rows(contract_rows(connection, replace(query, model="m4")), COLUMNS, Format.TABLE, out=out)
+    assert "[m3, m4]" in out.getvalue()
 
 
 def test_another_instant_has_the_price_that_begins_with_it(catalog: str) -> None:

@@ -502,6 +502,36 @@ def test_usage_from_before_the_first_invoice_is_on_none(books: Books) -> None:
     assert [row["period"] for row in books.close(NOVEMBER)] == ["2026-11"]
 
 
+@pytest.mark.parametrize("is_late", [True, False])
+def test_a_first_month_that_was_refused_or_came_late_is_listed_until_it_is_closed(
+    books: Books, *, is_late: bool
+) -> None:
+    """Its first invoice would be that of the next month: no close would ever issue the one before."""
+    books.open()
+    books.open("bolt")
+    books.use(1_000)
+    if not is_late:
+        books.use(1_000, account="bolt", price=None)
+    books.end(OCTOBER)
+    assert [row["outcome"] for row in books.close()] == (["issued"] if is_late else ["issued", "refused"])
+    books.use(1_000, account="bolt")
+    if not is_late:
+        books.use(-1_000, account="bolt", price=None)
+    books.use(1_000, NOON + timedelta(days=31), account="bolt")
+    books.end(NOVEMBER)
+    for _ in range(2):
+        (listed,) = (row for row in books.close(NOVEMBER) if row["outcome"] == "not invoiced")
+        assert (listed["account"], listed["period"]) == ("bolt", "2026-10")
+        assert "`weir close 2026-10 --account bolt`" in listed["reason"]
+    assert [row["outcome"] for row in books.close(OCTOBER, ["bolt"])] == ["issued"]
+    assert books.close(NOVEMBER) == []
+    assert books.rows("SELECT period, total FROM invoices WHERE account = 'bolt' ORDER BY period") == [
+        {"period": OCTOBER, "total": Decimal("1.50")},
+        {"period": NOVEMBER, "total": Decimal("1.50")},
+    ]
+    assert books.faults() == []
+
+
 def test_tiers_are_lines_of_their_own_and_late_usage_is_corrected_on_the_tier_where_it_lies(books: Books) -> None:
     books.open()
     terms = {"kind": "graduated", "tiers": [{"up_to": "1000", "unit_price": "0.0015"}, {"unit_price": "0.001"}]}

@@ -225,6 +225,28 @@ def test_the_last_millionths_of_what_is_included_go_by_the_largest_remainder(boo
     ]
 
 
+def test_a_plan_includes_no_more_than_what_negative_values_leave(books: Books) -> None:
+    account(books)
+    costs(books, included={"input_tokens": "80"})
+    books.end(OCTOBER)
+    for model, quantity in (("x", 60), ("y", 40), ("z", -50)):
+        books.use(quantity, price=PRICES["basic"], account="a", model=model)
+    # Of 50 that are left 30 and 20 are included.
+    assert [line[2:] for line in bill(books)] == [
+        ("included", 30, 0),
+        (None, 30, Decimal("0.3")),
+        ("included", 20, 0),
+        (None, 20, Decimal("0.2")),
+        (None, -50, Decimal("-0.5")),
+    ]
+    books.use(-70, price=PRICES["basic"], account="a", model="z")
+    assert [line[2:] for line in bill(books)] == [
+        (None, 60, Decimal("0.6")),
+        (None, 40, Decimal("0.4")),
+        (None, -120, Decimal("-1.2")),
+    ]
+
+
 def test_what_is_not_included_begins_at_the_first_tier_and_all_may_be_included(books: Books) -> None:
     account(books)
     with books.connection.transaction():

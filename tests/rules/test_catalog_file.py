@@ -307,3 +307,15 @@ def test_an_account_may_have_the_name_of_a_plan_and_both_a_limit() -> None:
     assert len(parse_catalog(json.dumps({"limits": [LIMIT, of_plan]})).limits) == 2
     with pytest.raises(CatalogFileError, match=r"limits has a1, input_tokens, P1M, .* of a plan 2 times"):
         parse_catalog(json.dumps({"limits": [of_plan, {**of_plan, "quantity": "5"}]}))
+
+
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        ("pools: [{account: a}]", "the file"),
+        ("accounts: [{account: a, name: A, plan: p, currency: EUR, pool: true}]", "accounts.0"),
+    ],
+)
+def test_a_pool_of_accounts_is_refused_with_what_to_do(content: str, place: str) -> None:
+    with pytest.raises(CatalogFileError, match=rf"{place}.* must have no pools?: .*leave it out"):
+        parse_catalog(content)

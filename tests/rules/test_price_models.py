@@ -6,16 +6,17 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from catalog.file import CatalogFileError, parse_catalog
+from cli.price_options import model_key
 from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.settings.price_attributes import MAX_ATTRIBUTES
 from metering.price_attributes import PriceAttribute
-from metering.price_models import MAX_CONDITIONS, PricedModel, PricedModels
+from metering.price_models import MAX_CONDITIONS, PricedModel, PricedModels, model_words
 
 MODELS = ("gpt-4o", "gpt-4o-mini", "gpt-4o-2024-08-06", "o3", "é")
 BASES = (*MODELS, "gpt-4o*", "gpt-4o-*", "gpt-4o-2024-*", "*")
@@ -165,6 +166,36 @@ def with_models(models: Any, **says: Any) -> str:
     (price,) = CATALOG["prices"]
     rest = {name: value for name, value in price.items() if name not in {"model", "conditions"}}
     return json.dumps({**CATALOG, "prices": [{**rest, "models": models, **says}]})
+
+
+@given(
+    models=st.sets(
+        st.one_of(
+            st.sampled_from(["gpt-4o-*", "o3", "null", "1.5", "a b", "x, y", "é", "*"]),
+            st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1),
+        ),
+        min_size=2,
+        max_size=4,
+    ),
+    given_conditions=st.dictionaries(st.sampled_from(["region", "operation"]), st.sampled_from(["eu", "1.5", "true"])),
+)
+def test_a_list_is_shown_as_a_file_has_it_and_commands_take_it_so(
+    models: set[str], given_conditions: dict[str, str]
+) -> None:
+    try:
+        text = PricedModel.group(models, given_conditions).text
+        PricedModel.parse(text)
+    except ValueError:
+        assume(False)
+    assert model_key(text) == text
+    if not any("]" in name for name in models):
+        assert model_key(model_words(text)) == text
+
+
+def test_what_is_no_list_is_shown_as_it_is() -> None:
+    for model in ("gpt-4o", 'gpt-4o{"operation":"batch"}', "[x", '["a"', "unknown"):
+        assert model_words(model) == model_key(model) == model
+    assert model_words('["gpt-4o-*","o3"]{"operation":"batch"}') == "[gpt-4o-*, o3] {operation: batch}"
 
 
 def test_a_file_lists_the_models_of_a_price_in_any_order() -> None:

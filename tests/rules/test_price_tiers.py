@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metering.price_tiers import Kind, PriceTerms
+from metering.price_tiers import Kind, PriceTerms, TierLine
 
 PRICES = st.one_of(st.just(Decimal(0)), st.decimals(0, Decimal(99999999), places=12), st.decimals(0, 1, places=3))
 BOUNDS = st.one_of(st.decimals(Decimal("0.000001"), 10**12, places=6), st.integers(1, 50).map(Decimal))
@@ -40,10 +40,25 @@ package_documents = st.builds(
 )
 documents = st.one_of(tier_documents(), package_documents)
 quantities = st.lists(st.one_of(BOUNDS, st.integers(1, 60).map(Decimal)), min_size=1, max_size=4)
+parts_of_any_sign = st.lists(
+    st.tuples(st.one_of(BOUNDS, st.integers(1, 60).map(Decimal)), st.booleans()).map(
+        lambda part: part[0].copy_negate() if part[1] else part[0]
+    ),
+    min_size=1,
+    max_size=5,
+)
 
 
-def oracle(document: dict[str, Any], start: Fraction, end: Fraction, total: Fraction) -> Fraction:
-    """What the units after `start` up to `end` cost, where the month has `total`."""
+def oracle(
+    document: dict[str, Any], start: Fraction, end: Fraction, total: Fraction, is_last: bool | None = None
+) -> Fraction:
+    """What the units after `start` up to `end` cost, where the month has `total`; what they give back from the end down
+    to the start, where that is above it. `is_last` None: the part that ends at the total is.
+    """
+    is_last = end == total if is_last is None else is_last
+    if end < start:
+        flat = 0 if document["kind"] != "volume" or not is_last else _volume_flat(document, total)
+        return flat - oracle(document, end, start, total, is_last=False)
     if document["kind"] == "package":
         size, price = Fraction(document["package_size"]), Fraction(document["package_price"])
         # -(-a // b) is the next whole number.
@@ -52,41 +67,54 @@ def oracle(document: dict[str, Any], start: Fraction, end: Fraction, total: Frac
     units = [Fraction(tier["unit_price"]) for tier in document["tiers"]]
     flats = [Fraction(tier["flat_price"]) for tier in document["tiers"]]
     if document["kind"] == "volume":
-        of_total = sum(bound < total for bound in bounds) - 1
-        return (end - start) * units[of_total] + (flats[of_total] if end == total else 0)
+        of_total = max(sum(bound < total for bound in bounds) - 1, 0)
+        return (end - start) * units[of_total] + (_volume_flat(document, total) if is_last else 0)
     steps = sorted({start, end, *(bound for bound in bounds if start < bound < end)})
     costs = Fraction(0)
     for low, high in pairwise(steps):
-        costs += (high - low) * units[sum(bound <= low for bound in bounds) - 1]
+        costs += (high - low) * units[max(sum(bound <= low for bound in bounds) - 1, 0)]
     # A tier is entered by the first unit above its lower bound.
     return costs + sum(flat for bound, flat in zip(bounds, flats, strict=True) if start <= bound < end)
 
 
-@given(documents, quantities)
+def _volume_flat(document: dict[str, Any], total: Fraction) -> Fraction:
+    """The flat price of the tier of the total; of nothing, or less, there is none."""
+    if total <= 0:
+        return Fraction(0)
+    bounds = [Fraction(0), *(Fraction(tier["up_to"]) for tier in document["tiers"] if "up_to" in tier)]
+    return Fraction(document["tiers"][sum(bound < total for bound in bounds) - 1]["flat_price"])
+
+
+def priced(terms: PriceTerms, parts: list[Decimal]) -> list[tuple[Decimal, Decimal, list[TierLine]]]:
+    """The start, end and lines of each part of a ladder."""
+    ends = list(accumulate(parts))
+    return [
+        (start, end, list(terms.lines(start, end, ends[-1], is_last=place == len(ends))))
+        for place, (start, end) in enumerate(zip([Decimal(0), *ends], ends, strict=False), start=1)
+    ]
+
+
+@given(documents, parts_of_any_sign)
 def test_each_version_prices_the_units_on_its_part_of_the_ladder(
     document: dict[str, Any], parts: list[Decimal]
 ) -> None:
     terms = PriceTerms.of(document)
-    ends = list(accumulate(parts))
-    for start, end in zip([Decimal(0), *ends], ends, strict=False):
-        lines = terms.lines(start, end, ends[-1])
+    every = priced(terms, parts)
+    total = Fraction(sum(map(Fraction, parts)))
+    for place, (start, end, lines) in enumerate(every, start=1):
         amount = sum((Fraction(line.amount) for line in lines), Fraction(0))
-        assert amount == oracle(document, Fraction(start), Fraction(end), Fraction(ends[-1]))
+        assert amount == oracle(document, Fraction(start), Fraction(end), total, place == len(every))
         assert sum((Fraction(line.quantity) for line in lines), Fraction(0)) == Fraction(end) - Fraction(start)
 
 
-@given(documents, quantities)
+@given(documents, parts_of_any_sign)
 def test_a_ladder_of_one_price_costs_what_its_total_costs_however_versions_split_it(
     document: dict[str, Any], parts: list[Decimal]
 ) -> None:
     terms = PriceTerms.of(document)
-    ends = list(accumulate(parts))
-    split = [
-        line.amount
-        for start, end in zip([Decimal(0), *ends], ends, strict=False)
-        for line in terms.lines(start, end, ends[-1])
-    ]
-    whole = [line.amount for line in terms.lines(Decimal(0), ends[-1], ends[-1])]
+    split = [line.amount for _, _, lines in priced(terms, parts) for line in lines]
+    total = sum(parts, Decimal(0))
+    whole = [line.amount for line in terms.lines(Decimal(0), total, total, is_last=True)] if total else []
     assert sum(map(Fraction, split)) == sum(map(Fraction, whole))
 
 
@@ -94,7 +122,7 @@ def test_a_ladder_of_one_price_costs_what_its_total_costs_however_versions_split
 def test_the_amount_of_a_line_is_its_quantity_times_its_unit_price_and_the_flat_price_of_its_tier(
     document: dict[str, Any], parts: list[Decimal]
 ) -> None:
-    for line in PriceTerms.of(document).lines(Decimal(0), sum(parts, Decimal(0)), sum(parts, Decimal(0))):
+    for line in PriceTerms.of(document).lines(Decimal(0), sum(parts, Decimal(0)), sum(parts, Decimal(0)), is_last=True):
         number = int(line.tier.partition(":")[0])
         assert line.unit_price is not None
         product = Fraction(line.quantity) * Fraction(line.unit_price)
@@ -131,7 +159,7 @@ def test_a_tier_goes_up_to_and_includes_its_bound(kind: str, total: str, tiers: 
             ],
         }
     )
-    lines = terms.lines(Decimal(0), Decimal(total), Decimal(total))
+    lines = terms.lines(Decimal(0), Decimal(total), Decimal(total), is_last=True)
     assert [line.tier for line in lines] == tiers
     assert sum((line.amount for line in lines), Decimal(0)) == Decimal(amount)
 
@@ -139,7 +167,7 @@ def test_a_tier_goes_up_to_and_includes_its_bound(kind: str, total: str, tiers: 
 @pytest.mark.parametrize(("total", "amount"), [("0.000001", "3"), ("1000", "3"), ("1000.000001", "6"), ("2001", "9")])
 def test_a_package_that_is_opened_is_paid(total: str, amount: str) -> None:
     terms = PriceTerms.of({"kind": "package", "package_size": "1000", "package_price": "3"})
-    (line,) = terms.lines(Decimal(0), Decimal(total), Decimal(total))
+    (line,) = terms.lines(Decimal(0), Decimal(total), Decimal(total), is_last=True)
     assert (line.tier, line.unit_price, line.amount) == ("packages of 1000", None, Decimal(amount))
 
 
@@ -170,11 +198,27 @@ def test_the_price_to_compare_with_has_at_most_12_decimals_and_is_never_above_th
         assert str(usual) == "0" or Fraction(usual) in {Fraction(tier["unit_price"]) for tier in document["tiers"]}
 
 
-@pytest.mark.parametrize("part", [(0, 0, 1), (1, 1, 1), (2, 1, 2), (0, 2, 1), (-1, 1, 1)])
+@pytest.mark.parametrize(("total", "amount"), [("-1", "0"), ("-999.999999", "0"), ("-1000", "-3"), ("-2001", "-6")])
+def test_less_than_nothing_takes_back_full_packages_alone(total: str, amount: str) -> None:
+    terms = PriceTerms.of({"kind": "package", "package_size": "1000", "package_price": "3"})
+    (line,) = terms.lines(Decimal(0), Decimal(total), Decimal(total), is_last=True)
+    assert (line.quantity, line.amount) == (Decimal(total), Decimal(amount))
+
+
+@pytest.mark.parametrize("kind", ["graduated", "volume"])
+def test_less_than_nothing_is_taken_back_at_the_first_tier_without_its_flat_price(kind: str) -> None:
+    tiers = [{"up_to": "10", "unit_price": "2", "flat_price": "7"}, {"unit_price": "1", "flat_price": "9"}]
+    terms = PriceTerms.of({"kind": kind, "tiers": tiers})
+    (line,) = terms.lines(Decimal(0), Decimal(-4), Decimal(-4), is_last=True)
+    assert line.tier == "1: up to 10"
+    assert (line.quantity, line.amount) == (Decimal(-4), Decimal(-8))
+
+
+@pytest.mark.parametrize("part", [(0, 0, 1), (1, 1, 1)])
 def test_what_is_no_part_of_a_ladder_is_refused(part: tuple[int, int, int]) -> None:
     terms = PriceTerms.of({"kind": "volume", "tiers": [{"unit_price": "1"}]})
     with pytest.raises(ValueError, match="no part of a ladder"):
-        terms.lines(*map(Decimal, part))
+        terms.lines(*map(Decimal, part), is_last=True)
 
 
 @pytest.mark.parametrize(

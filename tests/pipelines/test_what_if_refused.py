@@ -1,0 +1,91 @@
+"""`weir what-if --catalog` refuses, with a sentence, what it cannot replay or the catalog would not take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from catalog.file import parse_catalog
+from catalog.store import store
+from cli.what_if import _versions
+from deployment.errors import CannotRun, FileRefused
+from jobs.runtime.postgres.ownership import Ownership
+from jobs.stack import Jobs
+from metering.price_models import PricedModel
+from tests.database_rows import write
+
+PLAN = "plans: [{plan: p, name: P}]\n"
+LISTS = [["a", "o3"], ["b", "o3"], ["a", "b*"], ["b*", "c"]]
+
+
+@pytest.fixture
+def priced(database: str) -> str:
+    write(database, "catalog.plans", {"plan": "p", "name": "P"})
+    Ownership.take("joins", database, {"price_attributes": []}).close()
+    return database
+
+
+def priced_by(*lists: Sequence[str], since: str = "2026-01-01T00:00:00Z", meter: str = "requests") -> str:
+    entries = [
+        f"- {{plan: p, models: [{', '.join(models)}], meter: {meter}, unit_price: 1, currency: EUR, "
+        f"effective_from: {since}}}\n"
+        for models in lists
+    ]
+    return PLAN + "prices:\n" + "".join(entries)
+
+
+def refusal(database: str, folder: Path, content: str) -> str | None:
+    """What `weir what-if` says of a catalog file; None: it takes it."""
+    file = folder / "catalog.yaml"
+    file.write_text(content)
+    try:
+        _versions(file, Jobs(), database)
+    except FileRefused as error:
+        return str(error).removeprefix(f"{file}: ")
+    return None
+
+
+@pytest.mark.parametrize(("one", "other"), [(LISTS[0], LISTS[1]), (LISTS[3], LISTS[2]), (LISTS[1], LISTS[2])])
+@pytest.mark.parametrize("is_live", [True, False])
+def test_lists_of_models_that_share_a_name_are_refused_as_the_catalog_refuses_them(
+    priced: str, tmp_path: Path, one: list[str], other: list[str], *, is_live: bool
+) -> None:
+    if is_live:
+        store(priced, parse_catalog(priced_by(one)))
+    file = priced_by(other) if is_live else priced_by(one, other)
+    found, stored = refusal(priced, tmp_path, file), refused_by_catalog(priced, file)
+    assert (found is None) is (stored is None)
+    # Which of two is named first is the order in which they are stored.
+    if found is not None and stored is not None:
+        assert set(found.split()) <= set(stored.split())
+
+
+def refused_by_catalog(database: str, content: str) -> str | None:
+    try:
+        store(database, parse_catalog(content))
+    except CannotRun as error:
+        return str(error)
+    return None
+
+
+def test_lists_that_do_not_meet_in_time_or_meter_are_taken(priced: str, tmp_path: Path) -> None:
+    store(priced, parse_catalog(priced_by(["a", "o3"])))
+    assert refusal(priced, tmp_path, priced_by(["a", "o3"], since="2026-03-01T00:00:00Z")) is None
+    assert refusal(priced, tmp_path, priced_by(["b", "o3"], meter="output_tokens")) is None
+    with psycopg.connect(priced) as connection:
+        text = PricedModel.group(["a", "o3"]).text
+        ends = datetime.fromisoformat("2026-02-01T00:00:00Z")
+        connection.execute("UPDATE catalog.prices SET deleted_at = %s WHERE model = %s", [ends, text])
+        connection.execute("DELETE FROM catalog.prices WHERE model = %s", [text])
+    assert refusal(priced, tmp_path, priced_by(["b", "o3"], since="2026-02-01T00:00:00Z")) is None
+    assert "are both for 'o3'" in str(refusal(priced, tmp_path, priced_by(["b", "o3"], since="2026-01-31T00:00:00Z")))
+
+
+def test_what_a_plan_costs_is_refused(priced: str, tmp_path: Path) -> None:
+    terms = "plan_terms: [{plan: p, currency: EUR, effective_from: 2026-01-01T00:00:00Z, flat_fee: 5}]"
+    found = refusal(priced, tmp_path, PLAN + terms)
+    assert found == "plan_terms.0: they depend on a whole month, and a replay compares windows: leave them out"
