@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, Page, Request, sync_playwright
+from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = [
@@ -15,6 +15,8 @@ FLAGS = [
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
 PATIENCE_MS = 45_000
+expect.set_options(timeout=PATIENCE_MS)
+"""Also where nothing is said: five seconds, which are the default, say how busy the machine is."""
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def spark(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
 @pytest.fixture(scope="session")
 def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A running, migrated database of a server that lives as long as the test run. Shared: write to `database`."""
-    with embedded_database(tmp_path_factory.mktemp("postgres")) as url:
+    with embedded_database(tmp_path_factory.mktemp("postgres"), timeout_seconds=120) as url:
         migrate(url)
         with psycopg.connect(_named(url, "postgres"), autocommit=True) as server:
             # A template nobody connects to: making a test's database from it takes 30 ms, not a migration.

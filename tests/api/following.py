@@ -51,7 +51,7 @@ class Follower:
         self.heartbeats = 0
         self.last_id = ""
         self.ended = threading.Event()
-        self._connection = HTTPConnection(LOOPBACK, server.port, timeout=60)
+        self._connection = HTTPConnection(LOOPBACK, server.port, timeout=120)
         self._connection.request("GET", PATH + query, None, dict(headers))
         response = self._connection.getresponse()
         self.answer = Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, b"")

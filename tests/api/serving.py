@@ -59,7 +59,7 @@ class Server:
 
     def request(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
         """One request on a connection of its own."""
-        connection = HTTPConnection(LOOPBACK, self.port, timeout=30)
+        connection = HTTPConnection(LOOPBACK, self.port, timeout=60)
         try:
             connection.request(method, path, body, dict(headers))
             answer = connection.getresponse()
@@ -72,12 +72,12 @@ class Server:
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "none", "enable.auto.commit": False})
         found = []
         try:
-            for partition in consumer.list_topics(topic, timeout=10).topics[topic].partitions:
+            for partition in consumer.list_topics(topic, timeout=60).topics[topic].partitions:
                 place = TopicPartition(topic, partition, 0)
-                _, end = consumer.get_watermark_offsets(place, timeout=10)
+                _, end = consumer.get_watermark_offsets(place, timeout=60)
                 consumer.assign([place])
                 while consumer.position([place])[0].offset < end and end:
-                    message = consumer.poll(5)
+                    message = consumer.poll(60)
                     assert message is not None, "a record below the partition's end"
                     assert message.error() is None
                     value = message.value()
@@ -120,8 +120,8 @@ def serving(
             return False
 
     try:
-        wait_until(answers, "the API answering", 30, every_seconds=0.05)
+        wait_until(answers, "the API answering", every_seconds=0.05)
         yield running
     finally:
         server.should_exit = True
-        thread.join(30)
+        thread.join(60)

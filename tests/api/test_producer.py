@@ -32,7 +32,7 @@ def fail_for_good(producer: AcknowledgedProducer) -> None:
 async def sent(producer: AcknowledgedProducer) -> bool:
     """Whether events were acknowledged; what is not answered at all fails the test."""
     try:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             return bool(await producer.send("events", EVENTS))
     except Problem:
         return False
@@ -49,7 +49,7 @@ def test_a_producer_that_failed_for_good_is_replaced_and_every_request_is_answer
             await asyncio.sleep(0)
             fail_for_good(producer)
             await asyncio.gather(*waiting)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not await sent(producer):
                     await asyncio.sleep(0.1)
         assert producer.pending_bytes == 0

@@ -21,6 +21,7 @@ from laptop.ports import LOOPBACK, free_ports
 from metering.api_keys import RateLimits
 from tests.api.serving import Server, serving, start_ingestion
 from tests.api.test_events_in import usable
+from tests.waiting import wait_until
 from weir_client import AsyncClient, Client, Delivery, NotFlushed, OutboxError, usage_event
 
 FLUSHED = "flushed"
@@ -189,8 +190,9 @@ def test_with_an_invalid_key_events_wait_and_flush_raises_the_reason(server: Ser
     wrong = f"weir_{'0' * 12}_{'0' * 64}"
     with Client(url(server), wrong, outbox=tmp_path / "outbox") as client:
         client.send(usage(account, 1))
+        wait_until(lambda: client._courier.problem is not None, "an answer")
         with pytest.raises(NotFlushed, match=r"1 events wait in .*: 401: Send a valid API key"):
-            client.flush(2)
+            client.flush(0.1)
         client.close(0)
     with Client(url(server), key, outbox=tmp_path / "outbox") as client:
         client.flush()

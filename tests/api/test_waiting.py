@@ -35,15 +35,15 @@ def test_before_the_first_start_of_ingestion_the_api_reports_it(bootstrap: str, 
             answer = server.request("GET", "/health/ready", None, {})
             return answer.status, answer.json["waits_for"]
 
-        wait_until(lambda: waits_for() == (503, ["ingestion"]), "the database being read", 30, every_seconds=0.2)
+        wait_until(lambda: waits_for() == (503, ["ingestion"]), "the database being read", 60, every_seconds=0.2)
         wait_until(
-            lambda: server.post(OWN, encoded(event()), key).status == 503, "the key being known", 30, every_seconds=0.2
+            lambda: server.post(OWN, encoded(event()), key).status == 503, "the key being known", 60, every_seconds=0.2
         )
         start_ingestion(database)
         wait_until(
             lambda: server.post(OWN, encoded(event()), key).status == 200,
             "ingestion being known",
-            10,
+            60,
             every_seconds=0.2,
         )
 
@@ -149,7 +149,7 @@ def test_a_configuration_that_this_release_cannot_use_ends_no_reading(database: 
         made = key_store.create(database, [Scope.INGEST], "test")
         reading = asyncio.create_task(poll.keep_reading())
         try:
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(60):
                 while poll.key(made.key) is None:
                     await asyncio.sleep(0.1)
                 key_store.revoke(database, made.id, "test")

@@ -12,7 +12,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from api import key_store
-from api.window_stream import MAX_STREAMS_OF_A_KEY
+from api.database_poll import READ_EVERY_SECONDS
+from api.window_stream import CHECK_SECONDS, HEARTBEAT_SECONDS, MAX_STREAMS_OF_A_KEY
 from laptop.ports import LOOPBACK
 from metering.api_keys import Scope
 from tests.api.following import PATH, following, publish
@@ -22,7 +23,7 @@ from tests.api.test_events_in import refused
 from tests.conftest import fresh_database
 from tests.waiting import wait_until
 
-SECONDS = 30
+SECONDS = 60
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +122,8 @@ def test_a_stream_ends_within_five_seconds_of_the_revocation_of_its_key(reading:
     wait_until(lambda: get(reading, "/v1/usage", made.key).status != 401, "the key", SECONDS, every_seconds=0.1)
     with following(reading, made.key) as follower, following(reading, reads(reading, account)) as other:
         key_store.revoke(reading.database, made.id, "test")
-        assert follower.ended.wait(5)
+        assert READ_EVERY_SECONDS + CHECK_SECONDS < 5
+        assert follower.ended.wait(HEARTBEAT_SECONDS - 1), "a stream looks more often than it gives a sign of life"
         publish(reading.bootstrap, account, [1])
         other.wait_for(1)
         assert other.versions() == [1]
@@ -181,14 +183,16 @@ def test_a_key_has_no_more_streams_than_it_may_and_a_stream_that_ended_counts_no
     wait_until(can_follow, "a stream for the key", SECONDS, every_seconds=0.1)
 
 
-def test_a_stream_ends_with_its_server(bootstrap: str, database: str, account: str) -> None:
+def test_a_stream_ends_with_its_server(
+    bootstrap: str, database: str, account: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Else the server would end what does not end by itself.
+    monkeypatch.setattr("api.server.ENDS_WITHIN_SECONDS", 3_600)
     start_ingestion(database)
     with ExitStack() as stack:
         with serving(bootstrap, database) as server:
             follower = stack.enter_context(following(server, reads(server, account)))
-            stopped_at = time.monotonic()
-        assert time.monotonic() - stopped_at < 10
-        assert follower.ended.wait(5)
+        assert follower.ended.wait(SECONDS)
 
 
 def test_what_is_only_asked_for_by_head_is_no_stream(reading: Server, account: str) -> None:
@@ -235,7 +239,7 @@ def add_partition(bootstrap: str) -> int:
 
 
 @pytest.mark.few_in_ci(0)
-@pytest.mark.parametrize("seconds", [20])
+@pytest.mark.parametrize("seconds", [60])
 def test_a_stream_without_changes_has_heartbeats_with_its_position(reading: Server, account: str, seconds: int) -> None:
     with following(reading, reads(reading, account)) as follower:
         first = follower.last_id

@@ -142,7 +142,7 @@ def dashboard(environment: dict[str, str], folder: Path, end: signal.Signals = s
             yield address
         finally:
             process.send_signal(end)
-            process.wait(20)
+            process.wait(120)
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
@@ -164,7 +164,7 @@ def test_no_file_has_the_secrets_of_signing_in_and_another_pod_accepts_who_comes
     with dashboard(environment, tmp_path, end) as address:
         now = int(datetime.now(UTC).timestamp())
         token = jwt.encode({"alg": "HS256"}, {"provider": "default", "exp": now + 60}, OctKey.import_key(cookie))
-        asked = httpx.get(f"{address}/auth/login", params={"provider": token})
+        asked = httpx.get(f"{address}/auth/login", params={"provider": token}, timeout=60)
         assert asked.status_code == 302
         assert asked.headers["location"].startswith(provider.partition("/.well-known")[0])
         # The browser returns with what any pod of the release can read: it was signed with the secret that they share.

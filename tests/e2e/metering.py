@@ -10,16 +10,18 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from uuid import uuid4
 
+import psutil
 from confluent_kafka import KafkaError, Message, Producer
 
 from deployment.stack import Stack, running_stack
+from tests.waiting import wait_until
 
 PRICES = {
     "requests": Decimal("0.000100000001"),
@@ -46,11 +48,34 @@ def frozen(stack: Stack, application: str) -> Iterator[None]:
     """An application that does nothing within the block, and goes on after it."""
     process = running_stack(stack.data_dir).process(application).process
     assert process is not None
-    os.killpg(process.pid, signal.SIGSTOP)
+    freeze(process.pid)
     try:
         yield
     finally:
         os.killpg(process.pid, signal.SIGCONT)
+
+
+def freeze(leader: int) -> None:
+    """Stop all processes of a group, and wait until each of their threads stands: a signal arrives a moment later."""
+    os.killpg(leader, signal.SIGSTOP)
+    wait_until(lambda: all(_stands(each) for each in psutil.pids() if _group(each) == leader), "all of it standing")
+
+
+def _group(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def _stands(pid: int) -> bool:
+    """Whether every thread of a process is stopped, or has ended."""
+    states = set()
+    for thread in Path(f"/proc/{pid}/task").glob("*"):
+        with suppress(OSError):
+            # After the program's name, which may hold anything but ends with the last parenthesis.
+            states.add((thread / "stat").read_text().rpartition(")")[2].split()[0])
+    return states <= {"T", "t", "Z", "X"}
 
 
 @dataclass

@@ -48,8 +48,8 @@ def traffic(stack: Stack, watch: Watch, tmp_path_factory: pytest.TempPathFactory
 
 def raises(watch: Watch, expected: set[str], since: datetime, before: set[str]) -> None:
     """Wait until all expected alerts fire and Alertmanager has them; no other may have begun."""
-    wait_until(lambda: expected <= watch.firing(), f"{expected} firing", 60)
-    wait_until(lambda: expected <= watch.told(), f"{expected} reaching Alertmanager", 30)
+    wait_until(lambda: expected <= watch.firing(), f"{expected} firing")
+    wait_until(lambda: expected <= watch.told(), f"{expected} reaching Alertmanager")
     time.sleep(SETTLING_SECONDS)
     assert (watch.fired_since(since) | watch.firing()) - before == expected
 

@@ -235,5 +235,5 @@ def tell_alertmanager(stack: Stack, source: str, start: datetime, end: datetime)
     }
     body = json.dumps([alert]).encode()
     asked = Request(f"{stack.alertmanager_url}/api/v2/alerts", data=body, headers={"Content-Type": "application/json"})
-    with urlopen(asked, timeout=10) as answer:
+    with urlopen(asked, timeout=60) as answer:
         assert answer.status == 200

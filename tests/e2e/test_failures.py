@@ -23,7 +23,7 @@ import pytest
 
 from deployment.stack import Stack, running_stack
 from jobs.runtime.errors import ExitStatus
-from tests.e2e.metering import Customer, drain, new_customer
+from tests.e2e.metering import Customer, drain, freeze, new_customer
 from tests.waiting import wait_until
 
 PAIRS = 60
@@ -117,7 +117,7 @@ def frozen_drivers(stack: Stack, jobs: tuple[str, ...]) -> Iterator[dict[str, in
     """The pids of drivers that are frozen now; what still is at the end is woken."""
     frozen = {job: pid_of(stack, job) for job in jobs}
     for pid in frozen.values():
-        os.killpg(pid, signal.SIGSTOP)
+        freeze(pid)
     try:
         yield frozen
     finally:
@@ -153,7 +153,7 @@ def test_killed_process_groups_that_find_their_checkpoints_deleted_change_nothin
     customer.send(stack, tmp_path, PAIRS)
     for job in jobs:
         # Stopped first: what writes to a folder keeps it from being deleted.
-        os.killpg(pid_of(stack, job), signal.SIGSTOP)
+        freeze(pid_of(stack, job))
         shutil.rmtree(stack.data_dir / "checkpoints" / job)
     kill(stack, jobs)
     customer.send(stack, tmp_path, PAIRS)

@@ -129,7 +129,7 @@ class Traffic:
         finally:
             self._stopped.set()
             self._thread.join()
-            self._producer.flush(10)
+            self._producer.flush(60)
 
 
 @contextmanager
@@ -178,10 +178,10 @@ def ago(**span: float) -> datetime:
 
 
 def _reload(stack: Stack) -> None:
-    with urlopen(Request(f"{stack.prometheus_url}/-/reload", method="POST"), timeout=10) as answer:
+    with urlopen(Request(f"{stack.prometheus_url}/-/reload", method="POST"), timeout=60) as answer:
         assert answer.status == 200
 
 
 def _get(url: str) -> Any:
-    with urlopen(url, timeout=10) as answer:
+    with urlopen(url, timeout=60) as answer:
         return json.load(answer)

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -23,7 +22,7 @@ from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 SILENT = 1_000
-LIMIT_SECONDS = 10
+LIMIT_SECONDS = 60
 SERVED = """
 import sys
 from monitoring.exposed import init_labels
@@ -115,28 +114,27 @@ def page(content: bytes) -> Any:
     return answer
 
 
-def closed_after(connection: socket.socket, pause_seconds: float, text: bytes) -> float:
-    """Seconds until the server closes a connection on which a byte is sent after each pause."""
-    started = time.monotonic()
+def is_closed_meanwhile(connection: socket.socket, pause_seconds: float, text: bytes) -> bool:
+    """Whether the server closes a connection on which a byte is sent after each pause, before all of it is sent."""
     connection.settimeout(pause_seconds)
     for byte in range(len(text)):
         try:
             connection.sendall(text[byte : byte + 1])
             if connection.recv(1) == b"":
-                break
+                return True
         except TimeoutError:
             continue
         except OSError:
-            break
-    return time.monotonic() - started
+            return True
+    return False
 
 
-@pytest.mark.parametrize("text", [b"", b"GET /live HTTP/1.1\r\n" + b"X" * 100], ids=["silent", "a byte now and then"])
+@pytest.mark.parametrize("text", [b"", b"GET /live HTTP/1.1\r\n" + b"X" * 2_000], ids=["silent", "a byte now and then"])
 def test_a_request_that_does_not_come_in_time_ends_its_connection(serving: Serve, text: bytes) -> None:
     server = serving(page(b"m"), timeout_seconds=0.5)
     with connections(server.port, 1) as (connection,):
         if text:
-            assert closed_after(connection, 0.05, text) < 3
+            assert is_closed_meanwhile(connection, 0.05, text)
         else:
             assert connection.recv(1) == b""
 
@@ -155,7 +153,7 @@ def test_hanging_scrapes_leave_liveness_alone_and_further_scrapes_are_refused(se
 
     def hang(_: dict[str, Any], start: Any) -> Iterable[bytes]:
         hanging.release()
-        end.wait(30)
+        end.wait(300)
         start("200 OK", [])
         return [b"m"]
 

@@ -29,7 +29,7 @@ from metering.vocabulary import Job
 from monitoring.alerts import ALERTS
 from monitoring.metrics import PROGRAMS
 
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 180
 RUNBOOK = "http://127.0.0.1:8501/runbook"
 EXAMPLE = Path(__file__).parents[2] / "monitoring" / "alertmanager.example.yml"
 
@@ -47,7 +47,7 @@ def running(command: Sequence[str], folder: Path) -> Iterator[None]:
             yield
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(120)
 
 
 @contextmanager

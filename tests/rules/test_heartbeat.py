@@ -52,7 +52,7 @@ def end_of(bootstrap: str) -> int:
 
 
 def beats_beyond(bootstrap: str, offset: int) -> bool:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while (end := end_of(bootstrap)) <= offset and time.monotonic() < deadline:
         time.sleep(0.05)
     return end > offset
@@ -93,7 +93,7 @@ def test_while_idle_heartbeats_are_slow_and_one_is_sent_at_once_on_wake_up(boots
     try:
         assert beats_beyond(bootstrap, 3)
         beats.rest()
-        wait_until(lambda: pauses.seconds == slow.total_seconds(), "a slow pause", 10, every_seconds=0.01)
+        wait_until(lambda: pauses.seconds == slow.total_seconds(), "a slow pause", every_seconds=0.01)
         assert beats._producer.flush(10) == 0
         last = end_of(bootstrap)
         time.sleep(0.5)

@@ -35,7 +35,7 @@ def supervise(tmp_path: Path) -> Iterator[Make]:
 
 def until(one: Supervised, holds: Callable[[Process], bool], now: float = 0.0) -> Process:
     """Step at the given time until the record is as wanted."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while not holds(one.record):
         one.step(now)
         assert time.monotonic() < deadline, one.record

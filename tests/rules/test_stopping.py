@@ -12,11 +12,11 @@ import threading, time
 from jobs.runtime.run import stop_on_signals
 
 stopping = threading.Event()
-stop_on_signals(stopping, limit_seconds=0.5)
+stop_on_signals(stopping, limit_seconds=5)
 print("ready", flush=True)
 stopping.wait()
 print("stopping", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -28,4 +28,4 @@ def test_a_driver_waiting_for_a_stopped_server_can_be_stopped() -> None:
         driver.send_signal(signal.SIGTERM)
         assert driver.stdout.readline() == "stopping\n"
         assert driver.wait(timeout=60) == 0
-        assert time.monotonic() - began >= 0.4, "it was given no time to end in order"
+        assert time.monotonic() - began >= 4.5, "it was given no time to end in order"

@@ -109,7 +109,7 @@ def test_a_topic_that_does_not_have_the_next_offset_any_more_is_read_from_its_en
     async def read() -> None:
         try:
             await feed.start()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while feed.restarts == 0 or len(assigned) < 2:
                     await asyncio.sleep(0.01)
         finally:

@@ -24,7 +24,7 @@ def running_broker(folder: Path) -> Iterator[str]:
     with (folder / "broker.log").open("ab") as log:
         process = subprocess.Popen(broker.server_command(folder, broker_jars()), stdout=log, stderr=log)
     try:
-        wait_until(lambda: topics.answers(ports.bootstrap), "the broker answering", 90, every_seconds=0.1)
+        wait_until(lambda: topics.answers(ports.bootstrap), "the broker answering", 180, every_seconds=0.1)
         topics.ensure_topics(ports.bootstrap)
         yield ports.bootstrap
     finally:

@@ -32,7 +32,7 @@ from tests.streaming.journals import environment
 from tests.streaming.topics import Topic
 from tests.waiting import wait_until
 
-LIMIT_SECONDS = 90
+LIMIT_SECONDS = 180
 
 
 @contextmanager

@@ -148,7 +148,7 @@ def test_a_page_of_the_dashboard_that_crashes_logs_no_secret_and_its_viewer_sees
             wait_until(lambda: "planted" in log.read_text(), "the error is logged")
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(120)
     assert secrets_in(log.read_text()) == []
     assert secrets_in(shown.decode(errors="replace")) == []
 

@@ -309,11 +309,11 @@ def test_publishing_waits_for_a_missing_topic_while_the_other_goes_on(topics: st
         bill(connection, [usage_row(1, delay=LATE)])
         thread = PublishingThread(publisher_of(ownership, database, topics), 0.2)
         try:
-            wait_until(lambda: waits(Published.CORRECTIONS) == 1 and waits(Published.WINDOWS) == 0, "one waiting", 30)
+            wait_until(lambda: waits(Published.CORRECTIONS) == 1 and waits(Published.WINDOWS) == 0, "one waiting")
             assert table(committed(topics, Published.WINDOWS)) == truth(connection, Published.WINDOWS)
             assert "corrections" not in admin.list_topics(timeout=10).topics, "nobody made it by asking for it"
             ensure_topics(topics)
-            wait_until(lambda: waits(Published.CORRECTIONS) == 0, "both being published", 30)
+            wait_until(lambda: waits(Published.CORRECTIONS) == 0, "both being published")
         finally:
             thread.close()
         (told,) = committed(topics, Published.CORRECTIONS)
@@ -326,7 +326,7 @@ def test_without_kafka_billing_goes_on_and_reports_that_publishing_is_blocked(da
         nowhere: KafkaSettings = {"bootstrap.servers": "127.0.0.1:1"}
         thread = PublishingThread(Publisher(database, nowhere, [Published.WINDOWS], ownership.epoch), 0.1)
         bill(connection, [usage_row(1)])
-        wait_until(lambda: waits(Published.WINDOWS) == 1, "publishing waiting", 40)
+        wait_until(lambda: waits(Published.WINDOWS) == 1, "publishing waiting")
         bill(connection, [usage_row(2)])
         started_at = time.monotonic()
         thread.close()
@@ -345,7 +345,7 @@ def test_an_unavailable_database_is_waited_for(topics: str, database: str) -> No
                 " WHERE application_name = 'weir billing publisher' AND datname = current_database()"
             )
             bill(connection, [usage_row(1)])
-            wait_until(lambda: connection.execute("SELECT FROM unsent_windows").rowcount == 0, "it being sent", 30)
+            wait_until(lambda: connection.execute("SELECT FROM unsent_windows").rowcount == 0, "it being sent")
         finally:
             thread.close()
         assert table(committed(topics, Published.WINDOWS)) == truth(connection, Published.WINDOWS)

@@ -76,8 +76,8 @@ def test_a_corrected_dead_letter_is_accepted_as_of_its_first_receipt(
     topic = Topic.make(broker, partitions=2)
     let_commands_reach(monkeypatch, broker, database, tmp_path)
     with ingestion(spark, broker, database, tmp_path, topic.name, accept_past_seconds=SHORT_PAST_S) as sink:
-        sent_at = time.monotonic()
         send(topic, usage("old", SHORT_PAST_S - 3))
+        sent_at = time.monotonic()
         sink.process(batch(spark, topic))
         listed = replay("--dry-run", "--format", "json", "--edit", mending(tmp_path))
         assert (listed.exit_code, json.loads(listed.stdout)[0]["fate"]) == (0, "would_be_accepted")
