@@ -348,7 +348,7 @@ def test_tokens_of_unknown_keys_make_the_server_ask_at_most_once_in_ten_seconds(
                     keys.key(token_of(provider, clock, stranger))
         task.cancel()
 
-    monkeypatch.setattr(issuer_keys.asyncio, "sleep", sleep)
+    monkeypatch.setattr("asyncio.sleep", sleep)
     asyncio.run(asked_by_many_tokens())
     assert slept == [issuer_keys.FETCH_AT_MOST_EVERY_SECONDS] * 3
 
