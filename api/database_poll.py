@@ -14,6 +14,7 @@ import structlog
 from psycopg.rows import dict_row
 
 from api.ingestion_lag import Report, lag_seconds
+from deployment.asking import NO_SCHEMA, first_line
 from jobs.runtime.postgres.session import Session
 from metering.api_keys import ApiKey, RateLimits, id_of, scopes_of
 from metering.instants import Clock
@@ -117,8 +118,10 @@ class DatabasePoll:
             if found.config is not None:
                 self._on_config(found.config)
             self.lag_seconds = lag_seconds(found.reports)
+        except NO_SCHEMA as error:
+            log.warning("the database has the schema of another version", reason=first_line(error))
         except psycopg.Error as error:
-            log.warning("the database does not answer", reason=str(error).partition("\n")[0])
+            log.warning("the database does not answer", reason=first_line(error))
         except Exception as error:  # noqa: BLE001 -- a poll that ended would let revoked keys in, and later nobody
             log.error("ingestion's configuration cannot be read", reason=f"{type(error).__name__}: {error}")
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+import math
+from typing import Any, NoReturn
 
 import httpx
 import structlog
@@ -28,6 +29,8 @@ KEYS_HOLD_SECONDS = 3_600.0
 ANSWER_WITHIN_SECONDS = 5.0
 MAX_ANSWER_BYTES = 256 << 10
 MAX_KEYS = 100
+MAX_MISSED = 1_000
+"""Of how many keys that the provider had not published it is remembered since when they are asked for."""
 
 
 class IssuerKeys:
@@ -40,6 +43,7 @@ class IssuerKeys:
         self._fetched_at: float | None = None
         self._tried_at: float | None = None
         self._wanted = asyncio.Event()
+        self._missed: dict[str, float] = {}
 
     def key(self, text: str) -> ApiKey:
         """What the bearer of a token may do.
@@ -53,13 +57,24 @@ class IssuerKeys:
         try:
             return self._issuer.key(text, self._keys, self._clock.now())
         except UnknownKeyError as error:
-            if self._tried_at is None or now - self._tried_at >= FETCH_AT_MOST_EVERY_SECONDS:
-                self._wanted.set()
-            if self._wanted.is_set():
-                raise unavailable("The key of this token is being fetched: send it again.", 1) from error
-            if self._fetched_at != self._tried_at:
-                raise unavailable("The identity provider may have this token's key, but does not answer.") from error
+            self._refuse_unknown(str(error), now, error)
+
+    def _refuse_unknown(self, key_id: str, now: float, error: UnknownKeyError) -> NoReturn:
+        """Refused for good is only a key that the provider still lacked after somebody had asked for it."""
+        since = self._missed.setdefault(key_id, now)
+        if len(self._missed) > MAX_MISSED:
+            del self._missed[next(iter(self._missed))]
+        seconds = self._seconds_to_next_fetch(now)
+        if seconds > 0 and self._fetched_at != self._tried_at:
+            raise unavailable("The identity provider may have this token's key, but does not answer.") from error
+        if seconds > 0 and self._fetched_at is not None and since < self._fetched_at:
             raise BadToken("the provider has no such key") from error
+        self._wanted.set()
+        retry_after = max(1, math.ceil(seconds))
+        raise unavailable("The key of this token is being fetched: send it again.", retry_after) from error
+
+    def _seconds_to_next_fetch(self, now: float) -> float:
+        return 0.0 if self._tried_at is None else max(0.0, self._tried_at + FETCH_AT_MOST_EVERY_SECONDS - now)
 
     async def keep_fetching(self) -> None:
         """Until cancelled."""
@@ -72,6 +87,7 @@ class IssuerKeys:
                     await self._wanted.wait()
             except TimeoutError:
                 pass
+            await asyncio.sleep(self._seconds_to_next_fetch(self._clock.monotonic()))
 
     async def fetch(self) -> None:
         """Once; what cannot be fetched stays as it was before."""

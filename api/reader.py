@@ -18,7 +18,7 @@ import structlog
 from psycopg.rows import dict_row
 
 from api.problems import Problem, unavailable
-from deployment.asking import first_line
+from deployment.asking import NO_SCHEMA, first_line
 from jobs.queries.reading import Database
 from jobs.runtime.postgres.api_reader import BECOME
 from jobs.runtime.postgres.session import Session
@@ -107,6 +107,12 @@ class AccountReader:
             ) from None
         except (psycopg.DataError, UnicodeEncodeError) as error:
             raise Problem(HTTPStatus.BAD_REQUEST, f"This cannot be asked: {first_line(error)}.") from None
+        except NO_SCHEMA as error:
+            log.warning("the database has the schema of another version", reason=first_line(error))
+            raise unavailable(
+                "The database has the schema of another version of Weir, without what this answer is read from: ask "
+                "again when it is migrated. The API's log says what is missing."
+            ) from None
         except (psycopg.Error, Unguarded) as error:
             log.warning("the database cannot be read", reason=first_line(error))
             raise unavailable("The database does not answer: ask again later. The API's log says why.") from None

@@ -22,7 +22,13 @@ from api.validation import Validator
 from api.window_stream import WindowStreams
 from deployment.errors import CannotRun
 from deployment.kafka_client import kafka_client
-from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE, TABLES_VARIABLE, postgres_url_of
+from deployment.stack import (
+    KAFKA_VARIABLE,
+    POSTGRES_VARIABLE,
+    TABLES_VARIABLE,
+    postgres_url_of,
+    refuse_unreachable_tables,
+)
 from jobs.runtime.clock import MachineClock
 from metering.api_keys import RateLimits
 
@@ -66,6 +72,7 @@ def services_of(environment: Mapping[str, str], server_name: str) -> Services:
     )
     clock = MachineClock()
     validator = Validator()
+    refuse_unreachable_tables(environment)
     postgres_url, tables = postgres_url_of(environment), environment.get(TABLES_VARIABLE)
     kafka = kafka_client(environment[KAFKA_VARIABLE])
     database = DatabasePoll(postgres_url, clock, validator.use)

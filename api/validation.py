@@ -8,10 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
+
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.documents import verdicts, violation_parts
 from jobs.ingestion.validator import EventValidator
+from jobs.settings.known_part import known_part
 from metering.contracts.model import Contract
+
+log = structlog.get_logger()
 
 MAX_BATCH_EVENTS = 2_000
 FEW_EVENTS = 200
@@ -73,7 +78,9 @@ class Validator:
     def use(self, config: Mapping[str, Any]) -> None:
         """Validate by this configuration of ingestion (`jobs.config`) from the next call on. Raises ValueError."""
         if config != self._config:
-            rules = IngestionConfig.model_validate(config)
+            rules, unknown = known_part(IngestionConfig, config)
+            if unknown:
+                log.warning("ingestion has settings of another version, which do not validate here", settings=unknown)
             self._rules = _Rules(rules.validator(), rules.contracts_in_force(), rules.max_record_bytes, rules.topic)
             self._config = dict(config)
 

@@ -47,6 +47,15 @@ MONTH = datetime(UNTIL.year, UNTIL.month, 1, tzinfo=UTC)
 A_DAY_AGO = UNTIL - timedelta(hours=24)
 TWO = ("account-1", "account-17")
 
+_RANGE_ROWS = """
+SELECT max(of.reltuples / greatest(of.relpages, 1) * coalesce((
+    SELECT option_value::int FROM pg_options_to_table(index.reloptions) WHERE option_name = 'pages_per_range'
+), 128))
+FROM pg_class AS index JOIN pg_am ON pg_am.oid = index.relam AND amname = 'brin'
+JOIN pg_index ON indexrelid = index.oid JOIN pg_class AS of ON of.oid = indrelid
+WHERE index.relname = ANY (%s)
+"""
+
 Question = Callable[[], object]
 
 
@@ -65,12 +74,17 @@ class Statement:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a statement ran: milliseconds, buffers, rows read from big tables, and the scans of these tables."""
+    """How a statement ran: milliseconds, buffers, rows read from big tables, and the scans of these tables.
+
+    `ragged`: how many of the rows a BRIN index reads only because it knows whole ranges of pages, up to one range a
+    scan. The newest range is between empty and full, so this part goes up and down as a table grows.
+    """
 
     milliseconds: float
     buffers: int
     rows: int
     scans: tuple[str, ...]
+    ragged: int = 0
 
     @property
     def sequential(self) -> list[str]:
@@ -175,14 +189,24 @@ def plan_of(connection: psycopg.Connection[Any], statement: Statement) -> Plan:
         explained = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement.text}"
         ((found,),) = cursor.execute(explained.encode(), statement.parameters).fetchall()
     root = found[0]["Plan"]
-    rows, scans = 0, []
+    rows, ragged, scans = 0, 0, []
     for node in _nodes(root):
         if node.get("Relation Name") in BIG:
-            removed = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
+            rechecked = node.get("Rows Removed by Index Recheck", 0)
+            removed = node.get("Rows Removed by Filter", 0) + rechecked
             rows += round((node["Actual Rows"] + removed) * node["Actual Loops"])
+            ragged += round(min(rechecked, _range_rows(connection, node)) * node["Actual Loops"])
             scans.append(f"{node['Node Type']} on {node['Relation Name']}")
     buffers = root["Shared Hit Blocks"] + root["Shared Read Blocks"]
-    return Plan(found[0]["Execution Time"], buffers, rows, tuple(dict.fromkeys(scans)))
+    return Plan(found[0]["Execution Time"], buffers, rows, tuple(dict.fromkeys(scans)), ragged)
+
+
+def _range_rows(connection: psycopg.Connection[Any], scan: Mapping[str, Any]) -> float:
+    """How many rows are in a range of the BRIN index that a scan reads by; 0 for other indexes."""
+    indexes = [node["Index Name"] for node in _nodes(scan) if "Index Name" in node]
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        row = cursor.execute(_RANGE_ROWS, [indexes]).fetchone()
+    return float(row[0]) if row and row[0] is not None else 0.0
 
 
 def _nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -44,6 +44,16 @@ SELECT account, (window_start AT TIME ZONE 'UTC')::date, model, meter, currency,
 FROM usage_windows GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 2, 1
 """
 
+SESSIONS = """
+INSERT INTO sessions (account, user_id, session_start, session_end, events, version)
+SELECT 'account-' || i % :accounts, 'u-' || i % 9973, ended - interval '1 minute', ended, 7, 1
+FROM (
+    SELECT i, '2026-11-28T18:00Z'::timestamptz
+           - make_interval(secs => 86400.0 * :days * (:windows / 5 - i) / (:windows / 5)) AS ended
+    FROM generate_series(1, :windows / 5) AS i
+) AS placed;
+"""
+
 REST = """
 INSERT INTO catalog.plans VALUES ('plan', 'Plan') ON CONFLICT DO NOTHING;
 INSERT INTO catalog.accounts (account, name, plan, currency, timezone)
@@ -68,13 +78,9 @@ INSERT INTO corrections (usage_lsn, meter, usage_lsns, window_start, account, mo
     old_quantity, new_quantity, old_amount, new_amount, corrected_at)
 SELECT usage_lsn, meter, ARRAY[usage_lsn], date_trunc('minute', window_start), account, model, currency, 'stream',
        'correct', 1, 2, 0.0001, 0.0002, received_at FROM stragglers;
-INSERT INTO sessions (account, user_id, session_start, session_end, events, version)
-SELECT 'account-' || i % :accounts, 'u-' || i % 9973, ended - interval '1 minute', ended, 7, 1
-FROM (
-    SELECT i, '2026-11-28T18:00Z'::timestamptz
-           - make_interval(secs => 86400.0 * :days * (:windows / 5 - i) / (:windows / 5)) AS ended
-    FROM generate_series(1, :windows / 5) AS i
-) AS placed;
+"""
+
+PROGRESS = """
 INSERT INTO jobs (job, epoch, owner_pid, owner_started_at, started_at, config, state, progress)
 SELECT job, 1, 1, now(), now(), '{"grace_seconds": 300, "session_gap_seconds": 1800}', 'running',
        jsonb_build_object('records_behind', 0, 'frontier', '2026-11-28T18:00Z'::timestamptz)
@@ -89,9 +95,13 @@ def fill(url: str, *, windows: int, accounts: int, days: int) -> None:
     """Fill an empty, migrated database."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SET work_mem = '64MB'")
-        for rows in (WINDOWS, DAYS, REST):
-            sized = (
-                rows.replace(":windows", str(windows)).replace(":accounts", str(accounts)).replace(":days", str(days))
-            )
-            connection.execute(sized.encode())
+        for rows in (WINDOWS, DAYS, SESSIONS, REST, PROGRESS):
+            connection.execute(sized(rows, windows=windows, accounts=accounts, days=days))
         connection.execute("VACUUM ANALYZE")
+
+
+def sized(rows: str, **sizes: int) -> bytes:
+    """The statement with its sizes: `windows`, `accounts`, `days`."""
+    for name, size in sizes.items():
+        rows = rows.replace(f":{name}", str(size))
+    return rows.encode()

@@ -43,13 +43,14 @@ def meter_rows(database: Database) -> Iterator[Row]:
 
 def _configured(database: Database) -> Mapping[str, Declaration]:
     """The meters that joins was started with last; the defaults where it never was."""
+    from jobs.settings.known_part import known_part
     from jobs.settings.meters import MeterConfig
 
     row = database.execute(_CONFIGURED).fetchone()
     meters = row["meters"] if row is not None else None
     if meters is None:
         return {meter.name: meter for meter in DEFAULT}
-    return {name: MeterConfig.model_validate(document).declaration(name) for name, document in meters.items()}
+    return {name: known_part(MeterConfig, document)[0].declaration(name) for name, document in meters.items()}
 
 
 def meters(*, form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:

@@ -147,4 +147,9 @@ def _sentence(error: psycopg.Error, url: str, limit_seconds: float) -> str:
         return f"The database {place(url)} took longer than {limit_seconds} s: choose a shorter time."
     if isinstance(error, psycopg.OperationalError):
         return f"The database {place(url)} does not answer."
+    if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedColumn):
+        return (
+            f"The database {place(url)} has the schema of another version of Weir: migrate it "
+            "(`python -m jobs migrate`), or run the dashboard of its version."
+        )
     return f"The database {place(url)} cannot be read: {type(error).__name__}."

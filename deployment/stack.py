@@ -14,6 +14,7 @@ from typing import Any
 from deployment.errors import CannotRun
 from deployment.processes import ProcessId
 from jobs.runtime.postgres.address import SCHEMA_VARIABLE, in_schema
+from jobs.runtime.tables_address import tables_problem
 
 KAFKA_VARIABLE = "WEIR_KAFKA_BOOTSTRAP"
 POSTGRES_VARIABLE = "WEIR_POSTGRES_URL"
@@ -100,11 +101,18 @@ def deployment_of(environment: Mapping[str, str]) -> Deployment | None:
         return None
     if missing := sorted({KAFKA_VARIABLE, POSTGRES_VARIABLE} - environment.keys()):
         raise CannotRun(f"{TABLES_VARIABLE} is set, but not {' and '.join(missing)}: set all three, or none.")
+    refuse_unreachable_tables(environment)
     return Deployment(
         kafka_bootstrap=environment[KAFKA_VARIABLE],
         postgres_url=postgres_url_of(environment),
         tables=environment[TABLES_VARIABLE],
     )
+
+
+def refuse_unreachable_tables(environment: Mapping[str, str]) -> None:
+    """Raises `CannotRun` for tables at a place that no client of ours reaches."""
+    if problem := tables_problem(environment.get(TABLES_VARIABLE, "")):
+        raise CannotRun(f"{TABLES_VARIABLE} {problem}.")
 
 
 def postgres_url_of(environment: Mapping[str, str]) -> str:

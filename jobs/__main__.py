@@ -224,9 +224,12 @@ DownTo = Annotated[
 def _newest_batch() -> datetime | None:
     """Raises Refused without WEIR_TABLES."""
     from jobs.runtime.delta.newest_batch import newest_batch
+    from jobs.runtime.tables_address import tables_problem
 
     if not (tables := os.environ.get("WEIR_TABLES")):
         raise Refused("WEIR_TABLES is not set: an earlier version would read the tables there, too")
+    if problem := tables_problem(tables):
+        raise Refused(f"WEIR_TABLES {problem}")
     return newest_batch(tables.rstrip("/"))
 
 

@@ -12,6 +12,7 @@ from psycopg.rows import dict_row
 
 from jobs.queries.views import Whole, flat, floor_minute, measured_since, measured_until, rows_of
 from jobs.runtime.postgres.totals import Sample, Totals
+from jobs.settings.known_part import known_part
 from jobs.settings.views import ViewConfig
 from metering.views import Aggregate
 from monitoring import metrics
@@ -44,7 +45,7 @@ class ViewGauges:
         with cursor.connection.cursor(row_factory=dict_row) as rows:
             row = rows.execute(_VIEWS, [self.job]).fetchone()
             declared: Mapping[str, Any] = (row and row["views"]) or {}
-            views = {name: ViewConfig.model_validate(given) for name, given in declared.items()}
+            views = {name: known_part(ViewConfig, given)[0] for name, given in declared.items()}
             for name, config in views.items():
                 yield from _samples(rows, name, config)
 

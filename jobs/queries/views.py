@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from jobs.billing_progress import Database
+from jobs.settings.known_part import known_part
 from jobs.settings.views import WindowsConfig
 from jobs.view_measures import Stored, merged, shown
 from metering.views import RANKS, Aggregate, View, hopping, sessions, view_of
@@ -125,7 +126,7 @@ def view_named(database: Database, name: str) -> View:
 def default_windows(database: Database) -> WindowsConfig:
     """`windows` of the configuration that analytics runs with."""
     row = database.execute(_DEFAULTS).fetchone()
-    return WindowsConfig.model_validate((row and row["windows"]) or {})
+    return known_part(WindowsConfig, (row and row["windows"]) or {})[0]
 
 
 def measured_until(database: Database) -> datetime | None:

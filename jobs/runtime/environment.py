@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from jobs.runtime.kafka.access import KafkaAccess, kafka_fields
 from jobs.runtime.postgres.address import in_schema, refuse_unfit_schema
+from jobs.runtime.tables_address import tables_problem
 from jobs.runtime.unreachable import NO_ADDRESS, place
 from jobs.settings.problems import reason, sentence
 
@@ -54,11 +55,8 @@ class Environment(BaseModel):
     @field_validator("tables")
     @classmethod
     def _is_reached_by_a_client(cls, tables: str) -> str:
-        scheme, separator, _ = tables.partition("://")
-        if separator and scheme != "s3":
-            raise ValueError(
-                f"is at {scheme}://, but tables are in a folder or at s3://: the image has no other client"
-            )
+        if problem := tables_problem(tables):
+            raise ValueError(problem)
         return tables
 
     @classmethod

@@ -20,6 +20,7 @@ from api.reader import MAX_WAITING, SESSIONS, STATEMENT_TIMEOUT_SECONDS, Account
 from api.tables import StoredTables
 from jobs.billing_progress import Progress, billing_progress
 from jobs.queries.reading import Database
+from jobs.runtime.postgres.downgrade import downgrade
 from metering.api_keys import ApiKey
 from tests.database_rows import progress
 
@@ -46,6 +47,17 @@ def test_a_slow_query_times_out_with_an_error(database: str) -> None:
     assert isinstance(answer, Problem)
     assert (answer.status, "ask for less" in answer.detail) == (503, True)
     assert time.monotonic() - started < 2 * STATEMENT_TIMEOUT_SECONDS
+
+
+def test_an_older_schema_is_named_as_that_and_not_as_a_database_that_does_not_answer(database: str) -> None:
+    downgrade(database, "0094")
+    missing, there = asyncio.run(answers(database, "SELECT * FROM declared_windows", "SELECT 1 AS one"))
+    assert isinstance(missing, Problem)
+    assert (missing.status, missing.detail.partition(" of Weir")[0]) == (
+        503,
+        "The database has the schema of another version",
+    )
+    assert there[0]["one"] == 1
 
 
 def test_queries_beyond_the_queue_are_refused(database: str) -> None:

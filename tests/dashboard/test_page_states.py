@@ -12,6 +12,7 @@ from dashboard.backend import Backend, Unavailable
 from dashboard.queries.applications import read_applications
 from dashboard.queries.windows import WindowFilter, read_windows
 from dashboard.settings import Settings
+from jobs.runtime.postgres.downgrade import OLDEST, downgrade
 from metering.vocabulary import Job
 from tests.dashboard.conftest import Pages, texts
 from tests.dashboard.seeding import Day, seed
@@ -129,3 +130,13 @@ def test_a_query_that_takes_too_long_is_an_outage_with_its_reason(connected: str
         with pytest.raises(Unavailable, match=r"took longer than 0\.2 s: choose"):
             read_windows(backend, WindowFilter())
     assert read_windows(backend, WindowFilter()).windows
+
+
+def test_an_older_schema_is_named_as_that(connected: str, database: str) -> None:
+    downgrade(database, OLDEST)
+    backend = Backend(Settings(postgres_url=connected))
+    with (
+        pytest.raises(Unavailable, match="has the schema of another version of Weir: migrate it"),
+        backend.snapshot() as cursor,
+    ):
+        cursor.execute("SELECT * FROM declared_windows")

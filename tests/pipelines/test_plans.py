@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from bench.history import BIG, Plan, plans, questions
-from bench.history_rows import fill
+from bench.history_rows import PROGRESS, SESSIONS, UNTIL, fill, sized
 from jobs.runtime.postgres.schema import migrate
 from tests.conftest import fresh_database
 
@@ -57,7 +57,7 @@ def test_no_statement_reads_a_big_table_from_end_to_end(pasts: tuple[Found, Foun
 
 
 def test_no_statement_reads_more_rows_over_a_longer_past(pasts: tuple[Found, Found]) -> None:
-    short, long = ({name: sum(plan.rows for plan in of) for name, of in past.items()} for past in pasts)
+    short, long = ({name: sum(plan.rows - plan.ragged for plan in of) for name, of in past.items()} for past in pasts)
     assert any(short.values())
     # Of a few accounts the planner may read what it reads of all, whichever is less.
     most = {name: max(rows, short.get(name.removesuffix(OF_TWO), 0)) for name, rows in short.items()}
@@ -71,3 +71,27 @@ def test_every_question_reads_history_and_every_big_table_is_read(pasts: tuple[F
     assert [name for name, of in pasts[1].items() if not any(plan.scans for plan in of)] == []
     read = {scan.partition(" on ")[2] for of in pasts[1].values() for plan in of for scan in plan.scans}
     assert read == set(BIG)
+
+
+def sessions_page(url: str, days: int, *, is_scattered: bool = False) -> int:
+    """How many rows the page Sessions reads after so many days, but for what is beside in a range of pages."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(sized(SESSIONS, windows=6_985 * days, accounts=2_000, days=days))
+        connection.execute(PROGRESS)
+        if is_scattered:
+            # In each of the ranges somebody is active now.
+            connection.execute("UPDATE sessions SET session_end = %s WHERE session_id %% 500 = 0", [UNTIL])
+            connection.execute("REINDEX INDEX sessions_by_end")
+        connection.execute("VACUUM ANALYZE sessions")
+        return sum(plan.rows - plan.ragged for plan in plans(connection, questions(url)["page Sessions"]))
+
+
+def test_how_full_the_newest_range_of_pages_is_says_nothing_of_growth(database: str, postgres_url: str) -> None:
+    with fresh_database(postgres_url) as longer:
+        assert sessions_page(database, days=60) == sessions_page(longer, days=90) > 0
+
+
+def test_a_page_that_reads_many_ranges_is_found(database: str, postgres_url: str) -> None:
+    with fresh_database(postgres_url) as longer:
+        short = sessions_page(database, days=60, is_scattered=True)
+        assert sessions_page(longer, days=90, is_scattered=True) > 1.3 * short

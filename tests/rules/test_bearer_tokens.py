@@ -297,25 +297,69 @@ def test_keys_are_fetched_from_the_issuer_and_held_for_an_hour_without_it(provid
             assert refused.value.status == 503
 
 
-def test_tokens_of_unknown_keys_make_the_server_ask_at_most_once_in_ten_seconds(provider: Provider) -> None:
+def refused_for(keys: IssuerKeys, token: str) -> str:
+    """After how many seconds the client is to send it again."""
+    with pytest.raises(Problem) as refused:
+        keys.key(token)
+    assert refused.value.status == 503
+    return refused.value.headers["Retry-After"]
+
+
+def test_a_key_that_the_provider_has_just_published_is_never_refused_for_good(provider: Provider) -> None:
+    """Also within the ten seconds in which the provider is not asked again: 401 would have a gateway drop events."""
     clock = HandClock(NOW)
     keys = of(provider, clock)
     rotated = RSAKey.generate_key(2048, {"kid": "new"})
-    with pytest.raises(BadToken, match="no such key"):
-        keys.key(token_of(provider, clock, rotated))
-    clock.go(issuer_keys.FETCH_AT_MOST_EVERY_SECONDS)
-    with pytest.raises(Problem) as refused:
-        keys.key(token_of(provider, clock, rotated))
-    assert (refused.value.status, refused.value.headers["Retry-After"]) == (503, "1")
     provider.keys = {"keys": [rotated.as_dict(private=False)]}
+    clock.go(0.5)
+    assert refused_for(keys, token_of(provider, clock, rotated)) == "10"
+    assert keys._wanted.is_set()
+    clock.go(issuer_keys.FETCH_AT_MOST_EVERY_SECONDS)
+    assert refused_for(keys, token_of(provider, clock, rotated)) == "1"
     asyncio.run(keys.fetch())
     assert keys.key(token_of(provider, clock, rotated)).issuer == provider.address
-    # The key before it was withdrawn.
+    # The key before it was withdrawn: that is known when it was asked for, and fetched after that.
     clock.go(1)
-    keys._wanted.clear()
-    with pytest.raises(BadToken):
+    assert refused_for(keys, token_of(provider, clock)) == "9"
+    clock.go(9)
+    asyncio.run(keys.fetch())
+    with pytest.raises(BadToken, match="no such key"):
         keys.key(token_of(provider, clock))
-    assert provider.asked == 2
+    assert provider.asked == 3
+
+
+def test_tokens_of_unknown_keys_make_the_server_ask_at_most_once_in_ten_seconds(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, slept = HandClock(NOW), list[float]()
+    keys = IssuerKeys(TokenIssuer(provider.address, "weir-api"), clock)
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock.go(seconds)
+
+    async def asked_by_many_tokens() -> None:
+        task = asyncio.create_task(keys.keep_fetching())
+        while len(slept) < 3:
+            await asyncio.wait([task], timeout=0.001)
+            if keys._keys is not None and not keys._wanted.is_set():
+                stranger = RSAKey.generate_key(2048, {"kid": f"stranger-{provider.asked}"})
+                with pytest.raises(Problem):
+                    keys.key(token_of(provider, clock, stranger))
+        task.cancel()
+
+    monkeypatch.setattr("asyncio.sleep", sleep)
+    asyncio.run(asked_by_many_tokens())
+    assert slept == [issuer_keys.FETCH_AT_MOST_EVERY_SECONDS] * 3
+
+
+def test_no_more_unknown_keys_are_remembered_than_it_says(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(issuer_keys, "MAX_MISSED", 3)
+    clock = HandClock(NOW)
+    keys = of(provider, clock)
+    for number in range(5):
+        refused_for(keys, token_of(provider, clock, RSAKey.generate_key(2048, {"kid": str(number)})))
+    assert list(keys._missed) == ["2", "3", "4"]
 
 
 @pytest.mark.parametrize(

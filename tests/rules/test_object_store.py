@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
+from api.server import services_of
+from deployment.errors import CannotRun
+from deployment.stack import deployment_of
 from jobs.runtime.delta.object_store import readable_by_spark, spark_settings
 from jobs.runtime.environment import Environment, variable_sentence
 
@@ -50,5 +53,9 @@ def test_a_store_that_no_client_reaches_is_refused_with_its_variable(tables: str
         Environment.read({**given, "WEIR_TABLES": tables})
     [problem] = refused.value.errors()
     assert variable_sentence(problem).startswith(f"WEIR_TABLES is at {tables.partition('://')[0]}://, but tables are")
+    with pytest.raises(CannotRun, match=r"WEIR_TABLES is at .* but tables are in a folder or at s3://"):
+        deployment_of({**given, "WEIR_TABLES": tables})
+    with pytest.raises(CannotRun, match=r"WEIR_TABLES is at .* but tables are in a folder or at s3://"):
+        services_of({**given, "WEIR_TABLES": tables}, "test")
     for usable in ("s3://metering/tables", "/var/lib/weir/tables"):
         assert Environment.read({**given, "WEIR_TABLES": usable}).tables == usable

@@ -143,12 +143,82 @@ USES = (
 )
 LOSSES = (
     Loss(
+        "0039",
+        "SELECT format('who confirmed or is to confirm %s prices far from others', count(*)) FROM catalog.price_jumps"
+        " HAVING count(*) > 0",
+    ),
+    Loss(
+        "0050", "SELECT format('%s keys of the API: clients need new ones', count(*)) FROM api_keys HAVING count(*) > 0"
+    ),
+    Loss(
+        "0053",
+        """
+        SELECT format('the rate limits of %s keys of the API', count(*)) FROM api_keys
+        WHERE requests_per_second IS NOT NULL OR events_per_minute IS NOT NULL HAVING count(*) > 0
+        """,
+    ),
+    Loss(
+        "0061",
+        "SELECT format('%s limits of the catalog: nobody is limited any more', count(*)) FROM catalog.limits"
+        " HAVING count(*) > 0",
+    ),
+    Loss(
+        "0072",
+        """
+        SELECT format('what %s views have measured: after the next upgrade analytics measures all of usage again',
+                      count(DISTINCT view))
+        FROM analytics_views HAVING count(*) > 0
+        """,
+    ),
+    Loss("0075", "SELECT format('%s entries of the activity log', count(*)) FROM activity_log HAVING count(*) > 0"),
+    Loss(
         "0080",
         """
         SELECT format('%s endpoints of webhooks with their secrets, %s dead deliveries, and the log of all deliveries',
                       (SELECT count(*) FROM webhook_endpoints),
                       (SELECT count(*) FROM webhook_deliveries WHERE state = 'dead'))
         WHERE EXISTS (SELECT FROM webhook_endpoints)
+        """,
+    ),
+    Loss(
+        "0077",
+        "SELECT format('by which catalog %s invoices were made', count(*)) FROM invoices"
+        " WHERE activity_number IS NOT NULL HAVING count(*) > 0",
+    ),
+    Loss(
+        "0082",
+        """
+        SELECT format('what %s views have measured, as they were declared late or more than once: the next upgrade '
+                      'removes it', count(DISTINCT view))
+        FROM analytics_views AS one
+        WHERE first_position > 1
+           OR EXISTS (SELECT FROM analytics_views AS other WHERE other.view = one.view AND other.view_id <> one.view_id)
+        HAVING count(*) > 0
+        """,
+    ),
+    Loss(
+        "0084",
+        """
+        SELECT format('%s acceptances of lost records (the journal keeps which records, by whom and why), %s of which '
+                      'ingestion has not passed yet and will refuse at', count(*),
+                      count(*) FILTER (WHERE journalled_at IS NULL))
+            || ': an audit of that version reports these records as missing'
+        FROM accepted_losses HAVING count(*) > 0
+        """,
+    ),
+    Loss(
+        "0092",
+        """
+        SELECT format('the sums of %s deliveries of webhooks that were removed', sum(deliveries)) FROM webhook_removals
+        HAVING count(*) > 0
+        """,
+    ),
+    Loss(
+        "0094",
+        """
+        SELECT format('up to where %s consumers have applied corrections: no alert says who lags until they '
+                      'acknowledge again after the next upgrade', count(*))
+        FROM correction_consumers HAVING count(*) > 0
         """,
     ),
     Loss(
