@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -43,7 +43,7 @@ def truth(expression: Expression, row: Mapping[str, Any]) -> bool | None:
     if value is None:
         return None
     given = expression.values
-    return {
+    meanings: dict[Operator, Callable[[], bool]] = {
         Operator.EQ: lambda: value == given[0],
         Operator.NE: lambda: value != given[0],
         Operator.LT: lambda: value < given[0],
@@ -52,7 +52,8 @@ def truth(expression: Expression, row: Mapping[str, Any]) -> bool | None:
         Operator.GE: lambda: value >= given[0],
         Operator.IN: lambda: value in given,
         Operator.STARTS_WITH: lambda: value.startswith(given[0]),
-    }[expression.operator]()
+    }
+    return meanings[expression.operator]()
 
 
 def some_rows(chance: random.Random, count: int) -> list[dict[str, Any]]:

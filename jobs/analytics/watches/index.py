@@ -14,7 +14,8 @@ from metering.watches.expressions import Value, column_tests
 
 MIN_OF_A_SHAPE = 8
 """Fewer watches of one shape are tested one by one: a join costs more."""
-PAIRS = {"watch": pl.Int64(), "row": pl.UInt32()}
+MAX_AT_ONCE = 256
+"""Watches whose hits are in memory at once, where each is tested alone."""
 
 
 class WatchIndex:
@@ -44,30 +45,27 @@ class WatchIndex:
         for value in first.values:
             self._by_value[first.column].setdefault(value, []).append(compiled)
 
-    def hits(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Rows with `columns` → (watch, row) of each hit, `row` being the place among the rows; in no order."""
-        if rows.is_empty():
-            return pl.DataFrame(schema=PAIRS)
+    def pairs(self, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
+        """Rows with `columns` → (watch, row) of each hit, `row` being the place among the rows; in parts, in no order.
+
+        A column that no file has is null, whatever its kind there.
+        """
         typed = rows.select(
             pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"),
             *[pl.col(name).cast(TYPES[kind]) for name, kind in self.columns.items()],
         )
-        parts = [part for shape in self._shapes for part in shape.pairs(typed)]
-        parts += self._hits_by_value(typed)
-        parts.append(_each(typed, self._of_all_rows))
-        return pl.concat([pl.DataFrame(schema=PAIRS), *parts])
-
-    def _hits_by_value(self, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
+        for shape in self._shapes:
+            yield from shape.pairs(typed)
+        yield from _each(typed, self._of_all_rows)
         for column, by_value in self._by_value.items():
-            present = rows.group_by(column).agg(pl.col("row").alias("rows")).filter(pl.col(column).is_not_null())
+            present = typed.group_by(column).agg(pl.col("row").alias("rows")).filter(pl.col(column).is_not_null())
             for value, places in present.iter_rows():
                 if compiled := by_value.get(value):
-                    yield _each(rows[places], compiled)
+                    yield from _each(typed[places], compiled)
 
 
-def _each(rows: pl.DataFrame, compiled: Sequence[pl.Expr]) -> pl.DataFrame:
-    if not compiled:
-        return pl.DataFrame(schema=PAIRS)
-    places = rows.select(compiled)
-    listed = places.unpivot(variable_name="watch", value_name="place").explode("place", empty_as_null=False)
-    return listed.select(pl.col("watch").cast(pl.Int64), row=rows["row"].gather(listed["place"]))
+def _each(rows: pl.DataFrame, compiled: Sequence[pl.Expr]) -> Iterator[pl.DataFrame]:
+    for first in range(0, len(compiled), MAX_AT_ONCE):
+        places = rows.select(compiled[first : first + MAX_AT_ONCE])
+        listed = places.unpivot(variable_name="watch", value_name="place").explode("place", empty_as_null=False)
+        yield listed.select(pl.col("watch").cast(pl.Int64), row=rows["row"].gather(listed["place"]))

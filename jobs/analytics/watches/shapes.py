@@ -70,8 +70,13 @@ def split(expression: Expression) -> Split:
     rest: list[Expression] = []
     combinations = 1
     for part in conjuncts(expression):
-        is_key = isinstance(part, ColumnTest) and part.operator in (Operator.EQ, Operator.IN) and part.kind in HASHED
-        if is_key and part.column not in keys and combinations * len(part.values) <= MAX_KEYS_OF_A_WATCH:
+        if (
+            isinstance(part, ColumnTest)
+            and part.operator in (Operator.EQ, Operator.IN)
+            and part.kind in HASHED
+            and part.column not in keys
+            and combinations * len(part.values) <= MAX_KEYS_OF_A_WATCH
+        ):
             keys[part.column] = part
             combinations *= len(part.values)
         else:
