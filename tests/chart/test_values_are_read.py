@@ -34,6 +34,7 @@ EXAMPLES = {
 }
 """The one that reads most comes first."""
 WHAT_IS_OFF: Mapping[str, Any] = {
+    "watches": True,
     "views": {"health": {"of": "outcomes", "by": ["model"], "measures": {"requests": "count"}}},
     "kafka": {"securityProtocol": "SSL", "clientSecret": "client"},
     "close": {"enabled": True},

@@ -19,6 +19,8 @@ from pyspark.sql import SparkSession
 
 from jobs.analytics.config import AnalyticsConfig
 from jobs.analytics.watches import fold, hits
+from jobs.analytics.watches.past import past_hits
+from jobs.rebuild.analytics import begin_again
 from jobs.streams import ACCOUNTS, Table
 from metering.contracts.model import Kind
 from metering.vocabulary import Outcome
@@ -153,3 +155,84 @@ def test_oracle_any_cut_order_restart_and_retraction_has_the_hits_of_all_rows_at
     must = expected(counts, ids, team, most)
     assert len(must[0]) > 20
     assert stored(stage.database) == must
+    # A dry run over the past finds the same.
+    for condition, watch_id in ids.items():
+        tried = list(past_hits(str(stage.tables), condition, parse(condition, COLUMNS), None, None))
+        assert {(watch_id, row["hour"]): row["hits"] for row in tried} == {
+            key: count for key, count in must[1].items() if key[0] == watch_id
+        }
+        part = list(past_hits(str(stage.tables), condition, parse(condition, COLUMNS), NOON, NOON + HOUR))
+        assert part == [row for row in tried if row["hour"] == NOON]
+
+
+def test_a_watch_begins_with_the_batch_after_it_was_added_and_ends_with_the_one_after_it_was_removed(
+    stage: Measured,
+) -> None:
+    outcomes = [Happened(n, NOON, status="error") for n in range(6)]
+    stage.accept(outcomes)
+    stage.decide([*((one, 1) for one in outcomes[:5]), (outcomes[0], -1), (outcomes[0], 1), (outcomes[5], 1)], NOON)
+    driver = stage.driver()
+    driver.process(stage.rows(1, 3))
+    added = add(stage.database, 'status = "error"')
+    driver.process(stage.rows(3, 5))
+    # The last of them, and one that was accepted before the watch was added and only has another price now.
+    driver.process(stage.rows(5, 8))
+    with psycopg.connect(stage.database) as connection:
+        connection.execute("UPDATE watches SET removed_by = 'me', removed_at = now()")
+    driver.process(stage.rows(8, 9))
+    found, hours = stored(stage.database)
+    assert {request for _, request, _ in found} == {"r2", "r3", "r4"}
+    assert hours == {(added, NOON): 3}
+    [row] = rows_of(stage.database, "SELECT first_position, calls_from FROM watches")
+    assert row == {"first_position": 3, "calls_from": 3}
+
+
+def test_rebuilt_all_of_usage_runs_past_each_watch_and_nobody_is_called_again(stage: Measured) -> None:
+    outcomes = [Happened(n, NOON + n * HOUR, status="error") for n in range(4)]
+    stage.accept(outcomes)
+    stage.decide([(one, 1) for one in outcomes], NOON)
+    driver = stage.driver()
+    driver.process(stage.rows(1, 3))
+    add(stage.database, 'status = "error"')
+    driver.process(stage.rows(3, 4))
+    calls = "SELECT hour, step FROM watch_calls ORDER BY hour"
+    assert [row["hour"] for row in rows_of(stage.database, calls)] == [NOON + 2 * HOUR]
+    begin_again(str(stage.tables), stage.database)
+    driver = stage.driver()
+    driver.process(stage.rows(1, 3))
+    driver.process(stage.rows(3, 4))
+    assert [row["hour"] for row in rows_of(stage.database, calls)] == [NOON + 2 * HOUR]
+    driver.process(stage.rows(4, 5))
+    assert [row["hour"] for row in rows_of(stage.database, calls)] == [NOON + 2 * HOUR, NOON + 3 * HOUR]
+    assert {request for _, request, _ in stored(stage.database)[0]} == {"r0", "r1", "r2", "r3"}
+
+
+def test_a_driver_that_fails_in_its_transaction_has_no_hit_and_its_successor_has_each_once(
+    stage: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = [Happened(n, NOON, status="error") for n in range(3)]
+    stage.accept(outcomes)
+    stage.decide([(one, 1) for one in outcomes], NOON)
+    add(stage.database, 'status = "error"')
+    driver = stage.driver()
+    with monkeypatch.context() as patch:
+        patch.setattr(driver, "_move", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            driver.process(stage.rows(1, 4))
+    assert stored(stage.database) == (set(), {})
+    stage.driver().process(stage.rows(1, 4))
+    assert stage.driver().process(stage.rows(1, 4)).records == 0
+    assert {request for _, request, _ in stored(stage.database)[0]} == {"r0", "r1", "r2"}
+
+
+def test_a_view_that_is_declared_when_only_watches_ran_does_not_claim_minutes_that_it_did_not_measure(
+    stage: Measured,
+) -> None:
+    outcomes = [Happened(n, NOON + n * HOUR) for n in range(3)]
+    stage.accept(outcomes)
+    stage.decide([(one, 1) for one in outcomes], NOON)
+    stage.driver().process(stage.rows(1, 3))
+    stage.config = BOTH
+    stage.driver().process(stage.rows(3, 4))
+    found = rows_of(stage.database, "SELECT DISTINCT since FROM analytics_views")
+    assert found == [{"since": NOON + HOUR + timedelta(minutes=1)}]

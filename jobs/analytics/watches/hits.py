@@ -78,6 +78,10 @@ class Hits:
         hits = hits if self._hits is None else _of_outcomes(pl.concat([self._hits, hits.select(self._hits.columns)]))
         self._hits = hits.sort(ORDER).group_by(HOUR, maintain_order=True).head(MAX_HITS_AN_HOUR)
 
+    def hours(self) -> list[dict[str, Any]]:
+        """How many there are: watch, hour, net."""
+        return [] if self._hours is None else self._hours.to_dicts()
+
     def by_hour(self) -> Iterator[dict[str, Any]]:
         """Of one watch: hour, hits, and the first hit's event_time, account and request_id; hours with hits, in order.
 
@@ -88,11 +92,7 @@ class Hits:
         standing = self._hits.filter(pl.col("net") > 0).sort(ORDER).unique(HOUR, keep="first", maintain_order=True)
         named = [pl.col(name).alias(f"first_{name}") for name in ("event_time", "account", "request_id")]
         found = self._hours.filter(pl.col("net") > 0).join(standing.select(*HOUR, *named), on=HOUR, how="left")
-        yield from (
-            found.sort("hour")
-            .select("hour", pl.col("net").alias("hits"), pl.exclude("hour", "net", "watch"))
-            .to_dicts()
-        )
+        yield from found.sort("hour").rename({"net": "hits"}).drop("watch").to_dicts()
 
     def staged(self, schema: pa.Schema) -> pa.Table:
         """The same as rows of `staged`: `version` is the watch, `window_start` the hour, `measures` the rest."""

@@ -9,9 +9,10 @@ revision = "0102"
 down_revision = "0101"
 
 WEBHOOKS: Any = import_module("jobs.runtime.postgres.migrations.versions.0092_webhook_outbox")
+# One that may be of several accounts is for endpoints of all: no account is named by the empty text.
 TYPES = "weir.watch.hit"
 CALLED = """
-    SELECT 'weir.watch.hit' AS type, account, jsonb_build_array(watch_id, hour, step) AS about,
+    SELECT 'weir.watch.hit' AS type, coalesce(account, '') AS account, jsonb_build_array(watch_id, hour, step) AS about,
            jsonb_build_object(
                'watch', name, 'account', account, 'hour', hour, 'reached', step, 'hits', hits, 'first', first
            ) AS data,
