@@ -78,7 +78,8 @@ def outcomes(chance: random.Random, count: int) -> pl.DataFrame:
     """Rows of usage as outcomes."""
     texts = {"account": ("a", 1_000), "model": ("m", 50), "region": ("r", 9), "user_id": ("u", 10_000)}
     columns: dict[str, Any] = {
-        name: [f"{prefix}-{chance.randrange(many)}" for _ in range(count)] for name, (prefix, many) in texts.items()
+        name: [f"{prefix}-{chance.randrange(distinct)}" for _ in range(count)]
+        for name, (prefix, distinct) in texts.items()
     }
     columns |= {
         "status": chance.choices(["completed", "error", "cancelled"], [97, 2, 1], k=count),

@@ -95,7 +95,7 @@ class _Parser:
         if len(parts) == 1:
             return parts[0]
         # (a and b) and c is one conjunction, by whose tests it is found.
-        flat = [inner for one in parts for inner in (one.parts if isinstance(one, kind) else (one,))]
+        flat = [inner for item in parts for inner in (item.parts if isinstance(item, kind) else (item,))]
         return kind(tuple(flat))
 
     def _negated(self) -> Expression:

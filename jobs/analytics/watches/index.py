@@ -14,7 +14,7 @@ from metering.watches.expressions import Value, column_tests
 
 MIN_OF_A_SHAPE = 8
 """Fewer watches of one shape are tested one by one: a join costs more."""
-MAX_AT_ONCE = 256
+MAX_EXPRESSIONS = 256
 """Watches whose hits are in memory at once, where each is tested alone."""
 
 
@@ -23,7 +23,7 @@ class WatchIndex:
 
     def __init__(self, watches: Sequence[Watch]) -> None:
         self.columns: Mapping[str, Kind] = {
-            test.column: test.kind for one in watches for test in column_tests(one.when)
+            test.column: test.kind for watch in watches for test in column_tests(watch.when)
         }
         self._shapes: list[Shape] = []
         self._by_value = defaultdict[str, dict[Value, list[pl.Expr]]](dict)
@@ -48,7 +48,7 @@ class WatchIndex:
     def pairs(self, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
         """Rows with `columns` → (watch, row) of each hit, `row` being the place among the rows; in parts, in no order.
 
-        A column that no file has is null, whatever its kind there.
+        A column that the rows lack in every file comes as nulls of any type.
         """
         typed = rows.select(
             pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"),
@@ -65,7 +65,7 @@ class WatchIndex:
 
 
 def _each(rows: pl.DataFrame, compiled: Sequence[pl.Expr]) -> Iterator[pl.DataFrame]:
-    for first in range(0, len(compiled), MAX_AT_ONCE):
-        places = rows.select(compiled[first : first + MAX_AT_ONCE])
+    for first in range(0, len(compiled), MAX_EXPRESSIONS):
+        places = rows.select(compiled[first : first + MAX_EXPRESSIONS])
         listed = places.unpivot(variable_name="watch", value_name="place").explode("place", empty_as_null=False)
         yield listed.select(pl.col("watch").cast(pl.Int64), row=rows["row"].gather(listed["place"]))
