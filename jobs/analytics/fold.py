@@ -83,7 +83,7 @@ def fold(cursor: psycopg.Cursor[Any], config: AnalyticsConfig, around: Fold) -> 
     if expires_before is not None:
         cursor.execute(EXPIRE, [expires_before])
     if config.watches:
-        fold_hits(cursor, config.running.ids, around.next_position, expires_before)
+        fold_hits(cursor, config.running, around.next_position, expires_before)
     return {}
 
 

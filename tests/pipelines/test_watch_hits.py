@@ -18,8 +18,8 @@ from psycopg.rows import dict_row
 from pyspark.sql import SparkSession
 
 from jobs.analytics.config import AnalyticsConfig
-from jobs.analytics.watches import fold, hits
 from jobs.analytics.watches.past import past_hits
+from jobs.analytics.watches.running import RunningWatches
 from jobs.rebuild.analytics import begin_again
 from jobs.streams import ACCOUNTS, Table
 from metering.contracts.model import Kind
@@ -115,12 +115,10 @@ def expected(
 @pytest.mark.parametrize("most", [100, 4])
 @pytest.mark.parametrize("seed", range(5))
 def test_oracle_any_cut_order_restart_and_retraction_has_the_hits_of_all_rows_at_once(
-    stage: Measured, seed: int, most: int, monkeypatch: pytest.MonkeyPatch
+    stage: Measured, seed: int, most: int
 ) -> None:
-    monkeypatch.setattr(hits, "MAX_HITS_AN_HOUR", most)
-    monkeypatch.setattr(fold, "LEAVE_FIRST", fold.LEAVE_FIRST.replace("place > 100", f"place > {most}"))
     chance = random.Random(seed)
-    stage.config = chance.choice([ONLY_WATCHES, BOTH])
+    stage.config = chance.choice([ONLY_WATCHES, BOTH]).with_running(RunningWatches(max_hits=most))
     outcomes = [happened(chance, number) for number in range(100)]
     # Journalled by number: the first hits of an hour are those that were received first.
     stage.accept(outcomes)

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from jobs.analytics.watches.fold import fold_hits
+from jobs.analytics.watches.running import RunningWatches
 from webhooks.endpoints import add
 from webhooks.event_types import EventType
 
@@ -41,7 +42,7 @@ def fold(
             "CREATE TEMP TABLE staged (view text, version text, window_start timestamptz, measures text) ON COMMIT DROP"
         )
         cursor.execute("INSERT INTO staged VALUES ('*hits', %s, %s, %s)", [str(watch_id), hour, measures])
-        fold_hits(cursor, [watch_id], 1_000, expires)
+        fold_hits(cursor, RunningWatches((1, watch_id), ((watch_id, "cached", ()),)), 1_000, expires)
 
 
 def events(database: str) -> list[dict[str, Any]]:

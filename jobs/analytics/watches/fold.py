@@ -7,7 +7,8 @@ from typing import Any
 
 import psycopg
 
-from jobs.analytics.watches.hits import HITS, MAX_HITS_AN_HOUR, SEEN
+from jobs.analytics.watches.hits import HITS, SEEN
+from jobs.analytics.watches.running import RunningWatches
 
 MAX_FIRST = 5
 """Hits that a call names."""
@@ -41,7 +42,7 @@ DELETE FROM watch_hits AS w USING (
     FROM watch_hits
     WHERE (watch_id, hour) IN (SELECT version::bigint, window_start FROM staged WHERE view = '{HITS}')
 ) AS ordered
-WHERE place > {MAX_HITS_AN_HOUR} AND (w.watch_id, w.hour, w.request_lsn, w.completion_lsn)
+WHERE place > %s AND (w.watch_id, w.hour, w.request_lsn, w.completion_lsn)
     = (ordered.watch_id, ordered.hour, ordered.request_lsn, ordered.completion_lsn)
 """
 ADD_HOURS = f"""
@@ -83,14 +84,14 @@ EXPIRE = tuple(f"DELETE FROM {table} WHERE hour < %s" for table in ("watch_hits"
 
 
 def fold_hits(
-    cursor: psycopg.Cursor[Any], running: list[int], next_position: int, expires_before: datetime | None
+    cursor: psycopg.Cursor[Any], running: RunningWatches, next_position: int, expires_before: datetime | None
 ) -> None:
     """Add what `staged` has of watches, note where those that `running` names begin, and remove what is too old."""
-    cursor.execute(BEGIN, [running])
+    cursor.execute(BEGIN, [running.ids])
     cursor.execute(SEE)
     if cursor.execute(f"SELECT EXISTS (SELECT FROM staged WHERE view = '{HITS}')").fetchone() == (True,):
         cursor.execute(ADD_HITS)
-        cursor.execute(LEAVE_FIRST)
+        cursor.execute(LEAVE_FIRST, [running.max_hits])
         cursor.execute(ADD_HOURS)
         cursor.execute(CALL, {"next_position": next_position, "expires_before": expires_before})
     if expires_before is not None:

@@ -21,8 +21,6 @@ HITS, SEEN = "*hits", "*seen"
 """The views of rows of `staged` that are no panes: hits of a watch in an hour, and the last minute of the rows."""
 OF_ROWS = ("request_lsn", "completion_lsn", "sign", "request_id")
 """Columns of usage that hits need beside those of conditions."""
-MAX_HITS_AN_HOUR = 100
-"""Of a watch, that are rows. The others are counted."""
 MAX_ROWS = 100_000
 """Outcomes that are evaluated at once."""
 MAX_PAIRS = 4_000_000
@@ -65,18 +63,18 @@ class Hits:
             waiting.append(pairs)
             count += len(pairs)
             if count >= MAX_PAIRS:
-                self._reduce(pl.concat(waiting), identified)
+                self._reduce(pl.concat(waiting), identified, running.max_hits)
                 waiting, count = [], 0
         if count:
-            self._reduce(pl.concat(waiting), identified)
+            self._reduce(pl.concat(waiting), identified, running.max_hits)
 
-    def _reduce(self, pairs: pl.DataFrame, identified: pl.DataFrame) -> None:
+    def _reduce(self, pairs: pl.DataFrame, identified: pl.DataFrame, max_hits: int) -> None:
         found = pairs.join(identified, on="row", how="inner").drop("row")
         hours = found.group_by(HOUR).agg(pl.sum("net"))
         self._hours = hours if self._hours is None else _added(HOUR, self._hours, hours)
         hits = _of_outcomes(found)
         hits = hits if self._hits is None else _of_outcomes(pl.concat([self._hits, hits.select(self._hits.columns)]))
-        self._hits = hits.sort(ORDER).group_by(HOUR, maintain_order=True).head(MAX_HITS_AN_HOUR)
+        self._hits = hits.sort(ORDER).group_by(HOUR, maintain_order=True).head(max_hits)
 
     def hours(self) -> list[dict[str, Any]]:
         """How many there are: watch, hour, net."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import polars as pl
 
 from jobs.analytics.watches.conditions import TYPES, condition
-from jobs.analytics.watches.shapes import Shape, Split, Watch, by_shape
+from jobs.analytics.watches.shapes import MAX_PAIRS, Shape, Split, Watch, by_shape
 from metering.contracts.model import Kind
 from metering.watches.expressions import Value, column_tests
 
@@ -21,7 +21,7 @@ MAX_EXPRESSIONS = 256
 class WatchIndex:
     """The watches, compiled once for many batches."""
 
-    def __init__(self, watches: Sequence[Watch]) -> None:
+    def __init__(self, watches: Sequence[Watch], max_pairs: int = MAX_PAIRS) -> None:
         self.columns: Mapping[str, Kind] = {
             test.column: test.kind for watch in watches for test in column_tests(watch.when)
         }
@@ -30,7 +30,7 @@ class WatchIndex:
         self._of_all_rows: list[pl.Expr] = []
         for alike in by_shape(watches):
             if alike[0][1].keys and len(alike) >= MIN_OF_A_SHAPE:
-                self._shapes.append(Shape(alike))
+                self._shapes.append(Shape(alike, max_pairs))
                 continue
             for watch, of_watch in alike:
                 self._add(watch, of_watch)

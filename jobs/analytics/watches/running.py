@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -18,6 +18,7 @@ from jobs.streams import Table
 from metering.contracts.model import Kind
 from metering.watches.parser import parse
 
+MAX_HITS_AN_HOUR = 100
 Stored = tuple[int, str, tuple[tuple[str, str], ...]]
 """A watch as stored: its id, its condition, and the kinds of the columns that it names when it was added."""
 
@@ -33,6 +34,8 @@ class RunningWatches:
     fingerprint: tuple[int, int] = (0, 0)
     stored: tuple[Stored, ...] = ()
     accounts: pl.DataFrame | None = field(default=None, compare=False)
+    max_hits: int = MAX_HITS_AN_HOUR
+    """Of a watch and an hour, that are rows. The others are counted."""
 
     @property
     def ids(self) -> list[int]:
@@ -81,12 +84,13 @@ def running_watches(connection: psycopg.Connection[Any], lookup: Lookup, before:
     if row is not None and tuple(row) != before.fingerprint:
         rows = connection.execute(_RUNNING).fetchall()
         stored = tuple((watch_id, condition, kinds_of(columns)) for watch_id, condition, columns in rows)
-        found = RunningWatches((len(stored), max((watch_id for watch_id, _, _ in stored), default=0)), stored)
+        fingerprint = len(stored), max((watch_id for watch_id, _, _ in stored), default=0)
+        found = RunningWatches(fingerprint, stored, max_hits=before.max_hits)
     if not found.of_accounts:
         return found
     accounts = lookup.whole(Table.ACCOUNTS, READ)
     versions = None if accounts is None else account_versions(accounts, found.of_accounts)
-    return RunningWatches(found.fingerprint, found.stored, versions)
+    return replace(found, accounts=versions)
 
 
 def kinds_of(columns: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -100,7 +100,8 @@ def _pattern(expression: Expression | None) -> object:
 class Shape:
     """Watches of one shape that has keys."""
 
-    def __init__(self, watches: Sequence[tuple[Watch, Split]]) -> None:
+    def __init__(self, watches: Sequence[tuple[Watch, Split]], max_pairs: int = MAX_PAIRS) -> None:
+        self._max_pairs = max_pairs
         first = watches[0][1]
         self.keys = tuple(test.column for test in first.keys)
         self.columns = sorted({*self.keys, *(test.column for test in (column_tests(first.rest) if first.rest else ()))})
@@ -133,7 +134,7 @@ class Shape:
             found = found.filter(is_taken)
         if found.is_empty():
             return
-        portions = found.with_columns(portion=pl.col("watches").cum_sum() // MAX_PAIRS).partition_by("portion")
+        portions = found.with_columns(portion=pl.col("watches").cum_sum() // self._max_pairs).partition_by("portion")
         for portion in portions:
             joined = portion.select("row", *self.columns).join(
                 self._watches, left_on=self.keys, right_on=self._join_on, how="inner"
