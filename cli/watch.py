@@ -157,7 +157,7 @@ def _saying() -> Iterator[None]:
     try:
         yield
     except Mistake as mistake:
-        raise typer.BadParameter(f"{mistake}.\n{mistake.pointing}") from None
+        raise typer.BadParameter(f"{mistake}\n\n{mistake.pointing}") from None
     except (Unaccepted, UnknownWatch) as refused:
         raise CannotRun(f"{str(refused)[0].upper()}{str(refused)[1:]}.") from None
 
