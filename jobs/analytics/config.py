@@ -17,8 +17,8 @@ class AnalyticsConfig(JobConfig):
 
     views: Views = Field(
         default_factory=dict,
-        description=f"What is measured of outcomes, at most {MAX_VIEWS} views by name. Without any, analytics does not "
-        "run. Given as `views` beside `jobs`.",
+        description=f"What is measured of outcomes, at most {MAX_VIEWS} views by name. Without any, and without "
+        "`watches`, analytics does not run. Given as `views` beside `jobs`.",
     )
     windows: WindowsConfig = Field(
         default_factory=WindowsConfig,
