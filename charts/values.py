@@ -157,6 +157,7 @@ class Values(Part):
     dimensions: Dimensions
     price_attributes: PriceAttributes
     views: Views
+    watches: bool
     windows: WindowsConfig
     spark_secret: SparkSecret
     job_defaults: JobSettings

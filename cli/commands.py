@@ -199,6 +199,7 @@ ENTRIES = (
     ),
     Entry("export", Panel.LOOK, "cli.export", "Write usage and its cost to files, for other systems."),
     Entry("catalog", Panel.CHANGE, "cli.catalog", "Change and list accounts, plans and prices."),
+    Entry("watch", Panel.CHANGE, "cli.watch", "Add, list, try and remove stored queries, and list their hits."),
     Entry("keys", Panel.CHANGE, "cli.keys", "Make, list, rotate and revoke API keys."),
     Entry(
         "webhooks",

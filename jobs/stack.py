@@ -98,6 +98,7 @@ BESIDE_JOBS: Mapping[str, tuple[str, ...]] = {
     "price_attributes": tuple(Jobs.model_fields),
     "views": ("analytics",),
     "windows": ("analytics",),
+    "watches": ("analytics",),
 }
 """The settings beside `jobs` in the file, and the jobs that they are for."""
 
@@ -111,7 +112,7 @@ class StackConfig(BaseModel):
 
     def items(self) -> list[tuple[str, JobConfig]]:
         """(name, configuration) of each job that runs, in the order in which they are started."""
-        is_on = {Job.ANALYTICS: bool(self.jobs.analytics.views)}
+        is_on = {Job.ANALYTICS: bool(self.jobs.analytics.views) or self.jobs.analytics.watches}
         return [(name, getattr(self.jobs, name)) for name in Jobs.model_fields if is_on.get(Job(name), True)]
 
 

@@ -68,8 +68,11 @@ jobs:
     grace_seconds: 1800
 ```
 """
-_OF_VIEWS = ("views", "windows")
-_WATCHED = "Without a view, analytics does not run ([how](../how-to/watch-models.md))."
+_OF_VIEWS = ("views", "windows", "watches")
+_WATCHED = (
+    "Without a view and without watches, analytics does not run ([views](../how-to/watch-models.md), "
+    "[watches](../how-to/watch-requests.md))."
+)
 _VARIABLES = """
 Addresses and secrets are no settings: each program reads them from its environment. `weir up` and the chart set these
 variables themselves; you set those of Kafka and Postgres where you run your own.

@@ -14,3 +14,4 @@ class EventType(StrEnum):
     STRAGGLER_HELD = "weir.straggler.held"
     THRESHOLD_CROSSED = "weir.threshold.crossed"
     THRESHOLD_RETRACTED = "weir.threshold.retracted"
+    WATCH_HIT = "weir.watch.hit"

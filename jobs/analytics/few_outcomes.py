@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 
 import polars as pl
 import pyarrow as pa
@@ -15,21 +16,41 @@ from jobs.runtime.job import Lookup
 from jobs.streams import Table
 from metering.vocabulary import Family, Outcome, Status
 
+Reader = Callable[[pl.Series, Sequence[str]], "pl.DataFrame | None"]
+"""Lsns of the journal and columns → the rows, as `Lookup.few_rows`."""
 
-def few_outcomes(usage: pa.Table, columns: Iterable[str], lookup: Lookup) -> pa.Table | None:
-    """Rows READ → event_time and `columns`, one row for each outcome, as `outcomes` has it.
 
-    None where that is for Spark: outcomes of earlier batches are taken back, or too much of the journal must be read.
+def few_outcomes(usage: pa.Table, columns: Iterable[str], lookup: Lookup, also: Sequence[str] = ()) -> pa.Table | None:
+    """Rows READ → event_time, `also` and `columns`, one row for each outcome, as `outcomes` has it.
+
+    None where that is for Spark: outcomes of earlier batches are taken back, or with `also` any, whose rows are wanted
+    each; or too much of the journal must be read.
     """
-    columns = tuple(columns)
     measured = pl.DataFrame(usage).filter(pl.sql_expr(IS_MEASURED))
-    net = measured.group_by(IDENTITY).agg(net=pl.sum("sign")).filter(pl.col("net") != 0)
-    if (net["net"] < 0).any():
+    if also:
+        if (measured["sign"] < 0).any():
+            return None
+        counted = measured
+    else:
+        net = measured.group_by(IDENTITY).agg(net=pl.sum("sign")).filter(pl.col("net") != 0)
+        if (net["net"] < 0).any():
+            return None
+        counted = net.with_columns(net=pl.lit(1).repeat_by("net")).explode("net")
+    found = looked_up(counted, columns, partial(lookup.few_rows, Table.JOURNAL), also)
+    if found is None:
         return None
-    counted = net.with_columns(net=pl.lit(1).repeat_by("net")).explode("net")
+    outcomes = found.to_arrow()
+    return outcomes.cast(pa.schema([field.with_type(_of_spark(field.type)) for field in outcomes.schema]))
+
+
+def looked_up(
+    counted: pl.DataFrame, columns: Iterable[str], journal: Reader, also: Sequence[str] = ()
+) -> pl.DataFrame | None:
+    """Outcomes (IDENTITY) → event_time, `also` and `columns`, one row each; None where `journal` gives none."""
+    columns = tuple(columns)
     lsns = pl.concat([counted["request_lsn"].alias("lsn"), counted["completion_lsn"].alias("lsn")])
-    looked_up = ["family", *(name for name in columns if name not in OF_USAGE)]
-    parts = lookup.few_rows(Table.JOURNAL, lsns.drop_nulls(), looked_up)
+    wanted = ["family", *(name for name in columns if name not in OF_USAGE)]
+    parts = journal(lsns.drop_nulls(), wanted)
     if parts is None:
         return None
     kinds = parts.schema
@@ -38,8 +59,7 @@ def few_outcomes(usage: pa.Table, columns: Iterable[str], lookup: Lookup) -> pa.
     joined = joined.join(_side(parts, "completion"), on="completion_lsn", how="left")
     is_quantity = pl.coalesce("completion_family", "request_family").eq_missing(Family.QUANTITY.value)
     values = {name: _value(name, kinds, numbers) for name in columns}
-    found = joined.filter(~is_quantity).select(pl.col("event_time"), **values).to_arrow()
-    return found.cast(pa.schema([field.with_type(_of_spark(field.type)) for field in found.schema]))
+    return joined.filter(~is_quantity).select("event_time", *also, **values)
 
 
 def _side(parts: pl.DataFrame, side: str) -> pl.DataFrame:

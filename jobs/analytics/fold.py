@@ -9,6 +9,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from jobs.analytics.config import AnalyticsConfig
+from jobs.analytics.watches.fold import fold_hits
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Counts, Fold
 from jobs.view_measures import merged
@@ -20,13 +21,14 @@ REBUILT = ""
 DECLARE = """
 INSERT INTO analytics_views (view, version, definition, first_position, since)
 SELECT %(view)s, %(version)s, %(definition)s::jsonb, first.position, CASE WHEN first.position > 1 THEN (
-    SELECT greatest(max(window_start) + interval '1 minute', (SELECT max(since) FROM analytics_views))
+    SELECT greatest(max(window_start) + interval '1 minute', (SELECT max(since) FROM analytics_views),
+                    (SELECT last_minute + interval '1 minute' FROM watch_progress))
     FROM analytics_panes) END
 FROM (SELECT coalesce(
     (SELECT next_position FROM positions WHERE job = 'analytics' AND input = 'usage'), 1) AS position) AS first
 """
 """In the minutes before `since` there are outcomes that it has not measured; in later ones there is none, as each
-outcome is in a pane of each view that was declared."""
+outcome is in a pane of each view that was declared, or has run past watches."""
 WITHDRAW = "UPDATE analytics_views SET is_declared = false WHERE is_declared AND view = %s AND version = %s"
 FORGET = """
 DELETE FROM analytics_panes USING staged, analytics_views
@@ -62,11 +64,13 @@ def fold(cursor: psycopg.Cursor[Any], config: AnalyticsConfig, around: Fold) -> 
     A view that was not declared before is noted with the first lsn of usage and the first minute that it measures:
     panes of earlier minutes would lack outcomes, and are not stored. Counts nothing.
 
-    Raises Refused without any view: the position must not move past what a view would measure.
+    Raises Refused with nothing to do: the position must not move past what a view would measure.
     """
     views = {view.name: view for view in config.declared_views}
-    if not views:
-        raise Refused("no view is declared, so analytics has nothing to measure: declare `views`, or do not start it")
+    if not views and not config.watches:
+        raise Refused(
+            "no view is declared, and `watches` is off, so analytics has nothing to do: declare one, or do not start it"
+        )
     _declare(cursor, views)
     cursor.execute(FORGET, {"rebuilt": REBUILT})
     changed = [
@@ -75,8 +79,11 @@ def fold(cursor: psycopg.Cursor[Any], config: AnalyticsConfig, around: Fold) -> 
     ]
     cursor.execute(ADD)
     cursor.executemany(MERGE, changed)
-    if around.frontier is not None:
-        cursor.execute(EXPIRE, [around.frontier - config.keeps])
+    expires_before = None if around.frontier is None else around.frontier - config.keeps
+    if expires_before is not None:
+        cursor.execute(EXPIRE, [expires_before])
+    if config.watches:
+        fold_hits(cursor, config.running, around.next_position, expires_before)
     return {}
 
 

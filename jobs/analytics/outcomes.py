@@ -43,8 +43,12 @@ def _block(lsn: str) -> Column:
     return F.floor(F.col(lsn) / NEAR)
 
 
-def outcomes(usage: DataFrame, columns: Iterable[str], ranges: Sequence[Range], lookup: Lookup) -> DataFrame:
+def outcomes(
+    usage: DataFrame, columns: Iterable[str], ranges: Sequence[Range], lookup: Lookup, also: Sequence[str] = ()
+) -> DataFrame:
     """Rows with IDENTITY → event_time and `columns`, one row each; `ranges`: where the journal has their parts.
+
+    `also` are columns of the rows themselves, which stay as they are.
 
     Texts and booleans are the request's, else the completion's; numbers the completion's alone. A completion that names
     no status has completed. Quantities of their own (the family quantity) are no requests, and left out.
@@ -58,7 +62,7 @@ def outcomes(usage: DataFrame, columns: Iterable[str], ranges: Sequence[Range], 
     joined = joined.join(_side(parts, "completion"), on="completion_lsn", how="left")
     is_quantity = F.coalesce("completion_family", "request_family").eqNullSafe(F.lit(Family.QUANTITY.value))
     values = [_value(name, own, numbers).alias(name) for name in columns]
-    return joined.where(~is_quantity).select("event_time", *values)
+    return joined.where(~is_quantity).select("event_time", *also, *values)
 
 
 def _side(parts: DataFrame, side: str) -> DataFrame:

@@ -7,8 +7,11 @@ back has its minute made again from all of usage. None of this is money: bills c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
+from typing import Any
 
+import psycopg
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -19,6 +22,7 @@ from jobs.analytics.fold import REBUILT, fold
 from jobs.analytics.gauges import totals
 from jobs.analytics.outcomes import IS_MEASURED, READ, blocks_of, outcomes
 from jobs.analytics.panes import panes
+from jobs.analytics.ranges import Range
 from jobs.analytics.retractions import (
     counted,
     frame_of,
@@ -28,6 +32,8 @@ from jobs.analytics.retractions import (
     of_minutes,
     rebuildable,
 )
+from jobs.analytics.watches.hits import OF_ROWS, hits_in_tasks
+from jobs.analytics.watches.running import running_watches
 from jobs.runtime.delta.position import with_fingerprint
 from jobs.runtime.job import Lookup, PostgresJob
 from jobs.streams import INSTANT, Table
@@ -48,41 +54,74 @@ minute."""
 IS_REBUILT = "is_rebuilt"
 
 
+IS_ROW = "is_row"
+"""Where outcomes are taken back: whether it is a row of usage as it came, for watches, and no outcome of a view."""
+
+
 def enrich(usage: DataFrame, config: AnalyticsConfig, lookup: Lookup) -> DataFrame:
     """Rows of usage → outcomes: event_time and the columns of all views, one row each.
 
     Where outcomes of earlier batches are taken back, their minutes come whole, and there is a column `is_rebuilt`: true
-    in a row of each such minute that is no outcome.
+    in a row of each such minute that is no outcome. Watches read each row of usage with its sign: then those come, too.
     """
-    spark, views = usage.sparkSession, config.declared_views
+    spark, views, also = usage.sparkSession, config.declared_views, OF_ROWS if config.watches else ()
     # Of the batch before.
     spark.catalog.clearCache()
-    columns = sorted({column for view in views for column in view.columns})
     measured = usage.where(IS_MEASURED)
     blocks, highest, takes_back = blocks_of(measured)
-    if not takes_back:
-        found = outcomes(measured, columns, blocks, lookup)
-        return found.persist() if len(views) > 1 else found
+    if not takes_back or not views:
+        found = outcomes(measured, columns_of(config), blocks, lookup, also)
+        return found.persist() if len(views) + config.watches > 1 else found
+    found = view_outcomes(measured, config, lookup, blocks, highest)
+    if config.watches:
+        rows = outcomes(measured, columns_of(config), blocks, lookup, also).withColumn(IS_ROW, F.lit(True))
+        found = found.withColumn(IS_ROW, F.lit(False)).unionByName(rows, allowMissingColumns=True)
+    return found.persist()
+
+
+def columns_of(config: AnalyticsConfig) -> list[str]:
+    """What views and watches read of outcomes."""
+    of_views = {column for view in config.declared_views for column in view.columns}
+    return sorted(of_views | ({*config.running.of_outcomes} if config.watches else set()))
+
+
+def view_outcomes(
+    measured: DataFrame, config: AnalyticsConfig, lookup: Lookup, blocks: Sequence[Range], highest: int
+) -> DataFrame:
+    """What views measure of rows some of which take outcomes back; the rest is what `blocks_of` says of them."""
+    spark, columns = measured.sparkSession, sorted({name for view in config.declared_views for name in view.columns})
     net = netted(measured).persist()
     gone = minutes_taken_back(net)
     if not gone:
-        return outcomes(counted(net), columns, blocks, lookup).persist()
+        return outcomes(counted(net), columns, blocks, lookup)
     listed = rebuildable(gone, lookup)
     again = frame_of(spark, listed)
     rows = of_minutes(counted(net), again, how="left_anti")
     rows = rows.unionByName(made_again(again, listed, highest, lookup)).persist()
     found = outcomes(rows, columns, blocks_of(rows.withColumns({"lsn": F.lit(0), "sign": F.lit(1)}))[0], lookup)
     rebuilt = again.select(F.col("minute").alias("event_time"), F.lit(True).alias(IS_REBUILT))
-    return found.withColumn(IS_REBUILT, F.lit(False)).unionByName(rebuilt, allowMissingColumns=True).persist()
+    return found.withColumn(IS_REBUILT, F.lit(False)).unionByName(rebuilt, allowMissingColumns=True)
 
 
 def enrich_few(usage: pa.Table, config: AnalyticsConfig, lookup: Lookup) -> pa.Table | None:
     """The same of a few rows without Spark; None where minutes are made again, or the journal's files are large."""
-    return few_outcomes(usage, sorted({column for view in config.declared_views for column in view.columns}), lookup)
+    return few_outcomes(usage, columns_of(config), lookup, OF_ROWS if config.watches else ())
 
 
 def build(found: DataFrame, config: AnalyticsConfig) -> DataFrame:
-    """Outcomes (`enrich`) → panes, one row per view, minute and key; columns of `STAGED`."""
+    """Outcomes (`enrich`) → panes, one row per view, minute and key, and hits of watches; columns of `STAGED`."""
+    staged = []
+    if config.watches:
+        rows = found.where(IS_ROW) if IS_ROW in found.columns else found
+        staged.append(hits_in_tasks(rows, config.running, STAGED))
+    if config.declared_views:
+        measured = found.where(~F.col(IS_ROW)) if IS_ROW in found.columns else found
+        staged.append(build_panes(measured, config))
+    return reduce(DataFrame.unionByName, staged)
+
+
+def build_panes(found: DataFrame, config: AnalyticsConfig) -> DataFrame:
+    """Outcomes → panes, one row per view, minute and key; columns of `STAGED`."""
     of_outcomes = found.where(~F.col(IS_REBUILT)) if IS_REBUILT in found.columns else found
     staged = reduce(DataFrame.unionByName, [panes(of_outcomes, view) for view in config.declared_views])
     if IS_REBUILT not in found.columns:
@@ -98,10 +137,15 @@ def build(found: DataFrame, config: AnalyticsConfig) -> DataFrame:
     return staged.unionByName(rebuilt)
 
 
+def current(connection: psycopg.Connection[Any], lookup: Lookup, config: AnalyticsConfig) -> AnalyticsConfig:
+    """The configuration with the watches that run now."""
+    return config.with_running(running_watches(connection, lookup, config.running)) if config.watches else config
+
+
 JOB = PostgresJob(
     name=Job.ANALYTICS.value,
     reads=Table.USAGE,
-    columns=lambda _: with_fingerprint(Table.USAGE, READ),
+    columns=lambda config: with_fingerprint(Table.USAGE, (*READ, "request_id") if config.watches else READ),
     config=AnalyticsConfig,
     build=build,
     staged=STAGED,
@@ -111,4 +155,5 @@ JOB = PostgresJob(
     pause_seconds=lambda config: config.min_batch_interval_seconds,
     concerns=IS_MEASURED,
     totals=totals,
+    current=current,
 )

@@ -1,4 +1,4 @@
-"""`weir rebuild analytics`: all views begin at the first row of usage again, and analytics measures it as it reads.
+"""`weir rebuild analytics`: all views and watches begin at row 1 of usage again, and analytics measures it as it reads.
 
 Panes of sketches are too many bytes for one transaction, and are no bill: so they come back little by little.
 """
@@ -14,12 +14,18 @@ from jobs.streams import Table
 from metering.reports import Phase
 from metering.vocabulary import Job
 
-EMPTIED = ("analytics_panes", "analytics_views")
+EMPTIED = ("analytics_panes", "analytics_views", "watch_hits", "watch_hours", "watch_progress")
+# Nobody is called again about what analytics had read: it had called then, or its watch was not there yet.
+BEGIN_AGAIN = """
+UPDATE watches SET first_position = NULL, calls_from = greatest(calls_from, (
+    SELECT next_position FROM positions WHERE job = %s AND input = 'usage'
+)) WHERE removed_at IS NULL
+"""
 JOB = Job.ANALYTICS.value
 
 
 def begin_again(tables: str, postgres_url: str) -> int:
-    """Remove all panes and the position, so that analytics begins at lsn 1; how many rows of usage there are for it.
+    """Remove all panes, hits and the position: analytics begins at lsn 1. How many rows of usage there are for it.
 
     A running driver is fenced, and its successor begins. Raises Refused where rows of usage were removed, or analytics
     has never run; NotYet where the database becomes unavailable. Then nothing was changed.
@@ -29,11 +35,14 @@ def begin_again(tables: str, postgres_url: str) -> int:
     with Session.to(postgres_url, f"weir rebuild {JOB}") as connection:
         row = connection.execute("SELECT config FROM jobs WHERE job = %s", [JOB]).fetchone()
     if row is None:
-        raise Refused("analytics has never run here: declare `views`, and start it; it measures all of usage")
+        raise Refused(
+            "analytics has never run here: declare `views`, or `watches: true`, and start it; it measures all of usage"
+        )
     ownership = Ownership.take(JOB, postgres_url, row[0], is_alone=True)
     try:
         with ownership.transaction() as cursor:
             cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            cursor.execute(BEGIN_AGAIN, [JOB])
             for table in EMPTIED:
                 cursor.execute(f"DELETE FROM {table}")
             for table in ("batches", "positions"):

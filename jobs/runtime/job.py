@@ -179,6 +179,9 @@ class Lookup(Protocol):
     def few_rows(self, table: Table, lsns: pl.Series, columns: Sequence[str]) -> pl.DataFrame | None:
         """`lsn` and those of `columns` that the table has, read without Spark; None where that would be too much."""
 
+    def whole(self, table: Table, columns: Sequence[str]) -> pl.DataFrame | None:
+        """All rows of a small table, read without Spark, again only where it has changed; None where there is none."""
+
     def has_all_since(self, table: Table, day: date) -> bool:
         """Whether no row of this log date or a later one was removed from the journal or usage (`weir retain`)."""
 
@@ -287,6 +290,9 @@ class PostgresJob(Generic[C]):
     `beside` is entered before the first batch and left after the last: what else runs in the driver meanwhile.
 
     `history` is the table that says what decided, from which `first_position` on.
+
+    `current` is called before each batch of a job that also does what rows of the database say: the configuration with
+    those, or the one that it got.
     """
 
     name: str
@@ -308,6 +314,7 @@ class PostgresJob(Generic[C]):
     pause_seconds: Callable[[C], float] = at_once
     beside: Callable[[Context[C]], AbstractContextManager[None]] | None = None
     history: str = "rules"
+    current: Callable[[psycopg.Connection[Any], Lookup, C], C] | None = None
 
     @property
     def tables(self) -> tuple[Table, ...]:

@@ -89,7 +89,9 @@ def test_every_default_of_a_job_may_be_given_and_parses_back() -> None:
     """Helm turns integers into floats on the way: none may come out as 1e+06."""
     given = Jobs().model_dump(mode="json")
     given["ingestion"]["max_records_per_batch"] = 1_000_000
-    beside = {name: VIEWS if name == "views" else given["analytics"].pop(name) for name in ("views", "windows")}
+    beside = {
+        name: VIEWS if name == "views" else given["analytics"].pop(name) for name in ("views", "windows", "watches")
+    }
     jobs = {
         job: {"config": {name: value for name, value in config.items() if name != "views"}}
         for job, config in given.items()
@@ -132,6 +134,12 @@ def test_views_start_analytics_with_its_rights_rules_and_configuration_and_chang
     text = json.dumps(of_kind(watched, "PrometheusRule"))
     assert 'job=\\"analytics\\"' in text
     assert 'job=\\"analytics\\"' not in json.dumps(of_kind(plain, "PrometheusRule"))
+
+
+def test_watches_start_analytics_without_a_view() -> None:
+    config = of_kind(render("production.yaml", values={"watches": True}), "ConfigMap")["weir-analytics"]["data"]
+    assert AnalyticsConfig.model_validate(yaml.safe_load(config["analytics.yaml"])).watches
+    assert "weir-analytics" in of_kind(render("production.yaml", values={"watches": True}), "SparkApplication")
 
 
 def test_analytics_that_is_disabled_or_without_a_view_has_no_object_and_no_rule_about_it() -> None:

@@ -34,6 +34,7 @@ EXAMPLES = {
 }
 """The one that reads most comes first, as only what it does not read is tried with the next."""
 WHAT_IS_OFF: Mapping[str, Any] = {
+    "watches": True,
     "views": {"health": {"of": "outcomes", "by": ["model"], "measures": {"requests": "count"}}},
     "kafka": {"securityProtocol": "SSL", "clientSecret": "client"},
     "close": {"enabled": True},

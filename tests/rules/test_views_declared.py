@@ -30,11 +30,13 @@ def loaded(tmp_path: Path, **content: Any) -> Any:
     return load_stack_config(file)
 
 
-def test_views_start_analytics_and_nothing_else_does(tmp_path: Path) -> None:
+def test_views_or_watches_start_analytics_and_nothing_else_does(tmp_path: Path) -> None:
     always = ["ingestion", "sessionization", "joins", "billing"]
     assert [name for name, _ in loaded(tmp_path).items()] == always
     assert [name for name, _ in loaded(tmp_path, windows={"slide": "PT1H"}, views={}).items()] == always
     assert [name for name, _ in loaded(tmp_path, views={"health": HEALTH}).items()] == [*always, "analytics"]
+    assert [name for name, _ in loaded(tmp_path, watches=True).items()] == [*always, "analytics"]
+    assert [name for name, _ in loaded(tmp_path, watches=False).items()] == always
 
 
 def test_a_view_keeps_its_keys_and_measures_in_order_and_reads_their_columns(tmp_path: Path) -> None:

@@ -41,6 +41,12 @@ INSERT INTO threshold_changes (account, period, first_day, meter, currency, thre
 VALUES ('acme', 'P1M', '2026-11-01', '', 'EUR', 400.10, %(version)s, %(version)s = 1, 0.000000000000000003)
 """
 
+WATCH = "INSERT INTO watches (name, condition, columns, added_by) VALUES ('w', 'cached', '{}', 'ada')"
+CALL = """
+INSERT INTO watch_calls (watch_id, hour, step, name, hits, first)
+SELECT watch_id, %(at)s, 100, name, 250, '[{"request_id": "r-1"}]' FROM watches
+"""
+
 
 def outbox(database: str) -> list[tuple[str, str, dict[str, Any]]]:
     found = rows(database, "SELECT type, account, body FROM webhook_events ORDER BY number")
@@ -61,7 +67,9 @@ def test_each_source_writes_an_event_with_all_digits_of_its_row(database: str) -
         insert(database, STATE, sequence=sequence, state=state)
     for version in (1, 2):
         insert(database, THRESHOLD, version=version)
-    (held, correction, issued, voided, crossed, retracted) = outbox(database)
+    insert(database, WATCH)
+    insert(database, CALL)
+    (held, correction, issued, voided, crossed, retracted, hit) = outbox(database)
     assert held[:2] == ("weir.straggler.held", "acme")
     assert (held[2]["straggler"], held[2]["quantity"]) == ("1/requests", "2")
     assert correction[:2] == ("weir.correction.created", "acme")
@@ -76,7 +84,10 @@ def test_each_source_writes_an_event_with_all_digits_of_its_row(database: str) -
     for event in (issued, crossed):
         (shown,) = (json.loads(block.text) for block in blocks_of("json") if event[0] in block.text)
         assert shown["data"].keys() == event[2].keys(), "the guide's example"
-    assert {held[0], correction[0], issued[0], voided[0], crossed[0], retracted[0]} == set(EventType)
+    assert hit[:2] == ("weir.watch.hit", "")
+    assert (hit[2]["hour"], hit[2]["reached"], hit[2]["hits"]) == ("2026-11-01T00:00:00+00:00", 100, 250)
+    found = {held[0], correction[0], issued[0], voided[0], crossed[0], retracted[0], hit[0]}
+    assert found == set(EventType)
 
 
 def test_an_endpoint_that_names_a_type_or_an_account_twice_gets_an_event_once(database: str) -> None:

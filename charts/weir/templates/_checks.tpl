@@ -295,7 +295,7 @@
 
 {{/* Which columns a view can read, analytics says at its start. */}}
 {{- define "weir.checkViews" -}}
-{{- range $given := list "views" "windows" -}}
+{{- range $given := list "views" "windows" "watches" -}}
 {{- if hasKey $.Values.jobs.analytics.config $given -}}
 {{- fail (printf "jobs.analytics.config.%s: give it as %s beside jobs." $given $given) -}}
 {{- end -}}

@@ -8,7 +8,7 @@
 {{- define "weir.job" -}}
 {{- $root := index . 0 -}}
 {{- $job := mergeOverwrite (deepCopy $root.Values.jobDefaults) (include "weir.ownValues" . | fromJson) -}}
-{{- if and (eq (index . 1) "analytics") (not $root.Values.views) -}}
+{{- if and (eq (index . 1) "analytics") (not (or $root.Values.views $root.Values.watches)) -}}
 {{- $job = set $job "enabled" false -}}
 {{- end -}}
 {{- $job | toJson -}}
@@ -44,6 +44,9 @@
 {{- end -}}
 {{- if eq (index . 1) "analytics" -}}
 {{- $config = set (deepCopy $config) "views" $root.Values.views -}}
+{{- if $root.Values.watches -}}
+{{- $config = set $config "watches" true -}}
+{{- end -}}
 {{- if $root.Values.windows -}}
 {{- $config = set $config "windows" $root.Values.windows -}}
 {{- end -}}

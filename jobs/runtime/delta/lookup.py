@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.runtime.delta.deciding_rows import deciding_rows
-from jobs.runtime.delta.rows_by_lsn import few_rows
+from jobs.runtime.delta.rows_by_lsn import few_rows, whole
 from jobs.runtime.delta.table import LSN, open_table
 from jobs.streams import Table
 
@@ -25,6 +25,7 @@ class DeltaLookup:
         self._spark = spark
         self._tables = tables
         self._opened: dict[Table, DeltaTable] = {}
+        self._whole: dict[Table, tuple[int, tuple[str, ...], pl.DataFrame]] = {}
 
     def rows(self, table: Table, condition: str) -> DataFrame:
         """The rows that meet the condition, as the table is now."""
@@ -32,13 +33,26 @@ class DeltaLookup:
 
     def few_rows(self, table: Table, lsns: pl.Series, columns: Sequence[str]) -> pl.DataFrame | None:
         """`lsn` and those of `columns` that the table has, read without Spark; None where that would be too much."""
+        opened = self._open(table)
+        return None if opened is None else few_rows(opened, lsns, columns, MAX_ROWS_LOOKED_THROUGH)
+
+    def whole(self, table: Table, columns: Sequence[str]) -> pl.DataFrame | None:
+        """All rows of a small table, read without Spark, again only where it has changed; None where there is none."""
+        if (opened := self._open(table)) is None:
+            return None
+        version, names = opened.version(), tuple(columns)
+        known = self._whole.get(table)
+        if known is None or known[:2] != (version, names):
+            known = version, names, whole(opened, names)
+            self._whole[table] = known
+        return known[2]
+
+    def _open(self, table: Table) -> DeltaTable | None:
         if table in self._opened:
             self._opened[table].update_incremental()
         elif (found := open_table(self._tables, table)) is not None:
             self._opened[table] = found
-        else:
-            return None
-        return few_rows(self._opened[table], lsns, columns, MAX_ROWS_LOOKED_THROUGH)
+        return self._opened.get(table)
 
     def has_all_since(self, table: Table, day: date) -> bool:
         """Whether no row of this log date or a later one was removed: whole log dates go, from the old end."""

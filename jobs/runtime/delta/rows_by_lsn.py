@@ -50,6 +50,16 @@ def few_rows(table: DeltaTable, lsns: pl.Series, columns: Sequence[str], max_row
     return pl.concat([pl.DataFrame(schema=wanted), *found])
 
 
+def whole(table: DeltaTable, columns: Sequence[str]) -> pl.DataFrame:
+    """All rows of a small table; null where it, or a file of it, lacks a column. Raises OSError."""
+    kinds = pl.DataFrame(pa.schema(table.schema().to_arrow()).empty_table()).schema
+    wanted = {name: kinds[name] for name in columns if name in kinds}
+    files = pl.DataFrame(table.get_add_actions(flatten=True)).filter(pl.col("num_records") > 0)
+    found = [_read(table, path, pl.lit(value=True), [*wanted], wanted) for path in files["path"]]
+    missing = [pl.lit(None, pl.String).alias(name) for name in columns if name not in wanted]
+    return pl.concat([pl.DataFrame(schema=wanted), *found]).with_columns(missing)
+
+
 def _read(
     table: DeltaTable,
     path: str,

@@ -228,6 +228,12 @@ LOSSES = (
         FROM threshold_changes HAVING count(*) > 0
         """,
     ),
+    Loss(
+        "0101",
+        """
+        SELECT format('%s watches, and their hits', count(*)) FROM watches WHERE removed_at IS NULL HAVING count(*) > 0
+        """,
+    ),
 )
 
 

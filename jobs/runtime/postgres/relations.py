@@ -47,6 +47,7 @@ LATER = (
     *("threshold_changes", "thresholds_due"),
     *("webhook_attempts", "webhook_deliveries", "webhook_endpoints", "webhook_events", "webhook_position"),
     *("webhook_removals", "webhook_secrets"),
+    *("watch_calls", "watch_hits", "watch_hours", "watch_progress", "watches"),
 )
 """Relations that revisions after 0034 make in Weir's own schema."""
 

@@ -185,6 +185,8 @@ class PostgresSink:
     def process(self, batch: Batch) -> Progress:
         """Reduce the new rows of a batch and fold them. A batch that is known already changes nothing."""
         started = time.monotonic()
+        if self._job.current is not None:
+            self._config = self._job.current(self._ownership.connection, self._lookup, self._config)
         held = self._rules.in_force(self._at.next_lsn, self._frontier)
         summary, rows = self._summary(batch)
         if rows.records == 0:

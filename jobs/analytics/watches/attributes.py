@@ -1,0 +1,71 @@
+"""What an account said of itself when an outcome was decided: its tags and columns, as `dimensions` have them.
+
+An account's first version counts from the beginning of time; else the newest that has begun by the event, of those that
+the journal had before the outcome's last part. So it is the same whenever it is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import polars as pl
+
+from metering.price_attributes import ACCOUNT
+from metering.watches.parser import TAGS
+
+ACCOUNT_COLUMNS = ("name", "parent", "plan", "timezone")
+"""What a condition can name of an account beside its tags, as `account.plan`."""
+READ = ("account", "lsn", "effective_from", "deleted", *ACCOUNT_COLUMNS, "tags")
+BEGINNING_OF_TIME_US = -(2**63)
+MAX_COMPARED = 2_000_000
+"""Pairs of an outcome and a version that are looked at together."""
+
+
+def attributes_in(columns: Iterable[str]) -> tuple[str, ...]:
+    """Those that the account has and not the outcome."""
+    return tuple(sorted(name for name in columns if name.startswith(ACCOUNT)))
+
+
+def account_versions(accounts: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """Rows READ of all versions → account, version_lsn, effective_us and the attributes `names`."""
+    is_first = pl.int_range(pl.len()).over("account") == 0
+    begins = pl.when(is_first).then(BEGINNING_OF_TIME_US).otherwise(pl.col("effective_from").dt.epoch("us"))
+    columns = [pl.when(~pl.col("deleted")).then(_attribute(name)).alias(name) for name in names]
+    return accounts.sort("account", "lsn").select("account", begins.alias("effective_us"), *columns, version_lsn="lsn")
+
+
+def _attribute(name: str) -> pl.Expr:
+    if not name.startswith(TAGS):
+        return pl.col(name.removeprefix(ACCOUNT))
+    tag = name.removeprefix(TAGS)
+    return pl.col("tags").str.json_decode(pl.Struct({tag: pl.String})).struct.field(tag)
+
+
+def with_attributes(rows: pl.DataFrame, versions: pl.DataFrame | None, names: Sequence[str]) -> pl.DataFrame:
+    """Outcomes (account, request_lsn, completion_lsn, event_time, …) → the same rows with the attributes `names`.
+
+    Null where no version applies. `versions` None: there are no accounts.
+    """
+    if versions is None or not names:
+        return rows.with_columns(pl.lit(None, pl.String).alias(name) for name in names)
+    at = rows.select(
+        "account",
+        row=pl.int_range(pl.len()),
+        decided_lsn=pl.max_horizontal("request_lsn", "completion_lsn"),
+        event_us=pl.col("event_time").dt.epoch("us"),
+    )
+    counts = versions.group_by("account").len("versions")
+    found = [versions.clear().with_columns(row=pl.lit(0, pl.Int64)).select("row", *names)]
+    for part in _portions(at.join(counts, on="account", how="inner")):
+        known = part.join(versions, on="account", how="inner").filter(
+            pl.col("version_lsn") < pl.col("decided_lsn"), pl.col("effective_us") <= pl.col("event_us")
+        )
+        newest = known.sort("version_lsn").unique("row", keep="last", maintain_order=True)
+        found.append(newest.select("row", *names))
+    numbered = rows.with_columns(row=pl.int_range(pl.len()))
+    return numbered.join(pl.concat(found), on="row", how="left", maintain_order="left").drop("row")
+
+
+def _portions(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    portion = pl.col("versions").cum_sum() // MAX_COMPARED
+    yield from rows.with_columns(portion=portion).partition_by("portion", include_key=False)

@@ -1,0 +1,1 @@
+"""Stored queries: conditions on outcomes, which each outcome runs past."""
