@@ -7,11 +7,20 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from api.events import in_topics
+from api.own_writes import _awaited
+from api.problems import Problem
+from api.producer import Record
+from api.validation import Validator, Verdict
+from cli.redrive.command import _redriven
+from cli.redrive.letters import Letter
+from cli.redrive.offline import Offline
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.documents import records_of, verdicts
 from jobs.ingestion.event_topic_settings import topics_in
@@ -19,6 +28,7 @@ from jobs.ingestion.topic_removals import Removal, removals_entry, removed_since
 from jobs.runtime.effective_rules import EffectiveRules
 from jobs.runtime.errors import Refused
 from jobs.runtime.kafka.heartbeat import heartbeat
+from jobs.runtime.kafka.replay_mark import Rejected
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TWO = [{"topic": "events"}, {"topic": "gateway", "types": ["gpu.v1", "ai.inference.usage.v1"]}]
@@ -135,3 +145,51 @@ def test_a_topic_ends_only_if_somebody_has_removed_it() -> None:
     assert removals_entry([]) == {}
     [entry] = removals_entry([removal("b")])["removed_topics"]
     assert (entry["topic"], entry["unread"], entry["removed_by"]) == ("b", 0, "me")
+
+
+class Sent:
+    """What redriven letters would be sent to."""
+
+    def __init__(self) -> None:
+        self.topics: list[str] = []
+
+    def send(self, topic: str, *_: Any) -> None:
+        self.topics.append(topic)
+
+
+@pytest.mark.usefixtures("several")
+def test_a_dead_letter_goes_back_where_it_came_from_or_where_its_type_belongs() -> None:
+    config = IngestionConfig.model_validate({"events": TWO})
+
+    def letter(topic: str, reason: str) -> Letter:
+        place = Rejected(topic, 0, 1)
+        return Letter(place, place, NOW, NOW, reason, None, None, b"")
+
+    letters = [
+        (letter("events", "malformed"), event("gpu.v1")),
+        (letter("gateway", "malformed"), event("gpu.v1")),
+        (letter("gateway", "malformed"), event("other.v1")),
+        (letter("gateway", "wrong_topic"), event("other.v1")),
+        (letter("gone", "malformed"), event("gpu.v1")),
+        (letter("gone", "malformed"), event("other.v1")),
+    ]
+    sent: Any = Sent()
+    rows = list(_redriven(letters, Offline(config, lambda: NOW), sent, is_edited=True))
+    assert sent.topics == ["events", "gateway", "events", "gateway", "events"]
+    assert [row["detail"].partition(":")[0] for row in rows] == ["wrong_topic"]  # type: ignore[union-attr]
+
+
+@pytest.mark.usefixtures("several")
+def test_posted_events_are_written_to_the_topic_of_their_type_and_awaited_there() -> None:
+    validator = Validator()
+    services: Any = SimpleNamespace(validator=validator)
+    records = [Record(b"a", b"1"), Record(b"a", b"2")]
+    posted = [Verdict("1", "s", "a", "gpu.v1"), Verdict("2", "s", "a", "other.v1")]
+    validator.use({"topic": "mine"})
+    assert in_topics(services, records, posted) == records
+    validator.use(IngestionConfig.model_validate({"events": TWO}).model_dump(mode="json"))
+    assert [record.topic for record in in_topics(services, records, posted)] == ["gateway", "events"]
+    awaited = _awaited("gateway/0/7,events/0/3,gateway/0/5", validator)
+    assert awaited.required == {("gateway", 0): 8, ("events", 0): 4}
+    with pytest.raises(Problem):
+        _awaited("mine/0/7", validator)
