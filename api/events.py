@@ -170,7 +170,7 @@ def in_topics(services: Services, records: Sequence[Record], verdicts: Sequence[
     if len(services.validator.topics) == 1:
         return records
     topic_of = services.validator.topic_of
-    return [replace(record, topic=topic_of(each.type)) for record, each in zip(records, verdicts, strict=True)]
+    return [replace(record, topic=topic_of(verdict.type)) for record, verdict in zip(records, verdicts, strict=True)]
 
 
 async def append(services: Services, records: Sequence[Record]) -> dict[tuple[str, int], int]:

@@ -14,7 +14,7 @@ from deployment.asking import asking_database
 from deployment.errors import CannotRun
 from jobs.ingestion.batches import rejected_whole
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.documents import records_of
+from jobs.ingestion.documents import ANY_TOPIC, records_of
 from jobs.ingestion.event_times import validated_by_reception
 from jobs.ingestion.quarantine import quarantine
 from jobs.ingestion.receptions import mark_texts
@@ -80,7 +80,7 @@ class Offline:
         instant = pl.Datetime("us", "UTC")
         mark_headers = [None if mark is None else bytes_of(mark) for mark in marks]
         texts = None if headers is None else [text_of(of_event) for of_event in headers]
-        records = records_of(events, texts, topics)
+        records = records_of(events, texts, topics or [ANY_TOPIC] * len(events))
         read = pl.DataFrame(self._validator.validate(records))
         of_events = read.filter(is_event(read.schema))
         record = of_events["offset"]

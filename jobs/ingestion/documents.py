@@ -14,7 +14,7 @@ from jobs.ingestion.quarantine import quarantine
 from jobs.ingestion.validator import LOG_APPEND_TIME, VERDICT, EventValidator, one_each
 from jobs.runtime.kafka.headers import COLUMN
 from jobs.runtime.kafka.marks import MARKS
-from jobs.streams import INSTANT
+from jobs.streams import EVENTS_TOPIC, INSTANT
 from metering.contracts.model import Contract, pointer
 
 ANY_TOPIC = ""
@@ -32,7 +32,11 @@ def validated(
     `reason` is null of a valid one. A document above `largest_bytes` with its key is too_large. `single`: an array is
     no batch of events.
     """
-    rows = pl.DataFrame(validator.validate(records_of(documents), single=single))
+    records = records_of(documents)
+    anywhere = records.set_column(
+        records.schema.get_field_index("topic"), "topic", pa.array([ANY_TOPIC] * len(documents), pa.string())
+    )
+    rows = pl.DataFrame(validator.validate(anywhere, single=single))
     return quarantine(one_each(rows), {}, largest_bytes)
 
 
@@ -72,14 +76,14 @@ def records_of(
 ) -> pa.Table:
     """Documents as ingestion would read them from Kafka; `headers`: those of each (`headers.text_of`).
 
-    `topics`: that of each. None: a topic that takes all types.
+    `topics`: that of each; default: `events`.
     """
     count = len(documents)
     return pa.table(
         {
             "key": pa.array([subject_of(document) for document in documents], pa.binary()),
             "value": pa.array(documents, pa.binary()),
-            "topic": pa.array([ANY_TOPIC] * count if topics is None else topics, pa.string()),
+            "topic": pa.array([EVENTS_TOPIC] * count if topics is None else topics, pa.string()),
             "partition": pa.array([0] * count, pa.int32()),
             "offset": pa.array(range(count), pa.int64()),
             "timestamp": pa.array([_ANY_INSTANT] * count, INSTANT),

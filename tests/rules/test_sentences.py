@@ -63,6 +63,7 @@ ARGUMENTS = {
     "rebuild": ["billing", "--yes"],
     "view": ["model_health"],
     "consumers remove": ["erp"],
+    "topics remove": ["events", "--reason", "x"],
     "webhooks add": ["https://example.com/"],
     "webhooks deliveries": ["we_0123456789ab"],
     "webhooks disable": ["we_0123456789ab", "--reason", "x"],
