@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 from datetime import datetime
 from http import HTTPStatus
 
@@ -138,7 +138,7 @@ async def validated_events(
     records = [Record(subject_in(event.parsed), with_time(event, services.clock.now())) for event in events]
     verdicts = await verdicts_on(services, [record.value for record in records])
     _refuse_forbidden(key, verdicts)
-    return Validated(records, verdicts)
+    return Validated(in_topics(services, records, verdicts), verdicts)
 
 
 def _refuse_forbidden(key: ApiKey, verdicts: Sequence[Verdict]) -> None:
@@ -165,9 +165,20 @@ async def verdicts_on(services: Services, documents: Sequence[bytes]) -> list[Ve
         raise unavailable("Ingestion has not been started yet, so the contracts in force are not known.") from None
 
 
+def in_topics(services: Services, records: Sequence[Record], verdicts: Sequence[Verdict]) -> Sequence[Record]:
+    """The records, each with the topic that its type belongs to where ingestion reads several."""
+    if len(services.validator.topics) == 1:
+        return records
+    topic_of = services.validator.topic_of
+    return [replace(record, topic=topic_of(verdict.type)) for record, verdict in zip(records, verdicts, strict=True)]
+
+
 async def append(services: Services, records: Sequence[Record]) -> dict[tuple[str, int], int]:
-    """Append valid events to the topic that ingestion reads; gives each partition's last offset. Raises Problem."""
-    return await services.producer.send(services.validator.topic, records)
+    """Append valid events to their topics, or the first that ingestion reads; gives each partition's last offset.
+
+    Raises Problem.
+    """
+    return await services.producer.send(services.validator.topics[0], records)
 
 
 def with_time(event: Element, now: datetime) -> bytes:

@@ -62,17 +62,17 @@ async def _is_billed(awaited: Awaited, read_request: ReadRequest, tables: Stored
 
 
 def _awaited(position: str, validator: Validator) -> Awaited:
-    """Raises Problem for what is no position of the topic that ingestion reads."""
+    """Raises Problem for what is no position of the topics that ingestion reads."""
     try:
-        topic = validator.topic
+        topics = validator.topics
     except IngestionNotStarted:
         raise unavailable("Ingestion has not been started yet: nothing is billed.") from None
-    required: dict[int, int] = {}
+    required: dict[tuple[str, int], int] = {}
     parts = position.split(",")
     for part in parts[:MAX_PARTITIONS]:
         place = _PLACE.fullmatch(part)
-        if place is None or place[1] != topic or len(parts) > MAX_PARTITIONS:
-            raise bad_request(AFTER, f"It must be a position that POST /v1/events gave, such as {topic}/3/81234.")
-        partition = int(place[2])
+        if place is None or place[1] not in topics or len(parts) > MAX_PARTITIONS:
+            raise bad_request(AFTER, f"It must be a position that POST /v1/events gave, such as {topics[0]}/3/81234.")
+        partition = place[1], int(place[2])
         required[partition] = max(required.get(partition, 0), int(place[3]) + 1)
-    return Awaited(topic, required)
+    return Awaited(required)

@@ -33,6 +33,8 @@ class Record:
 
     key: bytes | None
     value: bytes
+    topic: str | None = None
+    """Where it goes, if not to the topic of the request."""
 
 
 @dataclass
@@ -80,7 +82,9 @@ class AcknowledgedProducer:
         return self._pending_bytes
 
     async def send(self, topic: str, records: Sequence[Record]) -> dict[tuple[str, int], int]:
-        """Append records; returns the offset of the last one per topic and partition, once all are acknowledged.
+        """Append records to `topic`, or to their own; returns the offset of the last one per topic and partition.
+
+        It returns once all are acknowledged.
 
         Raises Problem: 429 while too much waits for the brokers, 503 when they do not acknowledge in time. Some of the
         records may be in the topic then; sending all of them again makes duplicates, which are billed once.
@@ -95,7 +99,7 @@ class AcknowledgedProducer:
         loop = asyncio.get_running_loop()
         request = _Request(len(records), loop.create_future(), loop)
         for record in records:
-            self._produce(topic, record, request)
+            self._produce(record.topic or topic, record, request)
         return await request.answer
 
     def close(self) -> None:

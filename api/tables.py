@@ -87,13 +87,12 @@ class StoredTables:
 
 @dataclass
 class Awaited:
-    """Records of a topic on their way to a bill. Each step's goal is set when the step before has reached its own.
+    """Records on their way to a bill. Each step's goal is set when the step before has reached its own.
 
-    `required`: their partitions' next offsets.
+    `required`: next offsets by topic and partition.
     """
 
-    topic: str
-    required: Mapping[int, int]
+    required: Mapping[tuple[str, int], int]
     journal_lsn: int | None = None
     """What joins must have read; None: the journal lacks a record."""
     usage_lsn: int | None = None
@@ -102,8 +101,10 @@ class Awaited:
     def advance(self, tables: StoredTables) -> int | None:
         """Look how far they have come; gives `usage_lsn`."""
         if self.journal_lsn is None:
-            topic = tables.topic(self.topic)
-            reached = (tables.transaction(Table.JOURNAL, topic.position(p)) >= end for p, end in self.required.items())
+            reached = (
+                tables.transaction(Table.JOURNAL, tables.topic(name).position(partition)) >= end
+                for (name, partition), end in self.required.items()
+            )
             if not all(reached):
                 return None
             self.journal_lsn = tables.transaction(Table.JOURNAL, LSN)

@@ -109,7 +109,8 @@ async def _take(request: Request, services: Services, media_type: str, reserve: 
     for span, verdict in zip(readable, verdicts, strict=True):
         problem = _problem(services, span, verdict) or refused(verdict)
         if problem is None:
-            records.append(Record((verdict.account or "").encode(), span.document))
+            topic = services.validator.topic_of(verdict.type)
+            records.append(Record((verdict.account or "").encode(), span.document, topic))
         else:
             taken.rejected.append((span.id, problem))
             reasons.append(verdict.reason or FORBIDDEN)

@@ -34,6 +34,7 @@ class Verdict:
     id: str | None
     source: str | None
     account: str | None
+    type: str | None = None
     reason: str | None = None
     path: str | None = None
     rule: str | None = None
@@ -46,7 +47,7 @@ class _Rules:
     validator: EventValidator
     contracts: Mapping[str, Contract]
     max_record_bytes: int
-    topic: str
+    config: IngestionConfig
 
 
 class IngestionNotStarted(Exception):
@@ -69,11 +70,18 @@ class Validator:
         return self._rules is not None
 
     @property
-    def topic(self) -> str:
-        """The topic of events that ingestion reads. Raises IngestionNotStarted."""
+    def topics(self) -> tuple[str, ...]:
+        """The topics of events that ingestion reads. Raises IngestionNotStarted."""
+        return self._config_in_force().topics
+
+    def topic_of(self, event_type: str | None) -> str:
+        """The topic that events of a type are written to. Raises IngestionNotStarted."""
+        return self._config_in_force().topic_of(event_type)
+
+    def _config_in_force(self) -> IngestionConfig:
         if self._rules is None:
             raise IngestionNotStarted
-        return self._rules.topic
+        return self._rules.config
 
     def use(self, config: Mapping[str, Any]) -> None:
         """Validate by this configuration of ingestion (`jobs.config`) from the next call on. Raises ValueError."""
@@ -81,7 +89,7 @@ class Validator:
             rules, unknown = known_part(IngestionConfig, config)
             if unknown:
                 log.warning("ingestion has settings of another version, which do not validate here", settings=unknown)
-            self._rules = _Rules(rules.validator(), rules.contracts_in_force(), rules.max_record_bytes, rules.topic)
+            self._rules = _Rules(rules.validator(), rules.contracts_in_force(), rules.max_record_bytes, rules)
             self._config = dict(config)
 
     async def verdicts(self, documents: Sequence[bytes]) -> list[Verdict]:
@@ -135,7 +143,7 @@ class Validator:
 def _verdicts(documents: Sequence[bytes], rules: _Rules) -> list[Verdict]:
     found = []
     for row in verdicts(documents, rules.validator, rules.max_record_bytes).iter_rows(named=True):
-        who = (row["id"], row["source"], row["account"])
+        who = (row["id"], row["source"], row["account"], row["type"])
         if row["reason"] is None:
             found.append(Verdict(*who))
         else:

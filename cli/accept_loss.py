@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from deployment.positions import Positions
     from jobs.runtime.kafka.topic import Topic
 
-_TOPIC = "SELECT config->>'topic' FROM jobs WHERE job = 'ingestion'"
 _STORE = """
 INSERT INTO accepted_losses (topic_id, topic, partition, first_offset, end_offset, reason, accepted_by)
 VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
@@ -22,7 +21,7 @@ VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
 
 
 def accept_loss(
-    topic: Annotated[str, typer.Argument(help="The topic of events.")],
+    topic: Annotated[str, typer.Argument(help="The topic of events; one of them, where there are several.")],
     partition: Annotated[int, typer.Argument(min=0, help="The partition.")],
     *,
     reason: Annotated[str, typer.Option("--reason", help="Why they cannot be restored; stored with your name.")],
@@ -44,17 +43,16 @@ def accept_loss(
 
     from cli.journalled import wait_until_journalled
     from deployment.asking import asking_database
+    from deployment.event_topics import event_topics
     from deployment.positions import Positions, beginnings, describe
     from deployment.stack import running_deployment
-    from jobs.streams import EVENTS_TOPIC
 
     stack = running_deployment(data_dir)
     if not reason.strip():
         raise CannotRun("--reason is empty: say why, for anyone who asks about these records later.")
-    with asking_database(stack.postgres_url), psycopg.connect(stack.postgres_url, connect_timeout=10) as database:
-        row = database.execute(_TOPIC).fetchone()
-    if topic != (events := (row and row[0]) or EVENTS_TOPIC):
-        raise CannotRun(f"Only records of {events} can be lost like this: the catalog's topics are never cut off.")
+    if topic not in (events := event_topics(stack.postgres_url)):
+        names = " and ".join(events)
+        raise CannotRun(f"Only records of {names} can be lost like this: the catalog's topics are never cut off.")
     described = describe(stack.kafka_bootstrap, [topic])[0]
     where = f"{topic}[{partition}]"
     if partition not in described.partitions:

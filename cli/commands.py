@@ -82,7 +82,7 @@ ENTRIES = (
         "produce",
         Panel.RUN,
         "cli.produce",
-        "Send CloudEvents to `events`, one a line, unchanged and keyed by their subject. Blank lines are skipped.",
+        "Send CloudEvents to Kafka, one a line, unchanged and keyed by their subject. Blank lines are skipped.",
     ),
     Entry("drain", Panel.RUN, "cli.drain", "Wait until all applications have processed what is in Kafka now."),
     Entry(

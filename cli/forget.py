@@ -108,16 +108,16 @@ def _refusals(
 ) -> Iterator[str]:
     from confluent_kafka.admin import AdminClient
 
+    from deployment.event_topics import event_topics
     from deployment.kafka_client import kafka_client
     from jobs.forget.refusals import refusals, refusals_of_keys, refusals_of_topic
     from jobs.runtime.kafka.topic_doubts import settings_of
-    from jobs.streams import EVENTS_TOPIC
 
     yield from refusals(stack.tables, request.account, request.user_id, request.reason)
     yield from refusals_of_keys(connection, key)
-    row = connection.execute("SELECT config ->> 'topic' FROM jobs WHERE job = 'ingestion'").fetchone()
-    topic = (row and row[0]) or EVENTS_TOPIC
-    yield from refusals_of_topic(settings_of(AdminClient(dict(kafka_client(stack.kafka_bootstrap))), topic))
+    admin = AdminClient(dict(kafka_client(stack.kafka_bootstrap)))
+    for topic in event_topics(stack.postgres_url):
+        yield from refusals_of_topic(settings_of(admin, topic))
 
 
 def _connected(postgres_url: str) -> psycopg.Connection[Any]:

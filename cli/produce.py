@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
@@ -12,7 +12,9 @@ from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, print_rows
 from deployment.sender import Sender
 from jobs.ingestion.documents import subject_of
-from jobs.streams import EVENTS_TOPIC
+
+if TYPE_CHECKING:
+    from deployment.stack import Deployment
 
 REFUSALS_SHOWN = 20
 LINES_PER_REPORT = 50_000
@@ -21,10 +23,13 @@ LINES_PER_REPORT = 50_000
 def produce(
     file: Annotated[str, typer.Argument(metavar="FILE", help="One JSON document a line; - for standard input.")],
     *,
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="The topic of events; default: the first that ingestion reads.")
+    ] = None,
     form: FormatOption = Format.TABLE,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Send CloudEvents to `events`, one a line, unchanged and keyed by their subject. Blank lines are skipped.
+    """Send CloudEvents to Kafka, one a line, unchanged and keyed by their subject. Blank lines are skipped.
 
     Prints how many the broker acknowledged and which it refused. Exit status 1 if any was refused. Ingestion decides
     whether an event is valid: see `weir dead-letters`, or run `weir contracts check` before you send it.
@@ -33,16 +38,30 @@ def produce(
     from deployment.stack import running_deployment
 
     with opened(file) as lines:
-        sender = Sender(kafka_client(running_deployment(data_dir).kafka_bootstrap))
-        _send_lines(sender, lines)
+        stack = running_deployment(data_dir)
+        sender = Sender(kafka_client(stack.kafka_bootstrap))
+        _send_lines(sender, topic or _first_topic(stack), lines)
     _print_result(sender, form)
     if sender.refused:
         raise typer.Exit(1)
 
 
-def _send_lines(sender: Sender, lines: BinaryIO) -> None:
+def _first_topic(stack: Deployment) -> str:
+    """The first topic of events; while the database does not answer, the one that an installation has by default."""
+    from deployment.errors import CannotRun
+    from deployment.event_topics import event_topics
+    from jobs.streams import EVENTS_TOPIC
+
+    try:
+        return event_topics(stack.postgres_url)[0]
+    except CannotRun as problem:
+        typer.echo(f"{problem} Sending to the topic {EVENTS_TOPIC}; --topic names another.", err=True)
+        return EVENTS_TOPIC
+
+
+def _send_lines(sender: Sender, topic: str, lines: BinaryIO) -> None:
     for number, document in numbered(lines):
-        sender.send(EVENTS_TOPIC, subject_of(document), document, number=number)
+        sender.send(topic, subject_of(document), document, number=number)
         if number % LINES_PER_REPORT == 0:
             typer.echo(f"{number} lines read, {sender.acknowledged} acknowledged", err=True)
     sender.flush()

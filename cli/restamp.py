@@ -17,7 +17,7 @@ def restamp(
     first: Annotated[int, typer.Argument(metavar="FROM", min=0, help="The first offset.")],
     last: Annotated[int, typer.Argument(metavar="TO", min=0, help="The last offset; it is included.")],
     *,
-    topic: Annotated[str | None, typer.Option(help="The topic of events, where it is not `events`.")] = None,
+    topic: Annotated[str | None, typer.Option(help="The topic of events; needed where there are several.")] = None,
     timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait until ingestion has done it.")] = 60.0,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
@@ -30,12 +30,16 @@ def restamp(
 
     from cli.journalled import wait_until_journalled
     from deployment.asking import asking_database
+    from deployment.event_topics import event_topics
     from deployment.positions import Positions, describe, ends
     from deployment.stack import running_deployment
-    from jobs.streams import EVENTS_TOPIC, Table
+    from jobs.streams import Table
 
     stack = running_deployment(data_dir)
-    name = topic or EVENTS_TOPIC
+    read = event_topics(stack.postgres_url)
+    if topic is None and len(read) > 1:
+        raise CannotRun(f"Ingestion reads {', '.join(read)}: say which one by --topic.")
+    name = topic or read[0]
     described = describe(stack.kafka_bootstrap, [name])[0]
     position, positions = described.position(partition), Positions(stack.tables, stack.postgres_url)
     refuse_wrong_range(

@@ -94,7 +94,7 @@ def reverse(
     event = event_of(reversal, now)
     _refuse_rejected(config, event, now)
     sender = Sender(kafka_client(stack.kafka_bootstrap))
-    sender.send(config.topic, str(reversal["account"]).encode(), event)
+    sender.send(config.topic_of(TYPE), str(reversal["account"]).encode(), event)
     sender.flush()
     if sender.refused:
         raise CannotRun(f"The broker refused it: {sender.refused[0].reason}")

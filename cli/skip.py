@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from jobs.runtime.kafka.quarantine.isolated_records import Place
     from jobs.runtime.kafka.topic import Topic
 
-_TOPIC = "SELECT config->>'topic' FROM jobs WHERE job = 'ingestion'"
 _KNOWN = """
 SELECT reason, detail, coalesce(asked_by, 'ingestion'), isolated_at::timestamptz(0)
 FROM isolated_records WHERE topic_id = %s AND partition = %s AND "offset" = %s
@@ -30,7 +29,7 @@ WHERE topic_id = %s AND partition = %s AND "offset" = %s AND reason = 'skipped' 
 
 
 def skip(
-    topic: Annotated[str, typer.Argument(help="The topic: that of events, or one of the catalog's.")],
+    topic: Annotated[str, typer.Argument(help="The topic: one of events, or one of the catalog's.")],
     partition: Annotated[int, typer.Argument(min=0, help="The partition.")],
     offset: Annotated[int, typer.Argument(min=0, help="The record's offset.")],
     *,
@@ -100,11 +99,10 @@ def _database(postgres_url: str) -> Iterator[psycopg.Connection]:
 
 
 def _refuse_other_topic(postgres_url: str, topic: str) -> None:
-    from jobs.streams import EVENTS_TOPIC, CatalogTopic
+    from deployment.event_topics import event_topics
+    from jobs.streams import CatalogTopic
 
-    with _database(postgres_url) as database:
-        row = database.execute(_TOPIC).fetchone()
-    read = ((row and row[0]) or EVENTS_TOPIC, *CatalogTopic)
+    read = (*event_topics(postgres_url), *CatalogTopic)
     if topic not in read:
         raise CannotRun(f"Ingestion reads the topics {', '.join(read)}, and only their records can be skipped.")
 

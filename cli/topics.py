@@ -1,4 +1,4 @@
-"""`weir topics`: create and check the topics that metering needs on your own Kafka."""
+"""`weir topics`: create and check the topics that metering needs on your own Kafka; list and remove those of events."""
 
 from __future__ import annotations
 
@@ -8,21 +8,35 @@ from typing import Annotated
 
 import typer
 
+from cli.author import who
+from cli.options import DEFAULT_DATA_DIR, DataDir
+from cli.output import Format, FormatOption, print_rows
 from deployment.errors import CannotRun
 
 POLL_SECONDS = 1.0
+topics = typer.Typer(invoke_without_command=True)
 
 
-def topics(
-    *, timeout: Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait for the brokers.")] = 60.0
+@topics.callback()
+def _topics(
+    context: typer.Context,
+    *,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", help="A topic of events; repeat it for several. Default: `events` alone."),
+    ] = None,
+    timeout: Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait for the brokers.")] = 60.0,
 ) -> None:
     """Create missing topics, and check the settings of existing ones.
 
     It connects to WEIR_KAFKA_BOOTSTRAP. Exit status 1 if a topic's settings would make bills wrong; settings that
-    only put events at risk are printed.
+    only put events at risk are printed. The commands below are about the topics of events.
     """
+    if context.invoked_subcommand is not None:
+        return
     from deployment.stack import KAFKA_VARIABLE
     from deployment.topics import answers, ensure_topics, topic_doubts
+    from jobs.streams import EVENTS_TOPIC
 
     bootstrap = os.environ.get(KAFKA_VARIABLE)
     if not bootstrap:
@@ -38,7 +52,65 @@ def topics(
                 "names it, that it can be reached from here, and that the credentials are right."
             )
         time.sleep(POLL_SECONDS)
-    ensure_topics(bootstrap)
-    for doubt in topic_doubts(bootstrap):
+    events = topic or [EVENTS_TOPIC]
+    ensure_topics(bootstrap, events)
+    for doubt in topic_doubts(bootstrap, events):
         typer.echo(doubt, err=True)
     typer.echo(f"All topics are on {bootstrap}, with the settings that metering needs.")
+
+
+@topics.command("list")
+def list_(*, form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
+    """List the topics of events: what is unread of each, up to when all was received, and how long Kafka keeps it.
+
+    The frontier of the journal is the smallest of those that are read, so the topic with the smallest holds windows
+    open. `positions` are the next offsets by partition. A topic that was removed is listed with what it has unread.
+    """
+    from cli.topic_rows import COLUMNS, topic_rows
+    from deployment.stack import running_deployment
+
+    print_rows(topic_rows(running_deployment(data_dir)), COLUMNS, form)
+
+
+@topics.command()
+def remove(
+    topic: Annotated[str, typer.Argument(help="The topic of events.")],
+    *,
+    reason: Annotated[str, typer.Option("--reason", help="Why; stored with your name.")],
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Remove it although records or completions of it will be missing.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait until all of it is read.")] = 60.0,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """End a topic of events: ingestion goes on without it once `events` in the configuration leaves it out.
+
+    Stop what writes to it first; what is written after ingestion has started without it is on no bill. Refused while
+    records of it are unread, or requests of it wait for a completion that would come through it; --accept-loss removes
+    it all the same, and says how many. The removal is for the next start: if that still lists the topic, it is read on.
+    Listed again later, the topic is read from where it ended, as received when that is read.
+    """
+    import psycopg
+
+    from cli.topic_removal import left_of
+    from deployment.asking import asking_database
+    from deployment.event_topics import event_topics
+    from deployment.stack import running_deployment
+    from jobs.ingestion.topic_removals import store_removal
+
+    if not reason.strip():
+        raise CannotRun("--reason is empty: say why, for anyone who asks about this topic later.")
+    stack = running_deployment(data_dir)
+    read = event_topics(stack.postgres_url)
+    if topic not in read:
+        raise CannotRun(f"Ingestion reads {', '.join(read)}: there is no topic {topic} to remove.")
+    if len(read) == 1:
+        raise CannotRun(f"{topic} is the only topic of events: ingestion has nothing to read without it.")
+    left = left_of(stack, topic, timeout)
+    if left.sentence and not accept_loss:
+        raise CannotRun(f"{left.sentence} --accept-loss removes it all the same.")
+    with asking_database(stack.postgres_url), psycopg.connect(stack.postgres_url, connect_timeout=10) as database:
+        store_removal(database.cursor(), topic, reason.strip(), who(), unread=left.unread, waiting=left.waiting)
+    if left.sentence:
+        typer.echo(f"Accepted: {left.sentence}", err=True)
+    typer.echo(f"{topic} ends when ingestion starts without it: leave it out of `events`, and start ingestion again.")

@@ -16,10 +16,11 @@ import psycopg
 from deployment.asking import asking_database
 from deployment.capture import read_capture
 from deployment.errors import CannotRun
+from deployment.event_topics import event_topics
 from deployment.job_states import read_jobs
 from deployment.positions import Positions, describe, ends
 from deployment.stack import Deployment, Stack, State, read_stack
-from jobs.streams import EVENTS_TOPIC, CatalogTopic, Table
+from jobs.streams import CatalogTopic, Table
 from metering.vocabulary import Job
 
 POLL_SECONDS = 0.25
@@ -136,9 +137,8 @@ def drain(
     `include_waiting`: and until what still waits for its partner then is decided. Raises Stuck when the time is over.
     """
     waiter = Waiter(stack, timeout_seconds, tell)
-    target = waiter.until_journalled(
-        ends(stack.kafka_bootstrap, describe(stack.kafka_bootstrap, [EVENTS_TOPIC, *CatalogTopic]))
-    )
+    topics = [*event_topics(stack.postgres_url), *CatalogTopic]
+    target = waiter.until_journalled(ends(stack.kafka_bootstrap, describe(stack.kafka_bootstrap, topics)))
     waiter.until_joined(target)
     waiter.until_sessions(target)
     if include_waiting:

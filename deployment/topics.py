@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub leaves ConfigResource out
@@ -35,15 +35,16 @@ def answers(bootstrap: str) -> bool:
     return True
 
 
-def ensure_topics(bootstrap: str) -> None:
+def ensure_topics(bootstrap: str, event_topics: Sequence[str] = (EVENTS_TOPIC,)) -> None:
     """Make the topics that are missing, and check those that are there. Raises `TopicsUnusable`."""
+    topics = _topics(event_topics)
     admin = AdminClient(_client(bootstrap))
     try:
         present = set(admin.list_topics(timeout=TIMEOUT_SECONDS).topics)
-        missing = [topic for topic in _topics() if topic.topic not in present]
+        missing = [topic for topic in topics if topic.topic not in present]
         for made in admin.create_topics(missing).values() if missing else ():
             made.result()
-        settings = _settings_when_known(admin, [topic.topic for topic in _topics()])
+        settings = _settings_when_known(admin, [topic.topic for topic in topics])
     except KafkaException as error:
         if error.args[0].code() < 0:
             # The client's own codes: no broker answered.
@@ -79,27 +80,32 @@ def topic_problems(settings: Mapping[str, Mapping[str, str]]) -> list[str]:
     return [sentence for topic, values in settings.items() for sentence in refusals(topic, values)]
 
 
-def topic_doubts(bootstrap: str) -> list[str]:
-    """A sentence for each setting of `events` that puts events at risk, by ingestion's defaults."""
+def topic_doubts(bootstrap: str, event_topics: Sequence[str] = (EVENTS_TOPIC,)) -> list[str]:
+    """A sentence for each setting of the topics of events that puts events at risk, by ingestion's defaults."""
     from jobs.ingestion.config import IngestionConfig
     from jobs.runtime.kafka.topic_doubts import settings_of
 
-    defaults = IngestionConfig()
+    defaults, admin = IngestionConfig(), AdminClient(_client(bootstrap))
     try:
-        settings = settings_of(AdminClient(_client(bootstrap)), EVENTS_TOPIC)
+        settings = {name: settings_of(admin, name) for name in event_topics}
     except KafkaException as error:
         raise TopicsUnusable(
             f"Kafka at {bootstrap} does not show the settings of its topics: {error.args[0].str()}"
         ) from error
-    found = doubts(settings, accept_seconds=defaults.accept_past_seconds, largest_bytes=defaults.max_record_bytes)
-    return [f"Topic {EVENTS_TOPIC}, {doubt}: {sentence}" for doubt, sentence in found]
+    accept_seconds, largest_bytes = defaults.accept_past_seconds, defaults.max_record_bytes
+    return [
+        f"Topic {name}, {doubt}: {sentence}"
+        for name, of_topic in settings.items()
+        for doubt, sentence in doubts(of_topic, accept_seconds=accept_seconds, largest_bytes=largest_bytes)
+    ]
 
 
-def _topics() -> list[NewTopic]:
+def _topics(event_topics: Sequence[str]) -> list[NewTopic]:
     # Replication is the broker's own default: 1 on the laptop, and configured on a real cluster.
     return [
-        NewTopic(topic.name, num_partitions=topic.partitions, replication_factor=-1, config=dict(topic.settings))
+        NewTopic(name, num_partitions=topic.partitions, replication_factor=-1, config=dict(topic.settings))
         for topic in TOPICS
+        for name in (event_topics if topic.name == EVENTS_TOPIC else [topic.name])
     ]
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
+from jobs.ingestion.event_topic_settings import topics_in
 from laptop.ports import reuse_port
 from metering.vocabulary import Job
 
@@ -62,6 +65,11 @@ class Folders:
     def config(self, job: str) -> Path:
         """The configuration that a job was started with."""
         return self.data / "config" / f"{job}.yaml"
+
+    def event_topics(self) -> tuple[str, ...]:
+        """The topics of events that ingestion is started with."""
+        file = self.config(Job.INGESTION)
+        return topics_in(yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else None)
 
     def runs(self, program: str) -> bool:
         """Whether this program is one of the stack: analytics is none without a view."""

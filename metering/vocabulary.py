@@ -81,6 +81,8 @@ class Reason(StrEnum):
     INVALID_ID = "invalid_id"
     INVALID_SOURCE = "invalid_source"
     INVALID_TYPE = "invalid_type"
+    WRONG_TOPIC = "wrong_topic"
+    """Its topic does not take events of its type (`types` in `events`)."""
     MISSING_SUBJECT = "missing_subject"
     INVALID_SUBJECT = "invalid_subject"
     INVALID_TIME = "invalid_time"

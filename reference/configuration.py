@@ -13,6 +13,7 @@ from dashboard.sign_in import SignIn
 from jobs.audit.config import AuditConfig
 from jobs.close.config import CloseConfig
 from jobs.ingestion.config_groups import Backfill, Clocks, Reversal, SourceConvention
+from jobs.ingestion.event_topic_settings import EventTopicSettings
 from jobs.runtime.config import JobConfig
 from jobs.runtime.environment import Environment, variable_of
 from jobs.runtime.kafka.access import KafkaAccess
@@ -44,6 +45,7 @@ NESTED: Mapping[Model, str] = {
     Backfill: "backfill",
     SourceConvention: "conventions",
     Reversal: "reversal",
+    EventTopicSettings: "events",
     ViewConfig: "views",
     MeasureConfig: "measures",
     Counted: "count",

@@ -68,7 +68,7 @@ def backfill(
         raise CannotRun(NO_SOURCE_LISTED)
     sending = None
     if not dry_run:
-        sending = Sending(Sender(kafka_client(stack.kafka_bootstrap)), config.topic, per_second)
+        sending = Sending(Sender(kafka_client(stack.kafka_bootstrap)), config.topic_of, per_second)
     offline = Offline(config, MachineClock().now)
     backfill = Backfill(files, offline, sending, _is_closed(stack.postgres_url))
     most = min(BATCH_EVENTS, per_second)

@@ -98,7 +98,7 @@ def redrive(
     with telling("Dead letters:") as tell:
         letters = DeadLetters(journal, DeadLetterQuery(start, end, tuple(reason)))
         offline = Offline(config, MachineClock().now)
-        rows = _rows(letters, edit, offline, _Sending(sender, config.topic) if sender else None, tell)
+        rows = _rows(letters, edit, offline, _Sending(sender) if sender else None, tell)
         listed = _counted(rows, fates)
         print_rows(map(shortened, listed) if form is Format.TABLE else listed, COLUMNS, form, earlier=EARLIER)
     typer.echo(", ".join(f"{fates[fate]} {fate.replace('_', ' ')}" for fate in Fate if fates[fate]) or "none", err=True)
@@ -117,11 +117,11 @@ def _selection(
 class _Sending:
     """Sends letters, and reports afterwards which the broker refused."""
 
-    def __init__(self, sender: Sender, topic: str) -> None:
-        self._sender, self._topic = sender, topic
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
         self._sent: list[Letter] = []
 
-    def send(self, letter: Letter, event: bytes, own: Headers) -> None:
+    def send(self, topic: str, letter: Letter, event: bytes, own: Headers) -> None:
         """One, keyed as `weir produce` keys it, with its `own` headers and the mark of the record that was rejected
         first.
         """
@@ -138,7 +138,7 @@ class _Sending:
             headers.append((FIRST_RECEIVED, bytes_of(letter.reception_mark)))
         document = document_of(event, own)
         key = letter.key if document is None else subject_of(document)
-        self._sender.send(self._topic, key, event, number=len(self._sent), headers=headers)
+        self._sender.send(topic, key, event, number=len(self._sent), headers=headers)
         self._sent.append(replace(letter, key=None, value=None))
 
     def rows(self) -> Iterator[Row]:
@@ -196,13 +196,21 @@ def _redriven(
     several: list[tuple[Letter, bytes]], offline: Offline, sending: _Sending | None, *, is_edited: bool
 ) -> Iterator[Row]:
     """What becomes of these, but for those that are sent: what broker and ingestion say of them comes later."""
+    from jobs.ingestion.documents import ANY_TOPIC
+    from metering.vocabulary import Reason
+
     # What a script prints is an event in structured mode, of which headers would say otherwise.
     headers = [() if is_edited else letter.headers for letter, _ in several]
     received_at = [letter.first_received_at for letter, _ in several]
-    verdicts = offline.verdicts(
-        [event for _, event in several], received_at, [letter.reception_mark for letter, _ in several], headers
-    )
-    for (letter, event), own, verdict in zip(several, headers, verdicts, strict=True):
+    # Back to where the record came from, unless nobody reads that any more, or it was the wrong topic.
+    read = offline.config.topics
+    topics = [
+        letter.place.topic if letter.place.topic in read and letter.reason != Reason.WRONG_TOPIC else ANY_TOPIC
+        for letter, _ in several
+    ]
+    marks = [letter.reception_mark for letter, _ in several]
+    verdicts = offline.verdicts([event for _, event in several], received_at, marks, headers, topics)
+    for (letter, event), own, topic, verdict in zip(several, headers, topics, verdicts, strict=True):
         if letter.problem is not None:
             yield _row(letter, Fate.IMPOSSIBLE, letter.problem)
         elif not event:
@@ -212,7 +220,7 @@ def _redriven(
         elif sending is None:
             yield _row(letter, Fate.ACCEPTED, None, event)
         else:
-            sending.send(letter, event, own)
+            sending.send(topic or offline.config.topic_of(verdict.type), letter, event, own)
 
 
 def _row(letter: Letter, fate: Fate, text: str | None = None, event: bytes | None = None) -> Row:

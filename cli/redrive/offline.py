@@ -14,7 +14,7 @@ from deployment.asking import asking_database
 from deployment.errors import CannotRun
 from jobs.ingestion.batches import rejected_whole
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.documents import records_of
+from jobs.ingestion.documents import ANY_TOPIC, records_of
 from jobs.ingestion.event_times import validated_by_reception
 from jobs.ingestion.quarantine import quarantine
 from jobs.ingestion.receptions import mark_texts
@@ -39,6 +39,7 @@ class Verdict(NamedTuple):
     first_received_at: datetime | None
     event_time: datetime | None
     reception_mark: str | None
+    type: str | None = None
 
 
 def ingestion_of(postgres_url: str) -> IngestionConfig:
@@ -63,7 +64,7 @@ class Offline:
     """Validates by a configuration of ingestion. `now` is the time of receipt where no other is known."""
 
     def __init__(self, config: IngestionConfig, now: Callable[[], datetime]) -> None:
-        self._config, self._validator, self._now = config, config.validator(), now
+        self.config, self._validator, self._now = config, config.validator(), now
 
     def verdicts(
         self,
@@ -71,22 +72,24 @@ class Offline:
         first_received_at: Sequence[datetime | None],
         marks: Sequence[str | None],
         headers: Sequence[Headers] | None = None,
+        topics: Sequence[str] | None = None,
     ) -> Iterator[Verdict]:
         """The verdict on each event, sent with its headers: received now, first received at its given time or at a mark
-        that counts.
+        that counts. `topics`: where each is sent; None: each goes where its type belongs.
         """
         instant = pl.Datetime("us", "UTC")
         mark_headers = [None if mark is None else bytes_of(mark) for mark in marks]
-        records = records_of(events, None if headers is None else [text_of(of_event) for of_event in headers])
+        texts = None if headers is None else [text_of(of_event) for of_event in headers]
+        records = records_of(events, texts, topics or [ANY_TOPIC] * len(events))
         read = pl.DataFrame(self._validator.validate(records))
         of_events = read.filter(is_event(read.schema))
         record = of_events["offset"]
-        received = quarantine(of_events, {}, self._config.max_record_bytes).with_columns(
+        received = quarantine(of_events, {}, self.config.max_record_bytes).with_columns(
             pl.Series("first_received_at", first_received_at, instant).gather(record),
             mark_texts(pl.Series("reception_mark", mark_headers, pl.Binary)).gather(record),
             received_at=pl.lit(self._now()).cast(instant),
         )
-        by_event = validated_by_reception(received, self._config)
+        by_event = validated_by_reception(received, self.config)
         found = one_each(rejected_whole(by_event) if has_elements(by_event.schema) else by_event).sort("offset")
-        verdicts = found.select("reason", "violation", "source", "first_received_at", "event_time", "reception_mark")
+        verdicts = found.select(Verdict._fields)
         return (Verdict(**row) for row in verdicts.iter_rows(named=True))

@@ -6,10 +6,19 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from jobs.ingestion.config_groups import DAY_SECONDS, Backfill, Clocks, Reversal, SourceConvention
 from jobs.ingestion.conventions import refuse_unknown_quantities
+from jobs.ingestion.event_topic_settings import (
+    MAX_READ,
+    MAX_TOPICS,
+    EventTopicSettings,
+    TopicName,
+    refuse_unfit_topics,
+    restricted,
+    topic_of_type,
+)
 from jobs.ingestion.fingerprints import DIGEST
 from jobs.ingestion.limits_of_meters import (
     limited,
@@ -181,21 +190,45 @@ class IngestionConfig(JobConfig):
         le=366 * DAY_SECONDS,
         description="The same for a source that was active for a minute at most, so that a flood of names ends soon.",
     )
-    topic: str = Field(
-        default=EVENTS_TOPIC,
-        pattern=r"^[A-Za-z0-9._-]{1,249}$",
-        description="The Kafka topic of events; one ingestion per topic.",
+    topic: TopicName = Field(default=EVENTS_TOPIC, description="The Kafka topic of events; one ingestion per topic.")
+    events: tuple[EventTopicSettings, ...] = Field(
+        default=(),
+        max_length=MAX_TOPICS,
+        json_schema_extra={"maxItems": MAX_READ},
+        description="The same as a list: `events: [{topic: NAME}]`. More than one topic is not supported yet.",
     )
 
     @model_validator(mode="before")
     @classmethod
-    def _reads_one_topic(cls, given: Any) -> Any:
-        if isinstance(given, dict) and ("events" in given or isinstance(given.get("topic"), list | tuple)):
+    def _names_topics_once(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        events = given.get("events")
+        is_list = isinstance(given.get("topic"), list | tuple)
+        if is_list or (isinstance(events, list | tuple) and len(events) > MAX_READ):
             raise ValueError(
                 "ingestion reads one topic of events: name it as text in `topic`, and let all sources write to it. "
                 "Several topics (`events`, or a list in `topic`) are not supported yet"
             )
-        return given
+        first = events[0] if isinstance(events, list | tuple) and events else None
+        name = first.get("topic") if isinstance(first, dict) else getattr(first, "topic", None)
+        if name is None:
+            return given
+        if given.get("topic", name) != name:
+            raise ValueError("`topic` and `events` are both given: leave out `topic`, and list it in `events`")
+        return {**given, "topic": name}
+
+    @field_validator("events")
+    @classmethod
+    def _topics_fit(cls, events: tuple[EventTopicSettings, ...]) -> tuple[EventTopicSettings, ...]:
+        refuse_unfit_topics(events)
+        return events
+
+    @model_serializer(mode="wrap")
+    def _without_events_of_one_topic(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """An API of the release before, which reads what ingestion stores, knows no `events`."""
+        dumped: dict[str, Any] = dump(self)
+        return dumped if self.events else {name: value for name, value in dumped.items() if name != "events"}
 
     @model_validator(mode="after")
     def _silence_comes_before_retirement(self) -> IngestionConfig:
@@ -238,7 +271,11 @@ class IngestionConfig(JobConfig):
     @property
     def topics(self) -> tuple[str, ...]:
         """The topics of events that are read."""
-        return (self.topic,)
+        return tuple(event_topic.topic for event_topic in self.events) or (self.topic,)
+
+    def topic_of(self, event_type: str | None) -> str:
+        """The topic that events of a type are written to."""
+        return topic_of_type(event_type, self.events) or self.topic
 
     @property
     def documents(self) -> Mapping[str, Document]:
@@ -266,6 +303,7 @@ class IngestionConfig(JobConfig):
         return EventValidator(
             *(self.contracts_in_force(), self.clocks.device, self.max_record_bytes, of_sources, reversing),
             takes_batches=self.batches,
+            types_of_topics=restricted(self.events),
         )
 
     def settled(self, history: History, *, is_new: bool) -> IngestionConfig:
@@ -312,6 +350,8 @@ class IngestionConfig(JobConfig):
         rules: dict[str, Any] = {"contracts": dict(self.documents), "digest": DIGEST}
         if not self.batches:
             rules["batches"] = False
+        if self.events:
+            rules["events"] = [event_topic.model_dump(mode="json") for event_topic in self.events]
         if self.conventions:
             rules["conventions"] = [source_convention.model_dump(mode="json") for source_convention in self.conventions]
         if self.reversal.sources is not None:

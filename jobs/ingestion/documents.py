@@ -17,6 +17,8 @@ from jobs.runtime.kafka.marks import MARKS
 from jobs.streams import EVENTS_TOPIC, INSTANT
 from metering.contracts.model import Contract, pointer
 
+ANY_TOPIC = ""
+"""No topic has this name, so no topic of `events` refuses the type of an event in it."""
 _ANY_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
 """When a record was received, on which nothing here depends."""
 
@@ -30,7 +32,11 @@ def validated(
     `reason` is null of a valid one. A document above `largest_bytes` with its key is too_large. `single`: an array is
     no batch of events.
     """
-    rows = pl.DataFrame(validator.validate(records_of(documents), single=single))
+    records = records_of(documents)
+    anywhere = records.set_column(
+        records.schema.get_field_index("topic"), "topic", pa.array([ANY_TOPIC] * len(documents), pa.string())
+    )
+    rows = pl.DataFrame(validator.validate(anywhere, single=single))
     return quarantine(one_each(rows), {}, largest_bytes)
 
 
@@ -65,14 +71,19 @@ def subject_in(parsed: Any) -> bytes | None:
         return None
 
 
-def records_of(documents: Sequence[bytes], headers: Sequence[str | None] | None = None) -> pa.Table:
-    """Documents as ingestion would read them from Kafka; `headers`: those of each (`headers.text_of`)."""
+def records_of(
+    documents: Sequence[bytes], headers: Sequence[str | None] | None = None, topics: Sequence[str] | None = None
+) -> pa.Table:
+    """Documents as ingestion would read them from Kafka; `headers`: those of each (`headers.text_of`).
+
+    `topics`: that of each; default: `events`.
+    """
     count = len(documents)
     return pa.table(
         {
             "key": pa.array([subject_of(document) for document in documents], pa.binary()),
             "value": pa.array(documents, pa.binary()),
-            "topic": pa.array([EVENTS_TOPIC] * count, pa.string()),
+            "topic": pa.array([EVENTS_TOPIC] * count if topics is None else topics, pa.string()),
             "partition": pa.array([0] * count, pa.int32()),
             "offset": pa.array(range(count), pa.int64()),
             "timestamp": pa.array([_ANY_INSTANT] * count, INSTANT),

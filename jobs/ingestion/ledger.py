@@ -47,10 +47,12 @@ class OffsetLedger:
             raise Refused(_made_again(topic.name))
         self._positions: dict[int, int] = {}
         latest: dict[int, datetime] = {}
-        for partition in topic.partitions:
-            if (received_at := self._recall(partition)) is not None:
-                latest[partition] = received_at
         frontier = instant_of(writer.recall(FRONTIER)) if decides_frontier else None
+        for partition in topic.partitions:
+            # One behind F was not read while F moved: its topic was removed, and is read again. What it has now was not
+            # received before F, as in a partition that was never read.
+            if (received_at := self._recall(partition)) is not None and received_at >= (frontier or received_at):
+                latest[partition] = received_at
         self._reception = Reception(topic.partitions, latest, frontier)
         # A topic that was read before had no other partitions then: each of these must still have its first record.
         never_read = dict.fromkeys(topic.partitions, 0) if known is not None else {}
@@ -88,10 +90,7 @@ class OffsetLedger:
             self._writer.recall(count)
         if position is not None:
             self._positions[partition] = position
-        return instant_of(self._writer.recall(self._received(partition)))
-
-    def _received(self, partition: int) -> str:
-        return f"received:{self.topic.topic_id}:{partition}"
+        return instant_of(self._writer.recall(self.topic.received(partition)))
 
     def positions(self) -> Mapping[int, int]:
         """The next offset of each partition that has been read."""
@@ -178,7 +177,7 @@ class OffsetLedger:
                 transactions[first] = loss.first
         self.lost_in_last_take, self._lost = tuple(self._lost.values()), {}
         latest = self._reception.take(rows)
-        return transactions | {self._received(partition): microseconds_of(at) for partition, at in latest.items()}
+        return transactions | {self.topic.received(partition): microseconds_of(at) for partition, at in latest.items()}
 
     def _moved(self, partition: int, next_offset: int, absent: int) -> dict[str, int]:
         moved = {}

@@ -52,6 +52,7 @@ from jobs.ingestion.quarantine import quarantine
 from jobs.ingestion.repeats import candidates, compared, entries, incomparable
 from jobs.ingestion.replays import by_event, counted, places, rejected, repeating
 from jobs.ingestion.summaries import BYTES, OF_FORMS, measured, needs_values
+from jobs.ingestion.topic_removals import Removal, read_removals, removals_entry, removed_since, settle_removals
 from jobs.ingestion.unnesting import ELEMENT_BYTES
 from jobs.journal.elements import has_elements, is_record
 from jobs.journal.erasing import TRANSACTION as ERASURES
@@ -101,6 +102,10 @@ class Taking:
 class JournalSink:
     """Numbers records, marks repeats, and appends them to the journal with the offsets they came from."""
 
+    _removed: Sequence[Removal] = ()
+    """Topics that end with the next commit."""
+    _may_have_removed = False
+
     def __init__(self, job: TopicJob[IngestionConfig], context: Context[IngestionConfig]) -> None:
         config, where = context.config, context.environment
         kafka = where.kafka.librdkafka()
@@ -143,6 +148,9 @@ class JournalSink:
         self._writer.recall(ERASURES)
         self._believe_clocks()
         self._rules = RulesHistory(self._writer, config.deciding)
+        pending = read_removals(owner.connection)
+        self._removed = removed_since(self._rules.history, config.topics, pending)
+        self._may_have_removed = bool(pending)
         self._looked_for = looked_for(config, self._rules.history)
         self._identities = JournalIdentities(self._writer)
         self._index = IdentityIndex(self._identities, config.horizons, config.identity_memory_bytes)
@@ -239,6 +247,7 @@ class JournalSink:
         if in_force:
             transactions[RULES] = first_lsn
         in_rules = {**in_force, **followed(records, seen.restamps), **rules_entry(self._events.lost_in_last_take)}
+        in_rules |= removals_entry(self._removed)
         self._isolated.add(new, stamped, isolated)
         self._isolated.add(catalog, catalog, {})
         commit = Commit(first_lsn, frontier, now, rules_text(in_rules), self._writer.schema)
@@ -302,6 +311,10 @@ class JournalSink:
                 for ledger in self._events.ledgers:
                     settle_losses(cursor, ledger.topic.topic_id, ledger.positions())
             self._may_have_lost = False
+        if self._may_have_removed:
+            with self._ownership.transaction() as cursor:
+                settle_removals(cursor, self._config.topics)
+            self._removed, self._may_have_removed = (), False
 
     def advance(self) -> None:
         """A change of the catalog is read with the next batch: while the heartbeat is idle, one is made to come."""

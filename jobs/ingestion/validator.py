@@ -23,6 +23,7 @@ from jobs.ingestion.reading import MAX_BLOCK_BYTES, Reader
 from jobs.ingestion.receptions import mark_texts
 from jobs.ingestion.replays import text_of
 from jobs.ingestion.source_patterns import is_listed
+from jobs.ingestion.types_of_topics import in_their_topics
 from jobs.ingestion.unnesting import ELEMENT_BYTES, whole_digests
 from jobs.ingestion.unreadable import validated_in_parts
 from jobs.ingestion.violations import Rule, violations
@@ -83,11 +84,13 @@ class EventValidator:
         reversing: Sequence[str] | None = None,
         *,
         takes_batches: bool = False,
+        types_of_topics: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         """`devices`: patterns of the sources whose clocks are corrected. A value above `max_bytes` is not read.
 
         Conventions `of_sources` override those of contracts. `reversing`: patterns of the sources whose reversals
-        count; None: any source's. `takes_batches`: a record may be an array of events.
+        count; None: any source's. `takes_batches`: a record may be an array of events. `types_of_topics`: the
+        types of events that topics take, of those that do not take all.
         """
         self._contracts = dict(contracts)
         self._conventions = Conventions(of_sources)
@@ -100,6 +103,7 @@ class EventValidator:
         self._takes_batches = takes_batches and COLUMN not in columns
         self._has_elements = self._unnests or self._takes_batches
         self._reversing = reversing
+        self._types_of_topics = dict(types_of_topics or {})
         self._reader = Reader(Paths.of(contracts.values()))
 
     @cached_property
@@ -302,6 +306,8 @@ class EventValidator:
             reason=pl.coalesce(events["unreadable"], reason),
             violation=pl.when(is_unreadable).then(_reader_of(form_problem) + pl.col("problem")).otherwise(violation),
         )
+        if self._types_of_topics and "topic" in records.columns:
+            events = in_their_topics(events, records["topic"], self._types_of_topics)
         none = None if len(events) else self._of_contract(events, None, any_misread=False, is_journaled=is_journaled)
         validated = [] if none is None else [none]
         for contract, part in self._by_contract(events):

@@ -364,6 +364,13 @@ def test_setup_runs_when_its_servers_are_there(example: str, hooks: str) -> None
     ]
 
 
+def test_setup_makes_the_topic_of_events_that_ingestion_lists() -> None:
+    values = {"jobs": {"ingestion": {"config": {"events": [{"topic": "mine"}]}}}}
+    spec = of_kind(render("quickstart.yaml", values=values), "Job")["weir-setup"]["spec"]["template"]["spec"]
+    [args] = [container["args"] for container in spec["initContainers"] if container["name"] == "topics"]
+    assert args == ["weir", "topics", "--timeout", "180", "--topic", "mine"]
+
+
 def test_your_own_topics_are_left_alone_if_configured() -> None:
     spec = of_kind(render("object-store.yaml"), "Job")["weir-setup"]["spec"]["template"]["spec"]
     assert [container["name"] for container in spec["initContainers"]] == ["database"]

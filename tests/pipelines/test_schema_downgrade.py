@@ -179,6 +179,9 @@ PLANTED: dict[str, Callable[[str], None]] = {
     "ingestion reads several calls from one event": lambda at: configured(
         at, "ingestion", {"contracts": [{"$id": "trace", "x-weir-unnest": "/data/calls"}]}
     ),
+    "ingestion reads several topics": lambda at: configured(
+        at, "ingestion", {"events": [{"topic": "a", "types": []}, {"topic": "b", "types": []}]}
+    ),
     "a meter bills whole periods": lambda at: write(
         at,
         "meters",

@@ -186,3 +186,23 @@ def test_a_wrong_stamp_is_restamped_in_its_own_topic_and_told_with_it() -> None:
 
 def _frame(records: Sequence[Record]) -> pl.DataFrame:
     return pl.DataFrame(records, schema=SCHEMA, orient="row")
+
+
+def test_a_topic_that_was_removed_and_is_read_again_brings_nothing_from_before_f() -> None:
+    journal = Journal()
+    one, other = Topic("events", "id of events", (0,)), Topic("gateway", "id of gateway", (0,))
+    both = journal.driver(one, other)
+    journal.take(both, [("events", 0, 0, at(1), True), ("gateway", 0, 0, at(2), True)])
+    journal.take(journal.driver(one), [("events", 0, 1, at(20), True)])
+    assert instant_of(journal.recall(FRONTIER)) == at(20)
+
+    again = journal.driver(one, other)
+    assert again.positions() == {"events": {0: 2}, "gateway": {0: 1}}
+    journal.take(again, [("events", 0, 2, at(30), True)])
+    assert again.frontier() == at(20), "it is held until the topic is heard of"
+    [row] = journal.take(again, [("gateway", 0, 1, at(9), True)])
+    assert row[3] == at(20), "received before F, which has closed what was before it"
+    assert again.frontier() == at(20)
+    # A driver that starts within it decides the same.
+    journal.take(journal.driver(one, other), [("gateway", 0, 2, at(40), True)])
+    assert instant_of(journal.recall(FRONTIER)) == at(30)

@@ -67,6 +67,7 @@ ARGUMENTS = {
     "watch hits": ["errors"],
     "watch remove": ["errors"],
     "watch try": ["errors"],
+    "topics remove": ["events", "--reason", "x"],
     "webhooks add": ["https://example.com/"],
     "webhooks deliveries": ["we_0123456789ab"],
     "webhooks disable": ["we_0123456789ab", "--reason", "x"],

@@ -80,7 +80,7 @@ def running_ingestion(
 
     Gives `wait_until(condition, what)`, which raises what ended the driver.
     """
-    config, clock = IngestionConfig(topic=topic.name, **settings), MachineClock()
+    config, clock = IngestionConfig(**{"topic": topic.name, **settings}), MachineClock()
     kafka = KafkaAccess(bootstrap=topic.bootstrap)
     where = environment(database, tables).model_copy(update={"kafka": kafka})
     ownership = Ownership.take(INGESTION.name, database, {})

@@ -1,4 +1,4 @@
-"""A real driver on two topics of a real broker. A configuration cannot name them yet, so the test does."""
+"""A real driver on two topics of a real broker. A configuration that lists them is refused yet; the tests allow it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from psycopg.types.json import Jsonb
 from pyspark.sql import SparkSession
 
 from jobs.audit.compare.conservation import consumed_ranges, count_rows
-from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.topic_removals import store_removal
 from jobs.runtime.delta.table import FRONTIER
+from jobs.runtime.errors import Refused
 from jobs.runtime.kafka.quarantine.quarantine_start import QuarantineStart
 from jobs.runtime.kafka.topic import list_partitions
 from jobs.streams import Table
@@ -62,6 +63,12 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+def several(monkeypatch: pytest.MonkeyPatch, *names: str, **types: list[str]) -> list[dict[str, Any]]:
+    """The setting `events` of these topics, which is allowed from now on."""
+    monkeypatch.setattr("jobs.ingestion.config.MAX_READ", 20)
+    return [{"topic": name, "types": types.get(name, [])} for name in names]
+
+
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with running_broker(tmp_path_factory.mktemp("kafka")) as bootstrap:
@@ -74,13 +81,13 @@ def test_a_driver_and_its_successor_read_two_topics_as_one_stream(
 ) -> None:
     one, other = Topic.make(broker, partitions=2), Topic.make(broker)
     other.occurred_at = one.occurred_at
-    monkeypatch.setattr(IngestionConfig, "topics", (one.name, other.name))
+    events = several(monkeypatch, one.name, other.name)
     one.append("a", "b")
     one.append("c", partition=1)
     # At the places of the first topic, and one that is the same event.
     other.append("a", "d")
 
-    with running_ingestion(spark, database, tmp_path, one, heartbeat_interval_seconds=1) as until:
+    with running_ingestion(spark, database, tmp_path, one, events=events, heartbeat_interval_seconds=1) as until:
         until(lambda: len(rows_of(tmp_path)) == 5, "five events of both topics")
         other.append("e")
         one.append("c")
@@ -95,7 +102,7 @@ def test_a_driver_and_its_successor_read_two_topics_as_one_stream(
     looked_at = looks(monkeypatch)
     one.append("f")
     other.append("g", "f")
-    with running_ingestion(spark, database, tmp_path, one, heartbeat_interval_seconds=1) as until:
+    with running_ingestion(spark, database, tmp_path, one, events=events, heartbeat_interval_seconds=1) as until:
         until(lambda: len(rows_of(tmp_path)) == 10, "those that came between the drivers")
         assert [name for name, _ in groupby(looked_at)] == [one.name, other.name]
         assert REGISTRY.get_sample_value(metrics.RESIDUAL.name) in (None, 0.0)
@@ -121,3 +128,52 @@ def test_a_driver_and_its_successor_read_two_topics_as_one_stream(
     assert latest["received_at"].dt.epoch("us").min() == micros
     beats = every_row(tmp_path).filter(pl.col("source") == "weir", pl.col("topic").is_in([one.name, other.name]))
     assert set(beats["disposition"]) == {"accepted"}
+
+
+@pytest.mark.long
+def test_a_topic_ends_only_when_it_was_removed_and_is_read_on_when_it_is_listed_again(
+    spark: SparkSession, broker: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = Topic.make(broker), Topic.make(broker)
+    other.occurred_at = one.occurred_at
+    both, alone = several(monkeypatch, one.name, other.name), several(monkeypatch, one.name)
+    one.append("a")
+    other.append("a", "b")
+    with running_ingestion(spark, database, tmp_path, one, events=both, heartbeat_interval_seconds=1) as until:
+        until(lambda: len(rows_of(tmp_path)) == 3, "both topics")
+
+    with (
+        pytest.raises(Refused, match=f"weir topics remove {other.name}"),
+        running_ingestion(spark, database, tmp_path, one, events=alone),
+    ):
+        pass
+
+    with psycopg.connect(database) as connection:
+        store_removal(connection.cursor(), other.name, "moved", "me", unread=0, waiting=0)
+    one.append("c")
+    with running_ingestion(spark, database, tmp_path, one, events=alone, heartbeat_interval_seconds=1) as until:
+        until(lambda: len(rows_of(tmp_path)) == 4, "the one that is left")
+        frontier = DeltaTable(f"{tmp_path}/{Table.JOURNAL}").transaction_version(FRONTIER)
+        until(lambda: _frontier(tmp_path) > (frontier or 0), "F, which goes on without it")
+        assert REGISTRY.get_sample_value(metrics.RESIDUAL.name) in (None, 0.0)
+    with psycopg.connect(database) as connection:
+        [(ended, withdrawn)] = connection.execute("SELECT ended_at, withdrawn_at FROM topic_removals").fetchall()
+    assert ended is not None
+    assert withdrawn is None
+    [entry] = [text for text in every_row(tmp_path)["rules"].drop_nulls() if "removed_topics" in text]
+    assert other.name in entry
+
+    # What came meanwhile is read when the topic is, as received then: nothing of before F.
+    other.append("d")
+    before = _frontier(tmp_path)
+    with running_ingestion(spark, database, tmp_path, one, events=both, heartbeat_interval_seconds=1) as until:
+        until(lambda: len(rows_of(tmp_path)) == 5, "what was written while it was not read")
+        assert REGISTRY.get_sample_value(metrics.RESIDUAL.name) in (None, 0.0)
+    again = every_row(tmp_path).filter(pl.col("id") == "d")
+    assert again["disposition"].to_list() == ["accepted"]
+    assert (again["received_at"].dt.epoch("us") >= before).all()
+    assert sorted(rows_of(tmp_path).filter(pl.col("disposition") == "accepted")["id"]) == list("abcd")
+
+
+def _frontier(tables: Path) -> int:
+    return DeltaTable(f"{tables}/{Table.JOURNAL}").transaction_version(FRONTIER) or 0

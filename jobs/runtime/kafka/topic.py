@@ -67,6 +67,10 @@ class Topic:
         """The transaction that counts the offsets below the position whose loss an operator has accepted."""
         return f"lost:{self.topic_id}:{partition}"
 
+    def received(self, partition: int) -> str:
+        """The transaction that holds the latest time of receipt, in microseconds since 1970."""
+        return f"received:{self.topic_id}:{partition}"
+
 
 def describe_topic(
     admin: AdminClient, name: str, denials: Denials, clock: Clock, timeout_seconds: float = TIMEOUT_SECONDS

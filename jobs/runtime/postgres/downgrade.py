@@ -140,6 +140,11 @@ USES = (
         "EXISTS (SELECT FROM catalog.limits WHERE currency <> '' OR steps <> '{}' OR account = plan)",
         "catalog.limits has limits of money, of each account, or with steps",
     ),
+    Use(
+        "0105",
+        "EXISTS (SELECT FROM jobs WHERE job = 'ingestion' AND jsonb_array_length(config -> 'events') > 1)",
+        "ingestion reads several topics, and would read one of them: remove the others (`weir topics remove`)",
+    ),
 )
 LOSSES = (
     Loss(

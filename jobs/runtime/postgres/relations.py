@@ -44,7 +44,7 @@ LATER = (
         "late_members",
     ),
     *("price_ladders", "taken_back_on_time", "usage_hours", "usage_members", "usage_months"),
-    *("threshold_changes", "thresholds_due"),
+    *("threshold_changes", "thresholds_due", "topic_removals"),
     *("webhook_attempts", "webhook_deliveries", "webhook_endpoints", "webhook_events", "webhook_position"),
     *("webhook_removals", "webhook_secrets"),
     *("watch_calls", "watch_hits", "watch_hours", "watch_progress", "watches"),

@@ -1,0 +1,81 @@
+"""What would be missing without a topic of events: its unread records, and requests whose completion may yet come."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from deployment.positions import Positions
+    from deployment.stack import Deployment
+
+POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Left:
+    """What is left of a topic. `unread` None: Kafka no longer has the topic, so nobody knows."""
+
+    topic: str
+    unread: int | None
+    waiting: int
+
+    @property
+    def sentence(self) -> str:
+        """What is lost with it; empty: nothing."""
+        parts = []
+        if self.unread is None:
+            parts.append("Kafka no longer has it, so what it held unread is not known")
+        elif self.unread:
+            parts.append(f"{self.unread} records are unread, and would be on no bill")
+        if self.waiting:
+            parts.append(
+                f"{self.waiting} requests or completions of it wait for the other part, and may be billed without it"
+            )
+        return f"{self.topic}: {'; '.join(parts)}." if parts else ""
+
+
+def left_of(stack: Deployment, topic: str, timeout_seconds: float) -> Left:
+    """What is left of it; waits so long until nothing is unread. Raises CannotRun when a server does not answer."""
+    from deployment.positions import Positions
+    from deployment.topic_positions import existing, topic_position, unread_records
+
+    positions = Positions(stack.tables, stack.postgres_url)
+    found = existing(stack.kafka_bootstrap, [topic]).get(topic)
+    if found is None:
+        return Left(topic, None, waiting_of(stack, topic, positions))
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        unread = unread_records(stack.kafka_bootstrap, found, topic_position(stack.kafka_bootstrap, found, positions))
+        if not unread or time.monotonic() >= deadline:
+            return Left(topic, unread, waiting_of(stack, topic, positions))
+        time.sleep(POLL_SECONDS)
+
+
+def waiting_of(stack: Deployment, topic: str, positions: Positions) -> int:
+    """How many accepted requests and completions of a topic are not decided: joins has not read them, or they wait."""
+    import pyarrow.compute as pc
+
+    from jobs.runtime.delta.table import open_table
+    from jobs.streams import Table
+    from metering.vocabulary import Disposition, Family
+
+    journal = open_table(stack.tables, Table.JOURNAL)
+    if journal is None:
+        return 0
+    joined, (waiting, lowest) = positions.joined(), positions.waiting()
+    start = joined if lowest is None else min(lowest, joined)
+    is_half = pc.field("family").isin([Family.REQUEST.value, Family.COMPLETION.value])
+    is_its = (pc.field("topic") == topic) & (pc.field("disposition") == Disposition.ACCEPTED.value) & is_half
+    halves = journal.to_pyarrow_dataset().to_table(columns=["lsn"], filter=is_its & (pc.field("lsn") >= start))
+    usage = open_table(stack.tables, Table.USAGE)
+    if not halves.num_rows or usage is None:
+        return int(halves.num_rows)
+    parts = ["request_lsn", "completion_lsn"]
+    since = (pc.field(parts[0]) >= start) | (pc.field(parts[1]) >= start)
+    decided = usage.to_pyarrow_dataset().to_table(columns=parts, filter=since)
+    known = {lsn for part in parts for lsn in decided[part].to_pylist()}
+    undecided = [lsn for lsn in halves["lsn"].to_pylist() if lsn not in known]
+    unjoined = sum(lsn >= joined for lsn in undecided)
+    return int(unjoined + min(waiting, len(undecided) - unjoined))

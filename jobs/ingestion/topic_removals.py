@@ -1,0 +1,88 @@
+"""Topics of events that are read no more, where an operator has removed them (`weir topics remove`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import psycopg
+
+from jobs.ingestion.event_topic_settings import topics_in
+from jobs.runtime.effective_rules import History
+from jobs.runtime.errors import Refused
+
+_PENDING = "ended_at IS NULL AND withdrawn_at IS NULL"
+_READ = f"""
+SELECT topic, reason, removed_by, removed_at, unread, waiting FROM topic_removals WHERE {_PENDING} ORDER BY topic
+"""
+_WITHDRAW = f"UPDATE topic_removals SET withdrawn_at = clock_timestamp() WHERE {_PENDING} AND topic = ANY (%s)"
+_END = f"UPDATE topic_removals SET ended_at = clock_timestamp() WHERE {_PENDING} AND topic <> ALL (%s)"
+_STORE = """
+INSERT INTO topic_removals (topic, reason, removed_by, unread, waiting) VALUES (%s, %s, %s, %s, %s)
+"""
+
+
+@dataclass(frozen=True)
+class Removal:
+    """A removal that takes effect when ingestion starts without the topic. `unread` None: nobody knows how many."""
+
+    topic: str
+    reason: str
+    removed_by: str
+    removed_at: datetime
+    unread: int | None
+    waiting: int
+
+
+def read_removals(connection: psycopg.Connection[Any]) -> list[Removal]:
+    """Those that have not taken effect yet."""
+    return [Removal(*row) for row in connection.execute(_READ).fetchall()]
+
+
+def store_removal(
+    cursor: psycopg.Cursor[Any], topic: str, reason: str, by: str, *, unread: int | None, waiting: int
+) -> None:
+    """Let the next start of ingestion go on without the topic. A removal that is pending already is replaced."""
+    cursor.execute(_WITHDRAW, [[topic]])
+    cursor.execute(_STORE, [topic, reason, by, unread, waiting])
+
+
+def removed_since(history: History, topics: Sequence[str], removals: Iterable[Removal]) -> list[Removal]:
+    """The removals of topics that were read until now, by the journal's rules, and are not among `topics`.
+
+    Raises Refused for one that nobody has removed: what it has unread would be on no bill, and nobody would know.
+    """
+    listed = history[-1].rules if history else {}
+    left_out = [name for name in topics_in(listed) if name not in topics] if listed.get("events") else []
+    pending = {removal.topic: removal for removal in removals}
+    if missing := [name for name in left_out if name not in pending]:
+        raise Refused(
+            f"the configuration no longer lists the topic {missing[0]}, which ingestion reads: list it in `events` "
+            f"again, or end it first: `weir topics remove {missing[0]} --reason TEXT`, which checks that nothing is "
+            "lost"
+        )
+    return [pending[name] for name in left_out]
+
+
+def removals_entry(removed: Collection[Removal]) -> Mapping[str, Any]:
+    """What the journal's `rules` say of topics that end here. Nothing without one."""
+    found = [
+        {
+            "topic": removal.topic,
+            "reason": removal.reason,
+            "removed_by": removal.removed_by,
+            "removed_at": removal.removed_at.isoformat(),
+            "unread": removal.unread,
+            "waiting": removal.waiting,
+        }
+        for removal in removed
+    ]
+    return {"removed_topics": found} if found else {}
+
+
+def settle_removals(cursor: psycopg.Cursor[Any], topics: Sequence[str]) -> None:
+    """Note which have taken effect, now that the journal says so; those of `topics`, which are read, were withdrawn."""
+    cursor.execute(_WITHDRAW, [list(topics)])
+    cursor.execute(_END, [list(topics)])
