@@ -36,9 +36,9 @@ _MEMBERS = """
 CREATE TEMP TABLE member_days ON COMMIT DROP AS
 SELECT DISTINCT account, day FROM staged WHERE aggregation IS NOT NULL
 """
-# Those that this batch changes. And of accounts whose limits, plan or zone changed each that may count under a limit and
-# each that was decided, if it may end after the change: no day of an account's calendar ends three days after that of
-# UTC begins, and no month 34 days after.
+# Those that this batch changes. And of accounts whose limits, plan or zone changed each that may count under a limit
+# and each that was decided, if it may end after the change: no day of an account's calendar ends three days after that
+# of UTC begins, and no month 34 days after.
 _SLACK = "CASE period WHEN 'P1D' THEN 3 ELSE 34 END"
 _PERIODS = f"""
 CREATE TEMP TABLE threshold_periods ON COMMIT DROP AS

@@ -206,8 +206,8 @@ def test_versions_go_on_above_all_earlier_ones_after_the_rows_of_a_database_were
     connection: psycopg.Connection[Any], database: str
 ) -> None:
     """A lost database, one restored from a backup, and a downgrade lose rows; each driver has a higher epoch."""
-    owner = "owner_pid, owner_started_at, started_at, state, config"
-    edit(connection, f"INSERT INTO jobs (job, epoch, {owner}) VALUES ('billing', 1, 1, now(), now(), 'running', '{{}}')")
+    driver = "INSERT INTO jobs (job, epoch, owner_pid, owner_started_at, started_at, state, config)"
+    edit(connection, f"{driver} VALUES ('billing', 1, 1, now(), now(), 'running', '{{}}')")
     declare(database, limit("2", account="acme"))
     bill(connection, [used(1), used(2)])
     bill(connection, [used(3, sign=-1, cause="reversed", corrects_lsns=[2])])

@@ -154,7 +154,7 @@ LOSSES = (
     Loss(
         "0098",
         """
-        SELECT format('%s changes of thresholds: after the next upgrade all are decided again, and webhooks called', count(*))
+        SELECT format('%s changes of thresholds: the next upgrade decides all again, and calls webhooks', count(*))
         FROM threshold_changes HAVING count(*) > 0
         """,
     ),

@@ -1,6 +1,6 @@
 """Thresholds: what changed since when is noted with `thresholds_due`, and versions have room for the driver's epoch.
 
-An edit of an account is noted if it changes its plan or its calendar, one of a limit if it changes more than who edited.
+An edit of an account is noted if it changes plan or calendar, one of a limit if it changes more than who edited it.
 """
 
 from importlib import import_module
@@ -84,14 +84,14 @@ BEGIN
     INSERT INTO {schema}.thresholds_due (account, due_at, since)
     WITH moves AS (
         SELECT is_after, account, holds_from,
-               plan IS DISTINCT FROM lag(plan) OVER (PARTITION BY is_after, account ORDER BY holds_from) AS is_move, plan
+               plan, plan IS DISTINCT FROM lag(plan) OVER by_time AS is_move
         FROM (
             SELECT false AS is_after, row ->> 0 AS account, (row ->> 1)::timestamptz AS holds_from, row ->> 2 AS plan
             FROM jsonb_array_elements(current_setting('weir.plans_before')::jsonb) AS row
             UNION ALL
             SELECT true, account, holds_from, plan FROM catalog.account_history
             WHERE account IN (to_jsonb(OLD) ->> 'account', to_jsonb(NEW) ->> 'account')
-        ) AS stretches
+        ) AS stretches WINDOW by_time AS (PARTITION BY is_after, account ORDER BY holds_from)
     ), changed AS (
         SELECT account, holds_from FROM moves WHERE is_move
         GROUP BY account, holds_from, plan HAVING count(*) = 1
