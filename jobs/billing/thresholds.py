@@ -24,24 +24,39 @@ from metering.months import ZoneChange
 _IS_DUE = "SELECT EXISTS (SELECT FROM thresholds_due WHERE due_at <= now())"
 _HAS_LIMITS = "SELECT EXISTS (SELECT FROM catalog.limits) OR EXISTS (SELECT FROM thresholds_due WHERE due_at <= now())"
 # A row that is added from here on stays, and is decided with the next fold.
-_TAKE_DUE = "DELETE FROM thresholds_due WHERE due_at <= now() RETURNING account, plan"
+_TAKE_DUE = """
+DELETE FROM thresholds_due WHERE due_at <= now() RETURNING account, plan, greatest(since, '1970-01-01Z') AS since
+"""
+VERSIONS_OF_AN_EPOCH = 1_000_000
+"""A driver changes no threshold more often. Each later one begins above, also after the database was lost or restored:
+its epoch is above those of all before, which are known beside the tables as well."""
 
 # The fold removes them from `staged` once their periods are in `usage_days`.
 _MEMBERS = """
 CREATE TEMP TABLE member_days ON COMMIT DROP AS
 SELECT DISTINCT account, day FROM staged WHERE aggregation IS NOT NULL
 """
-# Those that this batch changes. And of accounts whose limits or plan changed each that may count under a limit (no
-# period of an account's calendar ends three days after that of UTC), and each that was decided.
+# Those that this batch changes. And of accounts whose limits, plan or zone changed each that may count under a limit
+# and each that was decided, if it may end after the change: no day of an account's calendar ends three days after that
+# of UTC begins, and no month 34 days after.
+_SLACK = "CASE period WHEN 'P1D' THEN 3 ELSE 34 END"
 _PERIODS = f"""
 CREATE TEMP TABLE threshold_periods ON COMMIT DROP AS
-WITH since AS (
-    SELECT period, (min(effective_from AT TIME ZONE 'UTC') - interval '34 days')::date AS first
-    FROM catalog.limits GROUP BY period
+WITH limited AS (
+    SELECT period, min(effective_from AT TIME ZONE 'UTC')::date - {_SLACK} AS first FROM catalog.limits GROUP BY period
+), named AS (
+    SELECT * FROM unnest(%(due_accounts)s::text[], %(due_plans)s::text[], %(due_since)s::timestamptz[])
+        AS named (account, plan, since)
 ), due AS (
-    SELECT account FROM unnest(%(accounts)s::text[]) AS named (account)
-    UNION
-    SELECT account FROM catalog.account_history WHERE plan = ANY (%(plans)s)
+    SELECT account, period, min(since AT TIME ZONE 'UTC')::date - {_SLACK} AS first
+    FROM (
+        SELECT account, since FROM named WHERE account <> ''
+        UNION ALL
+        SELECT history.account, since FROM named JOIN catalog.account_history AS history USING (plan) WHERE plan <> ''
+    ) AS due CROSS JOIN unnest('{{P1D,P1M}}'::text[]) AS period GROUP BY account, period
+), due_all AS (
+    SELECT period, min(since AT TIME ZONE 'UTC')::date - {_SLACK} AS first
+    FROM named CROSS JOIN unnest('{{P1D,P1M}}'::text[]) AS period WHERE account = '' AND plan = '' GROUP BY period
 ), touched AS (
     SELECT DISTINCT account, day FROM staged WHERE {IS_BILLED} AND metered_rows > 0
     UNION
@@ -51,18 +66,19 @@ WITH since AS (
     UNION
     SELECT account, 'P1M', date_trunc('month', day::timestamp)::date FROM touched
     UNION
-    SELECT account, 'P1M', month FROM usage_months
-    WHERE (%(is_all)s OR account IN (SELECT account FROM due))
-      AND month >= (SELECT first FROM since WHERE period = 'P1M')
+    SELECT account, period, month FROM due JOIN usage_months USING (account) WHERE period = 'P1M' AND month >= first
     UNION
-    SELECT account, 'P1D', day FROM usage_days
-    WHERE (%(is_all)s OR account IN (SELECT account FROM due))
-      AND day >= (SELECT first FROM since WHERE period = 'P1D')
+    SELECT account, period, month FROM due_all JOIN usage_months ON month >= first WHERE period = 'P1M'
+    UNION
+    SELECT account, period, day FROM due JOIN usage_days USING (account) WHERE period = 'P1D' AND day >= first
+    UNION
+    SELECT account, period, day FROM due_all JOIN usage_days ON day >= first WHERE period = 'P1D'
 ), every AS (
-    SELECT * FROM found WHERE period IN (SELECT period FROM since)
+    SELECT account, period, first_day FROM found JOIN limited USING (period) WHERE first_day >= first
     UNION
-    SELECT account, period, first_day FROM threshold_changes
-    WHERE %(is_all)s OR account IN (SELECT account FROM due)
+    SELECT account, period, first_day FROM due JOIN threshold_changes USING (account, period) WHERE first_day >= first
+    UNION
+    SELECT account, period, first_day FROM due_all JOIN threshold_changes USING (period) WHERE first_day >= first
 )
 SELECT every.*, held_from, timezones, dense_rank() OVER (ORDER BY held_from, timezones) AS calendar
 FROM every LEFT JOIN (
@@ -140,10 +156,13 @@ WITH totals AS (
 INSERT INTO threshold_changes (
     account, period, first_day, meter, currency, threshold, version, is_crossed, used, frontier
 )
-SELECT account, period, first_day, meter, currency, trim_scale(threshold), coalesce(version, 0) + 1,
+SELECT account, period, first_day, meter, currency, trim_scale(threshold),
+       -- Odd: crossed.
+       1 + greatest(coalesce(version, 0), (epoch - 1) * %(versions)s + CASE WHEN is_reached THEN 0 ELSE 1 END),
        coalesce(is_reached, false), trim_scale(used), %(frontier)s
 FROM reached FULL JOIN stored USING (account, period, first_day, meter, currency, threshold)
 LEFT JOIN totals USING (account, period, first_day, meter, currency)
+CROSS JOIN (SELECT coalesce(max(epoch), 1) AS epoch FROM jobs WHERE job = 'billing') AS driver
 WHERE coalesce(is_reached, false) <> coalesce(is_crossed, false)
 ORDER BY account, first_day, period, meter, currency, threshold
 """
@@ -170,14 +189,8 @@ def decide_thresholds(cursor: psycopg.Cursor[Any], frontier: datetime | None) ->
     So for accounts whose limits or plan changed. `frontier` is stored beside. Returns how many changed.
     """
     due = cursor.execute(_TAKE_DUE).fetchall()
-    cursor.execute(
-        _PERIODS,
-        {
-            "accounts": [account for account, _ in due if account],
-            "plans": [plan for _, plan in due if plan],
-            "is_all": ("", "") in due,
-        },
-    )
+    names = ("due_accounts", "due_plans", "due_since")
+    cursor.execute(_PERIODS, {name: [row[place] for row in due] for place, name in enumerate(names)})
     ends = [
         (calendar, period, first_day, _ends_at(_calendar(held_from, timezones), Window(period), first_day))
         for calendar, held_from, timezones, period, first_day in cursor.execute(_CALENDARS).fetchall()
@@ -189,7 +202,7 @@ def decide_thresholds(cursor: psycopg.Cursor[Any], frontier: datetime | None) ->
     amounts = list(_amounts(cursor))
     names = ("amount_accounts", "amount_months", "amount_currencies", "amounts")
     parameters = {name: [row[place] for row in amounts] for place, name in enumerate(names)}
-    cursor.execute(_DECIDE, {**parameters, "frontier": frontier})
+    cursor.execute(_DECIDE, {**parameters, "frontier": frontier, "versions": VERSIONS_OF_AN_EPOCH})
     changed = cursor.rowcount
     cursor.execute("DROP TABLE member_days, threshold_periods, thresholds_in_force")
     return changed

@@ -32,6 +32,7 @@ class Retention(BaseModel):
     retired_sources_days: int | None = Field(default=90, ge=MEMORY_DAYS)
     isolated_records_days: int | None = Field(default=400, ge=1)
     retracted_sessions_days: int | None = Field(default=400, ge=1)
+    threshold_changes_days: int | None = Field(default=400, ge=1)
     delivered_webhooks_days: int | None = Field(default=30, ge=1)
     undelivered_webhooks_days: int | None = Field(default=90, ge=ATTEMPT_DAYS)
     journal_days: int | None = Field(default=None, ge=MEMORY_DAYS)

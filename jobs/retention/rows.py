@@ -31,6 +31,15 @@ DELETE FROM sources WHERE (source, source_epoch) IN (
 )
 """
 _SESSIONS = "DELETE FROM sessions WHERE retracted_at < %(before)s"
+# Of each threshold the last version stays: it says what was decided, so that it is not decided again.
+_THRESHOLDS = """
+DELETE FROM threshold_changes AS old WHERE changed_at < %(before)s AND EXISTS (
+    SELECT FROM threshold_changes AS newer
+    WHERE (newer.account, newer.first_day, newer.period, newer.meter, newer.currency, newer.threshold)
+        = (old.account, old.first_day, old.period, old.meter, old.currency, old.threshold)
+      AND newer.version > old.version
+)
+"""
 
 
 def retain_rows(connection: psycopg.Connection[Any], retention: Retention, today: date) -> Iterator[Removed]:
@@ -41,6 +50,7 @@ def retain_rows(connection: psycopg.Connection[Any], retention: Retention, today
         ("exits", _EXITS, _days_before(today, retention.exits_days)),
         ("isolated_records", _ISOLATED, _days_before(today, retention.isolated_records_days)),
         ("sources", _SOURCES, _days_before(today, _at_least(remembered, retention.retired_sources_days))),
+        ("threshold_changes", _THRESHOLDS, _days_before(today, retention.threshold_changes_days)),
         (
             "sessions",
             _SESSIONS,

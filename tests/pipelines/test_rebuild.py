@@ -156,6 +156,28 @@ def test_a_rebuild_crosses_no_threshold_again_and_the_next_fold_decides_all(worl
         connection.commit()
 
 
+def test_after_a_lost_database_thresholds_are_crossed_again_with_versions_above_all_earlier_ones(world: World) -> None:
+    limit = "INSERT INTO catalog.limits (meter, period, effective_from, quantity, steps)"
+    found = "SELECT account, first_day, threshold, version FROM threshold_changes ORDER BY 1, 2, 3"
+    with psycopg.connect(world.database) as connection:
+        connection.execute(f"{limit} VALUES ('requests', 'P1M', '2000-01-01Z', 2, '{{1}}')".encode())
+        connection.commit()
+        bill(connection, [])
+        before = rows(world.database, found)
+        assert before
+        lose(world.database)
+        connection.execute("DELETE FROM threshold_changes")
+        connection.commit()
+        rebuild(world)
+        bill(connection, [])
+        after = rows(world.database, found)
+        assert [{**row, "version": 0} for row in after] == [{**row, "version": 0} for row in before]
+        assert min(row["version"] for row in after) > max(row["version"] for row in before)
+        connection.execute("DELETE FROM threshold_changes")
+        connection.execute("DELETE FROM catalog.limits")
+        connection.commit()
+
+
 def test_a_rebuild_writes_each_hour_and_month_once(world: World) -> None:
     """However many pieces it folds: in one transaction each version of a row slows down the next."""
     tables = "relname IN ('usage_hours', 'usage_months') ORDER BY relname"

@@ -29,6 +29,8 @@ from cli.main import app
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
 from jobs.billing.thresholds import note_members
+from jobs.retention.days import Retention
+from jobs.retention.rows import retain_rows
 from jobs.runtime.job import Fold
 from metering.meters import Meter
 from metering.vocabulary import LatePolicy
@@ -44,7 +46,8 @@ from webhooks.event_types import EventType
 
 DROPS = BillingConfig(late_policy={Meter.INPUT_TOKENS: LatePolicy.DROP})
 LONG_AGO = datetime(2025, 1, 1, tzinfo=UTC)
-MARCH, APRIL = date(2026, 3, 1), date(2026, 4, 1)
+JANUARY, MARCH, APRIL = date(2026, 1, 1), date(2026, 3, 1), date(2026, 4, 1)
+IN_APRIL = datetime(2026, 4, 9, tzinfo=UTC)
 PRICES = (Price(7, Decimal("0.01")), Price(9, Decimal("0.25")), None)
 METERS = (Meter.REQUESTS, Meter.INPUT_TOKENS)
 ZONES = {"acme": "UTC", "bolt": "Pacific/Kiritimati", "corp": "America/Los_Angeles", "dune": "Europe/Berlin"}
@@ -144,6 +147,110 @@ def test_a_move_to_another_plan_that_is_announced_before_any_limit_is_decided_wh
     declare_limits(database, [limit("1", plan="iron")])
     bill(connection, [])
     assert rows_of(connection, "SELECT account, due_at FROM thresholds_due") == [{"account": "acme", "due_at": ahead}]
+
+
+@pytest.mark.parametrize(
+    "edit_of_nothing",
+    [
+        "UPDATE catalog.accounts SET name = name",
+        "UPDATE catalog.accounts SET name = 'Other', currency = 'USD'",
+        "UPDATE catalog.accounts SET timezone = timezone",
+        "UPDATE catalog.limits SET quantity = quantity",
+        "DELETE FROM catalog.accounts WHERE account = 'acme' AND false",
+    ],
+)
+def test_an_edit_that_changes_no_plan_calendar_or_limit_decides_nothing(
+    connection: psycopg.Connection[Any], database: str, edit_of_nothing: str
+) -> None:
+    """Also of an account that has moved between plans, whose history the edit writes again."""
+    declare(database, limit("1", account="*"))
+    edit(connection, "UPDATE catalog.accounts SET plan = 'iron', effective_from = '2026-03-09Z' WHERE account = 'bolt'")
+    bill(connection, [used(1)])
+    edit(connection, edit_of_nothing)
+    assert rows_of(connection, "SELECT * FROM thresholds_due") == []
+
+
+@pytest.mark.parametrize(
+    ("move", "decided"),
+    [
+        ("UPDATE catalog.accounts SET plan = 'iron', effective_from = '2026-04-10Z' WHERE account = 'acme'", {APRIL}),
+        ("UPDATE catalog.limits SET quantity = 3 WHERE effective_from > '2026-01-01Z'", {APRIL}),
+        ("UPDATE catalog.limits SET quantity = 3 WHERE effective_from < '2026-01-01Z'", {JANUARY, MARCH, APRIL}),
+    ],
+)
+def test_a_change_decides_the_periods_that_end_after_it_began_and_no_earlier_ones(
+    connection: psycopg.Connection[Any], database: str, move: str, decided: set[date]
+) -> None:
+    """Of a decided one the row is lost before, so that who decides again writes another."""
+    declare(database, limit("2", plan="gold"), limit("2", plan="iron"), limit("2", plan="gold", since=IN_APRIL))
+    bill(connection, [used(n, day=day) for n, day in enumerate([JANUARY, MARCH, APRIL] * 3, start=1)])
+    assert {place[2] for place in crossed(connection)} == {JANUARY, MARCH, APRIL}
+    edit(connection, "DELETE FROM threshold_changes")
+    edit(connection, move)
+    bill(connection, [])
+    assert {place[2] for place in crossed(connection)} == decided
+
+
+def test_an_account_that_moves_to_another_zone_is_decided_by_the_ends_of_its_new_months(
+    connection: psycopg.Connection[Any], database: str
+) -> None:
+    declare(database, limit("1", account="acme", since=datetime(2026, 4, 1, 3, tzinfo=UTC)))
+    bill(connection, [used(1, day=MARCH)])
+    assert crossed(connection) == set()
+    edit(connection, "UPDATE catalog.account_zones SET timezone = 'America/Los_Angeles' WHERE account = 'acme'")
+    bill(connection, [])
+    assert {place[2] for place in crossed(connection)} == {MARCH}
+
+
+def test_versions_go_on_above_all_earlier_ones_after_the_rows_of_a_database_were_lost(
+    connection: psycopg.Connection[Any], database: str
+) -> None:
+    """A lost database, one restored from a backup, and a downgrade lose rows; each driver has a higher epoch."""
+    driver = "INSERT INTO jobs (job, epoch, owner_pid, owner_started_at, started_at, state, config)"
+    edit(connection, f"{driver} VALUES ('billing', 1, 1, now(), now(), 'running', '{{}}')")
+    declare(database, limit("2", account="acme"))
+    bill(connection, [used(1), used(2)])
+    bill(connection, [used(3, sign=-1, cause="reversed", corrects_lsns=[2])])
+    bill(connection, [used(4)])
+    versions = [row["version"] for row in changes(connection)]
+    assert versions == [1, 2, 3]
+    edit(connection, "DELETE FROM threshold_changes WHERE version > 1")
+    edit(connection, "UPDATE jobs SET epoch = 2")
+    bill(connection, [used(5, sign=-1, cause="reversed", corrects_lsns=[4])])
+    lost = changes(connection)[-1]
+    assert lost["version"] > max(versions)
+    assert not lost["is_crossed"], "the retraction is newer than any crossing that a receiver has"
+    edit(connection, "DELETE FROM threshold_changes")
+    edit(connection, "UPDATE jobs SET epoch = 3")
+    bill(connection, [used(6)])
+    again = changes(connection)[-1]
+    assert again["version"] > lost["version"]
+    assert again["is_crossed"]
+
+
+def test_retention_removes_old_changes_of_thresholds_and_keeps_what_holds(
+    connection: psycopg.Connection[Any], database: str
+) -> None:
+    declare(database, limit("2", account="acme", steps=["1"]))
+    bill(connection, [used(1), used(2)])
+    bill(connection, [used(3, sign=-1, cause="reversed", corrects_lsns=[2])])
+    bill(connection, [used(4)])
+    edit(connection, "UPDATE threshold_changes SET changed_at = now() - interval '500 days' WHERE version < 3")
+    before = crossed(connection)
+    today = datetime.now(UTC).date()
+    assert _removed_changes(database, today, threshold_changes_days=None) is None
+    assert _removed_changes(database, today, threshold_changes_days=501) == 0
+    assert _removed_changes(database, today) == 2
+    assert crossed(connection) == before
+    assert {(row["threshold"], row["version"]) for row in changes(connection)} == {(1, 1), (2, 3)}
+    bill(connection, [used(5)])
+    assert len(changes(connection)) == 2, "what is known is not decided again"
+
+
+def _removed_changes(database: str, today: date, **days: int | None) -> int | None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        found = {removed.table: removed.rows for removed in retain_rows(connection, Retention(**days), today)}
+    return found.get("threshold_changes")
 
 
 def test_the_month_of_a_limit_is_that_of_the_accounts_own_zone(
@@ -355,7 +462,7 @@ def crossed(connection: psycopg.Connection[Any]) -> Crossed:
 def assert_versions(connection: psycopg.Connection[Any]) -> None:
     key = "account, period, first_day, meter, currency, threshold"
     holes = f"SELECT 1 AS one FROM threshold_changes GROUP BY {key} HAVING max(version) <> count(*)"
-    assert rows_of(connection, holes) == []
+    assert rows_of(connection, holes) == [], "within one epoch the versions of a threshold have no holes"
 
 
 def rows_in(database: str, query: str) -> list[dict[str, Any]]:

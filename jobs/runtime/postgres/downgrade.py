@@ -229,7 +229,7 @@ LOSSES = (
     Loss(
         "0098",
         """
-        SELECT format('%s changes of thresholds: after the next upgrade their versions begin at 1 again', count(*))
+        SELECT format('%s changes of thresholds: the next upgrade decides all again, and calls webhooks', count(*))
         FROM threshold_changes HAVING count(*) > 0
         """,
     ),
