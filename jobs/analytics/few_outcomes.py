@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 import polars as pl
 import pyarrow as pa
 
-from jobs.analytics.outcomes import IDENTITY, IS_MEASURED, OF_USAGE
+from jobs.analytics.outcomes import IDENTITY, IS_MEASURED
 from jobs.runtime.job import Lookup
 from jobs.streams import Table
 from metering.vocabulary import Family, Outcome, Status
@@ -28,7 +28,7 @@ def few_outcomes(usage: pa.Table, columns: Iterable[str], lookup: Lookup) -> pa.
         return None
     counted = net.with_columns(net=pl.lit(1).repeat_by("net")).explode("net")
     lsns = pl.concat([counted["request_lsn"].alias("lsn"), counted["completion_lsn"].alias("lsn")])
-    looked_up = ["family", *(name for name in columns if name not in OF_USAGE)]
+    looked_up = ["family", *(name for name in columns if name not in IDENTITY)]
     parts = lookup.few_rows(Table.JOURNAL, lsns.drop_nulls(), looked_up)
     if parts is None:
         return None
@@ -51,7 +51,7 @@ def _value(name: str, looked_up: Collection[str], numbers: Collection[str]) -> p
         is_other = ~pl.col("status").is_in([status.value for status in Status]).fill_null(value=False)
         has_ended = (pl.col("outcome") == Outcome.MATCHED.value) & is_other
         return pl.when(has_ended).then(pl.lit(Status.COMPLETED.value)).otherwise("status")
-    if name in OF_USAGE:
+    if name in IDENTITY:
         return pl.col(name)
     if name not in looked_up:
         return pl.lit(None, pl.String)

@@ -9,6 +9,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from jobs.analytics.config import AnalyticsConfig
+from jobs.analytics.patterns.fold import fold_patterns
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Counts, Fold
 from jobs.view_measures import merged
@@ -20,8 +21,13 @@ REBUILT = ""
 DECLARE = """
 INSERT INTO analytics_views (view, version, definition, first_position, since)
 SELECT %(view)s, %(version)s, %(definition)s::jsonb, first.position, CASE WHEN first.position > 1 THEN (
-    SELECT greatest(max(window_start) + interval '1 minute', (SELECT max(since) FROM analytics_views))
-    FROM analytics_panes) END
+    SELECT greatest(
+        max(window_start) + interval '1 minute',
+        (SELECT max(since) FROM analytics_views),
+        -- What patterns alone have looked at is in no pane.
+        (SELECT date_trunc('minute', max(event_time)) + interval '1 minute' FROM pattern_outcomes),
+        (SELECT greatest(max(since), nullif(max(final_until), 'epoch')) FROM analytics_patterns)
+    ) FROM analytics_panes) END
 FROM (SELECT coalesce(
     (SELECT next_position FROM positions WHERE job = 'analytics' AND input = 'usage'), 1) AS position) AS first
 """
@@ -57,16 +63,20 @@ EXPIRE = "DELETE FROM analytics_panes WHERE window_start < %s"
 
 
 def fold(cursor: psycopg.Cursor[Any], config: AnalyticsConfig, around: Fold) -> Counts:
-    """Merge `staged` into `analytics_panes`, and remove what is older than `keep_days` before the frontier.
+    """Merge `staged` into `analytics_panes`, and remove what is older than `keep_days` before the frontier; then the
+    same for patterns.
 
     A view that was not declared before is noted with the first lsn of usage and the first minute that it measures:
     panes of earlier minutes would lack outcomes, and are not stored. Counts nothing.
 
-    Raises Refused without any view: the position must not move past what a view would measure.
+    Raises Refused without any view or pattern: the position must not move past what one would measure.
     """
     views = {view.name: view for view in config.declared_views}
-    if not views:
-        raise Refused("no view is declared, so analytics has nothing to measure: declare `views`, or do not start it")
+    if not config.measures_anything:
+        raise Refused(
+            "no view is declared and no pattern, so analytics has nothing to measure: declare `views` or `patterns`, "
+            "or do not start it"
+        )
     _declare(cursor, views)
     cursor.execute(FORGET, {"rebuilt": REBUILT})
     changed = [
@@ -77,6 +87,7 @@ def fold(cursor: psycopg.Cursor[Any], config: AnalyticsConfig, around: Fold) -> 
     cursor.executemany(MERGE, changed)
     if around.frontier is not None:
         cursor.execute(EXPIRE, [around.frontier - config.keeps])
+    fold_patterns(cursor, config, around)
     return {}
 
 

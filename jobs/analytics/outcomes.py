@@ -51,7 +51,7 @@ def outcomes(usage: DataFrame, columns: Iterable[str], ranges: Sequence[Range], 
     """
     columns = tuple(columns)
     journal = lookup.rows(Table.JOURNAL, within("lsn", ranges))
-    own = [name for name in columns if name not in OF_USAGE and name in journal.columns]
+    own = [name for name in columns if name not in IDENTITY and name in journal.columns]
     parts = journal.select("lsn", "family", *own)
     numbers = {name for name, kind in parts.dtypes if kind not in ("string", "boolean")}
     joined = usage.join(_side(parts, "request"), on="request_lsn", how="left")
@@ -70,7 +70,7 @@ def _value(name: str, looked_up: Collection[str], numbers: Collection[str]) -> C
         is_other = ~F.coalesce(F.col("status").isin(*[status.value for status in Status]), F.lit(False))
         has_ended = (F.col("outcome") == Outcome.MATCHED.value) & is_other
         return F.when(has_ended, F.lit(Status.COMPLETED.value)).otherwise(F.col("status"))
-    if name in OF_USAGE:
+    if name in IDENTITY:
         return F.col(name)
     if name not in looked_up:
         return F.lit(None).cast("string")

@@ -19,6 +19,8 @@ from jobs.analytics.fold import REBUILT, fold
 from jobs.analytics.gauges import totals
 from jobs.analytics.outcomes import IS_MEASURED, READ, blocks_of, outcomes
 from jobs.analytics.panes import panes
+from jobs.analytics.patterns.fold import is_due
+from jobs.analytics.patterns.rows import pattern_rows
 from jobs.analytics.retractions import (
     counted,
     frame_of,
@@ -54,15 +56,15 @@ def enrich(usage: DataFrame, config: AnalyticsConfig, lookup: Lookup) -> DataFra
     Where outcomes of earlier batches are taken back, their minutes come whole, and there is a column `is_rebuilt`: true
     in a row of each such minute that is no outcome.
     """
-    spark, views = usage.sparkSession, config.declared_views
+    spark = usage.sparkSession
     # Of the batch before.
     spark.catalog.clearCache()
-    columns = sorted({column for view in views for column in view.columns})
+    columns = config.columns
     measured = usage.where(IS_MEASURED)
     blocks, highest, takes_back = blocks_of(measured)
     if not takes_back:
         found = outcomes(measured, columns, blocks, lookup)
-        return found.persist() if len(views) > 1 else found
+        return found.persist() if len(config.views) + len(config.patterns) > 1 else found
     net = netted(measured).persist()
     gone = minutes_taken_back(net)
     if not gone:
@@ -78,13 +80,15 @@ def enrich(usage: DataFrame, config: AnalyticsConfig, lookup: Lookup) -> DataFra
 
 def enrich_few(usage: pa.Table, config: AnalyticsConfig, lookup: Lookup) -> pa.Table | None:
     """The same of a few rows without Spark; None where minutes are made again, or the journal's files are large."""
-    return few_outcomes(usage, sorted({column for view in config.declared_views for column in view.columns}), lookup)
+    return few_outcomes(usage, config.columns, lookup)
 
 
 def build(found: DataFrame, config: AnalyticsConfig) -> DataFrame:
-    """Outcomes (`enrich`) → panes, one row per view, minute and key; columns of `STAGED`."""
+    """Outcomes (`enrich`) → panes, one row per view, minute and key, and rows of patterns; columns of `STAGED`."""
     of_outcomes = found.where(~F.col(IS_REBUILT)) if IS_REBUILT in found.columns else found
-    staged = reduce(DataFrame.unionByName, [panes(of_outcomes, view) for view in config.declared_views])
+    of_views = [panes(of_outcomes, view) for view in config.declared_views]
+    of_patterns = [pattern_rows(of_outcomes, pattern) for pattern in config.declared_patterns]
+    staged = reduce(DataFrame.unionByName, [*of_views, *of_patterns])
     if IS_REBUILT not in found.columns:
         return staged
     rebuilt = found.where(IS_REBUILT).select(
@@ -110,5 +114,6 @@ JOB = PostgresJob(
     enrich_few=enrich_few,
     pause_seconds=lambda config: config.min_batch_interval_seconds,
     concerns=IS_MEASURED,
+    is_due=is_due,
     totals=totals,
 )

@@ -14,7 +14,7 @@ from jobs.streams import Table
 from metering.reports import Phase
 from metering.vocabulary import Job
 
-EMPTIED = ("analytics_panes", "analytics_views")
+EMPTIED = ("analytics_panes", "analytics_views", "pattern_matches", "pattern_outcomes", "analytics_patterns")
 JOB = Job.ANALYTICS.value
 
 
