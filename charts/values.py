@@ -16,6 +16,7 @@ from jobs.joins.config import JoinsConfig
 from jobs.sessionization.config import SessionizationConfig
 from jobs.settings.dimensions import Dimensions
 from jobs.settings.meters import MeterConfig, MeterName
+from jobs.settings.patterns import Patterns
 from jobs.settings.price_attributes import PriceAttributes
 from jobs.settings.views import Views, WindowsConfig
 from metering.meters import MAX_METERS
@@ -158,6 +159,7 @@ class Values(Part):
     price_attributes: PriceAttributes
     views: Views
     windows: WindowsConfig
+    patterns: Patterns
     spark_secret: SparkSecret
     job_defaults: JobSettings
     jobs: Jobs

@@ -18,6 +18,7 @@ from jobs.runtime.environment import Environment, variable_of
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.settings.holding import HoldConfig
 from jobs.settings.meters import MeterConfig, OncePerConfig
+from jobs.settings.patterns import PatternConfig
 from jobs.settings.price_attributes import BandsConfig
 from jobs.settings.views import (
     Counted,
@@ -52,6 +53,7 @@ NESTED: Mapping[Model, str] = {
     GaugesConfig: "gauges",
     WindowsConfig: "windows",
     HopConfig: "hop",
+    PatternConfig: "patterns",
 }
 """Settings that have settings themselves, and what their section is called."""
 _LINKS = {model.__name__: f"[`{title}`](#{title})" for model, title in NESTED.items()}
@@ -68,8 +70,11 @@ jobs:
     grace_seconds: 1800
 ```
 """
-_OF_VIEWS = ("views", "windows")
-_WATCHED = "Without a view, analytics does not run ([how](../how-to/watch-models.md))."
+_OF_VIEWS = ("views", "windows", "patterns")
+_WATCHED = (
+    "Without a view or a pattern, analytics does not run ([views](../how-to/watch-models.md), "
+    "[patterns](../how-to/find-patterns.md))."
+)
 _VARIABLES = """
 Addresses and secrets are no settings: each program reads them from its environment. `weir up` and the chart set these
 variables themselves; you set those of Kafka and Postgres where you run your own.

@@ -37,6 +37,16 @@ VIEWS = {
         },
     }
 }
+PATTERNS = {
+    "retry_storm": {
+        "of": "outcomes",
+        "partition_by": ["account"],
+        "pattern": "A{3,}",
+        "within": "PT10M",
+        "define": {"A": 'status = "error"'},
+        "measures": {"errors": "count(A)"},
+    }
+}
 WINDOWS = {"hop": {"size": "PT5M", "every": "PT1M"}, "slide": "PT1H"}
 
 
@@ -89,9 +99,12 @@ def test_every_default_of_a_job_may_be_given_and_parses_back() -> None:
     """Helm turns integers into floats on the way: none may come out as 1e+06."""
     given = Jobs().model_dump(mode="json")
     given["ingestion"]["max_records_per_batch"] = 1_000_000
-    beside = {name: VIEWS if name == "views" else given["analytics"].pop(name) for name in ("views", "windows")}
+    beside = {
+        name: VIEWS if name == "views" else given["analytics"].pop(name) for name in ("views", "windows", "patterns")
+    }
+    beside["patterns"] = PATTERNS
     jobs = {
-        job: {"config": {name: value for name, value in config.items() if name != "views"}}
+        job: {"config": {name: value for name, value in config.items() if name not in beside}}
         for job, config in given.items()
     }
     rendered = of_kind(render("quickstart.yaml", values={"jobs": jobs, **beside}), "ConfigMap")
@@ -132,6 +145,14 @@ def test_views_start_analytics_with_its_rights_rules_and_configuration_and_chang
     text = json.dumps(of_kind(watched, "PrometheusRule"))
     assert 'job=\\"analytics\\"' in text
     assert 'job=\\"analytics\\"' not in json.dumps(of_kind(plain, "PrometheusRule"))
+
+
+def test_patterns_alone_start_analytics_with_them() -> None:
+    rendered = render("production.yaml", values={"patterns": PATTERNS})
+    assert "weir-analytics" in of_kind(rendered, "SparkApplication")
+    config = of_kind(rendered, "ConfigMap")["weir-analytics"]["data"]["analytics.yaml"]
+    given = AnalyticsConfig.model_validate(yaml.safe_load(config))
+    assert given == AnalyticsConfig.model_validate({"patterns": PATTERNS})
 
 
 def test_analytics_that_is_disabled_or_without_a_view_has_no_object_and_no_rule_about_it() -> None:

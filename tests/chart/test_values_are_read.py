@@ -35,6 +35,15 @@ EXAMPLES = {
 """The one that reads most comes first."""
 WHAT_IS_OFF: Mapping[str, Any] = {
     "views": {"health": {"of": "outcomes", "by": ["model"], "measures": {"requests": "count"}}},
+    "patterns": {
+        "failures": {
+            "of": "outcomes",
+            "partition_by": ["account"],
+            "pattern": "A{3}",
+            "within": "PT1M",
+            "define": {"A": 'status = "error"'},
+        }
+    },
     "kafka": {"securityProtocol": "SSL", "clientSecret": "client"},
     "close": {"enabled": True},
     "webhooks": {"enabled": True},

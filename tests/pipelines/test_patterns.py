@@ -94,7 +94,7 @@ def measures_of(pattern: str, of: Sequence[Happened], word: Sequence[str]) -> di
             "with_tokens": len(tokens),
         },
         "hops": {
-            "most": str(max(tokens)),
+            "most": str(max(tokens)) if tokens else None,
             "least": None if least is None else str(least),
             "rows": len(of),
         },

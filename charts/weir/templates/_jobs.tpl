@@ -8,7 +8,7 @@
 {{- define "weir.job" -}}
 {{- $root := index . 0 -}}
 {{- $job := mergeOverwrite (deepCopy $root.Values.jobDefaults) (include "weir.ownValues" . | fromJson) -}}
-{{- if and (eq (index . 1) "analytics") (not $root.Values.views) -}}
+{{- if and (eq (index . 1) "analytics") (not (or $root.Values.views $root.Values.patterns)) -}}
 {{- $job = set $job "enabled" false -}}
 {{- end -}}
 {{- $job | toJson -}}
@@ -46,6 +46,9 @@
 {{- $config = set (deepCopy $config) "views" $root.Values.views -}}
 {{- if $root.Values.windows -}}
 {{- $config = set $config "windows" $root.Values.windows -}}
+{{- end -}}
+{{- if $root.Values.patterns -}}
+{{- $config = set $config "patterns" $root.Values.patterns -}}
 {{- end -}}
 {{- end -}}
 {{- $config | toPrettyJson -}}
