@@ -158,6 +158,14 @@ LOSSES = (
         FROM threshold_changes HAVING count(*) > 0
         """,
     ),
+    Loss(
+        "0103",
+        """
+        SELECT format('%s changes of matches of patterns: after the next upgrade analytics looks for them from the '
+                      'first outcome on that it has not read', count(*))
+        FROM pattern_matches HAVING count(*) > 0
+        """,
+    ),
 )
 
 
