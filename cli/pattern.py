@@ -54,6 +54,6 @@ def matches(
     from jobs.queries.patterns import MATCH_COLUMNS, Matches, match_rows
 
     check_range(start, end)
-    asked = Matches(name, account or (), start, end, all_versions)
+    selection = Matches(name, account or (), start, end, all_versions)
     with read_only(running_deployment(data_dir).postgres_url) as database:
-        print_rows(match_rows(database, asked), MATCH_COLUMNS, form, limit)
+        print_rows(match_rows(database, selection), MATCH_COLUMNS, form, limit)

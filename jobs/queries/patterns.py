@@ -64,13 +64,13 @@ def pattern_rows(database: Database) -> Iterator[dict[str, Any]]:
         yield {**row, "partition_by": ", ".join(row["partition_by"]), **durations}
 
 
-def match_rows(database: Database, asked: Matches) -> Iterator[dict[str, Any]]:
+def match_rows(database: Database, selection: Matches) -> Iterator[dict[str, Any]]:
     """Rows with the keys MATCH_COLUMNS, the latest first: the matches that stand, or all versions of all matches."""
     parameters: Mapping[str, Any] = {
-        "pattern": asked.pattern,
-        "accounts": list(asked.accounts) or None,
-        "start": asked.start,
-        "end": asked.end,
-        "all_versions": asked.all_versions,
+        "pattern": selection.pattern,
+        "accounts": list(selection.accounts) or None,
+        "start": selection.start,
+        "end": selection.end,
+        "all_versions": selection.all_versions,
     }
     return select(database, _MATCHES, parameters)

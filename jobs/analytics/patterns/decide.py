@@ -24,8 +24,8 @@ from metering.patterns import expressions
 from metering.patterns.matcher import matches
 from metering.patterns.pattern import AfterMatch, Pattern
 
-KEYS_AT_ONCE = 500
-AT_ONCE = timedelta(days=1)
+BATCH_KEYS = 500
+BATCH_TIME = timedelta(days=1)
 """So much event time is decided at once: it bounds the memory where a whole past is."""
 _MICROSECOND = timedelta(microseconds=1)
 _FIRST = """
@@ -156,7 +156,7 @@ def _steps(cursor: psycopg.Cursor[Any], declared: Declared, frontier: datetime |
     while at < last:
         row = cursor.execute(_FIRST, [declared.pattern_id, at - within]).fetchone()
         first = None if row is None else row[0]
-        at = last if first is None else min(last, max(at, first + within) + AT_ONCE)
+        at = last if first is None else min(last, max(at, first + within) + BATCH_TIME)
         yield at
 
 
@@ -167,8 +167,8 @@ def _decide_keys(
     pattern = declared.pattern
     looks_back = any(map(expressions.looks_back, pattern.conditions.values()))
     statement = sql.SQL(_OUTCOMES).format(variables=variables(pattern))
-    for at in range(0, len(keys), KEYS_AT_ONCE):
-        some = dict(list(keys.items())[at : at + KEYS_AT_ONCE])
+    for at in range(0, len(keys), BATCH_KEYS):
+        some = dict(list(keys.items())[at : at + BATCH_KEYS])
         values = {
             "pattern_id": declared.pattern_id,
             "keys": list(some),
@@ -199,17 +199,17 @@ def _changes(of: OfKey, pattern: Pattern, final_until: datetime) -> list[dict[st
 
 def _found(of: OfKey, pattern: Pattern, final_until: datetime) -> Iterator[Found]:
     """The final matches of a key that begin after an instant."""
-    times, within = [one.micros for one in of.seen], pattern.within // _MICROSECOND
+    times, within = [outcome.micros for outcome in of.seen], pattern.within // _MICROSECOND
     start, stop = bisect_right(times, _micros(of.after)), bisect_right(times, _micros(final_until) - within)
     skips_to_next_row = pattern.after_match is AfterMatch.NEXT_ROW
     if not skips_to_next_row:
         # The last match that begins earlier may reach beyond: the next one begins behind it.
         behind = max((match.end for match in of.standing if match.started <= _micros(of.after)), default=(0, 0))
-        start = bisect_right(of.seen, behind, lo=start, key=lambda one: (one.micros, one.lsn))
-    bits, starts = [one.variables for one in of.seen], range(start, stop)
+        start = bisect_right(of.seen, behind, lo=start, key=lambda outcome: (outcome.micros, outcome.lsn))
+    bits, starts = [outcome.variables for outcome in of.seen], range(start, stop)
     for match in matches(pattern.program, bits, times, within, starts, skips_to_next_row=skips_to_next_row):
         seen = of.seen[match.first : match.end]
-        rows = [json.loads(one.outcome) for one in seen]
+        rows = [json.loads(outcome.outcome) for outcome in seen]
         names = [pattern.variables[number] for number in match.variables]
         yield Found(
             pattern.match_id(seen[0].lsn, seen[-1].lsn),
