@@ -46,6 +46,7 @@ WITH added AS ({added}), changed AS (
     RETURNING keys_digest, event_time
 ) {changed}
 """
+_IS_MADE_AGAIN = "SELECT EXISTS (SELECT FROM staged WHERE view = '')"
 _EXPIRE = "DELETE FROM pattern_outcomes WHERE pattern_id = %s AND event_time < %s"
 
 
@@ -63,7 +64,8 @@ def store(cursor: psycopg.Cursor[Any], declared: Declared, revised: timedelta) -
     }
     found: dict[bytes, datetime] = {}
     parts = {"added": _OF_PATTERN, "changed": _CHANGED, "may_start": may_start(declared.pattern)}
-    for statement in (_GONE, _ADDED):
+    row = cursor.execute(_IS_MADE_AGAIN).fetchone()
+    for statement in (_GONE, _ADDED) if row is not None and row[0] else (_ADDED,):
         for key, first in cursor.execute(sql.SQL(statement).format(**parts), values).fetchall():
             found[key] = min(first, found.get(key, first))
     return found
