@@ -16,6 +16,7 @@ from jobs.joins.config import JoinsConfig
 from jobs.sessionization.config import SessionizationConfig
 from jobs.settings.dimensions import Dimensions
 from jobs.settings.meters import MeterConfig, MeterName
+from jobs.settings.patterns import Patterns
 from jobs.settings.price_attributes import PriceAttributes
 from jobs.settings.views import Views, WindowsConfig
 from metering.meters import MAX_METERS
@@ -159,6 +160,7 @@ class Values(Part):
     views: Views
     watches: bool
     windows: WindowsConfig
+    patterns: Patterns
     spark_secret: SparkSecret
     job_defaults: JobSettings
     jobs: Jobs

@@ -104,6 +104,7 @@ ENTRIES = (
         "cli.view",
         "Show what a view measures: a row for each window and key with an outcome, in the last hour.",
     ),
+    Entry("pattern", Panel.LOOK, "cli.pattern", "List the patterns that analytics looks for, and their matches."),
     Entry(
         "explain",
         Panel.LOOK,

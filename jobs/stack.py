@@ -18,6 +18,7 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.joins.config import JoinsConfig
 from jobs.runtime.config import JobConfig
 from jobs.sessionization.config import SessionizationConfig
+from jobs.settings.patterns import refuse_unknown_pattern_columns
 from jobs.settings.problems import sentence
 from jobs.settings.view_columns import refuse_unknown_columns
 from metering.contracts.files import documents_in
@@ -70,7 +71,11 @@ class Jobs(BaseModel):
 
     @model_validator(mode="after")
     def _views_read_columns(self) -> Jobs:
-        refuse_unknown_columns(self.analytics.declared_views, contracts_of(self.ingestion.contracts, shipped()))
+        analytics = self.analytics
+        if analytics.measures_anything:
+            contracts = contracts_of(self.ingestion.contracts, shipped())
+            refuse_unknown_columns(analytics.declared_views, contracts)
+            refuse_unknown_pattern_columns(analytics.declared_patterns, contracts)
         return self
 
     @model_validator(mode="after")
@@ -99,6 +104,7 @@ BESIDE_JOBS: Mapping[str, tuple[str, ...]] = {
     "views": ("analytics",),
     "windows": ("analytics",),
     "watches": ("analytics",),
+    "patterns": ("analytics",),
 }
 """The settings beside `jobs` in the file, and the jobs that they are for."""
 
@@ -112,7 +118,7 @@ class StackConfig(BaseModel):
 
     def items(self) -> list[tuple[str, JobConfig]]:
         """(name, configuration) of each job that runs, in the order in which they are started."""
-        is_on = {Job.ANALYTICS: bool(self.jobs.analytics.views) or self.jobs.analytics.watches}
+        is_on = {Job.ANALYTICS: self.jobs.analytics.measures_anything}
         return [(name, getattr(self.jobs, name)) for name in Jobs.model_fields if is_on.get(Job(name), True)]
 
 

@@ -19,6 +19,7 @@ from jobs.runtime.environment import Environment, variable_of
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.settings.holding import HoldConfig
 from jobs.settings.meters import MeterConfig, OncePerConfig
+from jobs.settings.patterns import PatternConfig
 from jobs.settings.price_attributes import BandsConfig
 from jobs.settings.views import (
     Counted,
@@ -54,6 +55,7 @@ NESTED: Mapping[Model, str] = {
     GaugesConfig: "gauges",
     WindowsConfig: "windows",
     HopConfig: "hop",
+    PatternConfig: "patterns",
 }
 """Settings that have settings themselves, and what their section is called."""
 _LINKS = {model.__name__: f"[`{title}`](#{title})" for model, title in NESTED.items()}
@@ -70,10 +72,10 @@ jobs:
     grace_seconds: 1800
 ```
 """
-_OF_VIEWS = ("views", "windows", "watches")
+_OF_VIEWS = ("views", "windows", "patterns", "watches")
 _WATCHED = (
-    "Without a view and without watches, analytics does not run ([views](../how-to/watch-models.md), "
-    "[watches](../how-to/watch-requests.md))."
+    "Without a view, a pattern and watches, analytics does not run ([views](../how-to/watch-models.md), "
+    "[patterns](../how-to/find-patterns.md), [watches](../how-to/watch-requests.md))."
 )
 _VARIABLES = """
 Addresses and secrets are no settings: each program reads them from its environment. `weir up` and the chart set these

@@ -14,4 +14,6 @@ class EventType(StrEnum):
     STRAGGLER_HELD = "weir.straggler.held"
     THRESHOLD_CROSSED = "weir.threshold.crossed"
     THRESHOLD_RETRACTED = "weir.threshold.retracted"
+    PATTERN_MATCHED = "weir.pattern.matched"
+    PATTERN_RETRACTED = "weir.pattern.retracted"
     WATCH_HIT = "weir.watch.hit"

@@ -8,8 +8,13 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from jobs.analytics.watches.running import RunningWatches
 from jobs.runtime.config import JobConfig
+from jobs.settings.patterns import MAX_PATTERNS, Patterns, patterns_of
 from jobs.settings.views import MAX_SERIES, MAX_VIEWS, Views, WindowsConfig, views_of
+from metering.patterns.pattern import Pattern
 from metering.views import View
+
+LSNS = ("request_lsn", "completion_lsn")
+"""What names an outcome, where patterns look at it."""
 
 
 class AnalyticsConfig(JobConfig):
@@ -17,8 +22,8 @@ class AnalyticsConfig(JobConfig):
 
     views: Views = Field(
         default_factory=dict,
-        description=f"What is measured of outcomes, at most {MAX_VIEWS} views by name. Without any, and without "
-        "`watches`, analytics does not run. Given as `views` beside `jobs`.",
+        description=f"What is measured of outcomes, at most {MAX_VIEWS} views by name. Without any, without `patterns` "
+        "and without `watches`, analytics does not run. Given as `views` beside `jobs`.",
     )
     windows: WindowsConfig = Field(
         default_factory=WindowsConfig,
@@ -26,14 +31,26 @@ class AnalyticsConfig(JobConfig):
     )
     watches: bool = Field(
         default=False,
-        description="Whether every outcome runs past the stored queries of `weir watch`. Without them, and without a "
-        "view, analytics does not run. Given as `watches` beside `jobs`.",
+        description="Whether every outcome runs past the stored queries of `weir watch`. Given as `watches` beside "
+        "`jobs`.",
+    )
+    patterns: Patterns = Field(
+        default_factory=dict,
+        description=f"What is looked for in the outcomes of a key, at most {MAX_PATTERNS} patterns by name. Given as "
+        "`patterns` beside `jobs`.",
     )
     keep_days: int = Field(
         default=35,
         ge=1,
         le=400,
-        description="How long panes and hits of watches are kept, in days of event time before the frontier.",
+        description="How long panes, matches and hits of watches are kept, in days of event time before the frontier.",
+    )
+    revise_days: int = Field(
+        default=2,
+        ge=1,
+        le=400,
+        description="How long after its event time a late outcome still revises matches of patterns; so long the "
+        "outcomes that patterns look at are kept in Postgres.",
     )
 
     min_batch_interval_seconds: float = Field(
@@ -65,6 +82,32 @@ class AnalyticsConfig(JobConfig):
                 "their `top`, or leave `gauges` out of a view"
             )
         return self
+
+    @model_validator(mode="after")
+    def _keeps_what_it_revises(self) -> AnalyticsConfig:
+        if self.revise_days > self.keep_days:
+            raise ValueError(
+                f"revise_days is {self.revise_days}, but must be at most keep_days, which is {self.keep_days}: a match "
+                "that is gone cannot be revised"
+            )
+        return self
+
+    @property
+    def measures_anything(self) -> bool:
+        """Whether anything is declared; else analytics does not run."""
+        return bool(self.views or self.patterns or self.watches)
+
+    @property
+    def declared_patterns(self) -> tuple[Pattern, ...]:
+        """The patterns, by name."""
+        return patterns_of(self.patterns)
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of outcomes that views and patterns read."""
+        of_views = {column for view in self.declared_views for column in view.columns}
+        of_patterns = {column for pattern in self.declared_patterns for column in pattern.columns}
+        return sorted(of_views | of_patterns | ({*LSNS} if self.patterns else set()))
 
     @property
     def declared_views(self) -> tuple[View, ...]:

@@ -11,7 +11,7 @@ from functools import partial
 import polars as pl
 import pyarrow as pa
 
-from jobs.analytics.outcomes import IDENTITY, IS_MEASURED, OF_USAGE
+from jobs.analytics.outcomes import IDENTITY, IS_MEASURED
 from jobs.runtime.job import Lookup
 from jobs.streams import Table
 from metering.vocabulary import Family, Outcome, Status
@@ -49,7 +49,7 @@ def looked_up(
     """Outcomes (IDENTITY) → event_time, `also` and `columns`, one row each; None where `journal` gives none."""
     columns = tuple(columns)
     lsns = pl.concat([counted["request_lsn"].alias("lsn"), counted["completion_lsn"].alias("lsn")])
-    wanted = ["family", *(name for name in columns if name not in OF_USAGE)]
+    wanted = ["family", *(name for name in columns if name not in IDENTITY)]
     parts = journal(lsns.drop_nulls(), wanted)
     if parts is None:
         return None
@@ -58,7 +58,7 @@ def looked_up(
     joined = counted.join(_side(parts, "request"), on="request_lsn", how="left")
     joined = joined.join(_side(parts, "completion"), on="completion_lsn", how="left")
     is_quantity = pl.coalesce("completion_family", "request_family").eq_missing(Family.QUANTITY.value)
-    values = {name: _value(name, kinds, numbers) for name in columns}
+    values = {name: _value(name, kinds, numbers) for name in columns if name not in also}
     return joined.filter(~is_quantity).select("event_time", *also, **values)
 
 
@@ -71,7 +71,7 @@ def _value(name: str, looked_up: Collection[str], numbers: Collection[str]) -> p
         is_other = ~pl.col("status").is_in([status.value for status in Status]).fill_null(value=False)
         has_ended = (pl.col("outcome") == Outcome.MATCHED.value) & is_other
         return pl.when(has_ended).then(pl.lit(Status.COMPLETED.value)).otherwise("status")
-    if name in OF_USAGE:
+    if name in IDENTITY:
         return pl.col(name)
     if name not in looked_up:
         return pl.lit(None, pl.String)

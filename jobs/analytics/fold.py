@@ -9,6 +9,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from jobs.analytics.config import AnalyticsConfig
+from jobs.analytics.patterns.fold import fold_patterns
 from jobs.analytics.watches.fold import fold_hits
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Counts, Fold
@@ -21,9 +22,14 @@ REBUILT = ""
 DECLARE = """
 INSERT INTO analytics_views (view, version, definition, first_position, since)
 SELECT %(view)s, %(version)s, %(definition)s::jsonb, first.position, CASE WHEN first.position > 1 THEN (
-    SELECT greatest(max(window_start) + interval '1 minute', (SELECT max(since) FROM analytics_views),
-                    (SELECT last_minute + interval '1 minute' FROM watch_progress))
-    FROM analytics_panes) END
+    SELECT greatest(
+        max(window_start) + interval '1 minute',
+        (SELECT max(since) FROM analytics_views),
+        -- What watches or patterns alone have looked at is in no pane.
+        (SELECT last_minute + interval '1 minute' FROM watch_progress),
+        (SELECT date_trunc('minute', max(event_time)) + interval '1 minute' FROM pattern_outcomes),
+        (SELECT greatest(max(since), nullif(max(final_until), 'epoch')) FROM analytics_patterns)
+    ) FROM analytics_panes) END
 FROM (SELECT coalesce(
     (SELECT next_position FROM positions WHERE job = 'analytics' AND input = 'usage'), 1) AS position) AS first
 """
@@ -59,17 +65,19 @@ EXPIRE = "DELETE FROM analytics_panes WHERE window_start < %s"
 
 
 def fold(cursor: psycopg.Cursor[Any], config: AnalyticsConfig, around: Fold) -> Counts:
-    """Merge `staged` into `analytics_panes`, and remove what is older than `keep_days` before the frontier.
+    """Merge `staged` into `analytics_panes`, and remove what is older than `keep_days` before the frontier; then the
+    same for patterns.
 
     A view that was not declared before is noted with the first lsn of usage and the first minute that it measures:
     panes of earlier minutes would lack outcomes, and are not stored. Counts nothing.
 
-    Raises Refused with nothing to do: the position must not move past what a view would measure.
+    Raises Refused with nothing to do: the position must not move past what would be measured.
     """
     views = {view.name: view for view in config.declared_views}
-    if not views and not config.watches:
+    if not config.measures_anything:
         raise Refused(
-            "no view is declared, and `watches` is off, so analytics has nothing to do: declare one, or do not start it"
+            "no view and no pattern is declared, and `watches` is off, so analytics has nothing to do: declare `views` "
+            "or `patterns`, turn on `watches`, or do not start it"
         )
     _declare(cursor, views)
     cursor.execute(FORGET, {"rebuilt": REBUILT})
@@ -82,6 +90,7 @@ def fold(cursor: psycopg.Cursor[Any], config: AnalyticsConfig, around: Fold) -> 
     expires_before = None if around.frontier is None else around.frontier - config.keeps
     if expires_before is not None:
         cursor.execute(EXPIRE, [expires_before])
+    fold_patterns(cursor, config, around)
     if config.watches:
         fold_hits(cursor, config.running, around.next_position, expires_before)
     return {}

@@ -55,13 +55,13 @@ def outcomes(
     """
     columns = tuple(columns)
     journal = lookup.rows(Table.JOURNAL, within("lsn", ranges))
-    own = [name for name in columns if name not in OF_USAGE and name in journal.columns]
+    own = [name for name in columns if name not in IDENTITY and name in journal.columns]
     parts = journal.select("lsn", "family", *own)
     numbers = {name for name, kind in parts.dtypes if kind not in ("string", "boolean")}
     joined = usage.join(_side(parts, "request"), on="request_lsn", how="left")
     joined = joined.join(_side(parts, "completion"), on="completion_lsn", how="left")
     is_quantity = F.coalesce("completion_family", "request_family").eqNullSafe(F.lit(Family.QUANTITY.value))
-    values = [_value(name, own, numbers).alias(name) for name in columns]
+    values = [_value(name, own, numbers).alias(name) for name in columns if name not in also]
     return joined.where(~is_quantity).select("event_time", *also, *values)
 
 
@@ -74,7 +74,7 @@ def _value(name: str, looked_up: Collection[str], numbers: Collection[str]) -> C
         is_other = ~F.coalesce(F.col("status").isin(*[status.value for status in Status]), F.lit(False))
         has_ended = (F.col("outcome") == Outcome.MATCHED.value) & is_other
         return F.when(has_ended, F.lit(Status.COMPLETED.value)).otherwise(F.col("status"))
-    if name in OF_USAGE:
+    if name in IDENTITY:
         return F.col(name)
     if name not in looked_up:
         return F.lit(None).cast("string")

@@ -22,6 +22,8 @@ from jobs.analytics.fold import REBUILT, fold
 from jobs.analytics.gauges import totals
 from jobs.analytics.outcomes import IS_MEASURED, READ, blocks_of, outcomes
 from jobs.analytics.panes import panes
+from jobs.analytics.patterns.fold import is_due
+from jobs.analytics.patterns.rows import pattern_rows
 from jobs.analytics.ranges import Range
 from jobs.analytics.retractions import (
     counted,
@@ -64,15 +66,15 @@ def enrich(usage: DataFrame, config: AnalyticsConfig, lookup: Lookup) -> DataFra
     Where outcomes of earlier batches are taken back, their minutes come whole, and there is a column `is_rebuilt`: true
     in a row of each such minute that is no outcome. Watches read each row of usage with its sign: then those come, too.
     """
-    spark, views, also = usage.sparkSession, config.declared_views, OF_ROWS if config.watches else ()
+    also = OF_ROWS if config.watches else ()
     # Of the batch before.
-    spark.catalog.clearCache()
+    usage.sparkSession.catalog.clearCache()
     measured = usage.where(IS_MEASURED)
     blocks, highest, takes_back = blocks_of(measured)
-    if not takes_back or not views:
+    if not takes_back or not (config.views or config.patterns):
         found = outcomes(measured, columns_of(config), blocks, lookup, also)
-        return found.persist() if len(views) + config.watches > 1 else found
-    found = view_outcomes(measured, config, lookup, blocks, highest)
+        return found.persist() if len(config.views) + len(config.patterns) + config.watches > 1 else found
+    found = netted_outcomes(measured, config, lookup, blocks, highest)
     if config.watches:
         rows = outcomes(measured, columns_of(config), blocks, lookup, also).withColumn(IS_ROW, F.lit(True))
         found = found.withColumn(IS_ROW, F.lit(False)).unionByName(rows, allowMissingColumns=True)
@@ -80,16 +82,17 @@ def enrich(usage: DataFrame, config: AnalyticsConfig, lookup: Lookup) -> DataFra
 
 
 def columns_of(config: AnalyticsConfig) -> list[str]:
-    """What views and watches read of outcomes."""
-    of_views = {column for view in config.declared_views for column in view.columns}
-    return sorted(of_views | ({*config.running.of_outcomes} if config.watches else set()))
+    """What views, patterns and watches read of outcomes."""
+    return sorted({*config.columns, *(config.running.of_outcomes if config.watches else ())})
 
 
-def view_outcomes(
+def netted_outcomes(
     measured: DataFrame, config: AnalyticsConfig, lookup: Lookup, blocks: Sequence[Range], highest: int
 ) -> DataFrame:
-    """What views measure of rows some of which take outcomes back; the rest is what `blocks_of` says of them."""
-    spark, columns = measured.sparkSession, sorted({name for view in config.declared_views for name in view.columns})
+    """What views and patterns look at, of rows some of which take outcomes back; the rest is what `blocks_of` says of
+    them.
+    """
+    spark, columns = measured.sparkSession, config.columns
     net = netted(measured).persist()
     gone = minutes_taken_back(net)
     if not gone:
@@ -109,21 +112,25 @@ def enrich_few(usage: pa.Table, config: AnalyticsConfig, lookup: Lookup) -> pa.T
 
 
 def build(found: DataFrame, config: AnalyticsConfig) -> DataFrame:
-    """Outcomes (`enrich`) → panes, one row per view, minute and key, and hits of watches; columns of `STAGED`."""
+    """Outcomes (`enrich`) → panes, one row per view, minute and key, rows of patterns, and hits of watches; columns of
+    `STAGED`.
+    """
     staged = []
     if config.watches:
         rows = found.where(IS_ROW) if IS_ROW in found.columns else found
         staged.append(hits_in_tasks(rows, config.running, STAGED))
-    if config.declared_views:
+    if config.views or config.patterns:
         measured = found.where(~F.col(IS_ROW)) if IS_ROW in found.columns else found
-        staged.append(build_panes(measured, config))
+        staged.append(build_measured(measured, config))
     return reduce(DataFrame.unionByName, staged)
 
 
-def build_panes(found: DataFrame, config: AnalyticsConfig) -> DataFrame:
-    """Outcomes → panes, one row per view, minute and key; columns of `STAGED`."""
+def build_measured(found: DataFrame, config: AnalyticsConfig) -> DataFrame:
+    """Outcomes → panes, one row per view, minute and key, and rows of patterns; columns of `STAGED`."""
     of_outcomes = found.where(~F.col(IS_REBUILT)) if IS_REBUILT in found.columns else found
-    staged = reduce(DataFrame.unionByName, [panes(of_outcomes, view) for view in config.declared_views])
+    of_views = [panes(of_outcomes, view) for view in config.declared_views]
+    of_patterns = [pattern_rows(of_outcomes, pattern) for pattern in config.declared_patterns]
+    staged = reduce(DataFrame.unionByName, [*of_views, *of_patterns])
     if IS_REBUILT not in found.columns:
         return staged
     rebuilt = found.where(IS_REBUILT).select(
@@ -154,6 +161,7 @@ JOB = PostgresJob(
     enrich_few=enrich_few,
     pause_seconds=lambda config: config.min_batch_interval_seconds,
     concerns=IS_MEASURED,
+    is_due=is_due,
     totals=totals,
     current=current,
 )

@@ -182,6 +182,8 @@ NOTES = {
     "decisions": "free text that people wrote; the journal has it, too",
     "stragglers": "free text that people wrote",
     "analytics_panes": "removed when they expire (keep_days)",
+    "pattern_matches": "removed when they expire (keep_days)",
+    "pattern_outcomes": "removed when they expire (revise_days)",
     "watches": "somebody wrote the name into a condition: its row stays also after `weir watch remove`",
 }
 """Of tables that `weir forget` does not change."""

@@ -14,7 +14,11 @@ from jobs.streams import Table
 from metering.reports import Phase
 from metering.vocabulary import Job
 
-EMPTIED = ("analytics_panes", "analytics_views", "watch_hits", "watch_hours", "watch_progress")
+EMPTIED = (
+    *("analytics_panes", "analytics_views"),
+    *("pattern_matches", "pattern_outcomes", "analytics_patterns"),
+    *("watch_hits", "watch_hours", "watch_progress"),
+)
 # Nobody is called again about what analytics had read: it had called then, or its watch was not there yet.
 BEGIN_AGAIN = """
 UPDATE watches SET first_position = NULL, calls_from = greatest(calls_from, (

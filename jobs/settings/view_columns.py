@@ -13,7 +13,6 @@ OF_OUTCOMES = ("account", "user_id", "model", "status", "outcome", "plan")
 OF_REQUESTS = (Family.REQUEST, Family.COMPLETION, Family.BOTH)
 REPORTING = (Family.COMPLETION, Family.BOTH)
 NUMBERS = (Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE)
-TEXTS = (Kind.TEXT, Kind.BOOLEAN)
 OF_NUMBERS = (Aggregate.SUM, Aggregate.MIN, Aggregate.MAX, Aggregate.PERCENTILES)
 
 
@@ -24,8 +23,8 @@ def refuse_unknown_columns(views: Iterable[View], contracts: Mapping[str, Contra
     listed = list(views)
     if not listed:
         return
-    numbers = set(_columns(contracts, REPORTING, NUMBERS))
-    texts = {*_columns(contracts, OF_REQUESTS, TEXTS), *OF_OUTCOMES}
+    of_texts, booleans, numbers = columns_by_kind(contracts)
+    texts = of_texts | booleans
     for view in listed:
         for key in view.by:
             _refuse(f"views.{view.name}.by", key, texts, "texts and booleans")
@@ -37,6 +36,13 @@ def refuse_unknown_columns(views: Iterable[View], contracts: Mapping[str, Contra
                 _refuse(place, measure.column, numbers, "numbers that completions report")
             elif measure.column is not None:
                 _refuse(place, measure.column, texts | numbers, "columns of outcomes")
+
+
+def columns_by_kind(contracts: Mapping[str, Contract]) -> tuple[set[str], set[str], set[str]]:
+    """What outcomes have by the contracts: columns of texts, of booleans, and of numbers that completions report."""
+    texts = {*_columns(contracts, OF_REQUESTS, (Kind.TEXT,)), *OF_OUTCOMES}
+    booleans = set(_columns(contracts, OF_REQUESTS, (Kind.BOOLEAN,)))
+    return texts, booleans, set(_columns(contracts, REPORTING, NUMBERS))
 
 
 def _columns(contracts: Mapping[str, Contract], families: Iterable[Family], kinds: Iterable[Kind]) -> list[str]:

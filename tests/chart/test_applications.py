@@ -37,6 +37,16 @@ VIEWS = {
         },
     }
 }
+PATTERNS = {
+    "retry_storm": {
+        "of": "outcomes",
+        "partition_by": ["account"],
+        "pattern": "A{3,}",
+        "within": "PT10M",
+        "define": {"A": 'status = "error"'},
+        "measures": {"errors": "count(A)"},
+    }
+}
 WINDOWS = {"hop": {"size": "PT5M", "every": "PT1M"}, "slide": "PT1H"}
 
 
@@ -90,10 +100,12 @@ def test_every_default_of_a_job_may_be_given_and_parses_back() -> None:
     given = Jobs().model_dump(mode="json")
     given["ingestion"]["max_records_per_batch"] = 1_000_000
     beside = {
-        name: VIEWS if name == "views" else given["analytics"].pop(name) for name in ("views", "windows", "watches")
+        name: VIEWS if name == "views" else given["analytics"].pop(name)
+        for name in ("views", "windows", "patterns", "watches")
     }
+    beside["patterns"] = PATTERNS
     jobs = {
-        job: {"config": {name: value for name, value in config.items() if name != "views"}}
+        job: {"config": {name: value for name, value in config.items() if name not in beside}}
         for job, config in given.items()
     }
     rendered = of_kind(render("quickstart.yaml", values={"jobs": jobs, **beside}), "ConfigMap")
@@ -140,6 +152,12 @@ def test_watches_start_analytics_without_a_view() -> None:
     config = of_kind(render("production.yaml", values={"watches": True}), "ConfigMap")["weir-analytics"]["data"]
     assert AnalyticsConfig.model_validate(yaml.safe_load(config["analytics.yaml"])).watches
     assert "weir-analytics" in of_kind(render("production.yaml", values={"watches": True}), "SparkApplication")
+def test_patterns_alone_start_analytics_with_them() -> None:
+    rendered = render("production.yaml", values={"patterns": PATTERNS})
+    assert "weir-analytics" in of_kind(rendered, "SparkApplication")
+    config = of_kind(rendered, "ConfigMap")["weir-analytics"]["data"]["analytics.yaml"]
+    given = AnalyticsConfig.model_validate(yaml.safe_load(config))
+    assert given == AnalyticsConfig.model_validate({"patterns": PATTERNS})
 
 
 def test_analytics_that_is_disabled_or_without_a_view_has_no_object_and_no_rule_about_it() -> None:

@@ -36,6 +36,15 @@ EXAMPLES = {
 WHAT_IS_OFF: Mapping[str, Any] = {
     "watches": True,
     "views": {"health": {"of": "outcomes", "by": ["model"], "measures": {"requests": "count"}}},
+    "patterns": {
+        "failures": {
+            "of": "outcomes",
+            "partition_by": ["account"],
+            "pattern": "A{3}",
+            "within": "PT1M",
+            "define": {"A": 'status = "error"'},
+        }
+    },
     "kafka": {"securityProtocol": "SSL", "clientSecret": "client"},
     "close": {"enabled": True},
     "webhooks": {"enabled": True},

@@ -349,6 +349,16 @@ def test_each_table_that_a_downgrade_drops_blocks_it_or_is_named_or_is_not_misse
     assert dropped - named == NOT_MISSED.keys()
 
 
+def test_a_downgrade_names_the_changes_of_matches_that_are_lost(database: str) -> None:
+    of_pattern = {"pattern": "p", "version": "v", "definition": Jsonb({}), "first_position": 1}
+    write(database, "analytics_patterns", of_pattern)
+    of = {"pattern_id": 1, "match_id": "m", "version": 1, "is_retracted": False, "keys": Jsonb({}), "first_lsn": 1}
+    at = {"started_at": "2026-11-01T00:00Z", "ended_at": "2026-11-01T00:00Z"}
+    write(database, "pattern_matches", {**of, **at, "last_lsn": 2, "outcomes": 2, "measures": Jsonb({})})
+    (lost,) = downgrade(database, "0098")
+    assert lost.startswith("1 changes of matches of patterns: ")
+
+
 @pytest.mark.parametrize("cause", ["restated", "reversed", "once_per", "schema_added"])
 def test_usage_that_an_audit_appended_blocks_a_downgrade_also_where_it_changed_no_closed_window(
     database: str, cause: str

@@ -40,6 +40,15 @@ THRESHOLD = """
 INSERT INTO threshold_changes (account, period, first_day, meter, currency, threshold, version, is_crossed, used)
 VALUES ('acme', 'P1M', '2026-11-01', '', 'EUR', 400.10, %(version)s, %(version)s = 1, 0.000000000000000003)
 """
+PATTERN = """
+INSERT INTO analytics_patterns (pattern, version, definition, first_position) VALUES ('retry_storm', 'v', '{}', 1)
+"""
+MATCH = """
+INSERT INTO pattern_matches (pattern_id, match_id, version, is_retracted, account, keys, first_lsn, last_lsn,
+    started_at, ended_at, outcomes, measures, frontier)
+VALUES (1, %(match)s, %(version)s, %(version)s = 2, 'acme', '{"account": "acme", "api_key_id": "k-1"}', 7, 16, %(at)s,
+    %(at)s, 10, '{"failures": 10}', %(at)s + %(age)s * interval '1 day')
+"""
 
 WATCH = "INSERT INTO watches (name, condition, columns, added_by) VALUES ('w', 'cached', '{}', 'ada')"
 CALL = """
@@ -67,9 +76,12 @@ def test_each_source_writes_an_event_with_all_digits_of_its_row(database: str) -
         insert(database, STATE, sequence=sequence, state=state)
     for version in (1, 2):
         insert(database, THRESHOLD, version=version)
+    insert(database, PATTERN)
+    for version in (1, 2):
+        insert(database, MATCH, match="match_1", version=version, age=6)
     insert(database, WATCH)
     insert(database, CALL)
-    (held, correction, issued, voided, crossed, retracted, hit) = outbox(database)
+    (held, correction, issued, voided, crossed, retracted, matched, unmatched, hit) = outbox(database)
     assert held[:2] == ("weir.straggler.held", "acme")
     assert (held[2]["straggler"], held[2]["quantity"]) == ("1/requests", "2")
     assert correction[:2] == ("weir.correction.created", "acme")
@@ -81,13 +93,27 @@ def test_each_source_writes_an_event_with_all_digits_of_its_row(database: str) -
     assert (issued[2]["total"], issued[2]["period"], issued[2]["hash"]) == ("12.30", "2026-10", "Issued-hash")
     assert voided[0] == "weir.invoice.voided"
     assert (crossed[2]["threshold"], crossed[2]["value"]) == ("400.1", "0.000000000000000003")
-    for event in (issued, crossed):
+    assert matched[:2] == ("weir.pattern.matched", "acme")
+    assert (matched[2]["keys"], matched[2]["version"]) == ({"account": "acme", "api_key_id": "k-1"}, 1)
+    assert unmatched[0] == "weir.pattern.retracted"
+    assert (unmatched[2]["match"], unmatched[2]["version"]) == (matched[2]["match"], 2)
+    for event in (issued, crossed, matched):
         (shown,) = (json.loads(block.text) for block in blocks_of("json") if event[0] in block.text)
         assert shown["data"].keys() == event[2].keys(), "the guide's example"
     assert hit[:2] == ("weir.watch.hit", "")
     assert (hit[2]["hour"], hit[2]["reached"], hit[2]["hits"]) == ("2026-11-01T00:00:00+00:00", 100, 250)
-    found = {held[0], correction[0], issued[0], voided[0], crossed[0], retracted[0], hit[0]}
+    found = {held[0], correction[0], issued[0], voided[0], crossed[0], retracted[0], matched[0], unmatched[0], hit[0]}
     assert found == set(EventType)
+
+
+def test_a_match_calls_once_also_when_it_is_made_again_and_not_when_it_is_older_than_a_week(database: str) -> None:
+    add_endpoint(database, URL)
+    insert(database, PATTERN)
+    insert(database, MATCH, match="match_1", version=1, age=1)
+    insert(database, "DELETE FROM pattern_matches")
+    insert(database, MATCH, match="match_1", version=1, age=2)
+    insert(database, MATCH, match="match_2", version=1, age=7)
+    assert [data["match"] for _, _, data in outbox(database)] == ["match_1"]
 
 
 def test_an_endpoint_that_names_a_type_or_an_account_twice_gets_an_event_once(database: str) -> None:

@@ -293,9 +293,9 @@
 {{- end -}}
 {{- end }}
 
-{{/* Which columns a view can read, analytics says at its start. */}}
+{{/* Which columns a view or a pattern can read, analytics says at its start. */}}
 {{- define "weir.checkViews" -}}
-{{- range $given := list "views" "windows" "watches" -}}
+{{- range $given := list "views" "windows" "patterns" "watches" -}}
 {{- if hasKey $.Values.jobs.analytics.config $given -}}
 {{- fail (printf "jobs.analytics.config.%s: give it as %s beside jobs." $given $given) -}}
 {{- end -}}

@@ -8,7 +8,7 @@
 {{- define "weir.job" -}}
 {{- $root := index . 0 -}}
 {{- $job := mergeOverwrite (deepCopy $root.Values.jobDefaults) (include "weir.ownValues" . | fromJson) -}}
-{{- if and (eq (index . 1) "analytics") (not (or $root.Values.views $root.Values.watches)) -}}
+{{- if and (eq (index . 1) "analytics") (not (or $root.Values.views $root.Values.patterns $root.Values.watches)) -}}
 {{- $job = set $job "enabled" false -}}
 {{- end -}}
 {{- $job | toJson -}}
@@ -49,6 +49,9 @@
 {{- end -}}
 {{- if $root.Values.windows -}}
 {{- $config = set $config "windows" $root.Values.windows -}}
+{{- end -}}
+{{- if $root.Values.patterns -}}
+{{- $config = set $config "patterns" $root.Values.patterns -}}
 {{- end -}}
 {{- end -}}
 {{- $config | toPrettyJson -}}

@@ -43,7 +43,7 @@
 - "dashboard.prometheusUrl is empty: the dashboard shows neither lag nor alerts."
 {{- end }}
 {{- range $name, $job := .Values.jobs }}
-{{- if and (not $job.enabled) (or (ne $name "analytics") $.Values.views $.Values.watches) }}
+{{- if and (not $job.enabled) (or (ne $name "analytics") $.Values.views $.Values.patterns $.Values.watches) }}
 - "jobs.{{ $name }}.enabled is false: its work waits, and Kafka keeps events no longer than its retention."
 {{- end }}
 {{- end }}

@@ -239,6 +239,14 @@ LOSSES = (
         SELECT format('%s watches, and their hits', count(*)) FROM watches WHERE removed_at IS NULL HAVING count(*) > 0
         """,
     ),
+    Loss(
+        "0103",
+        """
+        SELECT format('%s changes of matches of patterns: after the next upgrade analytics looks for them from the '
+                      'first outcome on that it has not read', count(*))
+        FROM pattern_matches HAVING count(*) > 0
+        """,
+    ),
 )
 
 

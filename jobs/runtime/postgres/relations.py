@@ -32,7 +32,8 @@ revisions make is made in Weir's own schema."""
 EARLIER_FUNCTIONS = {"0022": ("usage_spans(date, date)",)}
 
 LATER = (
-    *("accepted_losses", "activity_head", "activity_log", "analytics_panes", "analytics_views", "api_keys"),
+    *("accepted_losses", "activity_head", "activity_log", "analytics_panes", "analytics_patterns", "analytics_views"),
+    "api_keys",
     *(
         "correction_consumers",
         "declared_dimensions",
@@ -43,6 +44,7 @@ LATER = (
         "invoices",
         "late_members",
     ),
+    *("pattern_matches", "pattern_outcomes"),
     *("price_ladders", "taken_back_on_time", "usage_hours", "usage_members", "usage_months"),
     *("threshold_changes", "thresholds_due", "topic_removals"),
     *("webhook_attempts", "webhook_deliveries", "webhook_endpoints", "webhook_events", "webhook_position"),

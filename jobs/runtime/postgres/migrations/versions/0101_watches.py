@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0101"
-down_revision = "0098"
+down_revision = "0099"
 
 # The rule of migration 0003: who names no account sees none. A watch of no single account is for readers of all.
 NAMED = """(

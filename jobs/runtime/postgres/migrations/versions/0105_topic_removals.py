@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0105"
-down_revision = "0098"
+down_revision = "0103"
 
 SCHEMA = """
 CREATE TABLE topic_removals (

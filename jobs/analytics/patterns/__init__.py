@@ -1,0 +1,1 @@
+"""Outcomes → matches of declared patterns, in the transaction that moves analytics' position."""

@@ -1,0 +1,93 @@
+"""Which patterns are declared, since when each looks at all outcomes, and up to when its matches are decided."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import psycopg
+
+from metering.instants import EPOCH
+from metering.patterns.pattern import Pattern
+from metering.windows import MINUTE
+
+_KNOWN = "SELECT pattern, version FROM analytics_patterns WHERE is_declared"
+_WITHDRAW = """
+UPDATE analytics_patterns SET is_declared = false WHERE is_declared AND pattern = %(pattern)s AND version = %(version)s
+RETURNING pattern_id
+"""
+_REMOVE = "DELETE FROM pattern_outcomes WHERE pattern_id = %s"
+_DECLARE = """
+INSERT INTO analytics_patterns (pattern, version, definition, first_position, since)
+SELECT %(pattern)s, %(version)s, %(definition)s::jsonb, first.position, CASE WHEN first.position > 1 THEN greatest(
+    %(frontier)s,
+    (SELECT max(window_start) + interval '1 minute' FROM analytics_panes),
+    (SELECT date_trunc('minute', max(event_time)) + interval '1 minute' FROM pattern_outcomes),
+    (SELECT last_minute + interval '1 minute' FROM watch_progress),
+    (SELECT max(since) FROM analytics_views),
+    (SELECT max(since) FROM analytics_patterns)
+) END
+FROM (SELECT coalesce(
+    (SELECT next_position FROM positions WHERE job = 'analytics' AND input = 'usage'), 1) AS position) AS first
+"""
+_STORED = """
+SELECT pattern, pattern_id, since, final_until FROM analytics_patterns WHERE is_declared FOR UPDATE
+"""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A pattern as it is stored: `since` None is from the first outcome on; what began before `final_until` minus
+    `within` is decided.
+    """
+
+    pattern_id: int
+    pattern: Pattern
+    since: datetime | None
+    final_until: datetime
+
+    def decides(self, frontier: datetime | None) -> datetime:
+        """Up to when matches are final once all that was received before the frontier is known, at least until now.
+
+        In steps of a minute, or of a quarter of `within` where that is longer: so outcomes are not read with each
+        batch, and when a match is final does not depend on batches.
+        """
+        if frontier is None:
+            return self.final_until
+        until = frontier - self.pattern.grace
+        return max(self.final_until, until - (until - EPOCH) % step_of(self.pattern.within))
+
+    def revises_from(self, revised: timedelta) -> datetime:
+        """The first event time at which outcomes that come or go still change matches."""
+        horizon = self.final_until - revised if self.final_until > EPOCH + revised else EPOCH
+        return horizon if self.since is None else max(horizon, self.since)
+
+
+def step_of(within: timedelta) -> timedelta:
+    """How far apart the instants are up to which matches are decided."""
+    return max(MINUTE, within // 4)
+
+
+def declare(cursor: psycopg.Cursor[Any], patterns: Sequence[Pattern], frontier: datetime | None) -> Sequence[Declared]:
+    """Note which patterns are declared now; those that are not any more lose their outcomes, and keep their matches.
+
+    One that was not declared before looks at outcomes from its `since` on, the first minute of which none has passed.
+    """
+    declared = {(pattern.name, pattern.version): pattern for pattern in patterns}
+    known = set(cursor.execute(_KNOWN).fetchall())
+    for name, version in sorted(known - declared.keys()):
+        gone = cursor.execute(_WITHDRAW, {"pattern": name, "version": version}).fetchall()
+        cursor.executemany(_REMOVE, gone)
+    for key in sorted(declared.keys() - known):
+        of = {"pattern": key[0], "version": key[1], "definition": json.dumps(declared[key].definition)}
+        cursor.execute(_DECLARE, {**of, "frontier": frontier})
+    if not patterns:
+        return ()
+    by_name: Mapping[str, Pattern] = {pattern.name: pattern for pattern in patterns}
+    return [
+        Declared(pattern_id, by_name[name], since, final_until)
+        for name, pattern_id, since, final_until in cursor.execute(_STORED).fetchall()
+    ]

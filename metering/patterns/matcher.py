@@ -1,0 +1,158 @@
+"""Rows in order, each with the variables that it can stand for → matches, as MATCH_RECOGNIZE finds them.
+
+From each row in turn the preferred match is taken: what stands first in the pattern is tried first. A condition never
+reads the match so far, so what follows from a row and a place in the pattern is tried once, and a match costs at most
+the rows that it could have times the length of the pattern.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from metering.patterns.syntax import Choice, Node, Repeat, Variable
+from metering.patterns.syntax import Sequence as InSequence
+
+MAX_ROWS = 1_000
+"""How many rows a match has at most, as if they alone were within the time: it bounds what a hot key costs."""
+
+Path = tuple["Path", int] | None
+
+
+@dataclass(frozen=True)
+class Match:
+    """Rows [first, end); `variables` are the numbers of what each of them stands for."""
+
+    first: int
+    variables: tuple[int, ...]
+
+    @property
+    def end(self) -> int:
+        """The row after the last."""
+        return self.first + len(self.variables)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A pattern as steps: (`row`, variable) takes a row, (`either`, step, step) prefers the first, (`done`,) ends."""
+
+    steps: tuple[tuple[int, ...], ...]
+
+    @cached_property
+    def first(self) -> int:
+        """The variables of which the first row of a match stands for one, as bits."""
+        found, seen, waiting = 0, set[int](), [0]
+        while waiting:
+            step = waiting.pop()
+            if step in seen:
+                continue
+            seen.add(step)
+            kind, *rest = self.steps[step]
+            if kind == _ROW:
+                found |= 1 << rest[0]
+            waiting += rest if kind == _EITHER else []
+        return found
+
+
+_ROW, _EITHER, _DONE = 0, 1, 2
+
+
+def program_of(pattern: Node, names: Sequence[str]) -> Program:
+    """The steps of a pattern; `names` numbers its variables. After a `row` comes the next step."""
+    steps: list[tuple[int, ...]] = []
+    _add(steps, pattern, names)
+    return Program((*steps, (_DONE,)))
+
+
+def _add(steps: list[tuple[int, ...]], node: Node, names: Sequence[str]) -> None:
+    match node:
+        case Variable(name):
+            steps.append((_ROW, names.index(name)))
+        case InSequence(parts):
+            for part in parts:
+                _add(steps, part, names)
+        case Choice(parts):
+            exits = []
+            for part in parts[:-1]:
+                fork = _reserved(steps)
+                _add(steps, part, names)
+                exits.append(_reserved(steps))
+                steps[fork] = (_EITHER, fork + 1, len(steps))
+            _add(steps, parts[-1], names)
+            for place in exits:
+                steps[place] = (_EITHER, len(steps))
+        case Repeat():
+            _add_repeated(steps, node, names)
+
+
+def _add_repeated(steps: list[tuple[int, ...]], node: Repeat, names: Sequence[str]) -> None:
+    for _ in range(node.least):
+        _add(steps, node.part, names)
+    forks = []
+    for _ in range(1 if node.most is None else node.most - node.least):
+        forks.append(_reserved(steps))
+        _add(steps, node.part, names)
+    if node.most is None:
+        steps.append((_EITHER, forks[0]))
+    for fork in forks:
+        enter, leave = fork + 1, len(steps)
+        steps[fork] = (_EITHER, leave, enter) if node.is_reluctant else (_EITHER, enter, leave)
+
+
+def _reserved(steps: list[tuple[int, ...]]) -> int:
+    steps.append(())
+    return len(steps) - 1
+
+
+def matches(
+    program: Program,
+    variables: Sequence[int],
+    times: Sequence[int],
+    within: int,
+    starts: range,
+    *,
+    skips_to_next_row: bool,
+) -> Iterator[Match]:
+    """The matches that begin at one of the rows `starts`, in order.
+
+    `variables`: what each row can stand for, as bits. `times`: when it occurred, never earlier than the one before; the
+    last row of a match is at most `within` after its first, in the same unit.
+    """
+    at = starts.start
+    while at < starts.stop:
+        found = None
+        if variables[at] & program.first:
+            end = min(bisect_right(times, times[at] + within), at + MAX_ROWS)
+            found = _preferred(program, variables, at, end)
+        if found is not None:
+            yield found
+        at = found.end if found is not None and not skips_to_next_row else at + 1
+
+
+def _preferred(program: Program, variables: Sequence[int], first: int, end: int) -> Match | None:
+    """The preferred match from a row on, with rows before `end` alone."""
+    steps, seen = program.steps, set[tuple[int, int]]()
+    waiting: list[tuple[int, int, Path]] = [(0, first, None)]
+    while waiting:
+        step, row, path = waiting.pop()
+        if (step, row) in seen:
+            continue
+        seen.add((step, row))
+        kind, *rest = steps[step]
+        if kind == _DONE:
+            return Match(first, _taken(path))
+        if kind == _EITHER:
+            waiting += [(other, row, path) for other in reversed(rest)]
+        elif row < end and variables[row] >> rest[0] & 1:
+            waiting.append((step + 1, row + 1, (path, rest[0])))
+    return None
+
+
+def _taken(path: Path) -> tuple[int, ...]:
+    found: list[int] = []
+    while path is not None:
+        path, variable = path
+        found.append(variable)
+    return tuple(reversed(found))

@@ -1,0 +1,296 @@
+"""Patterns in Postgres: whatever order, cut, late outcome and retraction, what stands is what all outcomes make."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+import pytest
+
+from jobs.analytics.config import AnalyticsConfig
+from jobs.analytics.patterns import decide as deciding
+from jobs.analytics.patterns.declared import step_of
+from jobs.runtime.errors import Refused
+from metering.instants import EPOCH
+from metering.patterns.pattern import Pattern
+from tests.pipelines.folding import rows_of
+from tests.pipelines.pattern_rows import MINUTE, NOON, Happened, expected, fold, standing
+
+OF: dict[str, Any] = {"of": "outcomes", "grace": "PT1S"}
+PATTERNS = {
+    "storm": {
+        **OF,
+        "partition_by": ["account", "api_key_id"],
+        "pattern": "A B{2,} C?",
+        "define": {"A": 'status = "error"', "B": 'status = "error" and gap <= PT50S', "C": 'status = "completed"'},
+        "within": "PT3M",
+        "measures": {
+            "errors": "count(B)",
+            "first_model": "first(A.model)",
+            "last_model": "last(model)",
+            "tokens": "sum(output_tokens)",
+            "ended": "last(C.status)",
+            "with_tokens": "count(output_tokens)",
+        },
+    },
+    "hops": {
+        **OF,
+        "partition_by": ["api_key_id"],
+        "pattern": "A (B | C)+?  D",
+        "define": {
+            "B": "model != prev(model)",
+            "C": "output_tokens > prev(output_tokens) or cached = true",
+            "D": 'not (model in ("m-1", "100% \\"m\\"")) and output_tokens >= 1.5',
+        },
+        "within": "PT2M",
+        "measures": {"most": "max(output_tokens)", "least": "min(B.output_tokens)", "rows": "count(*)"},
+        "after_match": "skip to next row",
+    },
+    "silent": {
+        **OF,
+        "partition_by": ["account"],
+        "pattern": "A{2} B",
+        "define": {"A": "output_tokens is null", "B": "output_tokens is not null and not cached = true"},
+        "within": "PT10M",
+    },
+}
+CONFIG = AnalyticsConfig.model_validate({"patterns": PATTERNS})
+
+
+def happened(chance: random.Random, lsn: int) -> Happened:
+    columns = {
+        "account": chance.choice(["a", "b"]),
+        "api_key_id": chance.choice(["k-1", None]),
+        "status": chance.choice(["error", "error", "completed", None]),
+        "model": chance.choice(["m-1", "m-2", '100% "m"']),
+        "output_tokens": chance.choice([None, 1, 2, 10]),
+        "cached": chance.choice([True, False, None]),
+    }
+    return Happened(lsn, NOON + timedelta(seconds=chance.choice([0, 60, *range(0, 1_200, 7)])), tuple(columns.items()))
+
+
+def up_to(pattern: Pattern, frontier: datetime | None) -> datetime:
+    if frontier is None:
+        return EPOCH
+    until = frontier - pattern.grace
+    return until - (until - EPOCH) % step_of(pattern.within)
+
+
+def measures_of(pattern: str, of: Sequence[Happened], word: Sequence[str]) -> dict[str, Any]:
+    tokens = [one["output_tokens"] for one in of if one["output_tokens"] is not None]
+    of_b = [one["output_tokens"] for one, name in zip(of, word, strict=True) if name == "B"]
+    least = min((value for value in of_b if value is not None), default=None)
+    return {
+        "storm": {
+            "errors": word.count("B"),
+            "first_model": of[0]["model"],
+            "last_model": of[-1]["model"],
+            "tokens": str(sum(tokens)) if tokens else None,
+            "ended": of[-1]["status"] if word[-1] == "C" else None,
+            "with_tokens": len(tokens),
+        },
+        "hops": {
+            "most": str(max(tokens)) if tokens else None,
+            "least": None if least is None else str(least),
+            "rows": len(of),
+        },
+        "silent": {},
+    }[pattern]
+
+
+def refuse_differences(
+    database: psycopg.Connection[Any], rows: Sequence[Happened], frontier: datetime | None, config: AnalyticsConfig
+) -> int:
+    count = 0
+    for pattern in config.declared_patterns:
+        must = {
+            (str(match["keys"]), match["rows"][0].lsn, match["rows"][-1].lsn): match
+            for match in expected(pattern, rows, up_to(pattern, frontier))
+        }
+        found = {(str(row["keys"]), row["first_lsn"], row["last_lsn"]): row for row in standing(database, pattern.name)}
+        assert found.keys() == must.keys(), pattern.name
+        for key, match in must.items():
+            row, of = found[key], match["rows"]
+            assert (row["started_at"], row["ended_at"], row["outcomes"]) == (of[0].at, of[-1].at, len(of))
+            assert row["account"] == (of[0]["account"] if "account" in pattern.partition_by else None)
+            assert row["match_id"] == pattern.match_id(of[0].lsn, of[-1].lsn)
+            assert row["measures"] == measures_of(pattern.name, of, match["word"])
+        count += len(must)
+    versions = rows_of(
+        database, "SELECT max(version) AS last, count(*) AS rows FROM pattern_matches GROUP BY pattern_id, match_id"
+    )
+    assert all(row["last"] == row["rows"] for row in versions)
+    return count
+
+
+@pytest.mark.few_in_ci(6)
+@pytest.mark.parametrize("seed", range(40))
+def test_oracle_any_order_cut_frontier_and_retraction_leaves_the_matches_of_all_outcomes(
+    connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    chance = random.Random(seed)
+    monkeypatch.setattr(deciding, "BATCH_TIME", chance.choice([timedelta(minutes=3), timedelta(days=1)]))
+    monkeypatch.setattr(deciding, "BATCH_KEYS", chance.choice([1, 500]))
+    waiting = [happened(chance, lsn) for lsn in range(1, 101)]
+    if chance.random() < 0.5:
+        waiting.sort(key=lambda one: one.at + timedelta(seconds=chance.choice([0, 0, 0, 500])), reverse=True)
+    known: list[Happened] = []
+    frontier: datetime | None = None
+    while waiting:
+        some = [waiting.pop() for _ in range(min(len(waiting), chance.randint(1, 25)))]
+        if chance.random() < 0.6:
+            moved = NOON + timedelta(seconds=chance.randint(0, 1_500))
+            frontier = moved if frontier is None else max(moved, frontier)
+        minutes: list[datetime] = []
+        if known and chance.random() < 0.4:
+            # Some are taken back: what is left of their minutes comes again, whole.
+            gone = chance.sample(known, min(len(known), 3))
+            minutes = sorted({one.at - (one.at - EPOCH) % MINUTE for one in gone})
+            known = [one for one in known if one not in gone]
+        known += some
+        again = [one for one in known if one not in some and one.at - (one.at - EPOCH) % MINUTE in minutes]
+        fold(connection, CONFIG, [*some, *again], minutes, frontier=frontier)
+        refuse_differences(connection, known, frontier, CONFIG)
+    fold(connection, CONFIG, frontier=NOON + timedelta(hours=1))
+    assert refuse_differences(connection, known, NOON + timedelta(hours=1), CONFIG) > 0
+
+
+def errors(seconds: Sequence[float], lsn: int = 1, **columns: Any) -> list[Happened]:
+    of = {"account": "a", "api_key_id": "k", "status": "error", "model": "m", "output_tokens": 3, **columns}
+    return [Happened(lsn + n, NOON + timedelta(seconds=at), tuple(of.items())) for n, at in enumerate(seconds)]
+
+
+def changes(database: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
+    found = rows_of(
+        database, "SELECT * FROM pattern_matches ORDER BY changed_at, is_retracted DESC, first_lsn, version"
+    )
+    return [(row["first_lsn"], row["last_lsn"], row["version"], row["is_retracted"]) for row in found]
+
+
+def storm_alone() -> AnalyticsConfig:
+    return AnalyticsConfig.model_validate({"patterns": {"storm": PATTERNS["storm"]}})
+
+
+def test_a_match_is_there_once_when_the_frontier_has_passed_and_not_before(
+    connection: psycopg.Connection[Any],
+) -> None:
+    config = storm_alone()
+    fold(connection, config, errors([0, 10, 20, 30], output_tokens=3))
+    for minutes in (0, 1, 2, 3):
+        fold(connection, config, frontier=NOON + minutes * MINUTE)
+        assert changes(connection) == []
+    for minutes in (4, 4, 5, 60):
+        fold(connection, config, frontier=NOON + minutes * MINUTE)
+        assert changes(connection) == [(1, 4, 1, False)]
+    [row] = standing(connection, "storm")
+    assert row["keys"] == {"account": "a", "api_key_id": "k"}
+    assert row["measures"] == {
+        "errors": 3,
+        "first_model": "m",
+        "last_model": "m",
+        "ended": None,
+        "with_tokens": 4,
+        "tokens": "12",
+    }
+
+
+def test_a_late_outcome_retracts_the_match_that_it_breaks_and_adds_a_version_to_one_that_it_changes(
+    connection: psycopg.Connection[Any],
+) -> None:
+    config, late = storm_alone(), NOON + timedelta(minutes=30)
+    fold(connection, config, errors([0, 10, 20]), frontier=late)
+    [success] = errors([5], 10, status="completed")
+    fold(connection, config, [success], frontier=late)
+    assert changes(connection) == [(1, 3, 1, False), (1, 3, 2, True)]
+    fold(connection, config, [*errors([0, 10, 20])], [NOON], frontier=late)
+    assert changes(connection)[2:] == [(1, 3, 3, False)]
+    fold(connection, config, errors([15], 20), frontier=late)
+    assert changes(connection)[3:] == [(1, 3, 4, False)]
+    assert [row["measures"]["errors"] for row in standing(connection, "storm")] == [3]
+    fold(connection, config, errors([15], 20), frontier=late)
+    assert len(changes(connection)) == 4
+
+
+def test_an_outcome_later_than_it_may_revise_changes_nothing_and_old_outcomes_are_removed(
+    connection: psycopg.Connection[Any],
+) -> None:
+    config = storm_alone()
+    fold(connection, config, errors([0, 10]), frontier=NOON + timedelta(days=1))
+    fold(connection, config, frontier=NOON + timedelta(days=4))
+    assert rows_of(connection, "SELECT * FROM pattern_outcomes") == []
+    fold(connection, config, errors([20, 30, 40], 5), frontier=NOON + timedelta(days=4))
+    assert rows_of(connection, "SELECT * FROM pattern_outcomes") == []
+    assert changes(connection) == []
+
+
+def test_matches_are_removed_when_they_are_older_than_keep_days(connection: psycopg.Connection[Any]) -> None:
+    config = storm_alone()
+    fold(connection, config, errors([0, 10, 20]), frontier=NOON + timedelta(days=1))
+    fold(connection, config, frontier=NOON + timedelta(days=35))
+    assert len(changes(connection)) == 1
+    fold(connection, config, frontier=NOON + timedelta(days=35, seconds=1))
+    assert changes(connection) == []
+
+
+def test_a_pattern_that_is_not_declared_any_more_keeps_its_matches_and_one_that_returns_begins_anew(
+    connection: psycopg.Connection[Any],
+) -> None:
+    config, other = storm_alone(), AnalyticsConfig.model_validate({"patterns": {"silent": PATTERNS["silent"]}})
+    fold(connection, config, errors([0, 10, 20]), frontier=NOON + timedelta(minutes=10))
+    fold(connection, other, errors([30], 4), frontier=NOON + timedelta(minutes=10))
+    assert len(standing(connection, "storm")) == 1
+    connection.execute(
+        "INSERT INTO positions (job, input, next_position) VALUES ('analytics', 'usage', 5)"
+        " ON CONFLICT (job, input) DO UPDATE SET next_position = 5"
+    )
+    fold(connection, config, errors([700, 710, 720], 7), frontier=NOON + timedelta(minutes=40))
+    [first, again] = rows_of(
+        connection, "SELECT is_declared, since FROM analytics_patterns WHERE pattern = 'storm' ORDER BY pattern_id"
+    )
+    assert first == {"is_declared": False, "since": None}
+    assert again == {"is_declared": True, "since": NOON + timedelta(minutes=40)}
+    assert len(standing(connection, "storm")) == 1
+
+
+def test_a_view_that_is_declared_after_patterns_alone_measures_from_the_minute_that_none_of_them_has_seen(
+    connection: psycopg.Connection[Any],
+) -> None:
+    config = storm_alone()
+    fold(connection, config, errors([0, 130]))
+    connection.execute("INSERT INTO positions (job, input, next_position) VALUES ('analytics', 'usage', 3)")
+    both = AnalyticsConfig.model_validate(
+        {"patterns": {"storm": PATTERNS["storm"]}, "views": {"n": {"of": "outcomes", "measures": {"n": "count"}}}}
+    )
+    fold(connection, both)
+    assert rows_of(connection, "SELECT since FROM analytics_views") == [{"since": NOON + 3 * MINUTE}]
+
+
+def test_numbers_are_compared_and_added_up_exactly(connection: psycopg.Connection[Any]) -> None:
+    exact = "12345678901234567890.123456"
+    config = AnalyticsConfig.model_validate(
+        {
+            "patterns": {
+                "exact": {
+                    **OF,
+                    "partition_by": ["account"],
+                    "pattern": "A B",
+                    "define": {"B": f"latency_ms > {exact[:-1]}5 and latency_ms < {exact[:-1]}7"},
+                    "within": "PT1M",
+                    "measures": {"all": "sum(latency_ms)"},
+                }
+            }
+        }
+    )
+    of = (("account", "a"), ("latency_ms", exact))
+    fold(connection, config, [Happened(1, NOON, of), Happened(2, NOON, of)], frontier=NOON + 10 * MINUTE)
+    [row] = standing(connection, "exact")
+    assert Decimal(row["measures"]["all"]) == 2 * Decimal(exact)
+
+
+def test_without_a_view_and_a_pattern_nothing_is_folded(connection: psycopg.Connection[Any]) -> None:
+    with pytest.raises(Refused, match="declare `views` or `patterns`"):
+        fold(connection, AnalyticsConfig())

@@ -1,0 +1,125 @@
+"""Patterns over usage and the journal, by drivers of analytics: what a view's oracle does for panes."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.analytics.config import AnalyticsConfig
+from jobs.rebuild.analytics import begin_again
+from metering.vocabulary import Outcome
+from tests.pipelines import pattern_rows
+from tests.pipelines.pattern_rows import expected, standing
+from tests.streaming.measured import NOON, VIEWS, Happened, Measured, happened
+
+FRONTIER = NOON + timedelta(hours=4)
+PATTERNS = {
+    "failing": {
+        "of": "outcomes",
+        "partition_by": ["account", "user_id"],
+        "pattern": "A B+? C",
+        "define": {
+            "A": 'status = "error" or outcome = "abandoned"',
+            "B": 'region is null or latency_ms > 100 or status in ("cancelled", "error")',
+            "C": "output_tokens != prev(output_tokens) or model != prev(model)",
+        },
+        "within": "PT30M",
+        "measures": {"tokens": "sum(output_tokens)", "slowest": "max(latency_ms)", "regions": "count(region)"},
+    },
+    "any": {"of": "outcomes", "partition_by": ["model"], "pattern": "A{3}", "within": "PT5M"},
+}
+
+
+@pytest.fixture
+def stage(spark: SparkSession, database: str, tmp_path: Path) -> Measured:
+    config = AnalyticsConfig.model_validate({"patterns": PATTERNS, "views": {"accounts": VIEWS["accounts"]}})
+    return Measured(spark, database, tmp_path, config)
+
+
+def seen(stage: Measured, one: Happened) -> pattern_rows.Happened:
+    """As a pattern sees it."""
+    lsn = next(lsn for lsn in stage.lsns[one.number] if lsn is not None)
+    latency = None if one.latency_ms is None else Decimal(str(one.latency_ms))
+    columns = {
+        "account": one.account,
+        "user_id": one.user,
+        "status": one.effective_status,
+        "outcome": one.outcome.value,
+        "region": one.region,
+        "latency_ms": latency,
+        "output_tokens": one.tokens,
+        "model": one.model,
+    }
+    return pattern_rows.Happened(lsn, one.at, tuple(columns.items()))  # type: ignore[arg-type]
+
+
+def refuse_differences(stage: Measured, counts: Counter[Happened], frontier: datetime) -> int:
+    rows = [seen(stage, one) for one in +counts if one.outcome in (Outcome.MATCHED, Outcome.ABANDONED)]
+    total = 0
+    with psycopg.connect(stage.database) as database:
+        for pattern in stage.config.declared_patterns:
+            must = expected(pattern, rows, frontier - pattern.grace)
+            found = {(row["first_lsn"], row["last_lsn"]): row for row in standing(database, pattern.name)}
+            assert found.keys() == {(match["rows"][0].lsn, match["rows"][-1].lsn) for match in must}
+            total += len(must)
+            if pattern.name == "failing":
+                for match in must:
+                    measures = found[match["rows"][0].lsn, match["rows"][-1].lsn]["measures"]
+                    assert {name: _number(value) for name, value in measures.items()} == _measures(match["rows"])
+    return total
+
+
+def _measures(rows: list[pattern_rows.Happened]) -> dict[str, Any]:
+    tokens, latencies = (
+        [one[name] for one in rows if one[name] is not None] for name in ("output_tokens", "latency_ms")
+    )
+    regions = sum(one["region"] is not None for one in rows)
+    return {"tokens": sum(tokens) if tokens else None, "slowest": max(latencies, default=None), "regions": regions}
+
+
+def _number(value: str | int | None) -> Decimal | int | None:
+    return Decimal(value) if isinstance(value, str) else value
+
+
+@pytest.mark.few_in_ci(1)
+@pytest.mark.parametrize("seed", range(6))
+def test_oracle_any_cut_order_restart_retraction_and_rebuild_finds_the_matches_of_all_outcomes(
+    stage: Measured, seed: int
+) -> None:
+    chance = random.Random(seed)
+    outcomes = [happened(chance, number) for number in range(120)]
+    chance.shuffle(outcomes)
+    counts: Counter[Happened] = Counter()
+    while outcomes:
+        some = [outcomes.pop() for _ in range(min(len(outcomes), chance.randint(30, 60)))]
+        stage.accept(some)
+        back = chance.sample([one for one, count in counts.items() if count], min(len(+counts), chance.randint(0, 3)))
+        signed = [*((one, 1) for one in some), *((one, -1) for one in back)]
+        stage.decide(signed, FRONTIER)
+        for one, sign in signed:
+            counts[one] += sign
+        # Each batch is decided before the next one comes: it is late.
+        driver = stage.driver()
+        batch = stage.rows(driver.position(), stage.usage.next_lsn)
+        driver.process(batch if chance.random() < 0.5 else stage.spark.createDataFrame(batch))
+        driver.advance()
+        refuse_differences(stage, counts, FRONTIER)
+    assert refuse_differences(stage, counts, FRONTIER) > 10
+    # From row 1 in two batches: nothing is decided before all is read, so each match is there once.
+    end, middle = stage.usage.next_lsn, chance.randint(20, 100)
+    begin_again(str(stage.tables), stage.database)
+    for first, until in ((1, middle), (middle, end)):
+        driver = stage.driver()
+        driver.process(stage.rows(first, until))
+        driver.advance()
+    refuse_differences(stage, counts, FRONTIER)
+    with psycopg.connect(stage.database) as database:
+        assert database.execute("SELECT max(version) FROM pattern_matches").fetchone() == (1,)
