@@ -189,8 +189,8 @@ def decide_thresholds(cursor: psycopg.Cursor[Any], frontier: datetime | None) ->
     So for accounts whose limits or plan changed. `frontier` is stored beside. Returns how many changed.
     """
     due = cursor.execute(_TAKE_DUE).fetchall()
-    names = ("due_accounts", "due_plans", "due_since")
-    cursor.execute(_PERIODS, {name: [row[place] for row in due] for place, name in enumerate(names)})
+    of_due = ("due_accounts", "due_plans", "due_since")
+    cursor.execute(_PERIODS, {name: [row[place] for row in due] for place, name in enumerate(of_due)})
     ends = [
         (calendar, period, first_day, _ends_at(_calendar(held_from, timezones), Window(period), first_day))
         for calendar, held_from, timezones, period, first_day in cursor.execute(_CALENDARS).fetchall()

@@ -246,8 +246,8 @@ class JournalSink:
         in_force = self._rules.document(first_lsn, now)
         if in_force:
             transactions[RULES] = first_lsn
-        in_rules = {**in_force, **followed(records, seen.restamps), **rules_entry(self._events.lost_in_last_take)}
-        in_rules |= removals_entry(self._removed)
+        ended = {**rules_entry(self._events.lost_in_last_take), **removals_entry(self._removed)}
+        in_rules = {**in_force, **followed(records, seen.restamps), **ended}
         self._isolated.add(new, stamped, isolated)
         self._isolated.add(catalog, catalog, {})
         commit = Commit(first_lsn, frontier, now, rules_text(in_rules), self._writer.schema)

@@ -13,6 +13,7 @@ OF_OUTCOMES = ("account", "user_id", "model", "status", "outcome", "plan")
 OF_REQUESTS = (Family.REQUEST, Family.COMPLETION, Family.BOTH)
 REPORTING = (Family.COMPLETION, Family.BOTH)
 NUMBERS = (Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE)
+TEXTS = (Kind.TEXT, Kind.BOOLEAN)
 OF_NUMBERS = (Aggregate.SUM, Aggregate.MIN, Aggregate.MAX, Aggregate.PERCENTILES)
 
 

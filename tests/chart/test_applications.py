@@ -152,6 +152,8 @@ def test_watches_start_analytics_without_a_view() -> None:
     config = of_kind(render("production.yaml", values={"watches": True}), "ConfigMap")["weir-analytics"]["data"]
     assert AnalyticsConfig.model_validate(yaml.safe_load(config["analytics.yaml"])).watches
     assert "weir-analytics" in of_kind(render("production.yaml", values={"watches": True}), "SparkApplication")
+
+
 def test_patterns_alone_start_analytics_with_them() -> None:
     rendered = render("production.yaml", values={"patterns": PATTERNS})
     assert "weir-analytics" in of_kind(rendered, "SparkApplication")

@@ -48,7 +48,7 @@ def test_an_older_api_validates_by_what_a_newer_ingestion_has_stored() -> None:
     stored = {**IngestionConfig(topic="usage").model_dump(mode="json"), "erasure_keys": ["k"], "later": {"a": 1}}
     validator = Validator()
     validator.use(stored)
-    assert (validator.is_ready, validator.topic) == (True, "usage")
+    assert (validator.is_ready, validator.topics) == (True, ("usage",))
 
 
 def test_what_bills_or_corrects_refuses_keys_that_it_does_not_know() -> None:
