@@ -225,8 +225,7 @@ class JournalSink:
         taken = self._events.take(firsts, proved)
         frontier = self._events.frontier()
         disposed = self._disposed(events)
-        if not taking.by_tasks:
-            disposed = with_documents(disposed)
+        disposed = disposed if taking.by_tasks else with_documents(disposed)
         events_of_batch = pl.concat([catalog, disposed], how="diagonal_relaxed")
         rows = events_of_batch
         if len(elements):
