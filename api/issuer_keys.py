@@ -36,7 +36,7 @@ MAX_MISSED = 1_000
 class IssuerKeys:
     """Verifies the tokens of one issuer."""
 
-    def __init__(self, issuer: TokenIssuer, clock: Clock) -> None:
+    def __init__(self, issuer: TokenIssuer, clock: Clock, max_missed: int = MAX_MISSED) -> None:
         self._issuer = issuer
         self._clock = clock
         self._keys: KeySet | None = None
@@ -44,6 +44,7 @@ class IssuerKeys:
         self._tried_at: float | None = None
         self._wanted = asyncio.Event()
         self._missed: dict[str, float] = {}
+        self._max_missed = max_missed
 
     def key(self, text: str) -> ApiKey:
         """What the bearer of a token may do.
@@ -62,7 +63,7 @@ class IssuerKeys:
     def _refuse_unknown(self, key_id: str, now: float, error: UnknownKeyError) -> NoReturn:
         """Refused for good is only a key that the provider still lacked after somebody had asked for it."""
         since = self._missed.setdefault(key_id, now)
-        if len(self._missed) > MAX_MISSED:
+        if len(self._missed) > self._max_missed:
             del self._missed[next(iter(self._missed))]
         seconds = self._seconds_to_next_fetch(now)
         if seconds > 0 and self._fetched_at != self._tried_at:

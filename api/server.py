@@ -121,7 +121,7 @@ def whole_number(variable: str, text: str, meaning: str) -> int:
     return int(text)
 
 
-def settings(host: str, port: int) -> dict[str, Any]:
+def settings(host: str, port: int, ends_within_seconds: int = ENDS_WITHIN_SECONDS) -> dict[str, Any]:
     """Uvicorn's settings. Its access log is off: it would have a line for each event of a single POST."""
     return {
         "host": host,
@@ -135,6 +135,6 @@ def settings(host: str, port: int) -> dict[str, Any]:
         "proxy_headers": False,
         "h11_max_incomplete_event_size": MAX_HEADER_BYTES,
         "timeout_keep_alive": IDLE_SECONDS,
-        "timeout_graceful_shutdown": ENDS_WITHIN_SECONDS,
+        "timeout_graceful_shutdown": ends_within_seconds,
         "backlog": MAX_CONNECTIONS,
     }

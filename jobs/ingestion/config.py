@@ -198,6 +198,8 @@ class IngestionConfig(JobConfig):
         description="The same as a list: `events: [{topic: NAME}]`. More than one topic is not supported yet.",
     )
 
+    topics_at_most: ClassVar[int] = MAX_READ
+
     @model_validator(mode="before")
     @classmethod
     def _names_topics_once(cls, given: Any) -> Any:
@@ -205,7 +207,7 @@ class IngestionConfig(JobConfig):
             return given
         events = given.get("events")
         is_list = isinstance(given.get("topic"), list | tuple)
-        if is_list or (isinstance(events, list | tuple) and len(events) > MAX_READ):
+        if is_list or (isinstance(events, list | tuple) and len(events) > cls.topics_at_most):
             raise ValueError(
                 "ingestion reads one topic of events: name it as text in `topic`, and let all sources write to it. "
                 "Several topics (`events`, or a list in `topic`) are not supported yet"

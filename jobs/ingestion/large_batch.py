@@ -62,6 +62,8 @@ class Written:
     """Changes of the catalog, which are its first rows."""
     stored: pa.Schema
     statistics: frozenset[str]
+    range_rows: int = RANGE_ROWS
+    """Rows of a file at most."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ def written_in_tasks(  # noqa: PLR0917
     order of lsn), and what is kept of them. There is at least one record.
     """
     decisions = left.beside.new_path("decided")
-    ranges = _ranges(decided, left, decisions)
+    ranges = _ranges(decided, left, decisions, written.range_rows)
     writing = WriteRange(ranges, decisions, left.paths, left.beside, config, written, erasures.accounts)
     try:
         answers = answers_of_tasks(spark, len(ranges), WriteRange.ANSWERS, writing)
@@ -173,9 +175,9 @@ class _Some:
         return self.writing(self.numbers[number])
 
 
-def _ranges(decided: pl.DataFrame, left: Left, path: str) -> list[Range]:
+def _ranges(decided: pl.DataFrame, left: Left, path: str, range_rows: int) -> list[Range]:
     """Leave what is decided in one file, a batch for each range."""
-    count = -(-len(decided) // RANGE_ROWS)
+    count = -(-len(decided) // range_rows)
     borders = [len(decided) * number // count for number in range(count + 1)]
     ranges, data, first_lsn = list[Range](), pa.BufferOutputStream(), decided["lsn"][0]
     sent = decided.select(FILE, BATCH, ROW, *DECIDED).to_arrow()

@@ -44,7 +44,7 @@ from jobs.ingestion.identity_index import NONE_REPLAYED, IdentityIndex
 from jobs.ingestion.identity_journal import JournalIdentities
 from jobs.ingestion.isolated_by_topic import IsolatedByTopic
 from jobs.ingestion.journal_rows import Commit, with_dispositions, with_documents
-from jobs.ingestion.large_batch import Written, written_in_tasks
+from jobs.ingestion.large_batch import RANGE_ROWS, Written, written_in_tasks
 from jobs.ingestion.lateness import lateness_of
 from jobs.ingestion.ledger import OffsetLedger
 from jobs.ingestion.mark_counts import mark_counts
@@ -102,6 +102,8 @@ class Taking:
 class JournalSink:
     """Numbers records, marks repeats, and appends them to the journal with the offsets they came from."""
 
+    range_rows = RANGE_ROWS
+    """Rows of a file that tasks write, at most."""
     _removed: Sequence[Removal] = ()
     """Topics that end with the next commit."""
     _may_have_removed = False
@@ -294,7 +296,7 @@ class JournalSink:
         if taking.left is None:
             self._writer.commit(commit.made(self._erasures.erase(commit.with_rules(rows))), transactions)
             return sums_of(disposed)
-        of_all = Written(commit, catalog.to_arrow(), self._writer.stored, self._writer.statistics)
+        of_all = Written(commit, catalog.to_arrow(), self._writer.stored, self._writer.statistics, self.range_rows)
         files, sums = written_in_tasks(self._spark, taking.left, disposed, self._config, of_all, self._erasures)
         self._writer.commit_files(files, transactions)
         return sums

@@ -14,7 +14,7 @@ import uvicorn
 from confluent_kafka import Consumer, TopicPartition
 
 from api.app import application
-from api.server import services_of, settings
+from api.server import ENDS_WITHIN_SECONDS, services_of, settings
 from deployment.stack import KAFKA_VARIABLE, POSTGRES_VARIABLE, TABLES_VARIABLE
 from jobs.ingestion.config import IngestionConfig
 from jobs.runtime.postgres.ownership import Ownership
@@ -102,12 +102,14 @@ def serving(
     port: int | None = None,
     tables: str | None = None,
     variables: Mapping[str, str] | None = None,
+    ends_within_seconds: int = ENDS_WITHIN_SECONDS,
 ) -> Iterator[Server]:
     """An API that runs as long as the block."""
     port = port or free_ports(1)[0]
     environment = {KAFKA_VARIABLE: bootstrap, POSTGRES_VARIABLE: database, **(variables or {})}
     services = services_of(environment if tables is None else {**environment, TABLES_VARIABLE: tables}, "test")
-    server = uvicorn.Server(uvicorn.Config(application(services), **settings(LOOPBACK, port)))
+    given = settings(LOOPBACK, port, ends_within_seconds)
+    server = uvicorn.Server(uvicorn.Config(application(services), **given))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     running = Server(port, bootstrap, database, connections=server.server_state.connections)

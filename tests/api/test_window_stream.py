@@ -183,14 +183,11 @@ def test_a_key_has_no_more_streams_than_it_may_and_a_stream_that_ended_counts_no
     wait_until(can_follow, "a stream for the key", SECONDS, every_seconds=0.1)
 
 
-def test_a_stream_ends_with_its_server(
-    bootstrap: str, database: str, account: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Else the server would end what does not end by itself.
-    monkeypatch.setattr("api.server.ENDS_WITHIN_SECONDS", 3_600)
+def test_a_stream_ends_with_its_server(bootstrap: str, database: str, account: str) -> None:
     start_ingestion(database)
     with ExitStack() as stack:
-        with serving(bootstrap, database) as server:
+        # Within 20 seconds the server would end what does not end by itself.
+        with serving(bootstrap, database, ends_within_seconds=3_600) as server:
             follower = stack.enter_context(following(server, reads(server, account)))
         assert follower.ended.wait(SECONDS)
 

@@ -6,9 +6,10 @@ import json
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -16,6 +17,8 @@ import pyarrow as pa
 from psycopg.rows import dict_row
 
 from jobs.analytics.config import AnalyticsConfig
+from jobs.analytics.fold import fold as fold_batch
+from jobs.analytics.patterns.decide import AT_ONCE, AtOnce
 from jobs.analytics.pipeline import JOB, STAGED
 from metering.patterns.expressions import Both, Column, Comparison, Condition, Either, Gap, In, IsNull, Literal, Not
 from metering.patterns.pattern import AfterMatch, Pattern
@@ -136,9 +139,11 @@ def fold(
     minutes: Sequence[datetime] = (),
     *,
     frontier: datetime | None = None,
+    at_once: AtOnce = AT_ONCE,
 ) -> None:
     """A batch of analytics with these outcomes."""
-    fold_table(connection, JOB, staged(config, added, minutes), config, frontier=frontier)
+    job = replace(JOB, fold=partial(fold_batch, at_once=at_once))
+    fold_table(connection, job, staged(config, added, minutes), config, frontier=frontier)
     connection.commit()
 
 

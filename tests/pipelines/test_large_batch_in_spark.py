@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.ingestion import large_batch
 from jobs.ingestion.pipeline import build
 from jobs.runtime.kafka.records import RECORDS
 from tests.rules.test_large_batches_journaled import CONFIG, Driver, assert_same, exchanged, forgotten, universe
@@ -17,8 +16,8 @@ from tests.rules.test_large_batches_journaled import CONFIG, Driver, assert_same
 def test_workers_write_a_large_batch_as_the_driver_alone_does(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(large_batch, "RANGE_ROWS", 30)
-    alone, large = (Driver(tmp_path / str(size), monkeypatch, size, people=forgotten("a", "ann")) for size in (None, 1))
+    people = forgotten("a", "ann")
+    alone, large = (Driver(tmp_path / str(size), monkeypatch, size, people=people, range_rows=30) for size in (None, 1))
     monkeypatch.setattr(large.sink, "_spark", spark)
     for records in universe(10)[:2]:
         alone.progress.append(alone.take(records))

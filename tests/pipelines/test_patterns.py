@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from jobs.analytics.config import AnalyticsConfig
-from jobs.analytics.patterns import decide as deciding
+from jobs.analytics.patterns.decide import AtOnce
 from jobs.analytics.patterns.declared import step_of
 from jobs.runtime.errors import Refused
 from metering.instants import EPOCH
@@ -130,11 +130,11 @@ def refuse_differences(
 @pytest.mark.few_in_ci(6)
 @pytest.mark.parametrize("seed", range(40))
 def test_oracle_any_order_cut_frontier_and_retraction_leaves_the_matches_of_all_outcomes(
-    connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, seed: int
+    connection: psycopg.Connection[Any], seed: int
 ) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr(deciding, "BATCH_TIME", chance.choice([timedelta(minutes=3), timedelta(days=1)]))
-    monkeypatch.setattr(deciding, "BATCH_KEYS", chance.choice([1, 500]))
+    time = chance.choice([timedelta(minutes=3), timedelta(days=1)])
+    at_once = AtOnce(chance.choice([1, 500]), time)
     waiting = [happened(chance, lsn) for lsn in range(1, 101)]
     if chance.random() < 0.5:
         waiting.sort(key=lambda one: one.at + timedelta(seconds=chance.choice([0, 0, 0, 500])), reverse=True)
@@ -153,9 +153,9 @@ def test_oracle_any_order_cut_frontier_and_retraction_leaves_the_matches_of_all_
             known = [one for one in known if one not in gone]
         known += some
         again = [one for one in known if one not in some and one.at - (one.at - EPOCH) % MINUTE in minutes]
-        fold(connection, CONFIG, [*some, *again], minutes, frontier=frontier)
+        fold(connection, CONFIG, [*some, *again], minutes, frontier=frontier, at_once=at_once)
         refuse_differences(connection, known, frontier, CONFIG)
-    fold(connection, CONFIG, frontier=NOON + timedelta(hours=1))
+    fold(connection, CONFIG, frontier=NOON + timedelta(hours=1), at_once=at_once)
     assert refuse_differences(connection, known, NOON + timedelta(hours=1), CONFIG) > 0
 
 

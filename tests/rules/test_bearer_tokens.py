@@ -262,8 +262,8 @@ def provider() -> Iterator[Provider]:
     server.server_close()
 
 
-def of(provider: Provider, clock: HandClock) -> IssuerKeys:
-    keys = IssuerKeys(TokenIssuer(provider.address, "weir-api"), clock)
+def of(provider: Provider, clock: HandClock, **limits: int) -> IssuerKeys:
+    keys = IssuerKeys(TokenIssuer(provider.address, "weir-api"), clock, **limits)
     asyncio.run(keys.fetch())
     return keys
 
@@ -353,10 +353,9 @@ def test_tokens_of_unknown_keys_make_the_server_ask_at_most_once_in_ten_seconds(
     assert slept == [issuer_keys.FETCH_AT_MOST_EVERY_SECONDS] * 3
 
 
-def test_no_more_unknown_keys_are_remembered_than_it_says(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(issuer_keys, "MAX_MISSED", 3)
+def test_no_more_unknown_keys_are_remembered_than_it_says(provider: Provider) -> None:
     clock = HandClock(NOW)
-    keys = of(provider, clock)
+    keys = of(provider, clock, max_missed=3)
     for number in range(5):
         refused_for(keys, token_of(provider, clock, RSAKey.generate_key(2048, {"kid": str(number)})))
     assert list(keys._missed) == ["2", "3", "4"]

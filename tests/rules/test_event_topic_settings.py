@@ -36,7 +36,7 @@ TWO = [{"topic": "events"}, {"topic": "gateway", "types": ["gpu.v1", "ai.inferen
 
 @pytest.fixture
 def several(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.ingestion.config.MAX_READ", 20)
+    monkeypatch.setattr(IngestionConfig, "topics_at_most", 20)
 
 
 def event(kind: str, **more: Any) -> bytes:

@@ -72,10 +72,13 @@ class Driver:
         driver_rows: int | None,
         config: IngestionConfig = CONFIG,
         people: People | None = None,
+        *,
+        range_rows: int = 17,
     ) -> None:
         self.folder = folder
         self.sink: JournalSink = sink_on(folder, monkeypatch, config, TOPIC)
         self.sink.driver_rows, self.sink._spark = driver_rows, Here()  # type: ignore[assignment]
+        self.sink.range_rows = range_rows
         self.sums: list[Sums] = []
         self.progress: list[Any] = []
         self.large = 0
@@ -221,11 +224,6 @@ def assert_same(large: Driver, alone: Driver) -> None:
 def numbers(runs: pl.DataFrame) -> pl.DataFrame:
     each = runs.with_columns(number=pl.int_ranges("first", pl.col("last") + 1)).explode("number")
     return each.select(*KEY, "minute", "number").unique().sort(*KEY, "minute", "number")
-
-
-@pytest.fixture(autouse=True)
-def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_batch, "RANGE_ROWS", 17)
 
 
 @pytest.mark.few_in_ci(3)

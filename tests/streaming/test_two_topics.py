@@ -16,6 +16,7 @@ from psycopg.types.json import Jsonb
 from pyspark.sql import SparkSession
 
 from jobs.audit.compare.conservation import consumed_ranges, count_rows
+from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.topic_removals import store_removal
 from jobs.runtime.delta.table import FRONTIER
 from jobs.runtime.errors import Refused
@@ -65,7 +66,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def several(monkeypatch: pytest.MonkeyPatch, *names: str, **types: list[str]) -> list[dict[str, Any]]:
     """The setting `events` of these topics, which is allowed from now on."""
-    monkeypatch.setattr("jobs.ingestion.config.MAX_READ", 20)
+    monkeypatch.setattr(IngestionConfig, "topics_at_most", 20)
     return [{"topic": name, "types": types.get(name, [])} for name in names]
 
 

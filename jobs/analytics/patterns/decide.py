@@ -24,9 +24,6 @@ from metering.patterns import expressions
 from metering.patterns.matcher import matches
 from metering.patterns.pattern import AfterMatch, Pattern
 
-BATCH_KEYS = 500
-BATCH_TIME = timedelta(days=1)
-"""So much event time is decided at once: it bounds the memory where a whole past is."""
 _MICROSECOND = timedelta(microseconds=1)
 _FIRST = """
 SELECT min(event_time) FROM pattern_outcomes WHERE pattern_id = %s AND may_start AND event_time > %s
@@ -115,6 +112,17 @@ class Found:
         return {**vars(self), "is_retracted": is_retracted}
 
 
+@dataclass(frozen=True)
+class AtOnce:
+    """How much is read at a time, so that memory stays bounded: keys, and event time."""
+
+    keys: int = 500
+    time: timedelta = timedelta(days=1)
+
+
+AT_ONCE = AtOnce()
+
+
 @dataclass
 class OfKey:
     """What is read of a key of which all is decided that begins after an instant."""
@@ -128,7 +136,11 @@ class OfKey:
 
 
 def decide(
-    cursor: psycopg.Cursor[Any], declared: Declared, changed: Mapping[bytes, datetime], frontier: datetime | None
+    cursor: psycopg.Cursor[Any],
+    declared: Declared,
+    changed: Mapping[bytes, datetime],
+    frontier: datetime | None,
+    at_once: AtOnce = AT_ONCE,
 ) -> Declared:
     """Decide all matches that are final now, and again those that late outcomes may have changed.
 
@@ -137,38 +149,46 @@ def decide(
     """
     within = declared.pattern.within
     again = {key: first - within - _MICROSECOND for key, first in changed.items()}
-    for until in _steps(cursor, declared, frontier):
+    for until in _steps(cursor, declared, frontier, at_once.time):
         after = declared.final_until - within
         of_step = {"pattern_id": declared.pattern_id, "after": after, "until": until - within}
         due = {key: after for (key,) in cursor.execute(_DUE, of_step).fetchall()}
         declared = replace(declared, final_until=until)
-        _decide_keys(cursor, declared, {**due, **{key: min(at, after) for key, at in again.items()}}, frontier)
+        _decide_keys(
+            cursor, declared, {**due, **{key: min(at, after) for key, at in again.items()}}, frontier, at_once.keys
+        )
         again = {}
     if again:
-        _decide_keys(cursor, declared, again, frontier)
+        _decide_keys(cursor, declared, again, frontier, at_once.keys)
     cursor.execute(_FINAL, [declared.final_until, declared.pattern_id])
     return declared
 
 
-def _steps(cursor: psycopg.Cursor[Any], declared: Declared, frontier: datetime | None) -> Iterator[datetime]:
+def _steps(
+    cursor: psycopg.Cursor[Any], declared: Declared, frontier: datetime | None, step: timedelta
+) -> Iterator[datetime]:
     """Up to when matches are decided, one after the other."""
     within, at, last = declared.pattern.within, declared.final_until, declared.decides(frontier)
     while at < last:
         row = cursor.execute(_FIRST, [declared.pattern_id, at - within]).fetchone()
         first = None if row is None else row[0]
-        at = last if first is None else min(last, max(at, first + within) + BATCH_TIME)
+        at = last if first is None else min(last, max(at, first + within) + step)
         yield at
 
 
 def _decide_keys(
-    cursor: psycopg.Cursor[Any], declared: Declared, keys: Mapping[bytes, datetime], frontier: datetime | None
+    cursor: psycopg.Cursor[Any],
+    declared: Declared,
+    keys: Mapping[bytes, datetime],
+    frontier: datetime | None,
+    keys_at_once: int,
 ) -> None:
     """Decide what begins after an instant in each of these keys, as far as it is final."""
     pattern = declared.pattern
     looks_back = any(map(expressions.looks_back, pattern.conditions.values()))
     statement = sql.SQL(_OUTCOMES).format(variables=variables(pattern))
-    for at in range(0, len(keys), BATCH_KEYS):
-        some = dict(list(keys.items())[at : at + BATCH_KEYS])
+    for at in range(0, len(keys), keys_at_once):
+        some = dict(list(keys.items())[at : at + keys_at_once])
         values = {
             "pattern_id": declared.pattern_id,
             "keys": list(some),
