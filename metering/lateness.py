@@ -1,4 +1,4 @@
-"""Lateness is `received_at - window end`: a pure function of the event, never of when it was processed."""
+"""What is closed, and since when: by when records were received, never by when they were processed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,6 @@ MAX_FUTURE = timedelta(days=1)
 """How long before it occurs an event may be received: the most that `accept_future_seconds` can be."""
 
 
-class Arrival(StrEnum):
-    """A row relative to its window. On-time and late rows are included; a straggler follows its meter's policy."""
-
-    ON_TIME = "on_time"
-    LATE = "late"
-    STRAGGLER = "straggler"
-
-
 class WindowState(StrEnum):
     """How far a window has come; `corrected` is closed, and was changed since (table `corrections`)."""
 
@@ -26,20 +18,6 @@ class WindowState(StrEnum):
     CLOSING = "closing"
     CLOSED = "closed"
     CORRECTED = "corrected"
-
-
-def arrival(received_at: datetime, window: Window, grace: timedelta, closed_before: datetime | None = None) -> Arrival:
-    """Classify a row of `window` by when it was received: each border belongs to the later side.
-
-    `closed_before`: what ended by then had closed under another grace, so only stragglers reach it.
-    """
-    if closed_before is not None and window.end <= closed_before:
-        return Arrival.STRAGGLER
-    if received_at < window.end:
-        return Arrival.ON_TIME
-    if received_at < window.end + grace:
-        return Arrival.LATE
-    return Arrival.STRAGGLER
 
 
 def still_closed(frontier: datetime | None, delay: timedelta, closed_before: datetime | None) -> datetime | None:

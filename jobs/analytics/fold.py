@@ -9,7 +9,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from jobs.analytics.config import AnalyticsConfig
-from jobs.analytics.patterns.decide import AT_ONCE, AtOnce
+from jobs.analytics.patterns.decide import READ_BATCH, ReadBatch
 from jobs.analytics.patterns.fold import fold_patterns
 from jobs.analytics.watches.fold import fold_hits
 from jobs.runtime.errors import Refused
@@ -65,7 +65,9 @@ ON CONFLICT (view_id, window_start, keys_digest) DO NOTHING
 EXPIRE = "DELETE FROM analytics_panes WHERE window_start < %s"
 
 
-def fold(cursor: psycopg.Cursor[Any], config: AnalyticsConfig, around: Fold, at_once: AtOnce = AT_ONCE) -> Counts:
+def fold(
+    cursor: psycopg.Cursor[Any], config: AnalyticsConfig, around: Fold, read_batch: ReadBatch = READ_BATCH
+) -> Counts:
     """Merge `staged` into `analytics_panes`, and remove what is older than `keep_days` before the frontier; then the
     same for patterns.
 
@@ -91,7 +93,7 @@ def fold(cursor: psycopg.Cursor[Any], config: AnalyticsConfig, around: Fold, at_
     expires_before = None if around.frontier is None else around.frontier - config.keeps
     if expires_before is not None:
         cursor.execute(EXPIRE, [expires_before])
-    fold_patterns(cursor, config, around, at_once)
+    fold_patterns(cursor, config, around, read_batch)
     if config.watches:
         fold_hits(cursor, config.running, around.next_position, expires_before)
     return {}

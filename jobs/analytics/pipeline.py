@@ -1,4 +1,4 @@
-"""usage, with what the journal has of it → panes of a minute for each declared view → Postgres `analytics_panes`.
+"""usage joined with its journal rows → aggregates per minute ("panes") of each view → Postgres `analytics_panes`.
 
 A pane is what the outcomes of one minute and key add up to, as numbers and as sketches that can be merged: any cut of
 usage into batches, and any order, makes the same of it. Late outcomes merge into their pane. An outcome that is taken
@@ -51,8 +51,8 @@ STAGED = pa.schema(
         pa.field("measures", pa.string(), nullable=False),
     ]
 )
-"""One row per pane: what one micro-batch adds to it, or all of it where there is a row of the view REBUILT for its
-minute."""
+"""One row per pane: what one micro-batch adds to it, or its whole new value if its minute is being rebuilt: then
+there is a row of the view REBUILT for it."""
 IS_REBUILT = "is_rebuilt"
 
 

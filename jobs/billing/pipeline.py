@@ -6,7 +6,7 @@ the last digit; currencies never mix.
 1. `sums`: rows of usage → sums by minute, meter, price version and arrival, on the driver or in tasks (`sums_of_part`).
 2. `fold`: these into windows, days, stragglers and corrections, in one transaction with the position; and
    `thresholds`: which limits' thresholds the new totals have crossed, or are under again.
-3. `publishing`: a thread beside that sends windows and corrections to Kafka, at least once.
+3. `publishing`: a background thread that sends windows and corrections to Kafka, at least once.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def sums(usage: pa.Table, history: History | EffectiveRules, at_once: int = BATC
     """Usage rows (COLUMNS) → STAGED, for each window, meter, price version, sign and arrival that something reached.
 
     `history` are rules of billing, each row by those that decide it. What ended by their `closed_before` had closed
-    under another grace: a longer one opens none of that again. At most `at_once` rows are added up together.
+    under another grace: a longer grace does not reopen them. At most `at_once` rows are added up together.
     """
     history = (history,) if isinstance(history, EffectiveRules) else history
     parts = [*_parts(usage, history, at_once)]

@@ -26,7 +26,8 @@ from metering.vocabulary import Job
 def build(records: DataFrame, config: IngestionConfig, place: Place | None = None) -> DataFrame:
     """Kafka records, each validated alone in Spark's Python workers; the columns of `EventValidator.schema`.
 
-    The driver adds the time of receipt. Workers leave them at the `place`, if there is one, and Spark gets `FILES`.
+    The driver adds the time of receipt. If there is a `place`, workers write their results there and return only
+    the list of files (`FILES`).
     """
     validator, context = config.validator(), records.sparkSession.sparkContext
 
@@ -42,7 +43,7 @@ def build(records: DataFrame, config: IngestionConfig, place: Place | None = Non
         assert place is not None, "only used with one"
         yield from left_in(place, tables(batches), validator.schema)
 
-    # No more tasks than run at once: each validates what it has at once, and a few records cost as much as hundreds.
+    # No more tasks than cores: each has a fixed cost.
     read = records.select(*RECORD).coalesce(context.defaultParallelism)
     if place is not None:
         return read.mapInArrow(left, from_arrow_schema(FILES))

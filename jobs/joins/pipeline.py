@@ -3,7 +3,8 @@
 Every accepted request or completion is in exactly one usage row, for all micro-batch cuts; a usage commit holds
 the journal position that it was made from.
 
-What becomes of a batch, in this order. Few rows (`driver_rows`; all without executors) the driver takes alone:
+What becomes of a batch, in this order. The driver handles small batches itself (up to `driver_rows`; every batch where
+there are no executors):
 
 1. `build`: rows of the journal, by lsn.
 2. `decide`: with the rows that wait, by (account, request id) → outcomes, and the rows that wait now.
@@ -11,7 +12,7 @@ What becomes of a batch, in this order. Few rows (`driver_rows`; all without exe
 4. `with_decisions`: decisions about stragglers follow, as rows of their own.
 5. `usage_rows`: numbered in the order of the journal, and committed with the position.
 
-Of many rows tasks of Spark do the same (`large_batch`), and rows are in files between the steps:
+In a large batch tasks of Spark do the same (`large_batch`), and rows are in files between the steps:
 
 1. `ReadPart`, by file of the journal: requests and completions, by hash of (account, request id).
 2. `DecidePart`, by that hash: `decide_rows`, which is also all that `decide` decides with, and what waits.
@@ -41,7 +42,7 @@ from metering.vocabulary import Job
 def build(journal: DataFrame, _config: JoinsConfig) -> DataFrame:
     """Journal rows → the same rows, with `value` only for catalog changes: events have their data in columns.
 
-    Only for few rows that Spark reads: of many, tasks read the files.
+    Only for small batches; in large ones tasks read the files (`large_batch`).
     """
     is_change = F.col("topic").startswith("catalog.")
     return journal.withColumn("value", F.when(is_change, F.col("value")))

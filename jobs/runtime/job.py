@@ -47,7 +47,7 @@ class Fold:
     frontier: datetime | None
     next_position: int
     is_whole: bool = True
-    """Whether each commit of the table is folded with all its rows. It may be that F has passed, and one is not."""
+    """Whether each commit of the table is folded with all its rows: F may have passed one that is only partly read."""
     rules: Sequence[EffectiveRules] = ()
     """What decides the rows from `next_position` on, as far as it is known; without any, nothing is known to close."""
 
@@ -239,8 +239,8 @@ class TableJob(Generic[C]):
     """A job that reads a Delta table and writes another, and `also_writes` beside it.
 
     Only `columns` of the table are read; a configuration may name some. `build` is what Spark makes of a batch (pure,
-    built-in operators): here it keeps every row with its lsn, and leaves away what the driver does not need. The sink
-    has it called by `new_rows`.
+    built-in operators): here it keeps every row with its lsn, and leaves out what the driver does not need. `new_rows`
+    calls it.
 
     `settle` is as that of a `TopicJob`. `start` makes the sink of this job.
     """

@@ -38,7 +38,7 @@ CONCERNS = f"disposition = '{Disposition.ACCEPTED}' AND {FAMILY_SQL} IN ({_REQUE
 def build(journal: DataFrame, config: SessionizationConfig) -> DataFrame:
     """Journal rows → mini-sessions, one row per (account, user_id, session_start); columns of `STAGED`.
 
-    Only rows that it CONCERNS count. Spark joins two events that are exactly one gap apart, as the rule asks.
+    Only rows that meet `CONCERNS` are counted. Spark joins two events that are exactly one gap apart, as the rule asks.
     """
     gap = f"{config.session_gap_seconds} seconds"
     return (

@@ -18,7 +18,7 @@ from psycopg.rows import dict_row
 
 from jobs.analytics.config import AnalyticsConfig
 from jobs.analytics.fold import fold as fold_batch
-from jobs.analytics.patterns.decide import AT_ONCE, AtOnce
+from jobs.analytics.patterns.decide import READ_BATCH, ReadBatch
 from jobs.analytics.pipeline import JOB, STAGED
 from metering.patterns.expressions import Both, Column, Comparison, Condition, Either, Gap, In, IsNull, Literal, Not
 from metering.patterns.pattern import AfterMatch, Pattern
@@ -139,10 +139,10 @@ def fold(
     minutes: Sequence[datetime] = (),
     *,
     frontier: datetime | None = None,
-    at_once: AtOnce = AT_ONCE,
+    read_batch: ReadBatch = READ_BATCH,
 ) -> None:
     """A batch of analytics with these outcomes."""
-    job = replace(JOB, fold=partial(fold_batch, at_once=at_once))
+    job = replace(JOB, fold=partial(fold_batch, read_batch=read_batch))
     fold_table(connection, job, staged(config, added, minutes), config, frontier=frontier)
     connection.commit()
 

@@ -17,7 +17,6 @@ from jobs.billing import days, fold
 from jobs.billing.config import BillingConfig
 from jobs.billing.holding import is_due
 from jobs.runtime.effective_rules import EffectiveRules
-from metering.lateness import Arrival, arrival
 from metering.meters import Meter
 from metering.vocabulary import Decision, Outcome, UsageCause
 from metering.windows import MINUTE, tumbling
@@ -35,6 +34,7 @@ from tests.pipelines.test_corrections import (
     explains_every_window,
     taken_back,
 )
+from tests.specifications.lateness import Arrival, arrival
 
 HOLD_SECONDS = 1_200
 HOLD = timedelta(seconds=HOLD_SECONDS)

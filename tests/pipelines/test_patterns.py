@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from jobs.analytics.config import AnalyticsConfig
-from jobs.analytics.patterns.decide import AtOnce
+from jobs.analytics.patterns.decide import ReadBatch
 from jobs.analytics.patterns.declared import step_of
 from jobs.runtime.errors import Refused
 from metering.instants import EPOCH
@@ -134,7 +134,7 @@ def test_oracle_any_order_cut_frontier_and_retraction_leaves_the_matches_of_all_
 ) -> None:
     chance = random.Random(seed)
     time = chance.choice([timedelta(minutes=3), timedelta(days=1)])
-    at_once = AtOnce(chance.choice([1, 500]), time)
+    read_batch = ReadBatch(chance.choice([1, 500]), time)
     waiting = [happened(chance, lsn) for lsn in range(1, 101)]
     if chance.random() < 0.5:
         waiting.sort(key=lambda one: one.at + timedelta(seconds=chance.choice([0, 0, 0, 500])), reverse=True)
@@ -153,9 +153,9 @@ def test_oracle_any_order_cut_frontier_and_retraction_leaves_the_matches_of_all_
             known = [one for one in known if one not in gone]
         known += some
         again = [one for one in known if one not in some and one.at - (one.at - EPOCH) % MINUTE in minutes]
-        fold(connection, CONFIG, [*some, *again], minutes, frontier=frontier, at_once=at_once)
+        fold(connection, CONFIG, [*some, *again], minutes, frontier=frontier, read_batch=read_batch)
         refuse_differences(connection, known, frontier, CONFIG)
-    fold(connection, CONFIG, frontier=NOON + timedelta(hours=1), at_once=at_once)
+    fold(connection, CONFIG, frontier=NOON + timedelta(hours=1), read_batch=read_batch)
     assert refuse_differences(connection, known, NOON + timedelta(hours=1), CONFIG) > 0
 
 

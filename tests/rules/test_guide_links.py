@@ -105,8 +105,11 @@ def test_the_guide_builds_and_a_page_fetches_nothing_from_elsewhere(tmp_path: Pa
 @pytest.mark.parametrize(
     ("link", "holds"),
     [
-        *((f"jobs/{job}/pipeline.py", "JOB = ") for job in ("ingestion", "sessionization", "joins", "billing")),
-        ("metering/lateness.py", "STRAGGLER"),
+        *(
+            (f"jobs/{job}/pipeline.py", "JOB = ")
+            for job in ("ingestion", "sessionization", "joins", "billing", "analytics")
+        ),
+        ("jobs/billing/sums.py", "is_straggler ="),
         ("docs/how-to/meters.md", "meters:"),
         ("docs/reference/alerts.md", "fires when"),
     ],

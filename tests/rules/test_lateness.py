@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metering.lateness import Arrival, WindowState, arrival, still_closed, window_state
+from metering.lateness import WindowState, still_closed, window_state
 from metering.windows import MINUTE, Window
+from tests.specifications.lateness import Arrival, arrival
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 WINDOW = Window(START, START + MINUTE)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from metering.lateness import Arrival, arrival
 from metering.vocabulary import Decision, Outcome
 from metering.windows import Window
+from tests.specifications.lateness import Arrival, arrival
 
 
 def decide(

@@ -113,14 +113,14 @@ class Found:
 
 
 @dataclass(frozen=True)
-class AtOnce:
+class ReadBatch:
     """How much is read at a time, so that memory stays bounded: keys, and event time."""
 
     keys: int = 500
     time: timedelta = timedelta(days=1)
 
 
-AT_ONCE = AtOnce()
+READ_BATCH = ReadBatch()
 
 
 @dataclass
@@ -140,7 +140,7 @@ def decide(
     declared: Declared,
     changed: Mapping[bytes, datetime],
     frontier: datetime | None,
-    at_once: AtOnce = AT_ONCE,
+    read_batch: ReadBatch = READ_BATCH,
 ) -> Declared:
     """Decide all matches that are final now, and again those that late outcomes may have changed.
 
@@ -149,17 +149,17 @@ def decide(
     """
     within = declared.pattern.within
     again = {key: first - within - _MICROSECOND for key, first in changed.items()}
-    for until in _steps(cursor, declared, frontier, at_once.time):
+    for until in _steps(cursor, declared, frontier, read_batch.time):
         after = declared.final_until - within
         of_step = {"pattern_id": declared.pattern_id, "after": after, "until": until - within}
         due = {key: after for (key,) in cursor.execute(_DUE, of_step).fetchall()}
         declared = replace(declared, final_until=until)
         _decide_keys(
-            cursor, declared, {**due, **{key: min(at, after) for key, at in again.items()}}, frontier, at_once.keys
+            cursor, declared, {**due, **{key: min(at, after) for key, at in again.items()}}, frontier, read_batch.keys
         )
         again = {}
     if again:
-        _decide_keys(cursor, declared, again, frontier, at_once.keys)
+        _decide_keys(cursor, declared, again, frontier, read_batch.keys)
     cursor.execute(_FINAL, [declared.final_until, declared.pattern_id])
     return declared
 
@@ -181,14 +181,14 @@ def _decide_keys(
     declared: Declared,
     keys: Mapping[bytes, datetime],
     frontier: datetime | None,
-    keys_at_once: int,
+    keys_read_batch: int,
 ) -> None:
     """Decide what begins after an instant in each of these keys, as far as it is final."""
     pattern = declared.pattern
     looks_back = any(map(expressions.looks_back, pattern.conditions.values()))
     statement = sql.SQL(_OUTCOMES).format(variables=variables(pattern))
-    for at in range(0, len(keys), keys_at_once):
-        some = dict(list(keys.items())[at : at + keys_at_once])
+    for at in range(0, len(keys), keys_read_batch):
+        some = dict(list(keys.items())[at : at + keys_read_batch])
         values = {
             "pattern_id": declared.pattern_id,
             "keys": list(some),

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 
 from jobs.analytics.config import AnalyticsConfig
-from jobs.analytics.patterns.decide import AT_ONCE, AtOnce, decide
+from jobs.analytics.patterns.decide import READ_BATCH, ReadBatch, decide
 from jobs.analytics.patterns.declared import declare
 from jobs.analytics.patterns.store import expire, store
 from jobs.runtime.job import Fold
@@ -35,13 +35,13 @@ SELECT EXISTS (
 
 
 def fold_patterns(
-    cursor: psycopg.Cursor[Any], config: AnalyticsConfig, around: Fold, at_once: AtOnce = AT_ONCE
+    cursor: psycopg.Cursor[Any], config: AnalyticsConfig, around: Fold, read_batch: ReadBatch = READ_BATCH
 ) -> None:
     """Store the outcomes that patterns look at, and append what that and the frontier change of final matches."""
     revised = timedelta(days=config.revise_days)
     for declared in declare(cursor, config.declared_patterns, around.frontier):
         changed = store(cursor, declared, revised)
-        decided = decide(cursor, declared, changed, around.frontier, at_once)
+        decided = decide(cursor, declared, changed, around.frontier, read_batch)
         if decided.final_until > declared.final_until:
             expire(cursor, decided, revised)
     if around.frontier is not None and config.patterns:
