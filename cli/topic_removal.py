@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from deployment.positions import Positions
     from deployment.stack import Deployment
 
@@ -34,6 +36,21 @@ class Left:
                 f"{self.waiting} requests or completions of it wait for the other part, and may be billed without it"
             )
         return f"{self.topic}: {'; '.join(parts)}." if parts else ""
+
+
+def left_out(tables: str, read: Collection[str]) -> list[str]:
+    """The topics that ingestion has read last, by the journal's rules, and that are not among `read`.
+
+    A configuration without them has been tried, which ingestion refuses to start with until they are removed.
+    """
+    from jobs.ingestion.topic_removals import topics_listed
+    from jobs.runtime.delta.table import open_table
+    from jobs.runtime.effective_rules import read_history
+    from jobs.streams import Table
+
+    journal = open_table(tables, Table.JOURNAL)
+    listed = topics_listed(read_history(journal)[0]) if journal is not None else ()
+    return [topic for topic in listed if topic not in read]
 
 
 def left_of(stack: Deployment, topic: str, timeout_seconds: float) -> Left:

@@ -21,6 +21,7 @@ def topic_rows(stack: Deployment) -> list[Row]:
 def _rows(stack: Deployment) -> Iterator[Row]:
     from cli.reading import read_only
     from cli.redrive.offline import ingestion_of
+    from cli.topic_removal import left_out
     from deployment.positions import Positions
     from deployment.topic_positions import existing, topic_position
     from jobs.runtime.clock import MachineClock
@@ -28,6 +29,7 @@ def _rows(stack: Deployment) -> Iterator[Row]:
     config = ingestion_of(stack.postgres_url)
     types = {event_topic.topic: list(event_topic.types) for event_topic in config.events}
     states = dict.fromkeys(config.topics, "read")
+    states |= dict.fromkeys(left_out(stack.tables, config.topics), "left out, but not removed")
     with read_only(stack.postgres_url) as database:
         removals = database.execute(
             "SELECT topic, ended_at FROM topic_removals WHERE withdrawn_at IS NULL ORDER BY number"

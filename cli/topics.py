@@ -92,7 +92,7 @@ def remove(
     """
     import psycopg
 
-    from cli.topic_removal import left_of
+    from cli.topic_removal import left_of, left_out
     from deployment.asking import asking_database
     from deployment.event_topics import event_topics
     from deployment.stack import running_deployment
@@ -102,9 +102,11 @@ def remove(
         raise CannotRun("--reason is empty: say why, for anyone who asks about this topic later.")
     stack = running_deployment(data_dir)
     read = event_topics(stack.postgres_url)
-    if topic not in read:
-        raise CannotRun(f"Ingestion reads {', '.join(read)}: there is no topic {topic} to remove.")
-    if len(read) == 1:
+    # The configuration that was tried last may be the one without the topic.
+    known = [*read, *left_out(stack.tables, read)]
+    if topic not in known:
+        raise CannotRun(f"Ingestion reads {', '.join(known)}: there is no topic {topic} to remove.")
+    if len(known) == 1:
         raise CannotRun(f"{topic} is the only topic of events: ingestion has nothing to read without it.")
     left = left_of(stack, topic, timeout)
     if left.sentence and not accept_loss:

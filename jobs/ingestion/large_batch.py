@@ -115,17 +115,19 @@ class WriteRange:
         wanted, files = self.ranges[number], self.beside.folder.files
         with files.open_input_file(self.decisions) as stream:
             decided = pl.DataFrame(pa.Table.from_batches([pa.ipc.open_file(stream).get_batch(number)]))
-        read, places, begin = list[pl.DataFrame](), list[tuple[int, int, int]](), 0
+        decided = decided.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("place"))
+        rows = dict(iter(decided.group_by(FILE, BATCH)))
+        read, places = list[pa.Table](), list[pl.Series]()
         for file in sorted({file for file, _ in wanted.batches}):
             with files.open_input_file(self.validated[file]) as stream:
                 reader = pa.ipc.open_file(stream)
                 for batch in sorted(batch for of_file, batch in wanted.batches if of_file == file):
-                    read.append(pl.DataFrame(pa.Table.from_batches([reader.get_batch(batch)])))
-                    places.append((file, batch, begin))
-                    begin += len(read[-1])
-        begins = pl.DataFrame(places, {FILE: pl.UInt32, BATCH: pl.UInt32, "begin": pl.UInt32}, orient="row")
-        at = decided.join(begins, on=[FILE, BATCH], how="left", maintain_order="left")
-        records = pl.concat(read)[at.select(pl.col("begin") + pl.col(ROW)).to_series()]
+                    of_batch = rows[file, batch]
+                    # Its own records alone: those of other ranges, which may be many more, are let go with the batch.
+                    taken = reader.get_batch(batch).take(of_batch[ROW].to_arrow())
+                    read.append(pa.Table.from_batches([taken]))
+                    places.append(of_batch["place"])
+        records = pl.DataFrame(pa.concat_tables(read))[pl.concat(places).arg_sort()]
         lsn = pl.int_range(pl.len(), dtype=pl.Int64) + wanted.first_lsn
         events = records.drop("first_received_at").with_columns(decided.select(DECIDED)).with_columns(lsn=lsn)
         validated = validated_by_reception(events, self.config)

@@ -49,13 +49,18 @@ def store_removal(
     cursor.execute(_STORE, [topic, reason, by, unread, waiting])
 
 
+def topics_listed(history: History) -> tuple[str, ...]:
+    """The topics that the journal's rules list last; none where the configuration had no `events` then."""
+    listed = history[-1].rules if history else {}
+    return topics_in(listed) if listed.get("events") else ()
+
+
 def removed_since(history: History, topics: Sequence[str], removals: Iterable[Removal]) -> list[Removal]:
     """The removals of topics that were read until now, by the journal's rules, and are not among `topics`.
 
     Raises Refused for one that nobody has removed: what it has unread would be on no bill, and nobody would know.
     """
-    listed = history[-1].rules if history else {}
-    left_out = [name for name in topics_in(listed) if name not in topics] if listed.get("events") else []
+    left_out = [name for name in topics_listed(history) if name not in topics]
     pending = {removal.topic: removal for removal in removals}
     if missing := [name for name in left_out if name not in pending]:
         raise Refused(

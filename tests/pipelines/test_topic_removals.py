@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-import psycopg
+import json
+from pathlib import Path
+from types import SimpleNamespace
 
+import psycopg
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, Transaction, write_deltalake
+from typer.testing import CliRunner
+
+from cli.main import app
+from cli.topic_removal import Left
 from deployment.event_topics import event_topics
 from jobs.ingestion.topic_removals import read_removals, settle_removals, store_removal
+from jobs.runtime.effective_rules import IN_FORCE, TRANSACTION
 from jobs.runtime.postgres.ownership import Ownership
+from jobs.streams import JOURNAL, Table
+from tests.rules.test_event_topic_settings import NOW
 
 
 def remove(database: str, topic: str, *, unread: int | None = 0) -> None:
@@ -49,3 +62,44 @@ def test_the_topics_of_an_installation_are_those_that_ingestion_was_started_with
     events = [{"topic": "a", "types": []}, {"topic": "b", "types": ["x"]}]
     Ownership.take("ingestion", database, {"topic": "a", "events": events}).close()
     assert event_topics(database) == ("a", "b")
+
+
+def journaled(tables: Path, *topics: str) -> None:
+    """A journal whose rules list these topics last."""
+    rules = {"events": [{"topic": topic, "types": []} for topic in topics]}
+    said = {IN_FORCE: [{"from": 1, "since": NOW.isoformat(), "rules": rules}]}
+    row = {"lsn": 1, "log_date": NOW.date(), "rules": json.dumps(said)}
+    write_deltalake(
+        str(tables / Table.JOURNAL),
+        pa.Table.from_pylist([row], pa.schema([field.with_nullable(True) for field in JOURNAL])),
+        partition_by=["log_date"],
+        commit_properties=CommitProperties(app_transactions=[Transaction(TRANSACTION, 1)]),
+    )
+
+
+def test_a_topic_can_be_removed_after_ingestion_was_refused_without_it(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The refusal says `weir topics remove b`; by then the stored configuration is the one without it."""
+    stack = SimpleNamespace(postgres_url=database, tables=str(tmp_path), kafka_bootstrap="")
+    monkeypatch.setattr("deployment.stack.running_deployment", lambda _: stack)
+    monkeypatch.setattr("cli.topic_removal.left_of", lambda _stack, topic, _timeout: Left(topic, 0, 0))
+    monkeypatch.setattr("deployment.topic_positions.existing", lambda *_: {})
+    journaled(tmp_path, "a", "b")
+    Ownership.take("ingestion", database, {"topic": "a", "events": [{"topic": "a", "types": []}]}).close()
+
+    def run(*arguments: str) -> tuple[int, str]:
+        result = CliRunner().invoke(app, ["topics", *arguments])
+        return result.exit_code, str(result.exception or result.output)
+
+    def states() -> dict[str, str]:
+        return {row["topic"]: row["state"].partition(";")[0] for row in json.loads(run("list", "--format", "json")[1])}
+
+    assert states() == {"a": "read", "b": "left out, but not removed"}
+    code, said = run("remove", "c", "--reason", "moved")
+    assert code
+    assert "Ingestion reads a, b" in said
+    assert run("remove", "b", "--reason", "moved")[0] == 0
+    assert states() == {"a": "read", "b": "removed at the next start"}
+    with psycopg.connect(database) as connection:
+        assert [removal.topic for removal in read_removals(connection)] == ["b"]

@@ -460,3 +460,33 @@ def test_heartbeats_are_of_nobody_who_was_forgotten() -> None:
     ]
     found = concerned(pl.DataFrame(rows, dict.fromkeys(columns, pl.String), orient="row"), ["a"])
     assert found.rows() == [rows[1], rows[2], rows[3]]
+
+
+def test_a_task_holds_the_records_of_its_range_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partitions interleave in the order of receipt, so a range has a few records of each batch of each file."""
+    place = {"topic": "events", "key": b"k", "timestampType": 1}
+    records = [
+        {**place, "partition": n % PARTITIONS, "offset": n // PARTITIONS, "timestamp": NOW + timedelta(milliseconds=n)}
+        | {"value": encoded(usage(str(n)))}
+        for n in range(PARTITIONS * 34)
+    ]
+    together, rows = list[int](), list[int]()
+    events = WriteRange._events
+    for library, name, joined in ((pl, "concat", pl.concat), (pa, "concat_tables", pa.concat_tables)):
+
+        def watched(parts: Any, *given: Any, of: Any = joined, **more: Any) -> Any:
+            found = of(parts, *given, **more)
+            together.append(len(found))
+            return found
+
+        monkeypatch.setattr(library, name, watched)
+
+    def made(self: WriteRange, number: int) -> pl.DataFrame:
+        together.clear()
+        found = events(self, number)
+        rows.append(max(together) - len(found))
+        return found
+
+    monkeypatch.setattr(WriteRange, "_events", made)
+    Driver(tmp_path, monkeypatch, 1).take(records)
+    assert rows == [0] * 6
