@@ -269,6 +269,24 @@ def test_a_view_that_is_declared_after_patterns_alone_measures_from_the_minute_t
     assert rows_of(connection, "SELECT since FROM analytics_views") == [{"since": NOON + 3 * MINUTE}]
 
 
+def test_what_is_declared_when_the_outcomes_of_a_changed_pattern_are_gone_begins_after_them(
+    connection: psycopg.Connection[Any],
+) -> None:
+    fold(connection, storm_alone(), errors([0, 130]))
+    connection.execute("INSERT INTO positions (job, input, next_position) VALUES ('analytics', 'usage', 3)")
+    changed = AnalyticsConfig.model_validate({"patterns": {"storm": {**PATTERNS["storm"], "within": "PT4M"}}})
+    fold(connection, changed)
+    assert rows_of(connection, "SELECT since FROM analytics_patterns WHERE is_declared") == [
+        {"since": NOON + 3 * MINUTE}
+    ]
+    fold(connection, AnalyticsConfig.model_validate({"watches": True}))
+    fold(
+        connection,
+        AnalyticsConfig.model_validate({"views": {"n": {"of": "outcomes", "measures": {"n": "count"}}}}),
+    )
+    assert rows_of(connection, "SELECT since FROM analytics_views") == [{"since": NOON + 3 * MINUTE}]
+
+
 def test_numbers_are_compared_and_added_up_exactly(connection: psycopg.Connection[Any]) -> None:
     exact = "12345678901234567890.123456"
     config = AnalyticsConfig.model_validate(
