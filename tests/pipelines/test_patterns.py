@@ -135,6 +135,7 @@ def test_oracle_any_order_cut_frontier_and_retraction_leaves_the_matches_of_all_
     chance = random.Random(seed)
     monkeypatch.setattr(deciding, "BATCH_TIME", chance.choice([timedelta(minutes=3), timedelta(days=1)]))
     monkeypatch.setattr(deciding, "BATCH_KEYS", chance.choice([1, 500]))
+    monkeypatch.setattr(deciding, "ROWS_READ", chance.choice([2, 10_000]))
     waiting = [happened(chance, lsn) for lsn in range(1, 101)]
     if chance.random() < 0.5:
         waiting.sort(key=lambda one: one.at + timedelta(seconds=chance.choice([0, 0, 0, 500])), reverse=True)

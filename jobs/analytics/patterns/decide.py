@@ -11,6 +11,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import psycopg
@@ -25,8 +27,10 @@ from metering.patterns.matcher import matches
 from metering.patterns.pattern import AfterMatch, Pattern
 
 BATCH_KEYS = 500
-BATCH_TIME = timedelta(days=1)
-"""So much event time is decided at once: it bounds the memory where a whole past is."""
+BATCH_TIME = timedelta(hours=1)
+"""So much event time is decided at once, or `within`: it bounds the memory where a whole past is."""
+ROWS_READ = 10_000
+"""Outcomes that are read at once."""
 _MICROSECOND = timedelta(microseconds=1)
 _FIRST = """
 SELECT min(event_time) FROM pattern_outcomes WHERE pattern_id = %s AND may_start AND event_time > %s
@@ -156,7 +160,7 @@ def _steps(cursor: psycopg.Cursor[Any], declared: Declared, frontier: datetime |
     while at < last:
         row = cursor.execute(_FIRST, [declared.pattern_id, at - within]).fetchone()
         first = None if row is None else row[0]
-        at = last if first is None else min(last, max(at, first + within) + BATCH_TIME)
+        at = last if first is None else min(last, max(at, first + within) + max(BATCH_TIME, within))
         yield at
 
 
@@ -178,12 +182,18 @@ def _decide_keys(
             "final_until": declared.final_until,
         }
         found = {key: OfKey(after) for key, after in some.items()}
-        for key, keys_of, account, *outcome in cursor.execute(statement, values).fetchall():
-            found[key].seen.append(Seen(*outcome))
-            found[key].keys, found[key].account = keys_of, account
         for key, *match in cursor.execute(_STANDING, values).fetchall():
             found[key].standing.append(Found(*match))
-        changes = [change for of in found.values() for change in _changes(of, pattern, declared.final_until)]
+        changes: list[dict[str, Any]] = []
+        # Key by key, and read in parts: the database ends a session that is idle within its transaction for long.
+        with cursor.connection.cursor("outcomes_of_keys") as reading:
+            reading.itersize = ROWS_READ
+            for key, rows in groupby(reading.execute(statement, values), key=itemgetter(0)):
+                of = found.pop(key)
+                for _, of.keys, of.account, *outcome in rows:
+                    of.seen.append(Seen(*outcome))
+                changes += _changes(of, pattern, declared.final_until)
+        changes += [change for of in found.values() for change in _changes(of, pattern, declared.final_until)]
         if changes:
             of_pattern = {"pattern_id": declared.pattern_id, "changed": Jsonb(changes), "frontier": frontier}
             cursor.execute(_APPEND, of_pattern)
