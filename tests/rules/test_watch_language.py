@@ -53,6 +53,7 @@ def test_a_condition_is_read_as_sql_reads_it(text: str, expected: object) -> Non
         ("output_tokens > 1.5", 17, "a whole number"),
         ("output_tokens > 1000000000000000000", 17, "a whole number"),
         ("gpu_seconds > 0.0000001", 15, "at most 6 decimals"),
+        ("gpu_seconds > 0.1000000000000000000000000000000001", 15, "at most 6 decimals"),
         ("model > 'a'", 7, "which has no order: use =, !=, in or starts with"),
         ("model = null", 9, "(is null tests for nothing)"),
         ("output_tokens starts with 'a'", 15, "only texts have a start"),
