@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
+import cli.watch
 from metering.contracts.model import Kind
 from metering.watches.expressions import And, ColumnTest, Not, Operator, Or, column_tests, only_account
 from metering.watches.parser import MAX_DEPTH, MAX_TESTS, parse
@@ -115,3 +117,10 @@ def test_a_condition_is_as_long_as_it_may_be_and_no_longer() -> None:
 )
 def test_a_watch_is_of_an_account_if_it_is_true_of_no_other(text: str, account: str | None) -> None:
     assert only_account(parse(text, COLUMNS)) == account
+
+
+def test_the_command_takes_a_condition_of_several_lines_and_as_long_as_the_language_has_it() -> None:
+    given = 'model in (\n\t"' + '", "'.join(f"model-{n}" for n in range(200)) + '"\n)'
+    assert cli.watch._condition(f" {given}\n") == given
+    with pytest.raises(typer.BadParameter, match="control characters"):
+        cli.watch._condition('model = "\x1b"')
