@@ -46,7 +46,7 @@ def add(
     from jobs.analytics.watches.store import add_watch, is_run
 
     with _saying(), _writing(data_dir) as database:
-        add_watch(database, _text(name), _text(when), author(by))
+        add_watch(database, _text(name), _condition(when), author(by))
         runs = is_run(database)
     typer.echo(f"{name} is stored.")
     if not runs:
@@ -107,7 +107,7 @@ def try_(
         if name is not None:
             condition, expression = condition_of(database, name)
         else:
-            condition = _text(str(when))
+            condition = _condition(str(when))
             expression = parse(condition, columns_in_force(database))
     print_rows(past_hits(deployment.tables, condition, expression, start, end), COLUMNS, form, limit)
 
@@ -169,3 +169,9 @@ def _text(given: str) -> str:
         return checked_text(given.strip())
     except ValueError as problem:
         raise typer.BadParameter(f"this text {problem}") from problem
+
+
+def _condition(given: str) -> str:
+    if not all(character.isprintable() or character in "\n\t" for character in given):
+        raise typer.BadParameter("a condition must not hold control characters")
+    return given.strip()

@@ -272,8 +272,8 @@ def _literal(token: _Token) -> Literal:
     if kind is Type.DURATION:
         return Literal(kind, seconds_of(token.text))
     text = re.sub(r"\\(.)", r"\1", token.text[1:-1])
-    if "\0" in text:
-        raise ValueError("a text cannot have the character U+0000")
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError("a text cannot have the character U+0000 or half of a surrogate pair")
     return Literal(kind, text)
 
 

@@ -1,12 +1,14 @@
 """Rows in order, each with the variables that it can stand for → matches, as MATCH_RECOGNIZE finds them.
 
 From each row in turn the preferred match is taken: what stands first in the pattern is tried first. A condition never
-reads the match so far, so what follows from a row and a place in the pattern is tried once, and a match costs at most
-the rows that it could have times the length of the pattern.
+reads the match so far, so what follows from a row and a place in the pattern is tried once for each first row. Where
+that is much, what can follow is worked out once for many first rows, from the last row on: so a row costs at most a
+few times the length of the pattern, and MAX_TRIED.
 """
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +19,8 @@ from metering.patterns.syntax import Sequence as InSequence
 
 MAX_ROWS = 1_000
 """How many rows a match has at most, as if they alone were within the time: it bounds what a hot key costs."""
+MAX_TRIED = 500
+"""Places that are tried from a first row before it is worked out which of them lead anywhere."""
 
 Path = tuple["Path", int] | None
 
@@ -55,8 +59,25 @@ class Program:
             waiting += rest if kind == _EITHER else []
         return found
 
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """The steps, each after those to which it leads without a row: no part that is repeated is empty."""
+        found: dict[int, None] = {}
+        for first in range(len(self.steps)):
+            waiting = [first]
+            while waiting:
+                step = waiting[-1]
+                kind, *rest = self.steps[step]
+                missing = [other for other in rest if other not in found] if kind == _EITHER else []
+                if missing and step not in found:
+                    waiting += missing
+                else:
+                    found[waiting.pop()] = None
+        return tuple(found)
+
 
 _ROW, _EITHER, _DONE = 0, 1, 2
+_NEVER = sys.maxsize
 
 
 def program_of(pattern: Node, names: Sequence[str]) -> Program:
@@ -121,25 +142,71 @@ def matches(
     last row of a match is at most `within` after its first, in the same unit.
     """
     at = starts.start
+    ahead: _Ahead | None = None
     while at < starts.stop:
         found = None
         if variables[at] & program.first:
-            end = min(bisect_right(times, times[at] + within), at + MAX_ROWS)
-            found = _preferred(program, variables, at, end)
+            end = _end(times, within, at)
+            try:
+                found = _preferred(
+                    program, variables, at, end, ahead if ahead is not None and at < ahead.before else None
+                )
+            except _TriesMuch:
+                before = min(at + MAX_ROWS, starts.stop)
+                ahead = _Ahead(program, variables, range(at, _end(times, within, before - 1)), before)
+                found = _preferred(program, variables, at, end, ahead)
         if found is not None:
             yield found
         at = found.end if found is not None and not skips_to_next_row else at + 1
 
 
-def _preferred(program: Program, variables: Sequence[int], first: int, end: int) -> Match | None:
-    """The preferred match from a row on, with rows before `end` alone."""
+def _end(times: Sequence[int], within: int, first: int) -> int:
+    """The row after the last one that a match from `first` on can have."""
+    return min(bisect_right(times, times[first] + within), first + MAX_ROWS)
+
+
+class _TriesMuch(Exception):
+    """From a first row more than MAX_TRIED places were tried."""
+
+
+class _Ahead:
+    """By row and step where the shortest rest of a match ends, for matches that begin at rows below `before`."""
+
+    def __init__(self, program: Program, variables: Sequence[int], rows: range, before: int) -> None:
+        self.before = before
+        self._first = rows.start
+        order = [(step, *program.steps[step]) for step in program.order]
+        after = [_NEVER] * len(order)
+        found = []
+        for row in range(rows.stop, rows.start - 1, -1):
+            taken, ends = variables[row] if row < rows.stop else 0, [_NEVER] * len(order)
+            for step, kind, *rest in order:
+                if kind == _DONE:
+                    ends[step] = row
+                elif kind == _EITHER:
+                    ends[step] = min([ends[other] for other in rest])
+                elif taken >> rest[0] & 1:
+                    ends[step] = after[step + 1]
+            found.append(ends)
+            after = ends
+        self._ends = found[::-1]
+
+    def leads(self, step: int, row: int, end: int) -> bool:
+        """Whether a match with rows before `end` alone goes on from this row and step."""
+        return self._ends[row - self._first][step] <= end
+
+
+def _preferred(program: Program, variables: Sequence[int], first: int, end: int, ahead: _Ahead | None) -> Match | None:
+    """The preferred match from a row on, with rows before `end` alone. Raises _TriesMuch without `ahead`."""
     steps, seen = program.steps, set[tuple[int, int]]()
     waiting: list[tuple[int, int, Path]] = [(0, first, None)]
     while waiting:
         step, row, path = waiting.pop()
-        if (step, row) in seen:
+        if (step, row) in seen or (ahead is not None and not ahead.leads(step, row, end)):
             continue
         seen.add((step, row))
+        if ahead is None and len(seen) > MAX_TRIED:
+            raise _TriesMuch
         kind, *rest = steps[step]
         if kind == _DONE:
             return Match(first, _taken(path))

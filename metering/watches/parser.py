@@ -203,5 +203,4 @@ def _number(written: str, kind: Kind) -> int | Decimal | float | None:
         return None
     if kind is Kind.INTEGER:
         return int(number) if number == number.to_integral_value() else None
-    scaled = number.scaleb(QUANTITY_DECIMALS)
-    return number if scaled == scaled.to_integral_value() else None
+    return number if number == round(number, QUANTITY_DECIMALS) else None

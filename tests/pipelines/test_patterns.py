@@ -134,7 +134,7 @@ def test_oracle_any_order_cut_frontier_and_retraction_leaves_the_matches_of_all_
 ) -> None:
     chance = random.Random(seed)
     time = chance.choice([timedelta(minutes=3), timedelta(days=1)])
-    read_batch = ReadBatch(chance.choice([1, 500]), time)
+    read_batch = ReadBatch(chance.choice([1, 500]), time, chance.choice([2, 10_000]))
     waiting = [happened(chance, lsn) for lsn in range(1, 101)]
     if chance.random() < 0.5:
         waiting.sort(key=lambda one: one.at + timedelta(seconds=chance.choice([0, 0, 0, 500])), reverse=True)
@@ -266,6 +266,24 @@ def test_a_view_that_is_declared_after_patterns_alone_measures_from_the_minute_t
         {"patterns": {"storm": PATTERNS["storm"]}, "views": {"n": {"of": "outcomes", "measures": {"n": "count"}}}}
     )
     fold(connection, both)
+    assert rows_of(connection, "SELECT since FROM analytics_views") == [{"since": NOON + 3 * MINUTE}]
+
+
+def test_what_is_declared_when_the_outcomes_of_a_changed_pattern_are_gone_begins_after_them(
+    connection: psycopg.Connection[Any],
+) -> None:
+    fold(connection, storm_alone(), errors([0, 130]))
+    connection.execute("INSERT INTO positions (job, input, next_position) VALUES ('analytics', 'usage', 3)")
+    changed = AnalyticsConfig.model_validate({"patterns": {"storm": {**PATTERNS["storm"], "within": "PT4M"}}})
+    fold(connection, changed)
+    assert rows_of(connection, "SELECT since FROM analytics_patterns WHERE is_declared") == [
+        {"since": NOON + 3 * MINUTE}
+    ]
+    fold(connection, AnalyticsConfig.model_validate({"watches": True}))
+    fold(
+        connection,
+        AnalyticsConfig.model_validate({"views": {"n": {"of": "outcomes", "measures": {"n": "count"}}}}),
+    )
     assert rows_of(connection, "SELECT since FROM analytics_views") == [{"since": NOON + 3 * MINUTE}]
 
 

@@ -215,3 +215,9 @@ def test_a_pattern_that_cannot_be_looked_for_is_refused_and_told_why(
 def test_matches_are_kept_as_long_as_they_may_be_revised(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="revise_days is 40, but must be at most keep_days, which is 35"):
         loaded(tmp_path, jobs={"analytics": {"revise_days": 40}})
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\ud800"])
+def test_a_text_that_postgres_cannot_have_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="cannot have the character"):
+        condition_of(f'model = "{text}"')

@@ -9,12 +9,14 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import chain
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from metering.patterns.matcher import MAX_ROWS, Match, matches, program_of
+from metering.patterns import matcher
+from metering.patterns.matcher import MAX_ROWS, MAX_TRIED, Match, matches, program_of
 from metering.patterns.syntax import Choice, Node, Repeat, Variable, can_be_empty, parsed
 from metering.patterns.syntax import Sequence as InSequence
 
@@ -109,9 +111,11 @@ def test_oracle_each_match_is_the_first_word_in_the_order_of_preference_that_its
 ) -> None:
     times = [sum(gaps[: n + 1]) for n in range(len(rows))]
     program = program_of(parsed(text), NAMES)
-    found = matches(program, bits(rows), times, within, range(len(rows)), skips_to_next_row=to_next_row)
-    named = [(one.first, tuple(NAMES[variable] for variable in one.variables)) for one in found]
-    assert named == words_fitting(text, rows, times, within, to_next_row=to_next_row)
+    must = words_fitting(text, rows, times, within, to_next_row=to_next_row)
+    for most_tried in (0, 4, MAX_TRIED):
+        with patch.object(matcher, "MAX_TRIED", most_tried):
+            found = list(matches(program, bits(rows), times, within, range(len(rows)), skips_to_next_row=to_next_row))
+        assert [(one.first, tuple(NAMES[variable] for variable in one.variables)) for one in found] == must
 
 
 @given(PATTERNS, st.lists(st.sampled_from(NAMES), max_size=12))
@@ -140,6 +144,37 @@ def test_rows_after_the_time_of_a_match_and_starts_before_change_nothing(
 def test_a_pattern_that_could_be_tried_in_exponentially_many_ways_is_tried_in_few() -> None:
     program = program_of(parsed("(A+ A+)+ B"), ("A", "B"))
     assert list(matches(program, [1] * 400, [0] * 400, 0, range(400), skips_to_next_row=True)) == []
+
+
+@given(PATTERNS, st.lists(st.frozensets(st.sampled_from(NAMES)), max_size=40), st.integers(1, 9), st.booleans())
+def test_what_is_worked_out_for_many_first_rows_finds_what_trying_finds(
+    text: str, rows: list[frozenset[str]], within: int, to_next_row: bool
+) -> None:
+    program, times = program_of(parsed(text), NAMES), [n // 2 for n in range(len(rows))]
+    found = []
+    for most_tried in (0, 3, 10**9):
+        with patch.object(matcher, "MAX_TRIED", most_tried), patch.object(matcher, "MAX_ROWS", 6):
+            some = matches(program, bits(rows), times, within, range(len(rows)), skips_to_next_row=to_next_row)
+            found.append(list(some))
+    assert found[0] == found[1] == found[2]
+
+
+class Counting(list[int]):
+    """Rows that count how often one is looked at."""
+
+    reads = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        self.reads += 1
+        return super().__getitem__(at)
+
+
+@pytest.mark.parametrize("text", ["A{1,150} B{1,150} C", "A+ B+ C", "(A | B){1,100} (B | A){1,100} C"])
+def test_a_pattern_of_many_places_over_a_busy_key_looks_at_a_row_a_bounded_number_of_times(text: str) -> None:
+    rows = Counting([3] * 400)
+    program = program_of(parsed(text), NAMES)
+    assert list(matches(program, rows, [0] * 400, 0, range(400), skips_to_next_row=False)) == []
+    assert rows.reads <= 400 * 3 + MAX_TRIED
 
 
 def test_a_match_has_at_most_so_many_rows_and_the_next_one_goes_on_behind_it() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
+import cli.watch
 from metering.contracts.model import Kind
 from metering.watches.expressions import And, ColumnTest, Not, Operator, Or, column_tests, only_account
 from metering.watches.parser import MAX_DEPTH, MAX_TESTS, parse
@@ -53,6 +55,7 @@ def test_a_condition_is_read_as_sql_reads_it(text: str, expected: object) -> Non
         ("output_tokens > 1.5", 17, "a whole number"),
         ("output_tokens > 1000000000000000000", 17, "a whole number"),
         ("gpu_seconds > 0.0000001", 15, "at most 6 decimals"),
+        ("gpu_seconds > 0.1000000000000000000000000000000001", 15, "at most 6 decimals"),
         ("model > 'a'", 7, "which has no order: use =, !=, in or starts with"),
         ("model = null", 9, "(is null tests for nothing)"),
         ("output_tokens starts with 'a'", 15, "only texts have a start"),
@@ -114,3 +117,10 @@ def test_a_condition_is_as_long_as_it_may_be_and_no_longer() -> None:
 )
 def test_a_watch_is_of_an_account_if_it_is_true_of_no_other(text: str, account: str | None) -> None:
     assert only_account(parse(text, COLUMNS)) == account
+
+
+def test_the_command_takes_a_condition_of_several_lines_and_as_long_as_the_language_has_it() -> None:
+    given = 'model in (\n\t"' + '", "'.join(f"model-{n}" for n in range(200)) + '"\n)'
+    assert cli.watch._condition(f" {given}\n") == given
+    with pytest.raises(typer.BadParameter, match="control characters"):
+        cli.watch._condition('model = "\x1b"')

@@ -11,6 +11,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import psycopg
@@ -114,10 +116,11 @@ class Found:
 
 @dataclass(frozen=True)
 class ReadBatch:
-    """How much is read at a time, so that memory stays bounded: keys, and event time."""
+    """How much is read at a time, so that memory stays bounded: keys, event time or `within`, and rows."""
 
     keys: int = 500
-    time: timedelta = timedelta(days=1)
+    time: timedelta = timedelta(hours=1)
+    rows: int = 10_000
 
 
 READ_BATCH = ReadBatch()
@@ -159,7 +162,7 @@ def decide(
         )
         again = {}
     if again:
-        _decide_keys(cursor, declared, again, frontier, read_batch.keys)
+        _decide_keys(cursor, declared, again, frontier, read_batch)
     cursor.execute(_FINAL, [declared.final_until, declared.pattern_id])
     return declared
 
@@ -172,7 +175,7 @@ def _steps(
     while at < last:
         row = cursor.execute(_FIRST, [declared.pattern_id, at - within]).fetchone()
         first = None if row is None else row[0]
-        at = last if first is None else min(last, max(at, first + within) + step)
+        at = last if first is None else min(last, max(at, first + within) + max(step, within))
         yield at
 
 
@@ -181,14 +184,14 @@ def _decide_keys(
     declared: Declared,
     keys: Mapping[bytes, datetime],
     frontier: datetime | None,
-    keys_read_batch: int,
+    read_batch: ReadBatch,
 ) -> None:
     """Decide what begins after an instant in each of these keys, as far as it is final."""
     pattern = declared.pattern
     looks_back = any(map(expressions.looks_back, pattern.conditions.values()))
     statement = sql.SQL(_OUTCOMES).format(variables=variables(pattern))
-    for at in range(0, len(keys), keys_read_batch):
-        some = dict(list(keys.items())[at : at + keys_read_batch])
+    for at in range(0, len(keys), read_batch.keys):
+        some = dict(list(keys.items())[at : at + read_batch.keys])
         values = {
             "pattern_id": declared.pattern_id,
             "keys": list(some),
@@ -198,12 +201,18 @@ def _decide_keys(
             "final_until": declared.final_until,
         }
         found = {key: OfKey(after) for key, after in some.items()}
-        for key, keys_of, account, *outcome in cursor.execute(statement, values).fetchall():
-            found[key].seen.append(Seen(*outcome))
-            found[key].keys, found[key].account = keys_of, account
         for key, *match in cursor.execute(_STANDING, values).fetchall():
             found[key].standing.append(Found(*match))
-        changes = [change for of in found.values() for change in _changes(of, pattern, declared.final_until)]
+        changes: list[dict[str, Any]] = []
+        # Key by key, and read in parts: the database ends a session that is idle within its transaction for long.
+        with cursor.connection.cursor("outcomes_of_keys") as reading:
+            reading.itersize = read_batch.rows
+            for key, rows in groupby(reading.execute(statement, values), key=itemgetter(0)):
+                of = found.pop(key)
+                for _, of.keys, of.account, *outcome in rows:
+                    of.seen.append(Seen(*outcome))
+                changes += _changes(of, pattern, declared.final_until)
+        changes += [change for of in found.values() for change in _changes(of, pattern, declared.final_until)]
         if changes:
             of_pattern = {"pattern_id": declared.pattern_id, "changed": Jsonb(changes), "frontier": frontier}
             cursor.execute(_APPEND, of_pattern)

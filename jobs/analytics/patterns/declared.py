@@ -15,8 +15,13 @@ from metering.patterns.pattern import Pattern
 from metering.windows import MINUTE
 
 _KNOWN = "SELECT pattern, version FROM analytics_patterns WHERE is_declared"
+# Its outcomes go with it: up to when there were any is noted, for what is declared later.
 _WITHDRAW = """
-UPDATE analytics_patterns SET is_declared = false WHERE is_declared AND pattern = %(pattern)s AND version = %(version)s
+UPDATE analytics_patterns AS p SET is_declared = false, final_until = greatest(final_until, (
+    SELECT date_trunc('minute', max(event_time)) + interval '1 minute' FROM pattern_outcomes AS o
+    WHERE o.pattern_id = p.pattern_id
+))
+WHERE is_declared AND pattern = %(pattern)s AND version = %(version)s
 RETURNING pattern_id
 """
 _REMOVE = "DELETE FROM pattern_outcomes WHERE pattern_id = %s"
@@ -28,7 +33,7 @@ SELECT %(pattern)s, %(version)s, %(definition)s::jsonb, first.position, CASE WHE
     (SELECT date_trunc('minute', max(event_time)) + interval '1 minute' FROM pattern_outcomes),
     (SELECT last_minute + interval '1 minute' FROM watch_progress),
     (SELECT max(since) FROM analytics_views),
-    (SELECT max(since) FROM analytics_patterns)
+    (SELECT greatest(max(since), nullif(max(final_until), 'epoch')) FROM analytics_patterns)
 ) END
 FROM (SELECT coalesce(
     (SELECT next_position FROM positions WHERE job = 'analytics' AND input = 'usage'), 1) AS position) AS first
