@@ -31,6 +31,7 @@ from jobs.close.config import CloseConfig
 from jobs.explain.database import Stored
 from jobs.explain.fees import beside_usage
 from jobs.explain.line import LineSelection
+from jobs.queries import bills
 from jobs.queries.bills import PAGE_KEY, read_month, read_totals
 from jobs.queries.contracts import ContractQuery, contract_rows
 from jobs.queries.forecasts import forecast_rows
@@ -245,6 +246,28 @@ def test_a_plan_includes_no_more_than_what_negative_values_leave(books: Books) -
         (None, 40, Decimal("0.4")),
         (None, -120, Decimal("-1.2")),
     ]
+
+
+def test_a_month_that_a_release_before_closed_with_negative_values_is_corrected_and_stops_no_close(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account(books)
+    costs(books, included={"input_tokens": "80"}, minimum_amount="1")
+    books.end(OCTOBER)
+    for model, quantity in (("x", 60), ("y", 40), ("z", -50)):
+        books.use(quantity, price=PRICES["basic"], account="a", model=model)
+    now = "least(given.quantity, greatest(sum(summed.quantity) OVER of_plan, 0))"
+    with monkeypatch.context() as before:
+        assert now in bills._ORDERED
+        before.setattr(bills, "_ORDERED", bills._ORDERED.replace(now, "given.quantity"))
+        assert [row["outcome"] for row in books.close(OCTOBER, at=LATER)] == ["issued"]
+    (lines, _) = check_invoices(books.database)
+    assert lines.holds, lines.says
+    books.end(NOVEMBER)
+    assert [row["outcome"] for row in books.close(NOVEMBER, at=LATER)] == ["issued"]
+    assert books.rows("SELECT FROM invoice_lines WHERE charge_class = 'Correction'")
+    (lines, _) = check_invoices(books.database)
+    assert lines.holds, lines.says
 
 
 def test_what_is_not_included_begins_at_the_first_tier_and_all_may_be_included(books: Books) -> None:

@@ -319,12 +319,21 @@ def test_rows_of_postgres_go_by_their_own_periods(database: str, connection: psy
         session = {"account": "a", "user_id": "u", "session_start": at, "session_end": at, "events": 1, "version": 1}
         write(database, "sessions", {**session, "retracted_at": at}, session)
         write(database, "sources", {"source": f"{at:%F}", "first_seen_at": old, "last_seen_at": at})
+    threshold = {"account": "a", "period": "P1M", "first_day": old, "meter": "requests", "currency": "", "threshold": 1}
+    for version in (1, 2):
+        write(
+            database,
+            "threshold_changes",
+            {**threshold, "version": version, "is_crossed": version == 1, "changed_at": old},
+        )
     progress(database, "ingestion", noon(TODAY), report={"frontier": noon(TODAY).isoformat()})
     connection.execute("UPDATE jobs SET config = '{\"source_retired_after_seconds\": 86400}'")
     done = {one.table: one.rows for one in retain_rows(connection, Retention(), TODAY)}
-    assert done == {"batches": 2, "exits": 1, "isolated_records": 1, "sources": 1, "sessions": 1}
+    removed = {"batches": 2, "exits": 1, "isolated_records": 1, "sources": 1, "sessions": 1}
+    assert done == {**removed, "threshold_changes": 1}
     left = {table: connection.execute(f"SELECT count(*) FROM {table}").fetchone() for table in done}
-    assert left == {"batches": (2,), "exits": (1,), "isolated_records": (3,), "sources": (1,), "sessions": (3,)}
+    kept = {"batches": (2,), "exits": (1,), "isolated_records": (3,), "sources": (1,), "sessions": (3,)}
+    assert left == {**kept, "threshold_changes": (1,)}
     assert not any(one.rows for one in retain_rows(connection, Retention(), TODAY))
 
 

@@ -28,7 +28,7 @@ from jobs.queries.invoices import (
     stored_invoices,
 )
 from jobs.runtime.postgres.address import in_schema
-from metering.digits import plain
+from metering.digits import exact_sum, plain
 from metering.invoice_verification import wrong_account, wrong_numbers
 from metering.invoices import FEES, USAGE, IssuedLine, Key, Money
 from metering.plan_terms import PLAN_MODEL
@@ -193,6 +193,7 @@ def _differing(
     included = {
         (account, currency, meter) for account, currency, _, meter, _, tier, _ in places if tier == TIER_INCLUDED
     }
+    before = _included_too_much(issued)
     for place in sorted(places, key=repr):
         line, known = present.get(place), issued.get(place)
         sentence = _difference(month, place, line, known)
@@ -201,7 +202,23 @@ def _differing(
         account, currency, _, meter, *_, kind = place
         if (kind in FEES or (account, currency, meter) in included) and changed(account, currency):
             continue
+        if any(of == (account, currency, meter) or (kind in FEES and of[:2] == (account, currency)) for of in before):
+            continue
         yield sentence
+
+
+def _included_too_much(issued: Mapping[tuple[Any, ...], IssuedLine]) -> set[tuple[Any, ...]]:
+    """(account, currency, meter) of which more is included than is used: so a release before billed negative values
+    (decision 0138). The next close corrects them, and none would be made while this were a fault.
+    """
+    used: defaultdict[tuple[Any, ...], list[Decimal]] = defaultdict(list)
+    included: defaultdict[tuple[Any, ...], list[Decimal]] = defaultdict(list)
+    for (account, currency, _, meter, _, tier, kind), known in issued.items():
+        if kind == USAGE:
+            used[account, currency, meter].append(known.line.quantity)
+            if tier == TIER_INCLUDED:
+                included[account, currency, meter].append(known.line.quantity)
+    return {of for of, parts in included.items() if exact_sum(parts) > max(exact_sum(used[of]), Decimal())}
 
 
 def _difference(month: date, place: tuple[Any, ...], line: Row | None, known: IssuedLine | None) -> str | None:
