@@ -15,11 +15,11 @@ SERVER_PORTS = range(20_000, 32_000)
 """Below those the system gives to outgoing connections: a server that restarts finds its port still free."""
 
 _chosen_at: dict[int, int] = {}
-"""When this process chose a port: whoever was given it may not listen on it yet."""
+"""When this process chose a port: its server may not listen yet."""
 
 
 def free_port(besides: Collection[int] = (), among: range | None = None) -> int:
-    """A free port on the loopback address, other than `besides`, which are about to be used; of SERVER_PORTS by default.
+    """A free port on the loopback address, other than `besides`, which are about to be used. Default: SERVER_PORTS.
 
     Of these a process chooses the one that it chose longest ago. Raises `CannotRun` when there is none.
     """
