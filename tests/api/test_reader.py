@@ -118,7 +118,8 @@ def test_never_do_more_reads_run_than_there_are_sessions_also_when_their_clients
 
 
 def test_tables_that_do_not_answer_are_not_waited_for(tmp_path: Path) -> None:
-    ended, answered, was_answered = threading.Event(), threading.Event(), []
+    ended, answered = threading.Event(), threading.Event()
+    was_answered: list[bool] = []
 
     def answer(_: object) -> None:
         ended.wait(60)

@@ -263,7 +263,7 @@ def test_a_month_that_ends_after_utcs_is_read_until_it_ends(database: str) -> No
         return
     with pytest.raises(ClosedMonthsTouched) as refused:
         store(database, parse_catalog(price("0.10", since=MONTH)))
-    assert months(refused.value) == [(LAST_MONTH, eur("0.07"), eur("0.70"))]
+    assert months(refused.value) == [((MONTH - timedelta(days=1)).replace(day=1), eur("0.07"), eur("0.70"))]
 
 
 @pytest.mark.parametrize("what", ["account", "price"])
