@@ -14,19 +14,24 @@ LOOPBACK = "127.0.0.1"
 SERVER_PORTS = range(20_000, 32_000)
 """Below those the system gives to outgoing connections: a server that restarts finds its port still free."""
 
+_chosen_at: dict[int, int] = {}
+"""When this process chose a port: its server may not listen yet."""
 
-def free_port(besides: Collection[int] = (), among: range = SERVER_PORTS) -> int:
-    """A free port on the loopback address, other than `besides`, which are about to be used.
 
-    Raises `CannotRun` when there is none.
+def free_port(besides: Collection[int] = (), among: range | None = None) -> int:
+    """A free port on the loopback address, other than `besides`, which are about to be used. Default: SERVER_PORTS.
+
+    Of these a process chooses the one that it chose longest ago. Raises `CannotRun` when there is none.
     """
-    for port in random.sample(among, len(among)):
+    among = SERVER_PORTS if among is None else among
+    for port in sorted(random.sample(among, len(among)), key=lambda port: _chosen_at.get(port, 0)):
         if port not in besides and is_free(port):
+            _chosen_at[port] = max(_chosen_at.values(), default=0) + 1
             return port
     raise CannotRun(f"No port from {among.start} to {among.stop - 1} is free on {LOOPBACK}.")
 
 
-def free_ports(number: int, among: range = SERVER_PORTS) -> list[int]:
+def free_ports(number: int, among: range | None = None) -> list[int]:
     """`count` different free ports."""
     ports: list[int] = []
     for _ in range(number):
@@ -46,7 +51,7 @@ def is_free(port: int) -> bool:
     return True
 
 
-def reuse_port(file: Path, among: range = SERVER_PORTS) -> int:
+def reuse_port(file: Path, among: range | None = None) -> int:
     """The port noted in `file` while it is free, else a new one, which is noted there.
 
     Files in one folder never note the same port: their servers are started only after all have been chosen.

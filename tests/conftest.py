@@ -15,12 +15,14 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
+import laptop.ports
 from jobs.runtime.postgres.schema import migrate
 from jobs.runtime.spark import spark_session
 from laptop.class_archive import submit_arguments
 from laptop.database import embedded_database
 from laptop.jars import connector_jars
 from tests.few_in_ci import leave_to_long
+from tests.ports import claim_ports
 
 # How long one example takes says how busy the machine is, and nothing about the rule.
 settings.register_profile("weir", deadline=None)
@@ -38,6 +40,10 @@ SHARED_MEMORY, ROOM_BYTES = Path("/dev/shm"), 8 << 30
 if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free >= ROOM_BYTES:
     # Making and dropping a test's database takes 0.3 s on a disk that discards what is deleted, and 0.04 s in memory.
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(SHARED_MEMORY))
+
+
+laptop.ports.SERVER_PORTS, PORTS_CLAIM = claim_ports()
+"""A server listens some time after its port was chosen: until then nobody else chooses it."""
 
 
 @pytest.hookimpl(tryfirst=True)

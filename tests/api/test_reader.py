@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -42,11 +41,10 @@ async def answers(database: str, *statements: str) -> list[Any]:
 
 
 def test_a_slow_query_times_out_with_an_error(database: str) -> None:
-    started = time.monotonic()
-    (answer,) = asyncio.run(answers(database, "SELECT pg_sleep(60)"))
+    answer, limit = asyncio.run(answers(database, "SELECT pg_sleep(60)", "SHOW statement_timeout"))
     assert isinstance(answer, Problem)
     assert (answer.status, "ask for less" in answer.detail) == (503, True)
-    assert time.monotonic() - started < 2 * STATEMENT_TIMEOUT_SECONDS
+    assert limit[0]["statement_timeout"] == f"{STATEMENT_TIMEOUT_SECONDS}s"
 
 
 def test_an_older_schema_is_named_as_that_and_not_as_a_database_that_does_not_answer(database: str) -> None:
@@ -120,21 +118,26 @@ def test_never_do_more_reads_run_than_there_are_sessions_also_when_their_clients
 
 
 def test_tables_that_do_not_answer_are_not_waited_for(tmp_path: Path) -> None:
-    ended = threading.Event()
+    ended, answered = threading.Event(), threading.Event()
+    was_answered: list[bool] = []
+
+    def answer(_: object) -> None:
+        ended.wait(60)
+        answered.set()
 
     async def read() -> None:
         tables = StoredTables(str(tmp_path), "localhost:1", read_timeout_seconds=0.3)
         try:
-            await tables.read(lambda _: ended.wait(30))
+            await tables.read(answer)
         finally:
+            was_answered.append(answered.is_set())
             ended.set()
             tables.close()
 
-    started = time.monotonic()
     with pytest.raises(Problem) as caught:
         asyncio.run(read())
     assert caught.value.status == 503
-    assert time.monotonic() - started < 10
+    assert was_answered == [False]
 
 
 def test_an_answer_and_its_frontier_are_of_one_snapshot(database: str) -> None:

@@ -22,8 +22,12 @@ from tests.database_rows import MINUTE, window, write, write_windows
 from tests.pipelines.test_contracts_view import ACCOUNTS, METERS, MODELS, MOMENTS, Edit, apply, edits
 
 NOW = datetime.now(UTC)
-MONTH = NOW.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-LAST_MONTH = (MONTH - timedelta(days=1)).replace(day=1)
+RUN = timedelta(days=2)
+"""Longer than any test run: the database's clock may pass the end of a month while these months stay as they are."""
+MONTH = (NOW + RUN).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+"""A month that does not end during the run: in the last days of a month the next one."""
+LAST_MONTH = (NOW.replace(day=1, hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)).replace(day=1)
+"""The last month that had ended before it."""
 BEFORE_LAST = (LAST_MONTH - timedelta(days=1)).replace(day=1)
 JANUARY = datetime(2026, 1, 1, tzinfo=UTC)
 PRICE = {"plan": "pro", "model": "m1", "meter": "requests", "currency": "EUR", "effective_from": JANUARY}
@@ -259,7 +263,7 @@ def test_a_month_that_ends_after_utcs_is_read_until_it_ends(database: str) -> No
         return
     with pytest.raises(ClosedMonthsTouched) as refused:
         store(database, parse_catalog(price("0.10", since=MONTH)))
-    assert months(refused.value) == [(LAST_MONTH, eur("0.07"), eur("0.70"))]
+    assert months(refused.value) == [((MONTH - timedelta(days=1)).replace(day=1), eur("0.07"), eur("0.70"))]
 
 
 @pytest.mark.parametrize("what", ["account", "price"])

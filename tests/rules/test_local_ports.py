@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import laptop.ports
 from laptop.ports import LOOPBACK, free_port, free_ports, is_free, reuse_port
+from tests.ports import PORTS_OF_A_PROCESS, claim_ports
 
 
 def test_a_port_in_use_is_not_free() -> None:
@@ -43,3 +45,26 @@ def test_two_notes_of_the_same_port_are_distinguished(tmp_path: Path) -> None:
     (tmp_path / "alertmanager").write_text(str(port))
     assert reuse_port(tmp_path / "alertmanager") != port
     assert reuse_port(tmp_path / "prometheus") == port
+
+
+def test_a_port_is_not_chosen_again_while_others_are_free() -> None:
+    """Its server may not listen yet."""
+    few = range(31_800, 31_832)
+    ports = [free_port(among=few) for _ in few]
+    assert len(set(ports)) == sum(map(is_free, few))
+
+
+def test_two_test_processes_never_choose_the_same_port() -> None:
+    """Each claim is a socket, which one process cannot bind twice either."""
+    ours = laptop.ports.SERVER_PORTS
+    first, claim = claim_ports()
+    with claim:
+        second, other = claim_ports()
+        with other:
+            assert len({*ours, *first, *second}) == 3 * (PORTS_OF_A_PROCESS - 1)
+            assert all(port in ours for port in free_ports(20))
+            with pytest.raises(RuntimeError, match="claimed all"):
+                claim_ports(range(first.start - 1, first.stop))
+    again, claim = claim_ports(range(first.start - 1, first.stop))
+    with claim:
+        assert again == first
