@@ -23,7 +23,7 @@ def _rows(stack: Deployment) -> Iterator[Row]:
     from cli.redrive.offline import ingestion_of
     from cli.topic_removal import left_out
     from deployment.positions import Positions
-    from deployment.topic_positions import existing, topic_position
+    from deployment.topic_positions import existing, topic_position, unread_records
     from jobs.runtime.clock import MachineClock
 
     config = ingestion_of(stack.postgres_url)
@@ -47,8 +47,10 @@ def _rows(stack: Deployment) -> Iterator[Row]:
         row["types"] = ", ".join(types.get(name, [])) or None
         if name in found:
             at = topic_position(stack.kafka_bootstrap, found[name], positions)
-            row |= {"unread": at.unread, "frontier": at.frontier}
-            if at.frontier is not None and at.unread:
+            # Of a topic that is not read any more the last heartbeats are unread for good: they are no loss.
+            unread = at.unread if name in config.topics else unread_records(stack.kafka_bootstrap, found[name], at)
+            row |= {"unread": unread, "frontier": at.frontier}
+            if at.frontier is not None and unread:
                 row["behind_seconds"] = round(max(0.0, (now - at.frontier).total_seconds()), 1)
             if at.retention is not None:
                 row["retention_hours"] = round(at.retention.total_seconds() / 3600, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import psycopg
 import pyarrow as pa
@@ -14,9 +15,13 @@ from typer.testing import CliRunner
 
 from cli.main import app
 from cli.topic_removal import Left
+from cli.topic_rows import topic_rows
 from deployment.event_topics import event_topics
+from deployment.stack import Deployment
+from deployment.topic_positions import TopicPosition
 from jobs.ingestion.topic_removals import read_removals, settle_removals, store_removal
 from jobs.runtime.effective_rules import IN_FORCE, TRANSACTION
+from jobs.runtime.kafka.topic import Topic
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import JOURNAL, Table
 from tests.rules.test_event_topic_settings import NOW
@@ -103,3 +108,21 @@ def test_a_topic_can_be_removed_after_ingestion_was_refused_without_it(
     assert states() == {"a": "read", "b": "removed at the next start"}
     with psycopg.connect(database) as connection:
         assert [removal.topic for removal in read_removals(connection)] == ["b"]
+
+
+def test_heartbeats_that_nobody_will_read_are_not_listed_as_unread(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove(database, "b")
+    settled(database, "a")
+    Ownership.take("ingestion", database, {"topic": "a", "events": [{"topic": "a", "types": []}]}).close()
+    stack = SimpleNamespace(postgres_url=database, tables=str(tmp_path), kafka_bootstrap="")
+    found = {name: Topic(name, "id", (0,)) for name in ("a", "b")}
+    monkeypatch.setattr("deployment.topic_positions.existing", lambda *_: found)
+    position = TopicPosition({0: 3}, 4, NOW, None)
+    monkeypatch.setattr("deployment.topic_positions.topic_position", lambda *_: position)
+    monkeypatch.setattr("deployment.topic_positions.unread_records", lambda *_: 0)
+    read, removed = topic_rows(cast("Deployment", stack))
+    assert (read["topic"], read["state"], read["unread"]) == ("a", "read", 4)
+    assert (removed["topic"], removed["state"], removed["unread"]) == ("b", "removed", 0)
+    assert removed["behind_seconds"] is None
