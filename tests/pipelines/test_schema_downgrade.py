@@ -286,6 +286,8 @@ THRESHOLD = {
     "is_crossed": True,
 }
 LATE_VIEW = "what 1 views have measured, as they were declared late or more than once"
+WATCH = {"name": "errors", "condition": "cached", "columns": Jsonb({}), "added_by": "ada"}
+TOPIC_REMOVAL = {"topic": "gateway", "reason": "moved", "removed_by": "ada", "waiting": 0}
 LOST: list[tuple[str, str, dict[str, Any], str]] = [
     ("0038", "catalog.price_jumps", JUMP, "who confirmed or is to confirm 1 prices"),
     ("0049", "api_keys", KEY, "1 keys of the API"),
@@ -299,6 +301,13 @@ LOST: list[tuple[str, str, dict[str, Any], str]] = [
     ("0088", "webhook_removals", REMOVAL, "the sums of 3 deliveries of webhooks that were removed"),
     ("0093", "correction_consumers", CONSUMER, "up to where 1 consumers have applied corrections"),
     ("0095", "threshold_changes", THRESHOLD, "1 changes of thresholds: "),
+    ("0099", "watches", WATCH, "1 watches, and their hits"),
+    (
+        "0103",
+        "topic_removals",
+        TOPIC_REMOVAL,
+        "who removed topics of events, and why, 1 times (the journal keeps which",
+    ),
 ]
 
 
@@ -311,8 +320,8 @@ def test_a_downgrade_names_what_is_lost(
 
 
 def test_each_loss_is_planted_above() -> None:
-    # That of the endpoints has a test of its own.
-    assert {loss.revision for loss in LOSSES} - {"0080"} == {
+    # Those of endpoints and of matches have tests of their own.
+    assert {loss.revision for loss in LOSSES} - {"0080", "0103"} == {
         next(reached for reached in REACHED if reached > revision) for revision, *_ in LOST
     }
 
@@ -320,16 +329,22 @@ def test_each_loss_is_planted_above() -> None:
 NOT_MISSED = {
     "activity_head": "of the activity log",
     "analytics_panes": "of the views",
+    "analytics_patterns": "of their matches",
     "capture_heartbeats": "written anew by each driver",
     "declared_dimensions": "written anew when ingestion starts",
     "declared_windows": "a view of jobs.config",
     "effective_prices": "written anew from catalog.prices",
     "invoice_events": "of invoices",
     "invoice_lines": "of invoices",
+    "pattern_outcomes": "read again from the outcomes that come",
     "thresholds_due": "the upgrade lists every limit again",
     "usage_hours": "sums of usage_windows, made again by the upgrade",
     "usage_members": "of meters that bill whole periods",
     "usage_months": "sums of usage_windows, made again by the upgrade",
+    "watch_calls": "of the watches",
+    "watch_hits": "of the watches",
+    "watch_hours": "of the watches",
+    "watch_progress": "of the watches",
     "webhook_attempts": "of endpoints",
     "webhook_secrets": "of endpoints",
 }

@@ -249,7 +249,7 @@ def test_keys_of_the_longest_texts_are_measured_and_merge(connection: psycopg.Co
 
 
 def test_a_fold_without_a_view_is_refused_so_that_no_outcome_is_passed_by(connection: psycopg.Connection[Any]) -> None:
-    with pytest.raises(Refused, match="no view is declared"):
+    with pytest.raises(Refused, match="no view and no pattern is declared"):
         fold_table(connection, JOB, STAGED.empty_table(), AnalyticsConfig())
 
 

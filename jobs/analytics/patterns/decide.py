@@ -158,7 +158,7 @@ def decide(
         due = {key: after for (key,) in cursor.execute(_DUE, of_step).fetchall()}
         declared = replace(declared, final_until=until)
         _decide_keys(
-            cursor, declared, {**due, **{key: min(at, after) for key, at in again.items()}}, frontier, read_batch.keys
+            cursor, declared, {**due, **{key: min(at, after) for key, at in again.items()}}, frontier, read_batch
         )
         again = {}
     if again:

@@ -247,6 +247,13 @@ LOSSES = (
         FROM pattern_matches HAVING count(*) > 0
         """,
     ),
+    Loss(
+        "0105",
+        """
+        SELECT format('who removed topics of events, and why, %s times (the journal keeps which were removed)', count(*))
+        FROM topic_removals HAVING count(*) > 0
+        """,
+    ),
 )
 
 
