@@ -53,15 +53,15 @@ def backfill(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["backfill", "--format", "json", *arguments])
 
 
-def interrupting(after: int) -> Callable[[Sending, PastEvent], None]:
+def interrupting(after: int) -> Callable[[Sending, PastEvent, str | None], None]:
     """`Sending.send` until somebody presses Ctrl-C."""
     send, sent = Sending.send, list[PastEvent]()
 
-    def until(self: Sending, event: PastEvent) -> None:
+    def until(self: Sending, event: PastEvent, event_type: str | None) -> None:
         if len(sent) == after:
             raise KeyboardInterrupt
         sent.append(event)
-        send(self, event)
+        send(self, event, event_type)
 
     return until
 

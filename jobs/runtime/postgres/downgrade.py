@@ -250,7 +250,8 @@ LOSSES = (
     Loss(
         "0105",
         """
-        SELECT format('who removed topics of events, and why, %s times (the journal keeps which were removed)', count(*))
+        SELECT format('who removed topics of events, and why, %s times (the journal keeps which were removed)',
+                      count(*))
         FROM topic_removals HAVING count(*) > 0
         """,
     ),
