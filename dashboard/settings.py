@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from dashboard.scope import Scope
 from dashboard.sign_in import SeesNothing, SignIn, viewer
 from jobs.runtime.postgres.address import SCHEMA_VARIABLE, in_schema
+from jobs.runtime.tables_address import tables_problem
 
 
 class Settings(BaseModel):
@@ -33,12 +34,15 @@ class Settings(BaseModel):
     def of(cls, environment: Mapping[str, str]) -> Settings:
         """The settings in an environment.
 
-        Raises ValueError for a scope that names no account, for a schema that cannot be Weir's own, and for a sign-in
-        that is configured in part.
+        Raises ValueError for a scope that names no account, for a schema that cannot be Weir's own, for tables at a
+        place that no client of ours reaches, and for a sign-in that is configured in part.
         """
+        tables = environment.get("WEIR_TABLES", "").rstrip("/")
+        if problem := tables_problem(tables):
+            raise ValueError(f"WEIR_TABLES {problem}")
         return cls(
             postgres_url=_in_own_schema(environment),
-            tables=environment.get("WEIR_TABLES", "").rstrip("/"),
+            tables=tables,
             prometheus_url=environment.get("WEIR_PROMETHEUS_URL", "").rstrip("/"),
             alertmanager_url=environment.get("WEIR_ALERTMANAGER_URL", "").rstrip("/"),
             namespace=environment.get("WEIR_NAMESPACE", ""),

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from api.server import services_of
+from dashboard.settings import Settings
 from deployment.errors import CannotRun
 from deployment.stack import deployment_of
 from jobs.runtime.delta.object_store import readable_by_spark, spark_settings
@@ -57,5 +58,8 @@ def test_a_store_that_no_client_reaches_is_refused_with_its_variable(tables: str
         deployment_of({**given, "WEIR_TABLES": tables})
     with pytest.raises(CannotRun, match=r"WEIR_TABLES is at .* but tables are in a folder or at s3://"):
         services_of({**given, "WEIR_TABLES": tables}, "test")
+    with pytest.raises(ValueError, match=r"WEIR_TABLES is at .* but tables are in a folder or at s3://"):
+        Settings.of({**given, "WEIR_TABLES": tables})
     for usable in ("s3://metering/tables", "/var/lib/weir/tables"):
         assert Environment.read({**given, "WEIR_TABLES": usable}).tables == usable
+        assert Settings.of({**given, "WEIR_TABLES": usable}).tables == usable
