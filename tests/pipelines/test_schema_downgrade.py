@@ -364,6 +364,21 @@ def test_each_table_that_a_downgrade_drops_blocks_it_or_is_named_or_is_not_misse
     assert dropped - named == NOT_MISSED.keys()
 
 
+@pytest.mark.parametrize(
+    ("versions", "left"),
+    [([1, 2, 2**32 + 1], [1, 2, 3]), ([1, 2**32 + 1], [1, 3]), ([2**32 + 1, 2**32 + 2], [2]), ([1, 2**32 + 2], [1, 2])],
+)
+def test_a_downgrade_gives_no_version_of_a_threshold_that_a_webhook_has_had(
+    database: str, versions: list[int], left: list[int]
+) -> None:
+    for version in versions:
+        write(database, "threshold_changes", {**THRESHOLD, "version": version, "is_crossed": version % 2 == 1})
+    downgrade(database, "0098")
+    with psycopg.connect(database) as connection:
+        found = connection.execute("SELECT version, is_crossed FROM threshold_changes ORDER BY version").fetchall()
+    assert found == [(version, version % 2 == 1) for version in left]
+
+
 def test_a_downgrade_names_the_changes_of_matches_that_are_lost(database: str) -> None:
     of_pattern = {"pattern": "p", "version": "v", "definition": Jsonb({}), "first_position": 1}
     write(database, "analytics_patterns", of_pattern)

@@ -17,13 +17,24 @@ ALTER TABLE thresholds_due ADD COLUMN since timestamptz NOT NULL DEFAULT '-infin
 ALTER TABLE threshold_changes ALTER COLUMN version TYPE bigint;
 """
 # Versions of a release before count changes, and are integers.
+# A webhook's id is of the version, so a number that was called about is not used again: the last version of each
+# threshold follows the last small one, and is odd where it is crossed.
 COLUMNS_BEFORE = """
 ALTER TABLE thresholds_due DROP COLUMN since;
 DELETE FROM threshold_changes AS old USING threshold_changes AS newer
 WHERE (old.account, old.first_day, old.period, old.meter, old.currency, old.threshold)
     = (newer.account, newer.first_day, newer.period, newer.meter, newer.currency, newer.threshold)
-  AND old.version < newer.version AND newer.version > 1000000;
-UPDATE threshold_changes SET version = CASE WHEN is_crossed THEN 1 ELSE 2 END WHERE version > 1000000;
+  AND old.version < newer.version AND old.version > 1000000;
+UPDATE threshold_changes AS last
+SET version = small.version + 1 + CASE WHEN last.is_crossed = ((small.version + 1) % 2 = 1) THEN 0 ELSE 1 END
+FROM (
+    SELECT account, first_day, period, meter, currency, threshold,
+           coalesce(max(version) FILTER (WHERE version <= 1000000), 0) AS version
+    FROM threshold_changes GROUP BY account, first_day, period, meter, currency, threshold
+) AS small
+WHERE last.version > 1000000
+  AND (last.account, last.first_day, last.period, last.meter, last.currency, last.threshold)
+    = (small.account, small.first_day, small.period, small.meter, small.currency, small.threshold);
 ALTER TABLE threshold_changes ALTER COLUMN version TYPE integer;
 """
 REMOVED = """
