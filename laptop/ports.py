@@ -14,16 +14,18 @@ LOOPBACK = "127.0.0.1"
 SERVER_PORTS = range(20_000, 32_000)
 """Below those the system gives to outgoing connections: a server that restarts finds its port still free."""
 
+server_ports = SERVER_PORTS
+"""Among which this process chooses."""
 _chosen_at: dict[int, int] = {}
 """When this process chose a port: its server may not listen yet."""
 
 
 def free_port(besides: Collection[int] = (), among: range | None = None) -> int:
-    """A free port on the loopback address, other than `besides`, which are about to be used. Default: SERVER_PORTS.
+    """A free port on the loopback address, other than `besides`, which are about to be used. Default: `server_ports`.
 
     Of these a process chooses the one that it chose longest ago. Raises `CannotRun` when there is none.
     """
-    among = SERVER_PORTS if among is None else among
+    among = server_ports if among is None else among
     for port in sorted(random.sample(among, len(among)), key=lambda port: _chosen_at.get(port, 0)):
         if port not in besides and is_free(port):
             _chosen_at[port] = max(_chosen_at.values(), default=0) + 1

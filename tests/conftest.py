@@ -42,7 +42,7 @@ if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free >= ROOM_BYTE
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(SHARED_MEMORY))
 
 
-laptop.ports.SERVER_PORTS, PORTS_CLAIM = claim_ports()
+laptop.ports.server_ports, PORTS_CLAIM = claim_ports()
 """A server listens some time after its port was chosen: until then nobody else chooses it."""
 
 

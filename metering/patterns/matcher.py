@@ -135,38 +135,40 @@ def matches(
     starts: range,
     *,
     skips_to_next_row: bool,
+    max_rows: int = MAX_ROWS,
+    max_tried: int = MAX_TRIED,
 ) -> Iterator[Match]:
-    """The matches that begin at one of the rows `starts`, in order.
+    """The matches that begin at one of the rows `starts`, in order, of at most `max_rows` rows each.
 
     `variables`: what each row can stand for, as bits. `times`: when it occurred, never earlier than the one before; the
-    last row of a match is at most `within` after its first, in the same unit.
+    last row of a match is at most `within` after its first, in the same unit. Where more than `max_tried` places are
+    tried from a row on, it is worked out for many rows at once what leads to an end.
     """
     at = starts.start
     ahead: _Ahead | None = None
     while at < starts.stop:
         found = None
         if variables[at] & program.first:
-            end = _end(times, within, at)
+            end = _end(times, within, at, max_rows)
+            known = ahead if ahead is not None and at < ahead.before else None
             try:
-                found = _preferred(
-                    program, variables, at, end, ahead if ahead is not None and at < ahead.before else None
-                )
+                found = _preferred(program, variables, at, end, known, max_tried)
             except _TriesMuch:
-                before = min(at + MAX_ROWS, starts.stop)
-                ahead = _Ahead(program, variables, range(at, _end(times, within, before - 1)), before)
-                found = _preferred(program, variables, at, end, ahead)
+                before = min(at + max_rows, starts.stop)
+                ahead = _Ahead(program, variables, range(at, _end(times, within, before - 1, max_rows)), before)
+                found = _preferred(program, variables, at, end, ahead, max_tried)
         if found is not None:
             yield found
         at = found.end if found is not None and not skips_to_next_row else at + 1
 
 
-def _end(times: Sequence[int], within: int, first: int) -> int:
+def _end(times: Sequence[int], within: int, first: int, max_rows: int) -> int:
     """The row after the last one that a match from `first` on can have."""
-    return min(bisect_right(times, times[first] + within), first + MAX_ROWS)
+    return min(bisect_right(times, times[first] + within), first + max_rows)
 
 
 class _TriesMuch(Exception):
-    """From a first row more than MAX_TRIED places were tried."""
+    """From a first row more places were tried than `matches` allows."""
 
 
 class _Ahead:
@@ -196,7 +198,9 @@ class _Ahead:
         return self._ends[row - self._first][step] <= end
 
 
-def _preferred(program: Program, variables: Sequence[int], first: int, end: int, ahead: _Ahead | None) -> Match | None:
+def _preferred(  # noqa: PLR0917
+    program: Program, variables: Sequence[int], first: int, end: int, ahead: _Ahead | None, max_tried: int
+) -> Match | None:
     """The preferred match from a row on, with rows before `end` alone. Raises _TriesMuch without `ahead`."""
     steps, seen = program.steps, set[tuple[int, int]]()
     waiting: list[tuple[int, int, Path]] = [(0, first, None)]
@@ -205,7 +209,7 @@ def _preferred(program: Program, variables: Sequence[int], first: int, end: int,
         if (step, row) in seen or (ahead is not None and not ahead.leads(step, row, end)):
             continue
         seen.add((step, row))
-        if ahead is None and len(seen) > MAX_TRIED:
+        if ahead is None and len(seen) > max_tried:
             raise _TriesMuch
         kind, *rest = steps[step]
         if kind == _DONE:

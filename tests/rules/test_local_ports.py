@@ -56,7 +56,7 @@ def test_a_port_is_not_chosen_again_while_others_are_free() -> None:
 
 def test_two_test_processes_never_choose_the_same_port() -> None:
     """Each claim is a socket, which one process cannot bind twice either."""
-    ours = laptop.ports.SERVER_PORTS
+    ours = laptop.ports.server_ports
     first, claim = claim_ports()
     with claim:
         second, other = claim_ports()

@@ -9,13 +9,11 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import chain
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from metering.patterns import matcher
 from metering.patterns.matcher import MAX_ROWS, MAX_TRIED, Match, matches, program_of
 from metering.patterns.syntax import Choice, Node, Repeat, Variable, can_be_empty, parsed
 from metering.patterns.syntax import Sequence as InSequence
@@ -113,8 +111,8 @@ def test_oracle_each_match_is_the_first_word_in_the_order_of_preference_that_its
     program = program_of(parsed(text), NAMES)
     must = words_fitting(text, rows, times, within, to_next_row=to_next_row)
     for most_tried in (0, 4, MAX_TRIED):
-        with patch.object(matcher, "MAX_TRIED", most_tried):
-            found = list(matches(program, bits(rows), times, within, range(len(rows)), skips_to_next_row=to_next_row))
+        how: dict[str, Any] = {"skips_to_next_row": to_next_row, "max_tried": most_tried}
+        found = list(matches(program, bits(rows), times, within, range(len(rows)), **how))
         assert [(one.first, tuple(NAMES[variable] for variable in one.variables)) for one in found] == must
 
 
@@ -153,9 +151,8 @@ def test_what_is_worked_out_for_many_first_rows_finds_what_trying_finds(
     program, times = program_of(parsed(text), NAMES), [n // 2 for n in range(len(rows))]
     found = []
     for most_tried in (0, 3, 10**9):
-        with patch.object(matcher, "MAX_TRIED", most_tried), patch.object(matcher, "MAX_ROWS", 6):
-            some = matches(program, bits(rows), times, within, range(len(rows)), skips_to_next_row=to_next_row)
-            found.append(list(some))
+        how: dict[str, Any] = {"skips_to_next_row": to_next_row, "max_tried": most_tried, "max_rows": 6}
+        found.append(list(matches(program, bits(rows), times, within, range(len(rows)), **how)))
     assert found[0] == found[1] == found[2]
 
 
