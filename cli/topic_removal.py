@@ -41,7 +41,7 @@ class Left:
 def left_out(tables: str, read: Collection[str]) -> list[str]:
     """The topics that ingestion has read last, by the journal's rules, and that are not among `read`.
 
-    A configuration without them has been tried, which ingestion refuses to start with until they are removed.
+    The database was restored, or a start without them was killed before its first commit.
     """
     from jobs.ingestion.topic_removals import topics_listed
     from jobs.runtime.delta.table import open_table

@@ -85,6 +85,9 @@ def remove(
 ) -> None:
     """End a topic of events: ingestion goes on without it once `events` in the configuration leaves it out.
 
+    Run it while ingestion still reads the topic: a start without it is refused until it is removed. (If that was tried,
+    start the old configuration again, remove the topic, and then start the new one.)
+
     Stop what writes to it first; what is written after ingestion has started without it is on no bill. Refused while
     records of it are unread, or requests of it wait for a completion that would come through it; --accept-loss removes
     it all the same, and says how many. The removal is for the next start: if that still lists the topic, it is read on.
@@ -102,12 +105,10 @@ def remove(
         raise CannotRun("--reason is empty: say why, for anyone who asks about this topic later.")
     stack = running_deployment(data_dir)
     read = event_topics(stack.postgres_url)
-    # The configuration that was tried last may be the one without the topic.
+    # A database that was restored may have an older configuration than the journal.
     known = [*read, *left_out(stack.tables, read)]
     if topic not in known:
         raise CannotRun(f"Ingestion reads {', '.join(known)}: there is no topic {topic} to remove.")
-    if len(known) == 1:
-        raise CannotRun(f"{topic} is the only topic of events: ingestion has nothing to read without it.")
     left = left_of(stack, topic, timeout)
     if left.sentence and not accept_loss:
         raise CannotRun(f"{left.sentence} --accept-loss removes it all the same.")

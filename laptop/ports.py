@@ -34,7 +34,7 @@ def free_port(besides: Collection[int] = (), among: range | None = None) -> int:
 
 
 def free_ports(number: int, among: range | None = None) -> list[int]:
-    """`count` different free ports."""
+    """So many different free ports."""
     ports: list[int] = []
     for _ in range(number):
         ports.append(free_port(ports, among))

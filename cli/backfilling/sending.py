@@ -97,7 +97,7 @@ class Sending:
         self._sender, self._topic_of, self._per_second = sender, topic_of, per_second
         self._begun, self._sent = monotonic(), 0
 
-    def send(self, event: PastEvent, event_type: str | None = None) -> None:
+    def send(self, event: PastEvent, event_type: str | None) -> None:
         """One, keyed as `weir produce` keys it, as soon as it may be."""
         while (early := self._sent / self._per_second - (monotonic() - self._begun)) > 0:
             self._sender.wait(min(early, 0.2))

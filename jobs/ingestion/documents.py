@@ -32,11 +32,8 @@ def validated(
     `reason` is null of a valid one. A document above `largest_bytes` with its key is too_large. `single`: an array is
     no batch of events.
     """
-    records = records_of(documents)
-    anywhere = records.set_column(
-        records.schema.get_field_index("topic"), "topic", pa.array([ANY_TOPIC] * len(documents), pa.string())
-    )
-    rows = pl.DataFrame(validator.validate(anywhere, single=single))
+    records = records_of(documents, topics=[ANY_TOPIC] * len(documents))
+    rows = pl.DataFrame(validator.validate(records, single=single))
     return quarantine(one_each(rows), {}, largest_bytes)
 
 

@@ -26,7 +26,7 @@ from jobs.ingestion.journal_rows import Commit, with_dispositions, with_document
 from jobs.ingestion.summaries import BATCH, FILE, ROW
 from jobs.journal.erasing import concerned
 from jobs.runtime.delta.growth import with_stored_columns
-from jobs.runtime.delta.new_files import Exchanged, NewFile, statistics_of
+from jobs.runtime.delta.new_files import Exchanged, NewFile, cleaned_up, statistics_of
 from jobs.runtime.summaries import answers_of_tasks
 
 RANGE_ROWS = 50_000
@@ -148,7 +148,7 @@ def written_in_tasks(  # noqa: PLR0917
     decisions = left.beside.new_path("decided")
     ranges = _ranges(decided, left, decisions, written.range_rows)
     writing = WriteRange(ranges, decisions, left.paths, left.beside, config, written, erasures.accounts)
-    try:
+    with cleaned_up(lambda: left.beside.folder.remove([decisions])):
         answers = answers_of_tasks(spark, len(ranges), WriteRange.ANSWERS, writing)
         waiting = [number for number, answer in enumerate(answers) if not len(answer["file"])]
         if waiting:
@@ -159,8 +159,6 @@ def written_in_tasks(  # noqa: PLR0917
             answers = [*answers]
             for number, answer in zip(waiting, again, strict=True):
                 answers[number] = answer
-    finally:
-        left.beside.folder.remove([decisions])
     files = [NewFile(**row) for answer in answers for row in answer["file"].to_pylist()]
     parts = [Sums(*(pl.DataFrame(answer[name]) for name in ("seen", "types", "runs"))) for answer in answers]
     return files, Sums.added(parts)

@@ -15,9 +15,11 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.gauges import totals
 from jobs.ingestion.handover import FILES, Place, left_in
 from jobs.ingestion.sink import JournalSink
+from jobs.ingestion.topic_removals import refuse_missing_topics
 from jobs.journal.elements import has_room
 from jobs.runtime.delta.table import LSN, open_table
 from jobs.runtime.effective_rules import read_history
+from jobs.runtime.environment import Environment
 from jobs.runtime.job import TopicJob
 from jobs.streams import Table
 from metering.vocabulary import Job
@@ -51,14 +53,19 @@ def build(records: DataFrame, config: IngestionConfig, place: Place | None = Non
     return read.mapInArrow(validated, from_arrow_schema(validator.schema, prefer_timestamp_ntz=False))
 
 
-def settle(config: IngestionConfig, tables: str) -> IngestionConfig:
-    """The configuration with the conventions that a new journal has, or that it was begun with."""
-    journal = open_table(tables, Table.JOURNAL)
+def settle(config: IngestionConfig, where: Environment) -> IngestionConfig:
+    """The configuration with the conventions that a new journal has, or that it was begun with.
+
+    Raises Refused where it leaves out a topic that nobody has removed.
+    """
+    journal = open_table(where.tables, Table.JOURNAL)
     if journal is not None and not has_room(pa.schema(journal.schema().to_arrow())):
         config = config.model_copy(update={"batches": False})
     if journal is None or journal.transaction_version(LSN) in (None, 1):
         return config.settled((), is_new=True)
-    return config.settled(read_history(journal)[0], is_new=False)
+    history, _ = read_history(journal)
+    refuse_missing_topics(history, config.topics, where.postgres_url)
+    return config.settled(history, is_new=False)
 
 
 RECORD = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -56,7 +57,7 @@ from jobs.ingestion.topic_removals import Removal, read_removals, removals_entry
 from jobs.ingestion.unnesting import ELEMENT_BYTES
 from jobs.journal.elements import has_elements, is_record
 from jobs.journal.erasing import TRANSACTION as ERASURES
-from jobs.runtime.delta.new_files import Exchanged, Folder
+from jobs.runtime.delta.new_files import Exchanged, Folder, cleaned_up
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of, numbered, open_to_change
 from jobs.runtime.effective_rules import TRANSACTION as RULES
 from jobs.runtime.effective_rules import RulesHistory, rules_text
@@ -198,11 +199,8 @@ class JournalSink:
         changes, offsets_after = self._catalog.read_to_end()
         given = batch if isinstance(batch, pa.Table) else batch.toArrow()
         left = Left(given, self._beside()) if self.driver_rows is not None and given.schema.equals(FILES) else None
-        try:
+        with cleaned_up(left.remove) if left is not None else nullcontext():
             return self._process(given, left, changes, offsets_after)
-        finally:
-            if left is not None:
-                left.remove()
 
     def _process(
         self, given: pa.Table, left: Left | None, changes: Sequence[Message], offsets_after: Positions

@@ -12,6 +12,7 @@ import psycopg
 from jobs.ingestion.event_topic_settings import topics_in
 from jobs.runtime.effective_rules import History
 from jobs.runtime.errors import Refused
+from jobs.runtime.postgres.session import CONNECT_TIMEOUT_SECONDS
 
 _PENDING = "ended_at IS NULL AND withdrawn_at IS NULL"
 _READ = f"""
@@ -65,10 +66,18 @@ def removed_since(history: History, topics: Sequence[str], removals: Iterable[Re
     if missing := [name for name in left_out if name not in pending]:
         raise Refused(
             f"the configuration no longer lists the topic {missing[0]}, which ingestion reads: list it in `events` "
-            f"again, or end it first: `weir topics remove {missing[0]} --reason TEXT`, which checks that nothing is "
-            "lost"
+            "again. To end it, start ingestion with the old configuration, run "
+            f"`weir topics remove {missing[0]} --reason TEXT`, which checks that nothing is lost, and then start it "
+            "with the new one"
         )
     return [pending[name] for name in left_out]
+
+
+def refuse_missing_topics(history: History, topics: Sequence[str], postgres_url: str) -> None:
+    """What `removed_since` raises, before the configuration is stored: the API writes to the topics of that one."""
+    if not set(topics_listed(history)) <= set(topics):
+        with psycopg.connect(postgres_url, connect_timeout=CONNECT_TIMEOUT_SECONDS) as connection:
+            removed_since(history, topics, read_removals(connection))
 
 
 def removals_entry(removed: Collection[Removal]) -> Mapping[str, Any]:

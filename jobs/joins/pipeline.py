@@ -33,6 +33,7 @@ from jobs.joins.sink import UsageSink
 from jobs.runtime.delta.position import with_fingerprint
 from jobs.runtime.delta.table import LSN, open_table
 from jobs.runtime.effective_rules import read_history
+from jobs.runtime.environment import Environment
 from jobs.runtime.job import TableJob
 from jobs.streams import Table
 from metering.meters import DETAILS, columns_of
@@ -48,11 +49,11 @@ def build(journal: DataFrame, _config: JoinsConfig) -> DataFrame:
     return journal.withColumn("value", F.when(is_change, F.col("value")))
 
 
-def settle(config: JoinsConfig, tables: str) -> JoinsConfig:
+def settle(config: JoinsConfig, where: Environment) -> JoinsConfig:
     """The configuration with the rules that new usage has, or that it was begun with."""
-    usage = open_table(tables, Table.USAGE)
+    usage = open_table(where.tables, Table.USAGE)
     if usage is None or usage.transaction_version(LSN) in (None, 1):
-        return config.settled((), is_new=True, has_details=_has_details(tables))
+        return config.settled((), is_new=True, has_details=_has_details(where.tables))
     return config.settled(read_history(usage)[0], is_new=False)
 
 

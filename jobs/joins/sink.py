@@ -39,7 +39,7 @@ from jobs.joins.unpropagated_deletions import UnpropagatedDeletions
 from jobs.joins.usage_rows import priced, usage_rows
 from jobs.runtime.batch import LsnRange, contiguous, seen_in_runs
 from jobs.runtime.batch_limits import BATCH_VALUES
-from jobs.runtime.delta.new_files import Folder, NewFile
+from jobs.runtime.delta.new_files import Folder, NewFile, cleaned_up
 from jobs.runtime.delta.pieces import Pieces
 from jobs.runtime.delta.position import FINGERPRINT, Position, position_after, recall_position, transactions_of
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, instant_of, microseconds_of, open_table
@@ -154,10 +154,8 @@ class UsageSink:
         """What `_take` does, of all rows of the batch at once; tasks read, decide, price and write them."""
         exchange = self._exchange()
         begun: set[str] = set()
-        try:
+        with cleaned_up(lambda: exchange.remove(begun - (self._spread.paths if self._spread else set()))):
             return self._in_tasks(batch.since(self._at.next_lsn), exchange, begun)
-        finally:
-            exchange.remove(begun - (self._spread.paths if self._spread else set()))
 
     def _in_tasks(self, batch: Pieces, exchange: Exchange, begun: set[str]) -> Progress:
         position, fingerprint = self._at.next_lsn, FINGERPRINT[self._job.reads]

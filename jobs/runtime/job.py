@@ -215,8 +215,8 @@ class TopicJob(Generic[C]):
     is given, from which the sink takes it: a folder of this machine, or where there are executors that of the table.
     `validator` returns the function that does the same to a few records (`RECORDS`) in the driver.
 
-    `settle` fills the settings that a configuration leaves to the table in the folder TABLES, as it is before the first
-    batch. `start` makes the sink of this job.
+    `settle` fills the settings that a configuration leaves to the table, as it is before the first batch, and refuses
+    what must not be stored as the job's configuration. `start` makes the sink of this job.
     """
 
     name: str
@@ -224,7 +224,7 @@ class TopicJob(Generic[C]):
     config: type[C]
     build: Callable[[DataFrame, C, Path | Exchanged | None], DataFrame]
     validator: Callable[[C], Callable[[pa.Table], pa.Table]]
-    settle: Callable[[C, str], C]
+    settle: Callable[[C, Environment], C]
     start: Callable[[TopicJob[C], Context[C]], TopicSink]
     totals: TotalsOf = no_totals
 
@@ -251,7 +251,7 @@ class TableJob(Generic[C]):
     columns: Callable[[C], tuple[str, ...]]
     config: type[C]
     build: Callable[[DataFrame, C], DataFrame]
-    settle: Callable[[C, str], C]
+    settle: Callable[[C, Environment], C]
     start: Callable[[TableJob[C], Context[C]], TableSink]
     also_writes: tuple[Table, ...] = ()
     totals: TotalsOf = no_totals

@@ -98,7 +98,7 @@ def run(job: AnyJob, config: JobConfig, environment: Environment, clock: Clock) 
 def _own(job: AnyJob, config: JobConfig, environment: Environment, clock: Clock) -> tuple[Ownership, JobConfig]:
     """Take the job, and settle what its configuration leaves open, so that the database has the effective settings.
 
-    Raises Refused when database or table has another schema, or the database another time.
+    Raises Refused when database or table has another schema, or the database another time, and what `settle` raises.
     An attempt is no report: a driver that is refused at each start must be seen to be down.
     """
     LOOP.expect_round_within(ROUND_SECONDS)
@@ -106,7 +106,7 @@ def _own(job: AnyJob, config: JobConfig, environment: Environment, clock: Clock)
     refuse_clock_skew(environment.postgres_url, clock)
     at_least = 1 + max(_known_epochs(job, environment.tables), default=0)
     if not isinstance(job, PostgresJob):
-        config = job.settle(config, environment.tables)
+        config = job.settle(config, environment)
     ownership = Ownership.take(job.name, environment.postgres_url, config.model_dump(mode="json"), at_least)
     # Which meters there are by default know those that settle it.
     declare(ownership.connection, config.declared, are_all=config.declares_meters or not isinstance(job, PostgresJob))

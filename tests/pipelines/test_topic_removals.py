@@ -19,12 +19,19 @@ from cli.topic_rows import topic_rows
 from deployment.event_topics import event_topics
 from deployment.stack import Deployment
 from deployment.topic_positions import TopicPosition
+from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.pipeline import JOB
 from jobs.ingestion.topic_removals import read_removals, settle_removals, store_removal
+from jobs.runtime import run
+from jobs.runtime.clock import MachineClock
+from jobs.runtime.delta.table import LSN
 from jobs.runtime.effective_rules import IN_FORCE, TRANSACTION
+from jobs.runtime.errors import Refused
 from jobs.runtime.kafka.topic import Topic
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import JOURNAL, Table
 from tests.rules.test_event_topic_settings import NOW
+from tests.streaming.journals import environment
 
 
 def remove(database: str, topic: str, *, unread: int | None = 0) -> None:
@@ -78,14 +85,41 @@ def journaled(tables: Path, *topics: str) -> None:
         str(tables / Table.JOURNAL),
         pa.Table.from_pylist([row], pa.schema([field.with_nullable(True) for field in JOURNAL])),
         partition_by=["log_date"],
-        commit_properties=CommitProperties(app_transactions=[Transaction(TRANSACTION, 1)]),
+        commit_properties=CommitProperties(app_transactions=[Transaction(TRANSACTION, 1), Transaction(LSN, 2)]),
     )
 
 
-def test_a_topic_can_be_removed_after_ingestion_was_refused_without_it(
+def test_a_start_that_is_refused_without_a_topic_leaves_the_stored_configuration(database: str, tmp_path: Path) -> None:
+    """The API writes where that says: what it has acknowledged would be in a topic that nobody reads."""
+    config, where = IngestionConfig.model_validate({"events": [{"topic": "b"}]}), environment(database, tmp_path)
+    journaled(tmp_path, "a")
+    Ownership.take("ingestion", database, {"topic": "a", "events": [{"topic": "a", "types": []}]}).close()
+    with pytest.raises(Refused, match="weir topics remove a"):
+        run._own(JOB, config, where, MachineClock())
+    assert event_topics(database) == ("a",)
+    remove(database, "a")
+    run._own(JOB, config, where, MachineClock())[0].close()
+    assert event_topics(database) == ("b",)
+
+
+def test_the_only_topic_can_be_removed_for_a_start_with_another(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The refusal says `weir topics remove b`; by then the stored configuration is the one without it."""
+    stack = SimpleNamespace(postgres_url=database, tables=str(tmp_path), kafka_bootstrap="")
+    monkeypatch.setattr("deployment.stack.running_deployment", lambda _: stack)
+    monkeypatch.setattr("cli.topic_removal.left_of", lambda _stack, topic, _timeout: Left(topic, 0, 0))
+    journaled(tmp_path, "a")
+    Ownership.take("ingestion", database, {"topic": "a", "events": [{"topic": "a", "types": []}]}).close()
+    result = CliRunner().invoke(app, ["topics", "remove", "a", "--reason", "moved"])
+    assert result.exit_code == 0, result.exception
+    with psycopg.connect(database) as connection:
+        assert [removal.topic for removal in read_removals(connection)] == ["a"]
+
+
+def test_a_topic_of_the_journals_rules_can_be_removed_where_the_stored_configuration_leaves_it_out(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a restore of the database."""
     stack = SimpleNamespace(postgres_url=database, tables=str(tmp_path), kafka_bootstrap="")
     monkeypatch.setattr("deployment.stack.running_deployment", lambda _: stack)
     monkeypatch.setattr("cli.topic_removal.left_of", lambda _stack, topic, _timeout: Left(topic, 0, 0))

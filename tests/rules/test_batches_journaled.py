@@ -44,6 +44,7 @@ from jobs.runtime.kafka.topic import Topic
 from jobs.streams import CatalogTopic, Table
 from metering.instants import EPOCH
 from tests.rules.test_batches import BAD, CONFIG, TRACE, batch, trace, usage
+from tests.streaming.journals import environment
 
 EVENTS = Topic("events", "id", (0,))
 NOW = datetime(2026, 7, 1, 12, 1, tzinfo=UTC)
@@ -224,7 +225,7 @@ def test_a_journal_whose_column_is_an_earlier_contracts_takes_no_batches(
     kind: pa.DataType, taken: bool, tmp_path: Path
 ) -> None:
     DeltaTable.create(f"{tmp_path}/{Table.JOURNAL}", pa.schema([("lsn", pa.int64()), ("element", kind)]))
-    assert settle(IngestionConfig(), str(tmp_path)).batches is taken
+    assert settle(IngestionConfig(), environment("", tmp_path)).batches is taken
 
 
 def test_the_newest_batch_is_the_last_record_with_a_second_event(

@@ -11,12 +11,13 @@ import obstore
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient
+from obstore.exceptions import GenericError
 from pyspark.errors import PythonException, StreamingQueryException
 
-from jobs.runtime.delta.new_files import EXCHANGE, Folder
+from jobs.runtime.delta.new_files import EXCHANGE, Folder, cleaned_up
 from jobs.runtime.delta.object_store import Patience, store_of
 from jobs.runtime.delta.table import open_table
-from jobs.runtime.errors import NotYet
+from jobs.runtime.errors import Fenced, NotYet
 from jobs.runtime.kafka.access import KafkaAccess
 from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.kafka.topic import describe_topic
@@ -82,6 +83,19 @@ def test_a_task_that_cannot_leave_its_file_in_the_store_is_waited_for(reach: pyt
     waits = transient_error_of(PythonException(said))
     assert waits is not None, said
     assert waits.cause is Cause.STORE
+
+
+@pytest.mark.parametrize("store_error", [GenericError("S3 does not answer"), PermissionError("S3 refuses")])
+def test_files_that_cannot_be_removed_hide_no_error(store_error: Exception) -> None:
+    """The driver would wait for the store, where it is fenced."""
+
+    def remove() -> None:
+        raise store_error
+
+    with pytest.raises(Fenced, match="another driver"), cleaned_up(remove):
+        raise Fenced("another driver")
+    with pytest.raises(type(store_error)), cleaned_up(remove):
+        pass
 
 
 def test_the_cause_of_a_wait_comes_first_in_a_truncated_message() -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -111,6 +111,18 @@ class Exchanged:
         store = store_of(self.folder.path, os.environ)
         listed = [str(file["path"]) for files in obstore.list(store, f"{EXCHANGE}/") for file in files]
         self.folder.remove(path for path in listed if _epoch_of(path) <= self.epoch)
+
+
+@contextmanager
+def cleaned_up(remove: Callable[[], None]) -> Iterator[None]:
+    """Call `remove` at the end. After an error that one is raised, also where the store cannot remove files now."""
+    try:
+        yield
+    except BaseException:
+        with suppress(StoreError, OSError):
+            remove()
+        raise
+    remove()
 
 
 def _epoch_of(path: str) -> int:
