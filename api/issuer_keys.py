@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from hashlib import sha256
 from typing import Any, NoReturn
 
 import httpx
@@ -30,7 +31,7 @@ ANSWER_WITHIN_SECONDS = 5.0
 MAX_ANSWER_BYTES = 256 << 10
 MAX_KEYS = 100
 MAX_MISSED = 1_000
-"""Of how many keys that the provider had not published it is remembered since when they are asked for."""
+"""Of how many tokens whose keys the provider had not published it is remembered when they came first."""
 
 
 class IssuerKeys:
@@ -43,7 +44,7 @@ class IssuerKeys:
         self._fetched_at: float | None = None
         self._tried_at: float | None = None
         self._wanted = asyncio.Event()
-        self._missed: dict[str, float] = {}
+        self._missed: dict[bytes, float] = {}
         self._max_missed = max_missed
 
     def key(self, text: str) -> ApiKey:
@@ -58,11 +59,13 @@ class IssuerKeys:
         try:
             return self._issuer.key(text, self._keys, self._clock.now())
         except UnknownKeyError as error:
-            self._refuse_unknown(str(error), now, error)
+            self._refuse_unknown(text, now, error)
 
-    def _refuse_unknown(self, key_id: str, now: float, error: UnknownKeyError) -> NoReturn:
-        """Refused for good is only a key that the provider still lacked after somebody had asked for it."""
-        since = self._missed.setdefault(key_id, now)
+    def _refuse_unknown(self, text: str, now: float, error: UnknownKeyError) -> NoReturn:
+        """Refused for good is only a token that was there before keys were fetched which lack its own: a key is
+        published before it signs, but another token may have named it before that.
+        """
+        since = self._missed.setdefault(sha256(text.encode()).digest(), now)
         if len(self._missed) > self._max_missed:
             del self._missed[next(iter(self._missed))]
         seconds = self._seconds_to_next_fetch(now)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,23 +17,23 @@ KeyOption = Annotated[str, typer.Option(help="Plan, model, meter and currency to
 
 def model_key(text: str) -> str:
     """The model of a price as the catalog has it: a list may be written as in a catalog file, `[gpt-4o-*, o3]`."""
-    from catalog.exact_text import read_as_text
-
     if not text.startswith("["):
         return text
     with suppress(ValueError):
         if (priced := PricedModel.parse(text)).is_group:
             return priced.text
     try:
-        return _listed(text, read_as_text)
+        return _listed(text)
     except ValueError:
         return text
 
 
-def _listed(text: str, read: Callable[[str], Any]) -> str:
+def _listed(text: str) -> str:
+    from catalog.exact_text import read_as_text
+
     names, _, conditions = text.partition("]")
-    (models,) = read(f"- {names}]")
-    (of,) = read(f"- {conditions.strip() or '{}'}")
+    (models,) = read_as_text(f"- {names}]")
+    (of,) = read_as_text(f"- {conditions.strip() or '{}'}")
     if not isinstance(of, dict) or not all(isinstance(name, str) for name in models):
         raise ValueError("only conditions may follow it")
     return PricedModel.group(models, of).text

@@ -68,7 +68,8 @@ def what_if(
     Manual decisions about stragglers apply where these also wait in the replay.
 
     It lists the windows that differ, and the money of each account; JSON has both. A meter that bills a day or month
-    as a whole is compared where --from and --to include all of it. Nothing live changes.
+    as a whole is compared where --from and --to include all of it. Amounts are those of windows: what a plan includes
+    and its fees depend on whole months, and are in none of them. Nothing live changes.
     """
     from deployment.asking import asking_database
     from deployment.stack import running_deployment
@@ -138,7 +139,7 @@ def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dic
     from catalog.file import CatalogFileError, TieredPrice, load_catalog_file
     from cli.reading import read_only
     from jobs.audit.tables.database import joins_config
-    from jobs.replay.shared_models import shared_models
+    from jobs.replay.refused_prices import refused_prices
     from jobs.streams import ACCOUNTS, PRICES
 
     try:
@@ -162,7 +163,7 @@ def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dic
         for number, _ in enumerate(file.plan_terms)
     ]
     with read_only(postgres_url) as database:
-        problems += shared_models(database, [row.model_dump() for row in file.prices])
+        problems += refused_prices(database, [row.model_dump() for row in file.prices])
     if problems:
         raise FileRefused("\n".join(f"{catalog}: {problem}" for problem in problems))
     common = {"lsn": 0, "deleted": False}

@@ -28,6 +28,7 @@ from deployment.errors import CannotRun
 from jobs.audit.bills.invoices import check_invoices
 from jobs.close import issue
 from jobs.close.config import CloseConfig
+from jobs.close.earlier_months import earlier_months
 from jobs.explain.database import Stored
 from jobs.explain.fees import beside_usage
 from jobs.explain.line import LineSelection
@@ -36,6 +37,7 @@ from jobs.queries.bills import PAGE_KEY, read_month, read_totals
 from jobs.queries.contracts import ContractQuery, contract_rows
 from jobs.queries.forecasts import forecast_rows
 from jobs.queries.pages import Page, paged
+from jobs.queries.plan_fees import PlanMonths, read_plan_months
 from jobs.runtime.postgres.address import in_schema
 from jobs.runtime.postgres.api_reader import API_READER
 from metering.invoices import Rounding
@@ -43,7 +45,7 @@ from metering.plan_terms import PLAN_MODEL, PlanTerms
 from metering.price_models import PricedModel
 from tests.database_rows import write
 from tests.pipelines.billing import Price
-from tests.pipelines.closing import NOVEMBER, OCTOBER, Books
+from tests.pipelines.closing import DECEMBER, JANUARY, NOVEMBER, OCTOBER, Books
 from tests.pipelines.plan_world import (
     BEGINS,
     DEARER,
@@ -268,6 +270,27 @@ def test_a_month_that_a_release_before_closed_with_negative_values_is_corrected_
     assert books.rows("SELECT FROM invoice_lines WHERE charge_class = 'Correction'")
     (lines, _) = check_invoices(books.database)
     assert lines.holds, lines.says
+
+
+def test_a_close_looks_for_fees_of_an_account_in_no_month_before_it_began(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs(books, flat_fee="5")
+    account(books)
+    account(books, name="b", since=datetime(2026, 12, 5, tzinfo=UTC))
+    books.end(OCTOBER)
+    assert [row["account"] for row in books.close(OCTOBER, at=LATER)] == ["a"]
+    books.end(DECEMBER)
+    asked: list[tuple[date, Any]] = []
+
+    def noted(database: Any, month: date, periods_of: Any, accounts: Any) -> PlanMonths:
+        asked.append((month, accounts))
+        return read_plan_months(database, month, periods_of, accounts)
+
+    monkeypatch.setattr("jobs.close.earlier_months.read_plan_months", noted)
+    with psycopg.connect(books.database, row_factory=dict_row) as reader:
+        assert earlier_months(reader, ["a", "b"], JANUARY) == {"b": [DECEMBER]}
+    assert asked == [(DECEMBER, ["b"])]
 
 
 def test_what_is_not_included_begins_at_the_first_tier_and_all_may_be_included(books: Books) -> None:

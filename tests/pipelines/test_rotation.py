@@ -72,4 +72,6 @@ def test_a_driver_that_runs_outlives_a_new_password_of_its_role(database: str, s
         owner.execute("ALTER ROLE weir_b PASSWORD 'another'")
     with owned.transaction() as cursor:
         cursor.execute(WRITE, [9, datetime(2026, 11, 28, tzinfo=UTC)])
+    with psycopg.connect(database) as reader:
+        assert reader.execute("SELECT next_position FROM positions WHERE job = 'billing'").fetchone() == (9,)
     owned.close()

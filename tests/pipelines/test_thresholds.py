@@ -202,6 +202,23 @@ def test_an_account_that_moves_to_another_zone_is_decided_by_the_ends_of_its_new
     assert {place[2] for place in crossed(connection)} == {MARCH}
 
 
+def test_a_zone_that_is_announced_leaves_nothing_to_decide_when_it_begins(
+    connection: psycopg.Connection[Any], database: str
+) -> None:
+    """It moves no border of a month that has begun, and what begins later is counted by it from the first unit on."""
+    declare(database, limit("1", account="acme"), limit("1", account="acme", period="P1D"))
+    bill(connection, [used(1)])
+    before = changes(connection)
+    assert len(before) == 2
+    ahead = datetime.now(UTC) + timedelta(days=3)
+    zone = f"UPDATE catalog.accounts SET timezone = 'Asia/Tokyo', effective_from = '{ahead}' WHERE account = 'acme'"
+    edit(connection, zone)
+    assert rows_of(connection, "SELECT since FROM thresholds_due WHERE due_at <= now()") == [{"since": ahead}]
+    bill(connection, [])
+    assert rows_of(connection, "SELECT * FROM thresholds_due") == []
+    assert changes(connection) == before
+
+
 def test_versions_go_on_above_all_earlier_ones_after_the_rows_of_a_database_were_lost(
     connection: psycopg.Connection[Any], database: str
 ) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -14,36 +16,44 @@ from catalog.store import store
 from cli.what_if import _versions
 from deployment.errors import CannotRun, FileRefused
 from jobs.runtime.postgres.ownership import Ownership
-from jobs.stack import Jobs
+from jobs.stack import load_stack_config
 from metering.price_models import PricedModel
 from tests.database_rows import write
 
 PLAN = "plans: [{plan: p, name: P}]\n"
+RULES = "price_attributes: [operation, region]"
+BATCH, EU, BOTH = {"operation": "batch"}, {"region": "eu"}, {"operation": "batch", "region": "eu"}
 LISTS = [["a", "o3"], ["b", "o3"], ["a", "b*"], ["b*", "c"]]
 
 
 @pytest.fixture
 def priced(database: str) -> str:
     write(database, "catalog.plans", {"plan": "p", "name": "P"})
-    Ownership.take("joins", database, {"price_attributes": []}).close()
+    Ownership.take("joins", database, {"price_attributes": ["operation", "region"]}).close()
     return database
 
 
 def priced_by(*lists: Sequence[str], since: str = "2026-01-01T00:00:00Z", meter: str = "requests") -> str:
-    entries = [
-        f"- {{plan: p, models: [{', '.join(models)}], meter: {meter}, unit_price: 1, currency: EUR, "
-        f"effective_from: {since}}}\n"
-        for models in lists
-    ]
-    return PLAN + "prices:\n" + "".join(entries)
+    return catalog_of(*({"models": models, "meter": meter, "effective_from": since} for models in lists))
+
+
+def on(*every: Mapping[str, str], since: str = "2026-01-01T00:00:00Z", **of: Any) -> str:
+    """Prices of one model, or what `of` names, each with its conditions."""
+    return catalog_of(*({"model": "m", "conditions": one, "effective_from": since, **of} for one in every))
+
+
+def catalog_of(*prices: Mapping[str, Any]) -> str:
+    common = {"plan": "p", "meter": "requests", "unit_price": 1, "currency": "EUR"}
+    return PLAN + f"prices: {json.dumps([{**common, **price} for price in prices])}\n"
 
 
 def refusal(database: str, folder: Path, content: str) -> str | None:
     """What `weir what-if` says of a catalog file; None: it takes it."""
-    file = folder / "catalog.yaml"
+    file, rules = folder / "catalog.yaml", folder / "weir.yaml"
     file.write_text(content)
+    rules.write_text(RULES)
     try:
-        _versions(file, Jobs(), database)
+        _versions(file, load_stack_config(rules).jobs, database)
     except FileRefused as error:
         return str(error).removeprefix(f"{file}: ")
     return None
@@ -83,6 +93,47 @@ def test_lists_that_do_not_meet_in_time_or_meter_are_taken(priced: str, tmp_path
         connection.execute("DELETE FROM catalog.prices WHERE model = %s", [text])
     assert refusal(priced, tmp_path, priced_by(["b", "o3"], since="2026-02-01T00:00:00Z")) is None
     assert "are both for 'o3'" in str(refusal(priced, tmp_path, priced_by(["b", "o3"], since="2026-01-31T00:00:00Z")))
+
+
+@pytest.mark.parametrize(
+    ("live", "file"),
+    [
+        (None, on(BATCH, EU)),
+        (None, on(BATCH, EU, BOTH)),
+        (on(BATCH), on(EU)),
+        (on(BATCH), on(EU, BOTH)),
+        (on(BATCH), on(EU, meter="output_tokens")),
+        (on(BATCH), on(EU, model="n")),
+        (on(BATCH), on(EU, model="m*")),
+        (on(BATCH), on(BOTH)),
+        (on(BATCH), on({"operation": "chat", "region": "eu"})),
+        (on(BATCH, EU, BOTH), on(BATCH, since="2025-01-01T00:00:00Z")),
+        (on(BATCH, EU, BOTH), on(EU, since="2025-01-01T00:00:00Z")),
+        (on(BATCH, EU, BOTH, since="2026-02-01T00:00:00Z"), on(BATCH, EU)),
+    ],
+)
+def test_prices_that_can_both_hold_are_refused_as_the_catalog_refuses_them(
+    priced: str, tmp_path: Path, live: str | None, file: str
+) -> None:
+    if live is not None:
+        store(priced, parse_catalog(live))
+    found, stored = refusal(priced, tmp_path, file), refused_by_catalog(priced, file)
+    assert (found is None) is (stored is None)
+    if found is not None and stored is not None:
+        assert found in stored
+
+
+def test_a_price_that_takes_the_place_of_an_ended_one_holds_beside_what_followed_it(
+    priced: str, tmp_path: Path
+) -> None:
+    store(priced, parse_catalog(on(BATCH)))
+    with psycopg.connect(priced) as connection:
+        ends = datetime.fromisoformat("2026-02-01T00:00:00Z")
+        connection.execute("UPDATE catalog.prices SET deleted_at = %s", [ends])
+        connection.execute("DELETE FROM catalog.prices")
+    store(priced, parse_catalog(on(EU, since="2026-02-01T00:00:00Z")))
+    assert "can both hold" in str(refusal(priced, tmp_path, on(BATCH)))
+    assert refusal(priced, tmp_path, on({"operation": "chat", "region": "eu"})) is None
 
 
 def test_what_a_plan_costs_is_refused(priced: str, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
@@ -320,12 +321,33 @@ def test_a_key_that_the_provider_has_just_published_is_never_refused_for_good(pr
     assert keys.key(token_of(provider, clock, rotated)).issuer == provider.address
     # The key before it was withdrawn: that is known when it was asked for, and fetched after that.
     clock.go(1)
-    assert refused_for(keys, token_of(provider, clock)) == "9"
+    withdrawn = token_of(provider, clock)
+    assert refused_for(keys, withdrawn) == "9"
     clock.go(9)
     asyncio.run(keys.fetch())
     with pytest.raises(BadToken, match="no such key"):
-        keys.key(token_of(provider, clock))
+        keys.key(withdrawn)
     assert provider.asked == 3
+
+
+def test_a_key_that_somebody_named_before_it_was_published_is_not_refused_for_good_either(provider: Provider) -> None:
+    clock = HandClock(NOW)
+    keys = of(provider, clock)
+    rotated = RSAKey.generate_key(2048, {"kid": "new"})
+    guessed = token_of(provider, clock, RSAKey.generate_key(2048, {"kid": "new"}))
+    clock.go(1)
+    refused_for(keys, guessed)
+    clock.go(issuer_keys.FETCH_AT_MOST_EVERY_SECONDS)
+    asyncio.run(keys.fetch())
+    clock.go(1)
+    with pytest.raises(BadToken, match="no such key"):
+        keys.key(guessed)
+    provider.keys = {"keys": [rotated.as_dict(private=False)]}
+    real = token_of(provider, clock, rotated)
+    assert refused_for(keys, real) == "9"
+    clock.go(9)
+    asyncio.run(keys.fetch())
+    assert keys.key(real).issuer == provider.address
 
 
 def test_tokens_of_unknown_keys_make_the_server_ask_at_most_once_in_ten_seconds(
@@ -353,12 +375,13 @@ def test_tokens_of_unknown_keys_make_the_server_ask_at_most_once_in_ten_seconds(
     assert slept == [issuer_keys.FETCH_AT_MOST_EVERY_SECONDS] * 3
 
 
-def test_no_more_unknown_keys_are_remembered_than_it_says(provider: Provider) -> None:
+def test_no_more_tokens_of_unknown_keys_are_remembered_than_it_says(provider: Provider) -> None:
     clock = HandClock(NOW)
     keys = of(provider, clock, max_missed=3)
-    for number in range(5):
-        refused_for(keys, token_of(provider, clock, RSAKey.generate_key(2048, {"kid": str(number)})))
-    assert list(keys._missed) == ["2", "3", "4"]
+    tokens = [token_of(provider, clock, RSAKey.generate_key(2048, {"kid": str(number)})) for number in range(5)]
+    for token in tokens:
+        refused_for(keys, token)
+    assert list(keys._missed) == [sha256(token.encode()).digest() for token in tokens[2:]]
 
 
 @pytest.mark.parametrize(
