@@ -1,10 +1,12 @@
 """`weir rebuild analytics`: all views and watches begin at row 1 of usage again, and analytics measures it as it reads.
 
-Panes of sketches are too many bytes for one transaction, and are no bill: so they come back little by little.
+Panes of sketches are too many bytes for one transaction, and are no bill: so they come back little by little. Matches
+of declared patterns stay, and are compared with what is found again.
 """
 
 from __future__ import annotations
 
+from jobs.analytics.patterns.declared import begin_again as patterns_begin_again
 from jobs.rebuild.reading import whole
 from jobs.runtime.errors import Refused
 from jobs.runtime.postgres.ownership import Ownership
@@ -16,7 +18,7 @@ from metering.vocabulary import Job
 
 EMPTIED = (
     *("analytics_panes", "analytics_views"),
-    *("pattern_matches", "pattern_outcomes", "analytics_patterns"),
+    "pattern_outcomes",
     *("watch_hits", "watch_hours", "watch_progress"),
 )
 # Nobody is called again about what analytics had read: it had called then, or its watch was not there yet.
@@ -47,6 +49,7 @@ def begin_again(tables: str, postgres_url: str) -> int:
         with ownership.transaction() as cursor:
             cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             cursor.execute(BEGIN_AGAIN, [JOB])
+            patterns_begin_again(cursor)
             for table in EMPTIED:
                 cursor.execute(f"DELETE FROM {table}")
             for table in ("batches", "positions"):
