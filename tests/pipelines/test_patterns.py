@@ -284,6 +284,30 @@ def test_matches_are_removed_when_they_are_older_than_keep_days(connection: psyc
     assert changes(connection) == []
 
 
+def test_a_match_is_kept_while_a_late_outcome_needs_to_know_where_it_ends(connection: psycopg.Connection[Any]) -> None:
+    three = {**OF, "partition_by": ["account"], "pattern": "A{3}", "within": "PT10M"}
+    config = AnalyticsConfig.model_validate({"patterns": {"three": three}, "keep_days": 1, "revise_days": 1})
+    late = NOON + timedelta(days=1, seconds=100)
+    fold(connection, config, errors([0, 200, 400, 500, 700, 900]), frontier=NOON + timedelta(hours=1))
+    before = [(1, 3, 1, False), (4, 6, 1, False)]
+    fold(connection, config, frontier=late)
+    fold(connection, config, errors([1_000], 7), frontier=late)
+    assert changes(connection) == before
+    fold(connection, config, frontier=late + timedelta(hours=1))
+    assert changes(connection) == []
+
+
+def test_matches_are_removed_when_they_are_too_old_also_if_no_pattern_is_declared_any_more(
+    connection: psycopg.Connection[Any],
+) -> None:
+    fold(connection, storm_alone(), errors([0, 10, 20]), frontier=NOON + timedelta(days=1))
+    without = AnalyticsConfig.model_validate({"watches": True})
+    fold(connection, without, frontier=NOON + timedelta(days=35))
+    assert len(changes(connection)) == 1
+    fold(connection, without, frontier=NOON + timedelta(days=35, seconds=1))
+    assert changes(connection) == []
+
+
 def test_a_pattern_that_is_not_declared_any_more_keeps_its_matches_and_one_that_returns_begins_anew(
     connection: psycopg.Connection[Any],
 ) -> None:

@@ -84,6 +84,14 @@ class Declared:
         horizon = self.final_until - revised if self.final_until > EPOCH + revised else EPOCH
         return horizon if self.since is None else max(horizon, self.since)
 
+    def reads_from(self, revised: timedelta) -> datetime:
+        """The first event time of outcomes and matches that are read to revise a match.
+
+        `within` before a late outcome a match may begin that it changes, and as long before that another one that ends
+        behind it, or the outcome before.
+        """
+        return self.revises_from(revised) - 2 * self.pattern.within
+
 
 def step_of(within: timedelta) -> timedelta:
     """How far apart the instants are up to which matches are decided."""
