@@ -80,7 +80,11 @@ INSERT INTO watch_progress AS w (last_minute)
 SELECT max(window_start) FROM staged WHERE view = '{SEEN}' HAVING count(*) > 0
 ON CONFLICT (is_the_one) DO UPDATE SET last_minute = greatest(w.last_minute, excluded.last_minute)
 """
-EXPIRE = tuple(f"DELETE FROM {table} WHERE hour < %s" for table in ("watch_hits", "watch_hours", "watch_calls"))
+EXPIRE = """
+WITH hits AS (DELETE FROM watch_hits WHERE hour < %(before)s),
+     hours AS (DELETE FROM watch_hours WHERE hour < %(before)s)
+DELETE FROM watch_calls WHERE hour < %(before)s
+"""
 
 
 def fold_hits(
@@ -95,5 +99,9 @@ def fold_hits(
         cursor.execute(ADD_HOURS)
         cursor.execute(CALL, {"next_position": next_position, "expires_before": expires_before})
     if expires_before is not None:
-        for statement in EXPIRE:
-            cursor.execute(statement, [expires_before])
+        expire_hits(cursor, expires_before)
+
+
+def expire_hits(cursor: psycopg.Cursor[Any], before: datetime) -> None:
+    """Remove what is older, of all watches; also where none runs any more."""
+    cursor.execute(EXPIRE, {"before": before})
