@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 from jobs.analytics.config import AnalyticsConfig
 from jobs.analytics.patterns.decide import READ_BATCH, ReadBatch
 from jobs.analytics.patterns.fold import fold_patterns
-from jobs.analytics.watches.fold import expire_hits, fold_hits
+from jobs.analytics.watches.fold import fold_hits, pause_watches
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Counts, Fold
 from jobs.view_measures import merged
@@ -96,8 +96,8 @@ def fold(
     fold_patterns(cursor, config, around, read_batch)
     if config.watches:
         fold_hits(cursor, config.running, around.next_position, expires_before)
-    elif expires_before is not None:
-        expire_hits(cursor, expires_before)
+    else:
+        pause_watches(cursor, expires_before)
     return {}
 
 

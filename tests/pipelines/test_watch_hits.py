@@ -187,6 +187,24 @@ def test_a_watch_begins_with_the_batch_after_it_was_added_and_ends_with_the_one_
     assert row == {"first_position": 3, "calls_from": 3}
 
 
+def test_a_watch_waits_while_watches_are_switched_off_and_begins_anew(stage: Measured) -> None:
+    outcomes = [Happened(n, NOON, status="error") for n in range(3)]
+    stage.accept(outcomes)
+    stage.decide([(one, 1) for one in outcomes], NOON)
+    add(stage.database, 'status = "error"')
+    stage.config = ONLY_WATCHES
+    stage.driver().process(stage.rows(1, 2))
+    begins = "SELECT first_position, calls_from FROM watches"
+    assert rows_of(stage.database, begins) == [{"first_position": 1, "calls_from": 1}]
+    stage.config = CONFIG
+    stage.driver().process(stage.rows(2, 3))
+    assert rows_of(stage.database, begins) == [{"first_position": None, "calls_from": 1}]
+    stage.config = BOTH
+    stage.driver().process(stage.rows(3, 4))
+    assert rows_of(stage.database, begins) == [{"first_position": 3, "calls_from": 1}]
+    assert {request for _, request, _ in stored(stage.database)[0]} == {"r0", "r2"}
+
+
 def test_rebuilt_all_of_usage_runs_past_each_watch_and_nobody_is_called_again(stage: Measured) -> None:
     outcomes = [Happened(n, NOON + n * HOUR, status="error") for n in range(4)]
     stage.accept(outcomes)

@@ -20,6 +20,8 @@ FROM (SELECT coalesce(
 WHERE first_position IS NULL AND watch_id = ANY (%s)
 """
 """Each row from there on runs past it."""
+PAUSE = "UPDATE watches SET first_position = NULL WHERE first_position IS NOT NULL AND removed_at IS NULL"
+"""BEGIN notes it anew when they run again: the rows between have not run past them."""
 _OF_HITS = f"FROM staged JOIN watches ON watch_id = version::bigint WHERE staged.view = '{HITS}'"
 """`watches` makes no hit of one that is not there any more."""
 ADD_HITS = f"""
@@ -99,9 +101,11 @@ def fold_hits(
         cursor.execute(ADD_HOURS)
         cursor.execute(CALL, {"next_position": next_position, "expires_before": expires_before})
     if expires_before is not None:
-        expire_hits(cursor, expires_before)
+        cursor.execute(EXPIRE, {"before": expires_before})
 
 
-def expire_hits(cursor: psycopg.Cursor[Any], before: datetime) -> None:
-    """Remove what is older, of all watches; also where none runs any more."""
-    cursor.execute(EXPIRE, {"before": before})
+def pause_watches(cursor: psycopg.Cursor[Any], expires_before: datetime | None) -> None:
+    """Where `watches` is off: what is read now runs past none of them, so they wait; remove hits that are too old."""
+    cursor.execute(PAUSE)
+    if expires_before is not None:
+        cursor.execute(EXPIRE, {"before": expires_before})
