@@ -187,7 +187,7 @@ def test_a_watch_begins_with_the_batch_after_it_was_added_and_ends_with_the_one_
     assert row == {"first_position": 3, "calls_from": 3}
 
 
-def test_a_watch_waits_while_watches_are_switched_off_and_begins_anew(stage: Measured) -> None:
+def test_a_watch_waits_while_watches_are_switched_off_and_then_begins_again(stage: Measured) -> None:
     outcomes = [Happened(n, NOON, status="error") for n in range(3)]
     stage.accept(outcomes)
     stage.decide([(one, 1) for one in outcomes], NOON)

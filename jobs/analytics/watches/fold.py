@@ -21,7 +21,7 @@ WHERE first_position IS NULL AND watch_id = ANY (%s)
 """
 """Each row from there on runs past it."""
 PAUSE = "UPDATE watches SET first_position = NULL WHERE first_position IS NOT NULL AND removed_at IS NULL"
-"""BEGIN notes it anew when they run again: the rows between have not run past them."""
+"""BEGIN sets it again when they run again: the rows between have not run past them."""
 _OF_HITS = f"FROM staged JOIN watches ON watch_id = version::bigint WHERE staged.view = '{HITS}'"
 """`watches` makes no hit of one that is not there any more."""
 ADD_HITS = f"""
