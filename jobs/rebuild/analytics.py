@@ -1,4 +1,4 @@
-"""`weir rebuild analytics`: all views and watches begin at row 1 of usage again, and analytics measures it as it reads.
+"""`weir rebuild analytics`: views, patterns and watches begin at row 1 of usage, and analytics measures it again.
 
 Panes of sketches are too many bytes for one transaction, and are no bill: so they come back little by little. Matches
 of declared patterns stay, and are compared with what is found again.
@@ -42,7 +42,8 @@ def begin_again(tables: str, postgres_url: str) -> int:
         row = connection.execute("SELECT config FROM jobs WHERE job = %s", [JOB]).fetchone()
     if row is None:
         raise Refused(
-            "analytics has never run here: declare `views`, or `watches: true`, and start it; it measures all of usage"
+            "analytics has never run here: declare `views` or `patterns`, or turn on `watches`, and start it; it "
+            "measures all of usage"
         )
     ownership = Ownership.take(JOB, postgres_url, row[0], is_alone=True)
     try:

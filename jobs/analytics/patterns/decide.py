@@ -27,15 +27,15 @@ from metering.patterns.matcher import matches
 from metering.patterns.pattern import AfterMatch, Pattern
 
 _MICROSECOND = timedelta(microseconds=1)
-STARTS = """(
+# After `weir rebuild analytics` a match may stand that is not found again.
+_STARTS = """(
     SELECT pattern_id, keys_digest, event_time AS starts_at FROM pattern_outcomes WHERE may_start
     UNION ALL
     SELECT pattern_id, keys_digest, started_at FROM pattern_matches
 ) AS starts"""
-"""Where a match may begin, and after `weir rebuild analytics` where one stands that may not be found again."""
-_FIRST = f"SELECT min(starts_at) FROM {STARTS} WHERE pattern_id = %s AND starts_at > %s"
+_FIRST = f"SELECT min(starts_at) FROM {_STARTS} WHERE pattern_id = %s AND starts_at > %s"
 _DUE = f"""
-SELECT DISTINCT keys_digest FROM {STARTS}
+SELECT DISTINCT keys_digest FROM {_STARTS}
 WHERE pattern_id = %(pattern_id)s AND starts_at > %(after)s AND starts_at <= %(until)s
 """
 _OUTCOMES = """

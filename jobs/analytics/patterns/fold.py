@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 
 from jobs.analytics.config import AnalyticsConfig
-from jobs.analytics.patterns.decide import READ_BATCH, STARTS, ReadBatch, decide
+from jobs.analytics.patterns.decide import READ_BATCH, ReadBatch, decide
 from jobs.analytics.patterns.declared import declare
 from jobs.analytics.patterns.store import expire, store
 from jobs.runtime.job import Fold
@@ -21,7 +21,7 @@ DELETE FROM pattern_matches WHERE started_at < %(before)s AND NOT EXISTS (
 )
 """
 # As `Declared.decides` has it: a match is due that may begin with an outcome which is not decided yet.
-_IS_DUE = f"""
+_IS_DUE = """
 SELECT EXISTS (
     SELECT FROM (
         SELECT pattern_id, final_until, within,
@@ -32,9 +32,9 @@ SELECT EXISTS (
         WHERE is_declared
     ) AS declared
     WHERE until > final_until AND EXISTS (
-        SELECT FROM {STARTS}
-        WHERE starts.pattern_id = declared.pattern_id
-          AND starts_at > final_until - within AND starts_at <= until - within
+        SELECT FROM pattern_outcomes
+        WHERE pattern_outcomes.pattern_id = declared.pattern_id AND may_start
+          AND event_time > final_until - within AND event_time <= until - within
     )
 )
 """
