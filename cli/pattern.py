@@ -51,9 +51,13 @@ def matches(
     selects matches of patterns that have account in `partition_by`.
     """
     from deployment.stack import running_deployment
-    from jobs.queries.patterns import MATCH_COLUMNS, Matches, match_rows
+    from jobs.queries.patterns import MATCH_COLUMNS, Matches, UnknownPattern, match_rows
 
     check_range(start, end)
     selection = Matches(name, account or (), start, end, all_versions)
     with read_only(running_deployment(data_dir).postgres_url) as database:
-        print_rows(match_rows(database, selection), MATCH_COLUMNS, form, limit)
+        try:
+            rows = match_rows(database, selection)
+        except UnknownPattern as unknown:
+            raise typer.BadParameter(f"{unknown}.") from None
+        print_rows(rows, MATCH_COLUMNS, form, limit)

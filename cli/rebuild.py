@@ -45,7 +45,7 @@ def rebuild(
     and `corrections` get all of them again, windows with higher versions.
 
     Of analytics all panes are removed in that transaction, and the application itself then measures all of usage by the
-    views that are declared now: `weir status` shows how far it is.
+    views that are declared now: `weir status` shows how far it is. Matches of patterns stay, and are revised then.
 
     Exit status 3 if that is impossible: days of the table are gone, or the rules that decided are unknown.
     """

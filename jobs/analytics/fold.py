@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 from jobs.analytics.config import AnalyticsConfig
 from jobs.analytics.patterns.decide import READ_BATCH, ReadBatch
 from jobs.analytics.patterns.fold import fold_patterns
-from jobs.analytics.watches.fold import fold_hits
+from jobs.analytics.watches.fold import fold_hits, pause_watches
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Counts, Fold
 from jobs.view_measures import merged
@@ -69,7 +69,7 @@ def fold(
     cursor: psycopg.Cursor[Any], config: AnalyticsConfig, around: Fold, read_batch: ReadBatch = READ_BATCH
 ) -> Counts:
     """Merge `staged` into `analytics_panes`, and remove what is older than `keep_days` before the frontier; then the
-    same for patterns.
+    same for patterns and watches.
 
     A view that was not declared before is noted with the first lsn of usage and the first minute that it measures:
     panes of earlier minutes would lack outcomes, and are not stored. Counts nothing.
@@ -96,6 +96,8 @@ def fold(
     fold_patterns(cursor, config, around, read_batch)
     if config.watches:
         fold_hits(cursor, config.running, around.next_position, expires_before)
+    else:
+        pause_watches(cursor, expires_before)
     return {}
 
 

@@ -15,14 +15,13 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.account_versions import attribute_of, begins_us
 from jobs.joins.memory import text_of
-from jobs.settings.dimensions import TAG, of_accounts
+from jobs.settings.dimensions import of_accounts
 from jobs.streams import UNIT_PRICE
-from metering.price_attributes import ACCOUNT
 from metering.price_models import ANY, BEGINS, GROUP, PricedModels
 from metering.pricing import ASSUMED_VERSIONS_FROM
 
-BEGINNING_OF_TIME_US = -(2**63)
 CONTRACT = ("plan", "currency")
 """What an account is priced by."""
 PRICE_KEY = ("plan", "model", "meter", "currency")
@@ -206,30 +205,21 @@ def account_versions(accounts: pa.Table, dimensions: Iterable[str] = ()) -> Vers
     An account's very first version applies from the beginning of time. A deletion is a version with none of these. The
     newest that has begun applies, so none needs an end.
     """
-    is_first = pl.int_range(pl.len()).over("account") == 0
-    begins = pl.when(is_first).then(BEGINNING_OF_TIME_US).otherwise(pl.col("effective_from").dt.epoch("us"))
     never = pl.lit(None, pl.Int64)
     names = of_accounts(dict.fromkeys(dimensions))
-    columns = [_column(name).alias(text_of(name)) for name in names]
+    columns = [attribute_of(name).alias(text_of(name)) for name in names]
     return _versions(
         pl.DataFrame(accounts)
         .sort("account", "lsn")
-        .with_columns(effective_us=begins, superseded_lsn=never, ends_us=never, version_lsn="lsn", withdrawn="deleted")
+        .with_columns(
+            effective_us=begins_us(), superseded_lsn=never, ends_us=never, version_lsn="lsn", withdrawn="deleted"
+        )
         .with_columns(*columns, concerns_us="effective_us"),
         key=("account",),
         values=(*CONTRACT, *map(text_of, names)),
         newest=("lsn",),
         withdraws=False,
     )
-
-
-def _column(dimension: str) -> pl.Expr:
-    """The version's value; null where it has none."""
-    column = dimension.removeprefix(ACCOUNT)
-    if not column.startswith(TAG):
-        return pl.col(column)
-    tag = column.removeprefix(TAG)
-    return pl.col("tags").str.json_decode(pl.Struct({tag: pl.String})).struct.field(tag)
 
 
 def price_versions(prices: pa.Table) -> Versions:

@@ -44,6 +44,13 @@ _MATCHES = """
 """
 
 
+_IS_KNOWN = "SELECT EXISTS (SELECT FROM analytics_patterns WHERE pattern = %(pattern)s) AS is_known"
+
+
+class UnknownPattern(ValueError):
+    """Analytics has never looked for a pattern of this name."""
+
+
 @dataclass(frozen=True)
 class Matches:
     """Which matches are asked for: of a pattern and of accounts (None and empty: all), by their start, or each change
@@ -65,7 +72,10 @@ def pattern_rows(database: Database) -> Iterator[dict[str, Any]]:
 
 
 def match_rows(database: Database, selection: Matches) -> Iterator[dict[str, Any]]:
-    """Rows with the keys MATCH_COLUMNS, the latest first: the matches that stand, or all versions of all matches."""
+    """Rows with the keys MATCH_COLUMNS, the latest first: the matches that stand, or all versions of all matches.
+
+    Raises UnknownPattern; one that is not declared any more is known.
+    """
     parameters: Mapping[str, Any] = {
         "pattern": selection.pattern,
         "accounts": list(selection.accounts) or None,
@@ -73,4 +83,8 @@ def match_rows(database: Database, selection: Matches) -> Iterator[dict[str, Any
         "end": selection.end,
         "all_versions": selection.all_versions,
     }
+    if selection.pattern is not None:
+        row = database.execute(_IS_KNOWN, parameters).fetchone()
+        if not (row and row["is_known"]):
+            raise UnknownPattern(f"there is no pattern {selection.pattern}: `weir pattern list` shows all")
     return select(database, _MATCHES, parameters)

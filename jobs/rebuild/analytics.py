@@ -1,10 +1,12 @@
-"""`weir rebuild analytics`: all views and watches begin at row 1 of usage again, and analytics measures it as it reads.
+"""`weir rebuild analytics`: views, patterns and watches begin at row 1 of usage, and analytics measures it again.
 
-Panes of sketches are too many bytes for one transaction, and are no bill: so they come back little by little.
+Panes of sketches are too many bytes for one transaction, and are no bill: so they come back little by little. Matches
+of declared patterns stay, and are compared with what is found again.
 """
 
 from __future__ import annotations
 
+from jobs.analytics.patterns.declared import begin_again as patterns_begin_again
 from jobs.rebuild.reading import whole
 from jobs.runtime.errors import Refused
 from jobs.runtime.postgres.ownership import Ownership
@@ -16,7 +18,7 @@ from metering.vocabulary import Job
 
 EMPTIED = (
     *("analytics_panes", "analytics_views"),
-    *("pattern_matches", "pattern_outcomes", "analytics_patterns"),
+    "pattern_outcomes",
     *("watch_hits", "watch_hours", "watch_progress"),
 )
 # Nobody is called again about what analytics had read: it had called then, or its watch was not there yet.
@@ -40,13 +42,15 @@ def begin_again(tables: str, postgres_url: str) -> int:
         row = connection.execute("SELECT config FROM jobs WHERE job = %s", [JOB]).fetchone()
     if row is None:
         raise Refused(
-            "analytics has never run here: declare `views`, or `watches: true`, and start it; it measures all of usage"
+            "analytics has never run here: declare `views` or `patterns`, or turn on `watches`, and start it; it "
+            "measures all of usage"
         )
     ownership = Ownership.take(JOB, postgres_url, row[0], is_alone=True)
     try:
         with ownership.transaction() as cursor:
             cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             cursor.execute(BEGIN_AGAIN, [JOB])
+            patterns_begin_again(cursor)
             for table in EMPTIED:
                 cursor.execute(f"DELETE FROM {table}")
             for table in ("batches", "positions"):

@@ -103,10 +103,11 @@ class Either:
 Condition: TypeAlias = Comparison | In | IsNull | Not | Both | Either
 
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>-?[0-9]+(?:\.[0-9]+)?)(?![\w.])|(?P<text>\"(?:[^\"\\]|\\[\"\\])*\")"
-    r"|(?P<duration>P[0-9T][0-9A-Z]*)|(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<sign>!=|<=|>=|[=<>(),]))"
+    r"\s*(?:(?P<number>-?[0-9]+(?:\.[0-9]+)?)(?![\w.])|(?P<text>\"(?:[^\"\\]|\\[\"'\\])*\"|'(?:[^'\\]|\\[\"'\\])*')"
+    r"|(?P<duration>P[0-9T][0-9A-Z]*)|(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<sign>!=|<=|>=|<>|==|[=<>(),]))"
 )
 _WORDS = ("and", "or", "not", "in", "is", "null", "true", "false", "prev", "gap")
+_WRITTEN_OTHERWISE = {"==": "=", "<>": "!="}
 _ORDERED = ("<", "<=", ">", ">=")
 _ITS_TYPE = {"number": Type.NUMBER, "text": Type.TEXT, "duration": Type.DURATION}
 
@@ -261,7 +262,10 @@ def _tokens(text: str) -> Iterator[_Token]:
                 '"texts", numbers, durations such as PT5S, and and, or, not, in, is null, =, !=, <, <=, >, >='
             )
         kind = str(found.lastgroup)
-        yield _Token(kind, found[kind], found.start(kind))
+        written = found[kind]
+        # Words of the language may be in capitals, as in SQL.
+        means = written.lower() if written.lower() in _WORDS else _WRITTEN_OTHERWISE.get(written, written)
+        yield _Token(kind, means, found.start(kind))
         at = found.end()
 
 

@@ -11,7 +11,7 @@ import pytest
 from psycopg.rows import dict_row
 
 from jobs.analytics.config import AnalyticsConfig
-from jobs.queries.patterns import MATCH_COLUMNS, PATTERN_COLUMNS, Matches, match_rows, pattern_rows
+from jobs.queries.patterns import MATCH_COLUMNS, PATTERN_COLUMNS, Matches, UnknownPattern, match_rows, pattern_rows
 from jobs.runtime.postgres.address import in_schema
 from tests.pipelines.pattern_rows import MINUTE, NOON, Happened, fold
 
@@ -66,6 +66,17 @@ def test_matches_that_stand_are_listed_once_and_all_versions_if_asked(folded: ps
     assert found(folded, start=NOON + MINUTE) == []
     assert found(folded, end=NOON) == []
     assert len(found(folded, start=NOON, end=NOON + MINUTE)) == 2
+
+
+def test_matches_of_a_pattern_that_never_was_are_refused_and_those_of_one_that_was_are_shown(
+    folded: psycopg.Connection[Any], connection: psycopg.Connection[Any]
+) -> None:
+    with pytest.raises(UnknownPattern, match="there is no pattern of_account: `weir pattern list` shows all"):
+        found(folded, pattern="of_account")
+    only_models = AnalyticsConfig(patterns={"of_models": CONFIG.patterns["of_models"]})
+    fold(connection, only_models, frontier=NOON + 30 * MINUTE)
+    folded.rollback()
+    assert found(folded, pattern="of_accounts") == [("of_accounts", 2, False, 4)]
 
 
 def test_patterns_are_listed_with_how_far_they_are_and_how_many_matches_stand(folded: psycopg.Connection[Any]) -> None:

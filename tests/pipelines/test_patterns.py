@@ -13,7 +13,7 @@ import pytest
 
 from jobs.analytics.config import AnalyticsConfig
 from jobs.analytics.patterns.decide import ReadBatch
-from jobs.analytics.patterns.declared import step_of
+from jobs.analytics.patterns.declared import begin_again, step_of
 from jobs.runtime.errors import Refused
 from metering.instants import EPOCH
 from metering.patterns.pattern import Pattern
@@ -155,6 +155,17 @@ def test_oracle_any_order_cut_frontier_and_retraction_leaves_the_matches_of_all_
         again = [one for one in known if one not in some and one.at - (one.at - EPOCH) % MINUTE in minutes]
         fold(connection, CONFIG, [*some, *again], minutes, frontier=frontier, read_batch=read_batch)
         refuse_differences(connection, known, frontier, CONFIG)
+        if chance.random() < 0.3:
+            # As `weir rebuild analytics` does: during a replay the frontier is not known.
+            before = changes(connection)
+            with connection.cursor() as cursor:
+                begin_again(cursor)
+            middle = chance.randint(0, len(known))
+            for part in (known[:middle], known[middle:]):
+                fold(connection, CONFIG, part, read_batch=read_batch)
+            fold(connection, CONFIG, frontier=frontier, read_batch=read_batch)
+            refuse_differences(connection, known, frontier, CONFIG)
+            assert changes(connection) == before
     fold(connection, CONFIG, frontier=NOON + timedelta(hours=1), read_batch=read_batch)
     assert refuse_differences(connection, known, NOON + timedelta(hours=1), CONFIG) > 0
 
@@ -215,6 +226,43 @@ def test_a_late_outcome_retracts_the_match_that_it_breaks_and_adds_a_version_to_
     assert len(changes(connection)) == 4
 
 
+def test_after_a_rebuild_versions_go_on_and_what_is_not_found_again_is_retracted(
+    connection: psycopg.Connection[Any],
+) -> None:
+    config, late = storm_alone(), NOON + timedelta(minutes=30)
+    storm, other = errors([0, 10, 20]), errors([600, 610, 620], 50, account="b")
+    [success] = errors([5], 10, status="completed")
+    fold(connection, config, [*storm, *other], frontier=late)
+    fold(connection, config, [success], frontier=late)
+    fold(connection, config, storm, [NOON], frontier=late)
+    before = [(1, 3, 1, False), (50, 52, 1, False), (1, 3, 2, True), (1, 3, 3, False)]
+    assert changes(connection) == before
+    with connection.cursor() as cursor:
+        begin_again(cursor)
+    fold(connection, config, storm)
+    assert changes(connection) == before
+    fold(connection, config, frontier=late)
+    assert changes(connection) == [*before, (50, 52, 2, True)]
+    fold(connection, config, [success], frontier=late)
+    assert changes(connection)[len(before) + 1 :] == [(1, 3, 4, True)]
+
+
+def test_after_a_rebuild_a_pattern_that_was_declared_again_has_each_match_once(
+    connection: psycopg.Connection[Any],
+) -> None:
+    config, other = storm_alone(), AnalyticsConfig.model_validate({"patterns": {"silent": PATTERNS["silent"]}})
+    late = NOON + timedelta(minutes=30)
+    fold(connection, config, errors([0, 10, 20]), frontier=late)
+    fold(connection, other, frontier=late)
+    fold(connection, config, frontier=late)
+    assert len(rows_of(connection, "SELECT FROM analytics_patterns WHERE pattern = 'storm'")) == 2
+    with connection.cursor() as cursor:
+        begin_again(cursor)
+    fold(connection, config, errors([0, 10, 20]), frontier=late)
+    assert changes(connection) == [(1, 3, 1, False)]
+    assert rows_of(connection, "SELECT pattern FROM analytics_patterns") == [{"pattern": "storm"}]
+
+
 def test_an_outcome_later_than_it_may_revise_changes_nothing_and_old_outcomes_are_removed(
     connection: psycopg.Connection[Any],
 ) -> None:
@@ -233,6 +281,30 @@ def test_matches_are_removed_when_they_are_older_than_keep_days(connection: psyc
     fold(connection, config, frontier=NOON + timedelta(days=35))
     assert len(changes(connection)) == 1
     fold(connection, config, frontier=NOON + timedelta(days=35, seconds=1))
+    assert changes(connection) == []
+
+
+def test_a_match_is_kept_while_a_late_outcome_needs_to_know_where_it_ends(connection: psycopg.Connection[Any]) -> None:
+    three = {**OF, "partition_by": ["account"], "pattern": "A{3}", "within": "PT10M"}
+    config = AnalyticsConfig.model_validate({"patterns": {"three": three}, "keep_days": 1, "revise_days": 1})
+    late = NOON + timedelta(days=1, seconds=100)
+    fold(connection, config, errors([0, 200, 400, 500, 700, 900]), frontier=NOON + timedelta(hours=1))
+    before = [(1, 3, 1, False), (4, 6, 1, False)]
+    fold(connection, config, frontier=late)
+    fold(connection, config, errors([1_000], 7), frontier=late)
+    assert changes(connection) == before
+    fold(connection, config, frontier=late + timedelta(hours=1))
+    assert changes(connection) == []
+
+
+def test_matches_are_removed_when_they_are_too_old_also_if_no_pattern_is_declared_any_more(
+    connection: psycopg.Connection[Any],
+) -> None:
+    fold(connection, storm_alone(), errors([0, 10, 20]), frontier=NOON + timedelta(days=1))
+    without = AnalyticsConfig.model_validate({"watches": True})
+    fold(connection, without, frontier=NOON + timedelta(days=35))
+    assert len(changes(connection)) == 1
+    fold(connection, without, frontier=NOON + timedelta(days=35, seconds=1))
     assert changes(connection) == []
 
 

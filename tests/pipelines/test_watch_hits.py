@@ -18,6 +18,7 @@ from psycopg.rows import dict_row
 from pyspark.sql import SparkSession
 
 from jobs.analytics.config import AnalyticsConfig
+from jobs.analytics.pipeline import JOB, STAGED
 from jobs.analytics.watches.past import past_hits
 from jobs.analytics.watches.running import RunningWatches
 from jobs.rebuild.analytics import begin_again
@@ -26,6 +27,7 @@ from metering.contracts.model import Kind
 from metering.vocabulary import Outcome
 from metering.watches.expressions import column_tests
 from metering.watches.parser import parse
+from tests.pipelines.folding import fold_table
 from tests.streaming.measured import CONFIG, NOON, Happened, Measured, happened
 
 HOUR = timedelta(hours=1)
@@ -185,6 +187,24 @@ def test_a_watch_begins_with_the_batch_after_it_was_added_and_ends_with_the_one_
     assert row == {"first_position": 3, "calls_from": 3}
 
 
+def test_a_watch_waits_while_watches_are_switched_off_and_then_begins_again(stage: Measured) -> None:
+    outcomes = [Happened(n, NOON, status="error") for n in range(3)]
+    stage.accept(outcomes)
+    stage.decide([(one, 1) for one in outcomes], NOON)
+    add(stage.database, 'status = "error"')
+    stage.config = ONLY_WATCHES
+    stage.driver().process(stage.rows(1, 2))
+    begins = "SELECT first_position, calls_from FROM watches"
+    assert rows_of(stage.database, begins) == [{"first_position": 1, "calls_from": 1}]
+    stage.config = CONFIG
+    stage.driver().process(stage.rows(2, 3))
+    assert rows_of(stage.database, begins) == [{"first_position": None, "calls_from": 1}]
+    stage.config = BOTH
+    stage.driver().process(stage.rows(3, 4))
+    assert rows_of(stage.database, begins) == [{"first_position": 3, "calls_from": 1}]
+    assert {request for _, request, _ in stored(stage.database)[0]} == {"r0", "r2"}
+
+
 def test_rebuilt_all_of_usage_runs_past_each_watch_and_nobody_is_called_again(stage: Measured) -> None:
     outcomes = [Happened(n, NOON + n * HOUR, status="error") for n in range(4)]
     stage.accept(outcomes)
@@ -203,6 +223,19 @@ def test_rebuilt_all_of_usage_runs_past_each_watch_and_nobody_is_called_again(st
     driver.process(stage.rows(4, 5))
     assert [row["hour"] for row in rows_of(stage.database, calls)] == [NOON + 2 * HOUR, NOON + 3 * HOUR]
     assert {request for _, request, _ in stored(stage.database)[0]} == {"r0", "r1", "r2", "r3"}
+
+
+def test_hits_are_removed_when_they_are_too_old_also_where_watches_are_switched_off(database: str) -> None:
+    watch_id = add(database, 'status = "error"')
+    kept = ("watch_hits", "watch_hours", "watch_calls")
+    with psycopg.connect(database) as connection:
+        connection.execute("INSERT INTO watch_hits VALUES (%s, %s, 1, 2, 1, %s, 'a', 'r0')", [watch_id, NOON, NOON])
+        connection.execute("INSERT INTO watch_hours VALUES (%s, %s, NULL, 1)", [watch_id, NOON])
+        connection.execute("INSERT INTO watch_calls VALUES (%s, %s, 1, NULL, 'errors', 1, '[]')", [watch_id, NOON])
+    for frontier, rows in ((NOON + timedelta(days=35), 1), (NOON + timedelta(days=35, seconds=1), 0)):
+        with psycopg.connect(database) as connection:
+            fold_table(connection, JOB, STAGED.empty_table(), CONFIG, frontier=frontier)
+        assert [len(rows_of(database, f"SELECT * FROM {table}")) for table in kept] == [rows] * 3
 
 
 def test_a_driver_that_fails_in_its_transaction_has_no_hit_and_its_successor_has_each_once(

@@ -109,6 +109,21 @@ def test_and_binds_closer_than_or_and_not_closer_than_both() -> None:
     assert condition_of("a = -1.50") == Comparison("=", Column("a"), Literal(Type.NUMBER, Decimal("-1.5")), Type.NUMBER)
 
 
+@pytest.mark.parametrize(
+    ("written_otherwise", "text"),
+    [
+        ("a IS NOT NULL AND NOT b = 'x' Or c IN ('x', 'y')", 'a is not null and not b = "x" or c in ("x", "y")'),
+        ("a == PREV(a) and GAP <= PT5S and c = TRUE", "a = prev(a) and gap <= PT5S and c = true"),
+        ("a <> 'AND'", 'a != "AND"'),
+        (r"""a = 'it\'s "it"' or a = "it's" """, r"""a = "it's \"it\"" or a = "it's" """),
+    ],
+)
+def test_words_may_be_in_capitals_and_texts_and_signs_are_written_as_those_of_watches(
+    written_otherwise: str, text: str
+) -> None:
+    assert condition_of(written_otherwise) == condition_of(text)
+
+
 def test_only_prev_and_gap_look_back() -> None:
     assert looks_back(condition_of("a = 1 or not (gap > PT1S)"))
     assert looks_back(condition_of("a = prev(a)"))
@@ -132,7 +147,9 @@ def test_only_prev_and_gap_look_back() -> None:
         ("prev(and) = 1", "has and at character 6, where it must have a column"),
         ("(a = 1", r"ends, where it must have `\)`"),
         ("a = 1)", r"has \) at character 6, where it must have `and`, `or`, or the end"),
-        ("a = 'x'", "cannot be read from character 4 on"),
+        ("a = 'x", "cannot be read from character 4 on"),
+        ("prev(AND) = 1", "has and at character 6, where it must have a column"),
+        ("a == = 1", "has = at character 6, where it must have a column"),
         ("a = 1x", "cannot be read from character 4 on"),
         ("a = 1; drop", "cannot be read from character 6 on"),
         ("gap > P2D", "P2D is 172800 seconds; it can be from PT1S to P1D"),

@@ -27,12 +27,16 @@ from metering.patterns.matcher import matches
 from metering.patterns.pattern import AfterMatch, Pattern
 
 _MICROSECOND = timedelta(microseconds=1)
-_FIRST = """
-SELECT min(event_time) FROM pattern_outcomes WHERE pattern_id = %s AND may_start AND event_time > %s
-"""
-_DUE = """
-SELECT DISTINCT keys_digest FROM pattern_outcomes
-WHERE pattern_id = %(pattern_id)s AND may_start AND event_time > %(after)s AND event_time <= %(until)s
+# After `weir rebuild analytics` a match may stand that is not found again.
+_STARTS = """(
+    SELECT pattern_id, keys_digest, event_time AS starts_at FROM pattern_outcomes WHERE may_start
+    UNION ALL
+    SELECT pattern_id, keys_digest, started_at FROM pattern_matches
+) AS starts"""
+_FIRST = f"SELECT min(starts_at) FROM {_STARTS} WHERE pattern_id = %s AND starts_at > %s"
+_DUE = f"""
+SELECT DISTINCT keys_digest FROM {_STARTS}
+WHERE pattern_id = %(pattern_id)s AND starts_at > %(after)s AND starts_at <= %(until)s
 """
 _OUTCOMES = """
 SELECT keys_digest, keys, account, micros, lsn, outcome::text, {variables}
@@ -58,6 +62,7 @@ FROM (
     FROM unnest(%(keys)s::bytea[], %(after)s::timestamptz[]) AS wanted (keys_digest, after)
     JOIN pattern_matches USING (keys_digest)
     WHERE pattern_id = %(pattern_id)s AND started_at > wanted.after - %(within)s::interval
+      AND started_at <= %(final_until)s - %(within)s::interval
     ORDER BY match_id, version DESC
 ) AS last WHERE NOT is_retracted
 """

@@ -38,6 +38,20 @@ SELECT %(pattern)s, %(version)s, %(definition)s::jsonb, first.position, CASE WHE
 FROM (SELECT coalesce(
     (SELECT next_position FROM positions WHERE job = 'analytics' AND input = 'usage'), 1) AS position) AS first
 """
+# One that was declared again has its matches under another number.
+_BEGIN_AGAIN = (
+    """
+    UPDATE pattern_matches AS m SET pattern_id = now.pattern_id
+    FROM analytics_patterns AS before JOIN analytics_patterns AS now USING (pattern, version)
+    WHERE m.pattern_id = before.pattern_id AND NOT before.is_declared AND now.is_declared
+    """,
+    """
+    DELETE FROM pattern_matches AS m USING analytics_patterns AS p WHERE m.pattern_id = p.pattern_id AND NOT is_declared
+    """,
+    "DELETE FROM pattern_outcomes",
+    "DELETE FROM analytics_patterns WHERE NOT is_declared",
+    "UPDATE analytics_patterns SET first_position = 1, since = NULL, final_until = DEFAULT",
+)
 _STORED = """
 SELECT pattern, pattern_id, since, final_until FROM analytics_patterns WHERE is_declared FOR UPDATE
 """
@@ -70,10 +84,28 @@ class Declared:
         horizon = self.final_until - revised if self.final_until > EPOCH + revised else EPOCH
         return horizon if self.since is None else max(horizon, self.since)
 
+    def reads_from(self, revised: timedelta) -> datetime:
+        """The first event time of outcomes and matches that are read to revise a match.
+
+        `within` before a late outcome a match may begin that it changes, and as long before that another one that ends
+        behind it, or the outcome before.
+        """
+        return self.revises_from(revised) - 2 * self.pattern.within
+
 
 def step_of(within: timedelta) -> timedelta:
     """How far apart the instants are up to which matches are decided."""
     return max(MINUTE, within // 4)
+
+
+def begin_again(cursor: psycopg.Cursor[Any]) -> None:
+    """Have the declared patterns look at all outcomes again; those that are not declared any more lose their matches.
+
+    The matches that stand are compared with what is found: so versions go on, and nobody is called about what is the
+    same.
+    """
+    for statement in _BEGIN_AGAIN:
+        cursor.execute(statement)
 
 
 def declare(cursor: psycopg.Cursor[Any], patterns: Sequence[Pattern], frontier: datetime | None) -> Sequence[Declared]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -13,7 +13,13 @@ from jobs.analytics.patterns.declared import declare
 from jobs.analytics.patterns.store import expire, store
 from jobs.runtime.job import Fold
 
-_EXPIRE = "DELETE FROM pattern_matches WHERE started_at < %s"
+# Whether its pattern is declared or not; as long as late outcomes are decided by where it ends it stays.
+_EXPIRE = """
+DELETE FROM pattern_matches WHERE started_at < %(before)s AND NOT EXISTS (
+    SELECT FROM unnest(%(patterns)s::integer[], %(read_from)s::timestamptz[]) AS declared (pattern_id, read_from)
+    WHERE declared.pattern_id = pattern_matches.pattern_id AND started_at >= read_from
+)
+"""
 # As `Declared.decides` has it: a match is due that may begin with an outcome which is not decided yet.
 _IS_DUE = """
 SELECT EXISTS (
@@ -39,13 +45,16 @@ def fold_patterns(
 ) -> None:
     """Store the outcomes that patterns look at, and append what that and the frontier change of final matches."""
     revised = timedelta(days=config.revise_days)
+    read_from: dict[int, datetime] = {}
     for declared in declare(cursor, config.declared_patterns, around.frontier):
         changed = store(cursor, declared, revised)
         decided = decide(cursor, declared, changed, around.frontier, read_batch)
         if decided.final_until > declared.final_until:
             expire(cursor, decided, revised)
-    if around.frontier is not None and config.patterns:
-        cursor.execute(_EXPIRE, [around.frontier - config.keeps])
+        read_from[decided.pattern_id] = decided.reads_from(revised)
+    if around.frontier is not None:
+        before = around.frontier - config.keeps
+        cursor.execute(_EXPIRE, {"before": before, "patterns": [*read_from], "read_from": [*read_from.values()]})
 
 
 def is_due(cursor: psycopg.Cursor[Any], around: Fold) -> bool:

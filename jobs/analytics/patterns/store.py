@@ -73,5 +73,4 @@ def store(cursor: psycopg.Cursor[Any], declared: Declared, revised: timedelta) -
 
 def expire(cursor: psycopg.Cursor[Any], declared: Declared, revised: timedelta) -> None:
     """Remove outcomes that no match reads any more that may still be revised."""
-    before = declared.revises_from(revised) - 2 * declared.pattern.within
-    cursor.execute(_EXPIRE, [declared.pattern_id, before])
+    cursor.execute(_EXPIRE, [declared.pattern_id, declared.reads_from(revised)])

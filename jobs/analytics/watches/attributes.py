@@ -10,13 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import polars as pl
 
+from jobs.account_versions import attribute_of, begins_us
+from jobs.settings.dimensions import ACCOUNT_COLUMNS
 from metering.price_attributes import ACCOUNT
-from metering.watches.parser import TAGS
 
-ACCOUNT_COLUMNS = ("name", "parent", "plan", "timezone")
-"""What a condition can name of an account beside its tags, as `account.plan`."""
 READ = ("account", "lsn", "effective_from", "deleted", *ACCOUNT_COLUMNS, "tags")
-BEGINNING_OF_TIME_US = -(2**63)
 MAX_COMPARED = 2_000_000
 """Pairs of an outcome and a version that are looked at together."""
 
@@ -28,17 +26,9 @@ def attributes_in(columns: Iterable[str]) -> tuple[str, ...]:
 
 def account_versions(accounts: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     """Rows READ of all versions → account, version_lsn, effective_us and the attributes `names`."""
-    is_first = pl.int_range(pl.len()).over("account") == 0
-    begins = pl.when(is_first).then(BEGINNING_OF_TIME_US).otherwise(pl.col("effective_from").dt.epoch("us"))
-    columns = [pl.when(~pl.col("deleted")).then(_attribute(name)).alias(name) for name in names]
-    return accounts.sort("account", "lsn").select("account", begins.alias("effective_us"), *columns, version_lsn="lsn")
-
-
-def _attribute(name: str) -> pl.Expr:
-    if not name.startswith(TAGS):
-        return pl.col(name.removeprefix(ACCOUNT))
-    tag = name.removeprefix(TAGS)
-    return pl.col("tags").str.json_decode(pl.Struct({tag: pl.String})).struct.field(tag)
+    columns = [pl.when(~pl.col("deleted")).then(attribute_of(name)).alias(name) for name in names]
+    ordered = accounts.sort("account", "lsn")
+    return ordered.select("account", begins_us().alias("effective_us"), *columns, version_lsn="lsn")
 
 
 def with_attributes(rows: pl.DataFrame, versions: pl.DataFrame | None, names: Sequence[str]) -> pl.DataFrame:

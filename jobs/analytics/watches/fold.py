@@ -20,6 +20,8 @@ FROM (SELECT coalesce(
 WHERE first_position IS NULL AND watch_id = ANY (%s)
 """
 """Each row from there on runs past it."""
+PAUSE = "UPDATE watches SET first_position = NULL WHERE first_position IS NOT NULL AND removed_at IS NULL"
+"""BEGIN sets it again when they run again: the rows between have not run past them."""
 _OF_HITS = f"FROM staged JOIN watches ON watch_id = version::bigint WHERE staged.view = '{HITS}'"
 """`watches` makes no hit of one that is not there any more."""
 ADD_HITS = f"""
@@ -80,7 +82,11 @@ INSERT INTO watch_progress AS w (last_minute)
 SELECT max(window_start) FROM staged WHERE view = '{SEEN}' HAVING count(*) > 0
 ON CONFLICT (is_the_one) DO UPDATE SET last_minute = greatest(w.last_minute, excluded.last_minute)
 """
-EXPIRE = tuple(f"DELETE FROM {table} WHERE hour < %s" for table in ("watch_hits", "watch_hours", "watch_calls"))
+EXPIRE = """
+WITH hits AS (DELETE FROM watch_hits WHERE hour < %(before)s),
+     hours AS (DELETE FROM watch_hours WHERE hour < %(before)s)
+DELETE FROM watch_calls WHERE hour < %(before)s
+"""
 
 
 def fold_hits(
@@ -95,5 +101,11 @@ def fold_hits(
         cursor.execute(ADD_HOURS)
         cursor.execute(CALL, {"next_position": next_position, "expires_before": expires_before})
     if expires_before is not None:
-        for statement in EXPIRE:
-            cursor.execute(statement, [expires_before])
+        cursor.execute(EXPIRE, {"before": expires_before})
+
+
+def pause_watches(cursor: psycopg.Cursor[Any], expires_before: datetime | None) -> None:
+    """Where `watches` is off: what is read now runs past none of them, so they wait; remove hits that are too old."""
+    cursor.execute(PAUSE)
+    if expires_before is not None:
+        cursor.execute(EXPIRE, {"before": expires_before})

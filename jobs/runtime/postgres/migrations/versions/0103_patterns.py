@@ -78,7 +78,7 @@ CREATE POLICY reads_named_accounts ON pattern_matches FOR SELECT USING {NAMED};
 
 WEBHOOKS: Any = import_module("jobs.runtime.postgres.migrations.versions.0092_webhook_outbox")
 TYPES = "weir.pattern.matched,weir.pattern.retracted"
-# After `weir rebuild analytics` a match has the number of its declaration anew, so that is no part of its name here.
+# A pattern that is declared again has another number, so that is no part of a match's name here.
 # What is older than a week calls nobody: events that were delivered are known for 30 days.
 CALLED = """
     SELECT 'weir.pattern.' || CASE WHEN is_retracted THEN 'retracted' ELSE 'matched' END AS type,
