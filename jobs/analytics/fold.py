@@ -11,6 +11,7 @@ from psycopg.types.json import Jsonb
 from jobs.analytics.config import AnalyticsConfig
 from jobs.analytics.patterns.decide import READ_BATCH, ReadBatch
 from jobs.analytics.patterns.fold import fold_patterns
+from jobs.analytics.unread_minutes import UNREAD_SINCE
 from jobs.analytics.watches.fold import fold_hits, pause_watches
 from jobs.runtime.errors import Refused
 from jobs.runtime.job import Counts, Fold
@@ -20,17 +21,10 @@ from metering.views import View
 REBUILT = ""
 """The view of a row of `staged` that is no pane: all panes of its minute are in `staged` as a whole."""
 
-DECLARE = """
+DECLARE = f"""
 INSERT INTO analytics_views (view, version, definition, first_position, since)
-SELECT %(view)s, %(version)s, %(definition)s::jsonb, first.position, CASE WHEN first.position > 1 THEN (
-    SELECT greatest(
-        max(window_start) + interval '1 minute',
-        (SELECT max(since) FROM analytics_views),
-        -- What watches or patterns alone have looked at is in no pane.
-        (SELECT last_minute + interval '1 minute' FROM watch_progress),
-        (SELECT date_trunc('minute', max(event_time)) + interval '1 minute' FROM pattern_outcomes),
-        (SELECT greatest(max(since), nullif(max(final_until), 'epoch')) FROM analytics_patterns)
-    ) FROM analytics_panes) END
+SELECT %(view)s, %(version)s, %(definition)s::jsonb, first.position, CASE WHEN first.position > 1 THEN
+    {UNREAD_SINCE} END
 FROM (SELECT coalesce(
     (SELECT next_position FROM positions WHERE job = 'analytics' AND input = 'usage'), 1) AS position) AS first
 """

@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 
+from jobs.analytics.unread_minutes import UNREAD_SINCE
 from metering.instants import EPOCH
 from metering.patterns.pattern import Pattern
 from metering.windows import MINUTE
@@ -25,16 +26,10 @@ WHERE is_declared AND pattern = %(pattern)s AND version = %(version)s
 RETURNING pattern_id
 """
 _REMOVE = "DELETE FROM pattern_outcomes WHERE pattern_id = %s"
-_DECLARE = """
+_DECLARE = f"""
 INSERT INTO analytics_patterns (pattern, version, definition, first_position, since)
-SELECT %(pattern)s, %(version)s, %(definition)s::jsonb, first.position, CASE WHEN first.position > 1 THEN greatest(
-    %(frontier)s,
-    (SELECT max(window_start) + interval '1 minute' FROM analytics_panes),
-    (SELECT date_trunc('minute', max(event_time)) + interval '1 minute' FROM pattern_outcomes),
-    (SELECT last_minute + interval '1 minute' FROM watch_progress),
-    (SELECT max(since) FROM analytics_views),
-    (SELECT greatest(max(since), nullif(max(final_until), 'epoch')) FROM analytics_patterns)
-) END
+SELECT %(pattern)s, %(version)s, %(definition)s::jsonb, first.position, CASE WHEN first.position > 1 THEN
+    greatest(%(frontier)s, {UNREAD_SINCE}) END
 FROM (SELECT coalesce(
     (SELECT next_position FROM positions WHERE job = 'analytics' AND input = 'usage'), 1) AS position) AS first
 """
