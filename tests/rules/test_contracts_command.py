@@ -158,9 +158,9 @@ def test_large_events_are_validated_a_few_at_a_time_and_an_oversized_line_is_not
 ) -> None:
     held: list[list[int]] = []
 
-    def seen(several: Sequence[bytes]) -> pa.Table:
+    def seen(several: Sequence[bytes], *, topics: Sequence[str]) -> pa.Table:
         held.append([len(document) for document in several])
-        return records_of(several)
+        return records_of(several, topics=topics)
 
     monkeypatch.setattr(documents, "records_of", seen)
     large = with_data(pad="x" * (MAX_BLOCK_BYTES // 2))
