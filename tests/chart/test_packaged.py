@@ -82,3 +82,15 @@ def test_the_image_is_built_on_a_digest_and_signed_with_its_bill_of_materials() 
     assert f"ARG BASE_IMAGE={found}" in dockerfile
     for job in workflow()["jobs"].values():
         assert job["permissions"]["id-token"] == "write", "keyless signatures need it"
+
+
+def test_an_image_is_signed_only_after_known_vulnerabilities_were_looked_for() -> None:
+    """Of Debian, Python and Java, by the digest that is signed; the chart, which names that digest, comes after."""
+    image = workflow()["jobs"]["image"]["steps"]
+    (scan,) = [number for number, step in enumerate(image) if "trivy-action" in step.get("uses", "")]
+    (sign,) = [number for number, step in enumerate(image) if "cosign sign" in step.get("run", "")]
+    assert scan < sign
+    assert image[scan]["with"]["exit-code"] == "1"
+    assert image[scan]["with"]["image-ref"] == image[sign]["env"]["IMAGE"]
+    assert "if" not in image[scan] and "continue-on-error" not in image[scan]
+    assert workflow()["jobs"]["chart"]["needs"] == "image"
