@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub le
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialAlteration,
+    UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
 from deltalake import DeltaTable
@@ -45,6 +47,7 @@ PASSWORDS = {"PLAIN": "plain-secret", "SCRAM-SHA-512": 'open "sesame" \\'}
 PRINCIPALS = ("setup", "producer", "ingestion")
 """Of docs/kafka-acls.md; each is a user that may do what stands there, and nothing else. `weir` may do everything."""
 PAGE = Path(__file__).parents[2] / "docs/kafka-acls.md"
+SCRAM = ScramMechanism.SCRAM_SHA_512
 LIMIT_SECONDS = 120
 MUTUAL = "MUTUAL"
 """The listener where a client shows a certificate instead of a password."""
@@ -100,7 +103,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
     try:
         admin = AdminClient(KafkaAccess.read(secured(authority, ports.bootstrap, "PLAIN")).librdkafka())
         admin.list_topics(timeout=60)
-        scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        scram = ScramCredentialInfo(SCRAM, 4096)
         password = PASSWORDS["SCRAM-SHA-512"].encode()
         users: list[UserScramCredentialAlteration] = [
             UserScramCredentialUpsertion(user, scram, password) for user in ("weir", *PRINCIPALS)
@@ -137,6 +140,19 @@ def documented() -> list[AclBinding]:
     return found
 
 
+def binding(acl: AclBinding, user: str) -> AclBinding:
+    """The same right, of another user."""
+    return AclBinding(
+        acl.restype,
+        acl.name,
+        acl.resource_pattern_type,
+        f"User:{user}",
+        acl.host,
+        acl.operation,
+        acl.permission_type,
+    )
+
+
 def as_user(environment: dict[str, str], name: str) -> dict[str, str]:
     """The same, of another user."""
     return {**environment, "WEIR_KAFKA_USERNAME": name}
@@ -162,43 +178,115 @@ def test_ingestion_and_the_commands_get_in_with_the_documented_rights_and_no_log
     assert "1 acknowledged" in produced.stdout, produced.stderr
 
     log = tmp_path / "ingestion.log"
+    with ingestion(as_user(environment, "ingestion"), log) as driver:
+        wait_until(lambda: "r" in requests(tables), driver, log)
+        # A heartbeat that is denied would be said here.
+        assert "heartbeat" not in log.read_text()
+        driver.send_signal(signal.SIGTERM)
+        assert driver.wait(timeout=60) == 0
+    said = log.read_text() + topics.stdout + topics.stderr + produced.stderr
+    assert "sesame" not in said
+
+
+@contextmanager
+def ingestion(environment: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A running ingestion, with checkpoints beside its log; killed at the end if it still runs."""
+    variables = {**os.environ, **environment, "WEIR_CHECKPOINTS": f"{log}.checkpoints", **submit_arguments()}
     with log.open("wb") as output:
-        ingestion = subprocess.Popen(
+        driver = subprocess.Popen(
             [sys.executable, "-m", "jobs", "ingestion"],
-            env={
-                **os.environ,
-                **as_user(environment, "ingestion"),
-                "WEIR_CHECKPOINTS": str(tmp_path / "checkpoints"),
-                **submit_arguments(),
-            },
+            env=variables,
             stdout=output,
             stderr=output,
             start_new_session=True,
         )
     try:
-        deadline = time.monotonic() + LIMIT_SECONDS
-        while "r" not in requests(tables):
-            assert ingestion.poll() is None, log.read_text()[-3000:]
-            assert time.monotonic() < deadline, log.read_text()[-3000:]
-            time.sleep(0.5)
-        # A heartbeat that is denied would be said here.
-        assert "heartbeat" not in log.read_text()
-        ingestion.send_signal(signal.SIGTERM)
-        assert ingestion.wait(timeout=60) == 0
+        yield driver
     finally:
-        if ingestion.poll() is None:
-            os.killpg(ingestion.pid, signal.SIGKILL)
-            ingestion.wait()
-    said = log.read_text() + topics.stdout + topics.stderr + produced.stderr
-    assert "sesame" not in said
+        if driver.poll() is None:
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
 
 
-def requests(tables: Path) -> set[str]:
-    """The requests in the journal."""
+def wait_until(holds: Callable[[], bool], driver: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not holds():
+        assert driver.poll() is None, log.read_text()[-3000:]
+        assert time.monotonic() < deadline, log.read_text()[-3000:]
+        time.sleep(0.5)
+
+
+def requests(tables: Path) -> Counter[str]:
+    """How often each request is in the journal."""
     if not DeltaTable.is_deltatable(f"{tables}/{Table.JOURNAL}"):
-        return set()
+        return Counter()
     rows = DeltaTable(f"{tables}/{Table.JOURNAL}").to_pyarrow_table(columns=["request_id"])
-    return set(rows["request_id"].to_pylist())
+    return Counter(request for request in rows["request_id"].to_pylist() if request is not None)
+
+
+SECOND = {name: f"{name}-second" for name in ("producer", "ingestion")}
+"""The users that follow the first ones."""
+
+
+@pytest.fixture
+def credentials(client: dict[str, str]) -> Iterator[Callable[[Iterable[str], Iterable[str]], None]]:
+    """`credentials(to_add, to_remove)` gives users the password and takes it from others. All have it at the end."""
+    admin = AdminClient(KafkaAccess.read(client).librdkafka())
+    password = PASSWORDS["SCRAM-SHA-512"].encode()
+
+    def change(to_add: Iterable[str], to_remove: Iterable[str]) -> None:
+        changes: list[UserScramCredentialAlteration] = [
+            *(UserScramCredentialUpsertion(user, ScramCredentialInfo(SCRAM, 4096), password) for user in to_add),
+            *(UserScramCredentialDeletion(user, SCRAM) for user in to_remove),
+        ]
+        for made in admin.alter_user_scram_credentials(changes).values():
+            made.result()
+
+    rights = [binding(acl, SECOND[user]) for acl in documented() if (user := acl.principal[5:]) in SECOND]
+    for made in admin.create_acls(rights).values():
+        made.result()
+    yield change
+    change(SECOND, ())
+
+
+@pytest.mark.long
+def test_a_second_user_takes_over_under_traffic_and_nothing_is_lost_or_doubled(
+    client: dict[str, str],
+    credentials: Callable[[Iterable[str], Iterable[str]], None],
+    database: str,
+    jars: Path,
+    tmp_path: Path,
+) -> None:
+    """What docs/how-to/rotate-secrets.md says of Kafka: ingestion and its producer change users, and the first end."""
+    tables = tmp_path / "tables"
+    environment = {**client, "WEIR_POSTGRES_URL": database, "WEIR_TABLES": str(tables), "WEIR_JARS": str(jars)}
+    sent: list[str] = []
+
+    def send(user: str, prefix: str) -> None:
+        names = [f"{prefix}-{n}" for n in range(50)]
+        events = [EVENT.replace('"id":"1"', f'"id":"{name}"').replace('"r"', f'"{name}"') for name in names]
+        answer = weir(as_user(environment, user), "produce", "-", text="".join(events))
+        assert f"{len(events)} acknowledged" in answer.stdout, answer.stderr
+        sent.extend(names)
+
+    first_log, second_log = tmp_path / "first.log", tmp_path / "second.log"
+    send("producer", "before")
+    with ingestion(as_user(environment, "ingestion"), first_log) as first:
+        wait_until(lambda: set(sent) <= set(requests(tables)), first, first_log)
+        credentials(SECOND.values(), ())
+        send("producer", "by-the-first")
+        with ingestion(as_user(environment, SECOND["ingestion"]), second_log) as second:
+            send(SECOND["producer"], "by-the-second")
+            first.send_signal(signal.SIGTERM)
+            first.wait(timeout=60)
+            credentials((), SECOND)
+            assert weir(as_user(environment, "producer"), "topics", "--timeout", "3").returncode == 1
+            send(SECOND["producer"], "after")
+            wait_until(lambda: set(sent) <= set(requests(tables)), second, second_log)
+            second.send_signal(signal.SIGTERM)
+            assert second.wait(timeout=60) == 0
+    # Other tests of this broker have sent requests of their own.
+    assert {name: number for name, number in requests(tables).items() if name in sent} == dict.fromkeys(sent, 1)
 
 
 @pytest.mark.few_in_ci(1)
