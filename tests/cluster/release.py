@@ -13,8 +13,9 @@ from typing import Any
 from metering.vocabulary import ALWAYS
 from tests import waiting
 
-CHART = Path(__file__).parents[2] / "charts" / "weir"
-VALUES = Path(__file__).with_name("values.yaml")
+ROOT = Path(__file__).parents[2]
+CHART = "charts/weir"
+VALUES = "tests/cluster/values.yaml"
 RUNNING_SECONDS = 300
 STATUS = ("weir", "status", "--format", "json")
 _began = time.monotonic()
@@ -31,9 +32,9 @@ def tell(text: str) -> None:
     print(line, flush=True)
 
 
-def run(*command: str, check: bool = True, timeout: float = 300) -> str:
-    """What a command prints. Fails with what it said."""
-    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
+def run(*command: str, check: bool = True, timeout: float = 300, text: str | None = None) -> str:
+    """What a command prints that reads `text`. Fails with what it said."""
+    answer = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=timeout)
     if check:
         assert answer.returncode == 0, f"{' '.join(command)}\n{answer.stdout}\n{answer.stderr}"
     return answer.stdout
@@ -41,15 +42,19 @@ def run(*command: str, check: bool = True, timeout: float = 300) -> str:
 
 @dataclass(frozen=True)
 class Release:
-    """A release of the chart; the image is `repository:tag`, loaded into the cluster before."""
+    """A release of the chart; the image is `repository:tag`, loaded into the cluster before.
+
+    `code` has the chart and the values that are installed: a version of the repository.
+    """
 
     name: str
     namespace: str
     image: str
+    code: Path = ROOT
 
-    def kubectl(self, *arguments: str, check: bool = True, timeout: float = 300) -> str:
-        """Run kubectl in the release's namespace."""
-        return run("kubectl", "--namespace", self.namespace, *arguments, check=check, timeout=timeout)
+    def kubectl(self, *arguments: str, check: bool = True, timeout: float = 300, text: str | None = None) -> str:
+        """Run kubectl in the release's namespace; `text` is its input."""
+        return run("kubectl", "--namespace", self.namespace, *arguments, check=check, timeout=timeout, text=text)
 
     def helm(self, *arguments: str, timeout: float = 400) -> str:
         """Run helm in the release's namespace."""
@@ -60,7 +65,9 @@ class Release:
         repository, _, tag = self.image.rpartition(":")
         settings = [f"image.repository={repository}", f"image.tag={tag}", "image.pullPolicy=IfNotPresent", *changes]
         options = [word for setting in settings for word in ("--set", setting)]
-        self.helm("upgrade", "--install", self.name, str(CHART), "--values", str(VALUES), *options)
+        self.helm(
+            "upgrade", "--install", self.name, str(self.code / CHART), "--values", str(self.code / VALUES), *options
+        )
 
     def listed(self, kind: str, *options: str) -> list[dict[str, Any]]:
         """Objects of a kind as JSON."""
@@ -119,6 +126,18 @@ class Release:
     def start(self, batch: str, name: str) -> None:
         """Run a batch job of the release now."""
         self.kubectl("create", "job", name, f"--from=cronjob/{self.name}-weir-{batch}")
+
+    def start_command(self, name: str, script: str) -> None:
+        """Run a shell script in a Job with this image, and with what the release's batch jobs are given."""
+        cronjob = f"--from=cronjob/{self.name}-weir-traffic"
+        job = json.loads(self.kubectl("create", "job", name, cronjob, "--dry-run=client", "--output", "json"))
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        container |= {"image": self.image, "args": ["bash", "-c", script]}
+        self.kubectl("create", "--filename", "-", text=json.dumps(job))
+
+    def in_billing(self, *command: str, text: str | None = None, timeout: float = 300) -> str:
+        """What a command prints in the pod of billing's driver; `text` is its input."""
+        return self.kubectl("exec", "--stdin", self.driver("billing"), "--", *command, text=text, timeout=timeout)
 
     def finish(self, name: str, seconds: float) -> str:
         """Wait for a batch job to end well; gives what it printed."""

@@ -11,9 +11,10 @@ PAGE = Path(__file__).with_name("RESULT.md")
 HEAD = """\
 # The chart on a cluster
 
-Written by `make e2e-cluster`, which CI does not run: it takes a quarter of an hour. It installs the chart on an empty
+Written by `make e2e-cluster`, which CI does not run: it takes half an hour. It installs the chart on an empty
 cluster with the Spark Operator, sends traffic, deletes drivers and executors under it, upgrades, rolls back and
-uninstalls ([test_release.py](test_release.py)). Bills are compared with the generator's truth.
+uninstalls ([test_release.py](test_release.py)). Then it upgrades from an earlier version and goes back under traffic
+([test_upgrade.py](test_upgrade.py)). Bills are compared with the generator's truth.
 
 Commit `{commit}`, {cores} cores, Kubernetes {kubernetes}.
 
