@@ -79,16 +79,20 @@ def server_command(folder: Path, port: int, changed: Mapping[str, str] | None = 
 
     `changed` replaces some of `SERVER_SETTINGS`.
     """
-    wanted = {**SERVER_SETTINGS, **(changed or {})}
-    settings = [word for name, value in wanted.items() for word in ("-c", f"{name}={value}")]
+    settings = _options({**SERVER_SETTINGS, **(changed or {})})
     return [*server_program("postgres"), "-D", str(folder / "data"), "-p", str(port), *settings]
+
+
+def _options(settings: Mapping[str, str]) -> list[str]:
+    return [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
 
 
 def set_password(folder: Path, password: str) -> None:
     """Let the cluster, which must not run, have this password. Raises `DatabaseUnavailable`."""
     statement = sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(ROLE), sql.Literal(password))
     answer = subprocess.run(
-        [*server_program("postgres"), "--single", "-D", str(folder / "data"), "postgres"],
+        # With the settings of the server: without its wal_level none starts that has a slot of the change capture.
+        [*server_program("postgres"), "--single", "-D", str(folder / "data"), *_options(SERVER_SETTINGS), "postgres"],
         input=statement.as_string(None) + "\n",
         capture_output=True,
         text=True,

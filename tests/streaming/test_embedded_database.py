@@ -36,3 +36,13 @@ def test_a_password_that_cannot_be_set_is_refused_without_showing_it(tmp_path: P
     with pytest.raises(database.DatabaseUnavailable, match="pg_control") as refusal:
         database.set_password(tmp_path, "not-to-be-printed")
     assert "not-to-be-printed" not in str(refusal.value)
+
+
+def test_a_database_whose_changes_are_captured_gets_its_password_again(tmp_path: Path) -> None:
+    """As in a pod of the quickstart, which sets the password at each start."""
+    database.prepare(tmp_path)
+    with database.embedded_database(tmp_path) as url, psycopg.connect(url) as session:
+        session.execute("SELECT pg_create_logical_replication_slot('weir_catalog_weir', 'pgoutput')")
+    database.set_password(tmp_path, "another-password")
+    with database.embedded_database(tmp_path) as url, psycopg.connect(url) as session:
+        assert session.execute("SELECT slot_name FROM pg_replication_slots").fetchall() == [("weir_catalog_weir",)]
