@@ -294,6 +294,19 @@ def test_retention_removes_old_changes_of_thresholds_and_keeps_what_holds(
     assert len(changes(connection)) == 2, "what is known is not decided again"
 
 
+def test_retention_keeps_what_holds_of_each_model(connection: psycopg.Connection[Any], database: str) -> None:
+    """Of the same account, month, meter and number: one model was crossed once, the other one three times."""
+    declare(database, limit("2", account="acme", model="haiku"), limit("2", account="acme", model="sonnet"))
+    bill(connection, [used(lsn, model=model) for lsn, model in enumerate(["haiku", "haiku", "sonnet", "sonnet"], 1)])
+    bill(connection, [used(5, model="sonnet", sign=-1, cause="reversed", corrects_lsns=[4])])
+    bill(connection, [used(6, model="sonnet")])
+    edit(connection, "UPDATE threshold_changes SET changed_at = now() - interval '500 days'")
+    before = crossed(connection)
+    assert {place[5] for place in before} == {"haiku", "sonnet"}
+    assert _removed_changes(database, datetime.now(UTC).date()) == 2
+    assert crossed(connection) == before
+
+
 def _removed_changes(database: str, today: date, **days: int | None) -> int | None:
     with psycopg.connect(database, autocommit=True) as connection:
         found = {removed.table: removed.rows for removed in retain_rows(connection, Retention(**days), today)}
