@@ -30,7 +30,7 @@ def perhaps_model(value: Any) -> str:
 def limit_period(value: str) -> str:
     """A day or a month (LIMIT_PERIODS). Raises ValueError."""
     if value not in LIMIT_PERIODS:
-        raise ValueError(f"must be one of {', '.join(LIMIT_PERIODS)}")
+        raise ValueError(f"must be one of {', '.join(LIMIT_PERIODS)}, of the account's calendar: no limit rolls")
     return value
 
 

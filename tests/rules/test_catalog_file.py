@@ -248,6 +248,11 @@ def test_a_price_of_a_meter_that_is_not_declared_is_named_with_those_that_are() 
         ({"account": ""}, "must be of an account or of a plan"),
         ({"plan": "team"}, "must be of an account or of a plan"),
         ({"period": "P1W"}, "limits.0.period is 'P1W': must be one of P1D, P1M"),
+        (
+            {"period": "PT24H"},
+            "limits.0.period is 'PT24H': must be one of P1D, P1M, of the account's calendar: no limit",
+        ),
+        ({"dimension": "team"}, "limits.0.dimension is not a known field"),
         ({"quantity": "-1"}, "limits.0.quantity is '-1': must be a quantity such as 1000000, or null for no limit"),
         ({"quantity": "1e6"}, "must be a quantity"),
         ({"effective_from": "2026-01-01"}, "must be a date and time with its offset"),
