@@ -58,13 +58,6 @@ OF_LIMITS = {
     " SELECT '', meter, period, '2025-01-01', 100000000, ARRAY(SELECT s * 1000000::numeric FROM"
     " generate_series(1, 20) AS s) FROM unnest(ARRAY['requests', 'input_tokens', 'output_tokens']) AS meter,"
     " unnest(ARRAY['P1D', 'P1M']) AS period",
-    "48 of a meter of a model with 20 steps, of everybody": "INSERT INTO catalog.limits"
-    " (account, meter, model, period, effective_from, quantity, steps)"
-    " SELECT '', meter, 'model-' || m, period, '2025-01-01', 100000000, ARRAY(SELECT s * 1000000::numeric FROM"
-    " generate_series(1, 20) AS s) FROM unnest(ARRAY['requests', 'input_tokens', 'output_tokens']) AS meter,"
-    " unnest(ARRAY['P1D', 'P1M']) AS period, generate_series(0, 7) AS m",
-    "1 of a meter with a step that recurs, of everybody": "INSERT INTO catalog.limits"
-    " (account, meter, period, effective_from, every) VALUES ('', 'requests', 'P1M', '2025-01-01', 1000)",
     "of money, of everybody": "INSERT INTO catalog.limits (account, currency, period, effective_from, amount)"
     " VALUES ('', 'EUR', 'P1M', '2025-01-01', 1000000)",
 }
@@ -118,7 +111,7 @@ def batches(url: str, tell: Callable[[str], Any]) -> None:
         for accounts, repeats in REPEATS.items():
             folded, decided, changed = measured(url, repeats, of_accounts(accounts))
             execute(url, "VACUUM ANALYZE")
-            tell(f"{name:53} {accounts:6} accounts: fold {folded:7.1f}, thresholds {decided:7.1f} CPU-ms ({changed})")
+            tell(f"{name:42} {accounts:6} accounts: fold {folded:7.1f}, thresholds {decided:7.1f} CPU-ms ({changed})")
     execute(url, "DELETE FROM catalog.limits; DELETE FROM threshold_changes")
 
 
@@ -132,10 +125,6 @@ def edits(url: str, days: int, tell: Callable[[str], Any]) -> None:
     nothing = STAGED.empty_table()
     recent, long_ago = NOON.date() - timedelta(days=2), date(2025, 1, 1)
     rename = "UPDATE catalog.accounts SET name = name || '.'"
-    switch = "ALTER TABLE catalog.accounts {0} TRIGGER a_note_plans_before, {0} TRIGGER note_account_of_limits"
-    execute(url, switch.format("DISABLE"))
-    tell(f"{days:4} days: edit of 1,000 names, without triggers of thresholds: {edited(url, rename):7.1f} CPU-ms")
-    execute(url, switch.format("ENABLE"))
     tell(f"{days:4} days: edit of 1,000 names, no limits: {edited(url, rename):7.1f} CPU-ms")
     execute(url, OF_LIMITS["6 of a meter with 20 steps, of everybody"])
     _, first, changed = measured(
