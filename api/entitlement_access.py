@@ -1,6 +1,7 @@
 """OpenMeter's question of a gateway: may these customers use these features? `POST …/entitlement-access/query`.
 
-A customer is an account, and a feature a meter. Weir answers by the limits of the catalog; the gateway enforces them.
+A customer is an account. A feature is a meter, or a meter of one model (`METER/MODEL`). Weir answers by the limits of
+the catalog; the gateway enforces them.
 """
 
 from __future__ import annotations
@@ -56,10 +57,12 @@ async def entitlement_access(read_request: ReadRequest) -> Response:
         limits: dict[tuple[str, str], list[LimitUse]] = {}
         if accounts:
             now = next(iter(accounts.values()))["read_at"]
-            for limit in limits_in_use(database, list(accounts), features or meters, now):
-                # One of money is of every feature: all of them cost.
-                for feature in [limit.meter] if limit.meter else features or meters:
-                    limits.setdefault((limit.account, feature), []).append(limit)
+            parts = [(feature, *_parts(feature)) for feature in features or meters]
+            for limit in limits_in_use(database, list(accounts), [meter for _, meter, _ in parts], now):
+                for feature, meter, model in parts:
+                    # One of money is of every feature: all of them cost. One of all models is of each.
+                    if limit.currency or (limit.meter == meter and limit.model in ("", model)):
+                        limits.setdefault((limit.account, feature), []).append(limit)
         return _Found(meters, accounts, limits)
 
     found, frontier = await read_request.of(question)
@@ -85,6 +88,12 @@ async def _asked(read_request: ReadRequest) -> tuple[list[str], list[str]]:
     if not customers:
         raise bad_request("customer.keys", "It must name a customer.", "body")
     return customers, _keys(given, "feature")
+
+
+def _parts(feature: str) -> tuple[str, str]:
+    """Its meter, and its model or (of all models) an empty text. No meter has a slash, and a model may."""
+    meter, _, model = feature.partition("/")
+    return meter, model
 
 
 def _keys(given: Mapping[str, Any], name: str) -> list[str]:
@@ -115,21 +124,25 @@ def _result(found: _Found, name: str, features: Iterable[str], frontier: datetim
 
 
 def _access(found: _Found, name: str, feature: str, frontier: datetime | None) -> dict[str, Any]:
-    if feature not in found.meters:
-        return _denied(Denied.FEATURE_NOT_FOUND, f"There is no meter {feature}.")
+    if (meter := _parts(feature)[0]) not in found.meters:
+        return _denied(Denied.FEATURE_NOT_FOUND, f"There is no meter {meter}.")
     limits = [limit for limit in found.limits.get((name, feature), ()) if limit.maximum is not None]
     for limit in limits:
         if limit.maximum == 0:
-            return _denied(Denied.FEATURE_UNAVAILABLE, f"The limit of {limit.meter or limit.currency} is 0.")
+            return _denied(Denied.FEATURE_UNAVAILABLE, f"The limit of {_name(limit)} is 0.")
     if limits and frontier is None:
         return _denied(Denied.UNKNOWN, "Billing has not started, so it is not known how much was used.")
     for limit in limits:
         if limit.maximum is not None and limit.used >= limit.maximum:
             period = "day" if limit.period == "P1D" else "month"
             verb = "are used" if limit.meter else "are spent"
-            used = f"{text_of(limit.used)} of {text_of(limit.maximum)} {limit.meter or limit.currency}"
+            used = f"{text_of(limit.used)} of {text_of(limit.maximum)} {_name(limit)}"
             return _denied(Denied.USAGE_LIMIT_REACHED, f"{used} {verb} in this {period}.")
     return {"has_access": True}
+
+
+def _name(limit: LimitUse) -> str:
+    return f"{limit.meter} of {limit.model}" if limit.model else limit.meter or limit.currency
 
 
 def _denied(code: Denied, message: str) -> dict[str, Any]:

@@ -45,7 +45,15 @@ from catalog.file_values import (
     tiered_kind,
     without_pools,
 )
-from catalog.limit_values import limit_amount, limit_period, limit_quantity, limit_step, perhaps_currency
+from catalog.limit_values import (
+    limit_amount,
+    limit_every,
+    limit_period,
+    limit_quantity,
+    limit_step,
+    perhaps_currency,
+    perhaps_model,
+)
 from catalog.unit_price import Per, UnitPrice
 from jobs.queries.limits import EVERY_ACCOUNT
 from jobs.settings.problems import sentence
@@ -282,18 +290,21 @@ class Limit(Row):
     """How much of a meter, or of money in a currency, may be used in a day or month of an account's own calendar.
 
     It is of an account, of each account of a plan, or (`account: "*"`) of each account. It applies from
-    `effective_from` until the next of the same account or plan, meter or currency, and period. `steps` are where
-    webhooks are called beside the limit itself. `quantity: null` or `amount: null` is no limit.
+    `effective_from` until the next of the same account or plan, meter or currency, model, and period. `steps` are where
+    webhooks are called beside the limit itself, and so is each of the first 100 multiples of `every`.
+    `quantity: null` or `amount: null` is no limit.
     """
 
     account: Named = ""
     plan: Named = ""
     meter: Named = ""
     currency: Annotated[str, BeforeValidator(perhaps_currency)] = ""
+    model: Annotated[str, BeforeValidator(perhaps_model)] = ""
     period: Annotated[str, AfterValidator(limit_period)]
     quantity: Annotated[str | None, BeforeValidator(limit_quantity)] = None
     amount: Annotated[str | None, BeforeValidator(limit_amount)] = None
     steps: Annotated[tuple[Annotated[str, BeforeValidator(limit_step)], ...], Field(max_length=MAX_STEPS)] = ()
+    every: Annotated[str | None, BeforeValidator(limit_every)] = None
     effective_from: Instant
 
     @model_validator(mode="after")
@@ -304,13 +315,17 @@ class Limit(Row):
             raise ValueError("must be of a meter or of a currency")
         if self.currency and self.period != "P1M":
             raise ValueError("of a currency must have period P1M: a month's total says what tiers cost")
+        if self.model and self.currency:
+            raise ValueError("of a currency must be of all models: what tiers of several models cost belongs to no one")
         own, other = ("amount", "quantity") if self.currency else ("quantity", "amount")
         if other in self.model_fields_set:
             raise ValueError(f"must have {own}, not {other}: it is of {self.meter or self.currency}")
-        if not self.steps and own not in self.model_fields_set:
-            raise ValueError(f"must have {own} (null ends a limit) or steps")
-        if self.maximum is None and any(step.endswith("%") for step in self.steps):
-            raise ValueError("must have numbers as steps: without a limit there are no shares of it")
+        if not self.steps and not self.every and own not in self.model_fields_set:
+            raise ValueError(f"must have {own} (null ends a limit), steps or every")
+        if self.maximum is None and any(step.endswith("%") for step in (*self.steps, self.every or "")):
+            raise ValueError("must have numbers as steps and every: without a limit there are no shares of it")
+        if self.every and self.every.endswith("%") and not self.maximum:
+            raise ValueError("must have a number as every: a share of 0 is no step")
         return self
 
     @property
@@ -323,13 +338,16 @@ class Limit(Row):
     def stored(self) -> dict[str, Any]:
         """The row of `catalog.limits`: steps as numbers, and what is of each account with empty names."""
         row = self.model_dump(mode="json")
-        shares = self.maximum or Decimal(0)
-        steps = {
-            EXACT.multiply(shares, EXACT.scaleb(Decimal(step[:-1]), -2)) if step.endswith("%") else Decimal(step)
-            for step in self.steps
-        }
+        steps = {self._number(step) for step in self.steps}
+        every = None if self.every is None else f"{self._number(self.every):f}"
         account = "" if self.account == EVERY_ACCOUNT else self.account
-        return {**row, "account": account, "steps": [f"{step:f}" for step in sorted(steps) if step]}
+        return {**row, "account": account, "steps": [f"{step:f}" for step in sorted(steps) if step], "every": every}
+
+    def _number(self, step: str) -> Decimal:
+        """A step; a share is of the limit."""
+        if not step.endswith("%"):
+            return Decimal(step)
+        return EXACT.multiply(self.maximum or Decimal(0), EXACT.scaleb(Decimal(step[:-1]), -2))
 
 
 class CatalogFile(Row):
@@ -455,6 +473,7 @@ def _doubles(catalog: CatalogFile) -> list[str]:
         # An account may have the name of a plan.
         "limits": [
             f"{row.account or row.plan}, {row.meter or row.currency}, {row.period}, {row.effective_from}"
+            f"{f' of {row.model}' * bool(row.model)}"
             f"{' of a plan' * bool(row.plan)}{' of money' * bool(row.currency)}"
             for row in catalog.limits
         ],

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from catalog.file_values import checked_text, currency_code
+from metering.price_models import ANY, is_own
 
 LIMIT_PERIODS = ("P1D", "P1M")
 
@@ -16,10 +17,20 @@ def perhaps_currency(value: Any) -> str:
     return "" if value in (None, "", "null", "~") else currency_code(checked_text(value))
 
 
+def perhaps_model(value: Any) -> str:
+    """The exact name of a model; empty where there is none. Raises ValueError."""
+    if value in (None, "", "null", "~"):
+        return ""
+    name = checked_text(value)
+    if not is_own(name) or name.endswith(ANY):
+        raise ValueError("must be the exact name of one model, as usage has it, without prefix, group or conditions")
+    return name
+
+
 def limit_period(value: str) -> str:
     """A day or a month (LIMIT_PERIODS). Raises ValueError."""
     if value not in LIMIT_PERIODS:
-        raise ValueError(f"must be one of {', '.join(LIMIT_PERIODS)}")
+        raise ValueError(f"must be one of {', '.join(LIMIT_PERIODS)}, of the account's calendar: no limit rolls")
     return value
 
 
@@ -48,3 +59,8 @@ def limit_step(value: Any) -> str:
     if not Decimal(value.rstrip("%")):
         raise ValueError("must be above 0")
     return value
+
+
+def limit_every(value: Any) -> str | None:
+    """The text of what a limit recurs by: as a step; None where it does not. Raises ValueError."""
+    return None if value in (None, "", "null", "~") else limit_step(value)

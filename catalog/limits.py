@@ -11,16 +11,19 @@ from psycopg.types.json import Jsonb
 from catalog.file import CatalogFile
 
 _STORED = """
-    INSERT INTO catalog.limits AS t (account, plan, meter, currency, period, effective_from, quantity, amount, steps)
-    SELECT account, plan, meter, currency, period, effective_from, quantity, amount, steps
-    FROM jsonb_to_recordset(%s) AS f (
-        account text, plan text, meter text, currency text, period text, effective_from timestamptz,
-        quantity numeric, amount numeric, steps numeric[]
+    INSERT INTO catalog.limits AS t (
+        account, plan, meter, currency, model, period, effective_from, quantity, amount, steps, every
     )
-    ORDER BY account, plan, meter, currency, period, effective_from
-    ON CONFLICT (account, plan, meter, currency, period, effective_from)
-    DO UPDATE SET quantity = excluded.quantity, amount = excluded.amount, steps = excluded.steps
-        WHERE (t.quantity, t.amount, t.steps) IS DISTINCT FROM (excluded.quantity, excluded.amount, excluded.steps)
+    SELECT account, plan, meter, currency, model, period, effective_from, quantity, amount, steps, every
+    FROM jsonb_to_recordset(%s) AS f (
+        account text, plan text, meter text, currency text, model text, period text, effective_from timestamptz,
+        quantity numeric, amount numeric, steps numeric[], every numeric
+    )
+    ORDER BY account, plan, meter, currency, model, period, effective_from
+    ON CONFLICT (account, plan, meter, currency, model, period, effective_from)
+    DO UPDATE SET quantity = excluded.quantity, amount = excluded.amount, steps = excluded.steps, every = excluded.every
+        WHERE (t.quantity, t.amount, t.steps, t.every)
+            IS DISTINCT FROM (excluded.quantity, excluded.amount, excluded.steps, excluded.every)
     RETURNING CASE WHEN xmax = 0 THEN 'c' ELSE 'u' END AS op
 """
 

@@ -9,5 +9,8 @@ MAX_TAGS = 50
 MAX_TAG_NAME_BYTES = 64
 MAX_TAG_BYTES = 256
 """Of an account's tags: how many, and of each its name and its text."""
+MAX_MULTIPLES = 100
+"""Of a limit that recurs: how many of its thresholds one period has. A quantity sent in a wrong unit, or a step of one
+token, would call somebody a million times."""
 PLAIN_NAME = r"[a-z][a-z0-9_]{0,62}"
 """Of a column, a meter, a unit: what people declare, and what every database and label takes as it is."""

@@ -19,6 +19,7 @@ from jobs.billing.staged import IS_BILLED
 from jobs.queries.account_periods import ALWAYS_UTC, Calendar, periods
 from jobs.queries.bills import read_usage_totals
 from jobs.queries.periods import Window
+from metering.limits import MAX_MULTIPLES
 from metering.months import ZoneChange
 
 _IS_DUE = "SELECT EXISTS (SELECT FROM thresholds_due WHERE due_at <= now())"
@@ -89,8 +90,8 @@ FROM every LEFT JOIN (
 """
 _CALENDARS = "SELECT DISTINCT calendar, held_from, timezones, period, first_day FROM threshold_periods"
 
-# Of one meter or currency and period: the account's own, else its plan's, else that of each account; of its versions
-# the last that began before the period ended. The plan is the last of the period, too.
+# Of one meter or currency, model and period: the account's own, else its plan's, else that of each account; of
+# its versions the last that began before the period ended. The plan is the last of the period, too.
 _IN_FORCE = """
 CREATE TEMP TABLE thresholds_in_force ON COMMIT DROP AS
 WITH placed AS (
@@ -104,24 +105,24 @@ WITH placed AS (
             AS given (calendar, period, first_day, ends_at)
     ) AS ends USING (calendar, period, first_day)
 ), found AS (
-    SELECT placed.account, placed.period, first_day, meter, currency, 1 AS place, effective_from,
-           coalesce(quantity, amount) AS maximum, steps
+    SELECT placed.account, placed.period, first_day, meter, currency, model, 1 AS place, effective_from,
+           coalesce(quantity, amount) AS maximum, steps, every
     FROM placed JOIN catalog.limits ON (limits.account, limits.period) = (placed.account, placed.period)
     WHERE limits.account <> '' AND effective_from < until
     UNION ALL
-    SELECT placed.account, placed.period, first_day, meter, currency, 2, effective_from,
-           coalesce(quantity, amount), steps
+    SELECT placed.account, placed.period, first_day, meter, currency, model, 2, effective_from,
+           coalesce(quantity, amount), steps, every
     FROM placed JOIN catalog.limits ON (limits.plan, limits.period) = (placed.plan, placed.period)
     WHERE limits.plan <> '' AND effective_from < until
     UNION ALL
-    SELECT placed.account, placed.period, first_day, meter, currency, 3, effective_from,
-           coalesce(quantity, amount), steps
+    SELECT placed.account, placed.period, first_day, meter, currency, model, 3, effective_from,
+           coalesce(quantity, amount), steps, every
     FROM placed JOIN catalog.limits ON limits.period = placed.period
     WHERE limits.account = '' AND limits.plan = '' AND effective_from < until
 )
-SELECT DISTINCT ON (account, period, first_day, meter, currency)
-       account, period, first_day, meter, currency, maximum, steps
-FROM found ORDER BY account, period, first_day, meter, currency, place, effective_from DESC
+SELECT DISTINCT ON (account, period, first_day, meter, currency, model)
+       account, period, first_day, meter, currency, model, maximum, steps, every
+FROM found ORDER BY account, period, first_day, meter, currency, model, place, effective_from DESC
 """
 _OF_MONEY = """
 SELECT first_day, array_agg(DISTINCT account) AS accounts FROM thresholds_in_force WHERE currency <> '' GROUP BY 1
@@ -130,41 +131,50 @@ SELECT first_day, array_agg(DISTINCT account) AS accounts FROM thresholds_in_for
 # A limit of 0 is no threshold: nothing reaches it, it holds from the beginning.
 _DECIDE = """
 WITH totals AS (
-    SELECT account, period, first_day, meter, currency, maximum, steps, coalesce(CASE
+    SELECT account, period, first_day, meter, currency, model, maximum, steps, every, coalesce(CASE
                WHEN currency <> '' THEN amount
                WHEN period = 'P1M' THEN (
                    SELECT sum(quantity) FROM usage_months AS of
                    WHERE of.account = held.account AND month = held.first_day AND of.meter = held.meter
+                     AND (held.model = '' OR of.model = held.model)
                )
                ELSE (
                    SELECT sum(quantity) FROM usage_days AS of
                    WHERE of.account = held.account AND day = held.first_day AND of.meter = held.meter
+                     AND (held.model = '' OR of.model = held.model)
                )
            END, 0) AS used
     FROM thresholds_in_force AS held LEFT JOIN unnest(
         %(amount_accounts)s::text[], %(amount_months)s::date[], %(amount_currencies)s::text[], %(amounts)s::numeric[]
     ) AS spent (account, first_day, currency, amount) USING (account, first_day, currency)
 ), reached AS (
-    SELECT DISTINCT account, period, first_day, meter, currency, threshold, true AS is_reached
-    FROM totals CROSS JOIN unnest(steps || maximum) AS step (threshold) WHERE threshold > 0 AND used >= threshold
+    SELECT DISTINCT account, period, first_day, meter, currency, model, threshold, true AS is_reached
+    FROM totals CROSS JOIN LATERAL (
+        SELECT unnest(steps || maximum)
+        UNION ALL
+        SELECT every * turn FROM generate_series(
+            1, CASE WHEN every IS NOT NULL THEN least(div(used, every), %(multiples)s) END
+        ) AS turn
+    ) AS step (threshold)
+    WHERE threshold > 0 AND used >= threshold
 ), stored AS (
-    SELECT DISTINCT ON (account, period, first_day, meter, currency, threshold)
-           account, period, first_day, meter, currency, threshold, version, is_crossed
+    SELECT DISTINCT ON (account, period, first_day, meter, currency, model, threshold)
+           account, period, first_day, meter, currency, model, threshold, version, is_crossed
     FROM threshold_periods JOIN threshold_changes USING (account, period, first_day)
-    ORDER BY account, period, first_day, meter, currency, threshold, version DESC
+    ORDER BY account, period, first_day, meter, currency, model, threshold, version DESC
 )
 INSERT INTO threshold_changes (
-    account, period, first_day, meter, currency, threshold, version, is_crossed, used, frontier
+    account, period, first_day, meter, currency, model, threshold, version, is_crossed, used, frontier
 )
-SELECT account, period, first_day, meter, currency, trim_scale(threshold),
+SELECT account, period, first_day, meter, currency, model, trim_scale(threshold),
        -- Odd: crossed.
        1 + greatest(coalesce(version, 0), (epoch - 1) * %(versions)s + CASE WHEN is_reached THEN 0 ELSE 1 END),
        coalesce(is_reached, false), trim_scale(used), %(frontier)s
-FROM reached FULL JOIN stored USING (account, period, first_day, meter, currency, threshold)
-LEFT JOIN totals USING (account, period, first_day, meter, currency)
+FROM reached FULL JOIN stored USING (account, period, first_day, meter, currency, model, threshold)
+LEFT JOIN totals USING (account, period, first_day, meter, currency, model)
 CROSS JOIN (SELECT coalesce(max(epoch), 1) AS epoch FROM jobs WHERE job = 'billing') AS driver
 WHERE coalesce(is_reached, false) <> coalesce(is_crossed, false)
-ORDER BY account, first_day, period, meter, currency, threshold
+ORDER BY account, first_day, period, meter, currency, model, threshold
 """
 
 
@@ -202,7 +212,8 @@ def decide_thresholds(cursor: psycopg.Cursor[Any], frontier: datetime | None) ->
     amounts = list(_amounts(cursor))
     names = ("amount_accounts", "amount_months", "amount_currencies", "amounts")
     parameters = {name: [row[place] for row in amounts] for place, name in enumerate(names)}
-    cursor.execute(_DECIDE, {**parameters, "frontier": frontier, "versions": VERSIONS_OF_AN_EPOCH})
+    of_all = {"frontier": frontier, "versions": VERSIONS_OF_AN_EPOCH, "multiples": MAX_MULTIPLES}
+    cursor.execute(_DECIDE, {**parameters, **of_all})
     changed = cursor.rowcount
     cursor.execute("DROP TABLE member_days, threshold_periods, thresholds_in_force")
     return changed

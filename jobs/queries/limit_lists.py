@@ -10,39 +10,42 @@ from jobs.queries.limits import limits_in_use
 from jobs.queries.reading import Database, select
 
 LIMIT_COLUMNS = (
-    *("account", "plan", "meter", "currency", "period", "effective_from", "quantity", "amount", "steps"),
-    *("changed_by", "changed_at"),
+    *("account", "plan", "meter", "currency", "model", "period", "effective_from", "quantity", "amount", "steps"),
+    *("every", "changed_by", "changed_at"),
 )
-STATUS_COLUMNS = ("account", "meter", "currency", "period", "period_start", "used", "limit", "percent", "crossed")
+STATUS_COLUMNS = (
+    *("account", "meter", "currency", "model", "period", "period_start", "used", "limit", "percent", "crossed"),
+)
 CHANGE_COLUMNS = (
-    *("changed_at", "account", "period", "period_start", "meter", "currency", "threshold", "version", "is_crossed"),
-    *("used", "frontier"),
+    *("changed_at", "account", "period", "period_start", "meter", "currency", "model", "threshold", "version"),
+    *("is_crossed", "used", "frontier"),
 )
 
 _LIMITS = """
     SELECT coalesce(nullif(account, ''), CASE WHEN plan = '' THEN '*' END) AS account, nullif(plan, '') AS plan,
-           nullif(meter, '') AS meter, nullif(currency, '') AS currency, period, effective_from, quantity, amount,
+           nullif(meter, '') AS meter, nullif(currency, '') AS currency, nullif(model, '') AS model, period,
+           effective_from, quantity, amount,
            nullif(array_to_string(ARRAY(SELECT trim_scale(step)::text FROM unnest(steps) AS step), ', '), '') AS steps,
-           changed_by, changed_at
+           trim_scale(every) AS every, changed_by, changed_at
     FROM catalog.limits
     WHERE %(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s)
-    ORDER BY limits.account, limits.plan, limits.meter, limits.currency, period, effective_from
+    ORDER BY limits.account, limits.plan, limits.meter, limits.currency, limits.model, period, effective_from
 """
 _CROSSED = """
-    SELECT account, period, first_day, meter, currency, array_agg(threshold ORDER BY threshold) AS crossed
+    SELECT account, period, first_day, meter, currency, model, array_agg(threshold ORDER BY threshold) AS crossed
     FROM (
-        SELECT DISTINCT ON (account, period, first_day, meter, currency, threshold) changes.*
+        SELECT DISTINCT ON (account, period, first_day, meter, currency, model, threshold) changes.*
         FROM unnest(%(accounts)s::text[], %(periods)s::text[], %(firsts)s::date[])
             AS running (account, period, first_day)
         JOIN threshold_changes AS changes USING (account, period, first_day)
-        ORDER BY account, period, first_day, meter, currency, threshold, version DESC
-    ) AS last WHERE is_crossed GROUP BY account, period, first_day, meter, currency
+        ORDER BY account, period, first_day, meter, currency, model, threshold, version DESC
+    ) AS last WHERE is_crossed GROUP BY account, period, first_day, meter, currency, model
 """
 _CHANGES = """
     SELECT changed_at, account, period, first_day AS period_start, nullif(meter, '') AS meter,
-           nullif(currency, '') AS currency, threshold, version, is_crossed, used, frontier
+           nullif(currency, '') AS currency, nullif(model, '') AS model, threshold, version, is_crossed, used, frontier
     FROM threshold_changes WHERE %(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s)
-    ORDER BY changed_at DESC, account, first_day, period, meter, currency, threshold, version DESC
+    ORDER BY changed_at DESC, account, first_day, period, meter, currency, model, threshold, version DESC
 """
 
 
@@ -59,14 +62,15 @@ def status_rows(database: Database, accounts: Sequence[str], now: datetime) -> I
     uses = list(limits_in_use(database, list(accounts) or None, None, now))
     running = sorted({(use.account, use.period, use.first_day) for use in uses})
     parameters = {name: [row[place] for row in running] for place, name in enumerate(("accounts", "periods", "firsts"))}
-    key = ("account", "period", "first_day", "meter", "currency")
+    key = ("account", "period", "first_day", "meter", "currency", "model")
     crossed = {tuple(row[name] for name in key): row for row in database.execute(_CROSSED, parameters).fetchall()}
     for use in uses:
-        row = crossed.get((use.account, use.period, use.first_day, use.meter, use.currency))
+        row = crossed.get((use.account, use.period, use.first_day, use.meter, use.currency, use.model))
         yield {
             "account": use.account,
             "meter": use.meter or None,
             "currency": use.currency or None,
+            "model": use.model or None,
             "period": use.period,
             "period_start": use.first_day.isoformat(),
             "used": use.used,

@@ -23,29 +23,31 @@ _ACCOUNTS = """
 """
 # The account's own, else its plan's, else that of each account: as billing decides thresholds (`jobs.billing`).
 _IN_FORCE = """
-    SELECT DISTINCT ON (held.account, meter, limits.currency, period)
-           held.account, meter, limits.currency, period, coalesce(quantity, amount) AS maximum, steps
+    SELECT DISTINCT ON (held.account, meter, limits.currency, model, period)
+           held.account, meter, limits.currency, model, period, coalesce(quantity, amount) AS maximum, steps, every
     FROM catalog.account_history AS held
     JOIN catalog.limits ON limits.account = held.account OR limits.account = '' AND limits.plan IN ('', held.plan)
     WHERE (%(accounts)s::text[] IS NULL OR held.account = ANY (%(accounts)s))
       AND holds_from <= now() AND holds_until > now() AND limits.effective_from <= now()
       AND (%(meters)s::text[] IS NULL OR meter = '' OR meter = ANY (%(meters)s))
-    ORDER BY held.account, meter, limits.currency, period, (limits.account <> '') DESC, (limits.plan <> '') DESC,
+    ORDER BY held.account, meter, limits.currency, model, period, (limits.account <> '') DESC, (limits.plan <> '') DESC,
              limits.effective_from DESC
 """
 _USED = """
-    SELECT account, meter, period, sum(quantity) AS used
+    SELECT account, meter, coalesce(model, '') AS model, period, sum(quantity) AS used
     FROM unnest(%(held)s::text[], %(periods)s::text[], %(firsts)s::date[]) AS running (account, period, first)
     CROSS JOIN LATERAL (
-        SELECT meter, quantity FROM usage_days
+        SELECT meter, model, quantity FROM usage_days
         WHERE usage_days.account = running.account AND day = first AND period = 'P1D'
         UNION ALL
-        SELECT meter, quantity FROM usage_months
+        SELECT meter, model, quantity FROM usage_months
         WHERE usage_months.account = running.account AND month = first AND period = 'P1M'
         OFFSET 0
     ) AS used
     WHERE meter = ANY (%(meters)s)
-    GROUP BY account, meter, period
+    -- Of all models, and of each that has a name.
+    GROUP BY GROUPING SETS ((account, meter, period), (account, meter, period, model))
+    HAVING GROUPING(model) = 1 OR model <> ''
 """
 
 
@@ -53,12 +55,14 @@ _USED = """
 class LimitUse:
     """Of a limit in force: how much may be used in the period that runs, and how much was.
 
-    It is of a `meter`, or (then that is empty) of money in a `currency`. `maximum` None: it has steps alone.
+    It is of a `meter`, and with a `model` of that alone; or (then both are empty) of money in a `currency`. `maximum`
+    None: it has steps alone.
     """
 
     account: str
     meter: str
     currency: str
+    model: str
     period: str
     first_day: date
     maximum: Decimal | None
@@ -75,15 +79,17 @@ def limits_in_use(
 ) -> Iterator[LimitUse]:
     """Each limit in force of these accounts, of money and of these meters; None: of all.
 
-    A limit of the account replaces that of its plan, and this that of each account, for the meter or currency and
-    period. Money is what usage cost in the month: with tiers and packages, without the fees of plans.
+    A limit of the account replaces that of its plan, and this that of each account, for the meter or currency, model
+    and period. Money is what usage cost in the month: with tiers and packages, without the fees of plans.
     """
     places = {
         "accounts": None if accounts is None else list(accounts),
         "meters": None if meters is None else list(meters),
     }
     limits = [
-        row for row in database.execute(_IN_FORCE, places).fetchall() if row["maximum"] is not None or row["steps"]
+        row
+        for row in database.execute(_IN_FORCE, places).fetchall()
+        if row["maximum"] is not None or row["steps"] or row["every"] is not None
     ]
     held = sorted({(row["account"], Window(row["period"])) for row in limits})
     running = running_periods(database, held, now)
@@ -94,7 +100,7 @@ def limits_in_use(
         "firsts": [running[place].first for place in held],
     }
     used = {
-        (row["account"], row["meter"], "", row["period"]): row["used"]
+        (row["account"], row["meter"], "", row["model"], row["period"]): row["used"]
         for row in database.execute(_USED, parameters).fetchall()
     }
     months = defaultdict(list)
@@ -103,8 +109,8 @@ def limits_in_use(
             months[running[row["account"], Window.MONTH].first].append(row["account"])
     for month, spending in months.items():
         for total in read_usage_totals(database, month, spending):
-            used[total["account"], "", total["currency"], Window.MONTH.value] = total["amount"]
+            used[total["account"], "", total["currency"], "", Window.MONTH.value] = total["amount"]
     for row in limits:
-        place = row["account"], row["meter"], row["currency"], row["period"]
+        place = row["account"], row["meter"], row["currency"], row["model"], row["period"]
         first_day = running[row["account"], Window(row["period"])].first
         yield LimitUse(*place, first_day, row["maximum"], used.get(place) or Decimal(0))

@@ -35,8 +35,9 @@ _SESSIONS = "DELETE FROM sessions WHERE retracted_at < %(before)s"
 _THRESHOLDS = """
 DELETE FROM threshold_changes AS old WHERE changed_at < %(before)s AND EXISTS (
     SELECT FROM threshold_changes AS newer
-    WHERE (newer.account, newer.first_day, newer.period, newer.meter, newer.currency, newer.threshold)
-        = (old.account, old.first_day, old.period, old.meter, old.currency, old.threshold)
+    WHERE (newer.account, newer.first_day, newer.period, newer.meter, newer.currency, newer.model,
+           newer.threshold)
+        = (old.account, old.first_day, old.period, old.meter, old.currency, old.model, old.threshold)
       AND newer.version > old.version
 )
 """

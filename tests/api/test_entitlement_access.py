@@ -188,6 +188,25 @@ def test_a_limit_of_each_account_is_replaced_by_those_of_plans_and_accounts_and_
     assert codes(gateway, reads(gateway, ACME), ACME, "requests") == {"requests": "usage_limit_reached"}
 
 
+def test_a_limit_of_a_model_denies_that_model_and_not_the_meter(gateway: Server, everybody: str) -> None:
+    declare(gateway, {**limit("requests", "5", account=ACME), "model": "m1"}, limit("requests", "9", account=ACME))
+    write(gateway.database, "usage_days", used(ACME, "requests", 5, today(ACME)))
+    write(gateway.database, "usage_days", {**used(ACME, "requests", 3, today(ACME)), "model": "org/m2"})
+    features = ("requests", "requests/m1", "requests/org/m2", "input_tokens/m1")
+    assert codes(gateway, everybody, ACME, *features) == {
+        **dict.fromkeys(features),
+        "requests/m1": "usage_limit_reached",
+    }
+    answer = ask(gateway, everybody, ACME, features=["requests/m1"]).json["data"][0]["features"]["requests/m1"]
+    assert answer["reason"]["message"] == "5 of 5 requests of m1 are used in this month."
+    write(gateway.database, "usage_days", {**used(ACME, "requests", 1, today(ACME)), "model": "m3"})
+    assert codes(gateway, everybody, ACME, *features) == {
+        **dict.fromkeys(features[:3], "usage_limit_reached"),
+        "input_tokens/m1": None,
+    }
+    assert codes(gateway, everybody, ACME, "flights/m1") == {"flights/m1": "feature_not_found"}
+
+
 def test_what_is_not_there_is_said_of_each_customer_and_feature(gateway: Server, everybody: str) -> None:
     answer = ask(gateway, everybody, ACME, "nobody", ACME, features=["requests", "flights"])
     Draft202012Validator(SCHEMA).validate(answer.json)

@@ -199,6 +199,9 @@ PLANTED: dict[str, Callable[[str], None]] = {
     "limits of money, of each account, or with steps": lambda at: write(
         at, "catalog.limits", {"currency": "EUR", "plan": "p", "period": "P1M", "effective_from": NOW, "amount": 1}
     ),
+    "limits of a model, or that recur": lambda at: write(
+        at, "catalog.limits", {"meter": "requests", "plan": "p", "period": "P1M", "effective_from": NOW, "every": 1}
+    ),
 }
 
 
@@ -308,6 +311,7 @@ LOST: list[tuple[str, str, dict[str, Any], str]] = [
         TOPIC_REMOVAL,
         "who removed topics of events, and why, 1 times (the journal keeps which",
     ),
+    ("0105", "threshold_changes", {**THRESHOLD, "model": "m"}, "1 changes of thresholds of a model: "),
 ]
 
 

@@ -52,8 +52,9 @@ PRICES = (Price(7, Decimal("0.01")), Price(9, Decimal("0.25")), None)
 METERS = (Meter.REQUESTS, Meter.INPUT_TOKENS)
 ZONES = {"acme": "UTC", "bolt": "Pacific/Kiritimati", "corp": "America/Los_Angeles", "dune": "Europe/Berlin"}
 PLANS = ("gold", "iron")
-Crossed = set[tuple[str, str, date, str, str, Decimal]]
-"""Account, period, first day, meter, currency and threshold."""
+MODELS = ("sonnet", "haiku", "opus/v2")
+Crossed = set[tuple[str, str, date, str, str, str, Decimal]]
+"""Account, period, first day, meter, currency, model and threshold."""
 
 
 @pytest.mark.few_in_ci(2)
@@ -78,15 +79,44 @@ def test_a_threshold_is_crossed_by_the_unit_that_reaches_it_and_not_by_the_one_b
     bill(connection, [used(lsn) for lsn in range(1, 5)])
     assert crossed(connection) == set()
     bill(connection, [used(5)])
-    step = ("acme", "P1M", MARCH, "requests", "", Decimal(5))
+    step = ("acme", "P1M", MARCH, "requests", "", "", Decimal(5))
     assert crossed(connection) == {step}
     bill(connection, [used(lsn) for lsn in range(6, 10)])
     assert crossed(connection) == {step}
     bill(connection, [used(10)])
-    day = ("acme", "P1D", NOON.date(), "requests", "", Decimal(10))
-    assert crossed(connection) == {step, day, (*step[:5], Decimal(10))}
+    day = ("acme", "P1D", NOON.date(), "requests", "", "", Decimal(10))
+    assert crossed(connection) == {step, day, (*step[:6], Decimal(10))}
     bill(connection, [used(11)])
     assert [row["version"] for row in changes(connection)] == [1, 1, 1], "each was decided once"
+
+
+def test_a_limit_of_a_model_counts_that_model_alone_and_one_of_all_models_counts_it_too(
+    connection: psycopg.Connection[Any], database: str
+) -> None:
+    declare(database, limit("2", account="acme", model="haiku"), limit("3", account="*"))
+    bill(connection, [used(1, model="haiku"), used(2, model="sonnet")])
+    assert crossed(connection) == set()
+    bill(connection, [used(3, model="haiku")])
+    month = ("acme", "P1M", MARCH, "requests", "")
+    assert crossed(connection) == {(*month, "haiku", Decimal(2)), (*month, "", Decimal(3))}
+    bill(connection, [used(4, sign=-1, cause="reversed", corrects_lsns=[3], model="haiku")])
+    assert crossed(connection) == set()
+
+
+def test_a_limit_that_recurs_calls_at_each_multiple_once_and_at_no_more_than_a_hundred_of_a_period(
+    connection: psycopg.Connection[Any], database: str
+) -> None:
+    declare(database, {**limit("5", account="acme"), "every": "2.5"})
+    bill(connection, [used(1, quantities={Meter.REQUESTS: Decimal(9)})])
+    assert {row["threshold"] for row in changes(connection)} == {Decimal("2.5"), 5, Decimal("7.5")}
+    bill(connection, [used(2)])
+    assert [row["threshold"] for row in changes(connection)] == [Decimal("2.5"), 5, Decimal("7.5"), 10]
+    bill(connection, [used(3, sign=-1, cause="reversed", corrects_lsns=[2])])
+    assert {place[-1] for place in crossed(connection)} == {Decimal("2.5"), 5, Decimal("7.5")}
+    bill(connection, [used(4, quantities={Meter.REQUESTS: Decimal(10**9)})])
+    reached = sorted(place[-1] for place in crossed(connection))
+    assert reached == [Decimal("2.5") * turn for turn in range(1, 101)]
+    assert {row["version"] for row in changes(connection) if row["threshold"] == 5} == {1}
 
 
 def test_a_correction_that_takes_it_back_under_retracts_it_with_the_next_version(
@@ -111,12 +141,12 @@ def test_a_limit_that_comes_goes_or_changes_is_decided_without_any_usage(
     declare(database, limit("3", account="acme"))
     assert is_due(connection)
     bill(connection, [])
-    three = ("acme", "P1M", MARCH, "requests", "", Decimal(3))
+    three = ("acme", "P1M", MARCH, "requests", "", "", Decimal(3))
     assert crossed(connection) == {three}
     assert not is_due(connection)
     declare(database, limit("4", account="acme"))
     bill(connection, [])
-    assert crossed(connection) == {(*three[:5], Decimal(4))}
+    assert crossed(connection) == {(*three[:6], Decimal(4))}
     edit(connection, "DELETE FROM catalog.limits")
     bill(connection, [])
     assert crossed(connection) == set()
@@ -264,6 +294,19 @@ def test_retention_removes_old_changes_of_thresholds_and_keeps_what_holds(
     assert len(changes(connection)) == 2, "what is known is not decided again"
 
 
+def test_retention_keeps_what_holds_of_each_model(connection: psycopg.Connection[Any], database: str) -> None:
+    """Of the same account, month, meter and number: one model was crossed once, the other one three times."""
+    declare(database, limit("2", account="acme", model="haiku"), limit("2", account="acme", model="sonnet"))
+    bill(connection, [used(lsn, model=model) for lsn, model in enumerate(["haiku", "haiku", "sonnet", "sonnet"], 1)])
+    bill(connection, [used(5, model="sonnet", sign=-1, cause="reversed", corrects_lsns=[4])])
+    bill(connection, [used(6, model="sonnet")])
+    edit(connection, "UPDATE threshold_changes SET changed_at = now() - interval '500 days'")
+    before = crossed(connection)
+    assert {place[5] for place in before} == {"haiku", "sonnet"}
+    assert _removed_changes(database, datetime.now(UTC).date()) == 2
+    assert crossed(connection) == before
+
+
 def _removed_changes(database: str, today: date, **days: int | None) -> int | None:
     with psycopg.connect(database, autocommit=True) as connection:
         found = {removed.table: removed.rows for removed in retain_rows(connection, Retention(**days), today)}
@@ -307,7 +350,7 @@ def test_an_amount_counts_what_tiers_cost_in_the_whole_month(
     bill(connection, [used(lsn, **tiered) for lsn in range(1, 30)])
     assert crossed(connection) == set()
     bill(connection, [used(30, **tiered)])
-    of_month = ("acme", "P1M", MARCH, "", "EUR")
+    of_month = ("acme", "P1M", MARCH, "", "EUR", "")
     assert crossed(connection) == {(*of_month, Decimal("11.95")), (*of_month, Decimal(12))}
     assert {row["used"] for row in changes(connection)} == {Decimal(12)}
 
@@ -362,6 +405,7 @@ def test_events_of_crossed_and_retracted_thresholds_are_queued_once_with_the_row
             "period_start": "2026-03-01",
             "meter": "requests",
             "currency": None,
+            "model": None,
             "threshold": "2",
             "value": value,
             "version": version,
@@ -469,7 +513,7 @@ def changes(connection: psycopg.Connection[Any]) -> list[dict[str, Any]]:
 
 def crossed(connection: psycopg.Connection[Any]) -> Crossed:
     """By the last version of each."""
-    key = ("account", "period", "first_day", "meter", "currency", "threshold")
+    key = ("account", "period", "first_day", "meter", "currency", "model", "threshold")
     last: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows_of(connection, "SELECT * FROM threshold_changes ORDER BY version"):
         last[tuple(row[name] for name in key)] = row
@@ -477,7 +521,7 @@ def crossed(connection: psycopg.Connection[Any]) -> Crossed:
 
 
 def assert_versions(connection: psycopg.Connection[Any]) -> None:
-    key = "account, period, first_day, meter, currency, threshold"
+    key = "account, period, first_day, meter, currency, model, threshold"
     holes = f"SELECT 1 AS one FROM threshold_changes GROUP BY {key} HAVING max(version) <> count(*)"
     assert rows_of(connection, holes) == [], "within one epoch the versions of a threshold have no holes"
 
@@ -513,6 +557,7 @@ class _World:
                 day=first + timedelta(days=chance.choice([0, 0, 1, 29])),
                 price=chance.choice(PRICES),
                 quantities=quantities,
+                model=chance.choice(MODELS),
             )
             rows.append({**row, "corrects_lsns": None})
         starts = [LONG_AGO, *(datetime(2026, month, 1, tzinfo=UTC) for month in (3, 4, 5))]
@@ -523,11 +568,15 @@ class _World:
             what = chance.choice([{"meter": meter.value, "period": period} for meter in METERS for period in PERIODS])
             if chance.random() < 0.3:
                 what = {"currency": "EUR", "period": "P1M"}
+            elif chance.random() < 0.4:
+                what["model"] = chance.choice(MODELS)
             most = chance.choice([None, "0", f"{chance.randint(1, 40)}", f"{chance.randint(1, 9)}.25"])
             steps = [f"{chance.randint(1, 20)}.5" for _ in range(chance.randint(0, 2))]
             since = chance.choice(starts)
             row = {**of, **what, "steps": steps, "effective_from": since.isoformat()}
             row["amount" if "currency" in what else "quantity"] = most
+            if chance.random() < 0.3:
+                row["every"] = chance.choice(["0.5", "3", "7.25"])
             limits[json.dumps([of, what, since.isoformat()])] = row
         return _World(rows, [*limits.values()], chance.choice(starts[1:]))
 
@@ -562,7 +611,7 @@ class _World:
             connection.execute("UPDATE catalog.accounts SET plan = 'iron', effective_from = %s", [self.moved])
 
     def crossed(self) -> Crossed:
-        totals: dict[tuple[str, str, date, str, str], Fraction] = defaultdict(Fraction)
+        totals: dict[tuple[str, str, date, str, str, str], Fraction] = defaultdict(Fraction)
         for row in self.rows:
             is_late = row["received_at"] - row["event_time"] > timedelta(hours=1)
             for meter in METERS:
@@ -570,20 +619,22 @@ class _World:
                 if not quantity or (is_late and meter is Meter.INPUT_TOKENS):
                     continue
                 month = row["day"].replace(day=1)
-                totals[row["account"], "P1D", row["day"], meter.value, ""] += quantity
-                totals[row["account"], "P1M", month, meter.value, ""] += quantity
+                for model in ("", row["model"]):
+                    totals[row["account"], "P1D", row["day"], meter.value, "", model] += quantity
+                    totals[row["account"], "P1M", month, meter.value, "", model] += quantity
                 # A period whose usage has no price has a total, too, which is 0.
-                totals[row["account"], "P1M", month, "", "EUR"] += quantity * Fraction(
+                totals[row["account"], "P1M", month, "", "EUR", ""] += quantity * Fraction(
                     row.get(f"{meter}_unit_price") or 0
                 )
         return {
             (*place, Decimal(step))
             for place, total in totals.items()
-            for step in self._thresholds(*place)
+            for step in self._thresholds(place, total)
             if 0 < Fraction(step) <= total
         }
 
-    def _thresholds(self, account: str, period: str, first: date, meter: str, currency: str) -> Iterator[str]:
+    def _thresholds(self, place: tuple[str, str, date, str, str, str], total: Fraction) -> Iterator[str]:
+        account, period, first, meter, currency, model = place
         ends = _following(period, first, ZoneInfo(ZONES[account]))
         plan = "iron" if self.moved < ends else "gold"
         for of in ({"account": account}, {"plan": plan}, {"account": "*"}):
@@ -591,13 +642,16 @@ class _World:
                 row
                 for row in self.limits
                 if of.items() <= row.items()
-                and (row.get("meter", ""), row.get("currency", ""), row["period"]) == (meter, currency, period)
+                and [row.get(name, "") for name in ("meter", "currency", "model", "period")]
+                == [meter, currency, model, period]
                 and datetime.fromisoformat(row["effective_from"]) < ends
             ]
             if versions:
                 row = max(versions, key=lambda row: datetime.fromisoformat(row["effective_from"]))
                 most = row.get("quantity", row.get("amount"))
                 yield from [*row["steps"], *([] if most is None else [most])]
+                every = Fraction(row.get("every", "1000000"))
+                yield from [f"{Decimal(row['every']) * turn}" for turn in range(1, 101) if every * turn <= total]
                 return
 
 

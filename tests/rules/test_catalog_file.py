@@ -248,6 +248,11 @@ def test_a_price_of_a_meter_that_is_not_declared_is_named_with_those_that_are() 
         ({"account": ""}, "must be of an account or of a plan"),
         ({"plan": "team"}, "must be of an account or of a plan"),
         ({"period": "P1W"}, "limits.0.period is 'P1W': must be one of P1D, P1M"),
+        (
+            {"period": "PT24H"},
+            "limits.0.period is 'PT24H': must be one of P1D, P1M, of the account's calendar: no limit",
+        ),
+        ({"dimension": "team"}, "limits.0.dimension is not a known field"),
         ({"quantity": "-1"}, "limits.0.quantity is '-1': must be a quantity such as 1000000, or null for no limit"),
         ({"quantity": "1e6"}, "must be a quantity"),
         ({"effective_from": "2026-01-01"}, "must be a date and time with its offset"),
@@ -288,6 +293,14 @@ def test_steps_are_stored_as_numbers_and_a_share_is_of_the_limit() -> None:
         ({"steps": ["-1"]}, "must be a number such as 800000, or a share of the limit such as 80%"),
         ({"quantity": None, "steps": ["50%"]}, "without a limit there are no shares of it"),
         ({"steps": ["1"] * 21}, "at most 20"),
+        ({"model": "gpt-4o-*"}, "must be the exact name of one model"),
+        ({"model": '["gpt-4o","o3"]'}, "must be the exact name of one model"),
+        ({"model": 'gpt-4o{"operation":"batch"}'}, "must be the exact name of one model"),
+        ({"meter": None, "currency": "EUR", "model": "gpt-4o"}, "of a currency must be of all models"),
+        ({"every": "0"}, "must be above 0"),
+        ({"every": "-5"}, "must be a number such as 800000, or a share of the limit such as 80%"),
+        ({"quantity": None, "every": "50%"}, "without a limit there are no shares of it"),
+        ({"quantity": "0", "every": "50%"}, "must have a number as every"),
     ],
 )
 def test_a_limit_of_money_or_with_steps_that_means_nothing_is_refused(wrong: dict[str, Any], says: str) -> None:
@@ -297,9 +310,20 @@ def test_a_limit_of_money_or_with_steps_that_means_nothing_is_refused(wrong: dic
 
 def test_a_limit_without_quantity_and_steps_is_refused_as_null_would_end_it() -> None:
     given = {name: value for name, value in LIMIT.items() if name != "quantity"}
-    with pytest.raises(CatalogFileError, match=re.escape("must have quantity (null ends a limit) or steps")):
+    with pytest.raises(CatalogFileError, match=re.escape("must have quantity (null ends a limit), steps or every")):
         parse_catalog(json.dumps({"limits": [given]}))
-    assert parse_catalog(json.dumps({"limits": [{**given, "steps": ["5"]}]})).limits[0].maximum is None
+    for more in ({"steps": ["5"]}, {"every": "5"}):
+        assert parse_catalog(json.dumps({"limits": [{**given, **more}]})).limits[0].maximum is None
+
+
+def test_a_limit_may_recur_by_a_share_of_it_and_each_model_has_its_own() -> None:
+    of_model = {**LIMIT, "quantity": "1000", "model": "gpt-4o", "every": "12.5%"}
+    one, two = parse_catalog(json.dumps({"limits": [LIMIT, of_model]})).limits
+    assert (one.stored["model"], one.stored["every"]) == ("", None)
+    assert two.stored["model"] == "gpt-4o"
+    assert Decimal(two.stored["every"]) == 125
+    with pytest.raises(CatalogFileError, match=r"limits has a1, input_tokens, P1M, .* of gpt-4o 2 times"):
+        parse_catalog(json.dumps({"limits": [of_model, of_model]}))
 
 
 def test_an_account_may_have_the_name_of_a_plan_and_both_a_limit() -> None:

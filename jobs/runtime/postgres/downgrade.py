@@ -141,6 +141,11 @@ USES = (
         "catalog.limits has limits of money, of each account, or with steps",
     ),
     Use(
+        "0108",
+        "EXISTS (SELECT FROM catalog.limits WHERE model <> '' OR every IS NOT NULL)",
+        "catalog.limits has limits of a model, or that recur",
+    ),
+    Use(
         "0105",
         "EXISTS (SELECT FROM jobs WHERE job = 'ingestion' AND jsonb_array_length(config -> 'events') > 1)",
         "ingestion reads several topics, and would read one of them: remove the others (`weir topics remove`)",
@@ -224,6 +229,14 @@ LOSSES = (
         SELECT format('up to where %s consumers have applied corrections: no alert says who lags until they '
                       'acknowledge again after the next upgrade', count(*))
         FROM correction_consumers HAVING count(*) > 0
+        """,
+    ),
+    Loss(
+        "0108",
+        """
+        SELECT format('%s changes of thresholds of a model: the next upgrade decides them again, and calls webhooks',
+                      count(*))
+        FROM threshold_changes WHERE model <> '' HAVING count(*) > 0
         """,
     ),
     Loss(
