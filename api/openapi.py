@@ -256,7 +256,7 @@ def _posted_query_v3() -> Schema:
 def _entitlement_access() -> Schema:
     keys = {"type": "array", "items": TEXT, "maxItems": MAX_ACCOUNTS}
     named = {"type": "object", "properties": {"keys": keys}, "required": ["keys"], "additionalProperties": False}
-    members = {"customer": named, "feature": named, "include_credits": {"type": "boolean", "const": False}}
+    members = {"customer": named, "feature": named, "include_credits": BOOLEAN}
     return {
         "summary": "OpenMeter's question of a gateway: which customers (accounts) may use which features (meters).",
         "requestBody": _body(members, needed=("customer",)),
