@@ -203,7 +203,7 @@ def test_what_is_not_there_is_said_of_each_customer_and_feature(gateway: Server,
 
 def test_a_gateway_that_asks_for_credits_gets_the_answer_by_limits(gateway: Server, everybody: str) -> None:
     declare(gateway, limit("requests", "0", account=ACME))
-    asked = [ask(gateway, everybody, ACME, GLOBEX, include_credits=credits).json for credits in (True, False)]
+    asked = [ask(gateway, everybody, ACME, GLOBEX, include_credits=wanted).json for wanted in (True, False)]
     assert asked[0] == asked[1]
     assert asked[0]["data"][0]["features"]["requests"]["reason"]["code"] == "feature_unavailable"
 

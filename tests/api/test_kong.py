@@ -1,4 +1,4 @@
-"""Kong's plugin posts two events of a call in one request; both are taken, and one that is sent again changes nothing."""
+"""Kong's plugin posts two events of a call in one request: both are taken, and nothing is added when it sends again."""
 
 from __future__ import annotations
 

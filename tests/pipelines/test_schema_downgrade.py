@@ -287,6 +287,7 @@ THRESHOLD = {
 }
 LATE_VIEW = "what 1 views have measured, as they were declared late or more than once"
 WATCH = {"name": "errors", "condition": "cached", "columns": Jsonb({}), "added_by": "ada"}
+INVALIDATION = {"account": "acme", "key_id": "k"}
 TOPIC_REMOVAL = {"topic": "gateway", "reason": "moved", "removed_by": "ada", "waiting": 0}
 LOST: list[tuple[str, str, dict[str, Any], str]] = [
     ("0038", "catalog.price_jumps", JUMP, "who confirmed or is to confirm 1 prices"),
@@ -308,6 +309,7 @@ LOST: list[tuple[str, str, dict[str, Any], str]] = [
         TOPIC_REMOVAL,
         "who removed topics of events, and why, 1 times (the journal keeps which",
     ),
+    ("0105", "portal_invalidations", INVALIDATION, "which portal tokens were invalidated: those of 1 accounts"),
 ]
 
 
