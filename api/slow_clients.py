@@ -13,8 +13,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from monitoring.metrics import ApiRoute
 
 MAX_CONNECTIONS = 2_000
-ENDED_AT_ONCE = 50
-"""Of those that wait, beyond as many as are too many: looking for the oldest takes a while."""
+BATCH_CONNECTIONS = 50
+"""How many of those that wait end together, beyond as many as are too many: finding the oldest takes a while."""
 REQUEST_WITHIN_SECONDS = 10.0
 """Of a new connection, until its first request line and headers are there."""
 READ_WITHIN_SECONDS = 30.0
@@ -84,14 +84,17 @@ class HeadTimeoutProtocol(H11Protocol):
 
     def _make_room(self) -> None:
         """End connections that wait for a request, the oldest first; this one, if all others are being answered."""
-        open_ones = [each for each in self.connections if not each.transport.is_closing()]
+        open_ones = [connection for connection in self.connections if not connection.transport.is_closing()]
         if (too_many := len(open_ones) - MAX_CONNECTIONS) <= 0:
             return
-        waiting = [each for each in open_ones if isinstance(each, HeadTimeoutProtocol) and not each._is_answering]
-        waiting.sort(key=lambda each: (each is self, each._idle_since))
-        others = min(too_many + ENDED_AT_ONCE, len(waiting) - 1)
-        for each in waiting[: max(others, 1)]:
-            each.transport.close()
+        waiting = [
+            connection
+            for connection in open_ones
+            if isinstance(connection, HeadTimeoutProtocol) and connection is not self and not connection._is_answering
+        ]
+        waiting.sort(key=lambda connection: connection._idle_since)
+        for connection in waiting[: too_many + BATCH_CONNECTIONS] or [self]:
+            connection.transport.close()
 
     def _expect_reading(self) -> None:
         size_bytes = self.transport.get_write_buffer_size()
