@@ -15,9 +15,12 @@ from psycopg.rows import dict_row
 
 from api.ingestion_lag import Report, lag_seconds
 from deployment.asking import NO_SCHEMA, first_line
+from jobs.queries.portal_invalidations import live_invalidations
+from jobs.runtime.postgres.api_reader import BECOME
 from jobs.runtime.postgres.session import Session
-from metering.api_keys import ApiKey, RateLimits, id_of, scopes_of
+from metering.api_keys import ApiKey, RateLimits, Scope, id_of, scopes_of
 from metering.instants import Clock
+from metering.portal_invalidations import Invalidations, invalidations_of
 from metering.portal_tokens import PREFIX, is_signed, may_make, token_of
 from metering.vocabulary import Job
 
@@ -50,6 +53,7 @@ class _Read:
     keys: Mapping[str, ApiKey]
     config: Mapping[str, Any] | None
     reports: Sequence[Report]
+    invalidations: Invalidations
 
 
 class DatabasePoll:
@@ -61,6 +65,7 @@ class DatabasePoll:
         self._on_config = on_config
         self._connection: psycopg.Connection[Any] | None = None
         self._keys: Mapping[str, ApiKey] = {}
+        self._invalidations = Invalidations()
         self._read_at: float | None = None
         self.lag_seconds = 0.0
         """Of ingestion, as `ingestion_lag` has it."""
@@ -85,13 +90,17 @@ class DatabasePoll:
             return True
         if key.made_by is None:
             return self._keys.get(key.id) == key
-        return self._maker(key.made_by, *key.accounts) is not None
+        [account] = key.accounts
+        is_ended = self._invalidations.ends(account, key.token_id, key.generation)
+        return not is_ended and self._maker(key.made_by, account) is not None
 
     def _token(self, text: str) -> ApiKey | None:
         """What a portal token stands for; None for one that is not valid, or whose key is not."""
         token = token_of(text)
         maker = self._maker(token.key_id, token.account) if token is not None else None
         if token is None or maker is None or not is_signed(text, maker) or token.expires_at <= self._now():
+            return None
+        if self._invalidations.ends(token.account, token.id, token.generation):
             return None
         return token.reading(maker)
 
@@ -114,7 +123,8 @@ class DatabasePoll:
         """Read once; what cannot be read stays as it was before."""
         try:
             found = await asyncio.to_thread(self._read)
-            self._keys, self._read_at = found.keys, self._clock.monotonic()
+            self._keys, self._invalidations = found.keys, found.invalidations
+            self._read_at = self._clock.monotonic()
             if found.config is not None:
                 self._on_config(found.config)
             self.lag_seconds = lag_seconds(found.reports)
@@ -134,10 +144,12 @@ class DatabasePoll:
             keys = {row["key_id"]: _key(row) for row in self._connection.execute(_KEYS)}
             row = self._connection.execute(_CONFIG, [Job.INGESTION.value]).fetchone()
             reports = [Report(**report) for report in self._connection.execute(_REPORTS)]
+            makes_tokens = any(Scope.PORTAL in key.scopes for key in keys.values())
+            invalidations = _invalidations(self._connection) if makes_tokens else Invalidations()
         except psycopg.Error:
             self.close()
             raise
-        return _Read(keys, row["config"] if row is not None else None, reports)
+        return _Read(keys, row["config"] if row is not None else None, reports, invalidations)
 
     def close(self) -> None:
         """End the session."""
@@ -145,6 +157,19 @@ class DatabasePoll:
             with suppress(psycopg.Error):
                 self._connection.close()
         self._connection = None
+
+
+def _invalidations(connection: psycopg.Connection[Any]) -> Invalidations:
+    """As the role that writes them: an API with a login of its own has no other rights to the table."""
+    try:
+        with connection.transaction():
+            connection.execute(BECOME)
+            connection.execute("SELECT set_config('weir.accounts', '*', true)")
+            return invalidations_of(live_invalidations(connection))
+    except (psycopg.errors.InvalidParameterValue, psycopg.errors.InsufficientPrivilege) as error:
+        # Without the role nobody can invalidate a token, or read with one.
+        log.warning("portal tokens cannot be read with", reason=first_line(error))
+        return Invalidations()
 
 
 def _key(row: Mapping[str, Any]) -> ApiKey:

@@ -118,6 +118,10 @@ def _in_query(request: Request) -> dict[str, Any]:
     for name in set(given):
         if (named := _FILTER.fullmatch(name)) is not None:
             filters[named[1]] = given.getlist(name)
+    if "filterGroupBy" in given:
+        # OpenMeter's Python SDK sends all groups as one text, in which none could be told from another.
+        advice = f"Name the group, as in filterGroupBy[model]=gpt-4o, or send {ADVANCED}."
+        raise bad_request("filterGroupBy", advice)
     others = [(name, value) for name, value in given.multi_items() if _FILTER.fullmatch(name) is None]
     rest = Parameters.of(QueryParams(others), MEMBERS)
     single = {name: rest.text(name) for name in ("from", "to", "windowSize", "windowTimeZone", ADVANCED)}

@@ -162,6 +162,7 @@ def document() -> Schema:
     paths[ApiRoute.WINDOW_STREAM.value] = {"get": _stream()}
     paths[ApiRoute.METER_QUERY.value]["post"] = _posted_query()
     paths[ApiRoute.PORTAL_TOKENS.value] = {"post": _portal_tokens()}
+    paths[ApiRoute.PORTAL_INVALIDATE.value] = {"post": _portal_invalidation()}
     paths[ApiRoute.METER_QUERY_V3.value] = {"post": _posted_query_v3()}
     paths[ApiRoute.CORRECTIONS_ACK.value] = {"post": _acknowledgement()}
     paths[ApiRoute.ENTITLEMENT_ACCESS.value] = {"post": _entitlement_access()}
@@ -256,7 +257,7 @@ def _posted_query_v3() -> Schema:
 def _entitlement_access() -> Schema:
     keys = {"type": "array", "items": TEXT, "maxItems": MAX_ACCOUNTS}
     named = {"type": "object", "properties": {"keys": keys}, "required": ["keys"], "additionalProperties": False}
-    members = {"customer": named, "feature": named, "include_credits": {"type": "boolean", "const": False}}
+    members = {"customer": named, "feature": named, "include_credits": BOOLEAN}
     return {
         "summary": "OpenMeter's question of a gateway: which customers (accounts) may use which features (meters).",
         "requestBody": _body(members, needed=("customer",)),
@@ -277,12 +278,20 @@ def _acknowledgement() -> Schema:
 
 def _portal_tokens() -> Schema:
     members = {"subject": TEXT, "allowedMeterSlugs": {"type": "array", "items": TEXT}, "expiresAt": INSTANT}
-    answer = {**members, "createdAt": INSTANT, "expired": BOOLEAN, "token": TEXT}
+    answer = {"id": TEXT, **members, "createdAt": INSTANT, "expired": BOOLEAN, "token": TEXT}
     needed = [name for name in answer if name != "allowedMeterSlugs"]
     return {
         "summary": "A token with which a customer reads its own usage; the key needs the scope `portal`.",
         "requestBody": _body(members, needed=("subject",)),
         "responses": _responses({"type": "object", "properties": answer, "required": needed}),
+    }
+
+
+def _portal_invalidation() -> Schema:
+    return {
+        "summary": "End the token with an id, or all tokens of a subject that were made so far: one of the two.",
+        "requestBody": _body({"id": TEXT, "subject": TEXT}),
+        "responses": _responses(None, HTTPStatus.NO_CONTENT),
     }
 
 

@@ -1,6 +1,7 @@
 """Portal tokens over HTTP: a customer's browser reads its own usage with one, and never sees a key.
 
-`POST /api/v1/portal/tokens` makes one, as OpenMeter's does; `GET /api/v1/portal/meters/{slug}/query` is read with it.
+`POST /api/v1/portal/tokens` makes one, as OpenMeter's does; `GET /api/v1/portal/meters/{slug}/query` is read with it,
+and `POST /api/v1/portal/tokens/invalidate` ends it before its time.
 """
 
 from __future__ import annotations
@@ -19,18 +20,20 @@ from api.meter_query_request import body_of
 from api.parameters import allowed_accounts, bad_request, instant_of
 from api.problems import Problem
 from api.read_request import ReadRequest
+from jobs.queries.portal_invalidations import TooManyInvalidations, generation_of, invalidate
 from metering.api_keys import Scope
 from metering.portal_tokens import PortalToken, token_of
 from metering.texts import encodable
 
 MEMBERS = ("subject", "allowedMeterSlugs", "expiresAt")
+MEMBERS_OF_INVALIDATE = ("id", "subject")
 DEFAULT_LIFETIME, MAX_LIFETIME = timedelta(hours=1), timedelta(days=1)
 MAX_METERS = 50
 MAX_NAME_CHARACTERS = 200
 
 
 async def make_token(request: Request, services: Services) -> Response:
-    """OpenMeter's answer: `subject, expiresAt, expired, createdAt, allowedMeterSlugs` and `token`, which is shown once.
+    """OpenMeter's answer: `id, subject, expiresAt, expired, createdAt, allowedMeterSlugs`, and `token`, shown once.
 
     Raises Problem: 403 for an account that the key does not name.
     """
@@ -39,10 +42,14 @@ async def make_token(request: Request, services: Services) -> Response:
     account = _name(given.get("subject"), "subject")
     allowed_accounts(key, (account,), "subject")
     now = services.clock.now()
-    token = PortalToken(key.id, account, _expiry(given.get("expiresAt"), now), _meters(given.get("allowedMeterSlugs")))
+    expires_at, meters = _expiry(given.get("expiresAt"), now), _meters(given.get("allowedMeterSlugs"))
+    assert services.reader is not None, "routes are made where there is one"
+    generation = await services.reader.run(key, lambda database: generation_of(database, account))
+    token = PortalToken(key.id, account, expires_at, meters, generation)
     if token_of(text := token.text(key)) is None:
         raise bad_request("allowedMeterSlugs", "The token would be too long: name fewer meters.", "body")
     shown = {
+        "id": token.id,
         "subject": token.account,
         "createdAt": now,
         "expiresAt": token.expires_at,
@@ -51,6 +58,33 @@ async def make_token(request: Request, services: Services) -> Response:
         "token": text,
     }
     return Response(to_json(shown), headers={"Cache-Control": "no-store"}, media_type=JSON)
+
+
+async def invalidate_tokens(request: Request, services: Services) -> Response:
+    """End a token by its `id`, or all tokens of a `subject` that were made so far, by whichever key; 204.
+
+    Raises Problem: 403 for an account that the key does not name.
+    """
+    key = authorized(request, services, Scope.PORTAL)
+    given = {
+        name: value for name, value in (await body_of(request, MEMBERS_OF_INVALIDATE)).items() if value is not None
+    }
+    if len(given) != 1:
+        raise Problem(
+            HTTPStatus.BAD_REQUEST, "Send the `id` of a token, or the `subject` whose tokens end: one of them."
+        )
+    [(field, value)] = given.items()
+    name = _name(value, field)
+    if field == "subject":
+        allowed_accounts(key, (name,), "subject")
+    which = {"account" if field == "subject" else "token_id": name}
+    assert services.reader is not None, "routes are made where there is one"
+    try:
+        await services.reader.run(key, lambda database: invalidate(database, key.id, **which), writes=True)
+    except TooManyInvalidations:
+        detail = f"Too many were invalidated within a day: revoke the key that made them (weir keys revoke {key.id})."
+        raise Problem(HTTPStatus.CONFLICT, detail) from None
+    return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
 async def portal_query(read_request: ReadRequest) -> Response:

@@ -21,7 +21,7 @@ from api.meter_query_v3 import meter_query_v3
 from api.openapi import PATH as OPENAPI
 from api.openapi import openapi
 from api.own_writes import await_own_writes
-from api.portal import make_token, portal_query
+from api.portal import invalidate_tokens, make_token, portal_query
 from api.problems import Problem
 from api.read_request import ReadRequest
 from api.request_metrics import path_of
@@ -74,9 +74,13 @@ def query_routes(services: Services) -> list[Route]:
     async def portal_token(request: Request) -> Response:
         return await make_token(request, services)
 
+    async def portal_invalidate(request: Request) -> Response:
+        return await invalidate_tokens(request, services)
+
     return [
         *(_route(services, route, methods, query) for route, methods, query in queries),
         Route(ApiRoute.PORTAL_TOKENS.value, portal_token, methods=["POST"]),
+        Route(ApiRoute.PORTAL_INVALIDATE.value, portal_invalidate, methods=["POST"]),
         Route(OPENAPI, described),
     ]
 

@@ -46,6 +46,7 @@ _METHODS = {
     ApiRoute.METER_QUERY_V3: ("POST",),
     ApiRoute.ENTITLEMENT_ACCESS: ("POST",),
     ApiRoute.PORTAL_TOKENS: ("POST",),
+    ApiRoute.PORTAL_INVALIDATE: ("POST",),
     ApiRoute.CORRECTIONS_ACK: ("POST",),
 }
 

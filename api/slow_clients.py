@@ -1,4 +1,8 @@
-"""Connections whose client is slow: one that sends no request head in time, or does not read, is ended."""
+"""Connections whose client is slow: one that sends no request head in time, or does not read, is ended.
+
+Where there are more than MAX_CONNECTIONS, those end first that have waited longest for a request: refused instead, a
+client would find the server full for as long as somebody opens connections and sends nothing.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from monitoring.metrics import ApiRoute
 
 MAX_CONNECTIONS = 2_000
+BATCH_CONNECTIONS = 50
+"""How many of those that wait end together, beyond as many as are too many: finding the oldest takes a while."""
 REQUEST_WITHIN_SECONDS = 10.0
 """Of a new connection, until its first request line and headers are there."""
 READ_WITHIN_SECONDS = 30.0
@@ -21,6 +27,7 @@ class HeadTimeoutProtocol(H11Protocol):
     Uvicorn itself would wait for ever; also a connection that is closed waits until its client has read the rest.
     """
 
+    _idle_since = 0.0
     _head: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
 
@@ -32,9 +39,9 @@ class HeadTimeoutProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
         super().connection_made(transport)
+        self._idle_since = self.loop.time()
         if len(self.connections) > MAX_CONNECTIONS:
-            transport.close()
-            return
+            self._make_room()
         self._head = self.loop.call_later(REQUEST_WITHIN_SECONDS, self._give_up)
 
     def data_received(self, data: bytes) -> None:
@@ -45,6 +52,11 @@ class HeadTimeoutProtocol(H11Protocol):
         if self._head is not None and self._is_answering:
             self._head.cancel()
             self._head = None
+
+    def on_response_complete(self) -> None:
+        """An answer was given, and the next request is waited for."""
+        self._idle_since = self.loop.time()
+        super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It has ended."""
@@ -69,6 +81,20 @@ class HeadTimeoutProtocol(H11Protocol):
         super().shutdown()
         if self._is_answering and self.cycle.scope["path"] == ApiRoute.WINDOW_STREAM:
             self.transport.close()
+
+    def _make_room(self) -> None:
+        """End connections that wait for a request, the oldest first; this one, if all others are being answered."""
+        open_ones = [connection for connection in self.connections if not connection.transport.is_closing()]
+        if (too_many := len(open_ones) - MAX_CONNECTIONS) <= 0:
+            return
+        waiting = [
+            connection
+            for connection in open_ones
+            if isinstance(connection, HeadTimeoutProtocol) and connection is not self and not connection._is_answering
+        ]
+        waiting.sort(key=lambda connection: connection._idle_since)
+        for connection in waiting[: too_many + BATCH_CONNECTIONS] or [self]:
+            connection.transport.close()
 
     def _expect_reading(self) -> None:
         size_bytes = self.transport.get_write_buffer_size()

@@ -66,6 +66,9 @@ class ApiKey:
     """Of a bearer token: the identity provider that signed it. It is stored nowhere, and holds until it expires."""
     meters: frozenset[str] = frozenset()
     """Of a portal token: the only meters that it may read; empty: all, and bills."""
+    token_id: str = ""
+    generation: int = 0
+    """Of a portal token, by which it is invalidated (`metering.portal_invalidations`)."""
 
     def proves(self, key: str) -> bool:
         """Whether `key` equals this one, compared in constant time."""

@@ -33,6 +33,7 @@ class ApiRoute(StrEnum):
     METERS = "/api/v1/meters"
     METER_QUERY = "/api/v1/meters/{slug}/query"
     PORTAL_TOKENS = "/api/v1/portal/tokens"
+    PORTAL_INVALIDATE = "/api/v1/portal/tokens/invalidate"
     PORTAL_QUERY = "/api/v1/portal/meters/{slug}/query"
     METER_QUERY_V3 = "/api/v3/openmeter/meters/{slug}/query"
     ENTITLEMENT_ACCESS = "/api/v3/openmeter/entitlement-access/query"

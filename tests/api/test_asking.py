@@ -553,6 +553,7 @@ def test_a_meter_query_returns_csv_if_accepted(reading: Server, acme: str) -> No
         ({"windowSize": "HOUR", "groupBy": "team"}, 400, ["team", "windowSize"]),
         ({"from_": "2026-11-01T10:00:30Z"}, 400, ["whole minutes"]),
         ({"filterGroupBy[subject]": "globex"}, 400, ["subject"]),
+        ({"filterGroupBy": "{'model': 'm1'}"}, 400, ["filterGroupBy[model]", "advancedMeterGroupByFilters"]),
         ({"advancedMeterGroupByFilters": '{"model": {"$like": "m"}}'}, 400, ["$in"]),
         ({"unknown": "1"}, 400, ["unknown"]),
     ],

@@ -217,7 +217,14 @@ def test_what_is_not_there_is_said_of_each_customer_and_feature(gateway: Server,
     assert (error["code"], error["customer"]) == ("customer_not_found", "nobody")
     assert answer.json["meta"] == {"page": {"size": 1, "next": None, "previous": None}}
     refused(ask(gateway, everybody), 400, "customer")
-    refused(ask(gateway, everybody, ACME, include_credits=True), 400, "no credits")
+    refused(ask(gateway, everybody, ACME, include_credits="yes"), 400, "include_credits")
+
+
+def test_a_gateway_that_asks_for_credits_gets_the_answer_by_limits(gateway: Server, everybody: str) -> None:
+    declare(gateway, limit("requests", "0", account=ACME))
+    asked = [ask(gateway, everybody, ACME, GLOBEX, include_credits=wanted).json for wanted in (True, False)]
+    assert asked[0] == asked[1]
+    assert asked[0]["data"][0]["features"]["requests"]["reason"]["code"] == "feature_unavailable"
 
 
 def test_a_key_learns_nothing_of_accounts_that_it_does_not_name(gateway: Server) -> None:

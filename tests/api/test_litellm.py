@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from uuid import uuid4
 
@@ -14,6 +13,7 @@ import pytest
 from metering.api_keys import Scope
 from tests.api.serving import Server
 from tests.api.test_events_in import usable, values
+from tests.packages import python_with
 from tests.waiting import wait_until
 
 LITELLM = "litellm==1.110.2"
@@ -23,12 +23,7 @@ PROGRAM = Path(__file__).with_name("litellm_process.py")
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A Python with LiteLLM, apart from that of the project: no package of it is Weir's."""
-    folder = tmp_path_factory.mktemp("litellm")
-    uv = [sys.executable, "-m", "uv"]
-    subprocess.run([*uv, "venv", "--quiet", str(folder)], check=True)
-    program = str(folder / "bin" / "python")
-    subprocess.run([*uv, "pip", "install", "--quiet", "--python", program, LITELLM], check=True)
-    return program
+    return python_with(tmp_path_factory.mktemp("litellm"), LITELLM)
 
 
 @pytest.mark.long

@@ -119,6 +119,49 @@ def test_tokens_and_their_streams_end_with_their_key(reading: Server) -> None:
     assert get(reading, "/v1/usage", theirs).status == 401
 
 
+def invalidated(server: Server, key: str, **members: Any) -> Answer:
+    return server.post(f"{TOKENS}/invalidate", json.dumps(members).encode(), key)
+
+
+def ends(server: Server, theirs: str) -> None:
+    wait_until(lambda: get(server, "/v1/usage", theirs).status == 401, "the token's end", 60, every_seconds=0.1)
+
+
+def test_all_tokens_of_an_account_end_and_one_that_is_made_afterwards_holds(reading: Server) -> None:
+    first, second = maker(reading, "acme"), maker(reading)
+    theirs, of_another_key = token(reading, first.key), token(reading, second.key)
+    of_another_account = made_with(reading, second.key, "globex").json["token"]
+    with following(reading, theirs) as follower:
+        answer = invalidated(reading, first.key, subject="acme")
+        assert (answer.status, answer.body) == (204, b"")
+        later = token(reading, second.key)
+        assert follower.ended.wait(HEARTBEAT_SECONDS - 1), "a stream looks more often than it gives a sign of life"
+    ends(reading, theirs)
+    ends(reading, of_another_key)
+    assert invalidated(reading, first.key, subject="acme").status == 204
+    ends(reading, later)
+    assert get(reading, "/v1/usage", token(reading, first.key)).status == 200
+    assert get(reading, "/v1/usage", of_another_account).status == 200
+
+
+def test_one_token_ends_by_its_id_and_only_with_a_key_of_its_account(reading: Server, backend: str) -> None:
+    made = [made_with(reading, backend, "acme", allowedMeterSlugs=["requests", f"m{number}"]).json for number in (1, 2)]
+    others = maker(reading, "globex", "acme-2").key
+    assert invalidated(reading, others, id=made[0]["id"]).status == 204
+    assert invalidated(reading, backend, id=made[1]["id"]).status == 204
+    wait_until(lambda: get(reading, PORTAL_QUERY, made[1]["token"]).status == 401, "the end", 60, every_seconds=0.1)
+    assert get(reading, PORTAL_QUERY, made[0]["token"]).status == 200
+
+
+def test_what_cannot_be_invalidated_is_refused(reading: Server, backend: str) -> None:
+    refused(invalidated(reading, backend, subject="globex"), 403, "globex")
+    refused(invalidated(reading, token(reading, backend), subject="acme"), 403, "token")
+    for several in ({}, {"id": "x", "subject": "acme"}, {"id": None}):
+        refused(invalidated(reading, backend, **several), 400, "one of them")
+    for members in ({"id": ""}, {"subject": 1}, {"ids": "x"}):
+        refused(invalidated(reading, backend, **members), 400, next(iter(members)))
+
+
 def test_a_token_is_made_for_accounts_of_a_key_with_the_scope_alone(reading: Server, backend: str) -> None:
     refused(made_with(reading, backend, "globex"), 403, "globex")
     refused(made_with(reading, token(reading, backend), "acme"), 403, "token")

@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import socket
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import psycopg
+import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub leaves NewTopic out
 from psycopg.types.json import Jsonb
 
 from api import key_store
+from api.bodies import MAX_BODY_BYTES
 from api.database_poll import READ_EVERY_SECONDS, DatabasePoll
 from api.ingestion_lag import MAX_LAG_SECONDS
-from api.slow_clients import REQUEST_WITHIN_SECONDS
+from api.slow_clients import MAX_CONNECTIONS, REQUEST_WITHIN_SECONDS
 from jobs.runtime.clock import MachineClock
 from laptop.ports import LOOPBACK, free_ports
 from metering.api_keys import Scope
@@ -121,6 +125,43 @@ def test_a_client_that_sends_no_request_is_disconnected_and_delays_no_other(serv
         for each in silent:
             each.close()
     assert time.monotonic() - started >= REQUEST_WITHIN_SECONDS - 1
+
+
+@pytest.mark.parametrize("count", [MAX_CONNECTIONS + 100, pytest.param(10_000, marks=pytest.mark.long)])
+def test_a_client_is_answered_while_others_hold_connections_and_send_no_request(server: Server, count: int) -> None:
+    key = usable(server)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, count + MAX_CONNECTIONS + 1_000)), hard))
+    slow = []
+    try:
+        for number in range(count):
+            slow.append(socket.create_connection((LOOPBACK, server.port), timeout=60))
+            with suppress(ConnectionError):
+                slow[-1].sendall(b"POST /v1/events HTTP/1.1\r\nHost: a\r\nX-Slow: ")
+            if number % 500 == 0:
+                assert server.post(OWN, encoded(event()), key).status == 200
+        assert server.post(OWN, encoded(event()), key).status == 200
+        assert len(server.connections) <= MAX_CONNECTIONS + 1
+    finally:
+        for each in slow:
+            each.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_body_of_a_gigabyte_is_refused_and_delays_no_other(server: Server) -> None:
+    key = usable(server)
+    with socket.create_connection((LOOPBACK, server.port), timeout=60) as client:
+        head = f"POST {OWN} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n"
+        client.sendall(f"{head}Content-Length: {1 << 30}\r\n\r\n".encode())
+        part = b" " * (1 << 20)
+        with suppress(ConnectionError):  # it may be closed before all of it was sent
+            for number in range(1 << 10):
+                client.sendall(part)
+                if number == MAX_BODY_BYTES >> 20:
+                    assert client.recv(64).startswith(b"HTTP/1.1 413"), "answered before the rest is sent"
+                if number % 256 == 0:
+                    assert server.post(OWN, encoded(event()), key).status == 200
+    assert server.post(OWN, encoded(event()), key).status == 200
 
 
 def test_a_megabyte_of_headers_is_refused(server: Server) -> None:

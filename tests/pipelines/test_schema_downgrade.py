@@ -290,6 +290,7 @@ THRESHOLD = {
 }
 LATE_VIEW = "what 1 views have measured, as they were declared late or more than once"
 WATCH = {"name": "errors", "condition": "cached", "columns": Jsonb({}), "added_by": "ada"}
+INVALIDATION = {"account": "acme", "key_id": "k"}
 TOPIC_REMOVAL = {"topic": "gateway", "reason": "moved", "removed_by": "ada", "waiting": 0}
 LOST: list[tuple[str, str, dict[str, Any], str]] = [
     ("0038", "catalog.price_jumps", JUMP, "who confirmed or is to confirm 1 prices"),
@@ -312,6 +313,7 @@ LOST: list[tuple[str, str, dict[str, Any], str]] = [
         "who removed topics of events, and why, 1 times (the journal keeps which",
     ),
     ("0105", "threshold_changes", {**THRESHOLD, "model": "m"}, "1 changes of thresholds of a model: "),
+    ("0108", "portal_invalidations", INVALIDATION, "which portal tokens were invalidated: those of 1 accounts"),
 ]
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from metering.api_keys import ApiKey, RateLimits, Scope, digest_of, new_key
+from metering.portal_invalidations import invalidations_of
 from metering.portal_tokens import PREFIX, PortalToken, is_signed, may_make, token_of
 
 
@@ -64,3 +68,34 @@ def test_a_key_makes_tokens_for_its_accounts_alone() -> None:
     assert may_make(key("acme", "b"), "acme")
     assert not may_make(key("b"), "acme")
     assert not may_make(key(scopes=(Scope.READ, Scope.INGEST)), "acme")
+
+
+@given(TOKENS, st.integers(0, 5), st.integers(0, 5))
+def test_a_token_ends_with_the_invalidations_of_its_account_that_came_after_it(
+    token: PortalToken, made_after: int, invalidated: int
+) -> None:
+    token = replace(token, generation=made_after)
+    assert token_of(token.text(MAKER)) == token
+    rows = [{"account": token.account, "token_id": "", "of_accounts": "", "generation": invalidated}]
+    found = invalidations_of(rows if invalidated else [])
+    assert found.ends(token.account, token.id, token.generation) == (made_after < invalidated)
+    assert not found.ends(f"{token.account}-2", token.id, token.generation)
+
+
+def test_a_single_token_is_ended_by_keys_of_its_account_alone() -> None:
+    token = PortalToken(MAKER.id, "acme", EXPIRES)
+
+    def is_ended(token_id: str, *of_accounts: str) -> bool:
+        rows = [{"account": "", "token_id": token_id, "of_accounts": of, "generation": 1} for of in of_accounts]
+        return invalidations_of(rows).ends(token.account, token.id, token.generation)
+
+    assert is_ended(token.id, "*")
+    assert is_ended(token.id, '["b"]', '["acme"]')
+    assert not is_ended(token.id, '["b"]')
+    assert not is_ended(replace(token, meters=("requests",)).id, "*")
+
+
+def test_a_token_without_invalidations_has_the_form_that_earlier_releases_take() -> None:
+    text = PortalToken(MAKER.id, "acme", EXPIRES).text(MAKER)
+    payload = base64.urlsafe_b64decode(text.removeprefix(PREFIX).partition(".")[0] + "==")
+    assert json.loads(payload).keys() == {"key", "account", "expires", "meters"}

@@ -268,6 +268,14 @@ LOSSES = (
         FROM topic_removals HAVING count(*) > 0
         """,
     ),
+    Loss(
+        "0115",
+        """
+        SELECT format('which portal tokens were invalidated: those of %s accounts, or single ones, hold again until '
+                      'they expire', count(*))
+        FROM portal_invalidations WHERE invalidated_at > clock_timestamp() - interval '25 hours' HAVING count(*) > 0
+        """,
+    ),
 )
 
 

@@ -44,7 +44,7 @@ LATER = (
         "invoices",
         "late_members",
     ),
-    *("pattern_matches", "pattern_outcomes"),
+    *("pattern_matches", "pattern_outcomes", "portal_invalidations"),
     *("price_ladders", "taken_back_on_time", "usage_hours", "usage_members", "usage_months"),
     *("threshold_changes", "thresholds_due", "topic_removals"),
     *("webhook_attempts", "webhook_deliveries", "webhook_endpoints", "webhook_events", "webhook_position"),
@@ -97,7 +97,7 @@ ASKED = (
     *("usage_day_dimensions", "usage_days", "usage_hours", "usage_months", "usage_windows"),
 )
 """Of these the API reads: what names an account is guarded by row-level security, and nothing else."""
-WRITTEN = ("correction_consumers",)
+WRITTEN = ("correction_consumers", "portal_invalidations")
 """These the API reads and writes, and row-level security guards both."""
 ASKED_OF_CATALOG = (
     *("account_history", "account_zones", "accounts", "contracts", "decisions"),
