@@ -17,6 +17,7 @@ from deployment.asking import asking_database
 from deployment.errors import CannotRun
 from deployment.stack import POSTGRES_VARIABLE, postgres_url_of
 from jobs.runtime.clock import MachineClock
+from webhooks.delivering import Delivering
 from webhooks.endpoints import listed
 from webhooks.posting import Poster
 from webhooks.sender import MAX_RUNNING, send_until
@@ -61,7 +62,7 @@ async def _send(postgres_url: str, *, allows_private: bool) -> None:
     look_up_in_own_threads()
     poster = Poster(allows_private=allows_private)
     try:
-        await send_until(stopping, postgres_url, poster.post, MachineClock())
+        await send_until(stopping, postgres_url, Delivering(poster.post, poster.post_to_slack), MachineClock())
     finally:
         await poster.close()
 

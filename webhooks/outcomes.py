@@ -39,7 +39,10 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Attempt:
-    """What came of a POST: a status, or an error where none came. `retry_after` is the header as received."""
+    """What came of a POST: a status, or an error where none came. `retry_after` is the header as received.
+
+    With a status, `error` is what the receiver answered about it, where that is read.
+    """
 
     status: int | None = None
     error: str | None = None

@@ -27,6 +27,7 @@ from tests.conftest import _named
 from tests.database_rows import write
 from webhooks.endpoints import add
 from webhooks.event_types import EventType
+from webhooks.kinds import Kind
 
 FILES = sorted((Path(migrations.__path__[0]) / "versions").glob("*.py"))
 REACHED = [file.name[:4] for file in FILES if file.name[:4] >= OLDEST]
@@ -160,6 +161,10 @@ def with_waiting_delivery(database: str) -> None:
     write(database, "stragglers", {**STRAGGLER, "decision": "hold", "settled": 0, "hold_expires": "drop"})
 
 
+def with_endpoint_of_slack(database: str) -> None:
+    add(database, "https://example.com/", [EventType.STRAGGLER_HELD], "ada", kind=Kind.SLACK)
+
+
 PLANTED: dict[str, Callable[[str], None]] = {
     "usage was billed once by the more specific meter": lambda at: write(
         at, "usage_windows", {**WINDOW, "price_version": 0}
@@ -196,6 +201,7 @@ PLANTED: dict[str, Callable[[str], None]] = {
     "invoices were issued": lambda at: write(at, "invoices", INVOICE),
     "people were forgotten": lambda at: write(at, "erasures", ERASURE),
     "events wait to be delivered": with_waiting_delivery,
+    "there are endpoints of Slack": with_endpoint_of_slack,
     "limits of money, of each account, or with steps": lambda at: write(
         at, "catalog.limits", {"currency": "EUR", "plan": "p", "period": "P1M", "effective_from": NOW, "amount": 1}
     ),

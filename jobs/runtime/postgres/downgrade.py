@@ -50,6 +50,11 @@ def _appended(cause: str) -> str:
 
 USES = (
     Use(
+        "0111",
+        "EXISTS (SELECT FROM webhook_endpoints WHERE kind <> 'webhook')",
+        "there are endpoints of Slack: `weir webhooks list` shows them, and `weir webhooks remove` removes one",
+    ),
+    Use(
         "0040",
         "EXISTS (SELECT FROM stragglers WHERE contained_quantity <> 0)"
         " OR EXISTS (SELECT FROM usage_windows WHERE price_version <= 0)",
