@@ -37,10 +37,16 @@ def _webhooks() -> None:
 
 @webhooks.command()
 def add(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Where events are posted; - reads it from standard input.")],
+    url: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL", help="Where events are posted, or the address of mail; - reads it from standard input."
+        ),
+    ],
     *,
     kind: Annotated[
-        Kind, typer.Option(help="Events as JSON, signed (webhook), or messages for people (slack).")
+        Kind,
+        typer.Option(help="Events as JSON, signed (webhook); messages for people (slack); mail (mail)."),
     ] = Kind.WEBHOOK,
     event: Annotated[
         list[EventType] | None,
@@ -62,11 +68,12 @@ def add(
     """Add an endpoint. It gets what happens from now on.
 
     Prints what its receiver verifies calls with: a shared secret `whsec_…`, or a public key `whpk_…`. It is shown once.
-    Slack verifies nothing: its URL is the secret, and no command shows it.
+    Slack verifies nothing: its URL is the secret, and no command shows it. Mail needs a server (`WEIR_SMTP_URL`).
     """
     from deployment.stack import running_deployment
     from webhooks.addresses import AddressRefused, checked_url
     from webhooks.endpoints import add as add_endpoint
+    from webhooks.mail import is_mail_address
     from webhooks.signing import Signature
 
     accounts = _texts(account, "--account")
@@ -76,9 +83,11 @@ def add(
     if url == "-":
         url = typer.get_text_stream("stdin").readline().strip()
     try:
-        checked = str(checked_url(url, allows_private=allow_private))
+        checked = url if kind is Kind.MAIL else str(checked_url(url, allows_private=allow_private))
     except AddressRefused as problem:
         raise typer.BadParameter(f"{problem}.") from problem
+    if kind is Kind.MAIL and not is_mail_address(url):
+        raise typer.BadParameter(f"{url!r} must be one address of mail, such as ops@example.com.")
     made = add_endpoint(
         running_deployment(data_dir).postgres_url,
         checked,

@@ -13,19 +13,23 @@ from webhooks.signing import signed_headers
 from webhooks.slack import shown_url, slack_message
 
 Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[Attempt]]
+Mail = Callable[[str, bytes, str, datetime], Awaitable[Attempt]]
 
 
 @dataclass(frozen=True)
 class Delivering:
-    """Delivers by `post` (webhooks), and by `post_to_slack`, which also gives what was answered."""
+    """Delivers by `post` (webhooks), and by `post_to_slack`, which also gives what was answered, and by `mail`."""
 
     post: Post
     post_to_slack: Post
+    mail: Mail
 
     async def __call__(self, due: Due, at: datetime) -> Attempt:
         """An attempt that begins at `at`. Raises nothing for what the receiver does."""
         if due.kind is Kind.SLACK:
             return await self._to_slack(due)
+        if due.kind is Kind.MAIL:
+            return await self.mail(due.event_id, due.body, due.url, at)
         try:
             headers = signed_headers(due.event_id, int(at.timestamp()), due.body, due.secrets)
         except ValueError as problem:

@@ -147,7 +147,8 @@ def add(
     values = {"endpoint": endpoint, "kind": kind, "url": url, "events": [str(event) for event in events], "by": by}
     with _connected(postgres_url) as database:
         database.execute(_INSERT, {**values, "accounts": list(accounts), "note": note})
-        database.execute(_INSERT_SECRET, [endpoint, secret, by])
+        if kind is not Kind.MAIL:
+            database.execute(_INSERT_SECRET, [endpoint, secret, by])
     return NewSecret(endpoint, receivers_part(secret) if kind is Kind.WEBHOOK else "")
 
 

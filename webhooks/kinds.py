@@ -12,3 +12,5 @@ class Kind(StrEnum):
     """Standard Webhooks 1.0: the event itself, signed."""
     SLACK = "slack"
     """An incoming webhook of Slack, or of what takes the same messages (Mattermost, Discord): a text for people."""
+    MAIL = "mail"
+    """An address of mail, by SMTP."""

@@ -47,6 +47,8 @@ class Attempt:
     status: int | None = None
     error: str | None = None
     retry_after: str | None = None
+    refuses: bool = False
+    """For good: another attempt would be refused, too."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def outcome(attempt: Attempt, attempts: int, now: datetime, chance: Callable[[],
     if status == HTTPStatus.GONE:
         # It waits for a person who enables the endpoint.
         return Outcome(State.WAITING, now, disables=True)
-    if attempts > len(DELAYS):
+    if attempt.refuses or attempts > len(DELAYS):
         return Outcome(State.DEAD)
     again = now + DELAYS[attempts - 1] * (1 + JITTER * chance())
     if status in THROTTLED:

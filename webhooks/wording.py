@@ -13,8 +13,8 @@ SENTENCES: Mapping[EventType, str] = {
     EventType.INVOICE_VOIDED: "Invoice {invoice} of {account} for {period} was voided: {total} {currency}",
     EventType.CORRECTION_CREATED: "A closed window of {account} was corrected ({model}, {meter}, {window_start}): "
     "{old_quantity} is now {new_quantity}",
-    EventType.STRAGGLER_HELD: "Late usage of {account} waits for a decision until {hold_until}: "
-    "{quantity} of {meter} ({model})",
+    EventType.STRAGGLER_HELD: "Late usage of {account} waits for a decision: "
+    "{quantity} of {meter}, received at {received_at}",
     EventType.THRESHOLD_CROSSED: "{account} has reached {threshold} of {meter}{currency} "
     "in its {period} from {period_start}: {value}",
     EventType.THRESHOLD_RETRACTED: "{account} is under {threshold} of {meter}{currency} again "

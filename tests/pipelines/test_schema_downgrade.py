@@ -161,6 +161,10 @@ def with_waiting_delivery(database: str) -> None:
     write(database, "stragglers", {**STRAGGLER, "decision": "hold", "settled": 0, "hold_expires": "drop"})
 
 
+def with_endpoint_of_mail(database: str) -> None:
+    add(database, "ops@example.com", [EventType.STRAGGLER_HELD], "ada", kind=Kind.MAIL)
+
+
 def with_endpoint_of_slack(database: str) -> None:
     add(database, "https://example.com/", [EventType.STRAGGLER_HELD], "ada", kind=Kind.SLACK)
 
@@ -201,6 +205,7 @@ PLANTED: dict[str, Callable[[str], None]] = {
     "invoices were issued": lambda at: write(at, "invoices", INVOICE),
     "people were forgotten": lambda at: write(at, "erasures", ERASURE),
     "events wait to be delivered": with_waiting_delivery,
+    "there are endpoints of mail": with_endpoint_of_mail,
     "there are endpoints of Slack": with_endpoint_of_slack,
     "limits of money, of each account, or with steps": lambda at: write(
         at, "catalog.limits", {"currency": "EUR", "plan": "p", "period": "P1M", "effective_from": NOW, "amount": 1}

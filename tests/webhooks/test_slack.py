@@ -79,7 +79,7 @@ def test_its_url_is_in_no_list_log_or_error(database: str) -> None:
             hold(database, ["acme"])
             poster = Poster(allows_private=False)
             # Plain HTTP to a private address: the refusal names the URL.
-            await send_all(database, now_clock(), None, poster=poster)
+            await send_all(database, now_clock(), poster=poster)
             found: list[Any] = [await asyncio.to_thread(listed, database)]
             found.append(await asyncio.to_thread(lambda: list(deliveries(database, endpoint.endpoint, None))))
             assert [(row["kind"], row["url"]) for row in found[0]] == [("slack", shown_url(url))]
