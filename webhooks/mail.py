@@ -86,7 +86,10 @@ def mail_of(event_id: str, body: bytes, sender: str, to: str, at: datetime) -> E
     # No out-of-office reply: RFC 3834.
     message["Auto-Submitted"] = "auto-generated"
     values = (f"{name}: {shown(value)}" for name, value in event["data"].items() if not isinstance(value, dict | list))
-    message.set_content("\n".join([text, "", *values, "", f"{event['type']} {event['timestamp']} {event_id}"]) + "\n")
+    message.set_content(
+        "\n".join([text, "", *values, "", f"{event['type']} {event['timestamp']} {event_id}"]) + "\n",
+        cte="quoted-printable",
+    )
     return message
 
 
