@@ -324,6 +324,16 @@ class WebhookSecrets(Part):
     postgres: Name
 
 
+class WebhookMail(Part):
+    """`webhooks.mail`."""
+
+    url: Annotated[str, Field(pattern=r"^(smtps?://[^/ ]+)?$")]
+    sender: str
+    existing_secret: Name
+    password_key: str
+    allow_private: bool
+
+
 class Webhooks(Part):
     """`webhooks`."""
 
@@ -331,6 +341,7 @@ class Webhooks(Part):
     replicas: Annotated[int, Field(ge=1, le=10)]
     allow_private: bool
     ports: Annotated[list[Port], Field(min_length=1)]
+    mail: WebhookMail
     secrets: WebhookSecrets
     resources: Resources
     scheduling: Scheduling

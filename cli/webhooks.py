@@ -12,6 +12,7 @@ from cli.author import ByOption, author
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, LimitOption, print_rows
 from webhooks.event_types import EventType
+from webhooks.kinds import Kind
 from webhooks.outcomes import State
 
 if TYPE_CHECKING:
@@ -36,8 +37,17 @@ def _webhooks() -> None:
 
 @webhooks.command()
 def add(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Where events are posted.")],
+    url: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL", help="Where events are posted, or the address of mail; - reads it from standard input."
+        ),
+    ],
     *,
+    kind: Annotated[
+        Kind,
+        typer.Option(help="Events as JSON, signed (webhook); messages for people (slack); mail (mail)."),
+    ] = Kind.WEBHOOK,
     event: Annotated[
         list[EventType] | None,
         typer.Option("--event", help="A type of event that it gets; may be repeated. Left out: all of today's."),
@@ -58,18 +68,26 @@ def add(
     """Add an endpoint. It gets what happens from now on.
 
     Prints what its receiver verifies calls with: a shared secret `whsec_…`, or a public key `whpk_…`. It is shown once.
+    Slack verifies nothing: its URL is the secret, and no command shows it. Mail needs a server (`WEIR_SMTP_URL`).
     """
     from deployment.stack import running_deployment
     from webhooks.addresses import AddressRefused, checked_url
     from webhooks.endpoints import add as add_endpoint
+    from webhooks.mail import is_mail_address
     from webhooks.signing import Signature
 
     accounts = _texts(account, "--account")
     notes = _texts(None if note is None else [note], "--note")
+    if asymmetric and kind is not Kind.WEBHOOK:
+        raise typer.BadParameter(f"--asymmetric is for webhooks: calls of kind {kind} are not signed.")
+    if url == "-":
+        url = typer.get_text_stream("stdin").readline().strip()
     try:
-        checked = str(checked_url(url, allows_private=allow_private))
+        checked = url if kind is Kind.MAIL else str(checked_url(url, allows_private=allow_private))
     except AddressRefused as problem:
         raise typer.BadParameter(f"{problem}.") from problem
+    if kind is Kind.MAIL and not is_mail_address(url):
+        raise typer.BadParameter(f"{url!r} must be one address of mail, such as ops@example.com.")
     made = add_endpoint(
         running_deployment(data_dir).postgres_url,
         checked,
@@ -78,6 +96,7 @@ def add(
         accounts=accounts,
         note=notes[0] if notes else None,
         signature=Signature.V1A if asymmetric else Signature.V1,
+        kind=kind,
     )
     _print_secret(made, form)
 
@@ -205,6 +224,9 @@ def send(*, allow_private: AllowPrivateOption = False, data_dir: DataDir = DEFAU
 def _print_secret(made: NewSecret, form: Format) -> None:
     if form is Format.JSON:
         typer.echo(json.dumps({"endpoint": made.endpoint, "verifies_with": made.verifies_with}, indent=2))
+        return
+    if not made.verifies_with:
+        typer.echo(f"{made.endpoint} is added.")
         return
     typer.echo(made.verifies_with)
     typer.echo(f"The receiver of {made.endpoint} verifies calls with it. It is not shown again.", err=True)

@@ -1,6 +1,7 @@
 """`python -m webhooks`: sends what is due until SIGTERM. Of several processes one sends, and the others wait.
 
-Reads WEIR_POSTGRES_URL and WEIR_WEBHOOKS_ALLOW_PRIVATE (true: private addresses and plain HTTP may be called).
+Reads WEIR_POSTGRES_URL, and WEIR_WEBHOOKS_ALLOW_PRIVATE (true: private addresses and plain HTTP may be called).
+For mail: those of `MailServer.of`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from deployment.asking import asking_database
 from deployment.errors import CannotRun
 from deployment.stack import POSTGRES_VARIABLE, postgres_url_of
 from jobs.runtime.clock import MachineClock
+from webhooks.delivering import Delivering
 from webhooks.endpoints import listed
+from webhooks.mail import Mailer, MailServer
 from webhooks.posting import Poster
 from webhooks.sender import MAX_RUNNING, send_until
 
@@ -49,19 +52,22 @@ def run(postgres_url: str, *, allows_private: bool) -> None:
 
     Raises CannotRun where the database does not answer at the start, or has not this version's schema.
     """
+    server = MailServer.of(os.environ)
     listed(postgres_url)
     with asking_database(postgres_url):
-        asyncio.run(_send(postgres_url, allows_private=allows_private))
+        asyncio.run(_send(postgres_url, server, allows_private=allows_private))
 
 
-async def _send(postgres_url: str, *, allows_private: bool) -> None:
+async def _send(postgres_url: str, server: MailServer | None, *, allows_private: bool) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     look_up_in_own_threads()
     poster = Poster(allows_private=allows_private)
     try:
-        await send_until(stopping, postgres_url, poster.post, MachineClock())
+        await send_until(
+            stopping, postgres_url, Delivering(poster.post, poster.post_to_slack, Mailer(server).send), MachineClock()
+        )
     finally:
         await poster.close()
 

@@ -15,11 +15,13 @@ from psycopg.rows import dict_row
 from deployment.asking import asking_database
 from deployment.errors import CannotRun
 from webhooks.event_types import EventType
+from webhooks.kinds import Kind
 from webhooks.outcomes import State
 from webhooks.signing import Signature, kind_of, new_secret, receivers_part
+from webhooks.slack import shown_url
 
 COLUMNS = (
-    *("endpoint", "url", "events", "accounts", "note", "state", "waiting", "waiting_since", "dead", "removed"),
+    *("endpoint", "kind", "url", "events", "accounts", "note", "state", "waiting", "waiting_since", "dead", "removed"),
     *("changed_by", "created_at", "disabled_at", "disabled_reason", "paused_until"),
 )
 DELIVERY_COLUMNS = (
@@ -36,7 +38,8 @@ _ALL = f"""
 SELECT endpoint, number, account, state, attempts, next_attempt_at FROM webhook_deliveries UNION ALL {_NOT_MADE}
 """
 _LIST = f"""
-SELECT endpoint, url, events, accounts, note, CASE WHEN disabled_at IS NULL THEN 'enabled' ELSE 'disabled' END AS state,
+SELECT endpoint, kind, url, events, accounts, note,
+       CASE WHEN disabled_at IS NULL THEN 'enabled' ELSE 'disabled' END AS state,
        coalesce(waiting, 0) AS waiting, waiting_since, coalesce(dead, 0) AS dead, coalesce(removed, 0) AS removed,
        changed_by, created_at, disabled_at, disabled_reason,
        CASE WHEN paused_until > clock_timestamp() THEN paused_until END AS paused_until
@@ -52,8 +55,8 @@ FROM webhook_endpoints LEFT JOIN (
 ORDER BY created_at, endpoint
 """
 _INSERT = """
-INSERT INTO webhook_endpoints (endpoint, url, events, accounts, note, changed_by)
-VALUES (%(endpoint)s, %(url)s, %(events)s, %(accounts)s, %(note)s, %(by)s)
+INSERT INTO webhook_endpoints (endpoint, kind, url, events, accounts, note, changed_by)
+VALUES (%(endpoint)s, %(kind)s, %(url)s, %(events)s, %(accounts)s, %(note)s, %(by)s)
 """
 _INSERT_SECRET = "INSERT INTO webhook_secrets (endpoint, secret, created_by) VALUES (%s, %s, %s)"
 _NEWEST_SECRET = """
@@ -63,6 +66,7 @@ _EXPIRE = """
 UPDATE webhook_secrets SET expires_at = least(expires_at, clock_timestamp() + %s) WHERE endpoint = %s
 """
 _FORGET = "DELETE FROM webhook_secrets WHERE endpoint = %s AND expires_at <= clock_timestamp()"
+_KIND = "SELECT kind FROM webhook_endpoints WHERE endpoint = %s"
 _IS_DISABLED = "SELECT disabled_at IS NOT NULL AS is_disabled FROM webhook_endpoints WHERE endpoint = %s"
 # Not FOR UPDATE: the sender, which makes deliveries for the endpoint, keeps its key, and neither waits for the other.
 _LOCK = f"{_IS_DISABLED} FOR NO KEY UPDATE"
@@ -119,7 +123,7 @@ WHERE endpoint = %s AND cause = 'endpoint' GROUP BY state
 
 @dataclass(frozen=True)
 class NewSecret:
-    """An endpoint and what its receiver verifies calls with."""
+    """An endpoint and what its receiver verifies calls with; an empty text where it verifies none."""
 
     endpoint: str
     verifies_with: str
@@ -134,14 +138,18 @@ def add(
     accounts: Sequence[str] = (),
     note: str | None = None,
     signature: Signature = Signature.V1,
+    kind: Kind = Kind.WEBHOOK,
 ) -> NewSecret:
     """Store an endpoint, which is called about these events of these accounts; none means all. Raises CannotRun."""
     endpoint, secret = f"we_{secrets.token_hex(6)}", new_secret(signature)
-    values = {"endpoint": endpoint, "url": url, "events": [str(event) for event in events], "by": by}
+    if kind is Kind.SLACK:
+        url, secret = shown_url(url), url
+    values = {"endpoint": endpoint, "kind": kind, "url": url, "events": [str(event) for event in events], "by": by}
     with _connected(postgres_url) as database:
         database.execute(_INSERT, {**values, "accounts": list(accounts), "note": note})
-        database.execute(_INSERT_SECRET, [endpoint, secret, by])
-    return NewSecret(endpoint, receivers_part(secret))
+        if kind is not Kind.MAIL:
+            database.execute(_INSERT_SECRET, [endpoint, secret, by])
+    return NewSecret(endpoint, receivers_part(secret) if kind is Kind.WEBHOOK else "")
 
 
 def listed(postgres_url: str) -> list[dict[str, Any]]:
@@ -154,6 +162,8 @@ def rotate(postgres_url: str, endpoint: str, by: str, overlap: timedelta) -> New
     """Make a new secret; those before sign for `overlap` more, beside it. Raises CannotRun."""
     with _connected(postgres_url) as database:
         _is_disabled(database, endpoint, _LOCK)
+        if (found := database.execute(_KIND, [endpoint]).fetchone()) and found["kind"] != Kind.WEBHOOK:
+            raise CannotRun(f"{endpoint} signs nothing: add an endpoint with the new address, and remove this one.")
         row = database.execute(_NEWEST_SECRET, [endpoint]).fetchone()
         secret = new_secret(kind_of(row["secret"]) if row else Signature.V1)
         # For the activity log: no column of the secret that ends says who shortened it.

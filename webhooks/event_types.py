@@ -17,3 +17,7 @@ class EventType(StrEnum):
     PATTERN_MATCHED = "weir.pattern.matched"
     PATTERN_RETRACTED = "weir.pattern.retracted"
     WATCH_HIT = "weir.watch.hit"
+    SOURCE_SILENT = "weir.source.silent"
+    SOURCE_HEARD = "weir.source.heard"
+    DEAD_LETTER_SPIKE = "weir.dead_letter.spike"
+    DEAD_LETTER_SPIKE_ENDED = "weir.dead_letter.spike_ended"

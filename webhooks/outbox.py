@@ -15,6 +15,7 @@ import psycopg
 
 from jobs.runtime.postgres.session import CONNECT_TIMEOUT_SECONDS, TCP_TIMEOUT_MS
 from webhooks.horizon import Horizon
+from webhooks.kinds import Kind
 from webhooks.outcomes import Attempt, Outcome
 
 _TAKE = "SELECT pg_try_advisory_lock(hashtextextended('weir webhooks of ' || current_schema(), 0))"
@@ -77,7 +78,7 @@ WHERE place <= %(per_endpoint)s
 ORDER BY place, endpoint
 """
 _HEAD = f"""
-SELECT number, event_id, url, body, attempts, ARRAY(
+SELECT number, event_id, kind, url, body, attempts, ARRAY(
            SELECT secret FROM webhook_secrets AS s
            WHERE s.endpoint = e.endpoint AND (expires_at IS NULL OR expires_at > %(now)s) ORDER BY created_at DESC
        ), {_IS_DUE}
@@ -134,6 +135,7 @@ class Due:
     lane: Lane
     number: int
     event_id: str
+    kind: Kind
     url: str
     body: bytes
     attempts: int
@@ -191,8 +193,8 @@ class Outbox:
         row = await (await self._session.execute(_HEAD, values)).fetchone()
         if row is None or not row[-1]:
             return None
-        number, event_id, url, body, attempts, secrets, _ = row
-        return Due(lane, number, event_id, url, body.encode(), attempts, secrets)
+        number, event_id, kind, url, body, attempts, secrets, _ = row
+        return Due(lane, number, event_id, Kind(kind), url, body.encode(), attempts, secrets)
 
     async def record(self, due: Due, attempt: Attempt, became: Outcome, now: datetime, duration: timedelta) -> None:
         """Store an attempt that was begun at `now`, and what becomes of the delivery and its endpoint."""

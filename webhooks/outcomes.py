@@ -39,11 +39,16 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Attempt:
-    """What came of a POST: a status, or an error where none came. `retry_after` is the header as received."""
+    """What came of a POST: a status, or an error where none came. `retry_after` is the header as received.
+
+    With a status, `error` is what the receiver answered about it, where that is read.
+    """
 
     status: int | None = None
     error: str | None = None
     retry_after: str | None = None
+    refuses: bool = False
+    """For good: another attempt would be refused, too."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ def outcome(attempt: Attempt, attempts: int, now: datetime, chance: Callable[[],
     if status == HTTPStatus.GONE:
         # It waits for a person who enables the endpoint.
         return Outcome(State.WAITING, now, disables=True)
-    if attempts > len(DELAYS):
+    if attempt.refuses or attempts > len(DELAYS):
         return Outcome(State.DEAD)
     again = now + DELAYS[attempts - 1] * (1 + JITTER * chance())
     if status in THROTTLED:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import psycopg
 import structlog
@@ -16,11 +16,11 @@ from jobs.backoff import Backoff
 from metering.instants import Clock
 from webhooks.outbox import Due, Lane, Outbox
 from webhooks.outcomes import Attempt, outcome
-from webhooks.signing import signed_headers
 
 log = structlog.get_logger()
 
-Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[Attempt]]
+Deliver = Callable[[Due, datetime], Awaitable[Attempt]]
+"""One attempt, which begins at an instant (`delivering`)."""
 
 MAX_RUNNING, MAX_OF_ENDPOINT = 64, 16
 """Lanes that are sent at the same time: a slow receiver holds at most a part of them."""
@@ -42,9 +42,11 @@ LEASE_SECONDS = 5.0
 class Sender:
     """Sends what is due. The clock is read again for each attempt."""
 
-    def __init__(self, outbox: Outbox, post: Post, clock: Clock, chance: Callable[[], float] = random.random) -> None:
+    def __init__(
+        self, outbox: Outbox, deliver: Deliver, clock: Clock, chance: Callable[[], float] = random.random
+    ) -> None:
         self._outbox = outbox
-        self._post = post
+        self._deliver = deliver
         self._clock = clock
         self._chance = chance
         self._queue: list[Lane] = []
@@ -113,18 +115,13 @@ class Sender:
 
     async def _send(self, due: Due) -> None:
         began, started = self._clock.now(), self._clock.monotonic()
-        try:
-            headers = signed_headers(due.event_id, int(began.timestamp()), due.body, due.secrets)
-        except ValueError as problem:
-            attempt = Attempt(error=str(problem))
-        else:
-            attempt = await self._post(due.url, due.body, headers)
+        attempt = await self._deliver(due, began)
         duration = timedelta(seconds=self._clock.monotonic() - started)
         became = outcome(attempt, due.attempts + 1, self._clock.now(), self._chance)
         await self._outbox.record(due, attempt, became, began, duration)
 
 
-async def send_until(stopping: asyncio.Event, postgres_url: str, post: Post, clock: Clock) -> None:
+async def send_until(stopping: asyncio.Event, postgres_url: str, deliver: Deliver, clock: Clock) -> None:
     """Send until `stopping` is set, whenever this process has the lease. A lost database is waited for."""
     backoff = Backoff()
     while not stopping.is_set():
@@ -132,7 +129,7 @@ async def send_until(stopping: asyncio.Event, postgres_url: str, post: Post, clo
         try:
             outbox = await Outbox.connect(postgres_url)
             try:
-                await _send_leased(stopping, outbox, post, clock)
+                await _send_leased(stopping, outbox, deliver, clock)
             finally:
                 await outbox.close()
         except (psycopg.OperationalError, psycopg.InterfaceError) as problem:
@@ -141,13 +138,13 @@ async def send_until(stopping: asyncio.Event, postgres_url: str, post: Post, clo
         await _pause(stopping, backoff.delay_seconds)
 
 
-async def _send_leased(stopping: asyncio.Event, outbox: Outbox, post: Post, clock: Clock) -> None:
+async def _send_leased(stopping: asyncio.Event, outbox: Outbox, deliver: Deliver, clock: Clock) -> None:
     while not await outbox.take_lease():
         await _pause(stopping, LEASE_SECONDS)
         if stopping.is_set():
             return
     log.info("this process sends webhooks")
-    sender = Sender(outbox, post, clock)
+    sender = Sender(outbox, deliver, clock)
     try:
         while not stopping.is_set():
             if not await sender.step():

@@ -1,4 +1,4 @@
-"""Statistics of the journal, kept in Postgres: sources, their sequence numbers, and unknown types.
+"""Statistics of the journal, kept in Postgres: sources, their sequence numbers, unknown types, and dead letters.
 
 They follow the journal: each commit is added once, in the transaction that moves the position in `bookkeeping`. A
 commit that a crash left out is added at the next start. Nothing here decides what is billed.
@@ -7,12 +7,14 @@ commit that a crash left out is added at the next start. Nothing here decides wh
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 
 import polars as pl
 import structlog
 
+from jobs.ingestion.conditions import Conditions, added_rejected, fold_silences, fold_spikes, rejected_of
+from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.limits import LIMITS, Limits
 from jobs.ingestion.receptions import is_of_the_past
 from jobs.ingestion.sequences import MAX_NUMBERS, RUNS, instant_of_minute, minute_of, runs_of
@@ -37,8 +39,8 @@ log = structlog.get_logger()
 CLOCK_SKEW = timedelta(days=1)
 """A row's log date is the driver's, its received_at the broker's: their clocks may differ."""
 COLUMNS = (
-    *("lsn", "disposition", "source", "source_epoch", "type", "family", "account", "received_at", "first_received_at"),
-    *("replays_lsn", "event_time", "sequence"),
+    *("lsn", "disposition", "reason", "source", "source_epoch", "type", "family", "account", "received_at"),
+    *("first_received_at", "replays_lsn", "event_time", "sequence"),
 )
 
 _POSITION = "SELECT next_lsn, frontier FROM bookkeeping WHERE job = %s AND journal = %s"
@@ -51,7 +53,7 @@ ON CONFLICT (job) DO UPDATE SET
 
 @dataclass(frozen=True)
 class Sums:
-    """What is kept of rows of the journal: their sources, their unknown types, their sequence numbers."""
+    """What is kept of rows of the journal: sources, unknown types, sequence numbers, and dead letters by reason."""
 
     seen: pl.DataFrame
     """`seen_sources`."""
@@ -59,12 +61,17 @@ class Sums:
     """`types_of`."""
     runs: pl.DataFrame
     """RUNS."""
+    rejected: pl.DataFrame
+    """REJECTED."""
 
     @classmethod
     def added(cls, parts: Sequence[Sums]) -> Sums:
         """Those of all parts of the rows, which come in the order of the journal; at least one."""
-        seen, types, runs = (pl.concat([getattr(part, name) for part in parts]) for name in ("seen", "types", "runs"))
-        return cls(added_sources(seen), added_types(types), runs)
+        seen, types, runs, rejected = (pl.concat([getattr(part, name) for part in parts]) for name in PARTS)
+        return cls(added_sources(seen), added_types(types), runs, added_rejected(rejected))
+
+
+PARTS = tuple(part.name for part in fields(Sums))
 
 
 def sums_of(rows: pl.DataFrame) -> Sums:
@@ -74,18 +81,29 @@ def sums_of(rows: pl.DataFrame) -> Sums:
     # Nor are redriven dead letters.
     seen = seen_sources(current.with_columns(received_at=pl.coalesce("first_received_at", "received_at")))
     unknown = of_unknown_type(events_of_sources(rows))
-    return Sums(seen, types_of(unknown), runs_of(events_of_sources(current)))
+    return Sums(seen, types_of(unknown), runs_of(events_of_sources(current)), rejected_of(rows))
+
+
+BY_DEFAULT = Conditions.of(IngestionConfig())
 
 
 class Bookkeeping:
     """The one who keeps it, for one driver of ingestion."""
 
     def __init__(
-        self, ownership: Ownership, journal: DeltaWriter, frontier: datetime | None, limits: Limits = LIMITS
+        self,
+        ownership: Ownership,
+        journal: DeltaWriter,
+        frontier: datetime | None,
+        limits: Limits = LIMITS,
+        conditions: Conditions = BY_DEFAULT,
     ) -> None:
         """Take up what `journal`, which ends at this `frontier`, holds beyond the position."""
         self._ownership = ownership
         self._limits = limits
+        self._conditions = conditions
+        self._has_rejected = True
+        """Whether a spike may begin or end: not known at the start."""
         self._journal = str(journal.table.metadata().id)
         self._pending = pl.DataFrame(schema=RUNS)
         self._written = 0
@@ -121,7 +139,8 @@ class Bookkeeping:
         seen, unknown = sums.seen, sums.types
         pending = pl.concat([self._pending, sums.runs])
         until = minute_of(frontier) if frontier is not None else 0
-        if seen.is_empty() and unknown.is_empty() and until == self._written:
+        is_over = until != self._written
+        if seen.is_empty() and unknown.is_empty() and sums.rejected.is_empty() and not is_over:
             return {}
         over = pending.filter(pl.col("minute") < until)
         pending = _not_before(pending, until)
@@ -140,8 +159,13 @@ class Bookkeeping:
                 )
                 restart_sequences(cursor, pending)
                 pending = pending.clear()
+            if frontier is not None and is_over:
+                fold_silences(cursor, frontier, self._conditions)
+            has_rejected = self._has_rejected or not sums.rejected.is_empty()
+            if has_rejected:
+                has_rejected = fold_spikes(cursor, sums.rejected, self._conditions)
             cursor.execute(_MOVE, [self._ownership.job, self._journal, next_lsn, frontier])
-        self._pending, self._written = pending, until
+        self._pending, self._written, self._has_rejected = pending, until, has_rejected
         unlisted = int(seen["events"].sum()) - int(listed["events"].sum())
         self.unlisted += unlisted
         return {(metrics.UNKNOWN_TYPE,): int(unknown["events"].sum()), (metrics.UNLISTED,): unlisted}

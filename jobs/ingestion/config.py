@@ -190,6 +190,13 @@ class IngestionConfig(JobConfig):
         le=366 * DAY_SECONDS,
         description="The same for a source that was active for a minute at most, so that a flood of names ends soon.",
     )
+    dead_letter_spike_records: int = Field(
+        default=100,
+        ge=1,
+        le=1_000_000_000,
+        description="This many records that are rejected for one reason within ten minutes are a spike, about which "
+        "webhooks are called; it has ended when they are fewer than half.",
+    )
     topic: TopicName = Field(default=EVENTS_TOPIC, description="The Kafka topic of events; one ingestion per topic.")
     events: tuple[EventTopicSettings, ...] = Field(
         default=(),

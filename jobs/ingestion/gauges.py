@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jobs.ingestion.conditions import IS_NOT_RETIRED, LIVING
 from jobs.runtime.postgres.totals import Statement, Totals, configured_seconds
 from monitoring import metrics
 
@@ -12,14 +13,9 @@ _SOURCES_KNOWN = f"""
            frontier - {configured_seconds("source_retired_after_seconds")} AS retired_before
     FROM (SELECT config, (progress ->> 'frontier')::timestamptz AS frontier FROM jobs WHERE job = %(job)s) AS reached
 """
-_SOURCES = """
+_SOURCES = f"""
     SELECT CASE WHEN last_seen_at < %(silent_before)s THEN 'silent' ELSE 'active' END, count(*)
-    FROM (
-        SELECT min(first_seen_at) AS first_seen_at, max(last_seen_at) AS last_seen_at FROM sources
-        WHERE last_seen_at >= %(retired_before)s GROUP BY source
-    ) AS living
-    WHERE last_seen_at >= %(once_retired_before)s OR last_seen_at - first_seen_at > interval '1 minute'
-    GROUP BY 1
+    FROM ({LIVING}) AS living WHERE {IS_NOT_RETIRED} GROUP BY 1
 """
 _MISSING = """
     SELECT coalesce(sum(upper(hole) - lower(hole)), 0)

@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from jobs.ingestion.bookkeeping import COLUMNS, Sums, sums_of
+from jobs.ingestion.bookkeeping import COLUMNS, PARTS, Sums, sums_of
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.erasures import Erasures, read_of, with_changes
 from jobs.ingestion.event_times import validated_by_reception
@@ -70,7 +70,7 @@ class Written:
 class WriteRange:
     """Step 3, of one range."""
 
-    ANSWERS = ("file", "concerned", "seen", "types", "runs")
+    ANSWERS = ("file", "concerned", *PARTS)
 
     ranges: Sequence[Range]
     decisions: str
@@ -98,7 +98,7 @@ class WriteRange:
         answer = {
             "file": FILE_OF_JOURNAL.empty_table(),
             "concerned": found.select(read_of(found.columns)).to_arrow(),
-            **{name: getattr(sums, name).to_arrow() for name in ("seen", "types", "runs")},
+            **{name: getattr(sums, name).to_arrow() for name in PARTS},
         }
         if number in self.erased:
             rows = with_changes(rows, pl.DataFrame(self.erased[number]))
@@ -160,7 +160,7 @@ def written_in_tasks(  # noqa: PLR0917
             for number, answer in zip(waiting, again, strict=True):
                 answers[number] = answer
     files = [NewFile(**row) for answer in answers for row in answer["file"].to_pylist()]
-    parts = [Sums(*(pl.DataFrame(answer[name]) for name in ("seen", "types", "runs"))) for answer in answers]
+    parts = [Sums(*(pl.DataFrame(answer[name]) for name in PARTS)) for answer in answers]
     return files, Sums.added(parts)
 
 

@@ -21,6 +21,7 @@ from jobs.ingestion.adaptive_heartbeat import AdaptiveHeartbeat
 from jobs.ingestion.bookkeeping import Bookkeeping, Sums, sums_of
 from jobs.ingestion.broker_clock import Look, followed, look, settle, wait_for_frontier
 from jobs.ingestion.catalog import CatalogReader
+from jobs.ingestion.conditions import Conditions
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.declared_columns import declared_columns, warn_of_left_out
 from jobs.ingestion.device_clocks import uncorrected_events
@@ -158,7 +159,7 @@ class JournalSink:
         self._identities = JournalIdentities(self._writer)
         self._index = IdentityIndex(self._identities, config.horizons, config.identity_memory_bytes)
         self._index.restore(self._writer.next_lsn, self._events.frontier())
-        self._bookkeeping = Bookkeeping(owner, self._writer, self._events.frontier())
+        self._bookkeeping = Bookkeeping(owner, self._writer, self._events.frontier(), conditions=Conditions.of(config))
         warn_of_left_out(config.contracts_in_force())
         settings = [settings_of(admin, topic) for topic in config.topics]
         tell_doubts(settings, accept_seconds=config.accept_past_seconds, largest_bytes=config.max_record_bytes)

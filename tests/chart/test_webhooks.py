@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.chart.flows import OUTSIDE, STRANGER, may, pods
 from tests.chart.helm import of_kind, pod_specs, render
+from webhooks.mail import MailServer
 
 ON = {"webhooks": {"enabled": True, "ports": [443, 8443]}}
 
@@ -27,3 +28,16 @@ def test_private_addresses_are_called_only_where_that_was_asked_for() -> None:
         found = {each["name"]: each.get("value") for each in container["env"]}
         assert found["WEIR_WEBHOOKS_ALLOW_PRIVATE"] == str(allows).lower()
         assert container["args"] == ["python", "-m", "webhooks"]
+
+
+def test_mail_is_handed_to_the_server_that_is_named_with_a_password_from_its_secret() -> None:
+    mail = {"url": "smtps://weir@mail.example.com", "sender": "weir@example.com", "existingSecret": "smtp"}
+    objects = render("production.yaml", values={"webhooks": {"enabled": True, "mail": mail}})
+    (container,) = pod_specs(objects)["Deployment/weir-webhooks"]["containers"]
+    found = {each["name"]: each for each in container["env"] if each["name"].startswith("WEIR_SMTP_")}
+    password = found.pop("WEIR_SMTP_PASSWORD")
+    assert password["valueFrom"] == {"secretKeyRef": {"name": "smtp", "key": "password"}}
+    assert MailServer.of({name: each["value"] for name, each in found.items()} | {"WEIR_SMTP_PASSWORD": "x"})
+    objects = render("production.yaml", values=ON)
+    (container,) = pod_specs(objects)["Deployment/weir-webhooks"]["containers"]
+    assert not [each for each in container["env"] if each["name"].startswith("WEIR_SMTP_")]

@@ -39,6 +39,7 @@ from metering.sessions import Session, SessionState
 from metering.vocabulary import BILLED, CORRECTING, Decision, End, Isolation, SourceState
 from metering.windows import Window
 from tests.database_rows import progress, totals_of, window, write
+from webhooks.kinds import Kind as EndpointKind
 from webhooks.outcomes import State as DeliveryState
 
 T0 = datetime(2026, 3, 1, 10, tzinfo=UTC)
@@ -50,6 +51,7 @@ CHECKED: Mapping[str, set[str]] = {
     "corrections.period": set(Period),
     "stragglers.decision": set(Decision),
     "webhook_deliveries.state": set(DeliveryState),
+    "webhook_endpoints.kind": set(EndpointKind),
     "webhook_removals.state": set(DeliveryState),
     # By retention, or with the endpoint.
     "webhook_removals.cause": {"age", "endpoint"},

@@ -27,6 +27,7 @@ from tests.conftest import _named
 from tests.database_rows import write
 from webhooks.endpoints import add
 from webhooks.event_types import EventType
+from webhooks.kinds import Kind
 
 FILES = sorted((Path(migrations.__path__[0]) / "versions").glob("*.py"))
 REACHED = [file.name[:4] for file in FILES if file.name[:4] >= OLDEST]
@@ -160,6 +161,14 @@ def with_waiting_delivery(database: str) -> None:
     write(database, "stragglers", {**STRAGGLER, "decision": "hold", "settled": 0, "hold_expires": "drop"})
 
 
+def with_endpoint_of_mail(database: str) -> None:
+    add(database, "ops@example.com", [EventType.STRAGGLER_HELD], "ada", kind=Kind.MAIL)
+
+
+def with_endpoint_of_slack(database: str) -> None:
+    add(database, "https://example.com/", [EventType.STRAGGLER_HELD], "ada", kind=Kind.SLACK)
+
+
 PLANTED: dict[str, Callable[[str], None]] = {
     "usage was billed once by the more specific meter": lambda at: write(
         at, "usage_windows", {**WINDOW, "price_version": 0}
@@ -196,6 +205,8 @@ PLANTED: dict[str, Callable[[str], None]] = {
     "invoices were issued": lambda at: write(at, "invoices", INVOICE),
     "people were forgotten": lambda at: write(at, "erasures", ERASURE),
     "events wait to be delivered": with_waiting_delivery,
+    "there are endpoints of mail": with_endpoint_of_mail,
+    "there are endpoints of Slack": with_endpoint_of_slack,
     "limits of money, of each account, or with steps": lambda at: write(
         at, "catalog.limits", {"currency": "EUR", "plan": "p", "period": "P1M", "effective_from": NOW, "amount": 1}
     ),
@@ -337,11 +348,14 @@ NOT_MISSED = {
     "analytics_panes": "of the views",
     "analytics_patterns": "of their matches",
     "capture_heartbeats": "written anew by each driver",
+    "dead_letter_minutes": "of the last ten minutes",
+    "dead_letter_spikes": "found again by the next dead letters",
     "declared_dimensions": "written anew when ingestion starts",
     "declared_windows": "a view of jobs.config",
     "effective_prices": "written anew from catalog.prices",
     "invoice_events": "of invoices",
     "invoice_lines": "of invoices",
+    "silent_sources": "found again from the sources",
     "pattern_outcomes": "read again from the outcomes that come",
     "thresholds_due": "the upgrade lists every limit again",
     "usage_hours": "sums of usage_windows, made again by the upgrade",

@@ -11,7 +11,8 @@ import polars as pl
 import psycopg
 import pytest
 
-from jobs.ingestion.bookkeeping import COLUMNS, Bookkeeping
+from jobs.ingestion.bookkeeping import BY_DEFAULT, COLUMNS, Bookkeeping
+from jobs.ingestion.conditions import Conditions
 from jobs.ingestion.limits import LIMITS, Limits
 from jobs.runtime.delta.table import DeltaWriter
 from jobs.runtime.job import Counts
@@ -38,16 +39,19 @@ def rows_of(database: str, query: str = SOURCES) -> list[tuple[Any, ...]]:
 class Follower:
     """Ingestion's driver, as far as it keeps books: one per start."""
 
-    def __init__(self, database: str, journal: Journal, limits: Limits = LIMITS) -> None:
-        self._journal, self._limits = journal, limits
+    def __init__(
+        self, database: str, journal: Journal, limits: Limits = LIMITS, conditions: Conditions = BY_DEFAULT
+    ) -> None:
+        self._journal, self._limits, self._conditions = journal, limits, conditions
         self._ownership = Ownership.take("ingestion", database, {})
         self._starts = 0
         self.start()
 
-    def start(self) -> None:
+    def start(self, conditions: Conditions | None = None) -> None:
         self._starts += 1
+        self._conditions = conditions or self._conditions
         writer = DeltaWriter(self._journal.tables, Table.JOURNAL, "reader", self._starts)
-        self._book = Bookkeeping(self._ownership, writer, self._journal.frontier, self._limits)
+        self._book = Bookkeeping(self._ownership, writer, self._journal.frontier, self._limits, self._conditions)
 
     def commit(self, rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
         """Only the journal's part: what a crash before the bookkeeping leaves."""

@@ -16,6 +16,7 @@ REASONS = {
     200: "OK",
     204: "No Content",
     302: "Found",
+    404: "Not Found",
     410: "Gone",
     429: "Too Many Requests",
     500: "Error",
@@ -49,6 +50,7 @@ class Answer:
     takes: bool = True
     headers: dict[str, str] = field(default_factory=dict)
     delay_seconds: float = 0.0
+    body: str = ""
 
 
 class Receiver:
@@ -100,5 +102,6 @@ class Receiver:
         if answer.status is None:
             return
         more = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
-        writer.write(f"HTTP/1.1 {answer.status} {REASONS[answer.status]}\r\ncontent-length: 0\r\n{more}\r\n".encode())
+        begin = f"HTTP/1.1 {answer.status} {REASONS[answer.status]}\r\ncontent-length: {len(answer.body)}\r\n"
+        writer.write(f"{begin}{more}\r\n{answer.body}".encode())
         await writer.drain()

@@ -11,11 +11,13 @@ from typing import Any
 import psycopg
 
 from tests.clocks import HandClock
+from webhooks.delivering import Delivering, Post
 from webhooks.endpoints import add
 from webhooks.event_types import EventType
+from webhooks.mail import Mailer
 from webhooks.outbox import MAX_EVENTS, Outbox
 from webhooks.posting import Poster
-from webhooks.sender import LOOK_SECONDS, Post, Sender
+from webhooks.sender import LOOK_SECONDS, Sender
 
 ALL = list(EventType)
 STRAGGLER = """
@@ -57,11 +59,20 @@ def queue(database: str, max_events: int = MAX_EVENTS) -> None:
     asyncio.run(make())
 
 
-async def send_all(database: str, clock: HandClock, post: Post | None = None, seed: int = 1) -> None:
+async def send_all(
+    database: str,
+    clock: HandClock,
+    post: Post | None = None,
+    *,
+    seed: int = 1,
+    poster: Poster | None = None,
+    mailer: Mailer | None = None,
+) -> None:
     """Send until nothing waits that could be sent; while nothing is due, time passes to when something is."""
-    outbox, poster = await Outbox.connect(database), Poster(allows_private=True)
+    outbox, poster = await Outbox.connect(database), poster or Poster(allows_private=True)
     assert await outbox.take_lease()
-    sender = Sender(outbox, post or poster.post, clock, random.Random(seed).random)
+    deliver = Delivering(post or poster.post, poster.post_to_slack, (mailer or Mailer(None)).send)
+    sender = Sender(outbox, deliver, clock, random.Random(seed).random)
     try:
         while True:
             if await sender.step():

@@ -55,6 +55,11 @@ CALL = """
 INSERT INTO watch_calls (watch_id, hour, step, name, hits, first)
 SELECT watch_id, %(at)s, 100, name, 250, '[{"request_id": "r-1"}]' FROM watches
 """
+SILENT = "INSERT INTO silent_sources VALUES ('gateway', 'acme', %(at)s)"
+HEARD = (
+    "INSERT INTO sources (source, first_seen_at, last_seen_at) VALUES ('gateway', %(at)s, %(at)s::timestamptz + '1 h')"
+)
+SPIKE = "INSERT INTO dead_letter_spikes (reason, records) VALUES ('invalid_json', 250)"
 
 
 def outbox(database: str) -> list[tuple[str, str, dict[str, Any]]]:
@@ -81,7 +86,9 @@ def test_each_source_writes_an_event_with_all_digits_of_its_row(database: str) -
         insert(database, MATCH, match="match_1", version=version, age=6)
     insert(database, WATCH)
     insert(database, CALL)
-    (held, correction, issued, voided, crossed, retracted, matched, unmatched, hit) = outbox(database)
+    for statement in (HEARD, SILENT, "DELETE FROM silent_sources", SPIKE, "DELETE FROM dead_letter_spikes"):
+        insert(database, statement)
+    (held, correction, issued, voided, crossed, retracted, matched, unmatched, hit, *conditions) = outbox(database)
     assert held[:2] == ("weir.straggler.held", "acme")
     assert (held[2]["straggler"], held[2]["quantity"]) == ("1/requests", "2")
     assert correction[:2] == ("weir.correction.created", "acme")
@@ -97,12 +104,20 @@ def test_each_source_writes_an_event_with_all_digits_of_its_row(database: str) -
     assert (matched[2]["keys"], matched[2]["version"]) == ({"account": "acme", "api_key_id": "k-1"}, 1)
     assert unmatched[0] == "weir.pattern.retracted"
     assert (unmatched[2]["match"], unmatched[2]["version"]) == (matched[2]["match"], 2)
-    for event in (issued, crossed, matched):
+    for event in (issued, crossed, matched, *conditions[::2]):
         (shown,) = (json.loads(block.text) for block in blocks_of("json") if event[0] in block.text)
         assert shown["data"].keys() == event[2].keys(), "the guide's example"
     assert hit[:2] == ("weir.watch.hit", "")
     assert (hit[2]["hour"], hit[2]["reached"], hit[2]["hits"]) == ("2026-11-01T00:00:00+00:00", 100, 250)
+    assert [kind for kind, _, _ in conditions] == list(EventType)[-4:]
+    assert {account for _, account, _ in conditions} == {""}, "they are of whoever operates"
+    silent, heard, spike, spike_ended = (data for _, _, data in conditions)
+    assert (silent["source"], silent["account"], heard["silent_since"]) == ("gateway", "acme", silent["last_seen_at"])
+    assert heard["last_seen_at"] == "2026-11-01T01:00:00+00:00"
+    assert (spike["records"], spike["within"]) == (250, "PT10M")
+    assert spike_ended == {"reason": "invalid_json", "began_at": spike["began_at"]}
     found = {held[0], correction[0], issued[0], voided[0], crossed[0], retracted[0], matched[0], unmatched[0], hit[0]}
+    found |= {kind for kind, _, _ in conditions}
     assert found == set(EventType)
 
 

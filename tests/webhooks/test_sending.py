@@ -21,7 +21,9 @@ from tests.rules.test_webhook_signing import verify_asymmetric
 from tests.webhooks.receiver import Answer, Call, Receiver
 from tests.webhooks.sending import add_endpoint, hold, next_due_at, now_clock, rows, run, send_all, states
 from webhooks.__main__ import ALLOW_PRIVATE_VARIABLE
+from webhooks.delivering import Delivering
 from webhooks.endpoints import deliveries, enable, listed, resend, rotate
+from webhooks.mail import Mailer
 from webhooks.outbox import MAX_EVENTS, SILENT_SECONDS, Lane, Outbox
 from webhooks.outcomes import Attempt, State, outcome
 from webhooks.posting import Poster
@@ -301,7 +303,8 @@ def test_a_sender_that_looks_slowly_because_much_waits_looks_less_often() -> Non
             return []
 
     async def look() -> None:
-        sender = Sender(Slow(), Poster(allows_private=True).post, clock)
+        poster = Poster(allows_private=True)
+        sender = Sender(Slow(), Delivering(poster.post, poster.post_to_slack, Mailer(None).send), clock)
         while clock.monotonic() < 100:
             assert not await sender.step()
             clock.go(LOOK_SECONDS)

@@ -50,6 +50,16 @@ def _appended(cause: str) -> str:
 
 USES = (
     Use(
+        "0112",
+        "EXISTS (SELECT FROM webhook_endpoints WHERE kind = 'mail')",
+        "there are endpoints of mail: `weir webhooks list` shows them, and `weir webhooks remove` removes one",
+    ),
+    Use(
+        "0111",
+        "EXISTS (SELECT FROM webhook_endpoints WHERE kind = 'slack')",
+        "there are endpoints of Slack: `weir webhooks list` shows them, and `weir webhooks remove` removes one",
+    ),
+    Use(
         "0040",
         "EXISTS (SELECT FROM stragglers WHERE contained_quantity <> 0)"
         " OR EXISTS (SELECT FROM usage_windows WHERE price_version <= 0)",

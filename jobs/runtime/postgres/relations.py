@@ -36,6 +36,8 @@ LATER = (
     "api_keys",
     *(
         "correction_consumers",
+        "dead_letter_minutes",
+        "dead_letter_spikes",
         "declared_dimensions",
         "declared_windows",
         "erasures",
@@ -45,7 +47,7 @@ LATER = (
         "late_members",
     ),
     *("pattern_matches", "pattern_outcomes", "portal_invalidations"),
-    *("price_ladders", "taken_back_on_time", "usage_hours", "usage_members", "usage_months"),
+    *("price_ladders", "silent_sources", "taken_back_on_time", "usage_hours", "usage_members", "usage_months"),
     *("threshold_changes", "thresholds_due", "topic_removals"),
     *("webhook_attempts", "webhook_deliveries", "webhook_endpoints", "webhook_events", "webhook_position"),
     *("webhook_removals", "webhook_secrets"),

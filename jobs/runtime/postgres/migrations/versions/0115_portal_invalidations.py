@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0115"
-down_revision = "0108"
+down_revision = "0112"
 
 # Without `weir.accounts` nothing is seen: an empty list of accounts is of no row.
 NAMED = """(

@@ -1,0 +1,44 @@
+"""Messages of Slack's incoming webhooks, and how their URL is shown: it is all that is needed to post."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+
+from webhooks.wording import sentence, shown
+
+MAX_FIELDS = 10
+"""Of a section, as Slack takes them."""
+
+
+def slack_message(event_id: str, body: bytes) -> bytes:
+    """`text` for notifications and for what knows no blocks; `blocks` with the event's values.
+
+    No value is markup: blocks are plain text, and the brackets of `<!channel>` are escaped in `text`.
+    """
+    event: dict[str, Any] = json.loads(body)
+    data = event["data"]
+    values = [(name, shown(value)) for name, value in data.items() if not isinstance(value, dict | list)]
+    fields = [_plain(f"{name}: {value}") for name, value in values if value][:MAX_FIELDS]
+    text = sentence(event["type"], data)
+    blocks = [
+        {"type": "section", "text": _plain(text), **({"fields": fields} if fields else {})},
+        {"type": "context", "elements": [_plain(f"{event['type']} {event['timestamp']} {event_id}")]},
+    ]
+    return json.dumps({"text": _escaped(text), "blocks": blocks}).encode()
+
+
+def shown_url(url: str) -> str:
+    """A URL without what lets others post by it."""
+    parsed = httpx.URL(url)
+    return f"{parsed.scheme}://{parsed.netloc.decode()}/…"
+
+
+def _plain(text: str) -> dict[str, Any]:
+    return {"type": "plain_text", "text": text, "emoji": False}
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,48 @@
+"""Events in a sentence, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from webhooks.event_types import EventType
+
+MAX_VALUE_CHARACTERS = 200
+SENTENCES: Mapping[EventType, str] = {
+    EventType.INVOICE_ISSUED: "Invoice {invoice} of {account} for {period} was issued: {total} {currency}",
+    EventType.INVOICE_VOIDED: "Invoice {invoice} of {account} for {period} was voided: {total} {currency}",
+    EventType.CORRECTION_CREATED: "A closed window of {account} was corrected ({model}, {meter}, {window_start}): "
+    "{old_quantity} is now {new_quantity}",
+    EventType.STRAGGLER_HELD: "Late usage of {account} waits for a decision: "
+    "{quantity} of {meter}, received at {received_at}",
+    EventType.THRESHOLD_CROSSED: "{account} has reached {threshold} of {meter}{currency} "
+    "in its {period} from {period_start}: {value}",
+    EventType.THRESHOLD_RETRACTED: "{account} is under {threshold} of {meter}{currency} again "
+    "in its {period} from {period_start}: {value}",
+    EventType.PATTERN_MATCHED: "Pattern {pattern} matched {outcomes} outcomes of {account} from {started_at}",
+    EventType.PATTERN_RETRACTED: "A match of pattern {pattern} of {account} from {started_at} holds no more",
+    EventType.WATCH_HIT: "Watch {watch} has {hits} hits in the hour from {hour}",
+    EventType.SOURCE_SILENT: "Source {source} is silent: it was last heard at {last_seen_at}",
+    EventType.SOURCE_HEARD: "Source {source} was heard again at {last_seen_at}; it was silent since {silent_since}",
+    EventType.DEAD_LETTER_SPIKE: "{records} records were rejected within ten minutes: {reason}",
+    EventType.DEAD_LETTER_SPIKE_ENDED: "Hardly any records are rejected any more: {reason}, since {began_at}",
+}
+
+
+class _Values(dict[str, Any]):
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+def sentence(kind: str, data: Mapping[str, Any]) -> str:
+    """One line without control characters; the type where a later release wrote one that is not known here."""
+    if kind not in SENTENCES:
+        return kind
+    return SENTENCES[EventType(kind)].format_map(_Values({name: shown(value) for name, value in data.items()}))
+
+
+def shown(value: object) -> str:
+    """A value on one line, cut where it is long; nothing for null."""
+    text = "" if value is None else str(value)
+    line = "".join(letter if letter.isprintable() else " " for letter in text)
+    return line if len(line) <= MAX_VALUE_CHARACTERS else f"{line[:MAX_VALUE_CHARACTERS]}…"
