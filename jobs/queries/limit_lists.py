@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
-from jobs.queries.limits import limits_in_use
+from jobs.queries.limits import LimitUse, limits_in_use
 from jobs.queries.reading import Database, select
 
 LIMIT_COLUMNS = (
@@ -57,12 +58,7 @@ def status_rows(database: Database, accounts: Sequence[str], now: datetime) -> I
     `percent` is null without a maximum, and of a limit of 0. `crossed` are the thresholds that billing recorded.
     """
     uses = list(limits_in_use(database, list(accounts) or None, None, now))
-    running = sorted({(use.account, use.period, use.first_day) for use in uses})
-    parameters = {name: [row[place] for row in running] for place, name in enumerate(("accounts", "periods", "firsts"))}
-    key = ("account", "period", "first_day", "meter", "currency")
-    crossed = {tuple(row[name] for name in key): row for row in database.execute(_CROSSED, parameters).fetchall()}
-    for use in uses:
-        row = crossed.get((use.account, use.period, use.first_day, use.meter, use.currency))
+    for use, crossed in with_crossed(database, uses):
         yield {
             "account": use.account,
             "meter": use.meter or None,
@@ -72,8 +68,19 @@ def status_rows(database: Database, accounts: Sequence[str], now: datetime) -> I
             "used": use.used,
             "limit": use.maximum,
             "percent": round(use.used * 100 / use.maximum, 1) if use.maximum else None,
-            "crossed": ", ".join(f"{step:f}" for step in row["crossed"]) if row else None,
+            "crossed": ", ".join(f"{step:f}" for step in crossed) or None,
         }
+
+
+def with_crossed(database: Database, uses: Sequence[LimitUse]) -> Iterator[tuple[LimitUse, Sequence[Decimal]]]:
+    """Each of `uses`, and which thresholds billing has recorded as crossed in its period."""
+    running = sorted({(use.account, use.period, use.first_day) for use in uses})
+    parameters = {name: [row[place] for row in running] for place, name in enumerate(("accounts", "periods", "firsts"))}
+    key = ("account", "period", "first_day", "meter", "currency")
+    rows = database.execute(_CROSSED, parameters).fetchall()
+    crossed = {tuple(row[name] for name in key): row["crossed"] for row in rows}
+    for use in uses:
+        yield use, crossed.get((use.account, use.period, use.first_day, use.meter, use.currency), ())
 
 
 def change_rows(database: Database, accounts: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -23,15 +23,24 @@ _ACCOUNTS = """
 """
 # The account's own, else its plan's, else that of each account: as billing decides thresholds (`jobs.billing`).
 _IN_FORCE = """
-    SELECT DISTINCT ON (held.account, meter, limits.currency, period)
-           held.account, meter, limits.currency, period, coalesce(quantity, amount) AS maximum, steps
-    FROM catalog.account_history AS held
-    JOIN catalog.limits ON limits.account = held.account OR limits.account = '' AND limits.plan IN ('', held.plan)
-    WHERE (%(accounts)s::text[] IS NULL OR held.account = ANY (%(accounts)s))
-      AND holds_from <= now() AND holds_until > now() AND limits.effective_from <= now()
-      AND (%(meters)s::text[] IS NULL OR meter = '' OR meter = ANY (%(meters)s))
-    ORDER BY held.account, meter, limits.currency, period, (limits.account <> '') DESC, (limits.plan <> '') DESC,
-             limits.effective_from DESC
+    WITH held AS (
+        SELECT account, plan FROM catalog.account_history
+        WHERE (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
+          AND holds_from <= now() AND holds_until > now()
+    ), begun AS (
+        SELECT account, plan, meter, currency, period, effective_from, coalesce(quantity, amount) AS maximum, steps
+        FROM catalog.limits
+        WHERE effective_from <= now() AND (%(meters)s::text[] IS NULL OR meter = '' OR meter = ANY (%(meters)s))
+    ), found (account, place, of_account, of_plan, meter, currency, period, effective_from, maximum, steps) AS (
+        SELECT held.account, 1 AS place, begun.* FROM held JOIN begun USING (account)
+        UNION ALL SELECT held.account, 2, begun.* FROM held JOIN begun USING (plan) WHERE plan <> ''
+        UNION ALL SELECT held.account, 3, begun.* FROM held JOIN begun ON begun.account = '' AND begun.plan = ''
+    ), last AS (
+        SELECT DISTINCT ON (account, meter, currency, period) account, meter, currency, period, maximum, steps
+        FROM found ORDER BY account, meter, currency, period, place, effective_from DESC
+    )
+    SELECT * FROM last WHERE maximum IS NOT NULL OR steps <> '{}'
+    ORDER BY account, meter, currency, period LIMIT %(limit)s
 """
 _USED = """
     SELECT account, meter, period, sum(quantity) AS used
@@ -53,7 +62,8 @@ _USED = """
 class LimitUse:
     """Of a limit in force: how much may be used in the period that runs, and how much was.
 
-    It is of a `meter`, or (then that is empty) of money in a `currency`. `maximum` None: it has steps alone.
+    It is of a `meter`, or (then that is empty) of money in a `currency`. `maximum` None: it has steps alone. `steps`:
+    thresholds before or above it.
     """
 
     account: str
@@ -63,6 +73,16 @@ class LimitUse:
     first_day: date
     maximum: Decimal | None
     used: Decimal
+    steps: tuple[Decimal, ...] = ()
+
+    @property
+    def thresholds(self) -> list[Decimal]:
+        """The steps and the limit, in order. A limit of 0 is none: nothing reaches it."""
+        return sorted({*self.steps, *([self.maximum] if self.maximum else [])})
+
+
+class TooManyLimits(Exception):
+    """More limits are in force than were asked for."""
 
 
 def accounts_now(database: Database, accounts: Sequence[str]) -> list[Row]:
@@ -71,9 +91,15 @@ def accounts_now(database: Database, accounts: Sequence[str]) -> list[Row]:
 
 
 def limits_in_use(
-    database: Database, accounts: Sequence[str] | None, meters: Sequence[str] | None, now: datetime
+    database: Database,
+    accounts: Sequence[str] | None,
+    meters: Sequence[str] | None,
+    now: datetime,
+    max_limits: int | None = None,
 ) -> Iterator[LimitUse]:
     """Each limit in force of these accounts, of money and of these meters; None: of all.
+
+    Raises TooManyLimits where that is more than `max_limits`, before it reads what was used.
 
     A limit of the account replaces that of its plan, and this that of each account, for the meter or currency and
     period. Money is what usage cost in the month: with tiers and packages, without the fees of plans.
@@ -81,10 +107,11 @@ def limits_in_use(
     places = {
         "accounts": None if accounts is None else list(accounts),
         "meters": None if meters is None else list(meters),
+        "limit": None if max_limits is None else max_limits + 1,
     }
-    limits = [
-        row for row in database.execute(_IN_FORCE, places).fetchall() if row["maximum"] is not None or row["steps"]
-    ]
+    limits = database.execute(_IN_FORCE, places).fetchall()
+    if max_limits is not None and len(limits) > max_limits:
+        raise TooManyLimits
     held = sorted({(row["account"], Window(row["period"])) for row in limits})
     running = running_periods(database, held, now)
     parameters = {
@@ -107,4 +134,4 @@ def limits_in_use(
     for row in limits:
         place = row["account"], row["meter"], row["currency"], row["period"]
         first_day = running[row["account"], Window(row["period"])].first
-        yield LimitUse(*place, first_day, row["maximum"], used.get(place) or Decimal(0))
+        yield LimitUse(*place, first_day, row["maximum"], used.get(place) or Decimal(0), tuple(row["steps"]))
