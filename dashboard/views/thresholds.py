@@ -26,8 +26,8 @@ limits:
   - {account: acme, currency: EUR, period: P1M, amount: "500.00", steps: [90%],
      effective_from: 2026-01-01T00:00:00Z}
 """
-_MARKS = {mark: mark for mark in (LIMIT_REACHED, STEP_REACHED, BELOW)}
-_COLORS = ["#d4483b", "#e0a43a", "#4aa3d8"]
+_MARKS = {mark: mark for mark in (STEP_REACHED, BELOW)}
+_COLORS = ["#e0a43a", "#4aa3d8"]
 
 
 @st.fragment(run_every=REFRESH_SECONDS)
@@ -64,7 +64,10 @@ def _nearest(limits: Sequence[Nearness]) -> None:
     columns[1].metric("Limit reached", f"{marks.count(LIMIT_REACHED):,}")
     columns[2].metric("Step reached", f"{marks.count(STEP_REACHED):,}")
     columns[3].metric(f"From {NEAR_PERCENT} % of the next", f"{sum(map(_is_near, limits)):,}")
-    st.altair_chart(_chart(limits[:MAX_BARS]), alt="The limits that are nearest to their next threshold, in percent")
+    # Those that have a threshold before them: who is about to reach it, not who has passed all.
+    approaching = [limit for limit in limits if limit.near_percent is not None and limit.near_percent < 100][:MAX_BARS]
+    if approaching:
+        st.altair_chart(_chart(approaching), alt="The limits that are nearest to their next threshold, in percent")
     show_table([_row(limit) for limit in limits[:MAX_ROWS]], "thresholds")
     st.caption(
         "The day or month that runs, by each account's own calendar. Nearness is of the next threshold: a step, or the "
@@ -89,7 +92,7 @@ def _of(thing: Nearness | ThresholdChange) -> str:
     return spaced(thing.meter) if thing.meter else thing.currency
 
 
-def _chart(limits: Sequence[Nearness]) -> alt.LayerChart | alt.FacetChart:
+def _chart(limits: Sequence[Nearness]) -> alt.Chart:
     # A bar's length is a float in the browser anyway.
     bars = [
         {
@@ -100,15 +103,14 @@ def _chart(limits: Sequence[Nearness]) -> alt.LayerChart | alt.FacetChart:
             "threshold": count(limit.threshold),
         }
         for limit in limits
-        if limit.near_percent is not None
     ]
     rows = alt.Y("limit:N", title=None, sort=[str(bar["limit"]) for bar in bars], axis=alt.Axis(labelLimit=320))
-    drawn = (
+    chart: alt.Chart = (
         alt.Chart(alt.InlineData(bars))
         .mark_bar()
         .encode(
             y=rows,
-            x=alt.X("percent:Q", title="Used of the next threshold (%)"),
+            x=alt.X("percent:Q", title="Used of the next threshold (%)", scale=alt.Scale(domain=[0, 100])),
             color=by_mark("state", _MARKS, _COLORS),
             tooltip=[
                 alt.Tooltip("limit:N", title="Limit"),
@@ -118,9 +120,9 @@ def _chart(limits: Sequence[Nearness]) -> alt.LayerChart | alt.FacetChart:
                 alt.Tooltip("state:N", title="State"),
             ],
         )
+        .properties(height=60 + 24 * len(bars))
     )
-    reached = alt.Chart(alt.InlineData([{"at": 100}])).mark_rule(strokeDash=[4, 4], color="#7b8b9a").encode(x="at:Q")
-    return alt.layer(drawn, reached).properties(height=60 + 24 * len(bars))
+    return chart
 
 
 def _row(limit: Nearness) -> dict[str, Value]:
