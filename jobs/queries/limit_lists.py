@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from jobs.queries.limits import LimitUse, limits_in_use
+from jobs.queries.pages import Page, paged
 from jobs.queries.reading import Database, select
 
 LIMIT_COLUMNS = (
@@ -38,6 +39,19 @@ _CROSSED = """
         JOIN threshold_changes AS changes USING (account, period, first_day)
         ORDER BY account, period, first_day, meter, currency, threshold, version DESC
     ) AS last WHERE is_crossed GROUP BY account, period, first_day, meter, currency
+"""
+THRESHOLD_COLUMNS = (
+    *("account", "period", "period_start", "meter", "currency", "threshold", "version", "is_crossed", "used"),
+    *("changed_at", "frontier"),
+)
+THRESHOLD_KEY = ("account", "period_start", "period", "meter", "currency", "threshold")
+"""What the states of thresholds are ordered by: no two have the same values."""
+_STATES = """
+    SELECT DISTINCT ON (account, first_day, period, threshold_changes.meter, threshold_changes.currency, threshold)
+           account, period, first_day AS period_start, nullif(meter, '') AS meter, nullif(currency, '') AS currency,
+           threshold, version, is_crossed, used, changed_at, frontier
+    FROM threshold_changes WHERE %(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s)
+    ORDER BY account, first_day, period, threshold_changes.meter, threshold_changes.currency, threshold, version DESC
 """
 _CHANGES = """
     SELECT changed_at, account, period, first_day AS period_start, nullif(meter, '') AS meter,
@@ -81,6 +95,13 @@ def with_crossed(database: Database, uses: Sequence[LimitUse]) -> Iterator[tuple
     crossed = {tuple(row[name] for name in key): row["crossed"] for row in rows}
     for use in uses:
         yield use, crossed.get((use.account, use.period, use.first_day, use.meter, use.currency), ())
+
+
+def threshold_rows(database: Database, accounts: Sequence[str], page: Page) -> Iterator[dict[str, Any]]:
+    """Rows with the keys THRESHOLD_COLUMNS: the last version of each threshold that was ever crossed."""
+    statement, more = paged(_STATES, THRESHOLD_KEY, page)
+    for row in select(database, statement, {**more, "accounts": list(accounts) or None}):
+        yield {**row, "period_start": row["period_start"].isoformat()}
 
 
 def change_rows(database: Database, accounts: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -68,7 +68,13 @@ def match(  # noqa: PLR0917  # what a match is made of
 
 def watch(database: str, name: str, account: str | None = None, **values: Any) -> int:
     """The number of a watch that runs, of one account or of none."""
-    row = {"name": name, "condition": 'status = "error"', "columns": Jsonb({}), "account": account, "added_by": "me"}
+    row = {
+        "name": name,
+        "condition": 'status = "error"',
+        "columns": Jsonb({"status": "text"}),
+        "account": account,
+        "added_by": "me",
+    }
     write(database, "watches", {**row, "first_position": 1, **values})
     with psycopg.connect(database) as connection:
         [number] = connection.execute("SELECT max(watch_id) FROM watches").fetchone() or [0]
