@@ -104,7 +104,8 @@ def _chart(limits: Sequence[Nearness]) -> alt.Chart:
         }
         for limit in limits
     ]
-    rows = alt.Y("limit:N", title=None, sort=[str(bar["limit"]) for bar in bars], axis=alt.Axis(labelLimit=320))
+    labels = alt.Axis(labelLimit=320, labelOverlap=False)
+    rows = alt.Y("limit:N", title=None, sort=[str(bar["limit"]) for bar in bars], axis=labels)
     chart: alt.Chart = (
         alt.Chart(alt.InlineData(bars))
         .mark_bar()
@@ -120,7 +121,7 @@ def _chart(limits: Sequence[Nearness]) -> alt.Chart:
                 alt.Tooltip("state:N", title="State"),
             ],
         )
-        .properties(height=60 + 24 * len(bars))
+        .properties(height=60 + 28 * len(bars))
     )
     return chart
 
