@@ -10,15 +10,28 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import acknowledgements, bills, explained, invoices, lists, meter_query_request, usage, views, window_stream
+from api import (
+    acknowledgements,
+    bills,
+    explained,
+    invoices,
+    lists,
+    meter_query_request,
+    usage,
+    views,
+    watched,
+    window_stream,
+)
 from api.answers import JSON, to_json
 from api.events import Services, authorized
 from api.openapi_schemas import (
     ACCESS_ANSWER,
     BOOLEAN,
     EXPLAINED_EVENT,
+    HIT,
     INSTANT,
     INVOICE,
+    MATCH,
     METER,
     METER_ANSWER,
     METER_ANSWER_V3,
@@ -27,9 +40,12 @@ from api.openapi_schemas import (
     OBJECT,
     PARAMETERS,
     TEXT,
+    THRESHOLD,
     USAGE_COLUMNS,
     VIEW_PARAMETERS,
     VIEW_ROWS,
+    WATCH,
+    WATCHED_PARAMETERS,
     WHOLE,
     WHOLE_INVOICE,
     Schema,
@@ -88,6 +104,26 @@ _READ_QUERIES: Mapping[ApiRoute, tuple[str, tuple[str, ...], Schema]] = {
         views.PARAMETERS,
         answer_of(VIEW_ROWS, since=or_null(INSTANT), next=NEXT),
     ),
+    ApiRoute.THRESHOLDS: (
+        "The thresholds of limits that were crossed, and whether each is crossed now.",
+        watched.THRESHOLDS,
+        answer_of({"type": "array", "items": THRESHOLD}, next=NEXT),
+    ),
+    ApiRoute.WATCHES: (
+        "The stored queries past which every outcome runs, by name.",
+        watched.WATCHES,
+        answer_of({"type": "array", "items": WATCH}, next=NEXT),
+    ),
+    ApiRoute.WATCH_HITS: (
+        "Outcomes that a watch took: of each hour the first 100 that were received.",
+        watched.HITS,
+        answer_of({"type": "array", "items": HIT}, next=NEXT),
+    ),
+    ApiRoute.PATTERN_MATCHES: (
+        "Final matches of a pattern that hold, the earliest first.",
+        watched.MATCHES,
+        answer_of({"type": "array", "items": MATCH}, next=NEXT),
+    ),
     ApiRoute.REQUEST: (
         "The way from a bill down to the records of a request or event.",
         explained.PARAMETERS,
@@ -109,6 +145,11 @@ _READ_QUERIES: Mapping[ApiRoute, tuple[str, tuple[str, ...], Schema]] = {
         meter_query_request.MEMBERS,
         METER_ANSWER,
     ),
+}
+_OWN_PARAMETERS: Mapping[ApiRoute, Mapping[str, tuple[Schema, str]]] = {
+    ApiRoute.VIEW: VIEW_PARAMETERS,
+    ApiRoute.WATCH_HITS: WATCHED_PARAMETERS,
+    ApiRoute.PATTERN_MATCHES: WATCHED_PARAMETERS,
 }
 _EVENT: Schema = {
     "type": "object",
@@ -156,7 +197,7 @@ def document() -> Schema:
     paths: dict[str, Any] = {}
     for route, (summary, names, answer) in _READ_QUERIES.items():
         shown = _path_parameters(route.value)
-        parameters = [*shown, *_parameters(names, VIEW_PARAMETERS if route is ApiRoute.VIEW else {})]
+        parameters = [*shown, *_parameters(names, _OWN_PARAMETERS.get(route, {}))]
         operation = {"summary": summary, "parameters": parameters, "responses": _responses(answer)}
         paths[route.value] = {"get": operation}
     paths[ApiRoute.WINDOW_STREAM.value] = {"get": _stream()}

@@ -87,6 +87,11 @@ VIEW_PARAMETERS: Mapping[str, tuple[Schema, str]] = {
     "sliding": (one_of(("true", "false")), "One window instead: the last `window` up to the frontier."),
     "account": ({"type": "array", "items": TEXT}, "Only this account, of a view by account; may be repeated."),
 }
+WATCHED_PARAMETERS: Mapping[str, tuple[Schema, str]] = {
+    "from": (INSTANT, "Only hits that occurred, or matches that began, at this instant or later."),
+    "to": (INSTANT, "Only those before this instant."),
+    "all_versions": (one_of(("true", "false")), "Each change of each match, retracted ones too."),
+}
 NEEDED = ("month",)
 """Parameters without which there is no answer."""
 
@@ -206,6 +211,46 @@ WHOLE_INVOICE = _row(
         **_INVOICE,
         "lines": {"type": "array", "items": _row(_INVOICE_LINE)},
         "events": {"type": "array", "items": _row(_INVOICE_EVENT, ("made_by", "reason", "allowed"))},
+    }
+)
+THRESHOLD = _row(
+    {
+        "account": TEXT,
+        "period": one_of((Window.DAY, Window.MONTH)),
+        "period_start": {"type": "string", "format": "date"},
+        **dict.fromkeys(("meter", "currency", "model"), or_null(TEXT)),
+        "threshold": DECIMAL,
+        "version": WHOLE,
+        "is_crossed": BOOLEAN,
+        "used": or_null(DECIMAL),
+        "changed_at": INSTANT,
+        "frontier": or_null(INSTANT),
+    }
+)
+WATCH = _row(
+    {
+        **dict.fromkeys(("name", "condition"), TEXT),
+        "account": or_null(TEXT),
+        "state": one_of(("waiting", "running")),
+        "hits": WHOLE,
+        "added_at": INSTANT,
+    }
+)
+HIT = _row(
+    {
+        **dict.fromkeys(("hour", "event_time"), INSTANT),
+        **dict.fromkeys(("account", "request_id"), or_null(TEXT)),
+        **dict.fromkeys(("request_lsn", "completion_lsn"), or_null(WHOLE)),
+    }
+)
+MATCH = _row(
+    {
+        **dict.fromkeys(("started_at", "ended_at", "changed_at"), INSTANT),
+        **dict.fromkeys(("pattern", "match"), TEXT),
+        **dict.fromkeys(("version", "outcomes"), WHOLE),
+        "is_retracted": BOOLEAN,
+        **dict.fromkeys(("keys", "measures"), OBJECT),
+        "frontier": or_null(INSTANT),
     }
 )
 USAGE_COLUMNS = ("window_start", "window_end", "currency", *SUMMED, *DETAILS, "state")

@@ -27,6 +27,7 @@ from api.read_request import ReadRequest
 from api.request_metrics import path_of
 from api.usage import usage
 from api.views import view
+from api.watched import hits, matches, thresholds, watches
 from metering.api_keys import Scope
 from monitoring.metrics import ApiRoute
 
@@ -42,6 +43,10 @@ READ_QUERIES: tuple[tuple[ApiRoute, tuple[str, ...], ReadQuery], ...] = (
     (ApiRoute.CORRECTIONS_ACK, ("POST",), acknowledge),
     (ApiRoute.STRAGGLERS, ("GET",), stragglers),
     (ApiRoute.VIEW, ("GET",), view),
+    (ApiRoute.THRESHOLDS, ("GET",), thresholds),
+    (ApiRoute.WATCHES, ("GET",), watches),
+    (ApiRoute.WATCH_HITS, ("GET",), hits),
+    (ApiRoute.PATTERN_MATCHES, ("GET",), matches),
     (ApiRoute.METERS, ("GET",), meters),
     (ApiRoute.METER_QUERY, ("GET", "POST"), meter_query),
     (ApiRoute.PORTAL_QUERY, ("GET",), portal_query),

@@ -26,3 +26,6 @@ INVOICES: dict[str, str] = {
     State.ISSUED: "● issued",
     State.VOIDED: "⊘ voided",
 }
+
+LIMIT_REACHED, STEP_REACHED, BELOW = "● limit reached", "◐ step reached", "○ below"
+CROSSED, TAKEN_BACK = "▲ crossed", "▽ retracted"

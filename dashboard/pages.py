@@ -18,6 +18,7 @@ from dashboard.views import (
     runbook,
     sessions,
     sources,
+    watch,
     windows,
 )
 
@@ -37,6 +38,7 @@ PAGES: Mapping[str, Page] = {
     "late": Page(late.show, "Late and dropped", "history"),
     "joins": Page(joins.show, "Joins", "join_inner"),
     "models": Page(models.show, "Models", "neurology"),
+    "watch": Page(watch.show, "Watch", "visibility"),
     "bills": Page(bills.show, "Bills", "receipt_long"),
     "invoices": Page(invoices.show, "Invoices", "request_quote"),
     "event": Page(event.show, "One event", "manage_search"),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
-from jobs.queries.limits import limits_in_use
+from jobs.queries.limits import LimitUse, limits_in_use
+from jobs.queries.pages import Page, paged
 from jobs.queries.reading import Database, select
 
 LIMIT_COLUMNS = (
@@ -41,6 +43,19 @@ _CROSSED = """
         ORDER BY account, period, first_day, meter, currency, model, threshold, version DESC
     ) AS last WHERE is_crossed GROUP BY account, period, first_day, meter, currency, model
 """
+THRESHOLD_COLUMNS = (
+    *("account", "period", "period_start", "meter", "currency", "model", "threshold", "version", "is_crossed", "used"),
+    *("changed_at", "frontier"),
+)
+THRESHOLD_KEY = ("account", "period_start", "period", "meter", "currency", "model", "threshold")
+"""What the states of thresholds are ordered by: no two have the same values."""
+_STATES = """
+    SELECT DISTINCT ON (account, first_day, period, changes.meter, changes.currency, changes.model, threshold)
+           account, period, first_day AS period_start, nullif(meter, '') AS meter, nullif(currency, '') AS currency,
+           nullif(model, '') AS model, threshold, version, is_crossed, used, changed_at, frontier
+    FROM threshold_changes AS changes WHERE %(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s)
+    ORDER BY account, first_day, period, changes.meter, changes.currency, changes.model, threshold, version DESC
+"""
 _CHANGES = """
     SELECT changed_at, account, period, first_day AS period_start, nullif(meter, '') AS meter,
            nullif(currency, '') AS currency, nullif(model, '') AS model, threshold, version, is_crossed, used, frontier
@@ -60,12 +75,7 @@ def status_rows(database: Database, accounts: Sequence[str], now: datetime) -> I
     `percent` is null without a maximum, and of a limit of 0. `crossed` are the thresholds that billing recorded.
     """
     uses = list(limits_in_use(database, list(accounts) or None, None, now))
-    running = sorted({(use.account, use.period, use.first_day) for use in uses})
-    parameters = {name: [row[place] for row in running] for place, name in enumerate(("accounts", "periods", "firsts"))}
-    key = ("account", "period", "first_day", "meter", "currency", "model")
-    crossed = {tuple(row[name] for name in key): row for row in database.execute(_CROSSED, parameters).fetchall()}
-    for use in uses:
-        row = crossed.get((use.account, use.period, use.first_day, use.meter, use.currency, use.model))
+    for use, crossed in with_crossed(database, uses):
         yield {
             "account": use.account,
             "meter": use.meter or None,
@@ -76,8 +86,26 @@ def status_rows(database: Database, accounts: Sequence[str], now: datetime) -> I
             "used": use.used,
             "limit": use.maximum,
             "percent": round(use.used * 100 / use.maximum, 1) if use.maximum else None,
-            "crossed": ", ".join(f"{step:f}" for step in row["crossed"]) if row else None,
+            "crossed": ", ".join(f"{step:f}" for step in crossed) or None,
         }
+
+
+def with_crossed(database: Database, uses: Sequence[LimitUse]) -> Iterator[tuple[LimitUse, Sequence[Decimal]]]:
+    """Each of `uses`, and which thresholds billing has recorded as crossed in its period."""
+    running = sorted({(use.account, use.period, use.first_day) for use in uses})
+    parameters = {name: [row[place] for row in running] for place, name in enumerate(("accounts", "periods", "firsts"))}
+    key = ("account", "period", "first_day", "meter", "currency", "model")
+    rows = database.execute(_CROSSED, parameters).fetchall()
+    crossed = {tuple(row[name] for name in key): row["crossed"] for row in rows}
+    for use in uses:
+        yield use, crossed.get(tuple(getattr(use, name) for name in key), ())
+
+
+def threshold_rows(database: Database, accounts: Sequence[str], page: Page) -> Iterator[dict[str, Any]]:
+    """Rows with the keys THRESHOLD_COLUMNS: the last version of each threshold that was ever crossed."""
+    statement, more = paged(_STATES, THRESHOLD_KEY, page)
+    for row in select(database, statement, {**more, "accounts": list(accounts) or None}):
+        yield {**row, "period_start": row["period_start"].isoformat()}
 
 
 def change_rows(database: Database, accounts: Sequence[str]) -> Iterator[dict[str, Any]]:

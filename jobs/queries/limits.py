@@ -13,6 +13,7 @@ from jobs.queries.account_periods import running_periods
 from jobs.queries.bills import read_usage_totals
 from jobs.queries.periods import Window
 from jobs.queries.reading import Database
+from metering.limits import MAX_MULTIPLES
 
 EVERY_ACCOUNT = "*"
 """The account of a limit that each account has."""
@@ -23,15 +24,28 @@ _ACCOUNTS = """
 """
 # The account's own, else its plan's, else that of each account: as billing decides thresholds (`jobs.billing`).
 _IN_FORCE = """
-    SELECT DISTINCT ON (held.account, meter, limits.currency, model, period)
-           held.account, meter, limits.currency, model, period, coalesce(quantity, amount) AS maximum, steps, every
-    FROM catalog.account_history AS held
-    JOIN catalog.limits ON limits.account = held.account OR limits.account = '' AND limits.plan IN ('', held.plan)
-    WHERE (%(accounts)s::text[] IS NULL OR held.account = ANY (%(accounts)s))
-      AND holds_from <= now() AND holds_until > now() AND limits.effective_from <= now()
-      AND (%(meters)s::text[] IS NULL OR meter = '' OR meter = ANY (%(meters)s))
-    ORDER BY held.account, meter, limits.currency, model, period, (limits.account <> '') DESC, (limits.plan <> '') DESC,
-             limits.effective_from DESC
+    WITH held AS (
+        SELECT account, plan FROM catalog.account_history
+        WHERE (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
+          AND holds_from <= now() AND holds_until > now()
+    ), begun AS (
+        SELECT account, plan, meter, currency, model, period, effective_from, coalesce(quantity, amount) AS maximum,
+               steps, every
+        FROM catalog.limits
+        WHERE effective_from <= now() AND (%(meters)s::text[] IS NULL OR meter = '' OR meter = ANY (%(meters)s))
+    ), found (
+        account, place, of_account, of_plan, meter, currency, model, period, effective_from, maximum, steps, every
+    ) AS (
+        SELECT held.account, 1 AS place, begun.* FROM held JOIN begun USING (account)
+        UNION ALL SELECT held.account, 2, begun.* FROM held JOIN begun USING (plan) WHERE plan <> ''
+        UNION ALL SELECT held.account, 3, begun.* FROM held JOIN begun ON begun.account = '' AND begun.plan = ''
+    ), last AS (
+        SELECT DISTINCT ON (account, meter, currency, model, period)
+               account, meter, currency, model, period, maximum, steps, every
+        FROM found ORDER BY account, meter, currency, model, period, place, effective_from DESC
+    )
+    SELECT * FROM last WHERE maximum IS NOT NULL OR steps <> '{}' OR every IS NOT NULL
+    ORDER BY account, meter, currency, model, period LIMIT %(limit)s
 """
 _USED = """
     SELECT account, meter, coalesce(model, '') AS model, period, sum(quantity) AS used
@@ -56,7 +70,8 @@ class LimitUse:
     """Of a limit in force: how much may be used in the period that runs, and how much was.
 
     It is of a `meter`, and with a `model` of that alone; or (then both are empty) of money in a `currency`. `maximum`
-    None: it has steps alone.
+    None: it has steps alone. `steps`: thresholds before or above it. `every`: the first MAX_MULTIPLES multiples of it are
+    thresholds, too.
     """
 
     account: str
@@ -67,6 +82,27 @@ class LimitUse:
     first_day: date
     maximum: Decimal | None
     used: Decimal
+    steps: tuple[Decimal, ...] = ()
+    every: Decimal | None = None
+
+    @property
+    def thresholds(self) -> list[Decimal]:
+        """The steps, the limit, and the multiples of `every` that `used` is between, in order.
+
+        A limit of 0 is none: nothing reaches it.
+        """
+        return sorted({*self.steps, *([self.maximum] if self.maximum else []), *self._multiples()})
+
+    def _multiples(self) -> Iterator[Decimal]:
+        if self.every is not None:
+            reached = max(self.used // self.every, Decimal(0))
+            yield from (turn * self.every for turn in (reached, reached + 1) if 0 < turn <= MAX_MULTIPLES)
+            if reached > MAX_MULTIPLES:
+                yield MAX_MULTIPLES * self.every
+
+
+class TooManyLimits(Exception):
+    """More limits are in force than were asked for."""
 
 
 def accounts_now(database: Database, accounts: Sequence[str]) -> list[Row]:
@@ -75,9 +111,15 @@ def accounts_now(database: Database, accounts: Sequence[str]) -> list[Row]:
 
 
 def limits_in_use(
-    database: Database, accounts: Sequence[str] | None, meters: Sequence[str] | None, now: datetime
+    database: Database,
+    accounts: Sequence[str] | None,
+    meters: Sequence[str] | None,
+    now: datetime,
+    max_limits: int | None = None,
 ) -> Iterator[LimitUse]:
     """Each limit in force of these accounts, of money and of these meters; None: of all.
+
+    Raises TooManyLimits where that is more than `max_limits`, before it reads what was used.
 
     A limit of the account replaces that of its plan, and this that of each account, for the meter or currency, model
     and period. Money is what usage cost in the month: with tiers and packages, without the fees of plans.
@@ -85,12 +127,11 @@ def limits_in_use(
     places = {
         "accounts": None if accounts is None else list(accounts),
         "meters": None if meters is None else list(meters),
+        "limit": None if max_limits is None else max_limits + 1,
     }
-    limits = [
-        row
-        for row in database.execute(_IN_FORCE, places).fetchall()
-        if row["maximum"] is not None or row["steps"] or row["every"] is not None
-    ]
+    limits = database.execute(_IN_FORCE, places).fetchall()
+    if max_limits is not None and len(limits) > max_limits:
+        raise TooManyLimits
     held = sorted({(row["account"], Window(row["period"])) for row in limits})
     running = running_periods(database, held, now)
     parameters = {
@@ -113,4 +154,5 @@ def limits_in_use(
     for row in limits:
         place = row["account"], row["meter"], row["currency"], row["model"], row["period"]
         first_day = running[row["account"], Window(row["period"])].first
-        yield LimitUse(*place, first_day, row["maximum"], used.get(place) or Decimal(0))
+        steps = tuple(row["steps"])
+        yield LimitUse(*place, first_day, row["maximum"], used.get(place) or Decimal(0), steps, row["every"])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from jobs.queries.pages import Page, paged
 from jobs.queries.reading import Database, select
 from metering.once_per import duration_of
 
@@ -15,6 +16,8 @@ MATCH_COLUMNS = (
     *("started_at", "ended_at", "pattern", "match", "version", "is_retracted", "keys", "outcomes", "measures"),
     *("changed_at", "frontier"),
 )
+MATCH_KEY = ("started_at", "match", "version")
+"""What matches of a pattern are ordered by in pages."""
 _PATTERNS = """
     SELECT pattern, ARRAY(SELECT jsonb_array_elements_text(definition -> 'partition_by')) AS partition_by,
            definition ->> 'pattern' AS look_for, (definition ->> 'within_seconds')::int AS within,
@@ -47,6 +50,12 @@ _MATCHES = """
 _IS_KNOWN = "SELECT EXISTS (SELECT FROM analytics_patterns WHERE pattern = %(pattern)s) AS is_known"
 
 
+_IS_BY_ACCOUNT = """
+    SELECT bool_or(definition -> 'partition_by' ? 'account') AS is_by_account FROM analytics_patterns
+    WHERE pattern = %(pattern)s
+"""
+
+
 class UnknownPattern(ValueError):
     """Analytics has never looked for a pattern of this name."""
 
@@ -71,8 +80,16 @@ def pattern_rows(database: Database) -> Iterator[dict[str, Any]]:
         yield {**row, "partition_by": ", ".join(row["partition_by"]), **durations}
 
 
-def match_rows(database: Database, selection: Matches) -> Iterator[dict[str, Any]]:
-    """Rows with the keys MATCH_COLUMNS, the latest first: the matches that stand, or all versions of all matches.
+def is_by_account(database: Database, pattern: str) -> bool:
+    """Whether its matches are each of one account."""
+    row = database.execute(_IS_BY_ACCOUNT, {"pattern": pattern}).fetchone()
+    return bool(row and row["is_by_account"])
+
+
+def match_rows(database: Database, selection: Matches, page: Page | None = None) -> Iterator[dict[str, Any]]:
+    """Rows with the keys MATCH_COLUMNS: the matches that stand, or all versions of all matches.
+
+    The latest first; a page has the earliest first.
 
     Raises UnknownPattern; one that is not declared any more is known.
     """
@@ -87,4 +104,5 @@ def match_rows(database: Database, selection: Matches) -> Iterator[dict[str, Any
         row = database.execute(_IS_KNOWN, parameters).fetchone()
         if not (row and row["is_known"]):
             raise UnknownPattern(f"there is no pattern {selection.pattern}: `weir pattern list` shows all")
-    return select(database, _MATCHES, parameters)
+    statement, more = paged(_MATCHES, MATCH_KEY, page)
+    return select(database, statement, {**parameters, **more})

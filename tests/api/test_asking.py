@@ -33,8 +33,9 @@ from metering.price_tiers import PriceTerms
 from monitoring.metrics import ApiRoute
 from tests.api.serving import Answer, Server, serving, start_ingestion
 from tests.api.test_events_in import refused
-from tests.api.view_panes import fill_views
+from tests.api.view_panes import FRONTIER, fill_views
 from tests.conftest import fresh_database
+from tests.dashboard.watched import crossed, hits, match, pattern, watch
 from tests.database_rows import MINUTE, progress, window, write, write_windows
 from tests.streaming.measured import NOON
 from tests.waiting import wait_until
@@ -126,6 +127,21 @@ def fill(database: str) -> None:
     )
     progress(database, "billing", T0 + timedelta(minutes=7))
     fill_views(database)
+    fill_watched_by_name(database)
+
+
+def fill_watched_by_name(database: str) -> None:
+    """A threshold of each account, a watch and a pattern named `accounts` of both, and a watch of each."""
+    every, matched = watch(database, "accounts"), pattern(database, "accounts")
+    hits(database, T0, every, ["r-acme"], "acme")
+    hits(database, T0 + timedelta(hours=1), every, ["r-globex"], "globex")
+    for name in ACCOUNTS:
+        crossed(database, T0, name, Decimal("7.50"))
+        crossed(database, T0, name, Decimal("7.50"), 2, used=Decimal("7.25"))
+        hits(database, T0, watch(database, f"of-{name}", name), [f"r-{name}-{number}" for number in (1, 2, 3)], name)
+        for version in (1, 2, 3):
+            match(database, matched, T0, f"match_{name}", {"account": name, "api_key_id": None}, version)
+    match(database, pattern(database, "by_model", "model"), T0, "match_of_all", {"model": "m"})
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +189,7 @@ def everybody(reading: Server) -> str:
     return reads(reading)
 
 
-LISTS = ("/v1/usage", "/v1/invoices", "/v1/corrections", "/v1/stragglers")
+LISTS = ("/v1/usage", "/v1/invoices", "/v1/corrections", "/v1/stragglers", "/v1/thresholds")
 
 
 @pytest.mark.parametrize("path", LISTS)
@@ -592,6 +608,49 @@ def test_an_invoice_has_its_lines_and_states_and_is_hidden_from_other_accounts(
         Draft202012Validator(schema).validate(get(reading, "/v1/invoices/weir-1", key).json)
     refused(get(reading, "/v1/invoices/weir-2", acme), 404, "weir-2")
     refused(get(reading, "/v1/invoices/weir-9", everybody), 404, "weir-9")
+
+
+def test_thresholds_show_the_last_version_of_each(reading: Server, everybody: str) -> None:
+    rows = pages(reading, "/v1/thresholds", everybody, limit=1)
+    assert [(row["account"], row["threshold"], row["version"], row["is_crossed"], row["used"]) for row in rows] == [
+        (name, "7.5", 2, False, "7.25") for name in ACCOUNTS
+    ]
+
+
+def test_watches_and_hits_are_shown_to_readers_of_their_account_and_in_pages(
+    reading: Server, acme: str, everybody: str
+) -> None:
+    listed = pages(reading, "/v1/watches", everybody, limit=1)
+    assert [(row["name"], row["hits"]) for row in listed] == [("accounts", 2), ("of-acme", 3), ("of-globex", 3)]
+    assert [row["name"] for row in get(reading, "/v1/watches", acme).json["data"]] == ["of-acme"]
+    hits_of_both = pages(reading, "/v1/watches/accounts/hits", everybody, limit=1)
+    assert [row["request_id"] for row in hits_of_both] == ["r-acme", "r-globex"]
+    of_globex = get(reading, "/v1/watches/accounts/hits", everybody, account="globex").json["data"]
+    assert [row["request_id"] for row in of_globex] == ["r-globex"]
+    answer = get(reading, "/v1/watches/of-acme/hits", acme, limit=2)
+    assert [row["request_id"] for row in answer.json["data"]] == ["r-acme-1", "r-acme-2"]
+    assert answer.headers["weir-frontier"] == rfc3339(FRONTIER)
+    assert get(reading, "/v1/watches/of-acme/hits", acme, etag=answer.headers["etag"], limit=2).status == 304
+    for name in ("accounts", "of-globex", "nope"):
+        refused(get(reading, f"/v1/watches/{name}/hits", acme), 404, name, "/v1/watches")
+
+
+def test_matches_are_those_that_hold_or_each_version_and_of_other_accounts_hidden(
+    reading: Server, acme: str, everybody: str
+) -> None:
+    path = "/v1/patterns/accounts/matches"
+    of_both = pages(reading, path, everybody, limit=1)
+    assert [(row["match"], row["version"]) for row in of_both] == [("match_acme", 3), ("match_globex", 3)]
+    every = pages(reading, path, acme, all_versions="true", limit=1)
+    assert [(row["version"], row["is_retracted"]) for row in every] == [(1, False), (2, True), (3, False)]
+    assert {row["keys"]["account"] for row in every} == {"acme"}
+    refused(get(reading, path, acme, account="globex"), 403, "globex")
+    refused(get(reading, "/v1/patterns/by_model/matches", acme), 403, "by account")
+    refused(get(reading, "/v1/patterns/by_model/matches", everybody, account="acme"), 400, "not by account")
+    assert [row["match"] for row in get(reading, "/v1/patterns/by_model/matches", everybody).json["data"]] == [
+        "match_of_all"
+    ]
+    refused(get(reading, "/v1/patterns/nope/matches", everybody), 404, "nope", "patterns")
 
 
 DOCUMENT: dict[str, Any] = document()

@@ -45,6 +45,7 @@ from metering.invoices import (
 )
 from metering.meters import DEFAULT, Declaration, Meter
 from metering.vocabulary import Reason
+from tests.dashboard.watched import fill_watched
 from tests.database_rows import write, write_windows
 from tests.metered import listed
 
@@ -108,6 +109,7 @@ def add(database: str, tables: Path | str, day: Day) -> None:
     fill_sessions(database, rows, day)
     fill_sources(database, day)
     fill_invoices(database, day)
+    fill_watched(database, day.now, day.accounts, day.marker)
 
 
 def usage_of(day: Day) -> Iterator[dict[str, Any]]:

@@ -18,7 +18,7 @@ from tests.dashboard.conftest import Pages, texts
 from tests.dashboard.seeding import Day, seed
 from tests.database_rows import progress
 
-FED = ("overview", "windows", "sessions", "late", "joins", "bills", "sources")
+FED = ("overview", "windows", "sessions", "late", "joins", "watch", "bills", "sources")
 """Pages whose data comes from the database as applications write it; alerts have a test file of their own."""
 DATABASE = (*FED, "invoices", "models")
 

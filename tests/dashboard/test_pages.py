@@ -32,6 +32,7 @@ PAGES = (
     "Late and dropped",
     "Joins",
     "Models",
+    "Watch",
     "Bills",
     "Invoices",
     "One event",

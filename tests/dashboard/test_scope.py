@@ -26,8 +26,11 @@ from dashboard.queries.bills import Line
 from dashboard.queries.corrections import CorrectionFilter
 from dashboard.queries.invoices import InvoiceFilter
 from dashboard.queries.models import MAX_MERGED_BYTES, ModelsFilter
+from dashboard.queries.patterns import MatchFilter
 from dashboard.queries.sessions import Session
 from dashboard.queries.stragglers import StragglerFilter
+from dashboard.queries.thresholds import MAX_LIMITS
+from dashboard.queries.watches import HitFilter
 from dashboard.queries.windows import By, WindowFilter
 from dashboard.scope import Scope
 from dashboard.settings import Settings
@@ -87,6 +90,7 @@ def arguments(function: Callable[..., Any]) -> list[dict[str, Any]]:
         "currency": ["EUR", "USD"],
         "page": [1],
         "max_merged_bytes": [MAX_MERGED_BYTES],
+        "max_limits": [MAX_LIMITS],
         "key": [
             Key(NOW.date().replace(day=1), USAGE, f"{marker}small-1", "requests", 10, None) for marker in ("", MARKER)
         ],
@@ -96,6 +100,8 @@ def arguments(function: Callable[..., Any]) -> list[dict[str, Any]]:
             *[CorrectionFilter(account=account) for account in (None, MINE, OTHERS)],
             *[InvoiceFilter(account=account) for account in (None, MINE, OTHERS)],
             *[ModelsFilter(account=account) for account in (None, MINE, OTHERS)],
+            *[MatchFilter(account=account, all_versions=True) for account in (None, MINE, OTHERS)],
+            *[HitFilter(account=account) for account in (None, MINE, OTHERS)],
         ],
     }
     names = list(inspect.signature(function).parameters)[1:]

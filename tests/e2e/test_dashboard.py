@@ -37,6 +37,8 @@ SHOWN = {
     "joins": ["What became of requests", "matched", "waiting now", "Price versions", "What accounts pay now"],
     # This stack declares no view: test_models_page has some.
     "models": ["The last hour", "This page shows a view by"],
+    # Nor a pattern or a watch: test_watch_page has some.
+    "watch": ["Thresholds", "Pattern matches", "Watches and their hits"],
     "bills": ["EUR, month to date", "Lines of", "Open a line"],
     # No month of this traffic is over, so there may be no invoice: test_invoices_page has some.
     "invoices": ["Invoices", "Account", "Issued"],

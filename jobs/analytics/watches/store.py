@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
 import psycopg
 
+from jobs.queries.pages import Page, paged
 from jobs.queries.reading import Database, select
 from jobs.settings.watch_columns import watch_columns
 from metering.contracts.model import Kind
@@ -20,6 +21,8 @@ from metering.watches.parser import parse
 MAX_WATCHES = 10_000
 COLUMNS = ("name", "condition", "account", "state", "first_position", "hits", "added_by", "added_at")
 HIT_COLUMNS = ("hour", "event_time", "account", "request_id", "request_lsn", "completion_lsn")
+HIT_KEY = ("hour", "request_lsn", "completion_lsn")
+"""What hits of a watch are ordered by: no two have the same values."""
 _CONTRACTS = "SELECT config -> 'contracts' AS contracts FROM jobs WHERE job = 'ingestion'"
 _RUNS = "SELECT coalesce((SELECT config ->> 'watches' = 'true' FROM jobs WHERE job = 'analytics'), false) AS runs"
 # Two that add at the same time would both be the last.
@@ -48,6 +51,7 @@ FROM watch_hits AS h JOIN watches USING (watch_id)
 WHERE removed_at IS NULL AND name = %(name)s AND net > 0
   AND (%(start)s::timestamptz IS NULL OR event_time >= %(start)s)
   AND (%(end)s::timestamptz IS NULL OR event_time < %(end)s)
+  AND (%(accounts)s::text[] IS NULL OR h.account = ANY (%(accounts)s))
 ORDER BY hour, h.request_lsn, h.completion_lsn
 """
 
@@ -98,9 +102,10 @@ def remove_watch(database: psycopg.Connection[Any], name: str, by: str) -> None:
         raise UnknownWatch(_unknown(name))
 
 
-def watch_rows(database: Database) -> Iterator[dict[str, Any]]:
+def watch_rows(database: Database, page: Page | None = None) -> Iterator[dict[str, Any]]:
     """Rows with the keys COLUMNS, by name: `hits` of the hours that are stored."""
-    return select(database, _LIST, {})
+    statement, more = paged(_LIST, ("name",), page)
+    return select(database, statement, more)
 
 
 def condition_of(database: Database, name: str) -> tuple[str, Expression]:
@@ -113,11 +118,22 @@ def condition_of(database: Database, name: str) -> tuple[str, Expression]:
 
 
 def hit_rows(
-    database: Database, name: str, start: datetime | None = None, end: datetime | None = None
+    database: Database,
+    name: str,
+    start: datetime | None = None,
+    end: datetime | None = None,
+    *,
+    accounts: Sequence[str] = (),
+    page: Page | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Rows with the keys HIT_COLUMNS: the stored hits of a watch, in the order of their hours. Raises UnknownWatch."""
+    """Rows with the keys HIT_COLUMNS: the stored hits of a watch, in the order of their hours. Raises UnknownWatch.
+
+    `accounts` empty: of all.
+    """
     condition_of(database, name)
-    return select(database, _HITS, {"name": name, "start": start, "end": end})
+    statement, more = paged(_HITS, HIT_KEY, page)
+    parameters = {"name": name, "start": start, "end": end, "accounts": list(accounts) or None}
+    return select(database, statement, {**parameters, **more})
 
 
 def _unknown(name: str) -> str:

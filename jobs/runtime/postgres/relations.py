@@ -97,6 +97,7 @@ ASKED = (
     *("closed_meters", "closed_usage", "corrections", "declared_dimensions", "meters", "positions", "stragglers"),
     *("invoice_events", "invoice_lines", "invoices"),
     *("usage_day_dimensions", "usage_days", "usage_hours", "usage_months", "usage_windows"),
+    *("analytics_patterns", "pattern_matches", "watch_hits", "watch_hours", "watches"),
 )
 """Of these the API reads: what names an account is guarded by row-level security, and nothing else."""
 WRITTEN = ("correction_consumers", "portal_invalidations")
