@@ -77,7 +77,7 @@ corpus: $(STAMP) ## Meter 100,000 mutated records, and see that two readers agre
 bench: $(STAMP) ## Measure CPU-seconds per million events; writes bench/results/
 	$(BIN)/python -m bench $(ARGS)
 
-scale: $(STAMP) ## Measure joins and billing with 0, 1, 2 and 4 executors on this machine; writes bench/results/scale-<time>.json
+scale: $(STAMP) ## Measure ingestion, joins and billing with 0, 1, 2 and 4 executors on this machine; writes bench/results/scale-<time>.json
 	$(BIN)/python -m bench.scale $(ARGS)
 
 rival: $(STAMP) ## The same minute sums in Weir, in Flink SQL and with Polars alone, side by side (fetches PyFlink, 1 GB); `make bench rival` does both
