@@ -53,7 +53,7 @@ e2e-cluster: $(STAMP) ## Install the chart on a cluster (KUBECONFIG= and BUILD= 
 attack: $(STAMP) ## Hurt running stacks in ways that take minutes: backlogs, lost tables, poison, servers that are away
 	$(BIN)/python -m pytest tests/attack -m attack $(ARGS)
 
-faults: $(STAMP) $(if $(ARGS),,histories) ## Strike a running stack 100 times under traffic, and compare the bills with the truth; ARGS="--seed 7 --store"
+faults: $(STAMP) $(if $(ARGS),,histories) ## Strike a running stack 100 times under traffic, and compare the bills with the truth; ARGS="--seed 7 --store --driver-rows 1"
 	$(BIN)/python -m tests.faults $(ARGS)
 
 histories: $(STAMP) ## Simulate 5,000 histories of crashes, zombies and lost answers; writes bench/results/histories.json
