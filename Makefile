@@ -53,7 +53,7 @@ e2e-cluster: $(STAMP) ## Install the chart on a cluster (KUBECONFIG= and BUILD= 
 attack: $(STAMP) ## Hurt running stacks in ways that take minutes: backlogs, lost tables, poison, servers that are away
 	$(BIN)/python -m pytest tests/attack -m attack $(ARGS)
 
-faults: $(STAMP) $(if $(ARGS),,histories) ## Strike a running stack 100 times under traffic, and compare the bills with the truth; ARGS="--seed 7 --store"
+faults: $(STAMP) $(if $(ARGS),,histories) ## Strike a running stack 100 times under traffic, and compare the bills with the truth; ARGS="--seed 7 --store --driver-rows 1"
 	$(BIN)/python -m tests.faults $(ARGS)
 
 histories: $(STAMP) ## Simulate 5,000 histories of crashes, zombies and lost answers; writes bench/results/histories.json
@@ -77,7 +77,7 @@ corpus: $(STAMP) ## Meter 100,000 mutated records, and see that two readers agre
 bench: $(STAMP) ## Measure CPU-seconds per million events; writes bench/results/
 	$(BIN)/python -m bench $(ARGS)
 
-scale: $(STAMP) ## Measure joins and billing with 0, 1, 2 and 4 executors on this machine; writes bench/results/scale-<time>.json
+scale: $(STAMP) ## Measure ingestion, joins and billing with 0, 1, 2 and 4 executors on this machine; writes bench/results/scale-<time>.json
 	$(BIN)/python -m bench.scale $(ARGS)
 
 rival: $(STAMP) ## The same minute sums in Weir, in Flink SQL and with Polars alone, side by side (fetches PyFlink, 1 GB); `make bench rival` does both

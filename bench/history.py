@@ -7,7 +7,7 @@ statements at two lengths of history, and fails where a statement about a month 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -32,7 +32,9 @@ from dashboard.queries.windows import WindowFilter, read_windows
 from dashboard.settings import Settings
 from jobs.billing.gauges import totals
 from jobs.close.proof import Proof, unproved
+from jobs.ingestion.adaptive_heartbeat import is_anything_open
 from jobs.queries.bills import read_month, read_totals
+from jobs.queries.correction_consumers import correction_consumers
 from jobs.queries.corrections import CorrectionQuery, correction_rows
 from jobs.queries.forecasts import forecast_rows
 from jobs.queries.limits import limits_in_use
@@ -40,6 +42,8 @@ from jobs.queries.models import ModelQuery, model_rows
 from jobs.queries.periods import UTC_ZONE, Window
 from jobs.queries.stragglers import StragglerQuery, straggler_rows
 from jobs.queries.usage import UsageQuery, usage_rows
+from jobs.runtime.postgres.totals import Totals
+from jobs.sessionization import gauges as of_sessions
 
 BIG = ("usage_windows", "usage_hours", "usage_days", "usage_months", "corrections", "stragglers", "sessions")
 BERLIN, KOLKATA = ZoneInfo("Europe/Berlin"), ZoneInfo("Asia/Kolkata")
@@ -134,11 +138,20 @@ def _lists(url: str) -> dict[str, Question]:
 
 
 def _sums(url: str) -> dict[str, Question]:
-    month, gauges = MONTH.date(), totals("billing")
+    month = MONTH.date()
 
-    def scraped(database: psycopg.Connection[Any]) -> list[Any]:
-        with database.cursor(row_factory=tuple_row) as cursor:
-            return [list(gauge.read(cursor)) for gauge in gauges]
+    def scraped(gauges: Sequence[Totals]) -> Callable[[psycopg.Connection[Any]], list[Any]]:
+        def read(database: psycopg.Connection[Any]) -> list[Any]:
+            with database.cursor(row_factory=tuple_row) as cursor:
+                return [list(gauge.read(cursor)) for gauge in gauges]
+
+        return read
+
+    def opened() -> bool:
+        with psycopg.connect(url) as connection:
+            return is_anything_open(connection, A_DAY_AGO)
+
+    of_billing = scraped(totals("billing"))
 
     return {
         "bill of a month": lambda: _read(url, lambda at: read_month(at, month)),
@@ -149,7 +162,10 @@ def _sums(url: str) -> dict[str, Question]:
         "models of a month": lambda: _read(url, lambda at: list(model_rows(at, None, ModelQuery(MONTH, UNTIL)))),
         "limits of 2 accounts": lambda: _read(url, lambda at: list(limits_in_use(at, TWO, ("input_tokens",), UNTIL))),
         "close: changed since the audit": lambda: _read(url, lambda at: unproved(at, Proof(1, 5), TWO, month)),
-        "gauges of billing": lambda: _read(url, scraped),
+        "gauges of billing": lambda: _read(url, of_billing),
+        "gauges of sessionization": lambda: _read(url, scraped(of_sessions.totals("sessionization"))),
+        "ingestion: is anything open": opened,
+        "consumers of corrections": lambda: _read(url, lambda at: list(correction_consumers(at))),
     }
 
 

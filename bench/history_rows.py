@@ -78,12 +78,14 @@ INSERT INTO corrections (usage_lsn, meter, usage_lsns, window_start, account, mo
     old_quantity, new_quantity, old_amount, new_amount, corrected_at)
 SELECT usage_lsn, meter, ARRAY[usage_lsn], date_trunc('minute', window_start), account, model, currency, 'stream',
        'correct', 1, 2, 0.0001, 0.0002, received_at FROM stragglers;
+INSERT INTO correction_consumers (consumer, of_accounts, number, key_id)
+SELECT 'ledger', '*', max(number) - 100, 'key' FROM corrections ON CONFLICT DO NOTHING;
 """
 
 PROGRESS = """
 INSERT INTO jobs (job, epoch, owner_pid, owner_started_at, started_at, config, state, progress)
 SELECT job, 1, 1, now(), now(), '{"grace_seconds": 300, "session_gap_seconds": 1800}', 'running',
-       jsonb_build_object('records_behind', 0, 'frontier', '2026-11-28T18:00Z'::timestamptz)
+       jsonb_build_object('records_behind', 0, 'waiting', 0, 'frontier', '2026-11-28T18:00Z'::timestamptz)
 FROM unnest(ARRAY['ingestion', 'sessionization', 'joins', 'billing']) AS job ON CONFLICT DO NOTHING;
 INSERT INTO positions (job, input, next_position, frontier)
 VALUES ('billing', 'usage', 2, '2026-11-28T18:00Z'), ('sessionization', 'journal', 2, '2026-11-28T18:00Z')

@@ -75,7 +75,8 @@ PARTS = tuple(part.name for part in fields(Sums))
 
 
 def sums_of(rows: pl.DataFrame) -> Sums:
-    """Of rows of the journal (COLUMNS), one for each event."""
+    """Of rows of the journal (COLUMNS, and `element` where they have that), of which the first of each event counts."""
+    rows = rows.lazy().filter(is_event(rows.schema)).select(COLUMNS).collect()
     # Backfilled events are no activity of their source, and bring no current sequence numbers.
     current = rows.filter(~is_of_the_past())
     # Nor are redriven dead letters.

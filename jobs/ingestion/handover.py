@@ -9,28 +9,27 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow.fs import PyFileSystem
 
-from jobs.ingestion.summaries import FILE, as_records, summary_of
+from jobs.ingestion.summaries import BATCH, FILE, ROW, as_records, summary_of
 from jobs.runtime.delta.new_files import Exchanged
-from metering.contracts.unnest import COLUMN
 
 FILES = pa.schema(
     [
         ("validated_file", pa.string()),
         ("summary_file", pa.string()),
         ("rows", pa.int64()),
-        ("is_one_each", pa.bool_()),
     ]
 )
-"""What Spark is given instead of records: where they are, their summary (null where none was made), how many rows they
-are, and whether each record is one row that is no element."""
+"""What Spark is given instead of records: where they are, their summary (null where none was made), and how many rows
+they are."""
 Place = Path | Exchanged
 """A folder of this machine, which must be there; or that of a table, in the store that all executors see."""
 
@@ -49,9 +48,8 @@ class Left:
 
     @property
     def has_summaries(self) -> bool:
-        """Whether a batch can be decided by them: each record is one row, and all files have one."""
-        is_one_each = bool(pc.all(self.files["is_one_each"], min_count=0).as_py())
-        return is_one_each and not self.files["summary_file"].null_count
+        """Whether all files have one."""
+        return not self.files["summary_file"].null_count
 
     @property
     def paths(self) -> list[str]:
@@ -71,10 +69,37 @@ class Left:
             found.append(as_records(table).with_columns(pl.lit(number, pl.UInt32).alias(FILE)))
         return pl.concat(found)
 
+    def records(self, places: pl.DataFrame) -> pl.DataFrame:
+        """The whole records at these places (FILE, BATCH, ROW), at least one, in their order.
+
+        Raises OSError.
+        """
+        return records_at(self.beside.folder.files, self.paths, places)
+
     def remove(self) -> None:
         """Remove all of them."""
         names = [*self.paths, *self.files["summary_file"].drop_null().to_pylist()]
         self.beside.folder.remove(names)
+
+
+def records_at(files: PyFileSystem, paths: Sequence[str], places: pl.DataFrame) -> pl.DataFrame:
+    """Of validated records in files those at these places (FILE, BATCH, ROW), at least one, in the order of `places`.
+
+    Raises OSError.
+    """
+    numbered = places.select(FILE, BATCH, ROW).with_row_index("place")
+    by_batch = dict(iter(numbered.group_by(FILE, BATCH)))
+    read, order = list[pa.Table](), list[pl.Series]()
+    for file in sorted({file for file, _ in by_batch}):
+        with files.open_input_file(paths[file]) as stream:
+            reader = pa.ipc.open_file(stream)
+            for batch in sorted(batch for of_file, batch in by_batch if of_file == file):
+                of_batch = by_batch[file, batch]
+                # These alone: others, which may be many more, are let go with the batch.
+                taken = reader.get_batch(batch).take(of_batch[ROW].to_arrow())
+                read.append(pa.Table.from_batches([taken]))
+                order.append(of_batch["place"])
+    return pl.DataFrame(pa.concat_tables(read))[pl.concat(order).arg_sort()]
 
 
 def left_in(place: Place, validated: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -112,22 +137,19 @@ class _Written:
 
     def __init__(self, writer: pa.ipc.RecordBatchFileWriter, summaries: list[pa.RecordBatch] | None = None) -> None:
         self._writer, self.summaries = writer, summaries
-        self.rows, self.is_one_each = 0, True
+        self.rows = 0
 
     def add(self, *tables: pa.Table) -> None:
         for table in tables:
             for batch in table.to_batches():
                 self._writer.write_batch(batch)
                 self.rows += len(batch)
-                if COLUMN in batch.schema.names and batch.schema.field(COLUMN).type == pa.int32():
-                    elements = pc.any(pc.greater(batch[COLUMN], 0), min_count=0).as_py()
-                    self.is_one_each = self.is_one_each and not elements
                 if self.summaries is not None:
                     self.summaries.append(batch)
 
 
 def _files(validated: str, summary: str | None, made: _Written) -> pa.RecordBatch:
-    values = (validated, summary, made.rows, made.is_one_each)
+    values = (validated, summary, made.rows)
     return pa.RecordBatch.from_pylist([dict(zip(FILES.names, values, strict=True))], FILES)
 
 

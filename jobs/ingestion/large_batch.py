@@ -17,11 +17,11 @@ import polars as pl
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from jobs.ingestion.bookkeeping import COLUMNS, PARTS, Sums, sums_of
+from jobs.ingestion.bookkeeping import PARTS, Sums, sums_of
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.erasures import Erasures, read_of, with_changes
 from jobs.ingestion.event_times import validated_by_reception
-from jobs.ingestion.handover import Left
+from jobs.ingestion.handover import Left, records_at
 from jobs.ingestion.journal_rows import Commit, with_dispositions, with_documents
 from jobs.ingestion.summaries import BATCH, FILE, ROW
 from jobs.journal.erasing import concerned
@@ -46,11 +46,13 @@ Answer = Mapping[str, pa.Table]
 
 
 @dataclass(frozen=True)
-class Range:
-    """Rows of the journal that follow each other, and which batches of which files have their records."""
+class Decided:
+    """What the driver has decided of a batch; the lsns of both have no hole together."""
 
-    first_lsn: int
-    batches: Sequence[tuple[int, int]]
+    records: pl.DataFrame
+    """Of records that tasks find in files (FILE, BATCH, ROW, `lsn`, DECIDED; in the order of lsn), at least one."""
+    own: pl.DataFrame
+    """Rows of the journal that the driver has made of whole records, but for their `rules`; in the order of lsn."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,12 @@ class WriteRange:
 
     ANSWERS = ("file", "concerned", *PARTS)
 
-    ranges: Sequence[Range]
+    first_lsns: Sequence[int]
+    """Of each range."""
     decisions: str
     """A file of what is decided: a batch for each range, in the order of lsn."""
+    own: str | None
+    """The same of the driver's own rows; None where it has none."""
     validated: Sequence[str]
     beside: Exchanged
     config: IngestionConfig
@@ -94,7 +99,7 @@ class WriteRange:
             rows = pl.concat([pl.DataFrame(self.written.catalog), events], how="diagonal_relaxed")
         rows = self.written.commit.with_rules(rows)
         found = concerned(rows.select(read_of(rows.columns)), self.accounts) if self.accounts else rows.clear()
-        sums = sums_of(events.select(COLUMNS))
+        sums = sums_of(events)
         answer = {
             "file": FILE_OF_JOURNAL.empty_table(),
             "concerned": found.select(read_of(found.columns)).to_arrow(),
@@ -111,45 +116,45 @@ class WriteRange:
         return {**answer, "file": pa.Table.from_pylist([values], FILE_OF_JOURNAL)}
 
     def _events(self, number: int) -> pl.DataFrame:
-        """The records of a range with all that is decided, and with their documents, in the order of lsn."""
-        wanted, files = self.ranges[number], self.beside.folder.files
-        with files.open_input_file(self.decisions) as stream:
-            decided = pl.DataFrame(pa.Table.from_batches([pa.ipc.open_file(stream).get_batch(number)]))
-        decided = decided.with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("place"))
-        rows = dict(iter(decided.group_by(FILE, BATCH)))
-        read, places = list[pa.Table](), list[pl.Series]()
-        for file in sorted({file for file, _ in wanted.batches}):
-            with files.open_input_file(self.validated[file]) as stream:
-                reader = pa.ipc.open_file(stream)
-                for batch in sorted(batch for of_file, batch in wanted.batches if of_file == file):
-                    of_batch = rows[file, batch]
-                    # Its own records alone: those of other ranges, which may be many more, are let go with the batch.
-                    taken = reader.get_batch(batch).take(of_batch[ROW].to_arrow())
-                    read.append(pa.Table.from_batches([taken]))
-                    places.append(of_batch["place"])
-        records = pl.DataFrame(pa.concat_tables(read))[pl.concat(places).arg_sort()]
-        lsn = pl.int_range(pl.len(), dtype=pl.Int64) + wanted.first_lsn
-        events = records.drop("first_received_at").with_columns(decided.select(DECIDED)).with_columns(lsn=lsn)
-        validated = validated_by_reception(events, self.config)
-        return with_documents(with_dispositions(validated))
+        """The rows of a range but the catalog's, with all that is decided and with their documents, by lsn."""
+        decided, own = self._batch(self.decisions, number), None
+        if self.own is not None:
+            own = self._batch(self.own, number)
+            if decided.is_empty():
+                return own
+        lsn = pl.int_range(len(decided) + (0 if own is None else len(own)), dtype=pl.Int64, eager=True)
+        lsn = (lsn + self.first_lsns[number]).alias("lsn")
+        if own is not None:
+            lsn = lsn.filter(~lsn.is_in(own["lsn"].implode()))
+        records = records_at(self.beside.folder.files, self.validated, decided)
+        events = records.drop("first_received_at").with_columns(decided.select(DECIDED)).with_columns(lsn)
+        events = with_documents(with_dispositions(validated_by_reception(events, self.config)))
+        return events if own is None else pl.concat([own, events], how="diagonal_relaxed").sort("lsn")
+
+    def _batch(self, path: str, number: int) -> pl.DataFrame:
+        with self.beside.folder.files.open_input_file(path) as stream:
+            return pl.DataFrame(pa.Table.from_batches([pa.ipc.open_file(stream).get_batch(number)]))
 
 
 def written_in_tasks(  # noqa: PLR0917
     spark: SparkSession,
     left: Left,
-    decided: pl.DataFrame,
+    decided: Decided,
     config: IngestionConfig,
     written: Written,
     erasures: Erasures,
 ) -> tuple[list[NewFile], Sums]:
-    """Files of the journal with the changes of the catalog and these records (FILE, BATCH, ROW, `lsn`, DECIDED; in the
-    order of lsn), and what is kept of them. There is at least one record.
-    """
+    """Files of the journal with the changes of the catalog and these rows, and what is kept of them."""
+    first_lsns = _first_lsns(decided, written.range_rows)
     decisions = left.beside.new_path("decided")
-    ranges = _ranges(decided, left, decisions, written.range_rows)
-    writing = WriteRange(ranges, decisions, left.paths, left.beside, config, written, erasures.accounts)
-    with cleaned_up(lambda: left.beside.folder.remove([decisions])):
-        answers = answers_of_tasks(spark, len(ranges), WriteRange.ANSWERS, writing)
+    own = left.beside.new_path("own") if len(decided.own) else None
+    writing = WriteRange(first_lsns, decisions, own, left.paths, left.beside, config, written, erasures.accounts)
+    with cleaned_up(lambda: left.beside.folder.remove([decisions, *([own] if own else [])])):
+        records = decided.records.select("lsn", FILE, BATCH, ROW, *DECIDED)
+        left.beside.folder.put(decisions, _in_ranges(records, first_lsns, without="lsn"))
+        if own is not None:
+            left.beside.folder.put(own, _in_ranges(decided.own, first_lsns))
+        answers = answers_of_tasks(spark, len(first_lsns), WriteRange.ANSWERS, writing)
         waiting = [number for number, answer in enumerate(answers) if not len(answer["file"])]
         if waiting:
             changes = {n: erasures.changes(pl.DataFrame(answers[n]["concerned"])).to_arrow() for n in waiting}
@@ -175,17 +180,25 @@ class _Some:
         return self.writing(self.numbers[number])
 
 
-def _ranges(decided: pl.DataFrame, left: Left, path: str, range_rows: int) -> list[Range]:
-    """Leave what is decided in one file, a batch for each range."""
-    count = -(-len(decided) // range_rows)
-    borders = [len(decided) * number // count for number in range(count + 1)]
-    ranges, data, first_lsn = list[Range](), pa.BufferOutputStream(), decided["lsn"][0]
-    sent = decided.select(FILE, BATCH, ROW, *DECIDED).to_arrow()
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
+def _first_lsns(decided: Decided, range_rows: int) -> list[int]:
+    """Where ranges of about as many rows begin."""
+    rows = len(decided.records) + len(decided.own)
+    first = min(int(part["lsn"][0]) for part in (decided.records, decided.own) if len(part))
+    count = -(-rows // range_rows)
+    return [first + rows * number // count for number in range(count)]
+
+
+def _in_ranges(rows: pl.DataFrame, first_lsns: Sequence[int], without: str | None = None) -> pa.Buffer:
+    """Rows (lsn; in its order) as a file with a batch for each range."""
+    borders = [*rows["lsn"].search_sorted(pl.Series(first_lsns, dtype=pl.Int64)), len(rows)]
+    sent = (rows if without is None else rows.drop(without)).to_arrow()
+    data, options = pa.BufferOutputStream(), pa.ipc.IpcWriteOptions(compression="lz4")
     with pa.ipc.new_file(data, sent.schema, options=options) as writer:
         for begin, end in pairwise(borders):
-            writer.write_batch(sent.slice(begin, end - begin).combine_chunks().to_batches()[0])
-            batches = decided.slice(begin, end - begin).select(FILE, BATCH).unique().rows()
-            ranges.append(Range(first_lsn + begin, sorted(batches)))
-    left.beside.folder.put(path, data.getvalue())
-    return ranges
+            part = sent.slice(begin, end - begin).combine_chunks()
+            writer.write_batch(next(iter(part.to_batches()), _no_rows(sent.schema)))
+    return data.getvalue()
+
+
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], schema)

@@ -23,12 +23,9 @@ def quarantine(records: pl.DataFrame, isolated: Mapping[str, Isolated], largest_
     A record that is too large keeps neither value nor columns, and only a short key, like an unreadable record.
     """
     rows = records
-    places = [
-        (topic, *place, reason.value) for topic, of_topic in isolated.items() for place, reason in of_topic.items()
-    ]
-    if places:
-        found_at = pl.DataFrame(places, {**PLACE, "isolated": pl.String}, orient="row")
-        found = rows.join(found_at, on=list(PLACE), how="left", maintain_order="left")
+    places = isolated_places(isolated)
+    if len(places):
+        found = rows.join(places, on=list(PLACE), how="left", maintain_order="left")
         # It was not validated, so nothing that depends on its content is filled.
         violation = pl.when(pl.col("isolated").is_null()).then("violation")
         rows = found.with_columns(reason=pl.coalesce("isolated", "reason"), violation=violation).drop("isolated")
@@ -41,6 +38,14 @@ def quarantine(records: pl.DataFrame, isolated: Mapping[str, Isolated], largest_
     return rows.with_columns(*blank, pl.when(~is_large | short_key).then("key").alias("key")).with_columns(
         pl.when(is_large).then(pl.lit(text)).otherwise(name).alias(name) for name, text in verdict.items()
     )
+
+
+def isolated_places(isolated: Mapping[str, Isolated]) -> pl.DataFrame:
+    """Where they are (PLACE), and the reason of each (`isolated`)."""
+    places = [
+        (topic, *place, reason.value) for topic, of_topic in isolated.items() for place, reason in of_topic.items()
+    ]
+    return pl.DataFrame(places, {**PLACE, "isolated": pl.String}, orient="row")
 
 
 def verdicts(

@@ -29,6 +29,7 @@ from jobs.ingestion.earlier_rules import comparable_since, looked_for
 from jobs.ingestion.earlier_topics import TRANSACTION as ELSEWHERE
 from jobs.ingestion.earlier_topics import records_of_others
 from jobs.ingestion.elements import (
+    ELEMENTS,
     TRANSACTION,
     Elements,
     none_of,
@@ -46,14 +47,14 @@ from jobs.ingestion.identity_index import NONE_REPLAYED, IdentityIndex
 from jobs.ingestion.identity_journal import JournalIdentities
 from jobs.ingestion.isolated_by_topic import IsolatedByTopic
 from jobs.ingestion.journal_rows import Commit, with_dispositions, with_documents
-from jobs.ingestion.large_batch import RANGE_ROWS, Written, written_in_tasks
+from jobs.ingestion.large_batch import RANGE_ROWS, Decided, Written, written_in_tasks
 from jobs.ingestion.lateness import lateness_of
 from jobs.ingestion.ledger import OffsetLedger
 from jobs.ingestion.mark_counts import mark_counts
 from jobs.ingestion.quarantine import quarantine
 from jobs.ingestion.repeats import candidates, compared, entries, incomparable
 from jobs.ingestion.replays import by_event, counted, places, rejected, repeating
-from jobs.ingestion.summaries import BYTES, OF_FORMS, measured, needs_values
+from jobs.ingestion.summaries import BYTES, FILE, OF_FORMS, measures, needed_whole
 from jobs.ingestion.topic_removals import Removal, read_removals, removals_entry, removed_since, settle_removals
 from jobs.ingestion.unnesting import ELEMENT_BYTES
 from jobs.journal.elements import has_elements, is_record
@@ -66,6 +67,7 @@ from jobs.runtime.job import Context, Counts, Progress, TopicJob
 from jobs.runtime.kafka import headers
 from jobs.runtime.kafka.heartbeat import IDLE, Heartbeat
 from jobs.runtime.kafka.protocol.absent_offsets import AbsentOffsets
+from jobs.runtime.kafka.quarantine.isolated_records import Isolated
 from jobs.runtime.kafka.quarantine.raw_scan import RawScan, average_record_bytes
 from jobs.runtime.kafka.records import PLACE
 from jobs.runtime.kafka.topic import Positions, describe_topic, list_partitions
@@ -88,7 +90,7 @@ MAX_READ_AGAIN = 10_000
 class Taking:
     """The new records of a batch, one row each, and the further rows of those that are several.
 
-    `left`: where tasks find them to write them; then these are summaries. None: these are whole, for the driver.
+    `left`: where tasks find them to write them; then those with a FILE are summaries. None: all are whole.
     """
 
     new: pl.DataFrame
@@ -96,9 +98,9 @@ class Taking:
     left: Left | None = None
 
     @property
-    def by_tasks(self) -> bool:
-        """Whether tasks write them."""
-        return self.left is not None
+    def has_own(self) -> bool:
+        """Whether there are whole records, whose rows the driver makes."""
+        return self.left is None or "value" in self.new.columns
 
 
 class JournalSink:
@@ -211,10 +213,10 @@ class JournalSink:
         if new.is_empty() and not changes:
             return Progress(0, {})
         isolated = self._isolated.pending([*self._config.topics, *filter(None, (change.topic() for change in changes))])
-        if taking.by_tasks and any(isolated.values()):
-            taking = self._whole(given, left)
+        if taking.left is not None:
+            taking = self._with_whole(given, taking.new, taking.left, isolated)
             new, elements = taking.new, taking.elements
-        stamped = new if taking.by_tasks else quarantine(new, isolated, self._config.max_record_bytes)
+        stamped = quarantine(new, isolated, self._config.max_record_bytes) if taking.has_own else new
         seen = self._look()
         self._events.wait_for_stamps(stamped, seen, self._config.max_clock_ahead)
         records = self._events.received(stamped, seen.restamps)
@@ -226,19 +228,17 @@ class JournalSink:
         taken = self._events.take(firsts, proved)
         frontier = self._events.frontier()
         disposed = self._disposed(events)
-        disposed = disposed if taking.by_tasks else with_documents(disposed)
+        decided = _decided(disposed, taking)
         events_of_batch = pl.concat([catalog, disposed], how="diagonal_relaxed")
-        rows = events_of_batch
-        if len(elements):
-            rows = pl.concat([catalog, with_elements(disposed, elements)], how="diagonal_relaxed")
+        row_count = len(catalog) + len(decided.records) + len(decided.own)
         transactions = {
             **taken,
             **self._catalog.taken(offsets_after, catalog),
-            LSN: first_lsn + len(rows),
+            LSN: first_lsn + row_count,
             **self._erasures.transactions(self._writer.known.get(ERASURES)),
             **({ELSEWHERE: self._elsewhere} if self._elsewhere != (self._writer.known.get(ELSEWHERE) or 0) else {}),
         }
-        if further := len(rows) - len(catalog) - len(firsts):
+        if further := row_count - len(catalog) - len(firsts):
             transactions[TRANSACTION] = (self._writer.known.get(TRANSACTION) or 0) + further
         if frontier is not None:
             transactions[FRONTIER] = microseconds_of(frontier)
@@ -251,7 +251,7 @@ class JournalSink:
         self._isolated.add(new, stamped, isolated)
         self._isolated.add(catalog, catalog, {})
         commit = Commit(first_lsn, frontier, now, rules_text(in_rules), self._writer.schema)
-        sums = self._append(taking, (catalog, disposed, rows), commit, transactions)
+        sums = self._append(taking.left, catalog, decided, commit, transactions)
         if in_force:
             self._rules.written(first_lsn, now)
         self._settle(seen)
@@ -259,7 +259,7 @@ class JournalSink:
             self._isolated.journalled(rows_of_topics)
         self._learn(events_of_batch, frontier)
         bookkept = self._bookkeeping.add(sums, self._writer.next_lsn, frontier)
-        self._measure(new if taking.by_tasks else measured(new), elements)
+        self._measure(new if taking.left is not None else new.select(measures()), elements)
         self._residual = self._unaccounted()
         self._pace.take(events_of_batch)
         counts = _counts(events_of_batch, self._events.absent_in_last_take, self._config.clocks.device)
@@ -275,28 +275,42 @@ class JournalSink:
         if left is None or self.driver_rows is None or left.rows <= self.driver_rows or not left.has_summaries:
             return self._whole(given, left)
         new = new_records(left.summaries(), self._events.positions())
-        if new.is_empty() or needs_values(new, self._config.max_record_bytes):
-            return self._whole(given, left)
-        return Taking(new, none_of(new), left)
+        return self._whole(given, left) if new.is_empty() else Taking(new, none_of(new), left)
 
     def _whole(self, given: pa.Table, left: Left | None) -> Taking:
         validated = collected(given, self._validator.schema, None if left is None else left.beside)
         return Taking(*split(new_records(pl.DataFrame(validated), self._events.positions()), self._fields))
 
+    def _with_whole(
+        self, given: pa.Table, summaries: pl.DataFrame, left: Left, isolated: Mapping[str, Isolated]
+    ) -> Taking:
+        """Summaries, and whole records where summaries do not decide; all whole where that is most of the batch."""
+        is_needed = needed_whole(summaries, isolated, self._config.max_record_bytes)
+        if 2 * is_needed.sum() > len(summaries):
+            return self._whole(given, left)
+        if not is_needed.any():
+            return Taking(summaries, none_of(summaries), left)
+        others = summaries.filter(~is_needed)
+        read = left.records(summaries.filter(is_needed))
+        whole = pl.concat([others.clear().drop(ELEMENTS), read.with_columns(measures())], how="diagonal_relaxed")
+        firsts, elements = split(whole, self._fields)
+        return Taking(pl.concat([others, firsts], how="diagonal_relaxed"), elements, left)
+
     def _append(
         self,
-        taking: Taking,
-        parts: tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame],
+        left: Left | None,
+        catalog: pl.DataFrame,
+        decided: Decided,
         commit: Commit,
         transactions: Mapping[str, int],
     ) -> Sums:
-        """Commit the changes of the catalog and the events (`parts`; the third: both, with all elements)."""
-        catalog, disposed, rows = parts
-        if taking.left is None:
+        """Commit the changes of the catalog and the events."""
+        if left is None:
+            rows = pl.concat([catalog, decided.own], how="diagonal_relaxed")
             self._writer.commit(commit.made(self._erasures.erase(commit.with_rules(rows))), transactions)
-            return sums_of(disposed)
+            return sums_of(decided.own)
         of_all = Written(commit, catalog.to_arrow(), self._writer.stored, self._writer.statistics, self.range_rows)
-        files, sums = written_in_tasks(self._spark, taking.left, disposed, self._config, of_all, self._erasures)
+        files, sums = written_in_tasks(self._spark, left, decided, self._config, of_all, self._erasures)
         self._writer.commit_files(files, transactions)
         return sums
 
@@ -456,6 +470,20 @@ class JournalSink:
 
 def _first_rows(events: pl.DataFrame) -> pl.DataFrame:
     return events.filter(is_record(events.schema))
+
+
+def _decided(events: pl.DataFrame, taking: Taking) -> Decided:
+    """Disposed events: those that tasks write, and the driver's own rows with their documents and elements."""
+
+    def own(rows: pl.DataFrame) -> pl.DataFrame:
+        return with_elements(with_documents(rows), taking.elements)
+
+    if taking.left is None:
+        return Decided(events.clear(), own(events))
+    if not taking.has_own:
+        return Decided(events, events.clear())
+    is_own = pl.col(FILE).is_null()
+    return Decided(events.filter(~is_own), own(events.filter(is_own)))
 
 
 def _counts(rows: pl.DataFrame, absent: int, devices: Sequence[str]) -> Counts:

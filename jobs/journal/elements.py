@@ -49,6 +49,11 @@ def is_event(schema: Mapping[str, pl.DataType | type[pl.DataType]]) -> pl.Expr:
     return place_in_event(pl.col(COLUMN)) <= 1 if has_elements(schema) else pl.lit(value=True)
 
 
+def is_of_several(schema: Mapping[str, pl.DataType | type[pl.DataType]]) -> pl.Expr:
+    """Whether a row is one of a batch of events or of an event's elements, for rows with these columns."""
+    return pl.col(COLUMN).fill_null(0) > 0 if has_elements(schema) else pl.lit(value=False)
+
+
 def is_record(schema: Mapping[str, pl.DataType | type[pl.DataType]]) -> pl.Expr:
     """Whether a row represents its record, for rows with these columns."""
     return (pl.col(COLUMN) <= 1).fill_null(value=True) if has_elements(schema) else pl.lit(value=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from jobs.journal.elements import has_elements
+from jobs.journal.elements import is_of_several
 from jobs.journal.families import family
 from metering.contracts.unnest import COLUMN as ELEMENT
 from metering.erasure import People, pseudonym, replaced, texts_in
@@ -65,8 +65,7 @@ def concerned(rows: pl.DataFrame, accounts: Iterable[str]) -> pl.DataFrame:
 
 def _is_doubtful(rows: pl.DataFrame) -> pl.Expr:
     is_rejected = pl.col("disposition") == Disposition.REJECTED
-    is_of_several = pl.col(ELEMENT).fill_null(0) > 0 if has_elements(rows.schema) else pl.lit(value=False)
-    return is_rejected | family().is_null() | is_of_several
+    return is_rejected | family().is_null() | is_of_several(rows.schema)
 
 
 SCHEMA = {

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from metering.vocabulary import ALWAYS
+from metering.vocabulary import ALWAYS, Job
 from tests.cluster.release import Release, tell, wait_until
 from tests.cluster.test_release import BILLED_SECONDS, EQUAL
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 EXECUTORS = 2
-# One row is much: each batch of billing is read by tasks on executors.
+# One row is much: each batch that the driver does not read itself goes to tasks on executors.
 CHANGES = (
     "jobDefaults.mode=cluster",
     f"jobDefaults.executor.instances={EXECUTORS}",
-    "jobs.billing.config.driver_rows=1",
+    *[f"jobs.{job}.config.driver_rows=1" for job in (Job.INGESTION, Job.JOINS, Job.BILLING)],
 )
 
 

@@ -20,11 +20,14 @@ from tests.faults.result import summary, write
 from tests.faults.run import Plan, run
 
 
-def main(
+def main(  # noqa: PLR0917  # options of a command
     faults: Annotated[int, typer.Option(help="How many faults in a run.", min=1)] = 100,
     seed: Annotated[int, typer.Option(help="The same seed draws the same faults and the same traffic.")] = 1,
     rate: Annotated[float, typer.Option(help="Records a second.", min=1)] = 40.0,
     store: Annotated[bool, typer.Option("--store", help="Tables in an object store, which suffers too.")] = False,
+    driver_rows: Annotated[
+        int | None, typer.Option(help="Larger batches of ingestion, joins and billing go to tasks; none go without it.")
+    ] = None,
     keep: Annotated[Path | None, typer.Option(help="Keep data and logs in this folder, which must be empty.")] = None,
 ) -> None:
     """Attack the real stack, and write what came of it to bench/results/."""
@@ -37,7 +40,7 @@ def main(
     def tell(text: str) -> None:
         console.print(f"{datetime.now(UTC):%H:%M:%S} {text}", markup=False, soft_wrap=True)
 
-    result = run(Plan(seed, faults, rate, with_store=store), folder.resolve(), tell)
+    result = run(Plan(seed, faults, rate, with_store=store, driver_rows=driver_rows), folder.resolve(), tell)
     tell(summary(result))
     tell(f"Written to {write(result)}")
     if result["failures"]:

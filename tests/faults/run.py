@@ -35,12 +35,13 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do: a seed, how many faults, how many records a second."""
+    """What to do: a seed, how many faults, how many records a second; which batches are large (None: none)."""
 
     seed: int
     faults: int
     rate: float
     with_store: bool
+    driver_rows: int | None = None
 
     @property
     def left_out(self) -> frozenset[tuple[Kind, str]]:
@@ -57,7 +58,7 @@ def run(plan: Plan, folder: Path, tell: Tell) -> Result:
     faults = draw(plan.seed, plan.faults, plan.left_out)
     seconds = faults[-1].at_seconds + AFTER_SECONDS
     tell(f"seed {plan.seed}: {len(faults)} faults in {seconds / 60:.0f} minutes; starting the stack …")
-    with staged(folder, with_store=plan.with_store) as stage:
+    with staged(folder, with_store=plan.with_store, driver_rows=plan.driver_rows) as stage:
         sending = Sending(stage, seed=plan.seed, seconds=seconds, rate=plan.rate, folder=folder)
         posting = Posting(stage, seed=plan.seed, folder=folder)
         began_at = datetime.now(UTC)
@@ -88,6 +89,7 @@ def run(plan: Plan, folder: Path, tell: Tell) -> Result:
             began_at=began_at,
             seed=plan.seed,
             tables="object store" if plan.with_store else "folder",
+            driver_rows=plan.driver_rows,
             struck=struck,
             missed=missed,
             left_out=sorted(f"{kind}: {target}" for kind, target in plan.left_out),

@@ -29,7 +29,7 @@ from jobs.stack import StackConfig
 from laptop.folders import Folders
 from laptop.stopping import stop_supervisor
 from laptop.watching import keep_alertmanager_config
-from metering.vocabulary import ALWAYS
+from metering.vocabulary import ALWAYS, Job
 from tests.faults.plan import API, Fault
 from tests.faults.servers import BUCKET, Faced, Servers
 from tests.faults.supervisor import DRIVERS_VARIABLE
@@ -86,8 +86,8 @@ class Stage:
 
 
 @contextmanager
-def staged(folder: Path, *, with_store: bool) -> Iterator[Stage]:
-    """A running stage in an empty folder; all of it is ended in the end."""
+def staged(folder: Path, *, with_store: bool, driver_rows: int | None = None) -> Iterator[Stage]:
+    """A running stage in an empty folder; all of it is ended in the end. Batches above `driver_rows` go to tasks."""
     stack_id = uuid.uuid4().hex
     servers = Servers(folder / "servers", stack_id, with_store=with_store)
     folders = Folders(folder / "weir")
@@ -98,7 +98,7 @@ def staged(folder: Path, *, with_store: bool) -> Iterator[Stage]:
     )
     try:
         servers.start()
-        supervisor = _start_supervisor(folders, stack_id, _variables(servers.proxied, tables))
+        supervisor = _start_supervisor(folders, stack_id, _variables(servers.proxied, tables), config_of(driver_rows))
         identity = ProcessId.of(supervisor.pid)
         try:
             _wait_until_ready(folders, supervisor)
@@ -129,8 +129,18 @@ def _variables(faced: Faced, tables: str) -> dict[str, str]:
     return variables
 
 
-def _start_supervisor(folders: Folders, stack_id: str, drivers: dict[str, str]) -> subprocess.Popen[bytes]:
-    for job, settings in StackConfig.model_validate(CONFIG).items():
+def config_of(driver_rows: int | None) -> StackConfig:
+    """CONFIG, with `driver_rows` for the applications that have two sizes."""
+    large = {} if driver_rows is None else {"driver_rows": driver_rows}
+    sizes = dict.fromkeys((Job.INGESTION, Job.JOINS, Job.BILLING), large)
+    jobs = {job: {**settings, **sizes.get(Job(job), {})} for job, settings in CONFIG["jobs"].items()}
+    return StackConfig.model_validate({"jobs": jobs})
+
+
+def _start_supervisor(
+    folders: Folders, stack_id: str, drivers: dict[str, str], config: StackConfig
+) -> subprocess.Popen[bytes]:
+    for job, settings in config.items():
         file = folders.config(job)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False))

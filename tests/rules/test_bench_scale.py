@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from bench.report import RESULTS
 from bench.scale import Measured, Share, _role, document
 from bench.scale_page import capacity_lines, cases_of, measured_lines, sizes_lines
+from bench.scale_plot import PLOT, kept_runs, plot
 
 PAGE = Path("docs/explanation/scale.md")
 DRIVER = 7
@@ -58,6 +60,25 @@ def test_the_sizes_on_the_page_are_computed_from_the_runs_that_are_kept() -> Non
     page = PAGE.read_text()
     for line in sizes_lines([run for _, run in RUNS]):
         assert f"\n{line}\n" in page, line
+
+
+def test_the_plot_on_the_page_is_drawn_from_the_runs_that_are_kept() -> None:
+    assert PLOT.read_text() == plot(kept_runs()), "python -m bench.scale_plot"
+    assert f"](../{PLOT.relative_to('docs')})" in PAGE.read_text()
+
+
+def test_a_bar_of_the_plot_is_as_long_as_its_seconds() -> None:
+    def case(executors: int, **used: float) -> dict[str, Any]:
+        of_all = dict.fromkeys(("driver", "driver_java", "executor_java", "workers", "database"), 0.0)
+        return {"executors": executors, "cpu_seconds_per_million_rows": of_all | used}
+
+    cases = [case(0, driver=6.0, workers=2.0, database=90.0), case(2, driver=1.0, driver_java=1.0)]
+    run = {"measured": [{"job": job, **one} for job in ("ingestion", "joins", "billing") for one in cases]}
+    drawn = plot([{"measured": []}, run])
+    assert drawn.count(">8.0</text>") == drawn.count(">2.0</text>") == 3
+    lengths = [float(found) for found in re.findall(r'width="([\d.]+)" height="15"', drawn)]
+    assert lengths == [*(360.0, 0.0, 0.0, 120.0), *(60.0, 60.0, 0.0, 0.0)] * 3
+    assert "joins, 2 executors<" in drawn
 
 
 def test_a_size_has_executors_where_one_core_would_be_busy_and_as_many_as_keep_each_below_that() -> None:

@@ -13,6 +13,7 @@ from tests.faults.alerts import BY_FAULTS, BY_TRAFFIC, MUST_BY_TRAFFIC, NEVER, c
 from tests.faults.plan import KINDS, Kind, bound, draw
 from tests.faults.posting import compared
 from tests.faults.result import kept, said_of
+from tests.faults.stage import config_of
 from tests.faults.strikes import STRIKES
 from tests.faults.verdict import Verdict, verdict, with_posted
 from tests.pages import README, guide
@@ -126,3 +127,10 @@ def test_an_event_that_was_posted_counts_as_lost_doubled_or_wrongly_billed() -> 
     assert with_posted(nothing, compared(promised, [*promised, "of nobody"], 3)).doubled == 1
     assert with_posted(nothing, compared(promised, promised, 3, ["rejected"])).failures == 1
     assert with_posted(Verdict(1, 1, 1, ("x",)), compared(promised, promised, 3)) == Verdict(1, 1, 1, ("x",))
+
+
+def test_a_run_may_leave_every_batch_to_tasks_in_all_applications_that_have_two_sizes() -> None:
+    sized = {name: config for name, config in config_of(1).items() if "driver_rows" in type(config).model_fields}
+    assert len(sized) == 3
+    assert {config.model_dump()["driver_rows"] for config in sized.values()} == {1}
+    assert {config_of(None).jobs.model_dump()[str(name)]["driver_rows"] for name in sized} == {None}

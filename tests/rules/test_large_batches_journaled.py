@@ -26,9 +26,10 @@ from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.erasures import Erasures
 from jobs.ingestion.handover import FILES, Left, left_in
 from jobs.ingestion.large_batch import WriteRange
+from jobs.ingestion.quarantine import is_quarantined, verdicts
 from jobs.ingestion.sequences import KEY
 from jobs.ingestion.sink import JournalSink
-from jobs.ingestion.summaries import BYTES, needs_values
+from jobs.ingestion.validator import EventValidator
 from jobs.journal.erasing import concerned
 from jobs.runtime.delta.compaction import compact
 from jobs.runtime.delta.new_files import EXCHANGE, Folder
@@ -264,16 +265,81 @@ def test_up_to_driver_rows_the_driver_writes_alone(tmp_path: Path, monkeypatch: 
     assert not exchanged(large)
 
 
-@pytest.mark.parametrize("size", [1, 3])
-def test_records_that_are_several_rows_or_rejected_whole_are_the_drivers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+def with_several(seed: int) -> list[list[Record]]:
+    """A universe in which some records are batches of events, or events with elements: sound ones, ones that are
+    rejected as a whole, and ones that repeat others.
+    """
+    chance, batches = random.Random(seed), universe(seed)
+    occurred_at = (NOW - timedelta(hours=1)).isoformat()
+
+    def event(name: int, **more: Any) -> dict[str, Any]:
+        return {**usage(str(name)), "time": occurred_at, "subject": chance.choice("ab"), **more}
+
+    made: list[bytes] = []
+    for records in batches:
+        for record in chance.sample(records, 6):
+            events = [event(chance.randrange(40)) for _ in range(chance.randrange(1, 5))]
+            kind = chance.choice(["sound", "sound", "traced", "too old", "trace", "again", "malformed"])
+            if kind == "traced":
+                events.insert(1, {**trace(f"t{chance.randrange(9)}", 3), "time": occurred_at})
+            elif kind == "too old":
+                events.append(event(0, time=(NOW - timedelta(days=40)).isoformat()))
+            elif kind == "malformed":
+                events.append({"id": "of no type"})
+            value = batch(events)
+            if kind == "trace":
+                value = json.dumps({**trace(f"t{chance.randrange(9)}", 4), "time": occurred_at}).encode()
+            elif kind == "again" and made:
+                value = chance.choice(made)
+            made.append(value)
+            record["value"] = value
+    return batches
+
+
+@pytest.mark.few_in_ci(3)
+@pytest.mark.parametrize("seed", range(20, 32))
+def test_records_of_several_rows_leave_the_others_of_a_large_batch_to_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    batches = with_several(seed)
+    alone = driven(tmp_path, monkeypatch, None, batches)
+    for size in (1, 38):
+        large = driven(tmp_path, monkeypatch, size, batches)
+        assert large.large == len(batches)
+        assert_same(large, alone)
+        assert not exchanged(large)
+
+
+def test_these_universes_have_all_that_can_become_of_several_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = [driven(tmp_path / str(seed), monkeypatch, None, with_several(seed)).rows() for seed in range(20, 23)]
+    found = pl.concat(parts).filter(pl.col("element") > 0)
+    assert {"accepted", "duplicate", "conflict"} == set(found["disposition"])
+    assert {1, 2, 1_001, 1_002, 1_003, 2_001} <= set(found["element"])
+    assert found["replays_lsn"].drop_nulls().len()
+    in_batches = pl.concat(parts).filter(pl.col("violation").str.contains("in event"))
+    assert {Reason.TOO_OLD, Reason.INVALID_SPECVERSION} <= set(in_batches["reason"])
+
+
+def test_people_who_were_forgotten_are_erased_in_records_of_several_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = with_several(24)
+    found = [driven(tmp_path, monkeypatch, size, batches, people=forgotten("a", "u")) for size in (1, None)]
+    assert_same(*found)
+    assert found[0].large == len(batches)
+
+
+def test_a_large_batch_of_which_most_are_several_rows_is_the_drivers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = {**usage("late"), "time": (NOW - timedelta(days=40)).isoformat()}
     given = [batch([usage("a"), usage("b")]), batch([usage("c"), old]), json.dumps(trace("t", 3)).encode()]
     given += [encoded(usage(str(number))) for number in range(5)]
     place = {"topic": "events", "key": b"k", "timestamp": NOW, "timestampType": 1}
     records = [{**place, "partition": 0, "offset": n, "value": value} for n, value in enumerate(given)]
-    large = driven(tmp_path, monkeypatch, size, [records])
+    large = driven(tmp_path, monkeypatch, 1, [records])
     alone = driven(tmp_path, monkeypatch, None, [records])
     assert_same(large, alone)
     assert alone.rows().filter(pl.col("element") > 0)["offset"].unique().sort().to_list() == [0, 2]
@@ -281,35 +347,55 @@ def test_records_that_are_several_rows_or_rejected_whole_are_the_drivers(
     assert not large.large
 
 
-@pytest.mark.parametrize("kind", ["skipped", "too_large"])
-def test_a_batch_with_an_isolated_record_is_the_drivers(
+@pytest.mark.parametrize("kind", ["skipped", "too_large", "unreadable"])
+def test_an_isolated_record_leaves_the_others_of_a_large_batch_to_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    batches, config = universe(2), CONFIG
+    batches, config = with_several(2), CONFIG
+    bad = batches[1][0]
     if kind == "too_large":
         config = CONFIG.model_copy(update={"max_record_bytes": 10_240})
-        batches[1][0]["value"] = b"x" * 11_000
-    skipped = (batches[1][0]["partition"], batches[1][0]["offset"])
-    found = []
+        bad["value"] = b"x" * 11_000
+    if kind == "unreadable":
+        bad["value"] = b'{"a record": "on which the validator fails"}'
+        fail_on(monkeypatch, bad["value"])
+    found, added = [], dict[int | None, list[Any]]()
     for size in (1, None):
         made = Driver(tmp_path / str(size), monkeypatch, size, config)
+        isolated: Any = made.sink._isolated
+        added[size] = seen = list[Any]()
+        isolated.add.side_effect = lambda *given, seen=seen: seen.append([*isolated_in(*given[:2])])
         for number, records in enumerate(batches):
-            isolated: Any = made.sink._isolated
             is_skipped = kind == "skipped" and number == 1
-            isolated.pending.return_value = {"events": {skipped: Isolation.SKIPPED} if is_skipped else {}}
+            place = (bad["partition"], bad["offset"])
+            isolated.pending.return_value = {"events": {place: Isolation.SKIPPED} if is_skipped else {}}
             made.progress.append(made.take(records))
         found.append(made)
     large, alone = found
     assert_same(large, alone)
     assert kind in alone.rows()["reason"]
-    assert large.large == len(batches) - 1
+    assert large.large == len(batches)
+    assert added[1] == added[None]
 
 
-def test_a_record_that_weir_failed_on_needs_its_driver() -> None:
-    rows = pl.DataFrame({"reason": [None, "unreadable"], BYTES: [3, 3]})
-    assert needs_values(rows, 1_000)
-    assert not needs_values(rows[:1], 1_000)
-    assert needs_values(rows[:1], 2)
+def fail_on(monkeypatch: pytest.MonkeyPatch, value: bytes) -> None:
+    """Let the validator raise on a record, as on an error of ours."""
+    validate = EventValidator._validate_block
+
+    def failing(self: EventValidator, records: pl.DataFrame) -> pa.Table:
+        if value in records["value"].to_list():
+            raise ValueError("an error of ours")
+        return validate(self, records)
+
+    monkeypatch.setattr(EventValidator, "_validate_block", failing)
+
+
+def isolated_in(received: pl.DataFrame, validated: pl.DataFrame) -> Iterator[Any]:
+    """The verdicts of the rows that are dead letters regardless of content, as `IsolatedByTopic.add` finds them."""
+    is_bad = validated.select(is_quarantined()).to_series()
+    if is_bad.any():
+        rows = received.filter(is_bad).with_columns(validated.filter(is_bad).select("reason", "violation"))
+        yield from verdicts(rows, rows, {})
 
 
 KEY_OF_PEOPLE = ErasureKey(b"a secret of thirty-two bytes long")

@@ -72,7 +72,12 @@ def test_an_attempt_that_left_its_file_and_failed_doubles_no_record(
     with running_broker(tmp_path / "kafka") as broker:
         topic = Topic.make(broker, partitions=2)
         for partition in (0, 1):
-            topic.append(*(f"{partition}.{n}" for n in range(RECORDS // 2)), partition=partition)
+            ids = [f"{partition}.{n}" for n in range(RECORDS // 2)]
+            topic.append(*ids[:-2], partition=partition)
+            # A record of two events is the driver's, between those of tasks.
+            two = b"[" + b",".join(topic.event(name) for name in ids[-2:]) + b"]"
+            topic.producer.produce(topic.name, two, b"a", partition=partition)
+            topic.producer.flush(30)
 
         def rows() -> pl.DataFrame:
             if not DeltaTable.is_deltatable(f"{tables}/{Table.JOURNAL}"):
@@ -85,3 +90,6 @@ def test_an_attempt_that_left_its_file_and_failed_doubles_no_record(
         found = rows()
         assert set(found["disposition"]) == {"accepted"}
         assert len(found) == found["id"].n_unique() == RECORDS
+        assert sorted(found.filter(pl.col("element") > 0)["id"]) == [
+            f"{p}.{RECORDS // 2 - n}" for p in (0, 1) for n in (2, 1)
+        ]
