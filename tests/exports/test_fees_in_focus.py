@@ -22,8 +22,9 @@ from cli.reading import read_only
 from jobs.close.void import void
 from jobs.exports.columns import Focus
 from jobs.exports.files import CannotExport, destination_of
-from jobs.exports.focus import FileFormat, FocusExport, export_focus
+from jobs.exports.focus import FocusExport, export_focus
 from jobs.exports.month import Seller
+from jobs.exports.rows_file import FileFormat
 from tests.exports.focus_rules import broken
 from tests.pipelines.billing import Price
 from tests.pipelines.closing import NOON, NOVEMBER, OCTOBER, Books
@@ -74,7 +75,7 @@ def test_months_cost_what_their_plans_come_to_before_the_close_and_what_invoices
         for row in exported(books, tmp_path, month):
             assert row["InvoiceId"] is None
             open_month[row["BillingAccountId"]] += Fraction(row["BilledCost"])
-        assert open_month == expected(world, [month], None)
+        assert open_month == expected(world, [month])
         assert {row["outcome"] for row in books.close(month, at=LATER)} == {"issued"}
 
     by_month: defaultdict[tuple[str, date], Fraction] = defaultdict(Fraction)
@@ -89,17 +90,17 @@ def test_months_cost_what_their_plans_come_to_before_the_close_and_what_invoices
             if row["ChargeClass"] == "Correction":
                 corrected.add(row["ChargeCategory"])
     assert {key: cost for key, cost in by_month.items() if cost} == {
-        (name, month): cost for month in MONTHS for name, cost in expected(world, [month], 2).items()
+        (name, month): cost for month in MONTHS for name, cost in expected(world, [month], rounds=True).items()
     }
     issued = books.rows("SELECT invoice, total FROM invoices")
     assert by_invoice == {row["invoice"]: Fraction(row["total"]) for row in issued}
     assert corrected >= {"Usage", "Adjustment"}
 
 
-def expected(world: World, months: list[date], decimals: int | None) -> dict[str, Fraction]:
+def expected(world: World, months: list[date], *, rounds: bool = False) -> dict[str, Fraction]:
     """By account: what the months come to."""
     sums = {
-        name: sum((sum(world.month(name, month, decimals).values(), Fraction()) for month in months), Fraction())
+        name: sum((sum(world.month(name, month, rounds=rounds).values(), Fraction()) for month in months), Fraction())
         for name in ZONES
     }
     return {name: cost for name, cost in sums.items() if cost}
