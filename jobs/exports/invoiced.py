@@ -13,6 +13,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from jobs.queries.bills import TIER_INCLUDED
 from jobs.queries.reading import Database, select
 from metering.digits import EXACT
 from metering.invoices import USAGE
@@ -133,9 +134,9 @@ class Invoices:
 
     def _issued(self, key: LineKey) -> Issued | None:
         found = self.issued.get((key.account, key.currency))
-        if found is None or (line := self.lines.get(key)) is None:
-            return found
-        return Issued(found.invoice, found.issuer, line.line)
+        # Where the plan includes all of it, that is its only line.
+        line = self.lines.get(key) or self.lines.get(key._replace(tier=TIER_INCLUDED))
+        return found if found is None or line is None else Issued(found.invoice, found.issuer, line.line)
 
     def adjustments(self) -> Iterator[Adjustment]:
         """What the rows of each line lack, after all of them were counted with `of`."""

@@ -25,6 +25,7 @@ from jobs.exports.files import CannotExport, destination_of
 from jobs.exports.focus import FocusExport, export_focus
 from jobs.exports.month import Seller
 from jobs.exports.rows_file import FileFormat
+from tests.exports import focus_1_4
 from tests.exports.focus_rules import broken
 from tests.pipelines.billing import Price
 from tests.pipelines.closing import NOON, NOVEMBER, OCTOBER, Books
@@ -146,6 +147,20 @@ def test_included_units_are_consumed_on_their_days_and_credited_for_the_month(bo
     books.close(at=LATER)
     assert {row["InvoiceId"] for row in exported(books, tmp_path)} == {"weir-1"}
     assert sum(row["BilledCost"] for row in exported(books, tmp_path)) == 3
+
+
+@pytest.mark.parametrize(("included", "lines"), [("1500", {"1", "2", "3"}), ("2000", {"1"})])
+def test_each_row_has_a_line_of_the_invoice_also_where_the_plan_includes_all_units(
+    books: Books, tmp_path: Path, included: str, lines: set[str]
+) -> None:
+    account(books)
+    costs(books, included={"input_tokens": included}, maximum_amount="3")
+    books.use(2_000, datetime(2026, 10, 2, tzinfo=UTC), PRICES["basic"], "a")
+    books.end(OCTOBER)
+    books.close(at=LATER)
+    charges, details, _ = focus_1_4.exported(books.database, tmp_path, OCTOBER)
+    assert {row["InvoiceId"] for row in charges} == {"weir-1"}
+    assert {row["InvoiceDetailId"] for row in charges} <= {row["InvoiceDetailId"] for row in details} == lines
 
 
 def test_included_units_of_a_price_with_tiers_are_a_row_that_costs_nothing(books: Books, tmp_path: Path) -> None:
