@@ -14,9 +14,11 @@ from api import (
     acknowledgements,
     bills,
     explained,
+    forecasts,
     invoices,
     lists,
     meter_query_request,
+    models,
     usage,
     views,
     watched,
@@ -58,6 +60,8 @@ from api.parameters import AFTER, MAX_ACCOUNTS, WAIT
 from api.problems import MEDIA_TYPE, Problem
 from api.read_request import STAFF
 from jobs.queries import contracts, corrections, stragglers
+from jobs.queries import forecasts as forecast_query
+from jobs.queries import models as model_query
 from jobs.queries.periods import Window
 from metering.api_keys import Scope
 from monitoring.metrics import ApiRoute
@@ -98,6 +102,16 @@ _READ_QUERIES: Mapping[ApiRoute, tuple[str, tuple[str, ...], Schema]] = {
         "Usage that came after its window's grace, and what became of it.",
         lists.STRAGGLERS,
         answer_of(rows_of(stragglers.COLUMNS, optional=STAFF), next=NEXT),
+    ),
+    ApiRoute.MODELS: (
+        "The models that are used most, beside the span of equal length before; the last seven days by default.",
+        models.PARAMETERS,
+        answer_of(rows_of(model_query.COLUMNS)),
+    ),
+    ApiRoute.FORECAST: (
+        "What accounts will owe for a month, with the error of the same forecast in months before.",
+        forecasts.PARAMETERS,
+        answer_of(rows_of(forecast_query.COLUMNS), next=NEXT),
     ),
     ApiRoute.VIEW: (
         "What a declared view measures, in windows of any kind. `Accept: text/csv` gets CSV.",

@@ -9,6 +9,7 @@ from api import explained, meter_query_request
 from api.entitlement_access import CUSTOMER_NOT_FOUND, Denied
 from api.own_writes import DEFAULT_WAIT_SECONDS, MAX_WAIT_SECONDS
 from api.parameters import AFTER, DEFAULT_ROWS, MAX_ROWS, WAIT
+from jobs.queries.models import Measure
 from jobs.queries.periods import Window
 from jobs.queries.usage import DETAILS, SUMMED
 from metering.invoices import Kind, State
@@ -57,6 +58,7 @@ PARAMETERS: Mapping[str, tuple[Schema, str]] = {
     "at": (INSTANT, "What is in force at this instant; now by default."),
     "since": ({"type": "integer", "minimum": 0}, "Only corrections with a higher number; `next` of the last answer."),
     "cause": (one_of(UsageCause), "Only this cause."),
+    "by": (one_of(Measure), "What to rank by; amounts by currency. requests by default."),
     "decision": (one_of(Decision), "Only this decision."),
     "days": ({"type": "integer", "minimum": 1, "maximum": explained.MAX_DAYS}, "How far to look back."),
     "limit": (
@@ -112,6 +114,13 @@ COLUMNS: Mapping[str, Schema] = {
     **dict.fromkeys(("tier", "terms"), or_null(TEXT)),
     **dict.fromkeys(("number", "usage_lsn", "unpriced_lines"), WHOLE),
     **dict.fromkeys(("price_version", "unmetered_requests"), or_null(WHOLE)),
+    **dict.fromkeys(("rank", "users", "months_measured"), or_null(WHOLE)),
+    **dict.fromkeys(("requests", "tokens"), DECIMAL),
+    **dict.fromkeys(("requests_change", "tokens_change", "amount_change", "users_change"), or_null(DECIMAL)),
+    **dict.fromkeys(("peak_requests", "forecast", "error_percent"), or_null(DECIMAL)),
+    "so_far": DECIMAL,
+    "peak_minute": or_null(INSTANT),
+    **dict.fromkeys(("month_start", "month_end", "known_until"), INSTANT),
     "late_seconds": {"type": "number"},
     "usage_lsns": LSNS,
     "corrected": BOOLEAN,

@@ -14,10 +14,12 @@ from api.bills import bills, prices
 from api.entitlement_access import entitlement_access
 from api.events import Services, authorized
 from api.explained import Explainer
+from api.forecasts import forecast
 from api.invoices import invoice, invoices
 from api.lists import corrections, stragglers
 from api.meter_query import meter_query, meters
 from api.meter_query_v3 import meter_query_v3
+from api.models import Ranking
 from api.openapi import PATH as OPENAPI
 from api.openapi import openapi
 from api.own_writes import await_own_writes
@@ -42,6 +44,7 @@ READ_QUERIES: tuple[tuple[ApiRoute, tuple[str, ...], ReadQuery], ...] = (
     (ApiRoute.CORRECTIONS, ("GET",), corrections),
     (ApiRoute.CORRECTIONS_ACK, ("POST",), acknowledge),
     (ApiRoute.STRAGGLERS, ("GET",), stragglers),
+    (ApiRoute.FORECAST, ("GET",), forecast),
     (ApiRoute.VIEW, ("GET",), view),
     (ApiRoute.THRESHOLDS, ("GET",), thresholds),
     (ApiRoute.WATCHES, ("GET",), watches),
@@ -69,6 +72,7 @@ def query_routes(services: Services) -> list[Route]:
     queries = (
         *READ_QUERIES,
         *streamed,
+        (ApiRoute.MODELS, ("GET",), Ranking(services.tables, services.explaining).models),
         (ApiRoute.REQUEST, ("GET",), explainer.request),
         (ApiRoute.EVENT, ("GET",), explainer.event),
     )

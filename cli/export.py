@@ -18,7 +18,7 @@ from cli.reading import AccountOption, read_only
 from deployment.errors import CannotRun
 from jobs.exports.columns import Focus
 from jobs.exports.files import CannotExport, destination_of
-from jobs.exports.focus import FileFormat
+from jobs.exports.rows_file import FileFormat
 
 
 def _day(text: str | date) -> date:
@@ -52,6 +52,9 @@ def focus(
     host: Annotated[
         str | None, typer.Option(help="Whose infrastructure the models run on, for FOCUS 1.3; the issuer's by default.")
     ] = None,
+    payment_terms: Annotated[
+        str, typer.Option(help="When your invoices are due, such as `Net 30`; FOCUS 1.4 needs it.")
+    ] = "",
     version: Annotated[Focus, typer.Option("--focus", help="The version of FOCUS.")] = Focus.V1_3,
     form: Annotated[FileFormat, typer.Option("--format", help="The format of the file.")] = FileFormat.PARQUET,
     account: AccountOption = None,
@@ -63,6 +66,7 @@ def focus(
     `metadata/cost_and_usage/billing_period=MONTH.json`. A second run replaces both. Costs have all their decimals.
     Rows of a closed month have their invoice, and add up to it: what it rounds, and what came after it, are rows of
     their own. Tiers and packages are rows of the month. Usage without a price is in rows of cost 0 with `x_Unpriced`.
+    FOCUS 1.4 has two more files: `invoice_detail/…`, the lines of the month's invoices, and `billing_period/…`.
     """
     from deployment.stack import running_deployment
     from jobs.exports.focus import FocusExport, export_focus
@@ -70,7 +74,10 @@ def focus(
 
     if not issuer.strip() or host == "":
         raise typer.BadParameter("--issuer and --host must not be empty: FOCUS needs a name.")
-    query = FocusExport(period, version, form, Seller(issuer, host or issuer), tuple(account or ()))
+    if version is Focus.V1_4 and not payment_terms.strip():
+        raise typer.BadParameter("FOCUS 1.4 needs --payment-terms, as your invoices say it: such as 'Net 30'.")
+    seller = Seller(issuer, host or issuer, payment_terms)
+    query = FocusExport(period, version, form, seller, tuple(account or ()))
     now = datetime.now(UTC)  # noqa: TID251 -- the top of the command
     with (
         read_only(running_deployment(data_dir).postgres_url) as database,
@@ -79,6 +86,8 @@ def focus(
     ):
         done = export_focus(database, destination_of(to, os.environ), query, now, tell)
     typer.echo(f"{done.totals.rows} rows are in {to.rstrip('/')}/{done.file}")
+    for other in done.others:
+        typer.echo(f"{to.rstrip('/')}/{other} is written")
     if done.totals.unpriced_rows:
         typer.echo(
             f"{done.totals.unpriced_rows} of them have no price (x_Unpriced): add one with `weir catalog apply`, let "

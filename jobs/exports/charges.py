@@ -51,11 +51,16 @@ class Totals:
 
 @dataclass(frozen=True)
 class Charges:
-    """The charges of a month. `totals` counts those that were read."""
+    """The charges of a month. `totals` counts those that were read.
+
+    `by_line`: a row has an invoice only with a line of it. Without one it came after the invoice, and sums to 0 with
+    the row that takes it out.
+    """
 
     month: Month
     invoices: Invoices
     totals: Totals = field(default_factory=Totals)
+    by_line: bool = False
 
     def read(self, database: Database, accounts: Sequence[str], rows_per_batch: int) -> Iterator[list[Charge]]:
         """Those of `accounts` (none: of all): usage by account and day, then what no day has a part of.
@@ -78,6 +83,8 @@ class Charges:
         while batch := list(islice(charges, rows_per_batch)):
             for charge in batch:
                 self.totals.count(charge)
+                if self.by_line and charge["InvoiceDetailId"] is None:
+                    charge["InvoiceId"] = None
             yield batch
 
     def _adjustments(self) -> Iterator[Charge]:

@@ -1,7 +1,7 @@
 """The columns of FOCUS Cost and Usage that Weir has values for, in the order of FOCUS, and then its own (`x_…`).
 
-FOCUS (focus.finops.org) 1.2 and 1.3 differ in two columns. What Weir does not do has no column: both versions ask for
-commitments, reservations, resources and currencies of prices only from those who have them.
+FOCUS (focus.finops.org) 1.2, 1.3 and 1.4 differ in five columns. What Weir does not do has no column: all versions ask
+for commitments, reservations, resources and currencies of prices only from those who have them.
 """
 
 from __future__ import annotations
@@ -33,9 +33,15 @@ class Focus(StrEnum):
 
     V1_2 = "1.2"
     V1_3 = "1.3"
+    V1_4 = "1.4"
 
 
-_SINCE_1_3 = frozenset(("HostProviderName", "ServiceProviderName"))
+_OTHERWISE = {
+    Focus.V1_2: frozenset(("HostProviderName", "ServiceProviderName", "InvoiceDetailId")),
+    Focus.V1_3: frozenset(("InvoiceDetailId",)),
+    Focus.V1_4: frozenset(("ProviderName", "PublisherName")),
+}
+"""The columns of other versions."""
 _FOCUS = {
     "BilledCost": COST,
     "BillingAccountId": TEXT,
@@ -55,6 +61,7 @@ _FOCUS = {
     "ContractedUnitPrice": PRICE,
     "EffectiveCost": COST,
     "HostProviderName": TEXT,
+    "InvoiceDetailId": TEXT,
     "InvoiceId": TEXT,
     "InvoiceIssuerName": TEXT,
     "ListCost": COST,
@@ -90,18 +97,20 @@ _OWN = {
 """What a row is beyond FOCUS: whether it changed after its windows had closed; `api_key_id` and `user_id`, which FOCUS
 1.5 will call credential and principal; the account's calendar day; the model; whether it sums up combinations of
 dimensions beyond those that a day keeps; whether no price matched, so that its costs and prices are 0."""
-_OF_JSON = frozenset(("SkuPriceDetails", "Tags"))
+_OF_JSON = frozenset(("InvoiceDetailGrain", "SkuPriceDetails", "Tags"))
 
 
 def schema_of(focus: Focus) -> pa.Schema:
-    """The columns of a file of this version, in order."""
-    kept = {name: kind for name, kind in _FOCUS.items() if focus is not Focus.V1_2 or name not in _SINCE_1_3}
+    """The columns of Cost and Usage in this version, in order."""
+    kept = {name: kind for name, kind in _FOCUS.items() if name not in _OTHERWISE[focus]}
     return pa.schema([*kept.items(), *_OWN.items()])
 
 
-def metadata(focus: Focus, issuer: str, created_at: datetime, known: Mapping[str, Any]) -> dict[str, Any]:
+def metadata(
+    focus: Focus, schema: pa.Schema, issuer: str, created_at: datetime, known: Mapping[str, Any]
+) -> dict[str, Any]:
     """The metadata of FOCUS for a file that was written at `created_at`; `known` is what else there is to say of it."""
-    columns = [_definition(field) for field in schema_of(focus)]
+    columns = [_definition(field) for field in schema]
     return {
         "DataGenerator": {"DataGenerator": issuer},
         "Schema": {

@@ -13,6 +13,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from jobs.queries.bills import TIER_INCLUDED
 from jobs.queries.reading import Database, select
 from metering.digits import EXACT
 from metering.invoices import USAGE
@@ -36,7 +37,7 @@ _CLOSED = """
 """
 _OF_LINES = _ISSUED.format("JOIN invoice_lines AS lines ON lines.invoice = invoices.invoice")
 _OWN = f"""
-    SELECT lines.account, model, meter, currency, price_version, tier, amount, coalesce(exact_amount, 0) AS exact
+    SELECT lines.account, model, meter, currency, price_version, tier, line, amount, coalesce(exact_amount, 0) AS exact
     {_OF_LINES} AND charge_class IS NULL AND lines.kind = '{USAGE}'
 """
 # What has no usage of this month behind it: corrections of earlier months, and what is no usage.
@@ -61,10 +62,19 @@ class LineKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """An invoice, and who issued it."""
+    """An invoice, who issued it, and which of its lines; None: what came after it is taken out again by another row."""
 
     invoice: str
     issuer: str
+    line: int | None = None
+
+
+class OwnLine(NamedTuple):
+    """A line of usage of the month itself."""
+
+    line: int
+    amount: Decimal
+    exact: Decimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +94,12 @@ ROUNDING, SINCE = "rounding", "usage after the invoice, billed by a correction"
 class Invoices:
     """The invoices of a month, and how much of each line the rows have so far.
 
-    `issued` are by account and currency, `lines` the `(amount, exact)` of their lines; `closed` are the currencies of
-    each account that has an invoice, also a voided one. What an invoiced month has that is on no line of it came later.
+    `issued` are by account and currency, `lines` are of them; `closed` are the currencies of each account that has an
+    invoice, also a voided one. What an invoiced month has that is on no line of it came later.
     """
 
     issued: Mapping[tuple[str, str | None], Issued] = field(default_factory=dict)
-    lines: Mapping[LineKey, tuple[Decimal, Decimal]] = field(default_factory=dict)
+    lines: Mapping[LineKey, OwnLine] = field(default_factory=dict)
     closed: Mapping[str, Collection[str]] = field(default_factory=dict)
     _sums: dict[LineKey, Decimal] = field(default_factory=dict)
 
@@ -102,7 +112,7 @@ class Invoices:
             for row in database.execute(_INVOICES, parameters)
         }
         lines = {
-            LineKey(*(row[name] for name in LineKey._fields)): (row["amount"], row["exact"])
+            LineKey(*(row[name] for name in LineKey._fields)): OwnLine(row["line"], row["amount"], row["exact"])
             for row in select(database, _OWN, parameters)
         }
         closed = {row["account"]: row["currencies"] for row in database.execute(_CLOSED, parameters)}
@@ -118,16 +128,21 @@ class Invoices:
 
     def of(self, key: LineKey, cost: Decimal) -> Issued | None:
         """The invoice of a row with `cost`; None: of none yet."""
-        issued = self.issued.get((key.account, key.currency))
         if self.has(key.account, key.currency):
             self._sums[key] = EXACT.add(self._sums.get(key, NOTHING), cost)
-        return issued
+        return self._issued(key)
+
+    def _issued(self, key: LineKey) -> Issued | None:
+        found = self.issued.get((key.account, key.currency))
+        # Where the plan includes all of it, that is its only line.
+        line = self.lines.get(key) or self.lines.get(key._replace(tier=TIER_INCLUDED))
+        return found if found is None or line is None else Issued(found.invoice, found.issuer, line.line)
 
     def adjustments(self) -> Iterator[Adjustment]:
         """What the rows of each line lack, after all of them were counted with `of`."""
         for key in dict.fromkeys([*self.lines, *self._sums]):
-            amount, exact = self.lines.get(key, (NOTHING, NOTHING))
-            issued = self.issued.get((key.account, key.currency))
+            _, amount, exact = self.lines.get(key, (None, NOTHING, NOTHING))
+            issued = self._issued(key)
             for difference, reason in (
                 (EXACT.subtract(amount, exact), ROUNDING),
                 (EXACT.subtract(exact, self._sums.get(key, NOTHING)), SINCE),

@@ -60,7 +60,7 @@ def adjusted(month: Month, adjustment: Adjustment) -> Charge:
 
 def other_charge(month: Month, line: Mapping[str, Any]) -> Charge:
     """A line of an invoice for an earlier month, or of no usage: rounded as it is there, of its original month."""
-    issued = Issued(line["invoice"], line["issuer"])
+    issued = Issued(line["invoice"], line["issuer"], line["line"])
     if line["kind"] in FEES:
         return fee_charge(month, line, issued)
     period = month.earlier(line["original_period"], line["account"])

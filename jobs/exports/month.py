@@ -29,10 +29,14 @@ _METERS = "SELECT meter, unit, period FROM meters"
 
 @dataclass(frozen=True)
 class Seller:
-    """Who sells, in the words of FOCUS: the provider, and the `host` whose infrastructure the models run on."""
+    """Who sells, in the words of FOCUS: the provider, and the `host` whose infrastructure the models run on.
+
+    `payment_terms`: when invoices are due, such as `Net 30`.
+    """
 
     issuer: str
     host: str
+    payment_terms: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,7 @@ class Month:
             **FIXED,
             **dict.fromkeys(("BilledCost", "ContractedCost", "EffectiveCost", "ListCost"), cost),
             **dict.fromkeys(("ProviderName", "PublisherName", "ServiceProviderName"), self.seller.issuer),
+            "InvoiceDetailId": None if issued is None or issued.line is None else str(issued.line),
             "InvoiceId": None if issued is None else issued.invoice,
             "InvoiceIssuerName": self.seller.issuer if issued is None else issued.issuer,
             "HostProviderName": self.seller.host,

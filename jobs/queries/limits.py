@@ -70,7 +70,7 @@ class LimitUse:
     """Of a limit in force: how much may be used in the period that runs, and how much was.
 
     It is of a `meter`, and with a `model` of that alone; or (then both are empty) of money in a `currency`. `maximum`
-    None: it has steps alone. `steps`: thresholds before or above it. `every`: the first MAX_MULTIPLES multiples of it are
+    None: it has steps alone. `steps`: thresholds before or above it. `every`: its first MAX_MULTIPLES multiples are
     thresholds, too.
     """
 

@@ -26,6 +26,8 @@ class ApiRoute(StrEnum):
     CORRECTIONS = "/v1/corrections"
     CORRECTIONS_ACK = "/v1/corrections/ack"
     STRAGGLERS = "/v1/stragglers"
+    MODELS = "/v1/models"
+    FORECAST = "/v1/forecast"
     VIEW = "/v1/views/{name}"
     THRESHOLDS = "/v1/thresholds"
     WATCHES = "/v1/watches"

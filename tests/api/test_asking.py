@@ -394,6 +394,37 @@ def test_the_api_reports_an_unavailable_database_and_recovers(bootstrap: str, da
         assert get(server, "/v1/usage", key).status == 200
 
 
+def test_models_are_ranked_by_the_usage_of_the_keys_accounts(reading: Server, acme: str, everybody: str) -> None:
+    span = {"from": rfc3339(T0), "to": rfc3339(T0 + 10 * MINUTE)}
+    for key, accounts in ((everybody, 2), (acme, 1)):
+        answer = get(reading, "/v1/models", key, by="amount", **span).json
+        names = ("rank", "model", "requests", "amount", "requests_change", "peak_requests", "peak_minute")
+        busiest = rfc3339(T0 + 2 * MINUTE)
+        assert [tuple(row[name] for name in names) for row in answer["data"]] == [
+            (rank, model, str(6 * accounts), f"{Decimal(6 * accounts).scaleb(-6):f}", None, str(3 * accounts), busiest)
+            for rank, model in ((1, None), (2, "m1"), (3, "m2"))
+        ]
+        # Without a span it ends with the frontier, and is of seven days.
+        assert get(reading, "/v1/models", key, by="amount").json["data"] == answer["data"]
+    one = get(reading, "/v1/models", everybody, by="amount", account="acme", **span).json
+    assert one["data"] == get(reading, "/v1/models", acme, by="amount", **span).json["data"]
+    refused(get(reading, "/v1/models", acme, account="globex"), 403, "globex")
+    refused(get(reading, "/v1/models", acme, from_="2026-11-01T10:00:30Z"), 400, "whole minutes")
+    refused(get(reading, "/v1/models", acme, from_="2026-01-01T00:00:00Z"), 400, "92 days")
+
+
+def test_a_forecast_is_of_the_keys_accounts_in_pages(reading: Server, acme: str, everybody: str) -> None:
+    found = pages(reading, "/v1/forecast", everybody, month="2026-11", limit=1)
+    assert [(row["account"], row["so_far"], row["forecast"]) for row in found] == [
+        (account, "0.000018", None) for account in ACCOUNTS
+    ]
+    assert get(reading, "/v1/forecast", everybody, month="2026-11").json["data"] == found
+    assert get(reading, "/v1/forecast", acme, month="2026-11").json["data"] == found[:1]
+    assert get(reading, "/v1/forecast", everybody, month="2026-09").json["data"] == []
+    refused(get(reading, "/v1/forecast", acme, month="2026-11", account="globex"), 403, "globex")
+    refused(get(reading, "/v1/forecast", acme), 400, "month", "2026-10")
+
+
 def test_bills_are_lines_with_their_totals_in_the_calendar_of_the_account(reading: Server, acme: str) -> None:
     answer = get(reading, "/v1/bills", acme, month="2026-11").json
     assert [(row["model"], row["quantity"], row["amount"], row["state"]) for row in answer["data"]] == [
@@ -657,6 +688,7 @@ DOCUMENT: dict[str, Any] = document()
 GIVEN: dict[str, dict[str, Any]] = {
     "/v1/usage": {"window": "P1D"},
     "/v1/bills": {"month": "2026-11"},
+    "/v1/forecast": {"month": "2026-11"},
     "/v1/views/{name}": {"from": rfc3339(NOON), "to": rfc3339(NOON + 20 * MINUTE)},
     QUERY.replace("requests", "{slug}"): {"windowSize": "DAY", "groupBy": "model"},
 }

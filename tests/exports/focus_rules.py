@@ -33,6 +33,7 @@ MANDATORY = (
 )
 """CostAndUsage-D-005 to D-068, of feature level Mandatory."""
 SINCE_1_3 = ("HostProviderName", "ServiceProviderName")
+GONE_IN_1_4 = ("ProviderName", "PublisherName")
 NOT_NULL = {
     "BilledCost-C-003-M": "BilledCost",
     "BillingAccountId-C-001-M": "BillingAccountId",
@@ -143,9 +144,12 @@ RULES: dict[str, Rule] = {
 
 
 def broken(rows: Iterable[Row]) -> dict[str, Row]:
-    """Of each rule that some row breaks, the first such row; and rules about all rows together."""
-    listed = list(rows)
-    found = {rule: row for rule, holds in RULES.items() for row in listed if not holds(row)}
+    """Of each rule that some row breaks, the first such row; and rules about all rows together.
+
+    Rules of columns that 1.4 does not have any more hold there.
+    """
+    listed = [{**dict.fromkeys(GONE_IN_1_4, "gone"), **row} for row in rows]
+    found: dict[str, Row] = {rule: row for rule, holds in RULES.items() for row in listed if not holds(row)}
     skus: dict[str, str] = {}
     for row in listed:
         if row["SkuPriceId"] is not None and skus.setdefault(row["SkuPriceId"], row["SkuId"]) != row["SkuId"]:
@@ -155,16 +159,68 @@ def broken(rows: Iterable[Row]) -> dict[str, Row]:
 
 def wrong_columns(names: list[str], version: str) -> set[str]:
     """What breaks CostAndUsage-D and ColumnHandling: missing and unknown columns, and those out of order."""
-    needed = {*MANDATORY, *(SINCE_1_3 if version == "1.3" else ())}
+    is_1_2, is_1_4 = version == "1.2", version == "1.4"
+    needed = {*MANDATORY, *(() if is_1_2 else SINCE_1_3)}
+    if is_1_4:
+        needed = {*(needed - set(GONE_IN_1_4)), "InvoiceId", "InvoiceDetailId"}
     own = [name for name in names if name.startswith("x_")]
     kept = [name for name in names if not name.startswith("x_")]
     pascal = re.compile(r"(x_)?([A-Z][a-z0-9]+)+")
     return {
         *(needed - set(names)),
         *(name for name in names if not pascal.fullmatch(name) or len(name) > 50),
-        *(set() if version == "1.3" else set(SINCE_1_3) & set(names)),
+        *(set(SINCE_1_3) & set(names) if is_1_2 else set()),
+        *(set(GONE_IN_1_4) & set(names) if is_1_4 else set()),
+        *(set() if is_1_4 else {"InvoiceDetailId"} & set(names)),
         *(set() if names == [*sorted(kept), *sorted(own)] else {"the order"}),
     }
+
+
+DETAIL_NOT_NULL = (
+    *("BilledCost", "BillingAccountId", "BillingCurrency", "BillingPeriodEnd", "BillingPeriodStart", "ChargeCategory"),
+    *("InvoiceDetailCreated", "InvoiceDetailGrain", "InvoiceDetailId", "InvoiceDetailLastUpdated", "InvoiceId"),
+    *("InvoiceIssueDate", "InvoiceIssueStatus", "InvoiceIssuerName", "PaymentCurrency", "PaymentTerms"),
+    "ReferenceInvoiceId",
+)
+DETAIL_COLUMNS = {*DETAIL_NOT_NULL, "InvoiceDetailDescription", "PaymentDueDate"}
+"""Those that "InvoiceDetail MUST include"."""
+_GRAIN = {"RegionId", "ResourceId", "ResourceType", "ServiceName", "SkuId", "SkuMeter", "SkuPriceId", "SubAccountId"}
+DETAIL_RULES: dict[str, Rule] = {
+    "no column that must not be null is": lambda row: all(row[name] is not None for name in DETAIL_NOT_NULL),
+    "ChargeCategory is an allowed value": lambda row: row["ChargeCategory"] in ALLOWED["ChargeCategory-C-003-M"][1],
+    "InvoiceIssueStatus is an allowed value": lambda row: row["InvoiceIssueStatus"] in {"Open", "Issued", "Voided"},
+    "InvoiceDetailLastUpdated is not before InvoiceDetailCreated": lambda row: (
+        row["InvoiceDetailCreated"] <= row["InvoiceDetailLastUpdated"]
+    ),
+    "texts are not empty": lambda row: all(value.strip() for value in row.values() if isinstance(value, str)),
+    "InvoiceDetailGrain is a flat object": lambda row: _is_flat_object(row["InvoiceDetailGrain"]),
+    "keys of InvoiceDetailGrain are FOCUS's or begin with x_": lambda row: all(
+        key in _GRAIN or key.startswith("x_") for key in json.loads(row["InvoiceDetailGrain"])
+    ),
+}
+"""What FOCUS 1.4 says of Invoice Detail, by sentences: the ids of its model were not released when it was read."""
+
+
+def broken_details(details: Iterable[Row], charges: Iterable[Row]) -> dict[str, Any]:
+    """What breaks the rules of Invoice Detail, alone and beside the `charges` of Cost and Usage of the same month."""
+    listed = list(details)
+    found: dict[str, Any] = {rule: row for rule, holds in DETAIL_RULES.items() for row in listed if not holds(row)}
+    costs: dict[tuple[str, ...], Decimal] = {}
+    for row in charges:
+        if (row["InvoiceId"] is None) != (row["InvoiceDetailId"] is None):
+            found["InvoiceDetailId is null exactly where the charge has no invoice"] = row
+        if row["InvoiceId"] is not None:
+            place = row["InvoiceIssuerName"], row["InvoiceId"], row["InvoiceDetailId"]
+            costs[place] = costs.get(place, Decimal(0)) + row["BilledCost"]
+    for row in listed:
+        place = row["InvoiceIssuerName"], row["InvoiceId"], row["InvoiceDetailId"]
+        if row["BilledCost"] != costs.pop(place, Decimal(0)):
+            found["the sum of BilledCost of a detail is that of Cost and Usage"] = row
+    if costs:
+        found["each InvoiceDetailId of Cost and Usage is one of Invoice Detail"] = costs
+    if len({(row["InvoiceIssuerName"], row["InvoiceId"], row["InvoiceDetailId"]) for row in listed}) < len(listed):
+        found["InvoiceDetailId is unique within an InvoiceId"] = listed
+    return found
 
 
 def read_csv_row(row: Mapping[str, str]) -> dict[str, Any]:

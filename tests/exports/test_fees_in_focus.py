@@ -22,8 +22,10 @@ from cli.reading import read_only
 from jobs.close.void import void
 from jobs.exports.columns import Focus
 from jobs.exports.files import CannotExport, destination_of
-from jobs.exports.focus import FileFormat, FocusExport, export_focus
+from jobs.exports.focus import FocusExport, export_focus
 from jobs.exports.month import Seller
+from jobs.exports.rows_file import FileFormat
+from tests.exports import focus_1_4
 from tests.exports.focus_rules import broken
 from tests.pipelines.billing import Price
 from tests.pipelines.closing import NOON, NOVEMBER, OCTOBER, Books
@@ -74,7 +76,7 @@ def test_months_cost_what_their_plans_come_to_before_the_close_and_what_invoices
         for row in exported(books, tmp_path, month):
             assert row["InvoiceId"] is None
             open_month[row["BillingAccountId"]] += Fraction(row["BilledCost"])
-        assert open_month == expected(world, [month], None)
+        assert open_month == expected(world, [month])
         assert {row["outcome"] for row in books.close(month, at=LATER)} == {"issued"}
 
     by_month: defaultdict[tuple[str, date], Fraction] = defaultdict(Fraction)
@@ -89,17 +91,17 @@ def test_months_cost_what_their_plans_come_to_before_the_close_and_what_invoices
             if row["ChargeClass"] == "Correction":
                 corrected.add(row["ChargeCategory"])
     assert {key: cost for key, cost in by_month.items() if cost} == {
-        (name, month): cost for month in MONTHS for name, cost in expected(world, [month], 2).items()
+        (name, month): cost for month in MONTHS for name, cost in expected(world, [month], rounds=True).items()
     }
     issued = books.rows("SELECT invoice, total FROM invoices")
     assert by_invoice == {row["invoice"]: Fraction(row["total"]) for row in issued}
     assert corrected >= {"Usage", "Adjustment"}
 
 
-def expected(world: World, months: list[date], decimals: int | None) -> dict[str, Fraction]:
+def expected(world: World, months: list[date], *, rounds: bool = False) -> dict[str, Fraction]:
     """By account: what the months come to."""
     sums = {
-        name: sum((sum(world.month(name, month, decimals).values(), Fraction()) for month in months), Fraction())
+        name: sum((sum(world.month(name, month, rounds=rounds).values(), Fraction()) for month in months), Fraction())
         for name in ZONES
     }
     return {name: cost for name, cost in sums.items() if cost}
@@ -145,6 +147,20 @@ def test_included_units_are_consumed_on_their_days_and_credited_for_the_month(bo
     books.close(at=LATER)
     assert {row["InvoiceId"] for row in exported(books, tmp_path)} == {"weir-1"}
     assert sum(row["BilledCost"] for row in exported(books, tmp_path)) == 3
+
+
+@pytest.mark.parametrize(("included", "lines"), [("1500", {"1", "2", "3"}), ("2000", {"1"})])
+def test_each_row_has_a_line_of_the_invoice_also_where_the_plan_includes_all_units(
+    books: Books, tmp_path: Path, included: str, lines: set[str]
+) -> None:
+    account(books)
+    costs(books, included={"input_tokens": included}, maximum_amount="3")
+    books.use(2_000, datetime(2026, 10, 2, tzinfo=UTC), PRICES["basic"], "a")
+    books.end(OCTOBER)
+    books.close(at=LATER)
+    charges, details, _ = focus_1_4.exported(books.database, tmp_path, OCTOBER)
+    assert {row["InvoiceId"] for row in charges} == {"weir-1"}
+    assert {row["InvoiceDetailId"] for row in charges} <= {row["InvoiceDetailId"] for row in details} == lines
 
 
 def test_included_units_of_a_price_with_tiers_are_a_row_that_costs_nothing(books: Books, tmp_path: Path) -> None:

@@ -26,8 +26,9 @@ from cli.main import app
 from cli.reading import read_only
 from jobs.exports.columns import Focus
 from jobs.exports.files import CannotExport, destination_of
-from jobs.exports.focus import Exported, FileFormat, FocusExport, export_focus
+from jobs.exports.focus import Exported, FocusExport, export_focus
 from jobs.exports.month import Seller
+from jobs.exports.rows_file import FileFormat
 from jobs.queries.bills import read_month
 from tests.database_rows import progress, write
 from tests.exports.focus_rules import broken, read_csv_row, wrong_columns

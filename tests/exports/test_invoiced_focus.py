@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, localcontext
 from pathlib import Path
@@ -22,13 +22,15 @@ from jobs.close.config import CloseConfig
 from jobs.close.void import void
 from jobs.exports.columns import Focus
 from jobs.exports.files import destination_of
-from jobs.exports.focus import FileFormat, FocusExport, export_focus
+from jobs.exports.focus import FocusExport, export_focus
 from jobs.exports.invoiced import ROUNDING, SINCE
 from jobs.exports.month import Seller
+from jobs.exports.rows_file import FileFormat
 from jobs.queries.bills import read_month
 from metering.plan_terms import PLAN_MODEL
 from metering.price_tiers import PriceTerms
 from tests.database_rows import write
+from tests.exports import focus_1_4
 from tests.exports.focus_rules import broken, wrong_columns
 from tests.pipelines.billing import Price
 from tests.pipelines.closing import NOON, NOVEMBER, OCTOBER, Books, books_of
@@ -90,7 +92,7 @@ def use(books: Books, chance: random.Random, month: date, quantity: int) -> None
     books.use(quantity, at, price, account, currency=currency, timezone=zone, model=model, **other)
 
 
-def costs(rows: list[Row], name: str) -> Mapping[str, Decimal]:
+def costs(rows: Sequence[Row], name: str) -> Mapping[str, Decimal]:
     """The sums of BilledCost by a column, of rows that have it."""
     sums: defaultdict[str, Decimal] = defaultdict(Decimal)
     for row in rows:
@@ -155,6 +157,9 @@ def test_the_costs_of_each_invoice_are_its_total_and_those_of_a_month_its_bill(
         assert broken(rows) == {}
         for invoice, cost in costs(rows, "InvoiceId").items():
             sums[invoice] += cost
+        of_lines = focus_1_4.exported(books.database, tmp_path / "1.4", month)
+        assert costs(of_lines.charges, "InvoiceId") == costs(rows, "InvoiceId")
+        assert sum(row["BilledCost"] for row in of_lines.charges) == sum(row["BilledCost"] for row in rows)
         if not has_fees:
             used = [row for row in rows if row["ChargeClass"] is None and row["ChargeCategory"] != "Adjustment"]
             assert costs(used, "BillingAccountId") == bills(books, month)

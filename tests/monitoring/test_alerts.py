@@ -349,10 +349,10 @@ CASES = [
         21,
         until_minute=31,
     ),
-    # On one of sixteen routes that read, each with a hundred requests a minute, 124 more come, and fail.
+    # On one of the routes that read, each with a hundred requests a minute, 140 more come, and fail.
     Case(
         "ApiReadsFailing",
-        {of("weir_api_requests_total", route=ApiRoute.USAGE, status="5xx"): "0+2x20 166+126x60"},
+        {of("weir_api_requests_total", route=ApiRoute.USAGE, status="5xx"): "0+2x20 182+142x60"},
         32.25,
     ),
     counted("SourceFlood", "weir_unlisted_source_events_total{}"),

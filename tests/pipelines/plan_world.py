@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from psycopg.types.json import Jsonb
 
+from metering.invoices import Rounding
 from metering.plan_terms import PLAN_MODEL
 from tests.pipelines.billing import Price
 from tests.pipelines.closing import Books, books_of
@@ -28,6 +29,29 @@ LATER = datetime(2100, 1, 1, tzinfo=UTC)
 """Of closes after whatever the database's clock says, so that nothing of the catalog has changed since."""
 MONTHS = [date(2026, 10, 1), date(2026, 11, 1), date(2026, 12, 1), date(2027, 1, 1)]
 ZONES = {"a": "UTC", "b": "Asia/Tokyo", "c": "America/Lima", "d": "Europe/Berlin"}
+
+
+class Setting(NamedTuple):
+    """When and where a test takes place, and in which money: `months` follow each other, the first begins at `begins`
+    in UTC. `decimals`: of the currency.
+    """
+
+    begins: datetime = BEGINS
+    months: tuple[date, ...] = tuple(MONTHS)
+    zones: tuple[tuple[str, str], ...] = tuple(ZONES.items())
+    currency: str = "EUR"
+    decimals: int = 2
+    rounding: Rounding = Rounding.HALF_EVEN
+
+    def rounded(self, amount: Fraction) -> Fraction:
+        """To the currency's smallest unit, by the definition of half-even and of half-up (away from 0)."""
+        if self.rounding is Rounding.HALF_EVEN:
+            return Fraction(round(amount * 10**self.decimals), 10**self.decimals)
+        away = (abs(amount) * 10**self.decimals * 2 + 1) // 2
+        return Fraction(away if amount > 0 else -away, 10**self.decimals)
+
+
+USUAL = Setting()
 
 
 def books_with_plans(database: str) -> Iterator[Books]:
@@ -49,33 +73,42 @@ def rung(books: Books, price: Price, plan: str) -> None:
     )
 
 
-def account(books: Books, plan: str = "basic", since: datetime = BEGINS, name: str = "a", zone: str = "UTC") -> None:
+def account(  # noqa: PLR0917  # the columns of a row
+    books: Books,
+    plan: str = "basic",
+    since: datetime = BEGINS,
+    name: str = "a",
+    zone: str = "UTC",
+    currency: str = "EUR",
+) -> None:
     """An account, or its change, that holds from `since`."""
     with books.connection.transaction():
         books.connection.execute(
             "INSERT INTO catalog.accounts (account, name, plan, currency, timezone, effective_from)"
-            " VALUES (%(name)s, %(name)s, %(plan)s, 'EUR', %(zone)s, %(since)s) ON CONFLICT (account) DO UPDATE"
+            " VALUES (%(name)s, %(name)s, %(plan)s, %(currency)s, %(zone)s, %(since)s) ON CONFLICT (account) DO UPDATE"
             " SET plan = excluded.plan, timezone = excluded.timezone, effective_from = excluded.effective_from",
-            {"name": name, "plan": plan, "zone": zone, "since": since},
+            {"name": name, "plan": plan, "zone": zone, "since": since, "currency": currency},
         )
 
 
-def costs(books: Books, plan: str = "basic", since: datetime = BEGINS, **terms: Any) -> None:
+def costs(books: Books, plan: str = "basic", since: datetime = BEGINS, currency: str = "EUR", **terms: Any) -> None:
     """What a plan costs from `since` on."""
     with books.connection.transaction():
         books.connection.execute(
             "INSERT INTO catalog.prices (plan, model, meter, currency, effective_from, terms)"
-            " VALUES (%s, %s, 'requests', 'EUR', %s, %s) ON CONFLICT (plan, model, meter, currency, effective_from)"
+            " VALUES (%s, %s, 'requests', %s, %s, %s) ON CONFLICT (plan, model, meter, currency, effective_from)"
             " DO UPDATE SET terms = excluded.terms",
-            [plan, PLAN_MODEL, since, Jsonb({"kind": "plan", **terms})],
+            [plan, PLAN_MODEL, currency, since, Jsonb({"kind": "plan", **terms})],
         )
 
 
 class World:
     """What a test does to the catalog and uses, and what that must come to: (account, month, kind, plan) → amount."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, setting: Setting = USUAL) -> None:
         self.chance = random.Random(seed)
+        self.setting = setting
+        self.zones = dict(setting.zones)
         self.plans: dict[str, list[tuple[datetime, str | None]]] = {}
         """None: the account is deleted."""
         self.ended: dict[tuple[str, datetime], datetime] = {}
@@ -86,7 +119,7 @@ class World:
     def instant(self, latest: datetime) -> datetime:
         """Up to 40 days before `latest`, sometimes on the border of a day."""
         at = latest - timedelta(minutes=self.chance.randint(0, 40 * 1440))
-        return max(at.replace(hour=0, minute=0) if self.chance.random() < 0.5 else at, BEGINS)
+        return max(at.replace(hour=0, minute=0) if self.chance.random() < 0.5 else at, self.setting.begins)
 
     def document(self) -> dict[str, Any]:
         cents = sorted(self.chance.randint(0, 20_000) for _ in range(2))
@@ -104,25 +137,28 @@ class World:
         """A new plan of an account or new terms of a plan, from now on or backdated."""
         since = self.instant(now)
         if self.chance.random() < 0.5:
-            name = self.chance.choice(list(ZONES))
-            plan = self.chance.choice(list(PRICES))
-            account(books, plan, since, name, ZONES[name])
-            self.plans[name] = [*((at, other) for at, other in self.plans[name] if at < since), (since, plan)]
+            self.plan(books, self.chance.choice(list(self.zones)), self.chance.choice(list(PRICES)), since)
         else:
             plan = self.chance.choice(list(PRICES))
             document = self.document()
-            costs(books, plan, since=since, **document)
+            costs(books, plan, since, self.setting.currency, **document)
             self.terms[plan][since] = document
+
+    def plan(self, books: Books, name: str, plan: str, since: datetime) -> None:
+        """An account has a plan from `since` on."""
+        account(books, plan, since, name, self.zones[name], self.setting.currency)
+        self.plans[name] = [*((at, other) for at, other in self.plans[name] if at < since), (since, plan)]
 
     def use(self, books: Books, now: datetime) -> None:
         """Usage of now or of up to 40 days ago, at the price of some plan."""
-        at, name, plan = self.instant(now), self.chance.choice(list(ZONES)), self.chance.choice(list(PRICES))
-        day = at.astimezone(ZoneInfo(ZONES[name])).date()
-        if day < MONTHS[0]:
+        at, name, plan = self.instant(now), self.chance.choice(list(self.zones)), self.chance.choice(list(PRICES))
+        day = at.astimezone(ZoneInfo(self.zones[name])).date()
+        if day < self.setting.months[0]:
             return
         quantity = Decimal(self.chance.randint(1, 9_000_000)).scaleb(-3)
         price = self.chance.choice([PRICES[plan], DEARER[plan]])
-        books.use(quantity, at=at, price=price, account=name, day=day, delay=now - at)
+        currency = self.setting.currency
+        books.use(quantity, at=at, price=price, account=name, day=day, delay=now - at, currency=currency)
         used = self.used[name, day.replace(day=1), plan]
         used[price] = used.get(price, Fraction()) + Fraction(quantity)
 
@@ -156,17 +192,17 @@ class World:
         best = min(found, key=lambda each: each[:2], default=None)
         return None if best is None else (best[2], best[3])
 
-    def fees(self, name: str, month: date, decimals: int | None = None) -> dict[tuple[str, str], Fraction]:
-        """(kind, plan) → exact amount; with `decimals` that of lines which are rounded to so many."""
-        return {key: amount for key, amount in self.month(name, month, decimals).items() if key[0] != "usage"}
+    def fees(self, name: str, month: date, *, rounds: bool = False) -> dict[tuple[str, str], Fraction]:
+        """(kind, plan) → exact amount; or that of lines which are rounded as an invoice rounds them."""
+        return {key: amount for key, amount in self.month(name, month, rounds=rounds).items() if key[0] != "usage"}
 
-    def month(self, name: str, month: date, decimals: int | None = None) -> dict[tuple[str, str], Fraction]:
+    def month(self, name: str, month: date, *, rounds: bool = False) -> dict[tuple[str, str], Fraction]:
         """The same, with what the usage of each plan costs beside them (of the kind `usage`)."""
 
         def rounded(amount: Fraction) -> Fraction:
-            return amount if decimals is None else Fraction(round(amount * 10**decimals), 10**decimals)
+            return self.setting.rounded(amount) if rounds else amount
 
-        zone = ZoneInfo(ZONES[name])
+        zone = ZoneInfo(self.zones[name])
         number = ((month + timedelta(days=31)).replace(day=1) - month).days
         starts = [
             datetime(day.year, day.month, day.day, tzinfo=zone).astimezone(UTC)
@@ -208,17 +244,18 @@ class World:
 
     def quarter(self, books: Books) -> Iterator[date]:
         """Months that ended, each right before its close, with usage and changes that come for them late."""
-        for name, zone in ZONES.items():
-            since = BEGINS - timedelta(hours=self.chance.choice([0, 30]))
-            account(books, "basic", since, name, zone)
-            self.plans[name] = [(since, "basic")]
+        begins, months = self.setting.begins, self.setting.months
+        for name in self.zones:
+            self.plans[name] = []
+            self.plan(books, name, "basic", begins - timedelta(hours=self.chance.choice([0, 30])))
         document = self.document()
-        costs(books, "basic", BEGINS, **document)
-        self.terms["basic"][BEGINS] = document
-        left = list(MONTHS)
-        at = BEGINS + timedelta(days=5)
+        costs(books, "basic", begins, self.setting.currency, **document)
+        self.terms["basic"][begins] = document
+        left = list(months)
+        ends = datetime(months[-1].year, months[-1].month, 1, tzinfo=UTC) + timedelta(days=29)
+        at = begins + timedelta(days=5)
         while left:
-            if at < datetime(2027, 1, 31, tzinfo=UTC):
+            if at < ends:
                 for _ in range(3):
                     self.use(books, at)
                 if self.chance.random() < 0.6:

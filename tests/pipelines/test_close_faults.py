@@ -19,6 +19,7 @@ from jobs.audit.bills.invoices import check_invoices
 from jobs.audit.recompute.basis import Scope
 from jobs.close import issue, store
 from jobs.close import run as close_run
+from jobs.close.config import CloseConfig
 from jobs.close.void import NotVoidedError, void
 from jobs.queries.invoices import InvoiceQuery, invoice_document, invoice_rows
 from jobs.runtime.postgres.address import in_schema
@@ -271,8 +272,9 @@ def test_a_close_killed_anywhere_leaves_the_invoices_and_hashes_of_one_that_was_
         assert books.faults() == []
 
 
-def test_two_closes_at_once_issue_each_month_once(books: Books) -> None:
-    """One holds the series of numbers; the other waits, and finds the month closed."""
+@pytest.mark.parametrize("issuers", [("weir", "weir"), ("weir", "other")])
+def test_two_closes_at_once_issue_each_month_once(books: Books, issuers: tuple[str, str]) -> None:
+    """One holds the series of numbers; the other waits, and finds the month closed. Other issuers meet in the chain."""
     from threading import Thread
 
     december = NOVEMBER.replace(month=12)
@@ -281,7 +283,11 @@ def test_two_closes_at_once_issue_each_month_once(books: Books) -> None:
     books.end(december)
     books.audit(Scope(None, None))
     rows: list[Any] = []
-    threads = [Thread(target=lambda: rows.extend(books.close(december))) for _ in range(2)]
+
+    def close(issuer: str) -> None:
+        rows.extend(books.close(december, config=CloseConfig(issuer=issuer)))
+
+    threads = [Thread(target=close, args=[issuer]) for issuer in issuers]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,8 +1,9 @@
 """All that makes a bill at once: tiers of lists and prefixes, plans with fees, limits and included units, and what
 comes late.
 
-Method: a quarter of four calendars, two of them with another offset at its end, in which plans, terms and accounts
-change, end and come again, also backdated; usage comes up to 40 days late under any version of a price, is taken back
+Method: months of four calendars, in which plans, terms and accounts change (also twice on a day), end and come again,
+also backdated; some months end as clocks change, begin with two midnights or have a leap day, and some currencies have
+no decimals or three. Usage comes up to 40 days late under any version of a price, is taken back
 and priced again, and may be negative. The oracle adds up fractions of what the test did. Bills, totals, invoices with
 their corrections, FOCUS and `weir usage` must be equal to it, to the last digit.
 """
@@ -10,35 +11,33 @@ their corrections, FOCUS and `weir usage` must be equal to it, to the last digit
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from datetime import date, datetime, timedelta
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-import pyarrow.parquet as pq
 import pytest
 
 from cli.reading import read_only
 from jobs.audit.bills.invoices import check_invoices
+from jobs.close.config import CloseConfig
 from jobs.close.run import NOT_INVOICED
 from jobs.close.void import void
-from jobs.exports.columns import Focus
-from jobs.exports.files import destination_of
-from jobs.exports.focus import FileFormat, FocusExport, export_focus
-from jobs.exports.month import Seller
 from jobs.queries.bills import read_month, read_totals
 from jobs.queries.usage import UsageQuery, usage_rows
+from metering.invoices import Rounding
 from metering.plan_terms import PLAN_MODEL
 from metering.price_models import PricedModel
 from metering.price_tiers import PriceTerms
 from tests.database_rows import write
-from tests.exports.focus_rules import broken
+from tests.exports import focus_1_4
 from tests.pipelines.billing import Price
-from tests.pipelines.closing import NOON, Books
-from tests.pipelines.plan_world import BEGINS, LATER, MONTHS, ZONES, World, books_with_plans
+from tests.pipelines.closing import Books
+from tests.pipelines.plan_world import LATER, USUAL, Setting, World, books_with_plans
 from tests.rules.test_price_tiers import oracle
 
 WITHOUT: dict[str, Any] = {"input_tokens_unit_price": None, "input_tokens_amount": None}
@@ -73,11 +72,29 @@ class Version(NamedTuple):
     models: tuple[str, ...]
 
 
-def versions(base: int) -> list[Version]:
+LEAP = Setting(
+    # Berlin's clocks change on the last day of March, Beirut's at its midnight, and February has 29 days.
+    datetime(2024, 1, 1, tzinfo=UTC),
+    tuple(date(2024, month, 1) for month in (1, 2, 3, 4)),
+    (("a", "UTC"), ("b", "Asia/Beirut"), ("c", "Australia/Lord_Howe"), ("d", "Europe/Berlin")),
+    "JPY",
+    0,
+    Rounding.HALF_UP,
+)
+TWO_MIDNIGHTS = Setting(
+    # Havana has 0:00 twice on 1 November.
+    zones=(("a", "America/Havana"), ("b", "Pacific/Kiritimati"), ("c", "Pacific/Pago_Pago"), ("d", "Africa/Cairo")),
+    currency="BHD",
+    decimals=3,
+)
+SETTINGS = {"": USUAL, "leap year, JPY half-up": LEAP, "two midnights, BHD": TWO_MIDNIGHTS}
+
+
+def versions(base: int, begins: datetime) -> list[Version]:
     """Of one plan: three prices, each with versions that begin in the middle of months."""
     of_tiers: list[Terms] = [GRADUATED, VOLUME, "0.0105"]
     of_packages: list[Terms] = [PACKAGE, PACKAGE, GRADUATED]
-    middle = [BEGINS, BEGINS + timedelta(days=15), BEGINS + timedelta(days=50)]
+    middle = [begins, begins + timedelta(days=15), begins + timedelta(days=50)]
     listed = PricedModel.group(["m1", "m2"]).text
     of_list = [
         Version(base + number, listed, since, terms, ("m1", "m2"))
@@ -94,15 +111,15 @@ def versions(base: int) -> list[Version]:
     return [*of_list, *of_prefix, *of_one]
 
 
-VERSIONS = {"basic": versions(100), "pro": versions(200)}
 Used = dict[tuple[str, int], Fraction]
 
 
 class Everything(World):
     """With tiers, negative values, reversals, and accounts and terms that end."""
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
+    def __init__(self, seed: int, setting: Setting) -> None:
+        super().__init__(seed, setting)
+        self.versions = {"basic": versions(100, setting.begins), "pro": versions(200, setting.begins)}
         self.quantities: defaultdict[tuple[str, date, str], Used] = defaultdict(lambda: defaultdict(Fraction))
         self.outcomes: list[dict[str, Any]] = []
 
@@ -114,8 +131,8 @@ class Everything(World):
             if self.chance.random() < 0.6:
                 self._fold(books, now, **{**earlier, **self._priced(), "cause": "repriced"})
             return
-        at, name = self.instant(now), self.chance.choice(list(ZONES))
-        if at.astimezone(ZoneInfo(ZONES[name])).date() < MONTHS[0]:
+        at, name = self.instant(now), self.chance.choice(list(self.zones))
+        if at.astimezone(ZoneInfo(self.zones[name])).date() < self.setting.months[0]:
             return
         quantity = Decimal(self.chance.randint(1, 3_000_000_000)).scaleb(-6) * self.chance.choice([1] * 7 + [-1])
         outcome = {"at": at, "name": name, "quantity": quantity, "cause": "stream", **self._priced()}
@@ -123,12 +140,12 @@ class Everything(World):
         self.outcomes.append(outcome)
 
     def _priced(self) -> dict[str, Any]:
-        plan = self.chance.choice(list(VERSIONS))
-        version = self.chance.choice(VERSIONS[plan])
+        plan = self.chance.choice(list(self.versions))
+        version = self.chance.choice(self.versions[plan])
         return {"plan": plan, "version": version, "model": self.chance.choice(version.models)}
 
     def _fold(self, books: Books, now: datetime, *, version: Version, **of: Any) -> None:
-        day = of["at"].astimezone(ZoneInfo(ZONES[of["name"]])).date()
+        day = of["at"].astimezone(ZoneInfo(self.zones[of["name"]])).date()
         is_unit = isinstance(version.terms, str)
         unit_price = Decimal(version.terms) if isinstance(version.terms, str) else Decimal()
         books.use(
@@ -141,6 +158,7 @@ class Everything(World):
             model=of["model"],
             **{} if is_unit else WITHOUT,
             cause=of["cause"],
+            currency=self.setting.currency,
         )
         used = self.quantities[of["name"], day.replace(day=1), of["plan"]]
         used[of["model"], version.number] += Fraction(of["quantity"])
@@ -148,7 +166,7 @@ class Everything(World):
     def change(self, books: Books, now: datetime) -> None:
         """As before; or an account is renamed or deleted, or terms of a plan end."""
         drawn = self.chance.random()
-        name = self.chance.choice(list(ZONES))
+        name = self.chance.choice(list(self.zones))
         if drawn < 0.1:
             with books.connection.transaction():
                 new = f"{name} {now:%d %B}"
@@ -163,6 +181,11 @@ class Everything(World):
             self.plans[name] = [*((at, other) for at, other in self.plans[name] if at < since), (since, None)]
         elif drawn < 0.35:
             self._end_terms(books, now)
+        elif drawn < 0.5:
+            # Of two plans of a day the first with terms has it.
+            since = self.instant(now).replace(hour=6)
+            for number, plan in enumerate(self.chance.choices(list(self.versions), k=3)):
+                self.plan(books, name, plan, since + timedelta(hours=number))
         else:
             super().change(books, now)
             # Terms that are written again have not ended.
@@ -199,7 +222,7 @@ class Everything(World):
         rest = self._not_included(used, included)
         found: list[Fraction] = []
         for ladder in ([0, 1, 2], [3, 4, 5], [6, 7, 8]):
-            rungs = [VERSIONS[plan][place] for place in ladder]
+            rungs = [self.versions[plan][place] for place in ladder]
             parts = {
                 rung.number: sum((rest[key] for key in rest if key[1] == rung.number), Fraction()) for rung in rungs
             }
@@ -243,61 +266,58 @@ def _lines(
 
 @pytest.fixture
 def books(database: str) -> Iterator[Books]:
-    for found in books_with_plans(database):
-        for plan, rungs in VERSIONS.items():
-            for rung in rungs:
-                is_unit = isinstance(rung.terms, str)
-                row = {"price_version": rung.number, "plan": plan, "model": rung.model, "meter": "input_tokens"}
-                priced = {
-                    "unit_price": rung.terms if is_unit else None,
-                    "terms": None if is_unit else PriceTerms.of(rung.terms).text,
-                }
-                write(database, "price_ladders", {**row, **priced, "currency": "EUR", "effective_from": rung.since})
-        yield found
+    yield from books_with_plans(database)
 
 
-def expected(world: World, month: date, decimals: int | None) -> dict[str, Fraction]:
+def store_ladders(books: Books, world: Everything) -> None:
+    for plan, rungs in world.versions.items():
+        for rung in rungs:
+            is_unit = isinstance(rung.terms, str)
+            row = {"price_version": rung.number, "plan": plan, "model": rung.model, "meter": "input_tokens"}
+            priced = {
+                "unit_price": rung.terms if is_unit else None,
+                "terms": None if is_unit else PriceTerms.of(rung.terms).text,
+            }
+            of_money = {"currency": world.setting.currency, "effective_from": rung.since}
+            write(books.database, "price_ladders", {**row, **priced, **of_money})
+
+
+def expected(world: World, month: date, *, rounds: bool = False) -> dict[str, Fraction]:
     """What each account's month comes to."""
-    sums = {name: sum(world.month(name, month, decimals).values(), Fraction()) for name in ZONES}
+    sums = {name: sum(world.month(name, month, rounds=rounds).values(), Fraction()) for name in world.zones}
     return {name: amount for name, amount in sums.items() if amount}
 
 
-def billed(books: Books, month: date) -> dict[str, Fraction]:
+def billed(books: Books, month: date, accounts: list[str]) -> dict[str, Fraction]:
     """The same by the lines of bills, which their totals must equal."""
     sums: defaultdict[str, Fraction] = defaultdict(Fraction)
     with read_only(books.database) as reader:
         for line in read_month(reader, month).lines:
             sums[line["account"]] += Fraction(line["amount"])
-        of_accounts = read_totals(reader, month, list(ZONES))
+        of_accounts = read_totals(reader, month, accounts)
     assert {row["account"]: row["amount"] for row in of_accounts if row["amount"]} == {
         name: amount for name, amount in sums.items() if amount
     }
     return {name: amount for name, amount in sums.items() if amount}
 
 
-def exported(books: Books, folder: Path, month: date) -> list[dict[str, Any]]:
-    export = FocusExport(month, Focus.V1_3, FileFormat.PARQUET, Seller("Example Inc.", "Some Cloud"))
-    with read_only(books.database) as connection:
-        done = export_focus(connection, destination_of(str(folder), {}), export, NOON, lambda _: None)
-    rows: list[dict[str, Any]] = pq.read_table(folder / done.file).to_pylist()
-    assert broken(rows) == {}
-    return rows
-
-
-@pytest.mark.few_in_ci(2)
+@pytest.mark.few_in_ci(3)
 @pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
 def test_bills_invoices_with_corrections_and_focus_are_an_independent_sum(
-    books: Books, tmp_path: Path, seed: int
+    books: Books, tmp_path: Path, seed: int, setting: Setting
 ) -> None:
-    world = Everything(seed)
+    world = Everything(seed, setting)
+    store_ladders(books, world)
+    close = closing(books, setting)
     hashes: set[tuple[str, int, str]] = set()
     for month in world.quarter(books):
-        for each in MONTHS[: MONTHS.index(month) + 1]:
-            assert billed(books, each) == expected(world, each, None)
-        closed(books, month, world.chance.choice([1, 500]))
-        assert closed(books, month, 500) == 0
+        for each in setting.months[: setting.months.index(month) + 1]:
+            assert billed(books, each, list(world.zones)) == expected(world, each)
+        closed(close, month, world.chance.choice([1, 500]))
+        assert closed(close, month, 500) == 0
         if world.chance.random() < 0.4:
-            again(books, world, month)
+            again(books, close, month)
         found = {
             (row["account"], row["sequence"], row["hash"])
             for row in books.rows("SELECT account, sequence, hash FROM invoice_events")
@@ -311,9 +331,13 @@ def test_bills_invoices_with_corrections_and_focus_are_an_independent_sum(
         " WHERE NOT EXISTS (SELECT FROM invoice_events AS v WHERE v.invoice = lines.invoice AND v.state = 'Voided')"
         " GROUP BY 1, 2 HAVING sum(amount) <> 0"
     )
-    rounded = {(name, month): amount for month in MONTHS for name, amount in expected(world, month, 2).items()}
+    rounded = {
+        (name, month): amount
+        for month in setting.months
+        for name, amount in expected(world, month, rounds=True).items()
+    }
     assert {(row["account"], row["original_period"]): Fraction(row["amount"]) for row in invoiced} == rounded
-    in_focus(books, tmp_path, rounded)
+    in_focus(books, tmp_path, world, rounded)
     used: defaultdict[str, Fraction] = defaultdict(Fraction)
     for (name, _, _), quantities in world.quantities.items():
         used[name] += sum(quantities.values(), Fraction())
@@ -322,36 +346,45 @@ def test_bills_invoices_with_corrections_and_focus_are_an_independent_sum(
     assert sum(Fraction(row["quantity"]) for row in rows) == sum(used.values(), Fraction())
 
 
-def closed(books: Books, month: date, account_batch: int) -> int:
+Close = Callable[..., list[Mapping[str, Any]]]
+
+
+def closing(books: Books, setting: Setting) -> Close:
+    """`weir close` as the setting is configured."""
+    return partial(books.close, at=LATER, config=CloseConfig(rounding=setting.rounding))
+
+
+def closed(close: Close, month: date, account_batch: int) -> int:
     """How many invoices a close issues, with those of earlier months that it says are on none."""
-    rows = books.close(month, at=LATER, account_batch=account_batch)
+    rows = close(month, account_batch=account_batch)
     assert {row["outcome"] for row in rows} <= {"issued", NOT_INVOICED}
     earlier = [row for row in rows if row["outcome"] == NOT_INVOICED]
     for row in earlier:
-        of_month = books.close(date.fromisoformat(f"{row['period']}-01"), [row["account"]], at=LATER)
+        of_month = close(date.fromisoformat(f"{row['period']}-01"), [row["account"]])
         assert of_month[-1]["outcome"] == "issued"
-    return len(rows) + (closed(books, month, account_batch) if earlier else 0)
+    return len(rows) + (closed(close, month, account_batch) if earlier else 0)
 
 
-def again(books: Books, world: World, month: date) -> None:
+def again(books: Books, close: Close, month: date) -> None:
     """The newest invoice is voided and issued again."""
     newest = books.rows("SELECT account, invoice FROM invoices WHERE period = %s ORDER BY number DESC LIMIT 1", month)
     if newest:
         void(books.database, newest[0]["invoice"], made_by="ann", reason="wrong address", at=LATER)
         accounts = [newest[0]["account"]]
-        (row,) = books.close(month, accounts, at=LATER, reissues=True, reason="the right address")
+        (row,) = close(month, accounts, reissues=True, reason="the right address")
         assert row["outcome"] == "issued"
 
 
-def in_focus(books: Books, folder: Path, rounded: Mapping[tuple[str, date], Fraction]) -> None:
+def in_focus(books: Books, folder: Path, world: World, rounded: Mapping[tuple[str, date], Fraction]) -> None:
     by_month: defaultdict[tuple[str, date], Fraction] = defaultdict(Fraction)
     by_invoice: defaultdict[str, Fraction] = defaultdict(Fraction)
-    for month in MONTHS:
-        for row in exported(books, folder, month):
+    for month in world.setting.months:
+        for row in focus_1_4.exported(books.database, folder, month).charges:
             name = row["BillingAccountId"]
-            first = row["ChargePeriodStart"].astimezone(ZoneInfo(ZONES[name])).date().replace(day=1)
+            first = row["ChargePeriodStart"].astimezone(ZoneInfo(world.zones[name])).date().replace(day=1)
             by_month[name, first] += Fraction(row["BilledCost"])
-            by_invoice[row["InvoiceId"]] += Fraction(row["BilledCost"])
+            if row["InvoiceId"] is not None:
+                by_invoice[row["InvoiceId"]] += Fraction(row["BilledCost"])
     assert {key: amount for key, amount in by_month.items() if amount} == rounded
     issued = books.rows(
         "SELECT invoice, total FROM invoices WHERE NOT EXISTS (SELECT FROM invoice_events AS v"

@@ -758,9 +758,9 @@ def test_bills_and_invoices_with_corrections_are_an_independent_sum_to_the_last_
             (name, month, *key): amount
             for name in ZONES
             for month in MONTHS
-            for key, amount in world.fees(name, month, decimals).items()
+            for key, amount in world.fees(name, month, rounds=rounds).items()
         }
-        for decimals in (None, 2)
+        for rounds in (False, True)
     )
     assert found == rounded
     billed = {}

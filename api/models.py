@@ -1,0 +1,72 @@
+"""`GET /v1/models`: which models the accounts of a key use most, as `weir models` ranks them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Any
+
+import polars as pl
+import structlog
+from deltalake.exceptions import DeltaError
+from starlette.responses import Response
+
+from api.answers import answer, columns_of
+from api.parameters import Parameters, bad_request
+from api.problems import Problem, unavailable
+from api.read_request import ReadRequest
+from api.reader import AccountReader
+from api.tables import StoredTables
+from jobs.billing_progress import Progress
+from jobs.queries.models import COLUMNS, Measure, ModelQuery, model_rows
+from jobs.queries.reading import Database
+from jobs.streams import Table
+
+log = structlog.get_logger()
+
+PARAMETERS = ("from", "to", "by", "account")
+MINUTE, DEFAULT_SPAN = timedelta(minutes=1), timedelta(days=7)
+MAX_SPAN = timedelta(days=92)
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Users are counted in tables (None: the API does not read them); a reader for what reads tables alone."""
+
+    tables: StoredTables | None
+    reader: AccountReader
+
+    async def models(self, read_request: ReadRequest) -> Response:
+        """Rows of `jobs.queries.models.COLUMNS`, by rank. Raises Problem: 400; 501 for a rank by users without tables.
+
+        Without `to` the span ends with the minute of the frontier, without `from` it begins seven days before.
+        """
+        given = Parameters.of(read_request.request.query_params, PARAMETERS)
+        (start, end), key = given.range(), read_request.key
+        by, accounts = given.choice("by", Measure, Measure.REQUESTS) or Measure.REQUESTS, given.accounts(key)
+        if any(bound is not None and (bound.second or bound.microsecond) for bound in (start, end)):
+            raise bad_request("from", "It and `to` must be whole minutes: usage is kept by the minute.")
+        if by is Measure.USERS and self.tables is None:
+            raise Problem(HTTPStatus.NOT_IMPLEMENTED, "This API does not read the tables: set WEIR_TABLES.")
+
+        def read(database: Database, progress: Progress) -> list[Mapping[str, Any]]:
+            until = end
+            if until is None:
+                if progress[0] is None:
+                    return []
+                until = progress[0].replace(second=0, microsecond=0) + MINUTE
+            since = until - DEFAULT_SPAN if start is None else start
+            if not timedelta() < until - since <= MAX_SPAN:
+                raise bad_request("from", f"It must be up to {MAX_SPAN.days} days before `to`.")
+            query = ModelQuery(since, until, by, accounts or tuple(sorted(key.accounts)))
+            try:
+                usage = None if self.tables is None else self.tables.open(Table.USAGE)
+                return list(model_rows(database, usage, query))
+            except (DeltaError, OSError, pl.exceptions.PolarsError) as error:
+                log.warning("the tables cannot be read", reason=str(error).partition("\n")[0])
+                raise unavailable("The tables cannot be read now: ask again later. The API's log says why.") from None
+
+        rows, frontier = await ReadRequest(read_request.request, key, self.reader).with_progress(read)
+        return answer(read_request.request, columns_of(rows, COLUMNS), frontier)
