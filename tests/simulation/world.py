@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from jobs.billing.config import BillingConfig
 from jobs.ingestion.config import IngestionConfig
-from jobs.ingestion.event_topic_settings import MAX_TOPICS
 from jobs.joins.config import JoinsConfig
 from jobs.retention.days import Retention
 from jobs.retention.rows import retain_rows
@@ -41,14 +40,8 @@ START = datetime(2025, 1, 6, 12, tzinfo=UTC)
 """Long ago, so that no step reaches the present of the database's clock."""
 
 
-class _SeveralTopics(IngestionConfig):
-    """What an installation is still refused."""
-
-    topics_at_most = MAX_TOPICS
-
-
 CONFIGS: Mapping[str, type[JobConfig]] = {
-    "ingestion": _SeveralTopics,
+    "ingestion": IngestionConfig,
     "sessionization": SessionizationConfig,
     "joins": JoinsConfig,
     "billing": BillingConfig,
