@@ -49,6 +49,17 @@ PANELS: dict[str, tuple[Panel, ...]] = {
     ),
     "Applications": (
         Panel("Lag", (("max by (job) (weir_lag_records)", "{{job}}"),), description="Records not yet committed."),
+        Panel(
+            "Unread by topic",
+            (("max by (topic) (weir_topic_unread_records)", "{{topic}}"),),
+            description="Records of each topic of events that ingestion has not committed.",
+        ),
+        Panel(
+            "Age of each topic's frontier",
+            (("time() - max by (topic) (weir_topic_frontier_timestamp_seconds)", "{{topic}}"),),
+            "s",
+            description="The oldest holds windows open.",
+        ),
         Panel("Lag in time", (("max by (job) (weir_lag_seconds)", "{{job}}"),), "s"),
         Panel("Time to catch up", (("max by (job) (weir_catch_up_seconds)", "{{job}}"),), "s"),
         Panel("Age of the frontier", (("weir:freshness:seconds", "{{job}}"),), "s", limit=FRESH_SECONDS),
@@ -67,8 +78,8 @@ PANELS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Room that is left",
             (
-                ("min(weir:retention:headroom)", "age of events, before unread records go"),
-                ("min(weir_retention_headroom_ratio)", "retention of events, as ingestion last saw it"),
+                ("min by (topic) (weir:retention:headroom)", "age of {{topic}}, before unread records go"),
+                ("min by (topic) (weir_retention_headroom_ratio)", "retention of {{topic}}, as ingestion last saw it"),
                 ("min(weir_tables_free_ratio)", "disk of the tables"),
             ),
             "percentunit",

@@ -11,7 +11,6 @@ from pydantic import Field, SerializerFunctionWrapHandler, field_validator, mode
 from jobs.ingestion.config_groups import DAY_SECONDS, Backfill, Clocks, Reversal, SourceConvention
 from jobs.ingestion.conventions import refuse_unknown_quantities
 from jobs.ingestion.event_topic_settings import (
-    MAX_READ,
     MAX_TOPICS,
     EventTopicSettings,
     TopicName,
@@ -197,15 +196,13 @@ class IngestionConfig(JobConfig):
         description="This many records that are rejected for one reason within ten minutes are a spike, about which "
         "webhooks are called; it has ended when they are fewer than half.",
     )
-    topic: TopicName = Field(default=EVENTS_TOPIC, description="The Kafka topic of events; one ingestion per topic.")
+    topic: TopicName = Field(default=EVENTS_TOPIC, description="The Kafka topic of events, if it is only one.")
     events: tuple[EventTopicSettings, ...] = Field(
         default=(),
         max_length=MAX_TOPICS,
-        json_schema_extra={"maxItems": MAX_READ},
-        description="The same as a list: `events: [{topic: NAME}]`. More than one topic is not supported yet.",
+        description="The topics of events, instead of `topic`: `events: [{topic: NAME}, …]`. One of them is ended with "
+        "`weir topics remove`.",
     )
-
-    topics_at_most: ClassVar[int] = MAX_READ
 
     @model_validator(mode="before")
     @classmethod
@@ -213,12 +210,8 @@ class IngestionConfig(JobConfig):
         if not isinstance(given, dict):
             return given
         events = given.get("events")
-        is_list = isinstance(given.get("topic"), list | tuple)
-        if is_list or (isinstance(events, list | tuple) and len(events) > cls.topics_at_most):
-            raise ValueError(
-                "ingestion reads one topic of events: name it as text in `topic`, and let all sources write to it. "
-                "Several topics (`events`, or a list in `topic`) are not supported yet"
-            )
+        if isinstance(given.get("topic"), list | tuple):
+            raise ValueError("`topic` is the name of one topic: list several as `events: [{topic: NAME}, …]`")
         first = events[0] if isinstance(events, list | tuple) and events else None
         name = first.get("topic") if isinstance(first, dict) else getattr(first, "topic", None)
         if name is None:

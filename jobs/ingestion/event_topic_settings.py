@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from jobs.settings.names import Name
 from jobs.streams import EVENTS_TOPIC, HEARTBEATS_TOPIC, CatalogTopic
 from metering.vocabulary import Published
 
 MAX_TOPICS = 20
-MAX_READ = 1
-"""Several are refused until two of them have been billed without a difference in the simulation and on a stack."""
 OF_WEIR = frozenset(map(str, (*CatalogTopic, *Published, HEARTBEATS_TOPIC)))
 """Topics that hold something else."""
 TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
@@ -31,6 +29,16 @@ class EventTopicSettings(BaseModel):
         description="The types of events that the topic takes; one of another type is a dead letter, `wrong_topic`. "
         "The API writes events of these types to this topic. Left out: it takes all.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_format(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "format" in given:
+            raise ValueError(
+                "leave out `format`: ingestion recognizes the form of each record (structured, binary, a batch, "
+                "framed), so a topic may have several"
+            )
+        return given
 
 
 def refuse_unfit_topics(events: Sequence[EventTopicSettings]) -> None:

@@ -52,8 +52,12 @@ class EventTopics:
 
     def frontier(self) -> datetime | None:
         """F: the smallest of the topics'. A topic that has not been heard of holds it where it is."""
-        reached = [ledger.frontier() for ledger in self.ledgers]
+        reached = list(self.frontiers().values())
         return min((at for at in reached if at is not None), default=None) if None not in reached else None
+
+    def frontiers(self) -> dict[str, datetime | None]:
+        """What each topic has reached; None: one of its partitions was not heard of."""
+        return {topic.name: topic.ledger.frontier() for topic in self._topics}
 
     def disbelieve(self, after: datetime) -> None:
         """Let no partition have come further than this, or than F."""

@@ -40,7 +40,7 @@ class OffsetLedger:
         self.lost_in_last_take: Sequence[Loss] = ()
         """What it passed because an operator has accepted that it is lost."""
         self._writer = writer
-        self._identity = f"topic:{topic.name}"
+        self._identity = topic_identity(topic.name)
         self._fingerprint = int.from_bytes(hashlib.sha256(topic.topic_id.encode()).digest()[:7])
         known = writer.recall(self._identity)
         if known is not None and known != self._fingerprint:
@@ -187,6 +187,11 @@ class OffsetLedger:
         moved[self.topic.absent(partition)] = (self._writer.known.get(self.topic.absent(partition)) or 0) + absent
         moved[self.topic.position(partition)] = self._positions[partition] = next_offset
         return moved
+
+
+def topic_identity(topic: str) -> str:
+    """The transaction that says which topic of this name the journal has read."""
+    return f"topic:{topic}"
 
 
 def _made_again(topic: str) -> str:

@@ -14,6 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.gauges import totals
 from jobs.ingestion.handover import FILES, Place, left_in
+from jobs.ingestion.ledger import topic_identity
 from jobs.ingestion.sink import JournalSink
 from jobs.ingestion.topic_removals import refuse_missing_topics
 from jobs.journal.elements import has_room
@@ -64,7 +65,12 @@ def settle(config: IngestionConfig, where: Environment) -> IngestionConfig:
     if journal is None or journal.transaction_version(LSN) in (None, 1):
         return config.settled((), is_new=True)
     history, _ = read_history(journal)
-    refuse_missing_topics(history, config.topics, where.postgres_url)
+    refuse_missing_topics(
+        history,
+        config.topics,
+        where.postgres_url,
+        is_read=lambda topic: journal.transaction_version(topic_identity(topic)) is not None,
+    )
     return config.settled(history, is_new=False)
 
 

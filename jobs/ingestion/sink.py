@@ -55,7 +55,14 @@ from jobs.ingestion.quarantine import quarantine
 from jobs.ingestion.repeats import candidates, compared, entries, incomparable
 from jobs.ingestion.replays import by_event, counted, places, rejected, repeating
 from jobs.ingestion.summaries import BYTES, FILE, OF_FORMS, measures, needed_whole
-from jobs.ingestion.topic_removals import Removal, read_removals, removals_entry, removed_since, settle_removals
+from jobs.ingestion.topic_removals import (
+    Removal,
+    read_removals,
+    removals_entry,
+    removed_since,
+    settle_removals,
+    topics_listed,
+)
 from jobs.ingestion.unnesting import ELEMENT_BYTES
 from jobs.journal.elements import has_elements, is_record
 from jobs.journal.erasing import TRANSACTION as ERASURES
@@ -155,7 +162,7 @@ class JournalSink:
         self._believe_clocks()
         self._rules = RulesHistory(self._writer, config.deciding)
         pending = read_removals(owner.connection)
-        self._removed = removed_since(self._rules.history, config.topics, pending)
+        self._removed = removed_since(topics_listed(self._rules.history), config.topics, pending)
         self._may_have_removed = bool(pending)
         self._looked_for = looked_for(config, self._rules.history)
         self._identities = JournalIdentities(self._writer)
@@ -435,6 +442,10 @@ class JournalSink:
     def positions(self) -> Mapping[str, Mapping[int, int]]:
         """The next offset by topic of events and partition."""
         return self._events.positions()
+
+    def frontiers(self) -> Mapping[str, datetime | None]:
+        """F of each topic of events, of which the smallest is F of the journal."""
+        return self._events.frontiers()
 
     def record_bytes(self) -> int:
         """Mean size of the records read last."""

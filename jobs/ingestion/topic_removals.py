@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -20,6 +20,7 @@ SELECT topic, reason, removed_by, removed_at, unread, waiting FROM topic_removal
 """
 _WITHDRAW = f"UPDATE topic_removals SET withdrawn_at = clock_timestamp() WHERE {_PENDING} AND topic = ANY (%s)"
 _END = f"UPDATE topic_removals SET ended_at = clock_timestamp() WHERE {_PENDING} AND topic <> ALL (%s)"
+_STORED = "SELECT config FROM jobs WHERE job = 'ingestion'"
 _STORE = """
 INSERT INTO topic_removals (topic, reason, removed_by, unread, waiting) VALUES (%s, %s, %s, %s, %s)
 """
@@ -56,28 +57,37 @@ def topics_listed(history: History) -> tuple[str, ...]:
     return topics_in(listed) if listed.get("events") else ()
 
 
-def removed_since(history: History, topics: Sequence[str], removals: Iterable[Removal]) -> list[Removal]:
-    """The removals of topics that were read until now, by the journal's rules, and are not among `topics`.
+def removed_since(listed: Iterable[str], topics: Sequence[str], removals: Iterable[Removal]) -> list[Removal]:
+    """The removals of topics that were read until now (`listed`, as far as it is known) and are not among `topics`.
 
     Raises Refused for one that nobody has removed: what it has unread would be on no bill, and nobody would know.
     """
-    left_out = [name for name in topics_listed(history) if name not in topics]
-    pending = {removal.topic: removal for removal in removals}
-    if missing := [name for name in left_out if name not in pending]:
+    pending = {removal.topic: removal for removal in removals if removal.topic not in topics}
+    if missing := [name for name in listed if name not in topics and name not in pending]:
         raise Refused(
             f"the configuration no longer lists the topic {missing[0]}, which ingestion reads: list it in `events` "
             "again. To end it, start ingestion with the old configuration, run "
             f"`weir topics remove {missing[0]} --reason TEXT`, which checks that nothing is lost, and then start it "
             "with the new one"
         )
-    return [pending[name] for name in left_out]
+    return list(pending.values())
 
 
-def refuse_missing_topics(history: History, topics: Sequence[str], postgres_url: str) -> None:
-    """What `removed_since` raises, before the configuration is stored: the API writes to the topics of that one."""
-    if not set(topics_listed(history)) <= set(topics):
-        with psycopg.connect(postgres_url, connect_timeout=CONNECT_TIMEOUT_SECONDS) as connection:
-            removed_since(history, topics, read_removals(connection))
+def refuse_missing_topics(
+    history: History, topics: Sequence[str], postgres_url: str, *, is_read: Callable[[str], bool]
+) -> None:
+    """What `removed_since` raises, before the configuration is stored: the API writes to the topics of that one.
+
+    Rules that list no topics are of a `topic` alone. It is that of the stored configuration, if the journal `is_read`
+    from it: nothing can be missing of one that was never read.
+    """
+    listed = topics_listed(history)
+    if listed and set(listed) <= set(topics):
+        return
+    with psycopg.connect(postgres_url, connect_timeout=CONNECT_TIMEOUT_SECONDS) as connection:
+        stored = None if listed else connection.execute(_STORED).fetchone()
+        known = listed or [name for name in (topics_in(stored[0]) if stored else ()) if is_read(name)]
+        removed_since(known, topics, read_removals(connection))
 
 
 def removals_entry(removed: Collection[Removal]) -> Mapping[str, Any]:

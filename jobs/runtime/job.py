@@ -121,6 +121,9 @@ class TopicSink(Sink, Protocol):
     def positions(self) -> Mapping[str, Mapping[int, int]]:
         """The next offset by topic and partition; a partition without one is new and starts at its beginning."""
 
+    def frontiers(self) -> Mapping[str, datetime | None]:
+        """F of each topic; None: one of its partitions was not heard of yet."""
+
     def advance(self) -> None:
         """Called between batches."""
 

@@ -49,8 +49,8 @@ EVENTS = (
     Alert(
         "TopicAtRisk",
         Severity.TICKET,
-        "max by (setting) (weir_topic_at_risk) > 0",
-        "The topic of events is at risk: {{ $labels.setting }}",
+        "max by (topic, setting) (weir_topic_at_risk) > 0",
+        "The topic {{ $labels.topic }} is at risk: {{ $labels.setting }}",
         "With this setting Kafka may lose events before they are read, or take events that ingestion rejects."
         " `weir topics` says what to run.",
         timedelta(minutes=5),
@@ -58,12 +58,12 @@ EVENTS = (
     Alert(
         "HeartbeatsFailing",
         Severity.TICKET,
-        "sum(increase(weir_failed_heartbeats_total[5m])) > 0"
+        "sum by (topic) (increase(weir_failed_heartbeats_total[5m])) > 0"
         # Then every application waits, and the alert on that fires.
         ' unless on () max(max_over_time(weir_waiting{cause="kafka"}[10m])) == 1',
-        "Heartbeats are not accepted",
-        "For ten minutes heartbeats of ingestion failed. Where a partition gets no other record, the frontier stops, "
-        "and with it all bills. The log of ingestion shows why.",
+        "Heartbeats are not accepted in {{ $labels.topic }}",
+        "For ten minutes heartbeats of ingestion to the topic {{ $labels.topic }} failed. Where a partition gets no "
+        "other record, the frontier stops, and with it all bills. The log of ingestion shows why.",
         timedelta(minutes=10),
     ),
     Alert(

@@ -20,33 +20,47 @@ DATABASE_SHARE = f"max(weir_database_used_bytes) / ({DATABASE_GIB} * 1073741824)
 
 
 def carried_on(name: str, reported: str, help_text: str) -> Recording:
-    """What ingestion reported last, for as long as Prometheus runs: records expire also when reports stop."""
-    return Recording(name, f"{reported} or max(last_over_time({name}[1d]))", help_text, (Part.INGESTION,))
+    """What ingestion reported last, for as long as Prometheus runs: records expire also when reports stop.
+
+    While it reports, a topic that it reports no more has ended.
+    """
+    last = f"max by (topic) (last_over_time({name}[1d])) unless on () max({reported})"
+    return Recording(name, f"{reported} or ({last})", help_text, (Part.INGESTION,))
+
+
+def below(share: float) -> str:
+    """Of a topic less than this share of its retention is left: by what is carried on, or as ingestion sees it."""
+    carried, seen = (
+        f"min by (topic) ({name})" for name in ("weir:retention:headroom", "weir_retention_headroom_ratio")
+    )
+    return f"{carried} < {share} or {seen} < {share}"
 
 
 HEADROOM = (
     carried_on(
         "weir:read_until:timestamp",
-        "max(weir_read_until_timestamp_seconds)",
-        "Since when records of `events` may be unread; does not change while ingestion is down.",
+        "max by (topic) (weir_read_until_timestamp_seconds)",
+        "Since when records of a topic of events may be unread; does not change while ingestion is down.",
     ),
     carried_on(
         "weir:retention:seconds",
-        "min(weir_retention_seconds)",
-        "How long Kafka keeps a record of `events`.",
+        "min by (topic) (weir_retention_seconds)",
+        "How long Kafka keeps a record of a topic of events.",
     ),
     Recording(
         "weir:retention:headroom",
-        "clamp(1 - (time() - max(weir:read_until:timestamp)) / min(weir:retention:seconds), 0, 1)",
+        "clamp(1 - (time() - max by (topic) (weir:read_until:timestamp))"
+        " / min by (topic) (weir:retention:seconds), 0, 1)",
         "The share of the retention that is left by its age until Kafka deletes a record that may be unread.",
         (Part.INGESTION,),
     ),
     Alert(
         "UnreadRecordsAge",
         Severity.TICKET,
-        f"min(weir:retention:headroom) < {HEADROOM_TICKET} or min(weir_retention_headroom_ratio) < {HEADROOM_TICKET}",
-        "Kafka will delete records that were not read yet",
-        "{{ $value | humanizePercentage }} of the retention of events is left until Kafka deletes unread records."
+        below(HEADROOM_TICKET),
+        "Kafka will delete records of {{ $labels.topic }} that were not read yet",
+        "{{ $value | humanizePercentage }} of the retention of {{ $labels.topic }} is left until Kafka"
+        " deletes unread records."
         " Raise retention.ms, and let ingestion catch up.",
         timedelta(minutes=5),
         (Part.INGESTION,),
@@ -54,9 +68,10 @@ HEADROOM = (
     Alert(
         "UnreadRecordsExpire",
         Severity.PAGE,
-        f"min(weir:retention:headroom) < {HEADROOM_PAGE} or min(weir_retention_headroom_ratio) < {HEADROOM_PAGE}",
-        "Kafka is about to delete records that were not read yet",
-        "{{ $value | humanizePercentage }} of the retention of events is left until Kafka deletes unread records."
+        below(HEADROOM_PAGE),
+        "Kafka is about to delete records of {{ $labels.topic }} that were not read yet",
+        "{{ $value | humanizePercentage }} of the retention of {{ $labels.topic }} is left until Kafka"
+        " deletes unread records."
         " They would be on no bill: raise retention.ms now.",
         timedelta(minutes=2),
         (Part.INGESTION,),

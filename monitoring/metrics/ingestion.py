@@ -33,6 +33,7 @@ HEARTBEATS_FAILED = CounterMetric(
     "heartbeats",
     "Heartbeats that could not be sent, or that the broker did not acknowledge. A partition without traffic needs them "
     "to move the frontier.",
+    {"topic": GIVEN_AT_START},
     programs=INGESTION,
 )
 IDLE = GaugeMetric(
@@ -171,8 +172,8 @@ DATABASE_USED = GaugeMetric(
 TOPIC_AT_RISK = GaugeMetric(
     "weir_topic_at_risk",
     "",
-    "1 when this setting of the topic of events puts events at risk, else 0; looked at when ingestion starts.",
-    {"setting": TOPIC_SETTINGS},
+    "1 when this setting of a topic of events puts events at risk, else 0; looked at when ingestion starts.",
+    {"topic": GIVEN_AT_START, "setting": TOPIC_SETTINGS},
     programs=INGESTION,
 )
 SOURCES = GaugeMetric(
@@ -201,21 +202,39 @@ UNSEQUENCED = GaugeMetric(
 RETENTION_HEADROOM = GaugeMetric(
     "weir_retention_headroom_ratio",
     "",
-    "Share of the retention of `events`, in time or size, that is left until Kafka deletes an unread record.",
+    "Share of the retention of a topic of events, in time or size, that is left until Kafka deletes an unread record.",
+    {"topic": GIVEN_AT_START},
     programs=INGESTION,
 )
 READ_UNTIL = GaugeMetric(
     "weir_read_until_timestamp_seconds",
     "seconds",
-    "Since when records of `events` may be unread: when nothing was, or the frontier; as ingestion last looked. Unix "
-    "time.",
+    "Since when records of a topic of events may be unread: when nothing was, or the topic's frontier; as ingestion "
+    "last looked. Unix time.",
+    {"topic": GIVEN_AT_START},
     programs=INGESTION,
 )
 RETENTION = GaugeMetric(
     "weir_retention_seconds",
     "seconds",
-    "How long Kafka keeps a record of `events`: retention.ms, or for how long retention.bytes lasts at the traffic "
-    "since ingestion started; +Inf: without a limit.",
+    "How long Kafka keeps a record of a topic of events: retention.ms, or for how long retention.bytes lasts at the "
+    "traffic since ingestion started; +Inf: without a limit.",
+    {"topic": GIVEN_AT_START},
+    programs=INGESTION,
+)
+TOPIC_UNREAD = GaugeMetric(
+    "weir_topic_unread_records",
+    "records",
+    "Records of a topic of events that ingestion has not committed.",
+    {"topic": GIVEN_AT_START},
+    programs=INGESTION,
+)
+TOPIC_FRONTIER = GaugeMetric(
+    "weir_topic_frontier_timestamp_seconds",
+    "seconds",
+    "Up to when all that a topic of events received is committed. The smallest is the frontier of ingestion. Unix "
+    "time; absent until each partition was heard of.",
+    {"topic": GIVEN_AT_START},
     programs=INGESTION,
 )
 TABLES_FREE = GaugeMetric(

@@ -364,11 +364,21 @@ def test_setup_runs_when_its_servers_are_there(example: str, hooks: str) -> None
     ]
 
 
-def test_setup_makes_the_topic_of_events_that_ingestion_lists() -> None:
-    values = {"jobs": {"ingestion": {"config": {"events": [{"topic": "mine"}]}}}}
+@pytest.mark.parametrize(
+    ("config", "made"),
+    [
+        ({"topic": "mine"}, ["mine"]),
+        ({"events": [{"topic": "mine"}]}, ["mine"]),
+        ({"events": [{"topic": "mine"}, {"topic": "other", "types": ["gpu.v1"]}]}, ["mine", "other"]),
+    ],
+)
+def test_setup_makes_the_topics_of_events_that_ingestion_reads_and_no_other(
+    config: dict[str, Any], made: list[str]
+) -> None:
+    values = {"api": {"enabled": True}, "jobs": {"ingestion": {"config": config}}}
     spec = of_kind(render("quickstart.yaml", values=values), "Job")["weir-setup"]["spec"]["template"]["spec"]
     [args] = [container["args"] for container in spec["initContainers"] if container["name"] == "topics"]
-    assert args == ["weir", "topics", "--timeout", "180", "--topic", "mine"]
+    assert args == ["weir", "topics", "--timeout", "180", *(part for topic in made for part in ("--topic", topic))]
 
 
 def test_your_own_topics_are_left_alone_if_configured() -> None:

@@ -213,10 +213,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "needs api.ingress.hosts",
     ),
     "route without a gateway": ({"api": {"enabled": True, "route": {"enabled": True}}}, "needs api.route.parentRefs"),
-    "API that nobody reads": (
-        {"api": {"enabled": True}, "jobs": {"ingestion": {"config": {"topic": "usage"}}}},
-        "jobs.ingestion.config.topic is usage: the API writes to the topic events",
-    ),
     "more pods at least than at most": (
         {"api": {"enabled": True, "autoscaling": {"enabled": True, "minReplicas": 11}}},
         "api.autoscaling.minReplicas is 11, but must be at most maxReplicas, which is 10",

@@ -1,22 +1,33 @@
 """What providers and gateways report, on a stack of its own: from `weir produce` to what `weir usage` lists, and again
 after an audit. Each account is a case of the ten that people meet, but for one that is billed by its users; or a bug
 report of people who meter AI traffic, with its own prices and the amount that it says.
+
+The events come in two topics, each event in both of them, while ingestion is killed. So whatever is billed here is what
+two topics must bill.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
+from deltalake import DeltaTable
 
 from deployment.stack import Stack, running_stack
+from jobs.streams import EVENTS_TOPIC, HEARTBEAT_SOURCE, CatalogTopic, Table
+from metering.vocabulary import Disposition
 from tests.e2e.conftest import weir_at
+from tests.e2e.metering import frozen
+from tests.waiting import wait_until
 
 USAGE, REQUEST, COMPLETION = (f"ai.inference.{kind}.v1" for kind in ("usage", "request", "completion"))
 COUNT = {"type": ["integer", "null"], "minimum": 0}
@@ -31,6 +42,9 @@ CONTRACT = {
         }
     },
 }
+CALLS = "calls"
+"""The second topic, which takes no other events. What is reversed comes in the first."""
+TOPICS = ({"topic": EVENTS_TOPIC}, {"topic": CALLS, "types": [USAGE, REQUEST, COMPLETION]})
 CONFIG: dict[str, Any] = {
     "contracts": ["usage.json"],
     "meters": {
@@ -274,10 +288,12 @@ BESIDE = ("beside", "02-cache-write-tokens")
 """Whose gateway counts the cache beside the input."""
 
 
-def config(folder: Path) -> Path:
+def config(folder: Path, topics: Sequence[Mapping[str, Any]]) -> Path:
     (folder / "usage.json").write_text(json.dumps(CONTRACT))
     written = folder / "weir.json"
-    written.write_text(json.dumps(CONFIG))
+    jobs = CONFIG["jobs"]
+    of_topics = {"jobs": {**jobs, "ingestion": {**jobs["ingestion"], "events": topics}}}
+    written.write_text(json.dumps(CONFIG | of_topics))
     return written
 
 
@@ -325,11 +341,15 @@ def events() -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Metered:
-    """A stack on which all was sent, and what was billed (`bills`) before a reversal and an audit, and after both."""
+    """A stack on which all was sent, and what was billed (`bills`) before a reversal and an audit, and after both.
+
+    `checks`: what the audit said, by its checks.
+    """
 
     stack: Stack
     live: Mapping[str, Any]
     audited: Mapping[str, Any]
+    checks: Mapping[str, Mapping[str, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -337,26 +357,56 @@ def metered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metered]:
     folder = tmp_path_factory.mktemp("meant")
     data_dir = folder / "weir"
     (folder / "catalog.json").write_text(catalog())
-    (folder / "events.jsonl").write_text("".join(events()))
+    first, second = by_topic(list(events()))
 
-    def weir(*command: str) -> None:
+    def weir(*command: str) -> str:
         ended = weir_at(data_dir, *command)
         assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout
+
+    def produce(topic: str, lines: Sequence[str]) -> None:
+        (folder / "events.jsonl").write_text("".join(lines))
+        weir("produce", "--topic", topic, str(folder / "events.jsonl"))
 
     try:
-        weir("up", "--detach", "--config", str(config(folder)))
+        weir("up", "--detach", "--config", str(config(folder, TOPICS)))
         weir("catalog", "apply", str(folder / "catalog.json"), "--yes")
-        weir("produce", str(folder / "events.jsonl"))
-        weir("drain", "--include-waiting", "--timeout", "240")
+        produce(EVENTS_TOPIC, first[: len(first) // 2])
+        produce(CALLS, second[: len(second) // 2])
         stack = running_stack(data_dir)
+        kill_ingestion(stack)
+        produce(EVENTS_TOPIC, first[len(first) // 2 :])
+        produce(CALLS, second[len(second) // 2 :])
+        weir("drain", "--timeout", "240")
+        produce(CALLS, first)
+        produce(EVENTS_TOPIC, second)
+        weir("drain", "--include-waiting", "--timeout", "240")
         live = bills(stack)
         weir("usage", "reverse", "users/r5", "--reason", "by mistake")
         weir("drain", "--timeout", "120")
-        weir("audit")
+        checks = {row["check"]: row for row in json.loads(weir("audit", "--format", "json"))}
         weir("drain", "--timeout", "120")
-        yield Metered(stack, live, bills(stack))
+        yield Metered(stack, live, bills(stack), checks)
     finally:
         weir_at(data_dir, "down")
+
+
+def by_topic(lines: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Lines of every second account, and those of the others: what an account sends first comes first."""
+    accounts = [json.loads(line)["subject"] for line in lines]
+    numbers = {account: number for number, account in enumerate(dict.fromkeys(accounts))}
+    parts: tuple[list[str], list[str]] = ([], [])
+    for account, line in zip(accounts, lines, strict=True):
+        parts[numbers[account] % 2].append(line)
+    return parts
+
+
+def kill_ingestion(stack: Stack) -> None:
+    """With SIGKILL, all its processes; the supervisor starts it again."""
+    killed = stack.process("ingestion").process
+    assert killed is not None
+    os.killpg(killed.pid, signal.SIGKILL)
+    wait_until(lambda: running_stack(stack.data_dir).process("ingestion").process not in (killed, None), "a restart")
 
 
 def bills(stack: Stack) -> Mapping[str, Any]:
@@ -420,3 +470,72 @@ def test_prices_of_a_million_tokens_written_for_one_are_refused_and_their_cost_i
     assert refused.returncode != 0, said
     assert "2.5 per token: one request of 1,200 tokens costs 3,000 USD; did you mean per: 1000000?" in said
     assert "10 per token: one request of 1,200 tokens costs 12,000 USD; did you mean per: 1000000?" in said
+
+
+def events_in_journal(stack: Stack) -> pl.DataFrame:
+    """What gateways and people sent: topic, id, type, disposition."""
+    rows = pl.DataFrame(DeltaTable(f"{stack.tables}/{Table.JOURNAL}").to_pyarrow_table())
+    is_sent = ~pl.col("topic").is_in([*CatalogTopic]) & pl.col("source").ne_missing(HEARTBEAT_SOURCE)
+    return rows.filter(is_sent).select("topic", "id", "type", "disposition")
+
+
+def listed(stack: Stack) -> Mapping[str, Any]:
+    """`weir topics list`, by topic."""
+    found = weir_at(stack.data_dir, "topics", "list", "--format", "json")
+    assert found.returncode == 0, found.stderr
+    return {row["topic"]: row for row in json.loads(found.stdout)}
+
+
+@pytest.mark.timeout(600)
+def test_an_event_that_comes_in_two_topics_is_billed_once_and_the_audit_proves_both(metered: Metered) -> None:
+    rows, sent = events_in_journal(metered.stack), len(list(events()))
+    counts = {(topic, said): count for topic, said, count in rows.group_by("topic", "disposition").len().iter_rows()}
+    assert {said for _, said in counts} == {Disposition.ACCEPTED, Disposition.DUPLICATE}
+    assert sum(count for (_, said), count in counts.items() if said == Disposition.DUPLICATE) == sent
+    assert min(counts.values()) > sent // 4, "each topic has firsts and repeats"
+    of_calls = rows.filter(pl.col("type").is_in([USAGE, REQUEST, COMPLETION]), pl.col("disposition") == "accepted")
+    assert of_calls["id"].n_unique() == len(of_calls) == sent
+    assert {check: row["holds"] for check, row in metered.checks.items() if not row["holds"]} == {}
+    assert metered.checks
+
+
+@pytest.mark.timeout(600)
+def test_topics_are_listed_and_one_with_unread_records_is_not_removed(metered: Metered, tmp_path: Path) -> None:
+    found = listed(metered.stack)
+    assert [*found] == [EVENTS_TOPIC, CALLS]
+    assert all(row["frontier"] for row in found.values())
+    remove = ("topics", "remove", "--reason", "it moved", "--timeout", "0")
+    unknown = weir_at(metered.stack.data_dir, *remove, "other")
+    assert (unknown.returncode, "there is no topic other" in unknown.stderr) == (1, True), unknown.stderr
+    (tmp_path / "event.jsonl").write_text(next(events()))
+    with frozen(metered.stack, "ingestion"):
+        sent = weir_at(metered.stack.data_dir, "produce", "--topic", CALLS, str(tmp_path / "event.jsonl"))
+        assert sent.returncode == 0, sent.stderr
+        refused = weir_at(metered.stack.data_dir, *remove, CALLS)
+    assert (refused.returncode, "calls: 1 records are unread" in refused.stderr) == (1, True), refused.stderr
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_topic_that_was_removed_is_read_no_more_and_nothing_that_it_brought_changes(
+    metered: Metered, tmp_path: Path
+) -> None:
+    stack = metered.stack
+
+    def weir(*command: str) -> str:
+        ended = weir_at(stack.data_dir, *command)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout
+
+    (tmp_path / "event.jsonl").write_text(next(events()).replace('"id": "', '"id": "later/'))
+    said = weir("topics", "remove", CALLS, "--reason", "it moved")
+    assert said.startswith("calls ends when ingestion starts without it")
+    before = len(events_in_journal(stack))
+    weir("down")
+    alone = config(stack.data_dir.parent, TOPICS[:1])
+    weir("up", "--detach", "--config", str(alone))
+    weir("drain", "--timeout", "120")
+    weir("produce", "--topic", CALLS, str(tmp_path / "event.jsonl"))
+    assert listed(running_stack(stack.data_dir))[CALLS]["unread"] >= 1
+    assert len(events_in_journal(stack)) == before
+    assert of_cases(bills(stack)) == of_cases(metered.audited)

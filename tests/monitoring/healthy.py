@@ -15,7 +15,6 @@ MINUTES = 60
 STEADY = f"x{MINUTES}"
 REASONS = (Reason.MALFORMED.value, Reason.FUTURE.value, Reason.TOO_OLD.value)
 NEVER = {
-    "weir_failed_heartbeats_total",
     "weir_identity_filters_dropped_total",
     "weir_uncorrected_clock_events_total",
     "weir_unknown_type_events_total",
@@ -47,7 +46,6 @@ GAUGES = {
     "weir_identity_memory_bytes": f"4400000+22000{STEADY}",
     "weir_identity_segments_evicted": f"0+0{STEADY}",
     "weir_conservation_residual_records": f"0+0{STEADY}",
-    "weir_topic_at_risk": f"0+0{STEADY}",
     "weir_catalog_behind_seconds": f"3+0{STEADY}",
     "weir_price_jumps": f"0+0{STEADY}",
     "weir_isolated_records": f"1+0{STEADY}",
@@ -64,6 +62,8 @@ GAUGES = {
     "weir_retention_headroom_ratio": f"1+0{STEADY}",
     "weir_read_until_timestamp_seconds": f"-6+60{STEADY}",
     "weir_retention_seconds": f"604800+0{STEADY}",
+    "weir_topic_unread_records": "40-2x20 0+1x39",
+    "weir_topic_frontier_timestamp_seconds": f"-6+60{STEADY}",
     "weir_database_used_bytes": f"50000000+1000{STEADY}",
     "weir_tables_free_ratio": f"0.6-0.001{STEADY}",
     "weir_straggler_rows": f"40+1{STEADY}",
@@ -103,10 +103,20 @@ def healthy() -> Series:
         series[_named("weir_straggler_amount", {"meter": "requests", "decision": decision, "currency": currency})] = (
             amount
         )
+    for topic in ("events", "gateway"):
+        series |= _of_topic(topic)
     slot = {"slot": "catalog"}
     series[_named("weir_slot_retained_bytes", slot)] = f"33554432+0{STEADY}"
     series[_named("weir_slot_safe_bytes", slot)] = f"1040187392+0{STEADY}"
     return series
+
+
+def _of_topic(topic: str) -> Series:
+    names = {metric.name for metric in metrics.METRICS if [*metric.labels] == ["topic"]}
+    shown = {_named(name, {"topic": topic}): GAUGES[name] for name in names & GAUGES.keys()}
+    risks = metrics.TOPIC_AT_RISK.labels["setting"] or ()
+    shown |= {_named("weir_topic_at_risk", {"topic": topic, "setting": each}): f"0+0{STEADY}" for each in risks}
+    return shown | {_named("weir_failed_heartbeats_total", {"topic": topic}): f"3+0{STEADY}"}
 
 
 def _values(metric: Metric, labels: dict[str, str]) -> str:

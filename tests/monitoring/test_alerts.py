@@ -137,9 +137,9 @@ CASES = [
     ),
     Case(
         "TopicAtRisk",
-        {of("weir_topic_at_risk", setting="retention"): "0+0x10 1+0x60"},
+        {of("weir_topic_at_risk", topic="events", setting="retention"): "0+0x10 1+0x60"},
         16,
-        ({"setting": "retention"},),
+        ({"topic": "events", "setting": "retention"},),
     ),
     # The driver that gave a record up shows it from its first sample on.
     Case(
@@ -199,7 +199,13 @@ CASES = [
     Case("ConservationBroken", {"weir_conservation_residual_records{}": "0+0x10 1+0x60"}, 11),
     Case("ConservationBroken", {"weir_conservation_residual_records{}": "0+0x10 -1+0x60"}, 11),
     Case("AbsentOffsetsUnproved", {"weir_unproved_offsets{}": "0+0x10 3+0x60"}, 12),
-    Case("HeartbeatsFailing", {"weir_failed_heartbeats_total{}": "3+0x10 15+12x9 123+0x60"}, 21, until_minute=24),
+    Case(
+        "HeartbeatsFailing",
+        {of("weir_failed_heartbeats_total", topic="gateway"): "3+0x10 15+12x9 123+0x60"},
+        21,
+        ({"topic": "gateway"},),
+        until_minute=24,
+    ),
     # From minute 20 on no event is within half a minute of its window's end: 1 of 15 minutes is more than 5 %.
     Case(
         "LateRateHigh",
@@ -301,8 +307,16 @@ CASES = [
     Case("SourceSilent", {of("weir_sources", state="silent"): "0+0x10 1+0x9 0+0x60"}, 12, until_minute=21),
     Case("SequenceGap", {"weir_missing_sequence_numbers{}": "12+0x10 14+0x60"}, 12.25),
     Case("SequenceGap", {"weir_missing_sequence_numbers{}": "12+0x10 14+0x9 12+0x60"}, 12.25, until_minute=21),
-    Case("UnreadRecordsAge", {"weir_retention_headroom_ratio{}": "1+0x10 0.49+0x60"}, 16),
-    Case("UnreadRecordsExpire", {"weir_retention_headroom_ratio{}": "1+0x10 0.19+0x60"}, 13),
+    *(
+        Case(
+            alert,
+            {of("weir_retention_headroom_ratio", topic=topic): f"1+0x10 {left}+0x60"},
+            minute,
+            ({"topic": topic},),
+        )
+        for alert, left, minute in (("UnreadRecordsAge", 0.49, 16), ("UnreadRecordsExpire", 0.19, 13))
+        for topic in ("events", "gateway")
+    ),
     Case(
         "SlotRetainsLog",
         {of("weir_slot_retained_bytes", slot="forgotten"): "1073741824+0x10 1073741825+0x60"},
@@ -518,9 +532,9 @@ FOUR_MINUTES = 4
 def gone_ingestion() -> Series:
     """It has read everything for an hour, and is gone for a day and more; Kafka keeps events for one."""
     return {
-        "weir_retention_headroom_ratio{}": f"1x{GONE_MINUTE // FOUR_MINUTES} stale",
-        "weir_read_until_timestamp_seconds{}": f"0+240x{GONE_MINUTE // FOUR_MINUTES} stale",
-        "weir_retention_seconds{}": f"{60 * RETENTION_MINUTES}x{GONE_MINUTE // FOUR_MINUTES} stale",
+        of("weir_retention_headroom_ratio", topic="events"): f"1x{GONE_MINUTE // FOUR_MINUTES} stale",
+        of("weir_read_until_timestamp_seconds", topic="events"): f"0+240x{GONE_MINUTE // FOUR_MINUTES} stale",
+        of("weir_retention_seconds", topic="events"): f"{60 * RETENTION_MINUTES}x{GONE_MINUTE // FOUR_MINUTES} stale",
         of("weir_frontier_timestamp_seconds", job="billing"): f"0+240x{GONE_MINUTE // FOUR_MINUTES} stale",
     }
 
@@ -533,8 +547,8 @@ def test_expiring_records_are_reported_while_ingestion_is_stopped(
 ) -> None:
     """Longer than Prometheus looks back for any series."""
     edge = GONE_MINUTE + share * RETENTION_MINUTES + hold_minutes
-    days = [Firing(alert, 60 * hours, ({},)) for hours in (25, 27, 30)]
-    edges = [Firing(alert, edge - 2, ()), Firing(alert, edge + 2, ({},)), *days]
+    days = [Firing(alert, 60 * hours, ({"topic": "events"},)) for hours in (25, 27, 30)]
+    edges = [Firing(alert, edge - 2, ()), Firing(alert, edge + 2, ({"topic": "events"},)), *days]
     check(tmp_path, gone_ingestion(), edges, SEVERITIES, minutes=FOUR_MINUTES)
 
 
@@ -546,12 +560,27 @@ def test_records_that_no_ingestion_reads_are_not_reported(tmp_path: Path) -> Non
 def test_expiring_records_are_reported_while_ingestion_is_frozen_or_waiting(tmp_path: Path) -> None:
     """It still shows what it saw last: nothing unread."""
     shown = {
-        "weir_retention_headroom_ratio{}": f"1x{24 * 15}",
-        "weir_read_until_timestamp_seconds{}": f"3600x{24 * 15}",
-        "weir_retention_seconds{}": f"{60 * RETENTION_MINUTES}x{24 * 15}",
+        of("weir_retention_headroom_ratio", topic="events"): f"1x{24 * 15}",
+        of("weir_read_until_timestamp_seconds", topic="events"): f"3600x{24 * 15}",
+        of("weir_retention_seconds", topic="events"): f"{60 * RETENTION_MINUTES}x{24 * 15}",
     }
-    edges = [Firing("UnreadRecordsExpire", 60 * 20, ()), Firing("UnreadRecordsExpire", 60 * 20 + 20, ({},))]
+    edges = [
+        Firing("UnreadRecordsExpire", 60 * 20, ()),
+        Firing("UnreadRecordsExpire", 60 * 20 + 20, ({"topic": "events"},)),
+    ]
     check(tmp_path, shown, edges, SEVERITIES, minutes=FOUR_MINUTES)
+
+
+def test_a_topic_that_ended_is_not_reported_for_what_it_held(tmp_path: Path) -> None:
+    """Ingestion goes on with the other; the last report of the one that ended grows old."""
+    rest = f"1x{24 * 15}"
+    other = {
+        of("weir_retention_headroom_ratio", topic="gateway"): rest,
+        of("weir_read_until_timestamp_seconds", topic="gateway"): f"0+240x{24 * 15}",
+        of("weir_retention_seconds", topic="gateway"): f"{60 * RETENTION_MINUTES}x{24 * 15}",
+    }
+    never = [Firing(alert, 60 * 20, ()) for alert in ("UnreadRecordsAge", "UnreadRecordsExpire")]
+    check(tmp_path, gone_ingestion() | other, never, SEVERITIES, minutes=FOUR_MINUTES)
 
 
 def test_bills_of_unknown_age_are_late_also_after_days(tmp_path: Path) -> None:
@@ -611,7 +640,7 @@ def away(cause: str, jobs: tuple[str, ...]) -> Series:
         counted = f"0+{a_minute}x19 {19 * a_minute}+0x12 {31 * a_minute}+{a_minute}x60"
         changed[of("weir_join_outcomes_total", outcome=outcome)] = counted
     if cause == "kafka":
-        changed["weir_failed_heartbeats_total{}"] = "3+0x19 15+12x12 159+0x60"
+        changed[of("weir_failed_heartbeats_total", topic="events")] = "3+0x19 15+12x12 159+0x60"
     if cause == "database":
         changed |= {of("weir_database_readable", job=job): "1+0x19 0+0x11 1+0x60" for job in Job}
         # What is read from the database is not shown at all meanwhile.

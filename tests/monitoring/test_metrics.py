@@ -42,6 +42,14 @@ def test_no_metric_has_a_customer_or_request_as_label(metric: Metric) -> None:
         metrics.SLOT_RETAINED: {"slot"},
         metrics.SLOT_SAFE: {"slot"},
         metrics.VIEW: {"view", "keys", "measure"},
+        # Ingestion reads 20 topics of events at most.
+        metrics.HEARTBEATS_FAILED: {"topic"},
+        metrics.TOPIC_AT_RISK: {"topic"},
+        metrics.RETENTION_HEADROOM: {"topic"},
+        metrics.READ_UNTIL: {"topic"},
+        metrics.RETENTION: {"topic"},
+        metrics.TOPIC_UNREAD: {"topic"},
+        metrics.TOPIC_FRONTIER: {"topic"},
     }
     assert open_labels <= {"reason", "version", "currency", "meter"} | of_one.get(metric, set())
     assert not metric.labels.keys() & {"account", "user", "user_id", "request_id", "source", "model"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -20,6 +21,7 @@ from deployment.event_topics import event_topics
 from deployment.stack import Deployment
 from deployment.topic_positions import TopicPosition
 from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.ledger import topic_identity
 from jobs.ingestion.pipeline import JOB
 from jobs.ingestion.topic_removals import read_removals, settle_removals, store_removal
 from jobs.runtime import run
@@ -76,16 +78,21 @@ def test_the_topics_of_an_installation_are_those_that_ingestion_was_started_with
     assert event_topics(database) == ("a", "b")
 
 
-def journaled(tables: Path, *topics: str) -> None:
-    """A journal whose rules list these topics last."""
-    rules = {"events": [{"topic": topic, "types": []} for topic in topics]}
+def journaled(tables: Path, *topics: str, read: Sequence[str] = ()) -> None:
+    """A journal whose rules list these topics last; `read`: what it has read of."""
+    rules = {"events": [{"topic": topic, "types": []} for topic in topics]} if topics else {}
     said = {IN_FORCE: [{"from": 1, "since": NOW.isoformat(), "rules": rules}]}
     row = {"lsn": 1, "log_date": NOW.date(), "rules": json.dumps(said)}
     write_deltalake(
         str(tables / Table.JOURNAL),
         pa.Table.from_pylist([row], pa.schema([field.with_nullable(True) for field in JOURNAL])),
         partition_by=["log_date"],
-        commit_properties=CommitProperties(app_transactions=[Transaction(TRANSACTION, 1), Transaction(LSN, 2)]),
+        commit_properties=CommitProperties(
+            app_transactions=[
+                *(Transaction(TRANSACTION, 1), Transaction(LSN, 2)),
+                *(Transaction(topic_identity(topic), 7) for topic in read),
+            ]
+        ),
     )
 
 
@@ -98,6 +105,22 @@ def test_a_start_that_is_refused_without_a_topic_leaves_the_stored_configuration
         run._own(JOB, config, where, MachineClock())
     assert event_topics(database) == ("a",)
     remove(database, "a")
+    run._own(JOB, config, where, MachineClock())[0].close()
+    assert event_topics(database) == ("b",)
+
+
+@pytest.mark.parametrize("was_read", [True, False])
+def test_a_topic_that_was_configured_alone_is_guarded_as_a_list_is_once_it_was_read(
+    database: str, tmp_path: Path, *, was_read: bool
+) -> None:
+    config, where = IngestionConfig(topic="b"), environment(database, tmp_path)
+    journaled(tmp_path, read=["a"] if was_read else [])
+    Ownership.take("ingestion", database, {"topic": "a"}).close()
+    if was_read:
+        with pytest.raises(Refused, match="weir topics remove a"):
+            run._own(JOB, config, where, MachineClock())
+        assert event_topics(database) == ("a",)
+        remove(database, "a")
     run._own(JOB, config, where, MachineClock())[0].close()
     assert event_topics(database) == ("b",)
 

@@ -132,8 +132,8 @@ def test_a_producer_that_cannot_be_recreated_is_retried_at_the_next_heartbeat(bo
     assert beats_beyond(bootstrap, 0)
 
 
-def failed() -> float:
-    return REGISTRY.get_sample_value(metrics.HEARTBEATS_FAILED.name) or 0.0
+def failed(topic: str = TOPIC) -> float:
+    return REGISTRY.get_sample_value(metrics.HEARTBEATS_FAILED.name, {"topic": topic}) or 0.0
 
 
 def test_beats_that_cannot_even_be_sent_are_counted(bootstrap: str) -> None:
@@ -146,10 +146,11 @@ def test_beats_that_cannot_even_be_sent_are_counted(bootstrap: str) -> None:
     before = failed()
     nowhere._beat()
     assert failed() == before + 1
+    of_unseen = failed("no-such-topic")
     settings: KafkaSettings = {"bootstrap.servers": bootstrap, "log_level": 0, "allow.auto.create.topics": False}
     unseen = Heartbeat(settings, ["no-such-topic"], 1, timedelta(seconds=60), HandClock(), timeout_seconds=5)
     unseen._beat()
-    assert failed() == before + 2
+    assert (failed(), failed("no-such-topic")) == (before + 1, of_unseen + 1)
 
 
 def test_a_heartbeat_that_kafka_refuses_is_counted() -> None:
@@ -170,10 +171,10 @@ def test_each_topic_gets_beats_and_no_two_are_one_event(bootstrap: str) -> None:
     Producer(settings | {"allow.auto.create.topics": True}).list_topics("gateway", timeout=10)
     topics = [TOPIC, "no-such-topic", "gateway"]
     beats = Heartbeat(settings, topics, 7, timedelta(seconds=60), HandClock(), timeout_seconds=5)
-    before = failed()
+    before = [failed(topic) for topic in topics]
     beats._beat()
     assert beats._producer.flush(10) == 0
-    assert failed() == before + 1
+    assert [failed(topic) - count for topic, count in zip(topics, before, strict=True)] == [0, 1, 0]
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "test", "log_level": 0})
     consumer.assign([TopicPartition(topic, 0, 0) for topic in (TOPIC, "gateway")])
     found: dict[str | None, str] = {}

@@ -229,26 +229,27 @@ class _Reader:
 
 
 def topic_batches(kafka: Kafka, options: dict[str, Any], chance: random.Random) -> Iterator[pa.Table | None]:
-    """Records of a topic from its starting offsets on, cut anywhere; None when there are none."""
-    ((topic, partitions),) = json.loads(options["assign"]).items()
-    at = {int(p): max(0, offset) for p, offset in json.loads(options["startingOffsets"])[topic].items()}
+    """Records of topics from their starting offsets on, cut anywhere; None when there are none."""
+    places = [(topic, partition) for topic, known in json.loads(options["assign"]).items() for partition in known]
+    starting = json.loads(options["startingOffsets"])
+    at = {(topic, int(p)): max(0, offset) for topic, known in starting.items() for p, offset in known.items()}
     if chance.random() < 0.2:
         # A query begins where it was told to; one that begins earlier gives records that are known.
-        at = {partition: max(0, offset - chance.randrange(4)) for partition, offset in at.items()}
+        at = {place: max(0, offset - chance.randrange(4)) for place, offset in at.items()}
     while True:
         rows: list[dict[str, Any]] = []
-        logs = [(partition, kafka.topics[topic][partition]) for partition in partitions]
-        for partition, log in logs:
-            begin = at.setdefault(partition, 0)
+        logs = [(place, kafka.topics[place[0]][place[1]]) for place in places]
+        for place, log in logs:
+            begin = at.setdefault(place, 0)
             end = chance.choice([begin, len(log), len(log), chance.randint(begin, max(begin, len(log)))])
             end = min(end, begin + int(options["maxOffsetsPerTrigger"]))
-            rows += [record.row(topic, partition) for record in log[begin:end] if record is not None]
-            at[partition] = max(begin, end)
+            rows += [record.row(*place) for record in log[begin:end] if record is not None]
+            at[place] = max(begin, end)
         if rows:
             # Spark reads partitions in any order.
             chance.shuffle(rows)
             yield pa.Table.from_pylist(rows, schema=RECORDS)
-        elif all(at[partition] >= len(log) for partition, log in logs):
+        elif all(at[place] >= len(log) for place, log in logs):
             yield None
 
 

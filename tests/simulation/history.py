@@ -38,6 +38,7 @@ from tests.simulation.steps import (
     Step,
     Wake,
 )
+from tests.simulation.topics import with_topics
 from tests.simulation.world import START
 
 Draw = Callable[[random.Random], list[Step]]
@@ -74,7 +75,9 @@ def drawn(seed: int) -> tuple[int, list[Step]]:
     is_reversed = seed >= 100 and seed % 5 in (1, 4)
     # Who may reverse is configured before anything comes: until then ingestion does not know the type.
     taken = _with_reversals(random.Random(f"{seed} reversals"), aliased) if is_reversed else aliased
-    return partitions, _with_rebuilds(random.Random(f"{seed} rebuilds"), taken)
+    rebuilt = _with_rebuilds(random.Random(f"{seed} rebuilds"), taken)
+    is_spread = seed >= 300 and seed % 4 == 1
+    return partitions, with_topics(random.Random(f"{seed} topics"), rebuilt) if is_spread else rebuilt
 
 
 ALIASES = (("slow", "fast"), ("slow", "fast"), ("slow", "dear"), ("fast", "dear"), ("dear", "fast"))

@@ -181,10 +181,10 @@ class Message:
 
 
 class Look:
-    """Stands in for `RawScan`: the next records of `events`."""
+    """Stands in for `RawScan`: the next records of a topic."""
 
-    def __init__(self, kafka: Kafka) -> None:
-        self._kafka = kafka
+    def __init__(self, kafka: Kafka, topic: str) -> None:
+        self._kafka, self._topic = kafka, topic
 
     def next_records(
         self, positions: Mapping[int, int], most: int, *_: int, only: int | None = None
@@ -194,7 +194,7 @@ class Look:
 
     def _next(self, positions: Mapping[int, int], most: int, only: int | None) -> list[LogRecord]:
         found = []
-        for partition, log in enumerate(self._kafka.topics[EVENTS_TOPIC]):
+        for partition, log in enumerate(self._kafka.topics[self._topic]):
             latest_ms = 0
             for record in log[positions.get(partition, 0) :] if only in (None, partition) else ():
                 if record is not None:
@@ -219,18 +219,16 @@ class FewRecords:
         self._kafka, self._most = kafka, most
 
     def read(self, topics: Sequence[Topic], positions: Mapping[str, Mapping[int, int]]) -> pa.Table | None:
-        """All of the one topic from these positions on, if it is little."""
-        (topic,) = topics
-        return outside("kafka", lambda: self._read(topic, positions[topic.name]))
+        """All of the topics from these positions on, if it is little."""
+        return outside("kafka", lambda: self._read(topics, positions))
 
-    def _read(self, topic: Topic, positions: Mapping[int, int]) -> pa.Table | None:
-        logs = {partition: self._kafka.topics[topic.name][partition] for partition in topic.partitions}
-        positions = {**dict.fromkeys(logs, 0), **positions}
-        if logs.keys() != positions.keys() or sum(len(log) - positions[p] for p, log in logs.items()) > self._most:
+    def _read(self, topics: Sequence[Topic], positions: Mapping[str, Mapping[int, int]]) -> pa.Table | None:
+        logs = {(topic.name, p): self._kafka.topics[topic.name][p] for topic in topics for p in topic.partitions}
+        known = {(topic.name, p): at for topic in topics for p, at in positions[topic.name].items()}
+        at = {**dict.fromkeys(logs, 0), **known}
+        if logs.keys() != at.keys() or sum(len(log) - at[place] for place, log in logs.items()) > self._most:
             return None
-        found = [
-            record.row(topic.name, p) for p, log in logs.items() for record in log[positions[p] :] if record is not None
-        ]
+        found = [record.row(*place) for place, log in logs.items() for record in log[at[place] :] if record is not None]
         return pa.Table.from_pylist(found, schema=RECORDS)
 
     def close(self) -> None:
@@ -240,8 +238,8 @@ class FewRecords:
 class AbsentOffsets:
     """Stands in for its namesake, which asks a broker by Kafka's protocol."""
 
-    def __init__(self, kafka: Kafka) -> None:
-        self._kafka = kafka
+    def __init__(self, kafka: Kafka, topic: str) -> None:
+        self._kafka, self._topic = kafka, topic
 
     def prove(self, gaps: Sequence[Gap]) -> dict[int, int]:
         """How many offsets per partition hold no record. Raises Refused for one that does."""
@@ -251,15 +249,15 @@ class AbsentOffsets:
         absent: dict[int, int] = {}
         for gap in gaps:
             for offset in range(gap.first, gap.end):
-                if self._kafka.topics[EVENTS_TOPIC][gap.partition][offset] is not None:
+                if self._kafka.topics[self._topic][gap.partition][offset] is not None:
                     raise Refused(f"offset {offset} of partition {gap.partition} holds a record")
             absent[gap.partition] = absent.get(gap.partition, 0) + gap.end - gap.first
         return absent
 
 
-def beat(kafka: Kafka, partition: int, now: datetime) -> None:
+def beat(kafka: Kafka, topic: str, partition: int, now: datetime) -> None:
     """A heartbeat of ingestion."""
-    kafka.append(EVENTS_TOPIC, partition, heartbeat(0, partition, now), now, b"weir")
+    kafka.append(topic, partition, heartbeat(0, partition, now, "" if topic == EVENTS_TOPIC else topic), now, b"weir")
 
 
 class Heartbeat:
@@ -267,13 +265,14 @@ class Heartbeat:
 
     is_idle = False
 
-    def __init__(self, kafka: Kafka, now: datetime) -> None:
-        self._kafka, self._now = kafka, now
+    def __init__(self, kafka: Kafka, topics: Sequence[str], now: datetime) -> None:
+        self._kafka, self._topics, self._now = kafka, topics, now
 
     def start(self) -> None:
         """Beat once."""
-        for partition in range(len(self._kafka.topics[EVENTS_TOPIC])):
-            beat(self._kafka, partition, self._now)
+        for topic in self._topics:
+            for partition in range(len(self._kafka.topics[topic])):
+                beat(self._kafka, topic, partition, self._now)
 
     def rest(self) -> None:
         """When it beats is for the history to say."""

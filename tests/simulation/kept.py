@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.simulation import steps as known
+from tests.simulation import topics
 from tests.simulation.calls import Fault
 from tests.simulation.steps import Step
 
@@ -19,5 +20,5 @@ def read(kept: Path) -> tuple[int, int, list[Step]]:
     """Its seed, which decides how batches are cut, its partitions, and its steps."""
     first, *lines = kept.read_text().splitlines()
     seed, partitions = map(int, first.split())
-    names = {**vars(known), "Fault": Fault}
+    names = {**vars(known), **vars(topics), "Fault": Fault}
     return seed, partitions, [eval(line, names) for line in lines]

@@ -38,7 +38,7 @@ from tests.simulation.world import World
 def differences(world: World) -> Iterator[str]:
     """A sentence for each promise that is broken; none for a history that ended as it must."""
     found = found_in(world)
-    yield from journal(found, world.kafka)
+    yield from journal(found, world)
     yield from received(found, world)
     yield from frontiers(found)
     yield from dispositions(found)

@@ -10,29 +10,41 @@ from typing import Any
 
 from jobs.ingestion.config import IngestionConfig
 from jobs.runtime.effective_rules import read_history, rules_at
-from jobs.streams import EVENTS_TOPIC
+from jobs.streams import CatalogTopic
 from metering.clock import Acceptance, AcceptWindow
 from metering.contracts.reversals import METER, QUANTITY, REASON
 from metering.instants import EPOCH
 from metering.vocabulary import Disposition, Reason
 from tests.simulation.declared import BACKFILL, HISTORY
-from tests.simulation.kafka import Kafka
 from tests.simulation.made import Found, Row
-from tests.simulation.rules import FIELDS, classified
+from tests.simulation.rules import FIELDS, classified, types_of
 from tests.simulation.world import World
 
+CATALOG = frozenset(map(str, CatalogTopic))
 DEFAULT = IngestionConfig()
 AS_RECEIVED = ("topic", "partition", "offset", "key", "value", "replay_mark", "reception_mark")
 READ = ("source", "id", "type", "account", "occurred_at", *FIELDS, "gpu_seconds", REASON, METER, QUANTITY)
 """What a journal row says of its event, and all money is made of."""
 
 
-def journal(found: Found, kafka: Kafka) -> Iterator[str]:
-    """I1, I2: each record once, as it is, in rows numbered without a hole; and what holds no record is counted."""
+def journal(found: Found, world: World) -> Iterator[str]:
+    """I1, I2: each record once, as it is, in rows numbered without a hole; and what holds no record is counted.
+
+    Of a topic that ended it is what was there by then, at least; and no record of it is passed.
+    """
+    kafka = world.kafka
+    ingestion = world.configured("ingestion")
+    assert isinstance(ingestion, IngestionConfig)
     yield from _differ("I1: lsn", [row["lsn"] for row in found.journal], range(1, len(found.journal) + 1))
     yield from _differ("I1: lsn of usage", [row["lsn"] for row in found.usage], range(1, len(found.usage) + 1))
     for topic in kafka.topics:
-        held = kafka.records(topic)
+        ends = [len(log) for log in kafka.topics[topic]]
+        if topic not in {*ingestion.topics, *CatalogTopic}:
+            ends = [world.position(topic, partition) for partition in range(len(ends))]
+            missing_of = {p: at for p, at in world.ended.get(topic, {}).items() if ends[p] < at}
+            if missing_of:
+                yield f"I1: {topic} was read to {ends} when it ended, but before to {missing_of}"
+        held = {place: record for place, record in kafka.records(topic).items() if place[1] < ends[place[0]]}
         rows = {(row["partition"], row["offset"]): row for row in found.journal if row["topic"] == topic}
         count = sum(row["topic"] == topic for row in found.journal)
         if count != len(rows) or rows.keys() != held.keys():
@@ -45,8 +57,8 @@ def journal(found: Found, kafka: Kafka) -> Iterator[str]:
                 yield f"I1: {topic} {place} has another value in the journal"
         for partition, log in enumerate(kafka.topics[topic]):
             said = found.journal_state.transaction_version(f"absent:id of {topic}:{partition}") or 0
-            if said != sum(record is None for record in log):
-                yield f"I2: {topic}[{partition}] has {log.count(None)} holes, the journal counts {said}"
+            if said != (holes := log[: ends[partition]].count(None)):
+                yield f"I2: {topic}[{partition}] has {holes} holes, the journal counts {said}"
 
 
 def _differ(what: str, found: Iterable[Any], wanted: Iterable[Any]) -> Iterator[str]:
@@ -58,19 +70,34 @@ def _differ(what: str, found: Iterable[Any], wanted: Iterable[Any]) -> Iterator[
 def received(found: Found, world: World) -> Iterator[str]:
     """I10: `received_at` is the running maximum of a partition's stamps.
 
-    Only where a broker's clock was ahead may the first record of a partition have been received later: at F.
+    Only where a broker's clock was ahead may the first record of a partition have been received later: at F. A topic
+    that is taken up while others are read was not received before the F of then, nor one that ended and is read again.
     """
     latest: dict[tuple[str, int], datetime] = {}
+    floors = _floors(found)
     for row in sorted(found.journal, key=lambda row: (row["topic"], row["partition"], row["offset"])):
         place, received_at = (row["topic"], row["partition"]), row["received_at"]
         record = world.kafka.topics[row["topic"]][row["partition"]][row["offset"]]
         assert record is not None
         stamped_at = EPOCH + timedelta(milliseconds=record.stamp_ms)
         wanted = max(stamped_at, latest.get(place, EPOCH))
+        if row["topic"] in world.taken_up and latest.get(place, EPOCH) < floors[row["lsn"]]:
+            wanted = max(stamped_at, floors[row["lsn"]])
         is_raised = received_at > wanted and place not in latest and world.has_wrong_stamps
         if received_at != wanted and not is_raised:
             yield f"I10: lsn {row['lsn']} was received at {received_at}, not at {wanted}"
         latest[place] = received_at
+
+
+def _floors(found: Found) -> dict[int, datetime]:
+    """By lsn the F of the commits before."""
+    floors: dict[int, datetime] = {}
+    frontier = EPOCH
+    for _, commit in groupby(found.journal, key=lambda row: row["logged_at"]):
+        rows = list(commit)
+        floors |= {row["lsn"]: frontier for row in rows}
+        frontier = rows[-1]["frontier"] or frontier
+    return floors
 
 
 def frontiers(found: Found) -> Iterator[str]:
@@ -85,7 +112,7 @@ def frontiers(found: Found) -> Iterator[str]:
         if frontier is not None and later is not None and frontier > later:
             yield f"I10: F goes back after lsn {last}: {frontier} to {later}"
         later = later if frontier is None else frontier
-        received = [row["received_at"] for row in rows if row["topic"] == EVENTS_TOPIC]
+        received = [row["received_at"] for row in rows if row["topic"] not in CATALOG]
         earliest = min([*received, *([] if earliest is None else [earliest])], default=None)
 
 
@@ -101,12 +128,13 @@ def dispositions(found: Found) -> Iterator[str]:
         told = (first and first["lsn"], since)
         if (row["replays_lsn"], row["first_received_at"]) != told:
             yield f"I2: lsn {row['lsn']} with the mark {row['replay_mark']} replays {row['replays_lsn']}, not {told}"
-        if row["topic"] != EVENTS_TOPIC:
+        if row["topic"] in CATALOG:
             wanted: tuple[Any, ...] = (Disposition.ACCEPTED, None, None)
         else:
             stamp = {"timestamp": row["received_at"], "timestampType": 1}
-            known = rules_at(history, row["lsn"])["contracts"]
-            said = classified({**{name: row[name] for name in AS_RECEIVED}, **stamp}, known)
+            rules = rules_at(history, row["lsn"])
+            record = {**{name: row[name] for name in AS_RECEIVED}, **stamp}
+            said = classified(record, rules["contracts"], types_of(rules.get("events", ())))
             # A type without a contract repeats nothing, and nothing repeats it.
             has_contract = said.get("family") is not None
             before = accepted[said["identity"]] if has_contract else []
@@ -122,7 +150,7 @@ def dispositions(found: Found) -> Iterator[str]:
                 accepted[said["identity"]].append({**said, "lsn": row["lsn"], "received_at": row["received_at"]})
         if (row["disposition"], row["reason"], row["first_lsn"]) != wanted:
             yield f"I2: lsn {row['lsn']} is {row['disposition']}, {row['reason']}, {row['first_lsn']}, not {wanted}"
-        if row["topic"] == EVENTS_TOPIC and row["disposition"] == Disposition.ACCEPTED:
+        if row["topic"] not in CATALOG and row["disposition"] == Disposition.ACCEPTED:
             wrong = {name: (row.get(name), said[name]) for name in READ if row.get(name) != said[name]}
             wrong |= {} if row["event_time"] == said["occurred_at"] else {"event_time": row["event_time"]}
             if wrong:
@@ -132,7 +160,7 @@ def dispositions(found: Found) -> Iterator[str]:
 def _replayed(row: Row, by_mark: dict[str, Row], removed: Container[int]) -> Row | None:
     """The dead letter that a row replays; of one that is gone by now, what the row itself says of when it was sent."""
     first = by_mark.get(row["replay_mark"] or "")
-    if first is None or first["topic"] != EVENTS_TOPIC or first["lsn"] >= row["lsn"]:
+    if first is None or first["topic"] in CATALOG or first["lsn"] >= row["lsn"]:
         return None
     counts = first["disposition"] == Disposition.REJECTED and first["replay_mark"] is None
     is_gone = first["lsn"] in removed and row["replays_lsn"] is None

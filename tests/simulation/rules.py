@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -58,8 +59,13 @@ FIELDS = (
 )
 
 
-def classified(record: Row, contracts: Container[str]) -> Row:
-    """A Kafka record → the columns of `EventValidator.schema` that a simulated event fills; `contracts`: the types."""
+def classified(
+    record: Row, contracts: Container[str], types: Mapping[str, Container[str]] = MappingProxyType({})
+) -> Row:
+    """A Kafka record → the columns of `EventValidator.schema` that a simulated event fills; `contracts`: the types.
+
+    `types`: those that topics take, of the topics that do not take all.
+    """
     common = {name: record[name] for name in ("topic", "partition", "offset", "key", "value")}
     stamp = {"stamped_at": record["timestamp"], "is_broker_stamp": record["timestampType"] == 1}
     marks = {name: record[name] for name in ("replay_mark", "reception_mark")}
@@ -70,14 +76,16 @@ def classified(record: Row, contracts: Container[str]) -> Row:
         return {**common, **stamp, "reason": Reason.MALFORMED.value}
     occurred_at, data = datetime.fromisoformat(event["time"]), event["data"]
     digest = hashlib.sha256(json.dumps([event["type"], event.get("subject"), event["time"], data]).encode()).digest()
+    family = family_of(event["type"], contracts)
+    is_elsewhere = family != Family.HEARTBEAT and event["type"] not in types.get(record["topic"], (event["type"],))
     return {
         **common,
         **stamp,
-        "reason": None,
+        "reason": Reason.WRONG_TOPIC.value if is_elsewhere else None,
         "identity": identity(event),
         "content_digest": int.from_bytes(digest[:8]) >> 1,
         **{name: event.get(name) for name in ("source", "id", "type", "sequence")},
-        "family": family_of(event["type"], contracts),
+        "family": family,
         "account": event.get("subject"),
         "occurred_at": occurred_at,
         "occurred_us": microseconds_of(occurred_at),
@@ -119,10 +127,16 @@ def validator_of(config: IngestionConfig) -> Callable[[pa.Table], pa.Table]:
     """Stands in for ingestion's validator."""
 
     def validated(records: pa.Table) -> pa.Table:
-        said = [classified(record, config.contracts_in_force()) for record in records.to_pylist()]
+        types = types_of(config.model_dump(mode="json").get("events", ()))
+        said = [classified(record, config.contracts_in_force(), types) for record in records.to_pylist()]
         return pa.Table.from_pylist(said, CLASSIFIED)
 
     return validated
+
+
+def types_of(events: Iterable[Mapping[str, Any]]) -> dict[str, Container[str]]:
+    """The types that topics take, of those that do not take all; `events`: as rules have them."""
+    return {topic["topic"]: topic["types"] for topic in events if topic["types"]}
 
 
 def keep(journal: Any, _config: Any) -> Any:

@@ -153,17 +153,17 @@ class Replay:
         dead = [row for row in world.rows(Table.JOURNAL).values() if _is_first_dead_letter(row)]
         if self.place is None and not dead:
             return "there is none"
-        nothing: dict[str, Any] = {"partition": 0, "offset": 0, "value": b"{"}
+        nothing: dict[str, Any] = {"topic": EVENTS_TOPIC, "partition": 0, "offset": 0, "value": b"{"}
         row = dead[self.which % len(dead)] if dead else nothing
         partition, offset = (row["partition"], row["offset"]) if self.place is None else self.place
         value = row["value"] if self.made is None else self.made.value(world)
-        mark = f"{EVENTS_TOPIC}/{partition}/{offset}"
+        mark = f"{row['topic']}/{partition}/{offset}"
         world.send(self.partition, value, mark=mark.encode())
         return mark
 
 
 def _is_first_dead_letter(row: dict[str, Any]) -> bool:
-    is_event = row["topic"] == EVENTS_TOPIC
+    is_event = row["topic"] not in set(CatalogTopic)
     return is_event and row["disposition"] == Disposition.REJECTED and row["replay_mark"] is None
 
 
@@ -252,7 +252,7 @@ class Pass:
     def do(self, world: World) -> str:
         """Move the clock."""
         world.clock.go(self.seconds)
-        newest = len(world.kafka.topics[EVENTS_TOPIC]) - 1
+        newest = len(world.places) - 1
         world.beat([partition for partition in self.beats if partition != newest or not self.but_newest])
         return ""
 
@@ -329,14 +329,15 @@ class Declare:
 
 @dataclass(frozen=True)
 class AddPartition:
-    """`events` gets one more partition."""
+    """A topic of events gets one more partition, if it is there."""
+
+    topic: str = EVENTS_TOPIC
 
     def do(self, world: World) -> str:
         """Add it."""
-        if len(world.kafka.topics[EVENTS_TOPIC]) >= 4:
-            return "enough"
-        world.kafka.topics[EVENTS_TOPIC].append([])
-        return ""
+        if self.topic not in world.kafka.topics:
+            return "there is none"
+        return "" if world.add_partition(self.topic) else "enough"
 
 
 @dataclass(frozen=True)

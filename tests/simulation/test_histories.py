@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import pytest
 
+from jobs.streams import EVENTS_TOPIC
 from tests.simulation.calls import Fault
 from tests.simulation.history import ALIASES, drawn
 from tests.simulation.simulate import shrunk, simulate, simulate_seed
-from tests.simulation.steps import Name, Publish, Run, Send
+from tests.simulation.steps import AddPartition, Name, Pass, Publish, Run, Send
+from tests.simulation.topics import MORE, PLACES, TYPES, EndTopic, LeaveOut, ListTopics
 
 HISTORIES = 24
 
@@ -31,6 +33,32 @@ ALIASED = range(203, 263, 4)
 def test_a_history_with_aliases_ends_as_the_oracle(histories: str, seed: int) -> None:
     ended = simulate_seed(histories, seed)
     assert not ended.broken, str(ended)
+
+
+SPREAD = range(301, 381, 4)
+"""Seeds whose histories are spread over two topics."""
+
+
+@pytest.mark.few_in_ci(2)
+@pytest.mark.parametrize("seed", SPREAD)
+def test_a_history_over_two_topics_ends_as_the_oracle(histories: str, seed: int) -> None:
+    ended = simulate_seed(histories, seed)
+    assert not ended.broken, str(ended)
+
+
+def test_topics_of_histories_start_later_grow_end_and_come_back_and_each_is_left_out_and_silent() -> None:
+    of_seeds = [drawn(seed)[1] for seed in SPREAD]
+    steps = [step for steps in of_seeds for step in steps]
+    listings = [[at for at, step in enumerate(steps) if isinstance(step, ListTopics)] for steps in of_seeds]
+    assert all(listings)
+    assert any(first > 0 for first, *_ in listings)
+    assert any(len(again) > 1 for again in listings)
+    assert {types for step in steps if isinstance(step, ListTopics) for _, types in step.topics} == {*TYPES}
+    for kind in (EndTopic, LeaveOut, AddPartition):
+        assert {step.topic for step in steps if isinstance(step, kind)} == {EVENTS_TOPIC, MORE}
+    silences = {step.beats for step in steps if isinstance(step, Pass)}
+    assert silences >= {(0,), (3, 4, 5), tuple(range(PLACES))}
+    assert {step.partition for step in steps if isinstance(step, Send)} >= {*range(PLACES)}
 
 
 def test_aliases_of_histories_change_end_and_are_told_before_and_after_the_usage() -> None:

@@ -6,7 +6,7 @@ import json
 import random
 import shutil
 from collections import defaultdict
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -34,10 +34,12 @@ from tests.simulation.audits import audit
 from tests.simulation.calls import Fault
 from tests.simulation.declared import BACKFILL, CONTRACTS
 from tests.simulation.frames import Spark
-from tests.simulation.kafka import Kafka, beat
+from tests.simulation.kafka import Kafka, Record, beat
 
 START = datetime(2025, 1, 6, 12, tzinfo=UTC)
 """Long ago, so that no step reaches the present of the database's clock."""
+
+
 CONFIGS: Mapping[str, type[JobConfig]] = {
     "ingestion": IngestionConfig,
     "sessionization": SessionizationConfig,
@@ -45,6 +47,8 @@ CONFIGS: Mapping[str, type[JobConfig]] = {
     "billing": BillingConfig,
 }
 ENOUGH_CALLS = 100_000
+MAX_PARTITIONS = 4
+"""Of a topic."""
 MAX_ROUNDS = 12
 SKEWS_S = (0, 0, 0, 2, -90, 600, -18_000)
 """How far the clock of a driver's machine is ahead."""
@@ -76,6 +80,14 @@ class World:
         self.database = database
         self.clock = HandClock(START)
         self.kafka = Kafka(partitions)
+        self.places = [(EVENTS_TOPIC, partition) for partition in range(partitions)]
+        """Topic and partition to which events are sent, in the order in which they were made."""
+        self.events = {EVENTS_TOPIC}
+        """Topics of events that there ever were."""
+        self.ended: dict[str, dict[int, int]] = {}
+        """Topics that were removed, with the offset that each partition had been read to by then, at least."""
+        self.taken_up: set[str] = set()
+        """Topics that were listed while others were read already, or again."""
         self.settings: dict[str, dict[str, Any]] = defaultdict(
             dict,
             ingestion={
@@ -122,11 +134,14 @@ class World:
         mark: bytes | None = None,
         first: bytes | None = None,
     ) -> None:
-        """A record of `events`, stamped by a broker whose clock is behind by so much; None leaves a hole."""
-        partition %= len(self.kafka.topics[EVENTS_TOPIC])
+        """A record of an event's topic, stamped by a broker whose clock is behind by so much; None leaves a hole.
+
+        `partition` counts through those of all topics (`places`).
+        """
+        topic, partition = self.places[partition % len(self.places)]
         self.has_wrong_stamps |= behind_s != 0
         stamp = self.clock.now() - timedelta(seconds=behind_s)
-        self.kafka.append(EVENTS_TOPIC, partition, value, stamp, b"key", mark=mark, first=first)
+        self.kafka.append(topic, partition, value, stamp, b"key", mark=mark, first=first)
 
     def event(self, kind: str, subject: str, ago_s: float, source: str = "gateway", **data: Any) -> bytes:
         """A CloudEvent that occurred so long ago."""
@@ -142,6 +157,30 @@ class World:
         self.sent.append(json.dumps(document).encode())
         return self.sent[-1]
 
+    def take_up(self, topic: str, partitions: int) -> None:
+        """A topic is listed, for the first time or again: events are sent to it. It is made where there is none."""
+        self.taken_up.add(topic)
+        self.ended.pop(topic, None)
+        self.events.add(topic)
+        log = self.kafka.topics.setdefault(topic, [[] for _ in range(partitions)])
+        self.places += [(topic, partition) for partition in range(len(log))]
+
+    def give_up(self, topic: str) -> None:
+        """A topic was removed: events are sent to others."""
+        self.ended[topic] = {p: self.position(topic, p) for p in range(len(self.kafka.topics[topic]))}
+        self.places = [place for place in self.places if place[0] != topic]
+
+    def position(self, topic: str, partition: int) -> int:
+        """The next offset that ingestion reads."""
+        journal = open_table(str(self.tables), Table.JOURNAL)
+        reached = journal and journal.transaction_version(f"kafka:id of {topic}:{partition}")
+        return reached or 0
+
+    def unread(self, topic: str) -> Iterator[Record]:
+        """The records of a topic that the journal does not have."""
+        for partition, log in enumerate(self.kafka.topics[topic]):
+            yield from (record for record in log[self.position(topic, partition) :] if record is not None)
+
     def publish(self, topic: str, after: Mapping[str, Any], *, deleted: bool) -> None:
         """A change of the catalog, in Debezium's envelope."""
         now_ms = int(self.clock.now().timestamp() * 1_000)
@@ -156,9 +195,19 @@ class World:
 
     def beat(self, partitions: Container[int] = range(100)) -> None:
         """Heartbeats in these of the partitions that there are."""
-        for partition in range(len(self.kafka.topics[EVENTS_TOPIC])):
-            if partition in partitions:
-                beat(self.kafka, partition, self.clock.now())
+        for number, place in enumerate(self.places):
+            if number in partitions:
+                beat(self.kafka, *place, self.clock.now())
+
+    def add_partition(self, topic: str) -> bool:
+        """One more partition of a topic of events, unless it has enough."""
+        partitions = self.kafka.topics[topic]
+        if len(partitions) >= MAX_PARTITIONS:
+            return False
+        if topic not in self.ended:
+            self.places.append((topic, len(partitions)))
+        partitions.append([])
+        return True
 
     def start(self, name: str) -> Application:
         """Another driver, whatever became of the one before it."""

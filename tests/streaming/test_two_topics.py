@@ -1,4 +1,4 @@
-"""A real driver on two topics of a real broker. A configuration that lists them is refused yet; the tests allow it."""
+"""A real driver on two topics of a real broker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from psycopg.types.json import Jsonb
 from pyspark.sql import SparkSession
 
 from jobs.audit.compare.conservation import consumed_ranges, count_rows
-from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.topic_removals import store_removal
 from jobs.runtime.delta.table import FRONTIER
 from jobs.runtime.errors import Refused
@@ -64,9 +63,8 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def several(monkeypatch: pytest.MonkeyPatch, *names: str, **types: list[str]) -> list[dict[str, Any]]:
-    """The setting `events` of these topics, which is allowed from now on."""
-    monkeypatch.setattr(IngestionConfig, "topics_at_most", 20)
+def several(*names: str, **types: list[str]) -> list[dict[str, Any]]:
+    """The setting `events` of these topics."""
     return [{"topic": name, "types": types.get(name, [])} for name in names]
 
 
@@ -82,7 +80,7 @@ def test_a_driver_and_its_successor_read_two_topics_as_one_stream(
 ) -> None:
     one, other = Topic.make(broker, partitions=2), Topic.make(broker)
     other.occurred_at = one.occurred_at
-    events = several(monkeypatch, one.name, other.name)
+    events = several(one.name, other.name)
     one.append("a", "b")
     one.append("c", partition=1)
     # At the places of the first topic, and one that is the same event.
@@ -133,11 +131,11 @@ def test_a_driver_and_its_successor_read_two_topics_as_one_stream(
 
 @pytest.mark.long
 def test_a_topic_ends_only_when_it_was_removed_and_is_read_on_when_it_is_listed_again(
-    spark: SparkSession, broker: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, broker: str, database: str, tmp_path: Path
 ) -> None:
     one, other = Topic.make(broker), Topic.make(broker)
     other.occurred_at = one.occurred_at
-    both, alone = several(monkeypatch, one.name, other.name), several(monkeypatch, one.name)
+    both, alone = several(one.name, other.name), several(one.name)
     one.append("a")
     other.append("a", "b")
     with running_ingestion(spark, database, tmp_path, one, events=both, heartbeat_interval_seconds=1) as until:

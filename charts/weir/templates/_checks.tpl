@@ -128,10 +128,6 @@
 
 {{- define "weir.checkApi" -}}
 {{- if .Values.api.enabled -}}
-{{- $topic := dig "topic" "events" .Values.jobs.ingestion.config -}}
-{{- if ne $topic "events" -}}
-{{- fail (printf "api.enabled is true, but jobs.ingestion.config.topic is %s: the API writes to the topic events, which nobody would read." $topic) -}}
-{{- end -}}
 {{- with .Values.api -}}
 {{- if and .ingress.enabled (not .ingress.hosts) -}}
 {{- fail "api.ingress.enabled needs api.ingress.hosts: name the host that events are posted to." -}}

@@ -42,6 +42,8 @@ class Heartbeat:
     ) -> None:
         self._kafka = kafka
         self._topics = tuple(topics)
+        for topic in self._topics:
+            metrics.HEARTBEATS_FAILED.start(topic=topic)
         self._epoch = epoch
         self._interval = interval
         self._idle = max(interval, idle)
@@ -101,14 +103,14 @@ class Heartbeat:
         except (KafkaException, BufferError) as error:
             reason = error.args[0] if error.args else None
             self._is_dead = self._is_dead or is_fatal(reason)
-            metrics.HEARTBEATS_FAILED.inc()
+            metrics.HEARTBEATS_FAILED.inc(topic=name)
             log.warning("heartbeats could not be sent", topic=name, error=str(error))
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         """Told by the producer, when it is next polled, of each beat."""
         if error is not None:
             self._is_dead = self._is_dead or is_fatal(error)
-            metrics.HEARTBEATS_FAILED.inc()
+            metrics.HEARTBEATS_FAILED.inc(topic=str(message.topic()))
             place = {"topic": message.topic(), "partition": message.partition()}
             log.warning("a broker did not accept a heartbeat", **place, error=str(error))
 

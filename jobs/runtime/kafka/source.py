@@ -308,18 +308,18 @@ class TopicSource(IdleTrigger):
         return self._unread, None
 
     def _show_headroom(self, unread: Mapping[str, Mapping[int, int]], ends: Mapping[str, Mapping[int, int]]) -> None:
-        """By topic and partition; of several topics the one with the least room is shown."""
-        now, headroom, lasting = self._clock.now(), [], []
-        record_bytes, frontier = self._sink.record_bytes(), self._sink.frontier()
+        """`unread`, `ends`: by topic and partition."""
+        now, record_bytes, frontiers = self._clock.now(), self._sink.record_bytes(), self._sink.frontiers()
         for name, (retention, lasts) in self._kept.items():
-            limits = retention.limits()
-            headroom.append(retention_headroom(limits, unread[name], record_bytes, frontier, now))
-            lasting.append(lasts.seconds(limits, ends[name], record_bytes))
-        metrics.RETENTION_HEADROOM.set(min(headroom))
-        # Both are for who must know it when this driver is gone.
-        metrics.RETENTION.set(min(lasting))
-        read_until = frontier if _taken(unread) else now
-        if read_until is not None:
-            metrics.READ_UNTIL.set(read_until.timestamp())
+            limits, frontier, left = retention.limits(), frontiers[name], sum(unread[name].values())
+            headroom = retention_headroom(limits, unread[name], record_bytes, frontier, now)
+            metrics.RETENTION_HEADROOM.set(headroom, topic=name)
+            metrics.TOPIC_UNREAD.set(left, topic=name)
+            if frontier is not None:
+                metrics.TOPIC_FRONTIER.set(frontier.timestamp(), topic=name)
+            # Both are for who must know it when this driver is gone.
+            metrics.RETENTION.set(lasts.seconds(limits, ends[name], record_bytes), topic=name)
+            if (read_until := frontier if left else now) is not None:
+                metrics.READ_UNTIL.set(read_until.timestamp(), topic=name)
         if (free := free_share(self._tables)) is not None:
             metrics.TABLES_FREE.set(free)

@@ -1,4 +1,4 @@
-"""Risks of the topic of events, checked at each start: a log line and a metric for each."""
+"""Risks of the topics of events, checked at each start: a log line and a metric for each."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ def settings_of(admin: AdminClient, topic: str) -> TopicSettings:
 
 def tell_doubts(topics: Iterable[TopicSettings], *, accept_seconds: float, largest_bytes: int) -> None:
     """Log and show what `doubts` finds of any of these topics."""
-    at_risk = set()
     for settings in topics:
-        for doubt, sentence in doubts(settings, accept_seconds=accept_seconds, largest_bytes=largest_bytes):
+        found = dict(doubts(settings, accept_seconds=accept_seconds, largest_bytes=largest_bytes))
+        for doubt, sentence in found.items():
             log.warning("the topic is at risk", topic=settings.name, setting=doubt.value, because=sentence)
-            at_risk.add(doubt)
-    for doubt in Doubt:
-        metrics.TOPIC_AT_RISK.set(float(doubt in at_risk), setting=doubt.value)
+        for doubt in Doubt:
+            metrics.TOPIC_AT_RISK.set(float(doubt in found), topic=settings.name, setting=doubt.value)
