@@ -22,8 +22,8 @@ from jobs.analytics.fold import REBUILT, fold
 from jobs.analytics.gauges import totals
 from jobs.analytics.outcomes import IS_MEASURED, READ, blocks_of, outcomes
 from jobs.analytics.panes import panes
+from jobs.analytics.patterns.blocks import blocks_in_tasks
 from jobs.analytics.patterns.fold import is_due
-from jobs.analytics.patterns.rows import pattern_rows
 from jobs.analytics.ranges import Range
 from jobs.analytics.retractions import (
     counted,
@@ -112,8 +112,8 @@ def enrich_few(usage: pa.Table, config: AnalyticsConfig, lookup: Lookup) -> pa.T
 
 
 def build(found: DataFrame, config: AnalyticsConfig) -> DataFrame:
-    """Outcomes (`enrich`) → panes, one row per view, minute and key, rows of patterns, and hits of watches; columns of
-    `STAGED`.
+    """Outcomes (`enrich`) → panes, one row per view, minute and key, blocks of outcomes for patterns, and hits of
+    watches; columns of `STAGED`.
     """
     staged = []
     if config.watches:
@@ -126,10 +126,11 @@ def build(found: DataFrame, config: AnalyticsConfig) -> DataFrame:
 
 
 def build_measured(found: DataFrame, config: AnalyticsConfig) -> DataFrame:
-    """Outcomes → panes, one row per view, minute and key, and rows of patterns; columns of `STAGED`."""
+    """Outcomes → panes, one row per view, minute and key, and blocks of outcomes for patterns; columns of `STAGED`."""
     of_outcomes = found.where(~F.col(IS_REBUILT)) if IS_REBUILT in found.columns else found
     of_views = [panes(of_outcomes, view) for view in config.declared_views]
-    of_patterns = [pattern_rows(of_outcomes, pattern) for pattern in config.declared_patterns]
+    patterns = config.declared_patterns
+    of_patterns = [blocks_in_tasks(of_outcomes, patterns, STAGED)] if patterns else []
     staged = reduce(DataFrame.unionByName, [*of_views, *of_patterns])
     if IS_REBUILT not in found.columns:
         return staged

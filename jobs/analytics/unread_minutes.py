@@ -5,7 +5,7 @@ UNREAD_SINCE = """greatest(
         (SELECT max(since) FROM analytics_views),
         -- What watches or patterns alone have looked at is in no pane.
         (SELECT last_minute + interval '1 minute' FROM watch_progress),
-        (SELECT date_trunc('minute', max(event_time)) + interval '1 minute' FROM pattern_outcomes),
+        (SELECT max(minute) + interval '1 minute' FROM pattern_outcomes),
         (SELECT greatest(max(since), nullif(max(final_until), 'epoch')) FROM analytics_patterns)
     )"""
 """An SQL expression: that minute, or null before the first outcome."""

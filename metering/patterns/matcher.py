@@ -12,7 +12,8 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 
 from metering.patterns.syntax import Choice, Node, Repeat, Variable
 from metering.patterns.syntax import Sequence as InSequence
@@ -45,19 +46,32 @@ class Program:
     steps: tuple[tuple[int, ...], ...]
 
     @cached_property
-    def first(self) -> int:
-        """The variables of which the first row of a match stands for one, as bits."""
-        found, seen, waiting = 0, set[int](), [0]
+    def openings(self) -> tuple[int, ...]:
+        """For each of the first rows of a match, as many as any match has: the variables that it can stand for, as
+        bits.
+        """
+        found = []
+        steps = self._without_a_row({0})
+        while all(self.steps[step][0] != _DONE for step in steps):
+            rows = [step for step in steps if self.steps[step][0] == _ROW]
+            found.append(reduce(or_, [1 << self.steps[step][1] for step in rows]))
+            steps = self._without_a_row({step + 1 for step in rows})
+        return tuple(found)
+
+    def _without_a_row(self, steps: set[int]) -> set[int]:
+        found, waiting = set[int](), [*steps]
         while waiting:
             step = waiting.pop()
-            if step in seen:
-                continue
-            seen.add(step)
-            kind, *rest = self.steps[step]
-            if kind == _ROW:
-                found |= 1 << rest[0]
-            waiting += rest if kind == _EITHER else []
+            if step not in found:
+                found.add(step)
+                kind, *rest = self.steps[step]
+                waiting += rest if kind == _EITHER else []
         return found
+
+    @property
+    def first(self) -> int:
+        """The variables of which the first row of a match stands for one, as bits."""
+        return self.openings[0]
 
     @cached_property
     def order(self) -> tuple[int, ...]:
@@ -132,34 +146,34 @@ def matches(
     variables: Sequence[int],
     times: Sequence[int],
     within: int,
-    starts: range,
+    starts: Sequence[int],
     *,
     skips_to_next_row: bool,
     max_rows: int = MAX_ROWS,
     max_tried: int = MAX_TRIED,
 ) -> Iterator[Match]:
-    """The matches that begin at one of the rows `starts`, in order, of at most `max_rows` rows each.
+    """The matches that begin at one of the rows `starts`, which ascend, in order, of at most `max_rows` rows each.
 
     `variables`: what each row can stand for, as bits. `times`: when it occurred, never earlier than the one before; the
     last row of a match is at most `within` after its first, in the same unit. Where more than `max_tried` places are
     tried from a row on, it is worked out for many rows at once what leads to an end.
     """
-    at = starts.start
+    free = 0
     ahead: _Ahead | None = None
-    while at < starts.stop:
-        found = None
-        if variables[at] & program.first:
-            end = _end(times, within, at, max_rows)
-            known = ahead if ahead is not None and at < ahead.before else None
-            try:
-                found = _preferred(program, variables, at, end, known, max_tried)
-            except _TriesMuch:
-                before = min(at + max_rows, starts.stop)
-                ahead = _Ahead(program, variables, range(at, _end(times, within, before - 1, max_rows)), before)
-                found = _preferred(program, variables, at, end, ahead, max_tried)
+    for at in starts:
+        if at < free or not variables[at] & program.first:
+            continue
+        end = _end(times, within, at, max_rows)
+        known = ahead if ahead is not None and at < ahead.before else None
+        try:
+            found = _preferred(program, variables, at, end, known, max_tried)
+        except _TriesMuch:
+            before = min(at + max_rows, starts[-1] + 1)
+            ahead = _Ahead(program, variables, range(at, _end(times, within, before - 1, max_rows)), before)
+            found = _preferred(program, variables, at, end, ahead, max_tried)
         if found is not None:
             yield found
-        at = found.end if found is not None and not skips_to_next_row else at + 1
+            free = at + 1 if skips_to_next_row else found.end
 
 
 def _end(times: Sequence[int], within: int, first: int, max_rows: int) -> int:

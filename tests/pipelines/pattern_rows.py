@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -12,12 +11,14 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
+import polars as pl
 import psycopg
 import pyarrow as pa
 from psycopg.rows import dict_row
 
 from jobs.analytics.config import AnalyticsConfig
 from jobs.analytics.fold import fold as fold_batch
+from jobs.analytics.patterns.blocks import AT, INSTANT, LSN, columns_of, staged_blocks
 from jobs.analytics.patterns.decide import READ_BATCH, ReadBatch
 from jobs.analytics.pipeline import JOB, STAGED
 from metering.patterns.expressions import Both, Column, Comparison, Condition, Either, Gap, In, IsNull, Literal, Not
@@ -108,28 +109,26 @@ def expected(pattern: Pattern, rows: Sequence[Happened], final_until: datetime) 
 
 def staged(config: AnalyticsConfig, added: Sequence[Happened], minutes: Sequence[datetime] = ()) -> pa.Table:
     """What `build` makes of these outcomes; `minutes` are made again, and all their outcomes are among them."""
-    rows = [
-        {
-            "view": f"pattern:{pattern.name}",
-            "version": pattern.version,
-            "window_start": one.at,
-            "account": dict(one.columns)["account"] if "account" in pattern.partition_by else None,
-            "keys": json.dumps({key: one[key] for key in pattern.partition_by}),
-            "measures": json.dumps(
-                {"#lsn": one.lsn}
-                | {
-                    name: str(value).lower() if isinstance(value, bool) else str(value)
-                    for name, value in one.columns
-                    if value is not None and name in pattern.columns
-                }
-            ),
-        }
-        for pattern in config.declared_patterns
-        for one in added
-    ]
+    patterns = config.declared_patterns
+    rows = {
+        AT: [one.at for one in added],
+        LSN: [one.lsn for one in added],
+        **{name: [_stored(name, one) for one in added] for name in columns_of(patterns)},
+    }
+    outcomes = pl.DataFrame(rows, {AT: INSTANT, LSN: pl.Int64, **columns_of(patterns)})
+    blocks = staged_blocks(outcomes, STAGED)
     rebuilt = {"view": "", "version": "", "account": None, "keys": "[]", "measures": "{}"}
-    rows += [{**rebuilt, "window_start": minute} for minute in minutes]
-    return pa.Table.from_pylist(rows, schema=STAGED)
+    again = [{**rebuilt, "window_start": minute} for minute in minutes]
+    return pa.concat_tables([blocks, pa.Table.from_pylist(again, schema=STAGED)])
+
+
+def _stored(name: str, one: Happened) -> str | Decimal | None:
+    value = dict(one.columns).get(name.removeprefix("#"))
+    if value is None:
+        return None
+    if name.startswith("#"):
+        return Decimal(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def fold(

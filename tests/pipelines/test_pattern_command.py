@@ -96,13 +96,13 @@ def test_patterns_are_listed_with_how_far_they_are_and_how_many_matches_stand(fo
 
 
 @pytest.mark.parametrize(("accounts", "seen"), [('["a"]', 2), ('["b"]', 2), ("*", 8), ("", 0), ('["c"]', 0)])
-def test_a_reader_sees_matches_and_outcomes_of_its_accounts_and_of_no_single_account_only_if_it_sees_all(
+def test_a_reader_sees_matches_of_its_accounts_and_of_no_single_account_only_if_it_sees_all_and_no_outcomes(
     folded: psycopg.Connection[Any], accounts: str, seen: int
 ) -> None:
+    assert folded.execute("SELECT FROM pattern_outcomes").fetchall() != []
     folded.execute("GRANT SELECT ON pattern_matches, pattern_outcomes TO weir_api_reader")
     folded.execute("SET LOCAL ROLE weir_api_reader")
     folded.execute("SELECT set_config('weir.accounts', %s, true)", [accounts])
     rows = folded.execute("SELECT account FROM pattern_matches").fetchall()
     assert len(rows) == seen
-    outcomes = folded.execute("SELECT DISTINCT account FROM pattern_outcomes").fetchall()
-    assert {row["account"] for row in outcomes} == {row["account"] for row in rows}
+    assert folded.execute("SELECT FROM pattern_outcomes").fetchall() == []

@@ -89,13 +89,13 @@ def measures_of(pattern: str, of: Sequence[Happened], word: Sequence[str]) -> di
             "errors": word.count("B"),
             "first_model": of[0]["model"],
             "last_model": of[-1]["model"],
-            "tokens": str(sum(tokens)) if tokens else None,
+            "tokens": f"{sum(tokens):.6f}" if tokens else None,
             "ended": of[-1]["status"] if word[-1] == "C" else None,
             "with_tokens": len(tokens),
         },
         "hops": {
-            "most": str(max(tokens)) if tokens else None,
-            "least": None if least is None else str(least),
+            "most": f"{max(tokens):.6f}" if tokens else None,
+            "least": None if least is None else f"{least:.6f}",
             "rows": len(of),
         },
         "silent": {},
@@ -134,7 +134,7 @@ def test_oracle_any_order_cut_frontier_and_retraction_leaves_the_matches_of_all_
 ) -> None:
     chance = random.Random(seed)
     time = chance.choice([timedelta(minutes=3), timedelta(days=1)])
-    read_batch = ReadBatch(chance.choice([1, 500]), time, chance.choice([2, 10_000]))
+    read_batch = ReadBatch(time, chance.choice([2, 10_000]))
     waiting = [happened(chance, lsn) for lsn in range(1, 101)]
     if chance.random() < 0.5:
         waiting.sort(key=lambda one: one.at + timedelta(seconds=chance.choice([0, 0, 0, 500])), reverse=True)
@@ -205,7 +205,7 @@ def test_a_match_is_there_once_when_the_frontier_has_passed_and_not_before(
         "last_model": "m",
         "ended": None,
         "with_tokens": 4,
-        "tokens": "12",
+        "tokens": "12.000000",
     }
 
 
@@ -384,3 +384,54 @@ def test_numbers_are_compared_and_added_up_exactly(connection: psycopg.Connectio
 def test_without_a_view_and_a_pattern_nothing_is_folded(connection: psycopg.Connection[Any]) -> None:
     with pytest.raises(Refused, match="declare `views` or `patterns`"):
         fold(connection, AnalyticsConfig())
+
+
+def test_versions_after_a_lost_database_are_above_those_of_earlier_drivers(
+    connection: psycopg.Connection[Any],
+) -> None:
+    config, late = storm_alone(), NOON + timedelta(minutes=30)
+    connection.execute(
+        "INSERT INTO jobs (job, epoch, owner_pid, owner_started_at, started_at, state, config)"
+        " VALUES ('analytics', 3, 1, now(), now(), 'running', '{}')"
+    )
+    fold(connection, config, errors([0, 10, 20]), frontier=late)
+    [success] = errors([5], 10, status="completed")
+    fold(connection, config, [success], frontier=late)
+    assert changes(connection) == [(1, 3, 2_000_001, False), (1, 3, 2_000_002, True)]
+
+
+@pytest.mark.parametrize(("count", "found"), [(1_000, 1), (1_001, 0)])
+def test_of_a_key_with_very_many_outcomes_no_more_are_read_than_a_match_has_and_that_many_are(
+    connection: psycopg.Connection[Any], count: int, found: int
+) -> None:
+    many = {
+        **OF,
+        "partition_by": ["account"],
+        "pattern": f"A B{{{count - 2}}} C" if count <= 1_000 else f"A B{{{count - 3}}} B C",
+        "define": {"A": 'status = "begin"', "C": 'status = "end"'},
+        "within": "PT1H",
+    }
+    config = AnalyticsConfig.model_validate({"patterns": {"many": many}})
+    outcomes = [
+        *errors([0], 1, status="begin"),
+        *errors([1 + at / 2 for at in range(count - 2)], 2),
+        *errors([1_800], 9_000, status="end"),
+        *errors([1_801 + at / 10 for at in range(2_000)], 10_000),
+    ]
+    fold(connection, config, outcomes)
+    read_batch = ReadBatch(timedelta(seconds=1), 10)
+    fold(connection, config, frontier=NOON + timedelta(hours=2), read_batch=read_batch)
+    assert len(standing(connection, "many")) == found
+
+
+def test_a_pattern_that_is_declared_later_reads_blocks_that_lack_its_columns(
+    connection: psycopg.Connection[Any],
+) -> None:
+    silent, storm = ({name: PATTERNS[name]} for name in ("silent", "storm"))
+    fold(connection, AnalyticsConfig.model_validate({"patterns": silent}), errors([0, 10, 20]))
+    connection.execute("INSERT INTO positions (job, input, next_position) VALUES ('analytics', 'usage', 4)")
+    both = AnalyticsConfig.model_validate({"patterns": {**silent, **storm}})
+    fold(connection, both, errors([60, 70, 80], 50))
+    fold(connection, both, frontier=NOON + 30 * MINUTE)
+    [match] = standing(connection, "storm")
+    assert (match["first_lsn"], match["last_lsn"]) == (50, 52)

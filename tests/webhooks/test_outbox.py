@@ -263,3 +263,16 @@ def test_whoever_sends_again_while_an_attempt_is_stored_waits_for_it_and_not_in_
             sender.execute("UPDATE webhook_endpoints SET paused_until = now()")
         assert count.result() == 1
     assert rows(database, "SELECT attempts, state FROM webhook_deliveries") == [(0, "waiting")]
+
+
+def test_a_match_that_called_is_retracted_by_a_call_however_old_it_is_and_one_that_did_not_is_not(
+    database: str,
+) -> None:
+    add_endpoint(database, URL)
+    insert(database, PATTERN)
+    insert(database, MATCH, match="match_1", version=1, age=6)
+    insert(database, MATCH, match="match_1", version=2, age=30)
+    insert(database, MATCH, match="match_2", version=1, age=7)
+    insert(database, MATCH, match="match_2", version=2, age=30)
+    found = [(kind, data["match"], data["version"]) for kind, _, data in outbox(database)]
+    assert found == [("weir.pattern.matched", "match_1", 1), ("weir.pattern.retracted", "match_1", 2)]

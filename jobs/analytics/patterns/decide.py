@@ -1,260 +1,212 @@
 """Stored outcomes → final matches → `pattern_matches`: what is new, what changed, and what is retracted.
 
 Which matches are final depends on the outcomes and on `final_until` alone. A late outcome has the matches of its key
-decided again from `within` before it on; the result is compared with what stands.
+decided again from `within` before it on, until nothing that follows depends on it; the result is compared with what
+stands.
 """
 
 from __future__ import annotations
 
-import json
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
+import polars as pl
 import psycopg
-from psycopg import sql
-from psycopg.types.json import Jsonb
 
-from jobs.analytics.patterns.conditions import variables
+from jobs.analytics.patterns.blocks import LSN, stored_as
+from jobs.analytics.patterns.conditions import reads_before
 from jobs.analytics.patterns.declared import Declared
+from jobs.analytics.patterns.matches import Found, Key, Standing, append, keys_of, standing_of
+from jobs.analytics.patterns.reading import Blocks
+from jobs.analytics.patterns.rows import OfKey, candidates, rows_of
 from metering.instants import EPOCH
-from metering.patterns import expressions
 from metering.patterns.matcher import matches
 from metering.patterns.pattern import AfterMatch, Pattern
 
 _MICROSECOND = timedelta(microseconds=1)
 # After `weir rebuild analytics` a match may stand that is not found again.
-_STARTS = """(
-    SELECT pattern_id, keys_digest, event_time AS starts_at FROM pattern_outcomes WHERE may_start
-    UNION ALL
-    SELECT pattern_id, keys_digest, started_at FROM pattern_matches
-) AS starts"""
-_FIRST = f"SELECT min(starts_at) FROM {_STARTS} WHERE pattern_id = %s AND starts_at > %s"
-_DUE = f"""
-SELECT DISTINCT keys_digest FROM {_STARTS}
-WHERE pattern_id = %(pattern_id)s AND starts_at > %(after)s AND starts_at <= %(until)s
-"""
-_OUTCOMES = """
-SELECT keys_digest, keys, account, micros, lsn, outcome::text, {variables}
-FROM (
-    SELECT keys_digest, keys, account, event_time, lsn, outcome,
-           (extract(epoch FROM event_time) * 1000000)::bigint AS micros,
-           CASE WHEN event_time - lag(event_time) OVER key <= %(within)s THEN lag(outcome) OVER key END AS before,
-           CASE WHEN event_time - lag(event_time) OVER key <= %(within)s
-                THEN event_time - lag(event_time) OVER key END AS gap
-    FROM unnest(%(keys)s::bytea[], %(after)s::timestamptz[]) AS wanted (keys_digest, after)
-    JOIN pattern_outcomes USING (keys_digest)
-    WHERE pattern_id = %(pattern_id)s AND event_time > wanted.after - %(back)s::interval
-      AND event_time <= %(final_until)s
-    WINDOW key AS (PARTITION BY keys_digest ORDER BY event_time, lsn)
-) AS seen ORDER BY keys_digest, event_time, lsn
-"""
-_STANDING = """
-SELECT keys_digest, match_id, keys, account, first_lsn, last_lsn,
-       (extract(epoch FROM started_at) * 1000000)::bigint, (extract(epoch FROM ended_at) * 1000000)::bigint,
-       outcomes, measures
-FROM (
-    SELECT DISTINCT ON (match_id) pattern_matches.*
-    FROM unnest(%(keys)s::bytea[], %(after)s::timestamptz[]) AS wanted (keys_digest, after)
-    JOIN pattern_matches USING (keys_digest)
-    WHERE pattern_id = %(pattern_id)s AND started_at > wanted.after - %(within)s::interval
-      AND started_at <= %(final_until)s - %(within)s::interval
-    ORDER BY match_id, version DESC
-) AS last WHERE NOT is_retracted
-"""
-_APPEND = """
-INSERT INTO pattern_matches (
-    pattern_id, match_id, version, is_retracted, account, keys, first_lsn, last_lsn, started_at, ended_at, outcomes,
-    measures, frontier
-)
-SELECT %(pattern_id)s, match_id, 1 + coalesce((
-           SELECT max(version) FROM pattern_matches AS before
-           WHERE before.pattern_id = %(pattern_id)s AND before.match_id = changed.match_id
-       ), 0),
-       is_retracted, account, keys, first_lsn, last_lsn, timestamptz 'epoch' + started * interval '1 microsecond',
-       timestamptz 'epoch' + ended * interval '1 microsecond', outcomes, measures, %(frontier)s
-FROM jsonb_to_recordset(%(changed)s) AS changed (
-    match_id text, is_retracted boolean, account text, keys jsonb, first_lsn bigint, last_lsn bigint, started bigint,
-    ended bigint, outcomes integer, measures jsonb
-)
-"""
+_FIRST = "SELECT min(started_at) FROM pattern_matches WHERE pattern_id = %s AND started_at > %s AND started_at <= %s"
 _FINAL = "UPDATE analytics_patterns SET final_until = %s WHERE pattern_id = %s"
 
 
 @dataclass(frozen=True)
-class Seen:
-    """An outcome of a key; when it occurred in microseconds since the epoch, and what it can stand for, as bits."""
-
-    micros: int
-    lsn: int
-    outcome: str
-    variables: int
-
-
-@dataclass(frozen=True)
-class Found:
-    """A match as it is stored."""
-
-    match_id: str
-    keys: Mapping[str, str | None]
-    account: str | None
-    first_lsn: int
-    last_lsn: int
-    started: int
-    ended: int
-    outcomes: int
-    measures: Mapping[str, Any]
-
-    @property
-    def end(self) -> tuple[int, int]:
-        """Where its last outcome stands in the order of its key."""
-        return self.ended, self.last_lsn
-
-    def change(self, *, is_retracted: bool) -> dict[str, Any]:
-        """The row of `pattern_matches` that says so."""
-        return {**vars(self), "is_retracted": is_retracted}
-
-
-@dataclass(frozen=True)
 class ReadBatch:
-    """How much is read at a time, so that memory stays bounded: keys, event time or `within`, and rows."""
+    """How much is decided at a time, so that memory stays bounded: event time, and outcomes of all keys."""
 
-    keys: int = 500
     time: timedelta = timedelta(hours=1)
-    rows: int = 10_000
+    rows: int = 200_000
 
 
 READ_BATCH = ReadBatch()
 
 
-@dataclass
-class OfKey:
-    """What is read of a key of which all is decided that begins after an instant."""
+@dataclass(frozen=True)
+class Deciding:
+    """What is decided in one batch, and with what."""
 
-    after: datetime
-    keys: Mapping[str, str | None] = field(default_factory=dict)
-    account: str | None = None
-    seen: list[Seen] = field(default_factory=list)
-    standing: list[Found] = field(default_factory=list)
-    """The matches that stand, also some that begin before the instant."""
+    cursor: psycopg.Cursor[Any]
+    blocks: Blocks
+    frontier: datetime | None
+    read_batch: ReadBatch
 
 
-def decide(
-    cursor: psycopg.Cursor[Any],
-    declared: Declared,
-    changed: Mapping[bytes, datetime],
-    frontier: datetime | None,
-    read_batch: ReadBatch = READ_BATCH,
-) -> Declared:
+def decide(around: Deciding, declared: Declared, revised: pl.DataFrame) -> Declared:
     """Decide all matches that are final now, and again those that late outcomes may have changed.
 
-    `changed`: by key, the first event time at or before `final_until` at which an outcome came, went or changed.
-    Returns the pattern with its new `final_until`.
+    `revised`: keys, and the `first` and `last` time, at or before `final_until`, at which outcomes came, went or
+    changed (`keys_to_revise`). Returns the pattern with its new `final_until`.
     """
     within = declared.pattern.within
-    again = {key: first - within - _MICROSECOND for key, first in changed.items()}
-    for until in _steps(cursor, declared, frontier, read_batch.time):
-        after = declared.final_until - within
-        of_step = {"pattern_id": declared.pattern_id, "after": after, "until": until - within}
-        due = {key: after for (key,) in cursor.execute(_DUE, of_step).fetchall()}
-        declared = replace(declared, final_until=until)
-        _decide_keys(
-            cursor, declared, {**due, **{key: min(at, after) for key, at in again.items()}}, frontier, read_batch
-        )
-        again = {}
-    if again:
-        _decide_keys(cursor, declared, again, frontier, read_batch)
-    cursor.execute(_FINAL, [declared.final_until, declared.pattern_id])
-    return declared
+    if not revised.is_empty():
+        _revise(around, declared, revised)
+    until = declared.decides(around.frontier)
+    for after, end in _steps(around, declared, declared.final_until - within, until - within):
+        _decide(around, declared, after, end, None)
+    if until > declared.final_until:
+        around.cursor.execute(_FINAL, [until, declared.pattern_id])
+    return replace(declared, final_until=until)
+
+
+def _revise(around: Deciding, declared: Declared, revised: pl.DataFrame) -> None:
+    pattern, final = declared.pattern, declared.final_until - declared.pattern.within
+    names = [*pattern.partition_by]
+    waiting = {tuple(key): (first - pattern.within - _MICROSECOND, last) for *key, first, last in revised.rows()}
+    after_last = pattern.within if reads_before(pattern) else timedelta()
+    revising: dict[Key, datetime] = {}
+    at = EPOCH - 2 * pattern.within
+    while waiting or revising:
+        if not revising:
+            at = max(at, min(first for first, _ in waiting.values()))
+        step = next(_steps(around, declared, at, final), None)
+        if step is None:
+            return
+        at, end = step
+        begun = {key: last for key, (first, last) in waiting.items() if first < end}
+        revising |= begun
+        waiting = {key: of for key, of in waiting.items() if key not in begun}
+        if revising:
+            wanted = pl.DataFrame([[*key] for key in revising], dict.fromkeys(names, pl.String), orient="row")
+            open_keys = _decide(around, declared, at, end, wanted)
+            revising = {key: last for key, last in revising.items() if key in open_keys or end < last + after_last}
+        at = end
 
 
 def _steps(
-    cursor: psycopg.Cursor[Any], declared: Declared, frontier: datetime | None, step: timedelta
-) -> Iterator[datetime]:
-    """Up to when matches are decided, one after the other."""
-    within, at, last = declared.pattern.within, declared.final_until, declared.decides(frontier)
-    while at < last:
-        row = cursor.execute(_FIRST, [declared.pattern_id, at - within]).fetchone()
-        first = None if row is None else row[0]
-        at = last if first is None else min(last, max(at, first + within) + max(step, within))
-        yield at
+    around: Deciding, declared: Declared, after: datetime, until: datetime
+) -> Iterator[tuple[datetime, datetime]]:
+    """From one instant to another in steps of not too much time and not too many outcomes; without empty ones."""
+    while after < until:
+        firsts = [around.blocks.first_minute(after, until)]
+        of = around.cursor.execute(_FIRST, [declared.pattern_id, after, until]).fetchone()
+        firsts += of or ()
+        if not (begins := min((first for first in firsts if first is not None), default=None)):
+            return
+        begins = max(after, begins - _MICROSECOND)
+        end = min(until, begins + around.read_batch.time)
+        rows = 0
+        for _, minute, count in around.blocks.listed(begins, end):
+            if rows and rows + count > around.read_batch.rows and minute - _MICROSECOND > begins:
+                end = min(end, minute - _MICROSECOND)
+                break
+            rows += count
+        yield after, end
+        after = end
 
 
-def _decide_keys(
-    cursor: psycopg.Cursor[Any],
-    declared: Declared,
-    keys: Mapping[bytes, datetime],
-    frontier: datetime | None,
-    read_batch: ReadBatch,
-) -> None:
-    """Decide what begins after an instant in each of these keys, as far as it is final."""
+def _decide(
+    around: Deciding, declared: Declared, after: datetime, until: datetime, wanted: pl.DataFrame | None
+) -> set[Key]:
+    """Decide what begins after one instant and up to another, in the keys `wanted` or in all.
+
+    Returns those in which what follows depends on what changed: where a match ends beyond.
+    """
     pattern = declared.pattern
-    looks_back = any(map(expressions.looks_back, pattern.conditions.values()))
-    statement = sql.SQL(_OUTCOMES).format(variables=variables(pattern))
-    for at in range(0, len(keys), read_batch.keys):
-        some = dict(list(keys.items())[at : at + read_batch.keys])
-        values = {
-            "pattern_id": declared.pattern_id,
-            "keys": list(some),
-            "after": list(some.values()),
-            "within": pattern.within,
-            "back": pattern.within if looks_back else timedelta(),
-            "final_until": declared.final_until,
-        }
-        found = {key: OfKey(after) for key, after in some.items()}
-        for key, *match in cursor.execute(_STANDING, values).fetchall():
-            found[key].standing.append(Found(*match))
-        changes: list[dict[str, Any]] = []
-        # Key by key, and read in parts: the database ends a session that is idle within its transaction for long.
-        with cursor.connection.cursor("outcomes_of_keys") as reading:
-            reading.itersize = read_batch.rows
-            for key, rows in groupby(reading.execute(statement, values), key=itemgetter(0)):
-                of = found.pop(key)
-                for _, of.keys, of.account, *outcome in rows:
-                    of.seen.append(Seen(*outcome))
-                changes += _changes(of, pattern, declared.final_until)
-        changes += [change for of in found.values() for change in _changes(of, pattern, declared.final_until)]
-        if changes:
-            of_pattern = {"pattern_id": declared.pattern_id, "changed": Jsonb(changes), "frontier": frontier}
-            cursor.execute(_APPEND, of_pattern)
+    names = [*pattern.partition_by]
+    standing = standing_of(around.cursor, declared, after - pattern.within, until)
+    first = _micros(after)
+    in_part = {key: [match for match in of if match.started > first] for key, of in standing.items()}
+    compared = keys_of(pattern, [key for key, of in in_part.items() if of])
+    if wanted is not None:
+        compared = compared.join(wanted, on=names, how="semi", nulls_equal=True)
+    keys = candidates(declared, around.blocks, after, until, wanted)
+    found: dict[Key, list[Found]] = {key: [] for key in compared.rows()}
+    for some in _parts(around, declared, after, until, keys):
+        for of in rows_of(declared, around.blocks, after, until, some):
+            if matched := [*_found(of, pattern, _behind(standing.get(of.key, ()), first, pattern))]:
+                found[of.key] = matched
+    changes = [change for key, now in found.items() for change in _changes(in_part.get(key, ()), now)]
+    append(around.cursor, declared, changes, around.frontier)
+    earlier = {key: [match for match in of if match.started <= first] for key, of in standing.items()}
+    found = {key: [*earlier.get(key, ()), *now] for key, now in found.items()}
+    return _open_keys(standing, found, pattern, _micros(until))
 
 
-def _changes(of: OfKey, pattern: Pattern, final_until: datetime) -> list[dict[str, Any]]:
+def _parts(
+    around: Deciding, declared: Declared, after: datetime, until: datetime, keys: pl.DataFrame
+) -> Iterator[pl.DataFrame]:
+    """The keys, so many at a time that their outcomes are not too many."""
+    if keys.is_empty():
+        return
+    within = declared.pattern.within
+    total = sum(rows for _, _, rows in around.blocks.listed(after - within, until + within))
+    count = min(len(keys), 1 + total // (5 * around.read_batch.rows))
+    size = -(-len(keys) // count)
+    yield from keys.iter_slices(size)
+
+
+def _changes(before: Sequence[Found], now: Sequence[Found]) -> list[dict[str, Any]]:
     """The rows that make what stands of what is found: retractions, then what is new or has changed."""
-    before = {match.match_id: match for match in of.standing if match.started > _micros(of.after)}
-    now = {match.match_id: match for match in _found(of, pattern, final_until)}
-    gone = [match.change(is_retracted=True) for name, match in before.items() if name not in now]
-    return gone + [match.change(is_retracted=False) for name, match in now.items() if match != before.get(name)]
+    stood, stands = ({match.match_id: match for match in of} for of in (before, now))
+    gone = [match.change(is_retracted=True) for name, match in stood.items() if name not in stands]
+    return gone + [match.change(is_retracted=False) for name, match in stands.items() if match != stood.get(name)]
 
 
-def _found(of: OfKey, pattern: Pattern, final_until: datetime) -> Iterator[Found]:
-    """The final matches of a key that begin after an instant."""
-    times, within = [outcome.micros for outcome in of.seen], pattern.within // _MICROSECOND
-    start, stop = bisect_right(times, _micros(of.after)), bisect_right(times, _micros(final_until) - within)
+def _behind(standing: Sequence[Found], first: int, pattern: Pattern) -> tuple[int, int]:
+    """Where the last match ends that begins up to an instant: the next one begins behind it."""
+    if pattern.after_match is AfterMatch.NEXT_ROW:
+        return (0, 0)
+    return max((match.end for match in standing if match.started <= first), default=(0, 0))
+
+
+def _open_keys(standing: Standing, found: Mapping[Key, Sequence[Found]], pattern: Pattern, until: int) -> set[Key]:
+    if pattern.after_match is AfterMatch.NEXT_ROW:
+        return set()
+    ends = {
+        key: [
+            max((match.end for match in of if match.ended > until), default=None) for of in (standing.get(key, ()), now)
+        ]
+        for key, now in found.items()
+    }
+    return {key for key, (before, now) in ends.items() if before != now}
+
+
+def _found(of: OfKey, pattern: Pattern, behind: tuple[int, int]) -> Iterator[Found]:
+    """The matches of a key that begin at one of its `starts`, behind another one."""
+    lsns = of.outcomes[LSN].to_list()
+    times = of.micros.tolist()
+    starts = [row for row in of.starts.tolist() if (times[row], lsns[row]) > behind]
     skips_to_next_row = pattern.after_match is AfterMatch.NEXT_ROW
-    if not skips_to_next_row:
-        # The last match that begins earlier may reach beyond: the next one begins behind it.
-        behind = max((match.end for match in of.standing if match.started <= _micros(of.after)), default=(0, 0))
-        start = bisect_right(of.seen, behind, lo=start, key=lambda outcome: (outcome.micros, outcome.lsn))
-    bits, starts = [outcome.variables for outcome in of.seen], range(start, stop)
-    for match in matches(pattern.program, bits, times, within, starts, skips_to_next_row=skips_to_next_row):
-        seen = of.seen[match.first : match.end]
-        rows = [json.loads(outcome.outcome) for outcome in seen]
-        names = [pattern.variables[number] for number in match.variables]
+    within = pattern.within // _MICROSECOND
+    names = [*pattern.columns]
+    columns = [pl.col(stored_as(pattern, name)).cast(pl.String).alias(name) for name in names]
+    for match in matches(
+        pattern.program, of.variables.tolist(), times, within, starts, skips_to_next_row=skips_to_next_row
+    ):
+        rows = of.outcomes.slice(match.first, match.end - match.first).select(columns).to_dicts()
+        words = [pattern.variables[number] for number in match.variables]
+        first, last = match.first, match.end - 1
         yield Found(
-            pattern.match_id(seen[0].lsn, seen[-1].lsn),
-            of.keys,
-            of.account,
-            seen[0].lsn,
-            seen[-1].lsn,
-            seen[0].micros,
-            seen[-1].micros,
-            len(seen),
-            {measure.name: measure.value(rows, names) for measure in pattern.measures},
+            pattern.match_id(lsns[first], lsns[last]),
+            dict(zip(pattern.partition_by, of.key, strict=True)),
+            rows[0]["account"] if "account" in pattern.partition_by else None,
+            lsns[first],
+            lsns[last],
+            times[first],
+            times[last],
+            len(rows),
+            {measure.name: measure.value(rows, words) for measure in pattern.measures},
         )
 
 

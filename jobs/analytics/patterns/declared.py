@@ -16,20 +16,19 @@ from metering.patterns.pattern import Pattern
 from metering.windows import MINUTE
 
 _KNOWN = "SELECT pattern, version FROM analytics_patterns WHERE is_declared"
-# Its outcomes go with it: up to when there were any is noted, for what is declared later.
+# Outcomes go with the last one: up to when there were any is noted, for what is declared later.
 _WITHDRAW = """
-UPDATE analytics_patterns AS p SET is_declared = false, final_until = greatest(final_until, (
-    SELECT date_trunc('minute', max(event_time)) + interval '1 minute' FROM pattern_outcomes AS o
-    WHERE o.pattern_id = p.pattern_id
+UPDATE analytics_patterns SET is_declared = false, final_until = greatest(final_until, (
+    SELECT max(minute) + interval '1 minute' FROM pattern_outcomes
 ))
 WHERE is_declared AND pattern = %(pattern)s AND version = %(version)s
-RETURNING pattern_id
 """
-_REMOVE = "DELETE FROM pattern_outcomes WHERE pattern_id = %s"
+_REMOVE = "DELETE FROM pattern_outcomes"
 _DECLARE = f"""
 INSERT INTO analytics_patterns (pattern, version, definition, first_position, since)
-SELECT %(pattern)s, %(version)s, %(definition)s::jsonb, first.position, CASE WHEN first.position > 1 THEN
-    greatest(%(frontier)s, {UNREAD_SINCE}) END
+SELECT %(pattern)s, %(version)s, %(definition)s::jsonb, first.position,
+       CASE WHEN first.position > 1 OR EXISTS (SELECT FROM pattern_outcomes)
+            THEN greatest(%(frontier)s, {UNREAD_SINCE}) END
 FROM (SELECT coalesce(
     (SELECT next_position FROM positions WHERE job = 'analytics' AND input = 'usage'), 1) AS position) AS first
 """
@@ -74,18 +73,27 @@ class Declared:
         until = frontier - self.pattern.grace
         return max(self.final_until, until - (until - EPOCH) % step_of(self.pattern.within))
 
-    def revises_from(self, revised: timedelta) -> datetime:
-        """The first event time at which outcomes that come or go still change matches."""
-        horizon = self.final_until - revised if self.final_until > EPOCH + revised else EPOCH
-        return horizon if self.since is None else max(horizon, self.since)
+    @property
+    def settled_until(self) -> datetime:
+        """Up to when it has looked at outcomes, or will not: `final_until`, at first `since`."""
+        return self.final_until if self.since is None else max(self.final_until, self.since)
 
-    def reads_from(self, revised: timedelta) -> datetime:
-        """The first event time of outcomes and matches that are read to revise a match.
 
-        `within` before a late outcome a match may begin that it changes, and as long before that another one that ends
-        behind it, or the outcome before.
-        """
-        return self.revises_from(revised) - 2 * self.pattern.within
+def revises_from(declared: Sequence[Declared], revised: timedelta) -> datetime:
+    """The first minute of which outcomes that come or go still change matches: of all patterns, so that each sees the
+    same.
+    """
+    settled = min(declaration.settled_until for declaration in declared)
+    return settled - revised - (settled - revised - EPOCH) % MINUTE if settled > EPOCH + revised else EPOCH
+
+
+def reads_from(declared: Sequence[Declared], revised: timedelta) -> datetime:
+    """The first event time of outcomes and matches that are read to revise a match.
+
+    `within` before a late outcome a match may begin that it changes, and as long before that another one that ends
+    behind it, or the outcome before.
+    """
+    return revises_from(declared, revised) - 2 * max(declaration.pattern.within for declaration in declared)
 
 
 def step_of(within: timedelta) -> timedelta:
@@ -104,19 +112,20 @@ def begin_again(cursor: psycopg.Cursor[Any]) -> None:
 
 
 def declare(cursor: psycopg.Cursor[Any], patterns: Sequence[Pattern], frontier: datetime | None) -> Sequence[Declared]:
-    """Note which patterns are declared now; those that are not any more lose their outcomes, and keep their matches.
+    """Note which patterns are declared now; those that are not any more keep their matches.
 
     One that was not declared before looks at outcomes from its `since` on, the first minute of which none has passed.
     """
     declared = {(pattern.name, pattern.version): pattern for pattern in patterns}
     known = set(cursor.execute(_KNOWN).fetchall())
     for name, version in sorted(known - declared.keys()):
-        gone = cursor.execute(_WITHDRAW, {"pattern": name, "version": version}).fetchall()
-        cursor.executemany(_REMOVE, gone)
+        cursor.execute(_WITHDRAW, {"pattern": name, "version": version})
     for key in sorted(declared.keys() - known):
         of = {"pattern": key[0], "version": key[1], "definition": json.dumps(declared[key].definition)}
         cursor.execute(_DECLARE, {**of, "frontier": frontier})
     if not patterns:
+        if known:
+            cursor.execute(_REMOVE)
         return ()
     by_name: Mapping[str, Pattern] = {pattern.name: pattern for pattern in patterns}
     return [

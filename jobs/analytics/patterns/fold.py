@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
 
 from jobs.analytics.config import AnalyticsConfig
-from jobs.analytics.patterns.decide import READ_BATCH, ReadBatch, decide
-from jobs.analytics.patterns.declared import declare
-from jobs.analytics.patterns.store import expire, store
+from jobs.analytics.patterns.decide import READ_BATCH, Deciding, ReadBatch, decide
+from jobs.analytics.patterns.declared import Declared, declare, reads_from, revises_from
+from jobs.analytics.patterns.reading import Blocks
+from jobs.analytics.patterns.store import changed, expire, keys_to_revise, store
 from jobs.runtime.job import Fold
 
 # Whether its pattern is declared or not; as long as late outcomes are decided by where it ends it stays.
 _EXPIRE = """
-DELETE FROM pattern_matches WHERE started_at < %(before)s AND NOT EXISTS (
-    SELECT FROM unnest(%(patterns)s::integer[], %(read_from)s::timestamptz[]) AS declared (pattern_id, read_from)
-    WHERE declared.pattern_id = pattern_matches.pattern_id AND started_at >= read_from
+DELETE FROM pattern_matches
+WHERE started_at < %(before)s AND NOT (
+    pattern_id = ANY (%(patterns)s::integer[]) AND started_at >= %(read_from)s::timestamptz
 )
 """
 # As `Declared.decides` has it: a match is due that may begin with an outcome which is not decided yet.
@@ -33,8 +35,7 @@ SELECT EXISTS (
     ) AS declared
     WHERE until > final_until AND EXISTS (
         SELECT FROM pattern_outcomes
-        WHERE pattern_outcomes.pattern_id = declared.pattern_id AND may_start
-          AND event_time > final_until - within AND event_time <= until - within
+        WHERE minute > final_until - within - interval '1 minute' AND minute <= until - within
     )
 )
 """
@@ -45,16 +46,33 @@ def fold_patterns(
 ) -> None:
     """Store the outcomes that patterns look at, and append what that and the frontier change of final matches."""
     revised = timedelta(days=config.revise_days)
-    read_from: dict[int, datetime] = {}
-    for declared in declare(cursor, config.declared_patterns, around.frontier):
-        changed = store(cursor, declared, revised)
-        decided = decide(cursor, declared, changed, around.frontier, read_batch)
-        if decided.final_until > declared.final_until:
-            expire(cursor, decided, revised)
-        read_from[decided.pattern_id] = decided.reads_from(revised)
+    declared = declare(cursor, config.declared_patterns, around.frontier)
+    if declared:
+        declared = _decided(cursor, declared, revised, around.frontier, read_batch)
     if around.frontier is not None:
+        read_from = reads_from(declared, revised) if declared else None
         before = around.frontier - config.keeps
-        cursor.execute(_EXPIRE, {"before": before, "patterns": [*read_from], "read_from": [*read_from.values()]})
+        numbers = [declaration.pattern_id for declaration in declared]
+        cursor.execute(_EXPIRE, {"before": before, "patterns": numbers, "read_from": read_from})
+
+
+def _decided(
+    cursor: psycopg.Cursor[Any],
+    declared: Sequence[Declared],
+    revised: timedelta,
+    frontier: datetime | None,
+    read_batch: ReadBatch,
+) -> Sequence[Declared]:
+    blocks = Blocks(cursor)
+    stored = store(cursor, revises_from(declared, revised))
+    around = Deciding(cursor, blocks, frontier, read_batch)
+    found = []
+    for declaration in declared:
+        keys = keys_to_revise(cursor, declaration, *changed(declaration, stored, blocks))
+        found.append(decide(around, declaration, keys))
+    if found != declared:
+        expire(cursor, reads_from(found, revised))
+    return found
 
 
 def is_due(cursor: psycopg.Cursor[Any], around: Fold) -> bool:

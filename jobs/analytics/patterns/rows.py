@@ -1,39 +1,125 @@
-"""Outcomes → the rows that patterns look at, staged beside panes: one for each pattern and outcome."""
+"""Which keys may have a match, as far as columns say, and their outcomes in order with what each can stand for."""
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
 
-from jobs.analytics.config import LSNS
-from jobs.analytics.panes import NUMBER
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from jobs.analytics.patterns.blocks import AT, LSN, columns_of
+from jobs.analytics.patterns.conditions import GAP, before, may_stand, may_start, reads_before, variables
+from jobs.analytics.patterns.declared import Declared
+from jobs.analytics.patterns.matches import Key
+from jobs.analytics.patterns.reading import Blocks, seen_by
+from metering.patterns.matcher import MAX_ROWS, Program
 from metering.patterns.pattern import Pattern
 
-STAGED_AS = "pattern:"
-"""The `view` of a staged row is this and the pattern's name: no view has such a name."""
-LSN = "#lsn"
-"""Where a staged row has the journal's lsn of its outcome, among the columns: no column has such a name."""
-_WITH_NULLS = {"ignoreNullFields": "false"}
+_KEY, _VARIABLES = "#key", "#variables"
 
 
-def pattern_rows(outcomes: DataFrame, pattern: Pattern) -> DataFrame:
-    """Outcomes (event_time, LSNS, the pattern's columns) → rows as panes are staged, each of one outcome.
-
-    `window_start` is its event time, `keys` a JSON object of `partition_by`, `measures` one of LSN and the columns:
-    texts, where the pattern reads numbers decimals.
+@dataclass(frozen=True)
+class OfKey:
+    """The outcomes of a key in order: AT, LSN, columns; when each occurred in microseconds since the epoch, what it can
+    stand for as bits, and where a match may begin.
     """
-    keys = [_text(key, pattern).alias(key) for key in pattern.partition_by]
-    values = [_text(column, pattern).alias(column) for column in pattern.columns]
-    return outcomes.select(
-        F.lit(STAGED_AS + pattern.name).alias("view"),
-        F.lit(pattern.version).alias("version"),
-        F.col("event_time").alias("window_start"),
-        (F.col("account") if "account" in pattern.partition_by else F.lit(None).cast("string")).alias("account"),
-        F.to_json(F.struct(*keys), _WITH_NULLS).alias("keys"),
-        F.to_json(F.struct(F.coalesce(*LSNS).alias(LSN), *values)).alias("measures"),
-    )
+
+    key: Key
+    outcomes: pl.DataFrame
+    micros: NDArray[np.int64]
+    variables: NDArray[np.uint32]
+    starts: NDArray[np.int64]
 
 
-def _text(column: str, pattern: Pattern) -> Column:
-    found = F.col(column)
-    return (found.try_cast(NUMBER) if column in pattern.numbers else found).cast("string")
+def candidates(
+    declared: Declared, blocks: Blocks, after: datetime, until: datetime, wanted: pl.DataFrame | None
+) -> pl.DataFrame:
+    """Keys in which a match may begin after one instant and up to another, of those `wanted` or of all: they have an
+    outcome that may be the first, and as many that may be in a match as the shortest match has.
+    """
+    pattern, keys = declared.pattern, [*declared.pattern.partition_by]
+    parts = []
+    for frames in blocks.read(after, until + pattern.within):
+        rows = seen_by(declared, frames, after, until + pattern.within).filter(may_stand(pattern))
+        if wanted is not None:
+            rows = rows.join(wanted, on=keys, how="semi", nulls_equal=True)
+        begins = (pl.col(AT) <= until) & may_start(pattern)
+        parts.append(rows.group_by(keys).agg(begins=begins.any(), stand=pl.len()))
+    if not parts:
+        return pl.DataFrame(schema=dict.fromkeys(keys, pl.String))
+    counted = pl.concat(parts).group_by(keys).agg(pl.any("begins"), pl.sum("stand"))
+    return counted.filter("begins", pl.col("stand") >= len(pattern.program.openings)).select(keys)
+
+
+def rows_of(
+    declared: Declared, blocks: Blocks, after: datetime, until: datetime, keys: pl.DataFrame
+) -> Iterator[OfKey]:
+    """The outcomes of these keys that decide what begins after one instant and up to another, where anything may begin.
+
+    After `until` at most MAX_ROWS of each key: no match has more.
+    """
+    pattern = declared.pattern
+    begins = after - pattern.within if reads_before(pattern) else after
+    rows = _ordered(_read(declared, blocks, begins, until, keys), pattern)
+    micros = rows[AT].dt.epoch("us").to_numpy()
+    bits, number = rows[_VARIABLES].to_numpy(), rows[_KEY].to_numpy()
+    first, last = (pl.Series([at]).dt.epoch("us").item() for at in (after, until))
+    starts = np.flatnonzero((micros > first) & (micros <= last))
+    starts = _opening(pattern.program, starts, bits, number)
+    names = [*pattern.partition_by]
+    edges = [*np.flatnonzero(np.r_[True, number[1:] != number[:-1]][: len(number)]), len(number)]
+    bounds = np.searchsorted(starts, edges)
+    outcomes = rows.select(AT, LSN, *columns_of([pattern]))
+    for place, (low, high) in enumerate(pairwise(edges)):
+        of = starts[bounds[place] : bounds[place + 1]]
+        if len(of):
+            key = outcomes.select(names).row(low)
+            yield OfKey(key, outcomes.slice(low, high - low), micros[low:high], bits[low:high], of - low)
+
+
+def _read(declared: Declared, blocks: Blocks, begins: datetime, until: datetime, keys: pl.DataFrame) -> pl.DataFrame:
+    names = [*declared.pattern.partition_by]
+    end = until + declared.pattern.within
+    found = seen_by(declared, [])
+    for frames in blocks.read(begins, end):
+        part = seen_by(declared, frames, begins, end).join(keys, on=names, how="semi", nulls_equal=True)
+        found = pl.concat([found, part])
+        if (later := found.filter(pl.col(AT) > until)).height > MAX_ROWS:
+            # Blocks come by minute: what is beyond so many outcomes of a key stays there.
+            place = pl.int_range(pl.len()).over([*names], order_by=[AT, LSN])
+            found = pl.concat([found.filter(pl.col(AT) <= until), later.filter(place <= MAX_ROWS)])
+    return found
+
+
+def _ordered(rows: pl.DataFrame, pattern: Pattern) -> pl.DataFrame:
+    """By key and then in order, each outcome once, with the number of its key and its variables."""
+    names = [*pattern.partition_by]
+    rest = [name for name in rows.columns if name not in names]
+    # Of an outcome that is stored twice the later block comes later.
+    grouped = rows.sort(AT, LSN, maintain_order=True).group_by(names, maintain_order=True).agg(rest)
+    ordered = grouped.with_row_index(_KEY).explode(rest) if len(grouped) else grouped.with_row_index(_KEY)
+    same = [pl.col(name) == pl.col(name).shift(-1) for name in (_KEY, AT, LSN)]
+    ordered = ordered.filter(~pl.all_horizontal(same).fill_null(value=False))
+    follows = (pl.col(_KEY) == pl.col(_KEY).shift()) & (pl.col(AT) - pl.col(AT).shift() <= pattern.within)
+    looked_at = {GAP: pl.col(AT) - pl.col(AT).shift()}
+    looked_at |= {before(name): pl.col(name).shift() for name in columns_of([pattern])}
+    if reads_before(pattern):
+        ordered = ordered.with_columns(pl.when(follows).then(of).alias(name) for name, of in looked_at.items())
+    return ordered.with_columns(variables(pattern).alias(_VARIABLES))
+
+
+def _opening(
+    program: Program, starts: NDArray[np.int64], bits: NDArray[np.uint32], number: NDArray[np.uint32]
+) -> NDArray[np.int64]:
+    """Those of these rows with which, and with as many after it as any match has, one may begin."""
+    for place, taken in enumerate(program.openings):
+        if not len(starts):
+            break
+        starts = starts[starts + place < len(bits)]
+        is_same = number[starts + place] == number[starts]
+        starts = starts[is_same & (bits[starts + place] & np.uint32(taken) != 0)]
+    return starts

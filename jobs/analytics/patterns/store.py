@@ -1,76 +1,96 @@
-"""Staged rows → `pattern_outcomes`: those that came, went or changed, and whose final matches they revise."""
+"""Staged blocks → `pattern_outcomes`, and which outcomes came or went that final matches may depend on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+import polars as pl
 import psycopg
-from psycopg import sql
 
-from jobs.analytics.patterns.conditions import may_start
+from jobs.analytics.patterns.blocks import AT, LSN, OUTCOMES, columns_of, read_block
+from jobs.analytics.patterns.conditions import may_stand, starts_look_back
 from jobs.analytics.patterns.declared import Declared
-from jobs.analytics.patterns.rows import LSN, STAGED_AS
+from jobs.analytics.patterns.matches import keys_of, standing_of
+from jobs.analytics.patterns.reading import Blocks, seen_by
+from metering.windows import MINUTE
 
-_OF_PATTERN = sql.SQL("""
-    SELECT DISTINCT ON (keys, event_time, lsn) * FROM (
-        SELECT window_start AS event_time, (measures::jsonb ->> {lsn})::bigint AS lsn, account, keys::jsonb AS keys,
-               measures::jsonb - {lsn} AS outcome
-        FROM staged WHERE view = %(view)s AND version = %(version)s AND window_start >= %(revises_from)s
-    ) AS of_pattern ORDER BY keys, event_time, lsn
-""").format(lsn=sql.Literal(LSN))
-_CHANGED = sql.SQL("""
-SELECT keys_digest, min(event_time) FROM changed WHERE event_time <= %(final_until)s GROUP BY keys_digest
-""")
-# Of a minute that is made again all outcomes are staged: what is not among them was taken back.
-_GONE = """
-WITH added AS ({added}), changed AS (
-    DELETE FROM pattern_outcomes AS stored USING staged AS rebuilt
-    WHERE rebuilt.view = '' AND stored.event_time >= rebuilt.window_start
-      AND stored.event_time < rebuilt.window_start + interval '1 minute'
-      AND stored.pattern_id = %(pattern_id)s AND stored.event_time >= %(revises_from)s
-      AND NOT EXISTS (
-          SELECT FROM added WHERE added.event_time = stored.event_time AND added.lsn = stored.lsn
-                              AND added.keys = stored.keys AND added.outcome = stored.outcome
-      )
-    RETURNING stored.keys_digest, stored.event_time
-) {changed}
+_ADD = f"""
+INSERT INTO pattern_outcomes (minute, rows, outcomes)
+SELECT window_start, version::int, decode(measures, 'base64') FROM staged
+WHERE view = '{OUTCOMES}' AND window_start >= %s
+ORDER BY window_start, measures
+RETURNING block_id, minute
 """
-_ADDED = """
-WITH added AS ({added}), changed AS (
-    INSERT INTO pattern_outcomes AS stored (pattern_id, event_time, lsn, account, keys, outcome, may_start)
-    SELECT %(pattern_id)s, event_time, lsn, account, keys, outcome, {may_start} FROM added
-    ON CONFLICT (pattern_id, keys_digest, event_time, lsn)
-    DO UPDATE SET outcome = excluded.outcome, may_start = excluded.may_start WHERE stored.outcome <> excluded.outcome
-    RETURNING keys_digest, event_time
-) {changed}
+# Of a minute that is made again all outcomes are staged.
+_REPLACED = """
+DELETE FROM pattern_outcomes USING staged AS rebuilt
+WHERE rebuilt.view = '' AND minute = rebuilt.window_start AND minute >= %s
+RETURNING minute, outcomes
 """
 _IS_MADE_AGAIN = "SELECT EXISTS (SELECT FROM staged WHERE view = '')"
-_EXPIRE = "DELETE FROM pattern_outcomes WHERE pattern_id = %s AND event_time < %s"
+_EXPIRE = "DELETE FROM pattern_outcomes WHERE minute <= %s"
 
 
-def store(cursor: psycopg.Cursor[Any], declared: Declared, revised: timedelta) -> Mapping[bytes, datetime]:
-    """Store what is staged for a pattern. By key, the first event time at or before `final_until` that changed.
+@dataclass(frozen=True)
+class Stored:
+    """What a batch has stored: blocks by minute that were added, and the outcomes of those that they replace."""
 
-    Outcomes from before what is still revised (`Declared.revises_from`) change nothing.
-    """
-    values = {
-        "pattern_id": declared.pattern_id,
-        "view": STAGED_AS + declared.pattern.name,
-        "version": declared.pattern.version,
-        "revises_from": declared.revises_from(revised),
-        "final_until": declared.final_until,
-    }
-    found: dict[bytes, datetime] = {}
-    parts = {"added": _OF_PATTERN, "changed": _CHANGED, "may_start": may_start(declared.pattern)}
+    added: Sequence[tuple[int, datetime]]
+    replaced: Sequence[tuple[datetime, pl.DataFrame]]
+
+
+def store(cursor: psycopg.Cursor[Any], first: datetime) -> Stored:
+    """Store what is staged of minutes from `first` on; what is older changes nothing."""
+    replaced: list[tuple[datetime, pl.DataFrame]] = []
     row = cursor.execute(_IS_MADE_AGAIN).fetchone()
-    for statement in (_GONE, _ADDED) if row is not None and row[0] else (_ADDED,):
-        for key, first in cursor.execute(sql.SQL(statement).format(**parts), values).fetchall():
-            found[key] = min(first, found.get(key, first))
-    return found
+    if row is not None and row[0]:
+        for minute, content in cursor.execute(_REPLACED, [first], binary=True).fetchall():
+            replaced.append((minute, read_block(content)))
+    return Stored(cursor.execute(_ADD, [first]).fetchall(), replaced)
 
 
-def expire(cursor: psycopg.Cursor[Any], declared: Declared, revised: timedelta) -> None:
-    """Remove outcomes that no match reads any more that may still be revised."""
-    cursor.execute(_EXPIRE, [declared.pattern_id, declared.reads_from(revised)])
+def changed(declared: Declared, stored: Stored, blocks: Blocks) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Of a pattern, the outcomes at or before `final_until` that came, and those that went: keys, AT, LSN, columns."""
+    pattern, until = declared.pattern, declared.final_until
+    again = {minute for minute, _ in stored.replaced}
+    late = [block_id for block_id, minute in stored.added if minute <= until]
+    came = seen_by(declared, blocks.get(late), until=until)
+    if not again or came.is_empty():
+        gone = seen_by(declared, [frame for minute, frame in stored.replaced if minute <= until], until=until)
+        return came, gone
+    before = seen_by(declared, [frame for minute, frame in stored.replaced if minute <= until], until=until)
+    names = [AT, LSN, *columns_of([pattern])]
+    return (
+        came.join(before, on=names, how="anti", nulls_equal=True),
+        before.join(came, on=names, how="anti", nulls_equal=True),
+    )
+
+
+def keys_to_revise(
+    cursor: psycopg.Cursor[Any], declared: Declared, came: pl.DataFrame, gone: pl.DataFrame
+) -> pl.DataFrame:
+    """`partition_by`, and the `first` and `last` time at which what came or went may change final matches.
+
+    An outcome that can stand for no variable is in no match, and can only break one that stands around it. Unless the
+    first outcome of a match looks back: then it may follow on this one.
+    """
+    pattern = declared.pattern
+    keys = [*pattern.partition_by]
+    if not came.is_empty() and not starts_look_back(pattern):
+        stands = may_stand(pattern)
+        idle = came.filter(~stands)
+        came = came.filter(stands)
+        if not idle.is_empty():
+            first, last = idle.select(pl.col(AT).min().alias("first"), pl.col(AT).max().alias("last")).row(0)
+            around = keys_of(pattern, standing_of(cursor, declared, first - pattern.within - MINUTE, last))
+            came = pl.concat([came, idle.join(around, on=keys, how="semi", nulls_equal=True)])
+    both = pl.concat([came.select(*keys, AT), gone.select(*keys, AT)])
+    return both.group_by(keys).agg(first=pl.col(AT).min(), last=pl.col(AT).max()).sort("first", *keys)
+
+
+def expire(cursor: psycopg.Cursor[Any], before: datetime) -> None:
+    """Remove minutes that end up to an instant: no match reads them any more that may still be revised."""
+    cursor.execute(_EXPIRE, [before - MINUTE])

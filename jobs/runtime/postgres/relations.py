@@ -87,7 +87,7 @@ def functions_made_by(revision: str) -> tuple[str, ...]:
 OWN = (*made_by("0034"), *LATER)
 """Relations of Weir's own schema."""
 SECRET = (
-    *("activity_head", "activity_log", "api_keys", "erasures"),
+    *("activity_head", "activity_log", "api_keys", "erasures", "pattern_outcomes"),
     *("webhook_attempts", "webhook_deliveries", "webhook_endpoints", "webhook_events", "webhook_position"),
     *("webhook_removals", "webhook_secrets"),
 )

@@ -6,7 +6,7 @@ from typing import Any
 from alembic import op
 
 revision = "0108"
-down_revision = "0105"
+down_revision = "0107"
 
 WEBHOOKS: Any = import_module("jobs.runtime.postgres.migrations.versions.0092_webhook_outbox")
 THRESHOLDS: Any = import_module("jobs.runtime.postgres.migrations.versions.0098_thresholds")
