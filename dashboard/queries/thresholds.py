@@ -22,7 +22,8 @@ MAX_ROWS = 1_000
 _CHANGES = """
     SELECT changed_at, account, period, first_day, meter, currency, model, threshold, version, is_crossed, used
     FROM threshold_changes WHERE %(account)s::text IS NULL OR account = %(account)s
-    ORDER BY changed_at DESC, account, first_day, period, meter, currency, model, threshold, version DESC LIMIT %(limit)s
+    ORDER BY changed_at DESC, account, first_day, period, meter, currency, model, threshold, version DESC
+    LIMIT %(limit)s
 """
 
 
@@ -30,8 +31,9 @@ _CHANGES = """
 class Nearness:
     """A limit of an account in its day or month that runs (`period` P1D or P1M, from `first_day` on).
 
-    It is of a `meter`, and with a `model` of that alone; or (then both are empty) of money in a `currency`. `near_percent`: what was used of `threshold`,
-    which is the next one, or the highest when all are reached; None with no threshold, which is a limit of 0.
+    It is of a `meter`, and with a `model` of that alone; or (then both are empty) of money in a `currency`.
+    `near_percent`: what was used of `threshold`, which is the next one, or the highest when all are reached; None with
+    no threshold, which is a limit of 0.
     `crossed`: the thresholds that billing has recorded.
     """
 

@@ -9,11 +9,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from deployment.processes import STACK_VARIABLE, ProcessId, kill_session, session_members, wait_until_ended
 from deployment.stack import Process, Stack, State
 from laptop.stopping import stop_processes
+from tests.waiting import wait_until
 
 PARENT_WITH_CHILD = "sleep 60 & echo $!; wait"
 
@@ -77,6 +79,8 @@ def test_a_zombie_has_ended() -> None:
 def test_a_session_is_killed_with_the_children_of_a_dead_leader(parent: subprocess.Popen[str]) -> None:
     leader = known(parent.pid)
     child = known(int(first_line(parent)))
+    # Its shell prints the number before the child is the other program: while it becomes that, it shows no variables.
+    wait_until(lambda: psutil.Process(child.pid).environ().get(STACK_VARIABLE) == "s1", "the child", 30)
     parent.kill()
     parent.wait()
     assert session_members(leader, "s1") == [child]

@@ -185,14 +185,22 @@ def test_of_two_conflicting_values_the_given_one_is_named_first(
 
 
 @pytest.mark.parametrize(
-    "written",
+    ("written", "sentence"),
     [
-        {"events": [{"topic": "events"}, {"topic": "gateway", "format": "cloudevents"}]},
-        {"topic": ["events", "gateway"]},
+        (
+            {"events": [{"topic": "events"}, {"topic": "gateway", "format": "cloudevents"}]},
+            "leave out `format`: ingestion recognizes the form of each record",
+        ),
+        ({"topic": ["events", "gateway"]}, r"list several as `events: \[{topic: NAME}, …\]`"),
     ],
 )
-def test_several_topics_of_events_are_refused_with_what_to_do(tmp_path: Path, written: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="name it as text in `topic`, and let all sources write to it"):
+def test_several_topics_of_events_in_another_form_are_refused_with_what_to_do(
+    tmp_path: Path, written: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
         load_stack_config(stack_file(tmp_path, {"jobs": {"ingestion": written}}))
+    several = {"events": [{"topic": "events"}, {"topic": "gateway"}]}
+    listed = load_stack_config(stack_file(tmp_path, {"jobs": {"ingestion": several}}))
+    assert [entry.topic for entry in listed.jobs.ingestion.events] == ["events", "gateway"]
     one = load_stack_config(stack_file(tmp_path, {"jobs": {"ingestion": {"topic": "gateway"}}}))
     assert one.jobs.ingestion.topic == "gateway"
