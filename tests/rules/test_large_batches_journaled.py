@@ -22,6 +22,7 @@ from pyspark import cloudpickle
 from jobs.ingestion import large_batch
 from jobs.ingestion.bookkeeping import Sums
 from jobs.ingestion.catalog import NO_ROWS
+from jobs.ingestion.conditions import rejected_of
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.erasures import Erasures
 from jobs.ingestion.handover import FILES, Left, left_in
@@ -138,8 +139,10 @@ class Driver:
 
 def changed(number: int) -> dict[str, Any]:
     """A row of the journal of a change of the catalog."""
-    place = {"topic": CatalogTopic.PLANS.value, "partition": 0, "offset": number}
-    return {**place, "disposition": Disposition.ACCEPTED.value, "value": b"{}", "received_at": NOW}
+    place = {"topic": CatalogTopic.PLANS.value, "partition": 0, "offset": number, "value": b"{}", "received_at": NOW}
+    if number:
+        return {**place, "disposition": Disposition.REJECTED.value, "reason": Reason.INVALID_CATALOG_CHANGE.value}
+    return {**place, "disposition": Disposition.ACCEPTED.value}
 
 
 def encoded(event: dict[str, Any], ago_s: float = 0) -> bytes:
@@ -220,6 +223,12 @@ def assert_same(large: Driver, alone: Driver) -> None:
         assert own.seen.equals(other.seen)
         assert own.types.equals(other.types)
         assert numbers(own.runs).equals(numbers(other.runs))
+        assert own.rejected.equals(other.rejected)
+
+
+def assert_counted(driver: Driver) -> None:
+    """As a restart counts what the journal has beyond the position."""
+    assert Sums.added(driver.sums).rejected.equals(rejected_of(driver.rows()))
 
 
 def numbers(runs: pl.DataFrame) -> pl.DataFrame:
@@ -238,6 +247,7 @@ def test_a_large_batch_is_journaled_by_tasks_as_the_driver_alone_does(
         large = driven(tmp_path, monkeypatch, size, batches)
         assert large.large
         assert_same(large, alone)
+        assert_counted(large)
         assert not exchanged(large)
 
 
@@ -307,6 +317,7 @@ def test_records_of_several_rows_leave_the_others_of_a_large_batch_to_tasks(
         large = driven(tmp_path, monkeypatch, size, batches)
         assert large.large == len(batches)
         assert_same(large, alone)
+        assert_counted(large)
         assert not exchanged(large)
 
 
