@@ -76,9 +76,10 @@ class Driver:
         people: People | None = None,
         *,
         range_rows: int = 17,
+        topics: Sequence[Topic] = (TOPIC,),
     ) -> None:
-        self.folder = folder
-        self.sink: JournalSink = sink_on(folder, monkeypatch, config, TOPIC)
+        self.folder, self.topics = folder, topics
+        self.sink: JournalSink = sink_on(folder, monkeypatch, config, *topics)
         self.sink.driver_rows, self.sink._spark = driver_rows, Here()  # type: ignore[assignment]
         self.sink.range_rows = range_rows
         self.sums: list[Sums] = []
@@ -109,8 +110,8 @@ class Driver:
         if self.sink.driver_rows is None:
             return validator.validate(pa.Table.from_pylist(list(records), RECORDS))
         files: list[pa.RecordBatch] = []
-        for partition in range(PARTITIONS):
-            own = [record for record in records if record["partition"] == partition]
+        for place in [(topic.name, partition) for topic in self.topics for partition in topic.partitions]:
+            own = [record for record in records if (record["topic"], record["partition"]) == place]
             # Spark hands a task some records at a time.
             blocks = (
                 table
@@ -331,6 +332,24 @@ def test_these_universes_have_all_that_can_become_of_several_rows(
     assert found["replays_lsn"].drop_nulls().len()
     in_batches = pl.concat(parts).filter(pl.col("violation").str.contains("in event"))
     assert {Reason.TOO_OLD, Reason.INVALID_SPECVERSION} <= set(in_batches["reason"])
+
+
+def test_a_large_batch_of_two_topics_is_journaled_as_the_driver_alone_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Places of the second topic are those of the first, and its records interleave with them."""
+    batches = with_several(33)
+    for records in batches:
+        for record in records:
+            if record["partition"] == PARTITIONS - 1:
+                record.update(topic="more", partition=0)
+    topics = (Topic("events", "id", tuple(range(PARTITIONS - 1))), Topic("more", "another id", (0,)))
+    large, alone = (driven(tmp_path, monkeypatch, size, batches, topics=topics) for size in (1, None))
+    assert large.large == len(batches)
+    assert_same(large, alone)
+    assert_counted(large)
+    of_several = alone.rows().filter(pl.col("element") > 0)
+    assert set(of_several["topic"]) == {"events", "more"}
 
 
 def test_people_who_were_forgotten_are_erased_in_records_of_several_rows(
