@@ -25,6 +25,7 @@ from streamlit.testing.v1 import AppTest
 
 from bench.dashboard_rows import FILL
 from bench.processes import own_cpu_seconds
+from bench.report import RESULTS, machine
 from dashboard.backend import Backend
 from dashboard.queries.windows import WindowFilter, read_windows
 from dashboard.settings import Settings
@@ -35,7 +36,6 @@ from jobs.runtime.postgres.schema import migrate
 from laptop.database import embedded_database
 from metering.csv_lines import text_of
 
-RESULTS = Path(__file__).with_name("results")
 VIEWERS = 10
 READS, RUNS = 40, 10
 CHANGES = 20_000
@@ -53,9 +53,8 @@ def main(windows: Annotated[int, typer.Option(min=1)] = 1_000_000) -> None:
             connection.execute("VACUUM ANALYZE")
         found = {"usage_windows": windows, **_measured(url)}
     at = datetime.now(UTC)
-    machine = {"cores": os.cpu_count(), "load_average": os.getloadavg()}
     file = RESULTS / f"viewers-{at:%Y-%m-%dT%H%M%SZ}.json"
-    file.write_text(json.dumps({"measured_at": at.isoformat(), "machine": machine, **found}, indent=1) + "\n")
+    file.write_text(json.dumps({"measured_at": at.isoformat(), "machine": machine(), **found}, indent=1) + "\n")
     console.print_json(json.dumps(found))
     console.print(f"Written to {file}")
 

@@ -99,7 +99,7 @@ class WriteRange:
             rows = pl.concat([pl.DataFrame(self.written.catalog), events], how="diagonal_relaxed")
         rows = self.written.commit.with_rules(rows)
         found = concerned(rows.select(read_of(rows.columns)), self.accounts) if self.accounts else rows.clear()
-        sums = sums_of(events)
+        sums = sums_of(rows)
         answer = {
             "file": FILE_OF_JOURNAL.empty_table(),
             "concerned": found.select(read_of(found.columns)).to_arrow(),

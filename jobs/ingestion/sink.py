@@ -315,7 +315,7 @@ class JournalSink:
         if left is None:
             rows = pl.concat([catalog, decided.own], how="diagonal_relaxed")
             self._writer.commit(commit.made(self._erasures.erase(commit.with_rules(rows))), transactions)
-            return sums_of(decided.own)
+            return sums_of(rows)
         of_all = Written(commit, catalog.to_arrow(), self._writer.stored, self._writer.statistics, self.range_rows)
         files, sums = written_in_tasks(self._spark, left, decided, self._config, of_all, self._erasures)
         self._writer.commit_files(files, transactions)

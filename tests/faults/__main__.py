@@ -26,7 +26,8 @@ def main(  # noqa: PLR0917  # options of a command
     rate: Annotated[float, typer.Option(help="Records a second.", min=1)] = 40.0,
     store: Annotated[bool, typer.Option("--store", help="Tables in an object store, which suffers too.")] = False,
     driver_rows: Annotated[
-        int | None, typer.Option(help="Larger batches of ingestion, joins and billing go to tasks; none go without it.")
+        int | None,
+        typer.Option(help="Larger batches of joins and billing go to tasks, of ingestion also above 1,000 records."),
     ] = None,
     keep: Annotated[Path | None, typer.Option(help="Keep data and logs in this folder, which must be empty.")] = None,
 ) -> None:

@@ -54,11 +54,11 @@ def sink_on(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     config: IngestionConfig = CONFIG,
-    topic: Topic = EVENTS,
+    *topics: Topic,
 ) -> JournalSink:
     """A driver's sink that begins where the table in the folder ends; what it asks of others has no answer."""
     monkeypatch.setattr(ledger, "refuse_lost_records", lambda *_: None)
-    monkeypatch.setattr(ledger, "offsets", lambda *_: dict.fromkeys(topic.partitions, 0))
+    monkeypatch.setattr(ledger, "offsets", lambda _admin, topic, _at: dict.fromkeys(topic.partitions, 0))
     made = object.__new__(JournalSink)
     fields: dict[str, Any] = {name: MagicMock() for name in ("_catalog", "_isolated")}
     fields |= {name: MagicMock() for name in ("_bookkeeping", "_pace", "_ownership")}
@@ -66,10 +66,10 @@ def sink_on(
     stored = [*validator.fields, headers.FIELD]
     number = len(list(folder.glob("**/*.json"))) + 1
     writer = DeltaWriter(str(folder), Table.JOURNAL, "ingestion", number, 0, declared=declared_columns(stored, None))
-    of_events = OffsetLedger(writer, MagicMock(), topic, decides_frontier=True)
+    ledgers = [OffsetLedger(writer, MagicMock(), topic, decides_frontier=True) for topic in topics or (EVENTS,)]
     absent = MagicMock()
     absent.prove.return_value = {}
-    events = EventTopics([EventTopic(of_events, absent)])
+    events = EventTopics([EventTopic(of_topic, absent) for of_topic in ledgers])
     identities = JournalIdentities(writer)
     index = IdentityIndex(identities, config.horizons, config.identity_memory_bytes)
     writer.recall(TRANSACTION)
@@ -77,7 +77,7 @@ def sink_on(
     index.restore(writer.next_lsn, events.frontier())
     rules = RulesHistory(writer, config.deciding)
     fields |= {"_validator": validator, "_fields": tuple(field.name for field in validator.fields), "_writer": writer}
-    fields |= {"_events": events, "_ledgers": [of_events], "_config": config, "_rules": rules, "_index": index}
+    fields |= {"_events": events, "_ledgers": ledgers, "_config": config, "_rules": rules, "_index": index}
     fields |= {"_identities": identities, "_looked_for": looked_for(config, rules.history)}
     fields |= {"_clock": SimpleNamespace(now=lambda: NOW), "_look": lambda: SimpleNamespace(now=NOW, restamps={})}
     fields |= {"_erasures": Erasures("", CatalogTopic)}

@@ -22,6 +22,7 @@ from pyspark import cloudpickle
 from jobs.ingestion import large_batch
 from jobs.ingestion.bookkeeping import Sums
 from jobs.ingestion.catalog import NO_ROWS
+from jobs.ingestion.conditions import rejected_of
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.erasures import Erasures
 from jobs.ingestion.handover import FILES, Left, left_in
@@ -75,9 +76,10 @@ class Driver:
         people: People | None = None,
         *,
         range_rows: int = 17,
+        topics: Sequence[Topic] = (TOPIC,),
     ) -> None:
-        self.folder = folder
-        self.sink: JournalSink = sink_on(folder, monkeypatch, config, TOPIC)
+        self.folder, self.topics = folder, topics
+        self.sink: JournalSink = sink_on(folder, monkeypatch, config, *topics)
         self.sink.driver_rows, self.sink._spark = driver_rows, Here()  # type: ignore[assignment]
         self.sink.range_rows = range_rows
         self.sums: list[Sums] = []
@@ -108,8 +110,8 @@ class Driver:
         if self.sink.driver_rows is None:
             return validator.validate(pa.Table.from_pylist(list(records), RECORDS))
         files: list[pa.RecordBatch] = []
-        for partition in range(PARTITIONS):
-            own = [record for record in records if record["partition"] == partition]
+        for place in [(topic.name, partition) for topic in self.topics for partition in topic.partitions]:
+            own = [record for record in records if (record["topic"], record["partition"]) == place]
             # Spark hands a task some records at a time.
             blocks = (
                 table
@@ -138,8 +140,10 @@ class Driver:
 
 def changed(number: int) -> dict[str, Any]:
     """A row of the journal of a change of the catalog."""
-    place = {"topic": CatalogTopic.PLANS.value, "partition": 0, "offset": number}
-    return {**place, "disposition": Disposition.ACCEPTED.value, "value": b"{}", "received_at": NOW}
+    place = {"topic": CatalogTopic.PLANS.value, "partition": 0, "offset": number, "value": b"{}", "received_at": NOW}
+    if number:
+        return {**place, "disposition": Disposition.REJECTED.value, "reason": Reason.INVALID_CATALOG_CHANGE.value}
+    return {**place, "disposition": Disposition.ACCEPTED.value}
 
 
 def encoded(event: dict[str, Any], ago_s: float = 0) -> bytes:
@@ -220,6 +224,12 @@ def assert_same(large: Driver, alone: Driver) -> None:
         assert own.seen.equals(other.seen)
         assert own.types.equals(other.types)
         assert numbers(own.runs).equals(numbers(other.runs))
+        assert own.rejected.equals(other.rejected)
+
+
+def assert_counted(driver: Driver) -> None:
+    """As a restart counts what the journal has beyond the position."""
+    assert Sums.added(driver.sums).rejected.equals(rejected_of(driver.rows()))
 
 
 def numbers(runs: pl.DataFrame) -> pl.DataFrame:
@@ -238,6 +248,7 @@ def test_a_large_batch_is_journaled_by_tasks_as_the_driver_alone_does(
         large = driven(tmp_path, monkeypatch, size, batches)
         assert large.large
         assert_same(large, alone)
+        assert_counted(large)
         assert not exchanged(large)
 
 
@@ -307,6 +318,7 @@ def test_records_of_several_rows_leave_the_others_of_a_large_batch_to_tasks(
         large = driven(tmp_path, monkeypatch, size, batches)
         assert large.large == len(batches)
         assert_same(large, alone)
+        assert_counted(large)
         assert not exchanged(large)
 
 
@@ -320,6 +332,24 @@ def test_these_universes_have_all_that_can_become_of_several_rows(
     assert found["replays_lsn"].drop_nulls().len()
     in_batches = pl.concat(parts).filter(pl.col("violation").str.contains("in event"))
     assert {Reason.TOO_OLD, Reason.INVALID_SPECVERSION} <= set(in_batches["reason"])
+
+
+def test_a_large_batch_of_two_topics_is_journaled_as_the_driver_alone_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Places of the second topic are those of the first, and its records interleave with them."""
+    batches = with_several(33)
+    for records in batches:
+        for record in records:
+            if record["partition"] == PARTITIONS - 1:
+                record.update(topic="more", partition=0)
+    topics = (Topic("events", "id", tuple(range(PARTITIONS - 1))), Topic("more", "another id", (0,)))
+    large, alone = (driven(tmp_path, monkeypatch, size, batches, topics=topics) for size in (1, None))
+    assert large.large == len(batches)
+    assert_same(large, alone)
+    assert_counted(large)
+    of_several = alone.rows().filter(pl.col("element") > 0)
+    assert set(of_several["topic"]) == {"events", "more"}
 
 
 def test_people_who_were_forgotten_are_erased_in_records_of_several_rows(
