@@ -184,6 +184,12 @@ def test_posted_events_are_written_to_the_topic_of_their_type_and_awaited_there(
         _awaited("mine/0/7", validator)
 
 
+def test_events_of_any_type_belong_to_the_first_topic_that_takes_all() -> None:
+    """There `weir traffic` sends what it makes."""
+    assert IngestionConfig.model_validate({"events": [*reversed(TWO), {"topic": "more"}]}).topic_of(None) == "events"
+    assert IngestionConfig(topic="mine").topic_of(None) == "mine"
+
+
 def test_events_are_not_posted_to_a_topic_that_is_being_ended() -> None:
     """What comes in it when ingestion starts without it is read by nobody, although it was acknowledged."""
     validator = Validator()
