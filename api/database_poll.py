@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -44,6 +44,7 @@ SELECT job, state, progress, extract(epoch FROM clock_timestamp() - updated_at):
     clock_timestamp() AS now
 FROM jobs
 """
+_ENDING = "SELECT topic FROM topic_removals WHERE ended_at IS NULL AND withdrawn_at IS NULL"
 
 
 @dataclass(frozen=True)
@@ -54,15 +55,24 @@ class _Read:
     config: Mapping[str, Any] | None
     reports: Sequence[Report]
     invalidations: Invalidations
+    ending: Collection[str]
 
 
 class DatabasePoll:
-    """What was read last. `on_config` gets ingestion's configuration each time that it was read."""
+    """What was read last. `on_config` gets ingestion's configuration each time that it was read, and `on_ending` the
+    topics of events that it may be started without.
+    """
 
-    def __init__(self, postgres_url: str, clock: Clock, on_config: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(
+        self,
+        postgres_url: str,
+        clock: Clock,
+        on_config: Callable[[Mapping[str, Any]], None],
+        on_ending: Callable[[Collection[str]], None] = lambda _: None,
+    ) -> None:
         self._postgres_url = postgres_url
         self._clock = clock
-        self._on_config = on_config
+        self._on_config, self._on_ending = on_config, on_ending
         self._connection: psycopg.Connection[Any] | None = None
         self._keys: Mapping[str, ApiKey] = {}
         self._invalidations = Invalidations()
@@ -125,6 +135,7 @@ class DatabasePoll:
             found = await asyncio.to_thread(self._read)
             self._keys, self._invalidations = found.keys, found.invalidations
             self._read_at = self._clock.monotonic()
+            self._on_ending(found.ending)
             if found.config is not None:
                 self._on_config(found.config)
             self.lag_seconds = lag_seconds(found.reports)
@@ -142,6 +153,8 @@ class DatabasePoll:
                     self._postgres_url, "weir-api", silent_after_seconds=SILENT_AFTER_SECONDS, row_factory=dict_row
                 )
             keys = {row["key_id"]: _key(row) for row in self._connection.execute(_KEYS)}
+            # Before the configuration: a topic has ended only when one without it is stored.
+            ending = _ending(self._connection)
             row = self._connection.execute(_CONFIG, [Job.INGESTION.value]).fetchone()
             reports = [Report(**report) for report in self._connection.execute(_REPORTS)]
             makes_tokens = any(Scope.PORTAL in key.scopes for key in keys.values())
@@ -149,7 +162,7 @@ class DatabasePoll:
         except psycopg.Error:
             self.close()
             raise
-        return _Read(keys, row["config"] if row is not None else None, reports, invalidations)
+        return _Read(keys, row["config"] if row is not None else None, reports, invalidations, ending)
 
     def close(self) -> None:
         """End the session."""
@@ -170,6 +183,16 @@ def _invalidations(connection: psycopg.Connection[Any]) -> Invalidations:
         # Without the role nobody can invalidate a token, or read with one.
         log.warning("portal tokens cannot be read with", reason=first_line(error))
         return Invalidations()
+
+
+def _ending(connection: psycopg.Connection[Any]) -> Collection[str]:
+    """Topics that `weir topics remove` has ended, while ingestion was not started without them."""
+    try:
+        with connection.transaction():
+            return [row["topic"] for row in connection.execute(_ENDING)]
+    except psycopg.errors.InsufficientPrivilege:
+        # A login that was made for an earlier release; then it is for people to stop what writes to such a topic.
+        return ()
 
 
 def _key(row: Mapping[str, Any]) -> ApiKey:

@@ -24,7 +24,7 @@ from api.rate_limits import RateLimiter
 from api.reader import AccountReader
 from api.request_metrics import FORBIDDEN
 from api.tables import StoredTables
-from api.validation import IngestionNotStarted, Validator, Verdict
+from api.validation import IngestionNotStarted, TopicEnds, Validator, Verdict
 from api.window_stream import WindowStreams
 from jobs.ingestion.documents import subject_in
 from jobs.ingestion.rules import RECEIPT, TIME_SOURCE, glob_expression
@@ -166,11 +166,22 @@ async def verdicts_on(services: Services, documents: Sequence[bytes]) -> list[Ve
 
 
 def in_topics(services: Services, records: Sequence[Record], verdicts: Sequence[Verdict]) -> Sequence[Record]:
-    """The records, each with the topic that its type belongs to where ingestion reads several."""
-    if len(services.validator.topics) == 1:
+    """The records, each with the topic that its type belongs to where ingestion reads several. As `topic_for`."""
+    if not services.validator.chooses_topics:
         return records
-    topic_of = services.validator.topic_of
-    return [replace(record, topic=topic_of(verdict.type)) for record, verdict in zip(records, verdicts, strict=True)]
+    found = zip(records, verdicts, strict=True)
+    return [replace(record, topic=topic_for(services, verdict.type)) for record, verdict in found]
+
+
+def topic_for(services: Services, event_type: str | None) -> str:
+    """The topic that events of a type are written to. Raises Problem (503) while there is none that will be read."""
+    try:
+        return services.validator.topic_of(event_type)
+    except TopicEnds:
+        raise unavailable(
+            "The topic of this event is being ended, and ingestion has not been started with another yet: send the "
+            "same request again later."
+        ) from None
 
 
 async def append(services: Services, records: Sequence[Record]) -> dict[tuple[str, int], int]:

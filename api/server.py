@@ -75,7 +75,7 @@ def services_of(environment: Mapping[str, str], server_name: str) -> Services:
     refuse_unreachable_tables(environment)
     postgres_url, tables = postgres_url_of(environment), environment.get(TABLES_VARIABLE)
     kafka = kafka_client(environment[KAFKA_VARIABLE])
-    database = DatabasePoll(postgres_url, clock, validator.use)
+    database = DatabasePoll(postgres_url, clock, validator.use, validator.avoid)
     return Services(
         database,
         validator,

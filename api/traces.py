@@ -14,7 +14,7 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.events import Services, append, authorized, received_body, refusal_by, verdicts_on
+from api.events import Services, append, authorized, received_body, refusal_by, topic_for, verdicts_on
 from api.ingestion_lag import refuse_lag
 from api.otlp import failure, spans_in, success
 from api.otlp_json import JSON
@@ -109,7 +109,7 @@ async def _take(request: Request, services: Services, media_type: str, reserve: 
     for span, verdict in zip(readable, verdicts, strict=True):
         problem = _problem(services, span, verdict) or refused(verdict)
         if problem is None:
-            topic = services.validator.topic_of(verdict.type)
+            topic = topic_for(services, verdict.type)
             records.append(Record((verdict.account or "").encode(), span.document, topic))
         else:
             taken.rejected.append((span.id, problem))

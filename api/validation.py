@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +12,7 @@ import structlog
 
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.documents import verdicts, violation_parts
+from jobs.ingestion.event_topic_settings import topic_of_type
 from jobs.ingestion.validator import EventValidator
 from jobs.settings.known_part import known_part
 from metering.contracts.model import Contract
@@ -54,12 +55,17 @@ class IngestionNotStarted(Exception):
     """Ingestion has never been started on this database, so the contracts in force are not known."""
 
 
+class TopicEnds(Exception):
+    """The topic of an event is being ended (`weir topics remove`), and no other takes the event."""
+
+
 class Validator:
     """Validates events of many requests at once: a call costs much the same for one event as for a hundred."""
 
     def __init__(self) -> None:
         self._config: dict[str, Any] | None = None
         self._rules: _Rules | None = None
+        self._ending: frozenset[str] = frozenset()
         self._waiting: list[tuple[Sequence[bytes], asyncio.Future[list[Verdict]]]] = []
         self._working: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "validator")
@@ -74,9 +80,24 @@ class Validator:
         """The topics of events that ingestion reads. Raises IngestionNotStarted."""
         return self._config_in_force().topics
 
+    @property
+    def chooses_topics(self) -> bool:
+        """Whether not every event goes to the first topic. Raises IngestionNotStarted."""
+        return len(self.topics) > 1 or not self._ending.isdisjoint(self.topics)
+
     def topic_of(self, event_type: str | None) -> str:
-        """The topic that events of a type are written to. Raises IngestionNotStarted."""
-        return self._config_in_force().topic_of(event_type)
+        """The topic that events of a type are written to. Raises IngestionNotStarted and TopicEnds."""
+        config = self._config_in_force()
+        if self._ending.isdisjoint(config.topics):
+            return config.topic_of(event_type)
+        read_on = [event_topic for event_topic in config.events if event_topic.topic not in self._ending]
+        if (topic := topic_of_type(event_type, read_on)) is None:
+            raise TopicEnds
+        return topic
+
+    def avoid(self, ending: Collection[str]) -> None:
+        """Write to none of these topics from now on: the next start of ingestion may leave them out."""
+        self._ending = frozenset(ending)
 
     def _config_in_force(self) -> IngestionConfig:
         if self._rules is None:

@@ -11,7 +11,7 @@ import typer
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, Value, print_rows
 from deployment.errors import CannotRun
-from metering.reports import STALE, WORKING, is_off, is_stale
+from metering.reports import IDLE_BEAT_SECONDS, STALE, WORKING, is_off, is_stale
 from metering.vocabulary import ALWAYS, Job
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ COLUMNS = (
     "unpublished_changes",
     "unpublished_since",
 )
+HELD_BACK_SECONDS = 2 * IDLE_BEAT_SECONDS
+"""By how much a topic may be behind another without a word: heartbeats come in each, at worst so seldom."""
 
 
 def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
@@ -72,6 +74,7 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
     listed = [_row(job, processes.get(job), rows.get(job), unpublished.get(job)) for job in _listed(processes)]
     print_rows(listed, COLUMNS, form)
     others = [process for name, process in processes.items() if name not in tuple(Job)]
+    doubts = [*slowest_topic_sentence(rows), *doubts]
     deletions = unpropagated_sentence(rows)
     deletions += _outdated(stack, capture, rows)
     typer.echo("\n".join([*_others(stack, others), _capitalized(capture), *deletions, *doubts]), err=True)
@@ -87,6 +90,7 @@ def _status_of(deployment: Deployment, form: Format) -> None:
     listed = [_row(job, running.get(job), rows.get(job), unpublished.get(job)) for job in _listed(running)]
     print_rows(listed, COLUMNS, form)
     deletions = [*unpropagated_sentence(rows), *_outdated(deployment, capture, rows)]
+    doubts = [*slowest_topic_sentence(rows), *doubts]
     typer.echo("\n".join([_capitalized(capture), *deletions, *doubts]), err=True)
     if capture.is_late or deletions or not all(row["state"] in WORKING for row in listed):
         raise typer.Exit(1)
@@ -141,6 +145,20 @@ def unpropagated_sentence(rows: Mapping[str, JobRow]) -> list[str]:
         return []
     what = f"{count} accounts and prices that were deleted while a replication slot was lost"
     return [f"joins prices with {what}: `weir catalog reconcile` deletes them once more."]
+
+
+def slowest_topic_sentence(rows: Mapping[str, JobRow]) -> list[str]:
+    """A sentence about the one of several topics of events that holds the frontier back; else nothing."""
+    ingestion = rows.get(Job.INGESTION)
+    topic = None if ingestion is None else ingestion.progress.get("slowest_topic")
+    if ingestion is None or topic is None:
+        return []
+    seconds = ingestion.progress.get("slowest_topic_seconds")
+    if seconds is None:
+        return [f"Windows wait for the topic {topic}: a partition of it was not heard of yet (`weir topics list`)."]
+    if seconds <= HELD_BACK_SECONDS:
+        return []
+    return [f"Windows wait for the topic {topic}, which is {seconds:.0f} s behind another (`weir topics list`)."]
 
 
 def state_of(process: Process | None, row: JobRow | None) -> str:

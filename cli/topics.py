@@ -88,9 +88,10 @@ def remove(
     Run it while ingestion still reads the topic: a start without it is refused until it is removed. (If that was tried,
     start the old configuration again, remove the topic, and then start the new one.)
 
-    Stop what writes to it first; what is written after ingestion has started without it is on no bill. Refused while
-    records of it are unread, or requests of it wait for a completion that would come through it; --accept-loss removes
-    it all the same, and says how many. The removal is for the next start: if that still lists the topic, it is read on.
+    Stop what writes to it first; what is written after ingestion has started without it is on no bill. (The API stops
+    within seconds of the removal, and answers 503 to events that no other topic takes.) Refused while records of it are
+    unread, or requests of it wait for a completion that would come through it; --accept-loss removes it all the same,
+    and says how many. The removal is for the next start: if that still lists the topic, it is read on.
     Listed again later, the topic is read from where it ended, as received when that is read.
     """
     import psycopg

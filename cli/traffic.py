@@ -60,10 +60,10 @@ def traffic(
 
 def run_traffic(stack: Deployment, *, events: int, rate: float, seed: int | None, tell: Tell) -> Truth:
     """Catalog, traffic, truth. Raises CannotRun when a bill would be uncertain, or it could not be sent in time."""
+    from cli.redrive.offline import ingestion_of
     from cli.traffic_catalog import change_late, tell_catalog, wait_until_journalled
     from cli.traffic_sending import send
     from deployment.kafka_client import kafka_client
-    from jobs.streams import EVENTS_TOPIC
     from traffic.generate import begin, catalog_of, generate
     from traffic.late_catalog import late_changes
     from traffic.placement import Placement, UnplaceableError
@@ -71,13 +71,15 @@ def run_traffic(stack: Deployment, *, events: int, rate: float, seed: int | None
 
     seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
     placement = Placement(policy_of(stack))
+    # Of any type.
+    topic = ingestion_of(stack.postgres_url).topic_of(None)
     kafka = kafka_client(stack.kafka_bootstrap)
     catalog = catalog_of(seed, _now_ms(), placement.policy.priced, knows_attributes=placement.policy.knows_attributes)
     late = late_changes(catalog)
     tell_catalog(stack, late, tell)
     start_ms = _now_ms() + round(PREPARING_SECONDS * 1000)
     beginning = begin(seed=seed, start_ms=start_ms, records=events, placement=placement, catalog=catalog)
-    journalled = send(beginning.records, placement.slack_ms, kafka, EVENTS_TOPIC, tell)
+    journalled = send(beginning.records, placement.slack_ms, kafka, topic, tell)
     wait_until_journalled(stack, journalled, tell)
     change_late(stack, late, tell)
     start_ms = _now_ms() + round((PREPARING_SECONDS + events / PREPARED_PER_SECOND) * 1000)
@@ -95,7 +97,7 @@ def run_traffic(stack: Deployment, *, events: int, rate: float, seed: int | None
         found = truth_of(run)
     except UnplaceableError as problem:
         raise CannotRun(f"No traffic with a certain result can be made for this configuration: {problem}") from problem
-    send(run.records[run.sent_before :], placement.slack_ms, kafka, EVENTS_TOPIC, tell)
+    send(run.records[run.sent_before :], placement.slack_ms, kafka, topic, tell)
     return found
 
 

@@ -27,7 +27,7 @@ def records(tables: str, truth: Mapping[str, Any]) -> Iterator[Record]:
     known = {record["digest"] for record in truth["records"]}
     since = datetime.fromisoformat(truth["started_at"]) - timedelta(seconds=1)
     columns = ["value", "disposition", "reason", "source", "id"]
-    where = (pc.field("topic") == "events") & (pc.field("received_at") >= pc.scalar(since))
+    where = ~pc.starts_with(pc.field("topic"), "catalog.") & (pc.field("received_at") >= pc.scalar(since))
     stored = DeltaTable(f"{tables}/journal").to_pyarrow_dataset()
     if "element" in stored.schema.names:
         where &= pc.field("element").is_null() | (pc.field("element") <= 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 import polars as pl
 
@@ -110,3 +111,16 @@ class EventTopics:
     @staticmethod
     def _together(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
         return parts[0] if len(parts) == 1 else pl.concat(parts)
+
+
+def slowest(frontiers: Mapping[str, datetime | None]) -> dict[str, Any]:
+    """Of several topics that with the oldest frontier, as `jobs.progress` has it: its name, and how many seconds it is
+    behind the newest; null where a partition of it was not heard of. Nothing of one topic.
+    """
+    if len(frontiers) == 1:
+        return {}
+    unheard = [name for name, at in frontiers.items() if at is None]
+    known = {name: at for name, at in frontiers.items() if at is not None}
+    name = unheard[0] if unheard else min(known, key=lambda topic: known[topic])
+    behind = None if unheard else (max(known.values()) - known[name]).total_seconds()
+    return {"slowest_topic": name, "slowest_topic_seconds": behind}

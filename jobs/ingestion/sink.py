@@ -41,7 +41,7 @@ from jobs.ingestion.elements import (
 )
 from jobs.ingestion.erasures import Erasures, publish_keys
 from jobs.ingestion.event_times import validated_by_reception
-from jobs.ingestion.event_topics import EventTopic, EventTopics
+from jobs.ingestion.event_topics import EventTopic, EventTopics, slowest
 from jobs.ingestion.handover import FILES, Left, collected
 from jobs.ingestion.identity_index import NONE_REPLAYED, IdentityIndex
 from jobs.ingestion.identity_journal import JournalIdentities
@@ -460,9 +460,11 @@ class JournalSink:
         return self._events.frontier()
 
     def status(self) -> dict[str, Any]:
-        """What the identity index holds, records that no row of the journal stands for, and events no listed source."""
-        unlisted = self._bookkeeping.unlisted
-        return {**self._index.status(), "residual": self._residual, "unlisted_source_events": unlisted}
+        """What the identity index holds, records that no row of the journal stands for, events no listed source, and
+        which of several topics holds F back.
+        """
+        counts = {"residual": self._residual, "unlisted_source_events": self._bookkeeping.unlisted}
+        return {**self._index.status(), **counts, **slowest(self._events.frontiers())}
 
     def gauges(self) -> Mapping[GaugeMetric, float]:
         """What the identity index holds, records that no row of the journal stands for, and whether nothing is open."""

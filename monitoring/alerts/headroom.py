@@ -22,9 +22,11 @@ DATABASE_SHARE = f"max(weir_database_used_bytes) / ({DATABASE_GIB} * 1073741824)
 def carried_on(name: str, reported: str, help_text: str) -> Recording:
     """What ingestion reported last, for as long as Prometheus runs: records expire also when reports stop.
 
-    While it reports, a topic that it reports no more has ended.
+    While it reports, a topic that it reports no more has ended: what was carried last is carried on, and no more of the
+    day before, unless Prometheus itself was away.
     """
-    last = f"max by (topic) (last_over_time({name}[1d])) unless on () max({reported})"
+    of_day = f"max by (topic) (last_over_time({name}[1d])) unless on () max({name})"
+    last = f"(max by (topic) ({name}) or ({of_day})) unless on () max({reported})"
     return Recording(name, f"{reported} or ({last})", help_text, (Part.INGESTION,))
 
 

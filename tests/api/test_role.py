@@ -1,10 +1,10 @@
-"""The database role of docs/how-to/post-events.md is enough for the API: it reads two tables, and becomes a reader."""
+"""The database role of docs/how-to/post-events.md is enough for the API: it reads three tables, and is a reader."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from api.reader import AccountReader
 from cli.redrive.offline import ingestion_of
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.erasures import publish_keys
+from jobs.ingestion.topic_removals import store_removal
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.postgres.address import in_schema
 from jobs.runtime.postgres.ownership import Ownership
@@ -42,11 +43,19 @@ def as_api(database: str) -> Iterator[str]:
 def test_the_role_of_the_page_reads_what_the_api_needs_and_no_more(database: str, as_api: str) -> None:
     start_ingestion(database)
     configs: list[Mapping[str, Any]] = []
-    poll = DatabasePoll(as_api, MachineClock(), configs.append)
+    ending: list[Collection[str]] = []
+    with psycopg.connect(database) as connection:
+        store_removal(connection.cursor(), "gone", "moved", "me", unread=0, waiting=0)
+    poll = DatabasePoll(as_api, MachineClock(), configs.append, ending.append)
+    asyncio.run(poll.read())
+    with psycopg.connect(database, autocommit=True) as owner:
+        owner.execute("REVOKE SELECT ON topic_removals FROM weir_api")
+    # As of a login that was made for an earlier release.
     asyncio.run(poll.read())
     poll.close()
     assert poll.is_fresh
-    assert len(configs) == 1
+    assert len(configs) == 2
+    assert [[*topics] for topics in ending] == [["gone"], []]
     with psycopg.connect(as_api) as session, pytest.raises(psycopg.errors.InsufficientPrivilege):
         session.execute("SELECT 1 FROM usage_windows")
 

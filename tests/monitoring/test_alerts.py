@@ -583,6 +583,18 @@ def test_a_topic_that_ended_is_not_reported_for_what_it_held(tmp_path: Path) -> 
     check(tmp_path, gone_ingestion() | other, never, SEVERITIES, minutes=FOUR_MINUTES)
 
 
+def test_of_an_ingestion_that_stops_after_a_topic_ended_only_what_it_read_last_is_reported(tmp_path: Path) -> None:
+    """Within the day for which the report of the one that ended is kept."""
+    ended = 2 * GONE_MINUTE // FOUR_MINUTES
+    shown = {
+        of("weir_retention_headroom_ratio", topic="gateway"): f"1x{ended} stale",
+        of("weir_read_until_timestamp_seconds", topic="gateway"): f"0+240x{ended} stale",
+        of("weir_retention_seconds", topic="gateway"): f"{60 * RETENTION_MINUTES}x{ended} stale",
+    }
+    late = [Firing("UnreadRecordsExpire", 60 * hours, ({"topic": "gateway"},)) for hours in (23, 26, 29)]
+    check(tmp_path, gone_ingestion() | shown, late, SEVERITIES, minutes=FOUR_MINUTES)
+
+
 def test_bills_of_unknown_age_are_late_also_after_days(tmp_path: Path) -> None:
     late = [Firing("FreshnessBurnFast", 60 * hours, ({},)) for hours in (2, 24, 26, 30)]
     check(tmp_path, gone_ingestion(), late, SEVERITIES, minutes=FOUR_MINUTES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any
 
@@ -181,3 +182,30 @@ def test_posted_events_are_written_to_the_topic_of_their_type_and_awaited_there(
     assert awaited.required == {("gateway", 0): 8, ("events", 0): 4}
     with pytest.raises(Problem):
         _awaited("mine/0/7", validator)
+
+
+def test_events_of_any_type_belong_to_the_first_topic_that_takes_all() -> None:
+    """There `weir traffic` sends what it makes."""
+    assert IngestionConfig.model_validate({"events": [*reversed(TWO), {"topic": "more"}]}).topic_of(None) == "events"
+    assert IngestionConfig(topic="mine").topic_of(None) == "mine"
+
+
+def test_events_are_not_posted_to_a_topic_that_is_being_ended() -> None:
+    """What comes in it when ingestion starts without it is read by nobody, although it was acknowledged."""
+    validator = Validator()
+    services: Any = SimpleNamespace(validator=validator)
+    records, posted = [Record(b"a", b"1")], [Verdict("1", "s", "a", "gpu.v1")]
+    validator.use(IngestionConfig.model_validate({"events": TWO}).model_dump(mode="json"))
+    validator.avoid(["gateway"])
+    assert [record.topic for record in in_topics(services, records, posted)] == ["events"]
+    assert _awaited("gateway/0/7", validator).required == {("gateway", 0): 8}
+    validator.avoid(["gateway", "events"])
+    with pytest.raises(Problem) as refused:
+        in_topics(services, records, posted)
+    assert refused.value.status == HTTPStatus.SERVICE_UNAVAILABLE
+    validator.use({"topic": "events"})
+    with pytest.raises(Problem):
+        in_topics(services, records, posted)
+    # Ingestion was started with another.
+    validator.use({"topic": "other"})
+    assert in_topics(services, records, posted) == records

@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cli.catalog_status import ON_THE_WAY, joined_until
-from cli.status import reporting, state_of, unpropagated_sentence
+from cli.status import HELD_BACK_SECONDS, reporting, slowest_topic_sentence, state_of, unpropagated_sentence
 from deployment.capture import Capture
 from deployment.job_states import JobRow
 from deployment.stack import Process, State
+from jobs.ingestion.event_topics import slowest
 from metering.reports import OFF_AFTER, STALE_AFTER_SECONDS
 
 
@@ -55,6 +56,28 @@ def test_a_difference_from_the_catalog_is_reported_with_the_command() -> None:
     (said,) = unpropagated_sentence({"joins": JobRow(1, "running", {"unpropagated_deletions": 3}, 1.0)})
     assert said.startswith("joins prices with 3 accounts and prices that were deleted")
     assert "`weir catalog reconcile`" in said
+
+
+@pytest.mark.parametrize(
+    ("behind", "said"),
+    [
+        ({"events": 0.0}, []),
+        ({"events": 0.0, "gpu": HELD_BACK_SECONDS}, []),
+        ({"events": 0.0, "gpu": 301.0, "other": 7.0}, ["topic gpu, which is 301 s behind another"]),
+        ({"events": 301.0, "gpu": None}, ["topic gpu: a partition of it was not heard of yet"]),
+        ({"events": None}, []),
+    ],
+)
+def test_of_several_topics_the_one_that_holds_windows_open_is_named(
+    behind: dict[str, float | None], said: list[str]
+) -> None:
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    frontiers = {topic: None if s is None else at - timedelta(seconds=s) for topic, s in behind.items()}
+    found = slowest_topic_sentence({"ingestion": JobRow(1, "running", slowest(frontiers), 1.0)})
+    assert [
+        sentence.removeprefix("Windows wait for the ").removesuffix(" (`weir topics list`).") for sentence in found
+    ] == said
+    assert slowest_topic_sentence({}) == []
 
 
 def test_joins_must_have_captured_changes_but_not_pending_ones() -> None:

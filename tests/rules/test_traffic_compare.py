@@ -383,9 +383,10 @@ def test_a_window_of_an_unknown_price_is_distinguished_from_an_unpriced_window()
     assert (unpriced.price_from, unpriced.unit_price) == (None, None)
 
 
-def test_a_record_too_large_to_store_is_not_confused_with_an_empty_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("topic", ["events", "gateway"])
+def test_a_record_too_large_to_store_is_not_confused_with_an_empty_one(topic: str, tmp_path: Path) -> None:
     sent_at = datetime.fromisoformat(truth()["started_at"])
-    row = {"lsn": 1, "topic": "events", "partition": 0, "offset": 0, "disposition": "rejected"}
+    row = {"lsn": 1, "topic": topic, "partition": 0, "offset": 0, "disposition": "rejected"}
     row |= {"received_at": sent_at, "logged_at": sent_at, "log_date": sent_at.date()}
     rows = [{**row, "value": b"", "reason": "malformed"}, {**row, "value": None, "reason": "too_large"}]
     write_deltalake(tmp_path / "journal", pa.Table.from_pylist(rows, JOURNAL))
