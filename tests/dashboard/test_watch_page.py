@@ -183,6 +183,18 @@ def test_a_match_is_shown_as_it_is_and_with_every_version_if_asked(
     assert "yesterday" in {row["match"] for row in table(open_page("watch", hours="7d"), "match")}
 
 
+def test_a_match_that_a_later_driver_found_first_is_final_and_not_revised(
+    open_page: Pages, running: str, now: datetime
+) -> None:
+    """Versions under the third driver of analytics begin above two million."""
+    storms = pattern(running, "storms")
+    for name, versions in (("final", [2_000_001]), ("revised", [1, 2_000_001])):
+        for version in versions:
+            match(running, storms, now - 10 * MINUTE, name, {"account": "acme", "api_key_id": "k"}, version)
+    shown = {row["match"]: row["state"] for row in table(open_page("watch"), "match")}
+    assert shown == {"final": "● final", "revised": "✎ revised"}
+
+
 def test_a_declared_pattern_without_matches_says_so(open_page: Pages, running: str) -> None:
     pattern(running, "storms")
     page = open_page("watch")
