@@ -114,9 +114,9 @@ def test_a_limit_of_a_model_is_named_and_one_that_recurs_is_near_its_next_multip
     crossed(running, now, "acme", Decimal(500), model="large-1")
     page = open_page("watch")
     assert near(page) == [
-        ("globex", "images", "◐ step reached", "101", "100", pytest.approx(101), None),
-        ("globex", "requests", "○ below", "500", "600", pytest.approx(500 / 6), None),
-        ("acme", "requests of large-1", "◐ step reached", "700", "1000", pytest.approx(70), "500"),
+        ("globex", "images", "◐ step reached", 101, 100, pytest.approx(101), None),
+        ("globex", "requests", "○ below", 500, 600, pytest.approx(500 / 6), None),
+        ("acme", "requests of large-1", "◐ step reached", 700, 1_000, pytest.approx(70), "500"),
     ]
     assert [row["of"] for row in table(page, "what")] == ["requests of large-1"]
 
