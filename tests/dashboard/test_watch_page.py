@@ -121,6 +121,24 @@ def test_a_limit_of_a_model_is_named_and_one_that_recurs_is_near_its_next_multip
     assert [row["of"] for row in table(page, "what")] == ["requests of large-1"]
 
 
+def test_a_total_of_very_many_digits_is_compared_with_its_limit_and_multiples(
+    open_page: Pages, running: str, now: datetime
+) -> None:
+    sent, above = Decimal("98765432109876543210987654321098.000001"), Decimal("98765432109876543210987654321099.5")
+    limit(running, now, account="acme", meter="requests", quantity=1, every=Decimal("0.000001"))
+    limit(running, now, account="globex", meter="requests", quantity=None, every=above)
+    write_windows(running, window(now, sent, account="acme"), window(now, sent, account="globex"))
+    rows = {row["account"]: row for row in table(open_page("watch"), "near (%)")}
+    assert [rows["acme"][name] for name in ("state", "next threshold")] == ["● limit reached", "1"]
+    assert [rows["globex"][name] for name in ("state", "next threshold")] == [
+        "○ below",
+        "98,765,432,109,876,543,210,987,654,321,099.5",
+    ]
+    with psycopg.connect(running, row_factory=dict_row) as connection:
+        [percent, _] = [row["percent"] for row in status_rows(connection, [], now)]
+    assert percent == Decimal("9876543210987654321098765432109800.0")
+
+
 def test_crossings_and_retractions_are_listed_the_latest_first(open_page: Pages, running: str, now: datetime) -> None:
     crossed(running, now, "acme", Decimal(500), changed_at=now - 2 * MINUTE)
     crossed(running, now, "acme", Decimal(500), 2, changed_at=now - MINUTE, used=Decimal("499.5"))
