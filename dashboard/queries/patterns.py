@@ -65,7 +65,7 @@ class DeclaredPattern:
 
 @dataclass(frozen=True)
 class Match:
-    """A version of a match; `is_first`: none is before it, whatever its number; `is_last`: it is the one that holds."""
+    """A version of a match; `is_first` and `is_last` of its stored versions, of which the last holds."""
 
     pattern: str
     match: str
