@@ -8,12 +8,13 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import polars as pl
 import psycopg
 import pytest
 
 from jobs.analytics.config import AnalyticsConfig
-from jobs.analytics.patterns.blocks import LSN
-from jobs.analytics.patterns.decide import ReadBatch
+from jobs.analytics.patterns.blocks import INSTANT, LSN
+from jobs.analytics.patterns.decide import READ_BATCH, Deciding, ReadBatch, decide
 from jobs.analytics.patterns.declared import Declared, begin_again, step_of
 from jobs.analytics.patterns.matches import keys_of
 from jobs.analytics.patterns.reading import Blocks
@@ -448,6 +449,34 @@ def test_of_the_outcomes_before_a_step_the_last_one_of_each_key_is_held_alone(
         (9_000, 9_001),
         (9_010, 9_011),
     }
+
+
+class Counted(Blocks):
+    """How many blocks were read, each as often as it was."""
+
+    reads = 0
+
+    def get(self, numbers: Sequence[int]) -> list[pl.DataFrame]:
+        self.reads += len(numbers)
+        return super().get(numbers)
+
+
+def test_what_is_due_of_a_long_pattern_is_read_a_few_times_and_not_once_for_each_hour(
+    connection: psycopg.Connection[Any],
+) -> None:
+    config = AnalyticsConfig.model_validate({"patterns": {"storm": {**PATTERNS["storm"], "within": "P1D"}}})
+    [pattern] = config.declared_patterns
+    fold(connection, config, errors([at * 600 for at in range(180)]))
+    with connection.cursor() as cursor:
+        blocks = Counted(cursor)
+        frontier = NOON + timedelta(hours=30) + pattern.grace
+        declared = Declared(1, pattern, None, NOON + timedelta(hours=24))
+        names = dict.fromkeys(pattern.partition_by, pl.String)
+        none = pl.DataFrame(schema={**names, "first": INSTANT, "last": INSTANT})
+        now = decide(Deciding(cursor, blocks, frontier, READ_BATCH), declared, none)
+    assert now.final_until == NOON + timedelta(hours=30)
+    assert blocks.reads <= 3 * 180
+    connection.rollback()
 
 
 @pytest.mark.parametrize(("count", "found"), [(1_000, 1), (1_001, 0)])
