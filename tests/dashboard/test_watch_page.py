@@ -124,7 +124,7 @@ def test_a_limit_of_a_model_is_named_and_one_that_recurs_is_near_its_next_multip
 def test_a_total_of_very_many_digits_is_compared_with_its_limit_and_multiples(
     open_page: Pages, running: str, now: datetime
 ) -> None:
-    sent, above = Decimal("98765432109876543210987654321098.000001"), Decimal("98765432109876543210987654321099.5")
+    sent, above = 98_765_432_109_876_543_210_987_654_321_098, Decimal("98765432109876543210987654321099.5")
     limit(running, now, account="acme", meter="requests", quantity=1, every=Decimal("0.000001"))
     limit(running, now, account="globex", meter="requests", quantity=None, every=above)
     write_windows(running, window(now, sent, account="acme"), window(now, sent, account="globex"))
