@@ -23,6 +23,7 @@ _PATTERNS = """
 _CHOSEN = """
     FROM (
         SELECT analytics_patterns.pattern, changes.*,
+               changes.version = min(changes.version) OVER (PARTITION BY pattern_id, match_id) AS is_first,
                changes.version = max(changes.version) OVER (PARTITION BY pattern_id, match_id) AS is_last
         FROM pattern_matches AS changes JOIN analytics_patterns USING (pattern_id)
         WHERE started_at >= %(since)s AND (%(account)s::text IS NULL OR account = %(account)s)
@@ -34,8 +35,8 @@ _COUNTS = f"""
     {_CHOSEN} WHERE is_last GROUP BY pattern
 """
 _MATCHES = f"""
-    SELECT pattern, match_id AS match, version, is_retracted, is_last, keys, outcomes, measures, started_at, ended_at,
-           changed_at
+    SELECT pattern, match_id AS match, version, is_retracted, is_first, is_last, keys, outcomes, measures, started_at,
+           ended_at, changed_at
     {_CHOSEN} WHERE is_last OR %(all_versions)s
     ORDER BY started_at DESC, pattern, match_id, version DESC LIMIT %(limit)s
 """
@@ -64,12 +65,13 @@ class DeclaredPattern:
 
 @dataclass(frozen=True)
 class Match:
-    """A version of a match; `is_last`: it is the one that holds."""
+    """A version of a match; `is_first` and `is_last` of its stored versions, of which the last holds."""
 
     pattern: str
     match: str
     version: int
     is_retracted: bool
+    is_first: bool
     is_last: bool
     keys: Mapping[str, Any]
     outcomes: int

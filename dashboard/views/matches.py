@@ -78,7 +78,7 @@ def mark_of(match: Match) -> str:
         return "◌ replaced"
     if match.is_retracted:
         return "⊘ retracted"
-    return "● final" if match.version == 1 else "✎ revised"
+    return "● final" if match.is_first else "✎ revised"
 
 
 def _row(match: Match) -> dict[str, Value]:

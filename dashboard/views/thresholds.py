@@ -80,7 +80,7 @@ def mark_of(limit: Nearness) -> str:
     """Whether the limit, or a step, is reached."""
     if limit.limit is not None and limit.used >= limit.limit:
         return LIMIT_REACHED
-    is_past_all = limit.near_percent is not None and limit.near_percent >= 100
+    is_past_all = limit.threshold is not None and limit.used >= limit.threshold
     return STEP_REACHED if limit.crossed or is_past_all else BELOW
 
 

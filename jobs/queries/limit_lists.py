@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import Any
 
 from jobs.queries.limits import LimitUse, limits_in_use
@@ -85,9 +85,14 @@ def status_rows(database: Database, accounts: Sequence[str], now: datetime) -> I
             "period_start": use.first_day.isoformat(),
             "used": use.used,
             "limit": use.maximum,
-            "percent": round(use.used * 100 / use.maximum, 1) if use.maximum else None,
+            "percent": _percent(use.used, use.maximum) if use.maximum else None,
             "crossed": ", ".join(f"{step:f}" for step in crossed) or None,
         }
+
+
+def _percent(used: Decimal, maximum: Decimal) -> Decimal:
+    with localcontext(prec=1_000):  # Python's own 28 digits would be an error
+        return round(used * 100 / maximum, 1)
 
 
 def with_crossed(database: Database, uses: Sequence[LimitUse]) -> Iterator[tuple[LimitUse, Sequence[Decimal]]]:

@@ -13,6 +13,7 @@ from jobs.queries.account_periods import running_periods
 from jobs.queries.bills import read_usage_totals
 from jobs.queries.periods import Window
 from jobs.queries.reading import Database
+from metering.digits import EXACT
 from metering.limits import MAX_MULTIPLES
 
 EVERY_ACCOUNT = "*"
@@ -94,11 +95,13 @@ class LimitUse:
         return sorted({*self.steps, *([self.maximum] if self.maximum else []), *self._multiples()})
 
     def _multiples(self) -> Iterator[Decimal]:
-        if self.every is not None:
-            reached = max(self.used // self.every, Decimal(0))
-            yield from (turn * self.every for turn in (reached, reached + 1) if 0 < turn <= MAX_MULTIPLES)
-            if reached > MAX_MULTIPLES:
-                yield MAX_MULTIPLES * self.every
+        if self.every is None:
+            return
+        last = EXACT.multiply(self.every, MAX_MULTIPLES)
+        # Of any total: Python's own 28 digits would be an error.
+        reached = MAX_MULTIPLES if self.used >= last else max(int(self.used // self.every), 0)
+        turns = (reached, min(reached + 1, MAX_MULTIPLES))
+        yield from (EXACT.multiply(self.every, turn) for turn in turns if turn)
 
 
 class TooManyLimits(Exception):

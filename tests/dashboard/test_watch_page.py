@@ -114,11 +114,29 @@ def test_a_limit_of_a_model_is_named_and_one_that_recurs_is_near_its_next_multip
     crossed(running, now, "acme", Decimal(500), model="large-1")
     page = open_page("watch")
     assert near(page) == [
-        ("globex", "images", "◐ step reached", "101", "100", pytest.approx(101), None),
-        ("globex", "requests", "○ below", "500", "600", pytest.approx(500 / 6), None),
-        ("acme", "requests of large-1", "◐ step reached", "700", "1000", pytest.approx(70), "500"),
+        ("globex", "images", "◐ step reached", 101, 100, pytest.approx(101), None),
+        ("globex", "requests", "○ below", 500, 600, pytest.approx(500 / 6), None),
+        ("acme", "requests of large-1", "◐ step reached", 700, 1_000, pytest.approx(70), "500"),
     ]
     assert [row["of"] for row in table(page, "what")] == ["requests of large-1"]
+
+
+def test_a_total_of_very_many_digits_is_compared_with_its_limit_and_multiples(
+    open_page: Pages, running: str, now: datetime
+) -> None:
+    sent, above = 98_765_432_109_876_543_210_987_654_321_098, Decimal("98765432109876543210987654321099.5")
+    limit(running, now, account="acme", meter="requests", quantity=1, every=Decimal("0.000001"))
+    limit(running, now, account="globex", meter="requests", quantity=None, every=above)
+    write_windows(running, window(now, sent, account="acme"), window(now, sent, account="globex"))
+    rows = {row["account"]: row for row in table(open_page("watch"), "near (%)")}
+    assert [rows["acme"][name] for name in ("state", "next threshold")] == ["● limit reached", "1"]
+    assert [rows["globex"][name] for name in ("state", "next threshold")] == [
+        "○ below",
+        "98,765,432,109,876,543,210,987,654,321,099.5",
+    ]
+    with psycopg.connect(running, row_factory=dict_row) as connection:
+        [percent, _] = [row["percent"] for row in status_rows(connection, [], now)]
+    assert percent == Decimal("9876543210987654321098765432109800.0")
 
 
 def test_crossings_and_retractions_are_listed_the_latest_first(open_page: Pages, running: str, now: datetime) -> None:
@@ -181,6 +199,18 @@ def test_a_match_is_shown_as_it_is_and_with_every_version_if_asked(
         (1, "◌ replaced"),
     ]
     assert "yesterday" in {row["match"] for row in table(open_page("watch", hours="7d"), "match")}
+
+
+def test_a_match_that_a_later_driver_found_first_is_final_and_not_revised(
+    open_page: Pages, running: str, now: datetime
+) -> None:
+    """Versions under the third driver of analytics begin above two million."""
+    storms = pattern(running, "storms")
+    for name, versions in (("final", [2_000_001]), ("revised", [1, 2_000_001])):
+        for version in versions:
+            match(running, storms, now - 10 * MINUTE, name, {"account": "acme", "api_key_id": "k"}, version)
+    shown = {row["match"]: row["state"] for row in table(open_page("watch"), "match")}
+    assert shown == {"final": "● final", "revised": "✎ revised"}
 
 
 def test_a_declared_pattern_without_matches_says_so(open_page: Pages, running: str) -> None:

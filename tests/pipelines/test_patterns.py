@@ -8,12 +8,17 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import polars as pl
 import psycopg
 import pytest
 
 from jobs.analytics.config import AnalyticsConfig
-from jobs.analytics.patterns.decide import ReadBatch
-from jobs.analytics.patterns.declared import begin_again, step_of
+from jobs.analytics.patterns.blocks import INSTANT, LSN
+from jobs.analytics.patterns.decide import READ_BATCH, Deciding, ReadBatch, decide
+from jobs.analytics.patterns.declared import Declared, begin_again, step_of
+from jobs.analytics.patterns.matches import keys_of
+from jobs.analytics.patterns.reading import Blocks
+from jobs.analytics.patterns.rows import rows_of as key_rows
 from jobs.runtime.errors import Refused
 from metering.instants import EPOCH
 from metering.patterns.pattern import Pattern
@@ -398,6 +403,80 @@ def test_versions_after_a_lost_database_are_above_those_of_earlier_drivers(
     [success] = errors([5], 10, status="completed")
     fold(connection, config, [success], frontier=late)
     assert changes(connection) == [(1, 3, 2_000_001, False), (1, 3, 2_000_002, True)]
+
+
+def test_blocks_that_were_opened_last_stay_open_however_many_small_ones_were_before(
+    connection: psycopg.Connection[Any],
+) -> None:
+    fold(connection, storm_alone(), errors([at * 60 for at in range(60)]))
+    [(size,)] = connection.execute("SELECT max(length(outcomes)) FROM pattern_outcomes").fetchall()
+    with connection.cursor() as cursor:
+        blocks = Blocks(cursor, max_bytes=10 * size)
+        last = [number for number, _, _ in blocks.listed(NOON - MINUTE, NOON + 60 * MINUTE)][-10:]
+        assert [len(opened) for opened in blocks.read(NOON - MINUTE, NOON + 60 * MINUTE)] == [60]
+        cursor.execute("DELETE FROM pattern_outcomes")
+        assert len(blocks.get(last)) == 10
+    connection.rollback()
+
+
+def test_of_the_outcomes_before_a_step_the_last_one_of_each_key_is_held_alone(
+    connection: psycopg.Connection[Any],
+) -> None:
+    rises = {
+        **OF,
+        "partition_by": ["account"],
+        "pattern": "A B",
+        "define": {"A": "output_tokens = prev(output_tokens)", "B": "output_tokens > prev(output_tokens)"},
+        "within": "P1D",
+    }
+    config = AnalyticsConfig.model_validate({"patterns": {"rises": rises}})
+    pattern = config.declared_patterns[0]
+    before = [
+        *errors([at * 10 for at in range(3_000)]),
+        *errors([at * 10 for at in range(3_000)], 5_000, account=None, output_tokens=4),
+    ]
+    step = [*errors([40_000], 9_000), *errors([40_000], 9_010, account=None, output_tokens=4)]
+    rise = [*errors([40_001], 9_001, output_tokens=4), *errors([40_001], 9_011, account=None, output_tokens=5)]
+    fold(connection, config, [*before, *step, *rise])
+    after, until = NOON + timedelta(seconds=39_999), NOON + timedelta(seconds=40_002)
+    keys = keys_of(pattern, [("a",), (None,)])
+    with connection.cursor() as cursor:
+        found = [*key_rows(Declared(1, pattern, None, EPOCH), Blocks(cursor), after, until, keys)]
+    held = {of.key: of.outcomes[LSN].to_list() for of in found}
+    assert held == {("a",): [3_000, 9_000, 9_001], (None,): [7_999, 9_010, 9_011]}
+    fold(connection, config, frontier=NOON + timedelta(days=3))
+    assert {(row["first_lsn"], row["last_lsn"]) for row in standing(connection, "rises")} == {
+        (9_000, 9_001),
+        (9_010, 9_011),
+    }
+
+
+class Counted(Blocks):
+    """How many blocks were read, each as often as it was."""
+
+    reads = 0
+
+    def get(self, numbers: Sequence[int]) -> list[pl.DataFrame]:
+        self.reads += len(numbers)
+        return super().get(numbers)
+
+
+def test_what_is_due_of_a_long_pattern_is_read_a_few_times_and_not_once_for_each_hour(
+    connection: psycopg.Connection[Any],
+) -> None:
+    config = AnalyticsConfig.model_validate({"patterns": {"storm": {**PATTERNS["storm"], "within": "P1D"}}})
+    [pattern] = config.declared_patterns
+    fold(connection, config, errors([at * 600 for at in range(180)]))
+    with connection.cursor() as cursor:
+        blocks = Counted(cursor)
+        frontier = NOON + timedelta(hours=30) + pattern.grace
+        declared = Declared(1, pattern, None, NOON + timedelta(hours=24))
+        names = dict.fromkeys(pattern.partition_by, pl.String)
+        none = pl.DataFrame(schema={**names, "first": INSTANT, "last": INSTANT})
+        now = decide(Deciding(cursor, blocks, frontier, READ_BATCH), declared, none)
+    assert now.final_until == NOON + timedelta(hours=30)
+    assert blocks.reads <= 3 * 180
+    connection.rollback()
 
 
 @pytest.mark.parametrize(("count", "found"), [(1_000, 1), (1_001, 0)])

@@ -338,7 +338,7 @@ def test_a_downgrade_names_what_is_lost(
 
 def test_each_loss_is_planted_above() -> None:
     # Those of endpoints and of matches have tests of their own.
-    assert {loss.revision for loss in LOSSES} - {"0080", "0103"} == {
+    assert {loss.revision for loss in LOSSES} - {"0080", "0103", "0106"} == {
         next(reached for reached in REACHED if reached > revision) for revision, *_ in LOST
     }
 
@@ -346,7 +346,6 @@ def test_each_loss_is_planted_above() -> None:
 NOT_MISSED = {
     "activity_head": "of the activity log",
     "analytics_panes": "of the views",
-    "analytics_patterns": "of their matches",
     "capture_heartbeats": "written anew by each driver",
     "dead_letter_minutes": "of the last ten minutes",
     "dead_letter_spikes": "found again by the next dead letters",
@@ -399,14 +398,30 @@ def test_a_downgrade_gives_no_version_of_a_threshold_that_a_webhook_has_had(
     assert found == [(version, version % 2 == 1) for version in left]
 
 
-def test_a_downgrade_names_the_changes_of_matches_that_are_lost(database: str) -> None:
+def matched(database: str, version: int) -> None:
     of_pattern = {"pattern": "p", "version": "v", "definition": Jsonb({}), "first_position": 1}
     write(database, "analytics_patterns", of_pattern)
-    of = {"pattern_id": 1, "match_id": "m", "version": 1, "is_retracted": False, "keys": Jsonb({}), "first_lsn": 1}
-    at = {"started_at": "2026-11-01T00:00Z", "ended_at": "2026-11-01T00:00Z"}
-    write(database, "pattern_matches", {**of, **at, "last_lsn": 2, "outcomes": 2, "measures": Jsonb({})})
-    (lost,) = downgrade(database, "0098")
-    assert lost.startswith("1 changes of matches of patterns: ")
+    of = {"pattern_id": 1, "match_id": "m", "version": version, "is_retracted": False, "keys": Jsonb({})}
+    at = {"started_at": "2026-11-01T00:00Z", "ended_at": "2026-11-01T00:00Z", "first_lsn": 1, "last_lsn": 2}
+    write(database, "pattern_matches", {**of, **at, "outcomes": 2, "measures": Jsonb({})})
+
+
+def test_a_downgrade_names_the_changes_of_matches_that_are_lost(database: str) -> None:
+    matched(database, 1)
+    lost = downgrade(database, "0098")
+    assert len([sentence for sentence in lost if sentence.startswith("1 changes of matches of patterns: ")]) == 1
+
+
+@pytest.mark.parametrize(("version", "named"), [(1, False), (2_000_001, True)])
+def test_a_downgrade_names_patterns_that_begin_again_and_versions_that_receivers_know_higher(
+    database: str, version: int, named: bool
+) -> None:
+    matched(database, version)
+    lost = downgrade(database, "0105")
+    assert lost[0].startswith("the outcomes of 1 patterns: matches that are not final yet are not found")
+    assert [sentence.startswith("the versions of 1 changes of matches: ") for sentence in lost[1:]] == [True] * named
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT version FROM pattern_matches").fetchall() == [(1,)]
 
 
 @pytest.mark.parametrize("cause", ["restated", "reversed", "once_per", "schema_added"])

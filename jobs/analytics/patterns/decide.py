@@ -17,7 +17,7 @@ import psycopg
 
 from jobs.analytics.patterns.blocks import LSN, stored_as
 from jobs.analytics.patterns.conditions import reads_before
-from jobs.analytics.patterns.declared import Declared
+from jobs.analytics.patterns.declared import Declared, step_of
 from jobs.analytics.patterns.matches import Found, Key, Standing, append, keys_of, standing_of
 from jobs.analytics.patterns.reading import Blocks
 from jobs.analytics.patterns.rows import OfKey, candidates, rows_of
@@ -33,7 +33,9 @@ _FINAL = "UPDATE analytics_patterns SET final_until = %s WHERE pattern_id = %s"
 
 @dataclass(frozen=True)
 class ReadBatch:
-    """How much is decided at a time, so that memory stays bounded: event time, and outcomes of all keys."""
+    """How much is decided at a time, so that memory stays bounded: event time, at least a quarter of `within`, and
+    outcomes of all keys.
+    """
 
     time: timedelta = timedelta(hours=1)
     rows: int = 200_000
@@ -96,7 +98,11 @@ def _revise(around: Deciding, declared: Declared, revised: pl.DataFrame) -> None
 def _steps(
     around: Deciding, declared: Declared, after: datetime, until: datetime
 ) -> Iterator[tuple[datetime, datetime]]:
-    """From one instant to another in steps of not too much time and not too many outcomes; without empty ones."""
+    """From one instant to another in steps of not too much time and not too many outcomes; without empty ones.
+
+    With each step outcomes of `within` before and after are read, too: so none is much shorter for its time alone.
+    """
+    time = max(around.read_batch.time, step_of(declared.pattern.within))
     while after < until:
         firsts = [around.blocks.first_minute(after, until)]
         of = around.cursor.execute(_FIRST, [declared.pattern_id, after, until]).fetchone()
@@ -104,7 +110,7 @@ def _steps(
         if not (begins := min((first for first in firsts if first is not None), default=None)):
             return
         begins = max(after, begins - _MICROSECOND)
-        end = min(until, begins + around.read_batch.time)
+        end = min(until, begins + time)
         rows = 0
         for _, minute, count in around.blocks.listed(begins, end):
             if rows and rows + count > around.read_batch.rows and minute - _MICROSECOND > begins:

@@ -27,9 +27,10 @@ _CONTENT = "SELECT block_id, outcomes FROM pattern_outcomes WHERE block_id = ANY
 class Blocks:
     """The blocks that are stored, within one transaction."""
 
-    def __init__(self, cursor: psycopg.Cursor[Any]) -> None:
+    def __init__(self, cursor: psycopg.Cursor[Any], max_bytes: int = MAX_BYTES) -> None:
         self._cursor = cursor
-        self._opened: dict[int, pl.DataFrame] = {}
+        self._max_bytes = max_bytes
+        self._opened: dict[int, tuple[pl.DataFrame, int]] = {}
         self._bytes = 0
 
     def listed(self, after: datetime, until: datetime) -> Sequence[tuple[int, datetime, int]]:
@@ -56,7 +57,7 @@ class Blocks:
 
     def get(self, numbers: Sequence[int]) -> list[pl.DataFrame]:
         """These blocks, in the order of their numbers."""
-        found = {number: self._opened[number] for number in numbers if number in self._opened}
+        found = {number: self._opened[number][0] for number in numbers if number in self._opened}
         if missing := [number for number in numbers if number not in found]:
             for number, content in self._cursor.execute(_CONTENT, [missing], binary=True).fetchall():
                 found[number] = self._open(number, content)
@@ -64,12 +65,12 @@ class Blocks:
 
     def _open(self, number: int, content: bytes) -> pl.DataFrame:
         frame = read_block(content)
-        self._opened[number] = frame
+        self._opened[number] = frame, len(content)
         self._bytes += len(content)
-        while self._bytes > MAX_BYTES and len(self._opened) > 1:
+        while self._bytes > self._max_bytes and len(self._opened) > 1:
             # The first that was opened goes first: the next pattern reads the same minutes.
-            oldest = next(iter(self._opened))
-            self._bytes -= int(self._opened.pop(oldest).estimated_size())
+            _, size = self._opened.pop(next(iter(self._opened)))
+            self._bytes -= size
         return frame
 
 

@@ -60,11 +60,10 @@ def rows_of(
 ) -> Iterator[OfKey]:
     """The outcomes of these keys that decide what begins after one instant and up to another, where anything may begin.
 
-    After `until` at most MAX_ROWS of each key: no match has more.
+    Before, where conditions read it, the last of each key; after `until` at most MAX_ROWS: no match has more.
     """
     pattern = declared.pattern
-    begins = after - pattern.within if reads_before(pattern) else after
-    rows = _ordered(_read(declared, blocks, begins, until, keys), pattern)
+    rows = _ordered(_read(declared, blocks, after, until, keys), pattern)
     micros = rows[AT].dt.epoch("us").to_numpy()
     bits, number = rows[_VARIABLES].to_numpy(), rows[_KEY].to_numpy()
     first, last = (pl.Series([at]).dt.epoch("us").item() for at in (after, until))
@@ -81,13 +80,17 @@ def rows_of(
             yield OfKey(key, outcomes.slice(low, high - low), micros[low:high], bits[low:high], of - low)
 
 
-def _read(declared: Declared, blocks: Blocks, begins: datetime, until: datetime, keys: pl.DataFrame) -> pl.DataFrame:
+def _read(declared: Declared, blocks: Blocks, after: datetime, until: datetime, keys: pl.DataFrame) -> pl.DataFrame:
     names = [*declared.pattern.partition_by]
+    begins = after - declared.pattern.within if reads_before(declared.pattern) else after
     end = until + declared.pattern.within
     found = seen_by(declared, [])
     for frames in blocks.read(begins, end):
         part = seen_by(declared, frames, begins, end).join(keys, on=names, how="semi", nulls_equal=True)
         found = pl.concat([found, part])
+        if begins < after and not (earlier := found.filter(pl.col(AT) <= after)).is_empty():
+            last = earlier.sort(AT, LSN, maintain_order=True).group_by(names, maintain_order=True).tail(1)
+            found = pl.concat([last.select(found.columns), found.filter(pl.col(AT) > after)])
         if (later := found.filter(pl.col(AT) > until)).height > MAX_ROWS:
             # Blocks come by minute: what is beyond so many outcomes of a key stays there.
             place = pl.int_range(pl.len()).over([*names], order_by=[AT, LSN])

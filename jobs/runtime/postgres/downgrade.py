@@ -279,6 +279,22 @@ LOSSES = (
         """,
     ),
     Loss(
+        "0106",
+        """
+        SELECT format('the outcomes of %s patterns: matches that are not final yet are not found, and final ones are '
+                      'not revised, unless `weir rebuild analytics` reads all of usage again', count(*))
+        FROM analytics_patterns WHERE is_declared HAVING count(*) > 0
+        """,
+    ),
+    Loss(
+        "0106",
+        """
+        SELECT format('the versions of %s changes of matches: they count from 1 again, so who was called about one '
+                      'may know higher versions of it', count(*))
+        FROM pattern_matches WHERE version > 1000000 HAVING count(*) > 0
+        """,
+    ),
+    Loss(
         "0115",
         """
         SELECT format('which portal tokens were invalidated: those of %s accounts, or single ones, hold again until '
