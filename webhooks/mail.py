@@ -80,7 +80,9 @@ def mail_of(event_id: str, body: bytes, sender: str, to: str, at: datetime) -> E
     event: dict[str, Any] = json.loads(body)
     text = sentence(event["type"], event["data"])
     message = EmailMessage(policy=SMTP)
-    message["From"], message["To"], message["Subject"] = sender, to, f"Weir: {shown(text)}"
+    # No encoded word begins in it: `email` would decode one that is a customer's text, and with it a line break.
+    subject = f"Weir: {shown(text)}".replace("=?", "= ?")
+    message["From"], message["To"], message["Subject"] = sender, to, subject
     message["Date"] = format_datetime(at)
     message["Message-ID"] = f"<{event_id}@{sender.partition('@')[2]}>"
     # No out-of-office reply: RFC 3834.

@@ -6,6 +6,7 @@ import json
 import ssl
 from dataclasses import replace
 from datetime import UTC, datetime
+from email import message_from_bytes, policy
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,26 @@ def test_no_value_of_an_event_adds_a_header_or_a_recipient(kind: str, data: dict
     head = bytes(mail).partition(b"\r\n\r\n")[0]
     names = {line.partition(b":")[0] for line in head.split(b"\r\n") if line[:1] not in (b" ", b"\t")}
     assert not {b"Bcc", b"Cc"} & names
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "=?utf-8?q?x=0D=0AReply-To=3A_x=40y=2Eexample?=",
+        "=?utf-8?b?DQpSZXBseS1UbzogeEB5LmV4YW1wbGUNCg0KaGkK?=",
+        "=?utf-8?q?" + "a" * 150 + "=0D=0AReply-To:_x@y?=",
+        "=?=?utf-8?q?=0AReply-To:_x@y?=?=",
+    ],
+)
+def test_an_encoded_word_in_the_name_of_an_account_is_its_text_and_no_header(name: str) -> None:
+    data = {"account": name, "quantity": "1", "meter": "tokens", "received_at": "now"}
+    event = {"type": EventType.STRAGGLER_HELD, "timestamp": "2026-11-01T00:00:00+00:00", "data": data}
+    mail = mail_of("evt_1", json.dumps(event).encode(), SENDER, TO, datetime(2026, 11, 1, tzinfo=UTC))
+    got = message_from_bytes(bytes(mail), policy=policy.default)
+    usual = ["From", "To", "Subject", "Date", "Message-ID", "Auto-Submitted"]
+    assert got.keys() == [*usual, "Content-Type", "Content-Transfer-Encoding", "MIME-Version"]
+    assert name[:60].replace("=?", "= ?") in got["Subject"]
+    assert f"account: {name}" in mail.get_content()
 
 
 @pytest.mark.parametrize(
