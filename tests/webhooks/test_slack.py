@@ -21,7 +21,7 @@ from webhooks.event_types import EventType
 from webhooks.kinds import Kind
 from webhooks.posting import Poster
 from webhooks.slack import MAX_FIELDS, shown_url, slack_message
-from webhooks.wording import SENTENCES
+from webhooks.wording import SENTENCES, sentence
 
 VALUES = st.one_of(st.text(), st.integers(), st.none(), st.lists(st.text(), max_size=2))
 
@@ -32,6 +32,16 @@ def body(kind: str, data: dict[str, Any]) -> bytes:
 
 def test_each_type_has_a_sentence() -> None:
     assert set(SENTENCES) == set(EventType)
+
+
+@pytest.mark.parametrize("kind", [EventType.THRESHOLD_CROSSED, EventType.THRESHOLD_RETRACTED])
+def test_a_threshold_of_one_model_is_not_called_one_of_all(kind: EventType) -> None:
+    data = {"account": "acme", "threshold": "100", "meter": "tokens", "currency": None, "period": "P1D", "value": "120"}
+    data["period_start"] = "2026-11-01"
+    assert " 100 of tokens of gpt-4o " in sentence(kind, {**data, "model": "gpt-4o"})
+    of_all = sentence(kind, {**data, "model": None})
+    assert sentence(kind, data) == of_all
+    assert "100 of tokens in its" in of_all.replace(" again", "")
 
 
 @given(st.sampled_from([*EventType, "weir.of.a.later.release"]), st.dictionaries(st.text(min_size=1), VALUES))
