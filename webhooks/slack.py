@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 
@@ -16,7 +17,8 @@ MAX_FIELDS = 10
 def slack_message(event_id: str, body: bytes) -> bytes:
     """`text` for notifications and for what knows no blocks; `blocks` with the event's values.
 
-    No value is markup: blocks are plain text, and the brackets of `<!channel>` are escaped in `text`.
+    No value is markup: blocks are plain text, and the brackets of `<!channel>` are escaped in `text`. Mattermost and
+    Discord call everybody by `@all` or `@everyone` there, so a space of no width follows each `@`.
     """
     event: dict[str, Any] = json.loads(body)
     data = event["data"]
@@ -36,9 +38,20 @@ def shown_url(url: str) -> str:
     return f"{parsed.scheme}://{parsed.netloc.decode()}/…"
 
 
+def without_url(text: str, url: str) -> str:
+    """`text` without the URL and its path, also where its end was cut within one. Servers answer with the path, too."""
+    path = httpx.URL(url).raw_path.decode()
+    for secret, instead in ((url, shown_url(url)), (path, "/…"), (unquote(path), "/…")):
+        if len(secret) > 1:
+            text = text.replace(secret, instead)
+            cut = next((length for length in range(len(secret) - 1, 1, -1) if text.endswith(secret[:length])), 0)
+            text = f"{text[:-cut]}{instead}" if cut else text
+    return text
+
+
 def _plain(text: str) -> dict[str, Any]:
     return {"type": "plain_text", "text": text, "emoji": False}
 
 
 def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "@\u200b")
