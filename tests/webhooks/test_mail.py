@@ -21,6 +21,7 @@ from tests.webhooks.sending import add_endpoint, hold, now_clock, rows, run, sen
 from webhooks.event_types import EventType
 from webhooks.kinds import Kind
 from webhooks.mail import Mailer, MailServer, is_mail_address, mail_of
+from webhooks.posting import TIMEOUT_SECONDS
 
 TO, SENDER = "ops@example.com", "weir@example.com"
 ENVIRONMENT = {"WEIR_SMTP_URL": "smtps://weir@mail.example.com", "WEIR_SMTP_SENDER": SENDER}
@@ -36,7 +37,12 @@ def contexts(tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 def sent(
-    database: str, receiver: MailReceiver, trust: ssl.SSLContext, held: int = 1, **server: Any
+    database: str,
+    receiver: MailReceiver,
+    trust: ssl.SSLContext,
+    held: int = 1,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    **server: Any,
 ) -> list[tuple[Any, ...]]:
     """The attempts, after all that was held was sent or given up."""
 
@@ -45,7 +51,7 @@ def sent(
             add_endpoint(database, TO, kind=Kind.MAIL)
             hold(database, ["acme"] * held)
             named = MailServer("127.0.0.1", receiver.port, False, SENDER, allows_private=True)
-            await send_all(database, now_clock(), mailer=Mailer(replace(named, **server), trust))
+            await send_all(database, now_clock(), mailer=Mailer(replace(named, **server), trust, timeout_seconds))
 
     run(deliver)
     return rows(database, "SELECT number::int, status::int, error FROM webhook_attempts ORDER BY number, attempted_at")
@@ -57,7 +63,7 @@ def test_a_mail_goes_over_tls_with_a_password_once_and_has_the_id_of_its_event(
 ) -> None:
     receiver = MailReceiver(contexts[0], begins_with_tls=begins_with_tls, passwords={"weir": "secret"})
     # QUIT has an answer that is wrong, too, which must not make a second mail.
-    of_server = {"begins_with_tls": begins_with_tls, "user": "weir", "password": "secret"}
+    of_server: dict[str, Any] = {"begins_with_tls": begins_with_tls, "user": "weir", "password": "secret"}
     assert sent(database, receiver, contexts[1], 2, **of_server) == [(1, 250, None), (2, 250, None)]
     first, second = receiver.mails
     assert (first.sender, first.to, first.user) == (SENDER, TO, "weir")
@@ -98,6 +104,25 @@ def test_a_mail_that_is_greylisted_or_whose_server_dies_is_tried_again_and_those
     assert [(number, status) for number, status, _ in attempts] == [(1, None)] * 4 + [(1, 250), (2, 250)]
     assert [error for _, _, error in attempts][:2] == ["450 4.2.0 Greylisted, try again", "421 4.3.2 closing"]
     assert ["1/requests" in mail.message.get_content() for mail in receiver.mails] == [True, False]
+
+
+@pytest.mark.parametrize(("verbs", "attempts"), [(["DATA"], 1), (["MAIL", "RCPT"], 2)])
+def test_a_slow_server_gets_a_mail_once(
+    database: str, contexts: tuple[ssl.SSLContext, ssl.SSLContext], verbs: list[str], attempts: int
+) -> None:
+    slow = list(verbs)
+
+    def delay(verb: str) -> float:
+        if verb not in slow:
+            return 0
+        slow.remove(verb)
+        return 4 if verb == "DATA" else 2
+
+    receiver = MailReceiver(contexts[0], delay=delay)
+    statuses = [status for _, status, _ in sent(database, receiver, contexts[1], timeout_seconds=3)]
+    assert statuses[-1] == 250
+    assert len(statuses) >= attempts
+    assert len(receiver.mails) == 1
 
 
 @pytest.mark.parametrize(("verb", "reply"), [("RCPT", "550 5.1.1 no such mailbox"), ("DATA", "554 5.7.1 no spam")])
