@@ -30,6 +30,8 @@ URL_VARIABLE, SENDER_VARIABLE = "WEIR_SMTP_URL", "WEIR_SMTP_SENDER"
 PASSWORD_VARIABLE, PRIVATE_VARIABLE = "WEIR_SMTP_PASSWORD", "WEIR_SMTP_ALLOW_PRIVATE"
 PORTS = {"smtps": 465, "smtp": 587}
 ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@(?=.{1,189}\Z)[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*")
+IS_OF_CLIENT = re.compile(r"530 |5\d\d 5\.7\.")
+"""A refusal of who sends (RFC 4954; X.7.Z of RFC 3463), such as that it may not relay: no other mailbox would do."""
 DELIVERED = 250
 TAKEN_SECONDS = 120.0
 """For the answer to a mail's content: servers look for viruses and spam before they take it, and one that is not waited
@@ -144,7 +146,9 @@ class Mailer:
             with suppress(smtplib.SMTPException, OSError):
                 session.leave()
         except smtplib.SMTPRecipientsRefused as refused:
-            return _refused(*refused.recipients[to])
+            attempt = _refused(*refused.recipients[to])
+            # Postfix names what it has against the client, the sender or the login only here.
+            return replace(attempt, refuses=attempt.refuses and not IS_OF_CLIENT.match(attempt.error or ""))
         except smtplib.SMTPDataError as refused:
             return _refused(refused.smtp_code, refused.smtp_error)
         finally:

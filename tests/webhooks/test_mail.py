@@ -135,6 +135,15 @@ def test_a_mail_that_is_refused_for_good_is_dead_at_once_and_the_next_is_sent(
     assert states(database) == {"dead": 1, "delivered": 1}
 
 
+@pytest.mark.parametrize("reply", ["554 5.7.1 <[10.0.0.9]>: Client host rejected: Access denied", "530 Log in first"])
+def test_a_server_that_refuses_who_sends_only_at_the_recipient_is_tried_again(
+    database: str, contexts: tuple[ssl.SSLContext, ssl.SSLContext], reply: str
+) -> None:
+    replies = iter([reply])
+    receiver = MailReceiver(contexts[0], lambda verb: next(replies, None) if verb == "RCPT" else None)
+    assert sent(database, receiver, contexts[1]) == [(1, None, reply), (1, 250, None)]
+
+
 def test_a_wrong_password_is_tried_again_since_a_person_can_correct_it_and_is_shown_nowhere(
     database: str, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
 ) -> None:
