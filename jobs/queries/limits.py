@@ -95,10 +95,12 @@ class LimitUse:
 
     def _multiples(self) -> Iterator[Decimal]:
         if self.every is not None:
+            # A quotient of more digits than a Decimal has raises.
+            if self.used >= (last := MAX_MULTIPLES * self.every):
+                yield last
+                return
             reached = max(self.used // self.every, Decimal(0))
-            yield from (turn * self.every for turn in (reached, reached + 1) if 0 < turn <= MAX_MULTIPLES)
-            if reached > MAX_MULTIPLES:
-                yield MAX_MULTIPLES * self.every
+            yield from (turn * self.every for turn in (reached, reached + 1) if turn > 0)
 
 
 class TooManyLimits(Exception):
