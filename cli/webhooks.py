@@ -75,6 +75,7 @@ def add(
     from webhooks.endpoints import add as add_endpoint
     from webhooks.mail import is_mail_address
     from webhooks.signing import Signature
+    from webhooks.slack import is_of_slack
 
     accounts = _texts(account, "--account")
     notes = _texts(None if note is None else [note], "--note")
@@ -88,6 +89,8 @@ def add(
         raise typer.BadParameter(f"{problem}.") from problem
     if kind is Kind.MAIL and not is_mail_address(url):
         raise typer.BadParameter(f"{url!r} must be one address of mail, such as ops@example.com.")
+    if kind is Kind.WEBHOOK and is_of_slack(checked):
+        raise typer.BadParameter("Slack takes messages alone: add --kind slack, which also keeps its URL secret.")
     made = add_endpoint(
         running_deployment(data_dir).postgres_url,
         checked,

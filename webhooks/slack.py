@@ -10,6 +10,7 @@ import httpx
 
 from webhooks.wording import sentence, shown
 
+HOSTS = ("hooks.slack.com", "hooks.slack-gov.com")
 MAX_FIELDS = 10
 """Of a section, as Slack takes them."""
 
@@ -30,6 +31,11 @@ def slack_message(event_id: str, body: bytes) -> bytes:
         {"type": "context", "elements": [_plain(f"{event['type']} {event['timestamp']} {event_id}")]},
     ]
     return json.dumps({"text": _escaped(text), "blocks": blocks}).encode()
+
+
+def is_of_slack(url: str) -> bool:
+    """Whether it is Slack's own: as a webhook it would be shown in lists, and would take nothing."""
+    return httpx.URL(url).host in HOSTS
 
 
 def shown_url(url: str) -> str:

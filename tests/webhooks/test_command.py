@@ -101,6 +101,17 @@ def test_a_url_that_is_never_called_is_refused(weir: Any, url: str) -> None:
     assert listed(weir, "webhooks", "list") == []
 
 
+def test_a_url_of_slack_is_no_webhook_in_which_it_would_be_shown(weir: Any, database: str) -> None:
+    url = "https://hooks.slack.com/services/T000/B000/SECRET"
+    refused = weir("webhooks", "add", url)
+    assert refused.exit_code == 2
+    assert "SECRET" not in refused.output
+    assert "--kind slack" in refused.output
+    assert rows(database, "SELECT * FROM webhook_endpoints") == []
+    assert weir("webhooks", "add", url, "--kind", "slack").exit_code == 0
+    assert "SECRET" not in weir("webhooks", "list", "--format", "json").stdout
+
+
 def test_what_is_to_be_sent_again_must_be_named(weir: Any) -> None:
     endpoint = added(weir)["endpoint"]
     assert weir("webhooks", "resend", endpoint).exit_code == 2
