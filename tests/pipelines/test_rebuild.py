@@ -125,7 +125,7 @@ def test_a_rebuild_calls_nobody_about_rows_that_it_makes_again_and_later_rows_do
         assert rows(world.database, "SELECT usage_lsn FROM corrections")
         assert rows(world.database, "SELECT * FROM webhook_events") == []
         enabled = "SELECT tgenabled AS state FROM pg_trigger WHERE tgname = 'webhook_of_inserted'"
-        assert [row["state"] for row in rows(world.database, enabled)] == ["O"] * 6
+        assert [row["state"] for row in rows(world.database, enabled)] == ["O"] * 8
         with psycopg.connect(world.database) as connection:
             connection.execute("CREATE TEMP TABLE later ON COMMIT DROP AS SELECT * FROM corrections LIMIT 1")
             connection.execute("DELETE FROM corrections WHERE number = (SELECT number FROM later)")
