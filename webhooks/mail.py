@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 
 from deployment.errors import CannotRun
-from webhooks.addresses import address_of
+from webhooks.addresses import address_of, host_of
 from webhooks.outcomes import Attempt
 from webhooks.posting import MAX_ERROR_CHARACTERS, TIMEOUT_SECONDS
 from webhooks.wording import sentence, shown
@@ -71,10 +71,12 @@ class MailServer:
             raise CannotRun(f"{SENDER_VARIABLE} is {sender!r}, but must be the address that sends mail.")
         if bool(url.username) != bool(password):
             raise CannotRun(f"{URL_VARIABLE} must name a user if {PASSWORD_VARIABLE} is set, and only then.")
+        if not (url.username + password).isascii():
+            raise CannotRun(f"The user of {URL_VARIABLE} and {PASSWORD_VARIABLE} must be ASCII.")
         if allows not in ("true", "false"):
             raise CannotRun(f"{PRIVATE_VARIABLE} is {allows!r}, but must be true or false.")
         port = url.port or PORTS[url.scheme]
-        return cls(url.host, port, url.scheme == "smtps", sender, url.username, password, allows == "true")
+        return cls(host_of(url), port, url.scheme == "smtps", sender, url.username, password, allows == "true")
 
 
 def is_mail_address(text: str) -> bool:

@@ -233,9 +233,21 @@ def test_a_server_is_named_by_variables_and_a_wrong_one_is_refused_without_its_p
         {"WEIR_SMTP_URL": "smtps://mail.example.com"},
         {"WEIR_SMTP_SENDER": "weir"},
         {"WEIR_SMTP_ALLOW_PRIVATE": "yes"},
+        {"WEIR_SMTP_PASSWORD": "s3cret\u00e9"},
     ):
         with pytest.raises(CannotRun) as refused:
             MailServer.of({**ENVIRONMENT, **password, **wrong})
         assert "s3cret" not in str(refused.value)
     with pytest.raises(CannotRun):
         MailServer.of(ENVIRONMENT)
+
+
+def test_the_certificate_is_that_of_the_name_that_is_looked_up_also_where_it_is_not_ascii() -> None:
+    """By IDNA 2003, as `ssl` would encode it, it is the name of somebody else: mail.strasse.example."""
+    environment = {**ENVIRONMENT, "WEIR_SMTP_URL": "smtps://mail.stra\u00dfe.example"}
+    server = MailServer.of(environment)
+    assert server is not None
+    assert server.host == "mail.xn--strae-oqa.example"
+    ipv6 = MailServer.of({**ENVIRONMENT, "WEIR_SMTP_URL": "smtps://[2001:db8::1]:465"})
+    assert ipv6 is not None
+    assert (ipv6.host, ipv6.port) == ("2001:db8::1", 465)
