@@ -11,7 +11,7 @@ import typer
 from cli.author import ByOption, author
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, LimitOption, print_rows
-from webhooks.event_types import EventType
+from webhooks.event_types import OF_NO_ACCOUNT, EventType
 from webhooks.kinds import Kind
 from webhooks.outcomes import State
 
@@ -78,6 +78,8 @@ def add(
     from webhooks.slack import is_of_slack
 
     accounts = _texts(account, "--account")
+    if accounts and event and OF_NO_ACCOUNT.issuperset(event):
+        raise typer.BadParameter("These events are of no account: leave --account out, or nothing is ever sent.")
     notes = _texts(None if note is None else [note], "--note")
     if asymmetric and kind is not Kind.WEBHOOK:
         raise typer.BadParameter(f"--asymmetric is for webhooks: calls of kind {kind} are not signed.")

@@ -16,7 +16,7 @@ from deployment.errors import CannotRun
 from tests.pages import blocks_of
 from tests.webhooks.sending import ALL, STRAGGLER, add_endpoint, hold, queue, rows, states
 from webhooks.endpoints import _LOCK, deliveries, disable, enable, resend, rotate
-from webhooks.event_types import EventType
+from webhooks.event_types import OF_NO_ACCOUNT, EventType
 from webhooks.wording import sentence
 
 AT = datetime(2026, 11, 1, tzinfo=UTC)
@@ -112,6 +112,7 @@ def test_each_source_writes_an_event_with_all_digits_of_its_row(database: str) -
     assert (hit[2]["hour"], hit[2]["reached"], hit[2]["hits"]) == ("2026-11-01T00:00:00+00:00", 100, 250)
     assert [kind for kind, _, _ in conditions] == list(EventType)[-4:]
     assert {account for _, account, _ in conditions} == {""}, "they are of whoever operates"
+    assert {kind for kind, account, _ in outbox(database) if not account} == OF_NO_ACCOUNT
     silent, heard, spike, spike_ended = (data for _, _, data in conditions)
     assert (silent["source"], silent["account"], heard["silent_since"]) == ("gateway", "acme", silent["last_seen_at"])
     assert heard["last_seen_at"] == "2026-11-01T01:00:00+00:00"
