@@ -29,4 +29,4 @@ OF_NO_ACCOUNT = frozenset(
         *(EventType.DEAD_LETTER_SPIKE, EventType.DEAD_LETTER_SPIKE_ENDED),
     }
 )
-"""Of whoever operates: an endpoint of some accounts does not get them."""
+"""They are of the operator: an endpoint of some accounts does not get them."""
