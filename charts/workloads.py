@@ -327,7 +327,7 @@ class WebhookSecrets(Part):
 class WebhookMail(Part):
     """`webhooks.mail`."""
 
-    url: Annotated[str, Field(pattern=r"^(smtps?://[^/ ]+)?$")]
+    url: Annotated[str, Field(pattern=r"^(smtps?://([^/ :@]+@)?[^/ @]+)?$")]
     sender: str
     existing_secret: Name
     password_key: str

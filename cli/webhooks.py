@@ -11,7 +11,7 @@ import typer
 from cli.author import ByOption, author
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, LimitOption, print_rows
-from webhooks.event_types import EventType
+from webhooks.event_types import OF_NO_ACCOUNT, EventType
 from webhooks.kinds import Kind
 from webhooks.outcomes import State
 
@@ -75,8 +75,11 @@ def add(
     from webhooks.endpoints import add as add_endpoint
     from webhooks.mail import is_mail_address
     from webhooks.signing import Signature
+    from webhooks.slack import is_of_slack
 
     accounts = _texts(account, "--account")
+    if accounts and event and OF_NO_ACCOUNT.issuperset(event):
+        raise typer.BadParameter("These events are of no account: leave --account out, or nothing is ever sent.")
     notes = _texts(None if note is None else [note], "--note")
     if asymmetric and kind is not Kind.WEBHOOK:
         raise typer.BadParameter(f"--asymmetric is for webhooks: calls of kind {kind} are not signed.")
@@ -88,6 +91,8 @@ def add(
         raise typer.BadParameter(f"{problem}.") from problem
     if kind is Kind.MAIL and not is_mail_address(url):
         raise typer.BadParameter(f"{url!r} must be one address of mail, such as ops@example.com.")
+    if kind is Kind.WEBHOOK and is_of_slack(checked):
+        raise typer.BadParameter("Slack takes messages alone: add --kind slack, which also keeps its URL secret.")
     made = add_endpoint(
         running_deployment(data_dir).postgres_url,
         checked,

@@ -10,7 +10,7 @@ from webhooks.kinds import Kind
 from webhooks.outbox import Due
 from webhooks.outcomes import Attempt
 from webhooks.signing import signed_headers
-from webhooks.slack import shown_url, slack_message
+from webhooks.slack import slack_message, without_url
 
 Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[Attempt]]
 Mail = Callable[[str, bytes, str, datetime], Awaitable[Attempt]]
@@ -42,4 +42,4 @@ class Delivering:
         url = due.secrets[0]
         attempt = await self.post_to_slack(url, slack_message(due.event_id, due.body), {})
         # The log of attempts is for more people than the URL.
-        return replace(attempt, error=attempt.error and attempt.error.replace(url, shown_url(url)))
+        return replace(attempt, error=attempt.error and without_url(attempt.error, url))

@@ -21,3 +21,12 @@ class EventType(StrEnum):
     SOURCE_HEARD = "weir.source.heard"
     DEAD_LETTER_SPIKE = "weir.dead_letter.spike"
     DEAD_LETTER_SPIKE_ENDED = "weir.dead_letter.spike_ended"
+
+
+OF_NO_ACCOUNT = frozenset(
+    {
+        *(EventType.WATCH_HIT, EventType.SOURCE_SILENT, EventType.SOURCE_HEARD),
+        *(EventType.DEAD_LETTER_SPIKE, EventType.DEAD_LETTER_SPIKE_ENDED),
+    }
+)
+"""They are of the operator: an endpoint of some accounts does not get them."""

@@ -15,12 +15,13 @@ from datetime import datetime
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime
+from time import monotonic
 from typing import Any
 
 import httpx
 
 from deployment.errors import CannotRun
-from webhooks.addresses import address_of
+from webhooks.addresses import address_of, host_of
 from webhooks.outcomes import Attempt
 from webhooks.posting import MAX_ERROR_CHARACTERS, TIMEOUT_SECONDS
 from webhooks.wording import sentence, shown
@@ -29,7 +30,13 @@ URL_VARIABLE, SENDER_VARIABLE = "WEIR_SMTP_URL", "WEIR_SMTP_SENDER"
 PASSWORD_VARIABLE, PRIVATE_VARIABLE = "WEIR_SMTP_PASSWORD", "WEIR_SMTP_ALLOW_PRIVATE"
 PORTS = {"smtps": 465, "smtp": 587}
 ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@(?=.{1,189}\Z)[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*")
+IS_OF_CLIENT = re.compile(r"530 |5\d\d 5\.7\.")
+"""A refusal of who sends (RFC 4954; X.7.Z of RFC 3463), such as that it may not relay: no other mailbox would do."""
 DELIVERED = 250
+TAKEN_SECONDS = 120.0
+"""For the answer to a mail's content: servers look for viruses and spam before they take it, and one that is not waited
+for gets the mail again. RFC 5321 asks for ten minutes; so long a hanging server would hold up other endpoints."""
+QUIT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -64,10 +71,12 @@ class MailServer:
             raise CannotRun(f"{SENDER_VARIABLE} is {sender!r}, but must be the address that sends mail.")
         if bool(url.username) != bool(password):
             raise CannotRun(f"{URL_VARIABLE} must name a user if {PASSWORD_VARIABLE} is set, and only then.")
+        if not (url.username + password).isascii():
+            raise CannotRun(f"The user of {URL_VARIABLE} and {PASSWORD_VARIABLE} must be ASCII.")
         if allows not in ("true", "false"):
             raise CannotRun(f"{PRIVATE_VARIABLE} is {allows!r}, but must be true or false.")
         port = url.port or PORTS[url.scheme]
-        return cls(url.host, port, url.scheme == "smtps", sender, url.username, password, allows == "true")
+        return cls(host_of(url), port, url.scheme == "smtps", sender, url.username, password, allows == "true")
 
 
 def is_mail_address(text: str) -> bool:
@@ -80,7 +89,9 @@ def mail_of(event_id: str, body: bytes, sender: str, to: str, at: datetime) -> E
     event: dict[str, Any] = json.loads(body)
     text = sentence(event["type"], event["data"])
     message = EmailMessage(policy=SMTP)
-    message["From"], message["To"], message["Subject"] = sender, to, f"Weir: {shown(text)}"
+    # No encoded word begins in it: `email` would decode one that is a customer's text, and with it a line break.
+    subject = f"Weir: {shown(text)}".replace("=?", "= ?")
+    message["From"], message["To"], message["Subject"] = sender, to, subject
     message["Date"] = format_datetime(at)
     message["Message-ID"] = f"<{event_id}@{sender.partition('@')[2]}>"
     # No out-of-office reply: RFC 3834.
@@ -96,16 +107,23 @@ def mail_of(event_id: str, body: bytes, sender: str, to: str, at: datetime) -> E
 class Mailer:
     """Hands mail to the server; without one each attempt fails with a sentence that says so."""
 
-    def __init__(self, server: MailServer | None, trust: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        server: MailServer | None,
+        trust: ssl.SSLContext | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
+        """`timeout_seconds`: until the content is sent."""
         self._server = server
         self._trust = trust or ssl.create_default_context()
+        self._timeout_seconds = timeout_seconds
 
     async def send(self, event_id: str, body: bytes, to: str, at: datetime) -> Attempt:
-        """One attempt, which begins at `at`. A thread that a timeout leaves may still hand the mail over."""
+        """One attempt, which begins at `at`. A thread that a timeout leaves sends no mail after it."""
         if self._server is None:
             return Attempt(error=f"the sender has no {URL_VARIABLE}, so it sends no mail")
         try:
-            async with asyncio.timeout(TIMEOUT_SECONDS):
+            async with asyncio.timeout(2 * self._timeout_seconds + TAKEN_SECONDS):
                 named = httpx.URL(scheme="https", host=self._server.host, port=self._server.port)
                 address = await address_of(named, allows_private=self._server.allows_private)
                 message = mail_of(event_id, body, self._server.sender, to, at)
@@ -114,12 +132,12 @@ class Mailer:
             # About the server, the sender or the password: a person can correct these, so it is tried again.
             return replace(_refused(answered.smtp_code, answered.smtp_error), refuses=False)
         except TimeoutError:
-            return Attempt(error=f"no answer within {TIMEOUT_SECONDS:.0f} s")
+            return Attempt(error="no answer in time")
         except Exception as problem:  # noqa: BLE001 -- no endpoint may stop the others
             return Attempt(error=(str(problem) or type(problem).__name__)[:MAX_ERROR_CHARACTERS])
 
     def _hand_over(self, server: MailServer, address: str, message: EmailMessage, to: str) -> Attempt:
-        session = _Session(server, address, self._trust)
+        session = _Session(server, address, self._trust, self._timeout_seconds)
         try:
             if not server.begins_with_tls:
                 session.starttls(context=self._trust)
@@ -128,9 +146,11 @@ class Mailer:
             session.send_message(message, server.sender, [to])
             # The mail was taken: how the session ends changes nothing.
             with suppress(smtplib.SMTPException, OSError):
-                session.quit()
+                session.leave()
         except smtplib.SMTPRecipientsRefused as refused:
-            return _refused(*refused.recipients[to])
+            attempt = _refused(*refused.recipients[to])
+            # Postfix names what it has against the client, the sender or the login only here.
+            return replace(attempt, refuses=attempt.refuses and not IS_OF_CLIENT.match(attempt.error or ""))
         except smtplib.SMTPDataError as refused:
             return _refused(refused.smtp_code, refused.smtp_error)
         finally:
@@ -141,9 +161,24 @@ class Mailer:
 class _Session(smtplib.SMTP):
     """One that is connected to an address, not to what its name stands for by now."""
 
-    def __init__(self, server: MailServer, address: str, trust: ssl.SSLContext) -> None:
+    sock: socket.socket
+
+    def __init__(self, server: MailServer, address: str, trust: ssl.SSLContext, timeout_seconds: float) -> None:
         self._server, self._address, self._trust = server, address, trust
-        super().__init__(server.host, server.port, timeout=TIMEOUT_SECONDS)
+        self._sends_before = monotonic() + timeout_seconds
+        super().__init__(server.host, server.port, timeout=timeout_seconds)
+
+    def data(self, msg: Any) -> tuple[int, bytes]:
+        """Hand the content over, unless the attempt has failed by now, and wait for what becomes of it."""
+        if monotonic() > self._sends_before:
+            raise TimeoutError
+        self.sock.settimeout(TAKEN_SECONDS)
+        return super().data(msg)
+
+    def leave(self) -> None:
+        """End it; nothing depends on the answer."""
+        self.sock.settimeout(QUIT_SECONDS)
+        self.quit()
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
         connected = socket.create_connection((self._address, port), timeout)

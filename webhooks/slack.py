@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 
 from webhooks.wording import sentence, shown
 
+HOSTS = ("hooks.slack.com", "hooks.slack-gov.com")
 MAX_FIELDS = 10
 """Of a section, as Slack takes them."""
 
@@ -16,7 +18,8 @@ MAX_FIELDS = 10
 def slack_message(event_id: str, body: bytes) -> bytes:
     """`text` for notifications and for what knows no blocks; `blocks` with the event's values.
 
-    No value is markup: blocks are plain text, and the brackets of `<!channel>` are escaped in `text`.
+    No value is markup: blocks are plain text, and the brackets of `<!channel>` are escaped in `text`. Mattermost and
+    Discord call everybody by `@all` or `@everyone` there, so a space of no width follows each `@`.
     """
     event: dict[str, Any] = json.loads(body)
     data = event["data"]
@@ -30,10 +33,26 @@ def slack_message(event_id: str, body: bytes) -> bytes:
     return json.dumps({"text": _escaped(text), "blocks": blocks}).encode()
 
 
+def is_of_slack(url: str) -> bool:
+    """Whether it is Slack's own: as a webhook it would be shown in lists, and would take nothing."""
+    return httpx.URL(url).host in HOSTS
+
+
 def shown_url(url: str) -> str:
     """A URL without what lets others post by it."""
     parsed = httpx.URL(url)
     return f"{parsed.scheme}://{parsed.netloc.decode()}/…"
+
+
+def without_url(text: str, url: str) -> str:
+    """`text` without the URL and its path, also where its end was cut within one. Servers answer with the path, too."""
+    path = httpx.URL(url).raw_path.decode()
+    for secret, instead in ((url, shown_url(url)), (path, "/…"), (unquote(path), "/…")):
+        if len(secret) > 1:
+            text = text.replace(secret, instead)
+            cut = next((length for length in range(len(secret) - 1, 1, -1) if text.endswith(secret[:length])), 0)
+            text = f"{text[:-cut]}{instead}" if cut else text
+    return text
 
 
 def _plain(text: str) -> dict[str, Any]:
@@ -41,4 +60,4 @@ def _plain(text: str) -> dict[str, Any]:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "@\u200b")

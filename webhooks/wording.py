@@ -15,12 +15,12 @@ SENTENCES: Mapping[EventType, str] = {
     "{old_quantity} is now {new_quantity}",
     EventType.STRAGGLER_HELD: "Late usage of {account} waits for a decision: "
     "{quantity} of {meter}, received at {received_at}",
-    EventType.THRESHOLD_CROSSED: "{account} has reached {threshold} of {meter}{currency} "
+    EventType.THRESHOLD_CROSSED: "{account} has reached {threshold} of {meter}{currency}{of_model} "
     "in its {period} from {period_start}: {value}",
-    EventType.THRESHOLD_RETRACTED: "{account} is under {threshold} of {meter}{currency} again "
+    EventType.THRESHOLD_RETRACTED: "{account} is under {threshold} of {meter}{currency}{of_model} again "
     "in its {period} from {period_start}: {value}",
-    EventType.PATTERN_MATCHED: "Pattern {pattern} matched {outcomes} outcomes of {account} from {started_at}",
-    EventType.PATTERN_RETRACTED: "A match of pattern {pattern} of {account} from {started_at} holds no more",
+    EventType.PATTERN_MATCHED: "Pattern {pattern} matched {outcomes} outcomes ({keys}) from {started_at}",
+    EventType.PATTERN_RETRACTED: "A match of pattern {pattern} ({keys}) from {started_at} holds no more",
     EventType.WATCH_HIT: "Watch {watch} has {hits} hits in the hour from {hour}",
     EventType.SOURCE_SILENT: "Source {source} is silent: it was last heard at {last_seen_at}",
     EventType.SOURCE_HEARD: "Source {source} was heard again at {last_seen_at}; it was silent since {silent_since}",
@@ -38,7 +38,14 @@ def sentence(kind: str, data: Mapping[str, Any]) -> str:
     """One line without control characters; the type where a later release wrote one that is not known here."""
     if kind not in SENTENCES:
         return kind
-    return SENTENCES[EventType(kind)].format_map(_Values({name: shown(value) for name, value in data.items()}))
+    values = {name: shown(_listed(value)) for name, value in data.items()}
+    of_model = f" of {values['model']}" if values.get("model") else ""
+    return SENTENCES[EventType(kind)].format_map(_Values(values, of_model=of_model))
+
+
+def _listed(value: object) -> object:
+    """The keys of a match as a text."""
+    return ", ".join(f"{name} {part}" for name, part in value.items()) if isinstance(value, Mapping) else value
 
 
 def shown(value: object) -> str:

@@ -49,7 +49,10 @@ SELECT reason, date_trunc('minute', now(), 'UTC'), records
 FROM unnest(%s::text[], %s::bigint[]) AS batch (reason, records) ORDER BY reason
 ON CONFLICT (reason, minute) DO UPDATE SET records = old.records + excluded.records
 """
-_FORGET = f"DELETE FROM dead_letter_minutes WHERE minute <= now() - interval '{SPIKE_MINUTES} minutes'"
+# A minute that is to come was counted by a clock that was wrong: it would last until it has come.
+_FORGET = f"""
+DELETE FROM dead_letter_minutes WHERE minute <= now() - interval '{SPIKE_MINUTES} minutes' OR minute > now()
+"""
 _RECENT = "SELECT reason, sum(records)::bigint AS records FROM dead_letter_minutes GROUP BY reason"
 _SPIKES_BEGUN = f"""
 INSERT INTO dead_letter_spikes (reason, records)

@@ -97,9 +97,11 @@ class LimitUse:
     def _multiples(self) -> Iterator[Decimal]:
         if self.every is None:
             return
-        last = EXACT.multiply(self.every, MAX_MULTIPLES)
-        # Of any total: Python's own 28 digits would be an error.
-        reached = MAX_MULTIPLES if self.used >= last else max(int(self.used // self.every), 0)
+        # The total is compared before it is divided: a quotient of more digits than a Decimal has raises.
+        if self.used >= EXACT.multiply(self.every, MAX_MULTIPLES):
+            reached = MAX_MULTIPLES
+        else:
+            reached = int(self.used // self.every) if self.used > 0 else 0
         turns = (reached, min(reached + 1, MAX_MULTIPLES))
         yield from (EXACT.multiply(self.every, turn) for turn in turns if turn)
 

@@ -29,6 +29,7 @@ from cli.main import app
 from jobs.billing.config import BillingConfig
 from jobs.billing.pipeline import JOB
 from jobs.billing.thresholds import note_members
+from jobs.queries.limits import LimitUse
 from jobs.retention.days import Retention
 from jobs.retention.rows import retain_rows
 from jobs.runtime.job import Fold
@@ -117,6 +118,26 @@ def test_a_limit_that_recurs_calls_at_each_multiple_once_and_at_no_more_than_a_h
     reached = sorted(place[-1] for place in crossed(connection))
     assert reached == [Decimal("2.5") * turn for turn in range(1, 101)]
     assert {row["version"] for row in changes(connection) if row["threshold"] == 5} == {1}
+
+
+@pytest.mark.parametrize(
+    ("used_so_far", "every", "near"),
+    [
+        ("-3", "2", ["2"]),
+        ("0", "2", ["2"]),
+        ("1.9", "2", ["2"]),
+        ("2", "2", ["2", "4"]),
+        ("199.9", "2", ["198", "200"]),
+        ("200", "2", ["200"]),
+        ("203", "2", ["200"]),
+        ("100000000000000000", "0.000000000001", ["0.0000000001"]),
+    ],
+)
+def test_the_multiples_that_usage_is_between_are_found_whatever_was_used(
+    used_so_far: str, every: str, near: list[str]
+) -> None:
+    use = LimitUse("acme", "t", "", "", "P1M", MARCH, None, Decimal(used_so_far), every=Decimal(every))
+    assert use.thresholds == [Decimal(step) for step in near]
 
 
 def test_a_correction_that_takes_it_back_under_retracts_it_with_the_next_version(

@@ -165,6 +165,15 @@ def test_a_spike_ends_when_the_next_minute_comes_without_a_dead_letter(database:
     assert rows(database, "SELECT FROM dead_letter_minutes") == []
 
 
+def test_a_spike_that_a_clock_ahead_has_counted_ends_once_the_clock_is_right(database: str, tmp_path: Path) -> None:
+    add_endpoint(database, URL)
+    follower = Follower(database, Journal(tmp_path), conditions=QUICK)
+    follower.take([*(rejected(1, n) for n in range(10)), heartbeat(1)])
+    assert rows(database, "UPDATE dead_letter_minutes SET minute = minute + interval '1 day' RETURNING 1")
+    follower.take([rejected(61, 10), heartbeat(61)])
+    assert [kind for kind, _ in called(database)] == ["dead_letter.spike", "dead_letter.spike_ended"]
+
+
 def test_dead_letters_of_a_commit_that_a_crash_left_out_count_once(database: str, tmp_path: Path) -> None:
     follower = Follower(database, Journal(tmp_path), conditions=QUICK)
     follower.commit([rejected(1, n) for n in range(7)])

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from email import message_from_bytes, policy
 from email.message import EmailMessage
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,10 @@ class Mail:
 
 
 class MailReceiver:
-    """`answer` gives the reply to a verb of SMTP (DATA: to the content). None: the usual one; "": the session ends."""
+    """`answer` gives the reply to a verb of SMTP (DATA: to the content). None: the usual one; "": the session ends.
+
+    `delay`: seconds before it.
+    """
 
     def __init__(
         self,
@@ -34,18 +38,20 @@ class MailReceiver:
         begins_with_tls: bool = False,
         offers: str = "STARTTLS",
         passwords: Mapping[str, str] | None = None,
+        delay: Callable[[str], float] = lambda _: 0,
     ) -> None:
         self._context, self._answer, self._begins_with_tls = context, answer, begins_with_tls
-        self._offers, self._passwords = offers, passwords
+        self._offers, self._passwords, self._delay = offers, passwords, delay
         self.mails: list[Mail] = []
         self.verbs: list[str] = []
         self.in_the_clear: list[str] = []
         """Lines that came before TLS."""
         self.port = 0
+        self._sessions: list[asyncio.Task[Any]] = []
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[MailReceiver]:
-        """Listen until the block ends."""
+        """Listen until the block and each session end."""
         tls = self._context if self._begins_with_tls else None
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=tls)
         self.port = server.sockets[0].getsockname()[1]
@@ -53,8 +59,12 @@ class MailReceiver:
             yield self
         finally:
             server.close()
+            await asyncio.gather(*self._sessions)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._sessions.append(task)
         with suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
             await self._session(reader, writer)
         writer.close()
@@ -94,9 +104,10 @@ class MailReceiver:
             elif verb in ("MAIL", "RCPT"):
                 named = line.partition("<")[2].partition(">")[0]
                 sender, to = (named, to) if verb == "MAIL" else (sender, named)
-            writer.write((reply or "250 ok").encode() + b"\r\n")
             if content and (reply or "250").startswith("250"):
                 self._take(content, sender, to, user if is_encrypted else None)
+            await asyncio.sleep(self._delay(verb))
+            writer.write((reply or "250 ok").encode() + b"\r\n")
             if begins:
                 await writer.drain()
                 await writer.start_tls(self._context)

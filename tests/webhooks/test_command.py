@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 from cli.main import app
 from tests.webhooks.sending import hold, rows
 from webhooks.endpoints import COLUMNS, DELIVERY_COLUMNS
+from webhooks.event_types import EventType
 
 URL = "https://example.com/hook"
 
@@ -99,6 +100,26 @@ def test_a_url_that_is_never_called_is_refused(weir: Any, url: str) -> None:
     refused = weir("webhooks", "add", url)
     assert refused.exit_code == 2
     assert listed(weir, "webhooks", "list") == []
+
+
+def test_a_url_of_slack_is_no_webhook_in_which_it_would_be_shown(weir: Any, database: str) -> None:
+    url = "https://hooks.slack.com/services/T000/B000/SECRET"
+    refused = weir("webhooks", "add", url)
+    assert refused.exit_code == 2
+    assert "SECRET" not in refused.output
+    assert "--kind slack" in refused.output
+    assert rows(database, "SELECT * FROM webhook_endpoints") == []
+    assert weir("webhooks", "add", url, "--kind", "slack").exit_code == 0
+    assert "SECRET" not in weir("webhooks", "list", "--format", "json").stdout
+
+
+def test_an_endpoint_that_would_never_be_called_is_refused(weir: Any, database: str) -> None:
+    of_acme = ("--account", "acme", "--event", EventType.SOURCE_SILENT, "--event", EventType.WATCH_HIT)
+    refused = weir("webhooks", "add", URL, *of_acme)
+    assert refused.exit_code == 2
+    assert "of no account" in refused.output
+    assert weir("webhooks", "add", URL, *of_acme, "--event", EventType.INVOICE_ISSUED).exit_code == 0
+    assert weir("webhooks", "add", URL, *of_acme[2:]).exit_code == 0
 
 
 def test_what_is_to_be_sent_again_must_be_named(weir: Any) -> None:

@@ -6,6 +6,7 @@ import json
 import ssl
 from dataclasses import replace
 from datetime import UTC, datetime
+from email import message_from_bytes, policy
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.webhooks.sending import add_endpoint, hold, now_clock, rows, run, sen
 from webhooks.event_types import EventType
 from webhooks.kinds import Kind
 from webhooks.mail import Mailer, MailServer, is_mail_address, mail_of
+from webhooks.posting import TIMEOUT_SECONDS
 
 TO, SENDER = "ops@example.com", "weir@example.com"
 ENVIRONMENT = {"WEIR_SMTP_URL": "smtps://weir@mail.example.com", "WEIR_SMTP_SENDER": SENDER}
@@ -35,7 +37,12 @@ def contexts(tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 def sent(
-    database: str, receiver: MailReceiver, trust: ssl.SSLContext, held: int = 1, **server: Any
+    database: str,
+    receiver: MailReceiver,
+    trust: ssl.SSLContext,
+    held: int = 1,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    **server: Any,
 ) -> list[tuple[Any, ...]]:
     """The attempts, after all that was held was sent or given up."""
 
@@ -44,7 +51,7 @@ def sent(
             add_endpoint(database, TO, kind=Kind.MAIL)
             hold(database, ["acme"] * held)
             named = MailServer("127.0.0.1", receiver.port, False, SENDER, allows_private=True)
-            await send_all(database, now_clock(), mailer=Mailer(replace(named, **server), trust))
+            await send_all(database, now_clock(), mailer=Mailer(replace(named, **server), trust, timeout_seconds))
 
     run(deliver)
     return rows(database, "SELECT number::int, status::int, error FROM webhook_attempts ORDER BY number, attempted_at")
@@ -56,7 +63,7 @@ def test_a_mail_goes_over_tls_with_a_password_once_and_has_the_id_of_its_event(
 ) -> None:
     receiver = MailReceiver(contexts[0], begins_with_tls=begins_with_tls, passwords={"weir": "secret"})
     # QUIT has an answer that is wrong, too, which must not make a second mail.
-    of_server = {"begins_with_tls": begins_with_tls, "user": "weir", "password": "secret"}
+    of_server: dict[str, Any] = {"begins_with_tls": begins_with_tls, "user": "weir", "password": "secret"}
     assert sent(database, receiver, contexts[1], 2, **of_server) == [(1, 250, None), (2, 250, None)]
     first, second = receiver.mails
     assert (first.sender, first.to, first.user) == (SENDER, TO, "weir")
@@ -99,6 +106,25 @@ def test_a_mail_that_is_greylisted_or_whose_server_dies_is_tried_again_and_those
     assert ["1/requests" in mail.message.get_content() for mail in receiver.mails] == [True, False]
 
 
+@pytest.mark.parametrize(("verbs", "attempts"), [(["DATA"], 1), (["MAIL", "RCPT"], 2)])
+def test_a_slow_server_gets_a_mail_once(
+    database: str, contexts: tuple[ssl.SSLContext, ssl.SSLContext], verbs: list[str], attempts: int
+) -> None:
+    slow = list(verbs)
+
+    def delay(verb: str) -> float:
+        if verb not in slow:
+            return 0
+        slow.remove(verb)
+        return 4 if verb == "DATA" else 2
+
+    receiver = MailReceiver(contexts[0], delay=delay)
+    statuses = [status for _, status, _ in sent(database, receiver, contexts[1], timeout_seconds=3)]
+    assert statuses[-1] == 250
+    assert len(statuses) >= attempts
+    assert len(receiver.mails) == 1
+
+
 @pytest.mark.parametrize(("verb", "reply"), [("RCPT", "550 5.1.1 no such mailbox"), ("DATA", "554 5.7.1 no spam")])
 def test_a_mail_that_is_refused_for_good_is_dead_at_once_and_the_next_is_sent(
     database: str, contexts: tuple[ssl.SSLContext, ssl.SSLContext], verb: str, reply: str
@@ -107,6 +133,15 @@ def test_a_mail_that_is_refused_for_good_is_dead_at_once_and_the_next_is_sent(
     receiver = MailReceiver(contexts[0], lambda given: next(replies, None) if given == verb else None)
     assert sent(database, receiver, contexts[1], 2) == [(1, None, reply), (2, 250, None)]
     assert states(database) == {"dead": 1, "delivered": 1}
+
+
+@pytest.mark.parametrize("reply", ["554 5.7.1 <[10.0.0.9]>: Client host rejected: Access denied", "530 Log in first"])
+def test_a_server_that_refuses_who_sends_only_at_the_recipient_is_tried_again(
+    database: str, contexts: tuple[ssl.SSLContext, ssl.SSLContext], reply: str
+) -> None:
+    replies = iter([reply])
+    receiver = MailReceiver(contexts[0], lambda verb: next(replies, None) if verb == "RCPT" else None)
+    assert sent(database, receiver, contexts[1]) == [(1, None, reply), (1, 250, None)]
 
 
 def test_a_wrong_password_is_tried_again_since_a_person_can_correct_it_and_is_shown_nowhere(
@@ -152,6 +187,26 @@ def test_no_value_of_an_event_adds_a_header_or_a_recipient(kind: str, data: dict
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        "=?utf-8?q?x=0D=0AReply-To=3A_x=40y=2Eexample?=",
+        "=?utf-8?b?DQpSZXBseS1UbzogeEB5LmV4YW1wbGUNCg0KaGkK?=",
+        "=?utf-8?q?" + "a" * 150 + "=0D=0AReply-To:_x@y?=",
+        "=?=?utf-8?q?=0AReply-To:_x@y?=?=",
+    ],
+)
+def test_an_encoded_word_in_the_name_of_an_account_is_its_text_and_no_header(name: str) -> None:
+    data = {"account": name, "quantity": "1", "meter": "tokens", "received_at": "now"}
+    event = {"type": EventType.STRAGGLER_HELD, "timestamp": "2026-11-01T00:00:00+00:00", "data": data}
+    mail = mail_of("evt_1", json.dumps(event).encode(), SENDER, TO, datetime(2026, 11, 1, tzinfo=UTC))
+    got = message_from_bytes(bytes(mail), policy=policy.default)
+    usual = ["From", "To", "Subject", "Date", "Message-ID", "Auto-Submitted"]
+    assert got.keys() == [*usual, "Content-Type", "Content-Transfer-Encoding", "MIME-Version"]
+    assert name[:60].replace("=?", "= ?") in got["Subject"]
+    assert f"account: {name}" in mail.get_content()
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "ops",
@@ -178,9 +233,21 @@ def test_a_server_is_named_by_variables_and_a_wrong_one_is_refused_without_its_p
         {"WEIR_SMTP_URL": "smtps://mail.example.com"},
         {"WEIR_SMTP_SENDER": "weir"},
         {"WEIR_SMTP_ALLOW_PRIVATE": "yes"},
+        {"WEIR_SMTP_PASSWORD": "s3cret\u00e9"},
     ):
         with pytest.raises(CannotRun) as refused:
             MailServer.of({**ENVIRONMENT, **password, **wrong})
         assert "s3cret" not in str(refused.value)
     with pytest.raises(CannotRun):
         MailServer.of(ENVIRONMENT)
+
+
+def test_the_certificate_is_that_of_the_name_that_is_looked_up_also_where_it_is_not_ascii() -> None:
+    """By IDNA 2003, as `ssl` would encode it, it is the name of somebody else: mail.strasse.example."""
+    environment = {**ENVIRONMENT, "WEIR_SMTP_URL": "smtps://mail.stra\u00dfe.example"}
+    server = MailServer.of(environment)
+    assert server is not None
+    assert server.host == "mail.xn--strae-oqa.example"
+    ipv6 = MailServer.of({**ENVIRONMENT, "WEIR_SMTP_URL": "smtps://[2001:db8::1]:465"})
+    assert ipv6 is not None
+    assert (ipv6.host, ipv6.port) == ("2001:db8::1", 465)

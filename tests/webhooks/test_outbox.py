@@ -16,7 +16,8 @@ from deployment.errors import CannotRun
 from tests.pages import blocks_of
 from tests.webhooks.sending import ALL, STRAGGLER, add_endpoint, hold, queue, rows, states
 from webhooks.endpoints import _LOCK, deliveries, disable, enable, resend, rotate
-from webhooks.event_types import EventType
+from webhooks.event_types import OF_NO_ACCOUNT, EventType
+from webhooks.wording import sentence
 
 AT = datetime(2026, 11, 1, tzinfo=UTC)
 URL = "https://example.com/hook"
@@ -111,6 +112,7 @@ def test_each_source_writes_an_event_with_all_digits_of_its_row(database: str) -
     assert (hit[2]["hour"], hit[2]["reached"], hit[2]["hits"]) == ("2026-11-01T00:00:00+00:00", 100, 250)
     assert [kind for kind, _, _ in conditions] == list(EventType)[-4:]
     assert {account for _, account, _ in conditions} == {""}, "they are of whoever operates"
+    assert {kind for kind, account, _ in outbox(database) if not account} == OF_NO_ACCOUNT
     silent, heard, spike, spike_ended = (data for _, _, data in conditions)
     assert (silent["source"], silent["account"], heard["silent_since"]) == ("gateway", "acme", silent["last_seen_at"])
     assert heard["last_seen_at"] == "2026-11-01T01:00:00+00:00"
@@ -119,6 +121,9 @@ def test_each_source_writes_an_event_with_all_digits_of_its_row(database: str) -
     found = {held[0], correction[0], issued[0], voided[0], crossed[0], retracted[0], matched[0], unmatched[0], hit[0]}
     found |= {kind for kind, _, _ in conditions}
     assert found == set(EventType)
+    sentences = {kind: sentence(kind, data) for kind, _, data in outbox(database)}
+    assert not [text for text in sentences.values() if "?" in text], "a value that the event does not have"
+    assert "(account acme, api_key_id k-1)" in sentences["weir.pattern.matched"]
 
 
 def test_a_match_calls_once_also_when_it_is_made_again_and_not_when_it_is_older_than_a_week(database: str) -> None:

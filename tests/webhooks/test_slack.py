@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
+from urllib.parse import unquote
 
 import psycopg
 import pytest
@@ -16,12 +18,15 @@ from jobs.runtime.errors import Refused
 from jobs.runtime.postgres.downgrade import downgrade
 from tests.webhooks.receiver import Answer, Receiver
 from tests.webhooks.sending import add_endpoint, hold, now_clock, rows, run, send_all, states
+from webhooks.delivering import Delivering
 from webhooks.endpoints import deliveries, listed, rotate
 from webhooks.event_types import EventType
 from webhooks.kinds import Kind
-from webhooks.posting import Poster
+from webhooks.outbox import Due, Lane
+from webhooks.outcomes import Attempt
+from webhooks.posting import MAX_ERROR_CHARACTERS, Poster
 from webhooks.slack import MAX_FIELDS, shown_url, slack_message
-from webhooks.wording import SENTENCES
+from webhooks.wording import SENTENCES, sentence
 
 VALUES = st.one_of(st.text(), st.integers(), st.none(), st.lists(st.text(), max_size=2))
 
@@ -34,11 +39,24 @@ def test_each_type_has_a_sentence() -> None:
     assert set(SENTENCES) == set(EventType)
 
 
+@pytest.mark.parametrize("kind", [EventType.THRESHOLD_CROSSED, EventType.THRESHOLD_RETRACTED])
+def test_a_threshold_of_one_model_is_not_called_one_of_all(kind: EventType) -> None:
+    data = {"account": "acme", "threshold": "100", "meter": "tokens", "currency": None, "period": "P1D", "value": "120"}
+    data["period_start"] = "2026-11-01"
+    assert " 100 of tokens of gpt-4o " in sentence(kind, {**data, "model": "gpt-4o"})
+    of_all = sentence(kind, {**data, "model": None})
+    assert sentence(kind, data) == of_all
+    assert "100 of tokens in its" in of_all.replace(" again", "")
+
+
 @given(st.sampled_from([*EventType, "weir.of.a.later.release"]), st.dictionaries(st.text(min_size=1), VALUES))
 def test_no_value_is_markup_or_makes_a_message_that_slack_refuses(kind: str, data: dict[str, Any]) -> None:
-    message = json.loads(slack_message("evt_1", body(kind, {**data, "account": "<!channel> & <@U1>", "source": "<x>"})))
+    message = json.loads(
+        slack_message("evt_1", body(kind, {**data, "account": "<!channel> & <@U1>", "source": "<x>@all"}))
+    )
     assert "<" not in message["text"]
     assert ">" not in message["text"]
+    assert not re.search(r"@\w", message["text"])
     assert 0 < len(message["text"]) < 40_000
     section, context = message["blocks"]
     texts = [section["text"], *section.get("fields", []), *context["elements"]]
@@ -91,6 +109,29 @@ def test_its_url_is_in_no_list_log_or_error(database: str) -> None:
     run(deliver)
     assert receiver.connections == 0
     assert states(database) == {"dead": 1}
+
+
+@pytest.mark.parametrize("path", ["/services/T1/SECRET", f"/services/{'x' * 200}SECRET", "/a%20b/SECRET?sig=SECRET"])
+@pytest.mark.parametrize(
+    "answer", ["Cannot POST {path}", "{padding} Cannot POST {path}", "no {url} here", "{decoded}?"]
+)
+def test_a_server_that_answers_with_its_path_shows_it_to_nobody(path: str, answer: str) -> None:
+    url = f"https://chat.example.com{path}"
+    padding = "." * (MAX_ERROR_CHARACTERS - len("  Cannot POST ") - path.index("SECRET") - 3)
+    text = answer.format(path=path, url=url, padding=padding, decoded=unquote(path))[:MAX_ERROR_CHARACTERS]
+
+    async def post(*_: object) -> Attempt:
+        return Attempt(404, text)
+
+    async def mail(*_: object) -> Attempt:
+        raise AssertionError
+
+    due = Due(Lane("e", ""), 1, "evt_1", Kind.SLACK, shown_url(url), body(EventType.WATCH_HIT, {}), 0, [url])
+    attempt = asyncio.run(Delivering(post, post, mail)(due, now_clock().now()))
+    assert attempt.status == 404
+    assert attempt.error
+    assert "SEC" not in attempt.error
+    assert "xxx" not in attempt.error
 
 
 @pytest.mark.parametrize(("status", "state"), [(404, "dead"), (302, "dead"), (410, "waiting")])

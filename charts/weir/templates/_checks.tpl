@@ -16,6 +16,7 @@
 {{- include "weir.checkSecrets" . -}}
 {{- include "weir.checkKinds" . -}}
 {{- include "weir.checkApi" . -}}
+{{- include "weir.checkWebhooks" . -}}
 {{- include "weir.checkAccounts" . -}}
 {{- include "weir.checkExecutors" . -}}
 {{- if and .Values.dashboard.route.enabled (not .Values.dashboard.route.parentRefs) -}}
@@ -142,6 +143,19 @@
 {{- if not (hasKey .resources.requests "cpu") -}}
 {{- fail "api.autoscaling.enabled needs api.resources.requests.cpu: targetCPUUtilization is a part of it." -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "weir.checkWebhooks" -}}
+{{- with .Values.webhooks -}}
+{{- if and .enabled .mail.url -}}
+{{- if not .mail.sender -}}
+{{- fail "webhooks.mail.url needs webhooks.mail.sender: the address that sends." -}}
+{{- end -}}
+{{- if ne (contains "@" .mail.url) (not (empty .mail.existingSecret)) -}}
+{{- fail "webhooks.mail.url must name a user (smtps://USER@HOST:PORT) if webhooks.mail.existingSecret has a password, and only then." -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -47,6 +47,10 @@ matchExpressions:
 {{- $_ := set $ports "443" true -}}
 {{- else if hasPrefix "http://" . -}}
 {{- $_ := set $ports "80" true -}}
+{{- else if hasPrefix "smtps://" . -}}
+{{- $_ := set $ports "465" true -}}
+{{- else if hasPrefix "smtp://" . -}}
+{{- $_ := set $ports "587" true -}}
 {{- end -}}
 {{- end -}}
 {{- range keys $ports | sortAlpha }}
