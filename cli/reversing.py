@@ -70,6 +70,7 @@ def reverse(
     It also counts for what is received of the request later, within rejoin_seconds. Several with a --quantity add up.
     Nothing undoes a reversal. Nothing is sent if ingestion would reject it.
     """
+    from cli.redrive.offline import refuse_ending_topics
     from deployment.kafka_client import kafka_client
     from deployment.sender import Sender
     from deployment.stack import running_deployment
@@ -93,6 +94,7 @@ def reverse(
     now = MachineClock().now()
     event = event_of(reversal, now)
     _refuse_rejected(config, event, now)
+    refuse_ending_topics(stack.postgres_url, [config.topic_of(TYPE)])
     sender = Sender(kafka_client(stack.kafka_bootstrap))
     sender.send(config.topic_of(TYPE), str(reversal["account"]).encode(), event)
     sender.flush()

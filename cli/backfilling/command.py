@@ -53,7 +53,7 @@ def backfill(
     from cli.backfilling.sending import Backfill, Sending
     from cli.dead_letter_rows import shortened
     from cli.progress import telling
-    from cli.redrive.offline import Offline, ingestion_of
+    from cli.redrive.offline import Offline, ingestion_of, refuse_ending_topics
     from cli.validated_lines import BATCH_EVENTS
     from deployment.kafka_client import kafka_client
     from deployment.sender import Sender
@@ -68,6 +68,7 @@ def backfill(
         raise CannotRun(NO_SOURCE_LISTED)
     sending = None
     if not dry_run:
+        refuse_ending_topics(stack.postgres_url, config.topics)
         sending = Sending(Sender(kafka_client(stack.kafka_bootstrap)), config.topic_of, per_second)
     offline = Offline(config, MachineClock().now)
     backfill = Backfill(files, offline, sending, _is_closed(stack.postgres_url))

@@ -15,8 +15,10 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from typer.testing import CliRunner
 
 from cli.main import app
+from cli.redrive.offline import refuse_ending_topics
 from cli.topic_removal import Left
 from cli.topic_rows import topic_rows
+from deployment.errors import CannotRun
 from deployment.event_topics import event_topics
 from deployment.stack import Deployment
 from deployment.topic_positions import TopicPosition
@@ -183,3 +185,13 @@ def test_heartbeats_that_nobody_will_read_are_not_listed_as_unread(
     assert (read["topic"], read["state"], read["unread"]) == ("a", "read", 4)
     assert (removed["topic"], removed["state"], removed["unread"]) == ("b", "removed", 0)
     assert removed["behind_seconds"] is None
+
+
+def test_commands_send_nothing_to_a_topic_that_is_being_ended(database: str) -> None:
+    """`weir usage reverse`, `weir backfill` and the redrive: the next start of ingestion may leave that topic out."""
+    remove(database, "calls")
+    refuse_ending_topics(database, ["events"])
+    with pytest.raises(CannotRun, match=r"The topic calls is being ended: .* would be on no bill"):
+        refuse_ending_topics(database, ["events", "calls"])
+    settled(database, "events")
+    refuse_ending_topics(database, ["events", "calls"])
