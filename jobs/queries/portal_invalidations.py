@@ -8,11 +8,15 @@ from jobs.billing_progress import Row
 from jobs.queries.reading import Database
 
 MAX_LIVE = 10_000
-"""Rows that servers read every two seconds; of each account there is one."""
+"""Rows of a key, all of which servers read every two seconds; of each account there is one."""
 _LIVE = "invalidated_at > clock_timestamp() - interval '25 hours'"
 """A token holds for a day at most: those that were made before have expired."""
 _LIST = f"SELECT account, token_id, of_accounts, generation FROM portal_invalidations WHERE {_LIVE}"
-_COUNT = f"SELECT count(*) AS live FROM (SELECT FROM portal_invalidations WHERE {_LIVE} LIMIT {MAX_LIVE}) AS live"
+# Of the key alone: those of another one, which may be a customer's, must not keep it from ending tokens.
+_COUNT = f"""
+SELECT count(*) AS live
+FROM (SELECT FROM portal_invalidations WHERE {_LIVE} AND key_id = %s LIMIT {MAX_LIVE}) AS live
+"""
 _GENERATION = "SELECT generation FROM portal_invalidations WHERE account = %s"
 # The row's lock puts those of an account in order: each is of a higher generation than any token that was made before.
 _OF_ACCOUNT = """
@@ -27,7 +31,7 @@ VALUES (%s, current_setting('weir.accounts'), %s) ON CONFLICT (account, token_id
 
 
 class TooManyInvalidations(Exception):
-    """As many as servers read were stored in a day."""
+    """The key has stored as many in a day as it may."""
 
 
 def live_invalidations(database: Database) -> Iterator[Row]:
@@ -46,7 +50,7 @@ def invalidate(database: Database, key_id: str, *, account: str | None = None, t
 
     Raises TooManyInvalidations.
     """
-    counted = database.execute(_COUNT).fetchone()
+    counted = database.execute(_COUNT, [key_id]).fetchone()
     if counted is not None and counted["live"] >= MAX_LIVE:
         raise TooManyInvalidations
     if account is not None:
