@@ -180,9 +180,9 @@ FROM {table} AS t CROSS JOIN LATERAL (SELECT to_jsonb(t)::text AS text) AS writt
 """)
 """As JSON, texts are in quotes, and binary columns in hexadecimal digits."""
 MIN_HEXED_CHARACTERS = 6
-_BLOCKS = sql.SQL("SELECT outcomes FROM {}")
+_OUTCOMES = sql.SQL("SELECT outcomes FROM {}")
 """Each is an Arrow file, in which texts follow each other without anything between them."""
-BLOCKS_AT_ONCE = 10
+MAX_READ = 10
 NOTES = {
     "activity_log": "its chain cannot be changed: somebody wrote the name into a reason or the catalog",
     "decisions": "free text that people wrote; the journal has it, too",
@@ -213,8 +213,8 @@ def _in_blocks(connection: psycopg.Connection[Any], schema: str, canary: Canary)
     """How many outcomes were searched, and in how many it stands: one value has those of all accounts."""
     searched = found = 0
     with connection.transaction(), connection.cursor("blocks", binary=True) as cursor:
-        cursor.itersize = BLOCKS_AT_ONCE
-        for (content,) in cursor.execute(_BLOCKS.format(sql.Identifier(schema, "pattern_outcomes"))):
+        cursor.itersize = MAX_READ
+        for (content,) in cursor.execute(_OUTCOMES.format(sql.Identifier(schema, "pattern_outcomes"))):
             rows = pl.read_ipc(BytesIO(content))
             searched += len(rows)
             found += len(canary.in_rows(rows))
