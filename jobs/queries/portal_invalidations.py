@@ -21,12 +21,14 @@ _GENERATION = "SELECT generation FROM portal_invalidations WHERE account = %s"
 # The row's lock puts those of an account in order: each is of a higher generation than any token that was made before.
 _OF_ACCOUNT = """
 INSERT INTO portal_invalidations AS p (account, key_id) VALUES (%s, %s)
-ON CONFLICT (account, token_id, of_accounts) DO UPDATE SET
+ON CONFLICT (account, token_id, accounts_digest) DO UPDATE SET
     generation = p.generation + 1, key_id = EXCLUDED.key_id, invalidated_at = clock_timestamp()
 """
 _OF_TOKEN = """
-INSERT INTO portal_invalidations (token_id, of_accounts, key_id)
-VALUES (%s, current_setting('weir.accounts'), %s) ON CONFLICT (account, token_id, of_accounts) DO NOTHING
+INSERT INTO portal_invalidations (token_id, of_accounts, accounts_digest, key_id)
+SELECT %s, accounts, encode(sha256(convert_to(accounts, 'UTF8')), 'hex'), %s
+FROM current_setting('weir.accounts') AS accounts
+ON CONFLICT (account, token_id, accounts_digest) DO NOTHING
 """
 
 
