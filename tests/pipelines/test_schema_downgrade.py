@@ -323,7 +323,7 @@ LOST: list[tuple[str, str, dict[str, Any], str]] = [
         TOPIC_REMOVAL,
         "who removed topics of events, and why, 1 times (the journal keeps which",
     ),
-    ("0105", "threshold_changes", {**THRESHOLD, "model": "m"}, "1 changes of thresholds of a model: "),
+    ("0107", "threshold_changes", {**THRESHOLD, "model": "m"}, "1 changes of thresholds of a model: "),
     ("0112", "portal_invalidations", INVALIDATION, "which portal tokens were invalidated: those of 1 accounts"),
 ]
 
