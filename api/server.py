@@ -16,7 +16,7 @@ from api.ingestion_lag import MAX_LAG_SECONDS
 from api.issuer_keys import IssuerKeys
 from api.producer import AcknowledgedProducer
 from api.reader import AccountReader
-from api.slow_clients import MAX_CONNECTIONS, HeadTimeoutProtocol
+from api.slow_clients import MAX_CONNECTIONS, HeadTimeoutProtocol, allow_connections
 from api.tables import StoredTables
 from api.validation import Validator
 from api.window_stream import WindowStreams
@@ -59,6 +59,7 @@ ENDS_WITHIN_SECONDS = 20
 def serve(environment: Mapping[str, str], host: str, port: int, server_name: str) -> None:
     """Serve until SIGTERM or SIGINT. Raises CannotRun where the environment lacks an address."""
     sys.setswitchinterval(SWITCH_SECONDS)
+    allow_connections()
     uvicorn.run(application(services_of(environment, server_name)), **settings(host, port))
 
 

@@ -7,6 +7,7 @@ client would find the server full for as long as somebody opens connections and 
 from __future__ import annotations
 
 import asyncio
+import resource
 
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
@@ -15,10 +16,23 @@ from monitoring.metrics import ApiRoute
 MAX_CONNECTIONS = 2_000
 BATCH_CONNECTIONS = 50
 """How many of those that wait end together, beyond as many as are too many: finding the oldest takes a while."""
+OPEN_FILES = MAX_CONNECTIONS + 2_000
+"""Also those of Kafka, Postgres and tables, and connections that are ending."""
 REQUEST_WITHIN_SECONDS = 10.0
 """Of a new connection, until its first request line and headers are there."""
 READ_WITHIN_SECONDS = 30.0
 """How long a client may take nothing of what is ready for it; then its connection ends, with what was left."""
+
+
+def allow_connections() -> None:
+    """Let this process have OPEN_FILES, as far as it may: by default Linux allows 1,024.
+
+    With fewer than connections, nobody could connect while others wait, and none of these would be ended for it.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class HeadTimeoutProtocol(H11Protocol):

@@ -165,6 +165,9 @@ def _in_any(path: str, content: bytes, canary: Canary) -> bool:
 _TABLES = """
 SELECT n.nspname, c.relname, EXISTS (
     SELECT FROM pg_attribute WHERE attrelid = c.oid AND attname = 'account' AND NOT attisdropped
+), EXISTS (
+    SELECT FROM pg_attribute
+    WHERE attrelid = c.oid AND c.relname = 'pattern_outcomes' AND attname = 'outcomes' AND atttypid = 'bytea'::regtype
 )
 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p', 'm') AND NOT c.relispartition
@@ -177,6 +180,9 @@ FROM {table} AS t CROSS JOIN LATERAL (SELECT to_jsonb(t)::text AS text) AS writt
 """)
 """As JSON, texts are in quotes, and binary columns in hexadecimal digits."""
 MIN_HEXED_CHARACTERS = 6
+_OUTCOMES = sql.SQL("SELECT outcomes FROM {}")
+"""Each is an Arrow file, in which texts follow each other without anything between them."""
+MAX_READ = 10
 NOTES = {
     "activity_log": "its chain cannot be changed: somebody wrote the name into a reason or the catalog",
     "decisions": "free text that people wrote; the journal has it, too",
@@ -193,14 +199,26 @@ def _database(connection: psycopg.Connection[Any], canary: Canary) -> Iterator[S
     named = mention(canary.user_id)
     # Digits of a short name are in every other digest.
     hexed = canary.user_id.encode().hex() if len(canary.user_id) >= MIN_HEXED_CHARACTERS else None
-    for schema, table, has_account in connection.execute(_TABLES).fetchall():
-        of_account = sql.SQL("account IS NULL OR account::text = %(account)s" if has_account else "true")
+    for schema, table, has_account, has_blocks in connection.execute(_TABLES).fetchall():
+        of_account = sql.SQL("account IS NULL OR account::text IN ('', %(account)s)" if has_account else "true")
         statement = _COUNT.format(table=sql.Identifier(schema, table), of_account=of_account)
         values = {"named": named, "hexed": hexed, "account": canary.account}
-        row = connection.execute(statement, values).fetchone()
+        row = _in_blocks(connection, schema, canary) if has_blocks else connection.execute(statement, values).fetchone()
         assert row is not None
         note = NOTES.get(table) if row[1] else None
         yield Searched(f"Postgres {schema}.{table}", row[0], row[1], f"{schema}.{table}" if row[1] else None, note)
+
+
+def _in_blocks(connection: psycopg.Connection[Any], schema: str, canary: Canary) -> tuple[int, int]:
+    """How many outcomes were searched, and in how many it stands: one value has those of all accounts."""
+    searched = found = 0
+    with connection.transaction(), connection.cursor("blocks", binary=True) as cursor:
+        cursor.itersize = MAX_READ
+        for (content,) in cursor.execute(_OUTCOMES.format(sql.Identifier(schema, "pattern_outcomes"))):
+            rows = pl.read_ipc(BytesIO(content))
+            searched += len(rows)
+            found += len(canary.in_rows(rows))
+    return searched, found
 
 
 def _local(folder: Path, canary: Canary, tables: str) -> Iterator[Searched]:

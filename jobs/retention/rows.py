@@ -41,6 +41,9 @@ DELETE FROM threshold_changes AS old WHERE changed_at < %(before)s AND EXISTS (
       AND newer.version > old.version
 )
 """
+# A token lives for a day at most. The row of an account stays: another would begin at 1 again, below tokens that hold.
+_INVALIDATED_TOKENS = "DELETE FROM portal_invalidations WHERE token_id <> '' AND invalidated_at < %(before)s"
+INVALIDATIONS_DAYS = 2
 
 
 def retain_rows(connection: psycopg.Connection[Any], retention: Retention, today: date) -> Iterator[Removed]:
@@ -52,6 +55,7 @@ def retain_rows(connection: psycopg.Connection[Any], retention: Retention, today
         ("isolated_records", _ISOLATED, _days_before(today, retention.isolated_records_days)),
         ("sources", _SOURCES, _days_before(today, _at_least(remembered, retention.retired_sources_days))),
         ("threshold_changes", _THRESHOLDS, _days_before(today, retention.threshold_changes_days)),
+        ("portal_invalidations", _INVALIDATED_TOKENS, _days_before(today, INVALIDATIONS_DAYS)),
         (
             "sessions",
             _SESSIONS,

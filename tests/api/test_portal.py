@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from api import key_store
 from api.openapi import document
 from api.window_stream import HEARTBEAT_SECONDS
+from jobs.queries.portal_invalidations import MAX_LIVE
 from metering.api_keys import Scope
 from metering.instants import rfc3339
 from tests.api.following import PATH as STREAM
@@ -151,6 +153,20 @@ def test_one_token_ends_by_its_id_and_only_with_a_key_of_its_account(reading: Se
     assert invalidated(reading, backend, id=made[1]["id"]).status == 204
     wait_until(lambda: get(reading, PORTAL_QUERY, made[1]["token"]).status == 401, "the end", 60, every_seconds=0.1)
     assert get(reading, PORTAL_QUERY, made[0]["token"]).status == 200
+
+
+def test_a_key_that_invalidated_as_many_as_it_may_keeps_no_other_key_from_it(reading: Server) -> None:
+    first, second = maker(reading, "acme"), maker(reading)
+    theirs = token(reading, second.key)
+    with psycopg.connect(reading.database) as connection:
+        connection.execute(
+            "INSERT INTO portal_invalidations (token_id, of_accounts, key_id) "
+            "SELECT 'none-' || number, '[\"acme\"]', %s FROM generate_series(1, %s) AS number",
+            [first.id, MAX_LIVE],
+        )
+    refused(invalidated(reading, first.key, subject="acme"), 409, first.id)
+    assert invalidated(reading, second.key, subject="acme").status == 204
+    ends(reading, theirs)
 
 
 def test_what_cannot_be_invalidated_is_refused(reading: Server, backend: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
@@ -11,9 +12,12 @@ from pathlib import Path
 import polars as pl
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 from typer.testing import CliRunner
 
 from cli.main import app
+from jobs.analytics.patterns.blocks import AT, LSN, staged_blocks
+from jobs.analytics.pipeline import STAGED
 from jobs.audit.bills.invoices import check_invoices
 from jobs.billing.config import BillingConfig
 from jobs.forget.database import change
@@ -24,6 +28,7 @@ from jobs.joins.exchange import Exchange, plain_arrow
 from jobs.runtime.delta.new_files import Folder
 from metering.erasure import keys_of
 from metering.meters import Meter
+from tests.dashboard.watched import match, pattern, watch
 from tests.database_rows import write
 from tests.pipelines.billing import bill, usage_row
 from tests.pipelines.closing import NOON, NOVEMBER, OCTOBER, PRICE, Books, books_of
@@ -112,3 +117,37 @@ def test_what_a_parser_quoted_of_a_record_loses_the_name_and_what_a_person_wrote
         "no JSON: alice2",
         "alice asked",
     ]
+
+
+def places(books: Books, folder: Path, canary: Canary) -> dict[str, tuple[int | None, int]]:
+    """Where the name stands: what was searched there, and in how many rows it is."""
+    with psycopg.connect(books.database, autocommit=True) as connection:
+        return {
+            store.store: (store.searched, store.found)
+            for store in search(str(folder), connection, canary)
+            if store.found
+        }
+
+
+def test_outcomes_of_patterns_are_searched_as_rows_of_their_account(books: Books, tmp_path: Path) -> None:
+    """As rows: in a block texts follow each other, those of all accounts, and a short name is in other bytes."""
+    rows = {"account": ["acme", "acme", "bolt", "acme"], "user_id": ["al", "ann", "eve", "malice"]}
+    outcomes = pl.DataFrame({AT: [NOON] * 4, LSN: [1, 2, 3, 4], **rows})
+    block = staged_blocks(outcomes, STAGED)["measures"][0].as_py()
+    write(books.database, "pattern_outcomes", {"minute": NOON, "rows": 4, "outcomes": b64decode(block)})
+    where = "Postgres weir.pattern_outcomes"
+    assert places(books, tmp_path, Canary("acme", "al")) == {where: (4, 1)}
+    assert places(books, tmp_path, Canary("acme", "malice")) == {where: (4, 1)}
+    for other in (Canary("bolt", "malice"), Canary("acme", "eve"), Canary("acme", "alannevemalice")):
+        assert places(books, tmp_path, other) == {}
+
+
+def test_what_is_of_no_account_is_searched_too(books: Books, tmp_path: Path) -> None:
+    """Silent sources, what webhooks are told about them, and watches and matches of all accounts."""
+    write(books.database, "silent_sources", {"source": "gw/alice", "last_seen_at": NOON})
+    called = {"event_id": f"evt_{0:032x}", "type": "weir.source.silent", "account": "", "endpoints": []}
+    write(books.database, "webhook_events", {**called, "body": json.dumps({"source": "gw/alice"})})
+    watch(books.database, "hers", columns=Jsonb({"user_id": "text"}), condition="user_id = 'alice'")
+    match(books.database, pattern(books.database, "by_user", "user_id"), NOON, "m", {"user_id": "alice"})
+    tables = ("activity_log", "pattern_matches", "silent_sources", "watches", "webhook_events")
+    assert places(books, tmp_path, Canary("acme", "alice")) == {f"Postgres weir.{table}": (1, 1) for table in tables}

@@ -326,14 +326,19 @@ def test_rows_of_postgres_go_by_their_own_periods(database: str, connection: psy
             "threshold_changes",
             {**threshold, "version": version, "is_crossed": version == 1, "changed_at": old},
         )
+    for at in (old, noon(TODAY - DAY)):
+        ended = {"key_id": "k", "invalidated_at": at}
+        write(database, "portal_invalidations", {**ended, "token_id": f"{at:%F}", "of_accounts": "*"})
+        write(database, "portal_invalidations", {**ended, "account": f"{at:%F}", "generation": 4})
     progress(database, "ingestion", noon(TODAY), report={"frontier": noon(TODAY).isoformat()})
     connection.execute("UPDATE jobs SET config = '{\"source_retired_after_seconds\": 86400}'")
     done = {one.table: one.rows for one in retain_rows(connection, Retention(), TODAY)}
     removed = {"batches": 2, "exits": 1, "isolated_records": 1, "sources": 1, "sessions": 1}
-    assert done == {**removed, "threshold_changes": 1}
+    assert done == {**removed, "threshold_changes": 1, "portal_invalidations": 1}
     left = {table: connection.execute(f"SELECT count(*) FROM {table}").fetchone() for table in done}
     kept = {"batches": (2,), "exits": (1,), "isolated_records": (3,), "sources": (1,), "sessions": (3,)}
-    assert left == {**kept, "threshold_changes": (1,)}
+    assert left == {**kept, "threshold_changes": (1,), "portal_invalidations": (3,)}
+    assert connection.execute("SELECT count(*) FROM portal_invalidations WHERE account <> ''").fetchone() == (2,)
     assert not any(one.rows for one in retain_rows(connection, Retention(), TODAY))
 
 

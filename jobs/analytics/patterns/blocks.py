@@ -83,7 +83,7 @@ def staged_blocks(outcomes: pl.DataFrame, schema: pa.Schema) -> pa.Table:
 
 
 def _written(outcomes: pl.DataFrame) -> bytes:
-    # Without compression: `weir forget` finds a name in it.
+    # Without compression, which would take longer than writing what is removed after days.
     buffer = BytesIO()
     outcomes.write_ipc(buffer, compat_level=pl.CompatLevel.oldest())
     return buffer.getvalue()

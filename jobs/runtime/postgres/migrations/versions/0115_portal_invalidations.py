@@ -15,13 +15,15 @@ NAMED = """(
 )"""
 SCHEMA = f"""
 CREATE TABLE portal_invalidations (
-    account        text NOT NULL DEFAULT '',
-    token_id       text NOT NULL DEFAULT '',
-    of_accounts    text NOT NULL DEFAULT '',
-    generation     bigint NOT NULL DEFAULT 1 CHECK (generation > 0),
-    key_id         text NOT NULL,
-    invalidated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    PRIMARY KEY (account, token_id, of_accounts),
+    account         text NOT NULL DEFAULT '',
+    token_id        text NOT NULL DEFAULT '',
+    of_accounts     text NOT NULL DEFAULT '',
+    -- In the key instead of the accounts, which can be too many for an index.
+    accounts_digest text NOT NULL DEFAULT '',
+    generation      bigint NOT NULL DEFAULT 1 CHECK (generation > 0),
+    key_id          text NOT NULL,
+    invalidated_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (account, token_id, accounts_digest),
     CHECK ((account = '') <> (token_id = '')),
     CHECK ((token_id = '') = (of_accounts = ''))
 );
