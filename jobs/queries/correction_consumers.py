@@ -34,7 +34,7 @@ WHERE NOT EXISTS (SELECT FROM correction_consumers WHERE consumer = %s)
 _ACKNOWLEDGE = """
 INSERT INTO correction_consumers AS c (consumer, of_accounts, number, key_id)
 VALUES (%(consumer)s, %(of_accounts)s, %(number)s, %(key_id)s)
-ON CONFLICT (consumer, of_accounts) DO UPDATE SET
+ON CONFLICT (consumer, accounts_digest) DO UPDATE SET
     number = greatest(c.number, EXCLUDED.number), acknowledged_at = clock_timestamp(), key_id = EXCLUDED.key_id
 RETURNING consumer, number
 """

@@ -97,6 +97,14 @@ def unacknowledged_seconds(server: Server) -> float:
     return float(found[0].samples[0].value)
 
 
+def test_a_consumer_whose_key_names_many_accounts_acknowledges(server: Server, numbers: list[int]) -> None:
+    """The list of their names is longer than an entry of an index may be."""
+    of_many = reads(server, "acme", *(f"{number:064x}" for number in range(99)))
+    assert acknowledge(server, of_many, consumer="portal", number=numbers[0]).status == 200
+    assert acknowledge(server, of_many, consumer="portal", number=numbers[-1]).json["number"] == numbers[-1]
+    assert [number for (consumer, _), (number, _) in stored(server).items() if consumer == "portal"] == [numbers[-1]]
+
+
 def test_a_consumer_acknowledges_up_to_a_number_and_no_lower_one_takes_that_back(
     server: Server, everybody: str, numbers: list[int]
 ) -> None:

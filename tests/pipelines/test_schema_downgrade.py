@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections.abc import Callable, Iterator
@@ -325,6 +326,12 @@ LOST: list[tuple[str, str, dict[str, Any], str]] = [
     ),
     ("0107", "threshold_changes", {**THRESHOLD, "model": "m"}, "1 changes of thresholds of a model: "),
     ("0112", "portal_invalidations", INVALIDATION, "which portal tokens were invalidated: those of 1 accounts"),
+    (
+        "0115",
+        "correction_consumers",
+        {**CONSUMER, "of_accounts": json.dumps([f"{n:064x}" for n in range(300)])},
+        "up to where 1 consumers with keys of many accounts",
+    ),
 ]
 
 

@@ -295,6 +295,13 @@ LOSSES = (
         """,
     ),
     Loss(
+        "0118",
+        """
+        SELECT format('up to where %s consumers with keys of many accounts have applied corrections', count(*))
+        FROM correction_consumers WHERE octet_length(consumer) + octet_length(of_accounts) > 2600 HAVING count(*) > 0
+        """,
+    ),
+    Loss(
         "0115",
         """
         SELECT format('which portal tokens were invalidated: those of %s accounts, or single ones, hold again until '
