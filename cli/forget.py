@@ -106,18 +106,28 @@ def _keys() -> tuple[ErasureKey, ...]:
 def _refusals(
     stack: Deployment, connection: psycopg.Connection[Any], request: Request, key: ErasureKey
 ) -> Iterator[str]:
+    from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient
 
     from deployment.event_topics import event_topics
     from deployment.kafka_client import kafka_client
     from jobs.forget.refusals import refusals, refusals_of_keys, refusals_of_topic
+    from jobs.ingestion.topic_removals import ended_topics
     from jobs.runtime.kafka.topic_doubts import settings_of
 
     yield from refusals(stack.tables, request.account, request.user_id, request.reason)
     yield from refusals_of_keys(connection, key)
     admin = AdminClient(dict(kafka_client(stack.kafka_bootstrap)))
-    for topic in event_topics(stack.postgres_url):
-        yield from refusals_of_topic(settings_of(admin, topic))
+    read = event_topics(stack.postgres_url)
+    for topic in (*read, *sorted(ended_topics(connection) - {*read})):
+        try:
+            settings = settings_of(admin, topic)
+        except KafkaException as error:
+            # A topic that ended may be deleted by now.
+            if topic in read or error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+        else:
+            yield from refusals_of_topic(settings)
 
 
 def _connected(postgres_url: str) -> psycopg.Connection[Any]:

@@ -18,6 +18,7 @@ _PENDING = "ended_at IS NULL AND withdrawn_at IS NULL"
 _READ = f"""
 SELECT topic, reason, removed_by, removed_at, unread, waiting FROM topic_removals WHERE {_PENDING} ORDER BY topic
 """
+_ENDED = "SELECT DISTINCT topic FROM topic_removals WHERE ended_at IS NOT NULL"
 _WITHDRAW = f"UPDATE topic_removals SET withdrawn_at = clock_timestamp() WHERE {_PENDING} AND topic = ANY (%s)"
 _END = f"UPDATE topic_removals SET ended_at = clock_timestamp() WHERE {_PENDING} AND topic <> ALL (%s)"
 _STORED = "SELECT config FROM jobs WHERE job = 'ingestion'"
@@ -41,6 +42,11 @@ class Removal:
 def read_removals(connection: psycopg.Connection[Any]) -> list[Removal]:
     """Those that have not taken effect yet."""
     return [Removal(*row) for row in connection.execute(_READ).fetchall()]
+
+
+def ended_topics(connection: psycopg.Connection[Any]) -> frozenset[str]:
+    """Topics that ingestion was started without; Kafka may still have them."""
+    return frozenset(topic for (topic,) in connection.execute(_ENDED).fetchall())
 
 
 def store_removal(

@@ -8,9 +8,12 @@ from typing import Any
 
 import psycopg
 import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner, Result
 
 from cli.main import app
+from jobs.ingestion.topic_removals import settle_removals, store_removal
 from jobs.runtime.kafka.topic_settings import TopicSettings
 from metering.erasure import keys_of
 from tests.pipelines.test_forget import ACCOUNT, SECRET, USER, assert_proved, bills, settled, world
@@ -62,6 +65,27 @@ def test_the_command_refuses_a_key_that_ingestion_does_not_have_and_ingestion_go
     assert erasures(world) == []
     settled(world)
     assert_proved(world)
+
+
+def test_a_topic_that_is_read_no_more_and_keeps_its_records_for_ever_is_refused_too(
+    world: World, weir: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def settings_of(_: AdminClient, topic: str) -> TopicSettings:
+        if topic == "deleted":
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        return TopicSettings(topic, {"retention.ms": "-1" if topic == "calls" else "604800000"}, 1, 1)
+
+    monkeypatch.setattr("jobs.runtime.kafka.topic_doubts.settings_of", settings_of)
+    with psycopg.connect(world.database) as connection:
+        for topic in ("calls", "deleted"):
+            store_removal(connection.cursor(), topic, "moved", "me", unread=0, waiting=0)
+        settle_removals(connection.cursor(), ["events"])
+    result = weir("--reason", "by letter")
+    assert result.exit_code == 1
+    assert "the topic calls keeps its records for ever" in str(result.exception)
+    assert erasures(world) == []
+    with psycopg.connect(world.database) as connection:
+        connection.execute("DELETE FROM topic_removals WHERE topic = 'calls'")
 
 
 def test_the_command_waits_for_the_applications_and_does_nothing_when_it_is_run_again(
