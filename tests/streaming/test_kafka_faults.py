@@ -535,7 +535,7 @@ def test_a_query_is_not_idle_before_its_first_batch(
         batch_bytes_per_record=lambda: 400,
         positions=lambda: {topic.name: {0: 0}},
         frontier=lambda: None,
-        frontiers=lambda: {},
+        frontiers=lambda: {topic.name: None},
     )
     source = source_of(topic, sink, tmp_path)
     source.stream(spark)
@@ -560,7 +560,7 @@ def test_batches_grow_again_after_large_records(spark: SparkSession, broker: str
         batch_bytes_per_record=lambda: size[0],
         positions=lambda: {topic.name: {0: at[0]}},
         frontier=lambda: None,
-        frontiers=lambda: {},
+        frontiers=lambda: {topic.name: None},
     )
     source = source_of(topic, sink, tmp_path)
     source.stream(spark)
