@@ -15,6 +15,7 @@ from psycopg.rows import dict_row
 
 from api.ingestion_lag import Report, lag_seconds
 from deployment.asking import NO_SCHEMA, first_line
+from jobs.ingestion.event_topic_settings import ENDING
 from jobs.queries.portal_invalidations import live_invalidations
 from jobs.runtime.postgres.api_reader import BECOME
 from jobs.runtime.postgres.session import Session
@@ -44,7 +45,6 @@ SELECT job, state, progress, extract(epoch FROM clock_timestamp() - updated_at):
     clock_timestamp() AS now
 FROM jobs
 """
-_ENDING = "SELECT topic FROM topic_removals WHERE ended_at IS NULL AND withdrawn_at IS NULL"
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def _ending(connection: psycopg.Connection[Any]) -> Collection[str]:
     """Topics that `weir topics remove` has ended, while ingestion was not started without them."""
     try:
         with connection.transaction():
-            return [row["topic"] for row in connection.execute(_ENDING)]
+            return [row["topic"] for row in connection.execute(ENDING)]
     except psycopg.errors.InsufficientPrivilege:
         # A login that was made for an earlier release; then it is for people to stop what writes to such a topic.
         return ()

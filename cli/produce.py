@@ -49,14 +49,16 @@ def produce(
 def _first_topic(stack: Deployment) -> str:
     """The first topic of events; while the database does not answer, the one that an installation has by default."""
     from deployment.errors import CannotRun
-    from deployment.event_topics import event_topics
+    from deployment.event_topics import event_topics, refuse_ending_topics
     from jobs.streams import EVENTS_TOPIC
 
     try:
-        return event_topics(stack.postgres_url)[0]
+        topic = event_topics(stack.postgres_url)[0]
     except CannotRun as problem:
         typer.echo(f"{problem} Sending to the topic {EVENTS_TOPIC}; --topic names another.", err=True)
         return EVENTS_TOPIC
+    refuse_ending_topics(stack.postgres_url, [topic])
+    return topic
 
 
 def _send_lines(sender: Sender, topic: str, lines: BinaryIO) -> None:

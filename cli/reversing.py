@@ -70,7 +70,7 @@ def reverse(
     It also counts for what is received of the request later, within rejoin_seconds. Several with a --quantity add up.
     Nothing undoes a reversal. Nothing is sent if ingestion would reject it.
     """
-    from cli.redrive.offline import refuse_ending_topics
+    from deployment.event_topics import refuse_ending_topics
     from deployment.kafka_client import kafka_client
     from deployment.sender import Sender
     from deployment.stack import running_deployment

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import psycopg
 
 from deployment.asking import asking_database
-from jobs.ingestion.event_topic_settings import topics_in
+from deployment.errors import CannotRun
+from jobs.ingestion.event_topic_settings import ENDING, topics_in
 
 _CONFIG = "SELECT jsonb_build_object('topic', config -> 'topic', 'events', config -> 'events') FROM jobs WHERE job = %s"
 
@@ -15,3 +18,17 @@ def event_topics(postgres_url: str) -> tuple[str, ...]:
     with asking_database(postgres_url), psycopg.connect(postgres_url, connect_timeout=10) as database:
         row = database.execute(_CONFIG, ["ingestion"]).fetchone()
     return topics_in(row[0] if row else None)
+
+
+def refuse_ending_topics(postgres_url: str, topics: Collection[str]) -> None:
+    """Before events are sent to `topics`. Raises CannotRun while one of them is being ended: nobody may read them.
+
+    `weir topics remove` has ended it, and ingestion has not been started since.
+    """
+    with asking_database(postgres_url), psycopg.connect(postgres_url, connect_timeout=10) as database:
+        ending = sorted({topic for (topic,) in database.execute(ENDING)} & {*topics})
+    if ending:
+        raise CannotRun(
+            f"The topic {ending[0]} is being ended: the next start of ingestion may leave it out, and what comes into "
+            "it from now on would be on no bill. Start ingestion with the new list of topics, and run this again."
+        )

@@ -53,8 +53,9 @@ def backfill(
     from cli.backfilling.sending import Backfill, Sending
     from cli.dead_letter_rows import shortened
     from cli.progress import telling
-    from cli.redrive.offline import Offline, ingestion_of, refuse_ending_topics
+    from cli.redrive.offline import Offline, ingestion_of
     from cli.validated_lines import BATCH_EVENTS
+    from deployment.event_topics import refuse_ending_topics
     from deployment.kafka_client import kafka_client
     from deployment.sender import Sender
     from deployment.stack import running_deployment

@@ -77,8 +77,9 @@ def redrive(
     from cli.journal_table import open_journal
     from cli.progress import telling
     from cli.redrive.letters import DeadLetters
-    from cli.redrive.offline import Offline, ingestion_of, refuse_ending_topics
+    from cli.redrive.offline import Offline, ingestion_of
     from deployment.activity import record_command
+    from deployment.event_topics import refuse_ending_topics
     from deployment.kafka_client import kafka_client
     from deployment.sender import Sender
     from deployment.stack import running_deployment
@@ -92,9 +93,8 @@ def redrive(
         return
     config = ingestion_of(stack.postgres_url)
     if not dry_run:
-        record_command(stack.postgres_url, "redrive", "dead letters", who(), _selection(reason, start, end, edit))
-    if not dry_run:
         refuse_ending_topics(stack.postgres_url, config.topics)
+        record_command(stack.postgres_url, "redrive", "dead letters", who(), _selection(reason, start, end, edit))
     sender = None if dry_run else Sender(kafka_client(stack.kafka_bootstrap))
     fates: Counter[Fate] = Counter()
     with telling("Dead letters:") as tell:

@@ -18,7 +18,6 @@ from jobs.ingestion.documents import ANY_TOPIC, records_of
 from jobs.ingestion.event_times import validated_by_reception
 from jobs.ingestion.quarantine import quarantine
 from jobs.ingestion.receptions import mark_texts
-from jobs.ingestion.topic_removals import read_removals
 from jobs.ingestion.validator import one_each
 from jobs.journal.elements import has_elements, is_event
 from jobs.runtime.kafka.headers import Headers, text_of
@@ -54,20 +53,6 @@ def ingestion_of(postgres_url: str) -> IngestionConfig:
             "Ingestion runs with a configuration that this version of `weir` does not know: use the one that was "
             f"installed with it. ({problem.error_count()} fields)"
         ) from problem
-
-
-def refuse_ending_topics(postgres_url: str, topics: Sequence[str]) -> None:
-    """Before events are sent to `topics`. Raises CannotRun while one of them is being ended: nobody may read them.
-
-    `weir topics remove` has ended it, and ingestion has not been started since.
-    """
-    with asking_database(postgres_url), psycopg.connect(postgres_url, connect_timeout=10) as database:
-        ending = sorted({removal.topic for removal in read_removals(database)} & set(topics))
-    if ending:
-        raise CannotRun(
-            f"The topic {ending[0]} is being ended: the next start of ingestion may leave it out, and what comes into "
-            "it from now on would be on no bill. Start ingestion with the new list of topics, and run this again."
-        )
 
 
 def bytes_of(mark: str) -> bytes:

@@ -52,6 +52,10 @@ def refuse_unfit_topics(events: Sequence[EventTopicSettings]) -> None:
         raise ValueError("each topic lists `types`: leave them out for one, which takes the events of all other types")
 
 
+ENDING = "SELECT topic FROM topic_removals WHERE ended_at IS NULL AND withdrawn_at IS NULL"
+"""Topics that `weir topics remove` has ended while ingestion was not started without them."""
+
+
 def topic_of_type(event_type: str | None, events: Sequence[EventTopicSettings]) -> str | None:
     """Where events of a type are written: the first topic that lists it, else the first that takes all.
 

@@ -15,11 +15,10 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from typer.testing import CliRunner
 
 from cli.main import app
-from cli.redrive.offline import refuse_ending_topics
 from cli.topic_removal import Left
 from cli.topic_rows import topic_rows
 from deployment.errors import CannotRun
-from deployment.event_topics import event_topics
+from deployment.event_topics import event_topics, refuse_ending_topics
 from deployment.stack import Deployment
 from deployment.topic_positions import TopicPosition
 from jobs.ingestion.config import IngestionConfig
@@ -195,3 +194,14 @@ def test_commands_send_nothing_to_a_topic_that_is_being_ended(database: str) -> 
         refuse_ending_topics(database, ["events", "calls"])
     settled(database, "events")
     refuse_ending_topics(database, ["events", "calls"])
+
+
+def test_produce_refuses_a_topic_that_is_being_ended_unless_it_is_named(
+    database: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in (("KAFKA_BOOTSTRAP", "127.0.0.1:9"), ("POSTGRES_URL", database), ("TABLES", str(tmp_path))):
+        monkeypatch.setenv(f"WEIR_{name}", value)
+    remove(database, "events")
+    refused = CliRunner().invoke(app, ["produce", "-"], input="")
+    assert (refused.exit_code, "The topic events is being ended" in str(refused.exception)) == (1, True)
+    assert CliRunner().invoke(app, ["produce", "-", "--topic", "events"], input="").exit_code == 0
