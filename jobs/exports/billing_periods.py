@@ -65,13 +65,14 @@ def billing_periods(
         for account, months in plans.every.items()
         if any(plan.flat_fee or plan.minimum for plan in months.values())
     }
-    named = set(accounts) if accounts else month.known.keys() | to_bill
+    invoiced = database.execute(_INVOICED, parameters).fetchall()
+    named = set(accounts) or {*month.known, *to_bill, *(row["account"] for row in invoiced)}
     places = {account: (month.head(account).start, month.head(account).end) for account in named}
     issuers: defaultdict[tuple[datetime, datetime], dict[str, datetime]] = defaultdict(dict)
     for place in places.values():
         issuers[place][month.seller.issuer] = place[0]
-    for row in database.execute(_INVOICED, parameters):
-        place = places.get(row["account"]) or (month.head(row["account"]).start, month.head(row["account"]).end)
+    for row in invoiced:
+        place = places[row["account"]]
         known = issuers[place]
         known[row["issuer"]] = max(known.get(row["issuer"], place[0]), row["updated_at"])
         if row["is_issued"]:
