@@ -9,24 +9,20 @@ from http import HTTPStatus
 from urllib.parse import unquote_to_bytes
 
 import polars as pl
-import structlog
-from deltalake.exceptions import DeltaError
 from starlette.requests import Request
 from starlette.responses import Response
 
 from api.answers import answer
 from api.parameters import Parameters
-from api.problems import Problem, unavailable
+from api.problems import Problem
 from api.read_request import STAFF, ReadRequest, sees_staff
 from api.reader import AccountReader
-from api.tables import StoredTables
+from api.tables import StoredTables, available, needed
 from jobs.explain.documents import Document
 from jobs.explain.of_id import Look, OpenTable, explain_event, explain_id
 from jobs.explain.records import DEFAULT_PERIOD
 from jobs.queries.reading import Database
 from metering.api_keys import ApiKey
-
-log = structlog.get_logger()
 
 MAX_USAGE = 20
 """Rows of usage; of records four times as many."""
@@ -67,17 +63,12 @@ class Explainer:
     async def _answer(self, read_request: ReadRequest, subject: str, explain: Explain) -> Response:
         given = Parameters.of(read_request.request.query_params, PARAMETERS)
         within = timedelta(days=given.number("days", 1, MAX_DAYS, DEFAULT_PERIOD.days))
-        if (tables := self.tables) is None:
-            raise Problem(HTTPStatus.NOT_IMPLEMENTED, "This API does not read the tables: set WEIR_TABLES.")
-        key = read_request.key
+        tables, key = needed(self.tables), read_request.key
         look = Look(_visible_to(key), within, MAX_USAGE)
 
         def read(database: Database) -> Document | None:
-            try:
+            with available():
                 return explain(database, tables.open, look)
-            except (DeltaError, OSError, pl.exceptions.PolarsError) as error:
-                log.warning("the tables cannot be read", reason=str(error).partition("\n")[0])
-                raise unavailable("The tables cannot be read now: ask again later. The API's log says why.") from None
 
         document, frontier = await ReadRequest(read_request.request, key, self.reader).of(read)
         if document is None:

@@ -5,26 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from http import HTTPStatus
 from typing import Any
 
-import polars as pl
-import structlog
-from deltalake.exceptions import DeltaError
 from starlette.responses import Response
 
 from api.answers import answer, columns_of
 from api.parameters import Parameters, bad_request
-from api.problems import Problem, unavailable
 from api.read_request import ReadRequest
 from api.reader import AccountReader
-from api.tables import StoredTables
+from api.tables import StoredTables, available, needed
 from jobs.billing_progress import Progress
 from jobs.queries.models import COLUMNS, Measure, ModelQuery, model_rows
 from jobs.queries.reading import Database
 from jobs.streams import Table
-
-log = structlog.get_logger()
 
 PARAMETERS = ("from", "to", "by", "account")
 MINUTE, DEFAULT_SPAN = timedelta(minutes=1), timedelta(days=7)
@@ -48,8 +41,8 @@ class Ranking:
         by, accounts = given.choice("by", Measure, Measure.REQUESTS) or Measure.REQUESTS, given.accounts(key)
         if any(bound is not None and (bound.second or bound.microsecond) for bound in (start, end)):
             raise bad_request("from", "It and `to` must be whole minutes: usage is kept by the minute.")
-        if by is Measure.USERS and self.tables is None:
-            raise Problem(HTTPStatus.NOT_IMPLEMENTED, "This API does not read the tables: set WEIR_TABLES.")
+        if by is Measure.USERS:
+            needed(self.tables)
 
         def read(database: Database, progress: Progress) -> list[Mapping[str, Any]]:
             until = end
@@ -61,12 +54,9 @@ class Ranking:
             if not timedelta() < until - since <= MAX_SPAN:
                 raise bad_request("from", f"It must be up to {MAX_SPAN.days} days before `to`.")
             query = ModelQuery(since, until, by, accounts or tuple(sorted(key.accounts)))
-            try:
+            with available():
                 usage = None if self.tables is None else self.tables.open(Table.USAGE)
                 return list(model_rows(database, usage, query))
-            except (DeltaError, OSError, pl.exceptions.PolarsError) as error:
-                log.warning("the tables cannot be read", reason=str(error).partition("\n")[0])
-                raise unavailable("The tables cannot be read now: ask again later. The API's log says why.") from None
 
         rows, frontier = await ReadRequest(read_request.request, key, self.reader).with_progress(read)
         return answer(read_request.request, columns_of(rows, COLUMNS), frontier)

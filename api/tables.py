@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TypeVar
 
+import polars as pl
 import structlog
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from api.problems import unavailable
+from api.problems import Problem, unavailable
 from deployment.errors import CannotRun
 from deployment.positions import JOURNAL_POSITION, describe
 from jobs.runtime.delta.table import LSN, open_table
@@ -83,6 +86,23 @@ class StoredTables:
     def close(self) -> None:
         """Take no further queries."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def needed(tables: StoredTables | None) -> StoredTables:
+    """The same tables. Raises Problem (501) where the API does not read them."""
+    if tables is None:
+        raise Problem(HTTPStatus.NOT_IMPLEMENTED, "This API does not read the tables: set WEIR_TABLES.")
+    return tables
+
+
+@contextmanager
+def available() -> Iterator[None]:
+    """Around what reads the tables. Raises Problem (503) where they cannot be read."""
+    try:
+        yield
+    except (DeltaError, OSError, pl.exceptions.PolarsError) as error:
+        log.warning("the tables cannot be read", reason=str(error).partition("\n")[0])
+        raise unavailable("The tables cannot be read now: ask again later. The API's log says why.") from None
 
 
 @dataclass

@@ -11,7 +11,7 @@ BUSY = 0.7
 RATES = (50, 1_000, 10_000, 50_000)
 EXECUTORS = 2
 """By the shares with so many, larger sizes are computed."""
-ROWS_PER_EVENT = {"ingestion": 1.0, "joins": 1.0, "billing": 228_210 / 480_000}
+ROWS_PER_EVENT = {"ingestion": 1.0, "joins": 1.0, "billing": 342_428 / 720_000}
 """Rows that a job reads of each event, in the recorded traffic."""
 COLUMNS = ("driver", "driver_java", "executor_java", "workers", "database")
 

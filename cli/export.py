@@ -50,7 +50,7 @@ def focus(
         str, typer.Option(envvar="WEIR_ISSUER", help="The name of your company: who sells and issues the invoices.")
     ],
     host: Annotated[
-        str | None, typer.Option(help="Whose infrastructure the models run on, for FOCUS 1.3; the issuer's by default.")
+        str | None, typer.Option(help="Whose infrastructure runs the models, since FOCUS 1.3; the issuer's by default.")
     ] = None,
     payment_terms: Annotated[
         str, typer.Option(help="When your invoices are due, such as `Net 30`; FOCUS 1.4 needs it.")

@@ -32,19 +32,19 @@ _USED = """
         GROUP BY account, model, meter, currency, price_version HAVING sum(quantity) <> 0
     ) AS used
 """
-# A currency is issued where any of its invoices is not voided; what was voided may be issued again.
+# A currency is issued where any of its invoices is not voided; what was voided may be issued again, by whomever.
 _INVOICED = """
-    SELECT account, issuer, max(updated_at) AS updated_at, bool_and(is_issued) AS is_issued
+    SELECT account, issuer, max(at) AS updated_at,
+           bool_and(bool_and(is_issued)) OVER (PARTITION BY account) AS is_issued
     FROM (
-        SELECT account, currency, max(issuer) AS issuer, max(latest.at) AS updated_at,
-               bool_or(latest.state <> 'Voided') AS is_issued
+        SELECT account, issuer, latest.at,
+               bool_or(latest.state <> 'Voided') OVER (PARTITION BY account, currency) AS is_issued
         FROM invoices, LATERAL (
             SELECT at, state FROM invoice_events AS events
             WHERE events.invoice = invoices.invoice ORDER BY sequence DESC LIMIT 1
         ) AS latest
         WHERE period = %(month)s AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
-        GROUP BY account, currency
-    ) AS of_currencies
+    ) AS of_invoices
     GROUP BY account, issuer
 """
 
@@ -65,13 +65,14 @@ def billing_periods(
         for account, months in plans.every.items()
         if any(plan.flat_fee or plan.minimum for plan in months.values())
     }
-    named = set(accounts) if accounts else month.known.keys() | to_bill
+    invoiced = database.execute(_INVOICED, parameters).fetchall()
+    named = set(accounts) or {*month.known, *to_bill, *(row["account"] for row in invoiced)}
     places = {account: (month.head(account).start, month.head(account).end) for account in named}
     issuers: defaultdict[tuple[datetime, datetime], dict[str, datetime]] = defaultdict(dict)
     for place in places.values():
         issuers[place][month.seller.issuer] = place[0]
-    for row in database.execute(_INVOICED, parameters):
-        place = places.get(row["account"]) or (month.head(row["account"]).start, month.head(row["account"]).end)
+    for row in invoiced:
+        place = places[row["account"]]
         known = issuers[place]
         known[row["issuer"]] = max(known.get(row["issuer"], place[0]), row["updated_at"])
         if row["is_issued"]:

@@ -73,7 +73,7 @@ def export_focus(
     """Write each file of the month, then its metadata, then delete the files of earlier runs of the month.
 
     `database` is one snapshot. Raises CannotExport for what the destination or a column cannot take, and for tiers
-    and plans of an unknown amount: the files are then as they were.
+    and plans of an unknown amount: a file that could not be written is then as it was.
     """
     month = Month.read(database, export.month, export.seller)
     frontier, closed = billing_progress(database)

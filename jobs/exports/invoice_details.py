@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.exports.columns import COST, INSTANT, PRICE, QUANTITY, TEXT
+from jobs.exports.invoiced import NOTHING
 from jobs.exports.month import UNKNOWN_MODEL, Charge, Month
 from jobs.queries.invoices import month_text
 from jobs.queries.reading import Database, select
@@ -75,7 +76,7 @@ def invoice_details(
 def _detail(month: Month, line: Mapping[str, Any]) -> Charge:
     head, is_voided = month.head(line["account"]), line["voided_at"] is not None
     return {
-        "BilledCost": 0 * line["amount"] if is_voided else line["amount"],
+        "BilledCost": NOTHING if is_voided else line["amount"],
         "BillingAccountId": head.account,
         "BillingCurrency": line["currency"],
         "BillingPeriodEnd": head.end,

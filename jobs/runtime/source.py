@@ -1,4 +1,4 @@
-"""The interface of a driver's input: the topic `events` or a Delta table."""
+"""The interface of a driver's input: the topics of events or a Delta table."""
 
 from __future__ import annotations
 

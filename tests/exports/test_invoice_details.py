@@ -111,6 +111,26 @@ def test_a_billing_period_is_closed_when_all_that_have_anything_to_bill_have_the
     assert {status for (start, _), status in found.items() if start == berlin} == {"Closed"}
 
 
+def test_a_billing_period_is_of_each_issuer_also_where_another_one_has_issued_again(
+    books: Books, tmp_path: Path
+) -> None:
+    books.use(3_000, account="bolt", currency="USD")
+    books.close(OCTOBER, ["bolt"])
+    issued = {row["currency"]: row["invoice"] for row in books.rows("SELECT * FROM invoices WHERE account = 'bolt'")}
+    void(books.database, issued["USD"], made_by="anna", reason="sold by another company", at=LATER)
+    aster = CloseConfig(issuer="aster")
+    books.close(OCTOBER, ["bolt"], reissues=True, reason="sold by another company", config=aster)
+    tokyo = datetime(2026, 9, 30, 15, tzinfo=UTC)
+    issuers = ["Example Inc.", "aster", "weir"]
+    assert {issuer: status for (start, issuer), status in statuses(books, tmp_path).items() if start == tokyo} == (
+        dict.fromkeys(issuers, "Closed")
+    )
+    void(books.database, "aster-1", made_by="anna", reason="wrong address", at=LATER)
+    assert {issuer: status for (start, issuer), status in statuses(books, tmp_path).items() if start == tokyo} == (
+        dict.fromkeys(issuers, "Open")
+    )
+
+
 def test_a_billing_period_that_is_not_over_is_open(books: Books, tmp_path: Path) -> None:
     books.reach(datetime(2026, 10, 20, tzinfo=UTC))
     assert set(statuses(books, tmp_path).values()) == {"Open"}
