@@ -93,7 +93,6 @@ def redrive(
     config = ingestion_of(stack.postgres_url)
     if not dry_run:
         record_command(stack.postgres_url, "redrive", "dead letters", who(), _selection(reason, start, end, edit))
-    if not dry_run:
         refuse_ending_topics(stack.postgres_url, config.topics)
     sender = None if dry_run else Sender(kafka_client(stack.kafka_bootstrap))
     fates: Counter[Fate] = Counter()
