@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from deployment.stack import Deployment
 
 POLL_SECONDS = 0.5
+API_STOPS_SECONDS = 15.0
+"""After a removal is stored: the API reads it within 4 s, and has until then sent what it acknowledges within 10 s."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,11 @@ def left_of(stack: Deployment, topic: str, timeout_seconds: float) -> Left:
         if not unread or time.monotonic() >= deadline:
             return Left(topic, unread, waiting_of(stack, topic, positions))
         time.sleep(POLL_SECONDS)
+
+
+def wait_for_api() -> None:
+    """Until the API, which has read that a topic ends, has written its last event to it."""
+    time.sleep(API_STOPS_SECONDS)
 
 
 def waiting_of(stack: Deployment, topic: str, positions: Positions) -> int:
