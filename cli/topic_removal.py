@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+    import psycopg
 
     from deployment.positions import Positions
     from deployment.stack import Deployment
@@ -70,6 +74,17 @@ def left_of(stack: Deployment, topic: str, timeout_seconds: float) -> Left:
         if not unread or time.monotonic() >= deadline:
             return Left(topic, unread, waiting_of(stack, topic, positions))
         time.sleep(POLL_SECONDS)
+
+
+@contextmanager
+def removing(postgres_url: str) -> Iterator[psycopg.Cursor[Any]]:
+    """To change removals of topics. Raises CannotRun."""
+    import psycopg
+
+    from deployment.asking import asking_database
+
+    with asking_database(postgres_url), psycopg.connect(postgres_url, connect_timeout=10) as database:
+        yield database.cursor()
 
 
 def wait_for_api() -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from contextlib import ExitStack
+from typing import Annotated
 
 import typer
 
@@ -14,9 +13,6 @@ from cli.author import who
 from cli.options import DEFAULT_DATA_DIR, DataDir
 from cli.output import Format, FormatOption, print_rows
 from deployment.errors import CannotRun
-
-if TYPE_CHECKING:
-    import psycopg
 
 POLL_SECONDS = 1.0
 topics = typer.Typer(invoke_without_command=True)
@@ -100,7 +96,7 @@ def remove(
     removal is for the next start: if that still lists the topic, it is read on.
     Listed again later, the topic is read from where it ended, as received when that is read.
     """
-    from cli.topic_removal import Left, left_of, left_out, wait_for_api
+    from cli.topic_removal import Left, left_of, left_out, removing, wait_for_api
     from deployment.event_topics import event_topics
     from deployment.stack import running_deployment
     from jobs.ingestion.topic_removals import store_removal, withdraw_removal
@@ -121,11 +117,11 @@ def remove(
         return left
 
     def store(left: Left) -> None:
-        with _removing(stack.postgres_url) as cursor:
+        with removing(stack.postgres_url) as cursor:
             store_removal(cursor, topic, reason.strip(), who(), unread=left.unread, waiting=left.waiting)
 
     def withdraw() -> None:
-        with _removing(stack.postgres_url) as cursor:
+        with removing(stack.postgres_url) as cursor:
             withdraw_removal(cursor, topic)
 
     left = looked(timeout)
@@ -140,14 +136,3 @@ def remove(
     if now.sentence:
         typer.echo(f"Accepted: {now.sentence}", err=True)
     typer.echo(f"{topic} ends when ingestion starts without it: leave it out of `events`, and start ingestion again.")
-
-
-@contextmanager
-def _removing(postgres_url: str) -> Iterator[psycopg.Cursor[Any]]:
-    """To change removals of topics. Raises CannotRun."""
-    import psycopg
-
-    from deployment.asking import asking_database
-
-    with asking_database(postgres_url), psycopg.connect(postgres_url, connect_timeout=10) as database:
-        yield database.cursor()
