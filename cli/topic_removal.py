@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+    import psycopg
 
     from deployment.positions import Positions
     from deployment.stack import Deployment
 
 POLL_SECONDS = 0.5
+API_STOPS_SECONDS = 15.0
+"""After a removal is stored: the API reads it within 4 s, and has until then sent what it acknowledges within 10 s."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,22 @@ def left_of(stack: Deployment, topic: str, timeout_seconds: float) -> Left:
         if not unread or time.monotonic() >= deadline:
             return Left(topic, unread, waiting_of(stack, topic, positions))
         time.sleep(POLL_SECONDS)
+
+
+@contextmanager
+def removing(postgres_url: str) -> Iterator[psycopg.Cursor[Any]]:
+    """To change removals of topics. Raises CannotRun."""
+    import psycopg
+
+    from deployment.asking import asking_database
+
+    with asking_database(postgres_url), psycopg.connect(postgres_url, connect_timeout=10) as database:
+        yield database.cursor()
+
+
+def wait_for_api() -> None:
+    """Until the API, which has read that a topic ends, has written its last event to it."""
+    time.sleep(API_STOPS_SECONDS)
 
 
 def waiting_of(stack: Deployment, topic: str, positions: Positions) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import ExitStack
 from typing import Annotated
 
 import typer
@@ -91,16 +92,14 @@ def remove(
     Stop what writes to it first; what is written after ingestion has started without it is on no bill. (The API stops
     within seconds of the removal, and answers 503 to events that no other topic takes.) Refused while records of it are
     unread, or requests of it wait for a completion that would come through it; --accept-loss removes it all the same,
-    and says how many. The removal is for the next start: if that still lists the topic, it is read on.
+    and says how many. It looks again when the API has stopped, and withdraws the removal if it is refused then. The
+    removal is for the next start: if that still lists the topic, it is read on.
     Listed again later, the topic is read from where it ended, as received when that is read.
     """
-    import psycopg
-
-    from cli.topic_removal import left_of, left_out
-    from deployment.asking import asking_database
+    from cli.topic_removal import Left, left_of, left_out, removing, wait_for_api
     from deployment.event_topics import event_topics
     from deployment.stack import running_deployment
-    from jobs.ingestion.topic_removals import store_removal
+    from jobs.ingestion.topic_removals import store_removal, withdraw_removal
 
     if not reason.strip():
         raise CannotRun("--reason is empty: say why, for anyone who asks about this topic later.")
@@ -110,11 +109,30 @@ def remove(
     known = [*read, *left_out(stack.tables, read)]
     if topic not in known:
         raise CannotRun(f"Ingestion reads {', '.join(known)}: there is no topic {topic} to remove.")
-    left = left_of(stack, topic, timeout)
-    if left.sentence and not accept_loss:
-        raise CannotRun(f"{left.sentence} --accept-loss removes it all the same.")
-    with asking_database(stack.postgres_url), psycopg.connect(stack.postgres_url, connect_timeout=10) as database:
-        store_removal(database.cursor(), topic, reason.strip(), who(), unread=left.unread, waiting=left.waiting)
-    if left.sentence:
-        typer.echo(f"Accepted: {left.sentence}", err=True)
+
+    def looked(seconds: float) -> Left:
+        left = left_of(stack, topic, seconds)
+        if left.sentence and not accept_loss:
+            raise CannotRun(f"{left.sentence} --accept-loss removes it all the same.")
+        return left
+
+    def store(left: Left) -> None:
+        with removing(stack.postgres_url) as cursor:
+            store_removal(cursor, topic, reason.strip(), who(), unread=left.unread, waiting=left.waiting)
+
+    def withdraw() -> None:
+        with removing(stack.postgres_url) as cursor:
+            withdraw_removal(cursor, topic)
+
+    left = looked(timeout)
+    with ExitStack() as unless_it_ends:
+        unless_it_ends.callback(withdraw)
+        store(left)
+        # What the API has acknowledged meanwhile would be on no bill if ingestion were stopped before it is read.
+        wait_for_api()
+        if (now := looked(0 if left.sentence else timeout)) != left:
+            store(now)
+        unless_it_ends.pop_all()
+    if now.sentence:
+        typer.echo(f"Accepted: {now.sentence}", err=True)
     typer.echo(f"{topic} ends when ingestion starts without it: leave it out of `events`, and start ingestion again.")

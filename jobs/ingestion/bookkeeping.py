@@ -161,7 +161,7 @@ class Bookkeeping:
                 restart_sequences(cursor, pending)
                 pending = pending.clear()
             if frontier is not None and is_over:
-                fold_silences(cursor, frontier, self._conditions)
+                fold_silences(cursor, frontier, self._conditions, self._limits)
             has_rejected = self._has_rejected or not sums.rejected.is_empty()
             if has_rejected:
                 has_rejected = fold_spikes(cursor, sums.rejected, self._conditions)

@@ -14,6 +14,7 @@ import polars as pl
 import psycopg
 
 from jobs.ingestion.config import IngestionConfig
+from jobs.ingestion.limits import LIMITS, Limits
 from metering.vocabulary import Disposition
 
 REJECTED = {"reason": pl.String, "records": pl.Int64}
@@ -39,8 +40,8 @@ _BEGUN = f"""
 INSERT INTO silent_sources (source, account, last_seen_at)
 SELECT source, account, last_seen_at FROM ({LIVING}) AS living
 WHERE last_seen_at < %(silent_before)s AND {IS_NOT_RETIRED}
-ORDER BY last_seen_at, source
-ON CONFLICT DO NOTHING
+  AND NOT EXISTS (SELECT FROM silent_sources AS silent WHERE silent.source = living.source)
+ORDER BY last_seen_at, source LIMIT %(at_once)s
 """
 
 _COUNT = """
@@ -99,9 +100,16 @@ def added_rejected(parts: pl.DataFrame) -> pl.DataFrame:
     return parts.group_by("reason").agg(pl.sum("records")).sort("reason").select(*REJECTED)
 
 
-def fold_silences(cursor: psycopg.Cursor[Any], frontier: datetime, conditions: Conditions) -> None:
-    """Which sources are silent at this frontier: while nothing can be read, none falls silent."""
+def fold_silences(
+    cursor: psycopg.Cursor[Any], frontier: datetime, conditions: Conditions, limits: Limits = LIMITS
+) -> None:
+    """Which sources are silent at this frontier: while nothing can be read, none falls silent.
+
+    Of those that fell silent since the last time the first `limits.new_silences`; the others follow, unless they are
+    heard before.
+    """
     reached = {
+        "at_once": limits.new_silences,
         "silent_before": frontier - conditions.silent_after,
         "once_retired_before": frontier - conditions.once_retired_after,
         "retired_before": frontier - conditions.retired_after,

@@ -21,6 +21,8 @@ class Limits:
     """Of the journal, that a start takes up. A crash leaves out one batch; a restored database would miss years."""
     new_sources: int = MAX_NEW_SOURCES
     """That are listed in an hour."""
+    new_silences: int = 100
+    """Sources that fall silent at once, each with a call. After an outage of Kafka all are silent until they send."""
     types: int = 1_000
     """That are listed; the events of further ones are counted together."""
 

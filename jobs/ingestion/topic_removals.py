@@ -53,8 +53,13 @@ def store_removal(
     cursor: psycopg.Cursor[Any], topic: str, reason: str, by: str, *, unread: int | None, waiting: int
 ) -> None:
     """Let the next start of ingestion go on without the topic. A removal that is pending already is replaced."""
-    cursor.execute(_WITHDRAW, [[topic]])
+    withdraw_removal(cursor, topic)
     cursor.execute(_STORE, [topic, reason, by, unread, waiting])
+
+
+def withdraw_removal(cursor: psycopg.Cursor[Any], topic: str) -> None:
+    """Let the next start of ingestion be refused without the topic again. Nothing without a pending removal of it."""
+    cursor.execute(_WITHDRAW, [[topic]])
 
 
 def topics_listed(history: History) -> tuple[str, ...]:

@@ -50,6 +50,13 @@ def settled(database: str, *topics: str) -> list[tuple[str, bool, bool]]:
         return connection.execute(query).fetchall()
 
 
+def looking(monkeypatch: pytest.MonkeyPatch, *found: Left) -> None:
+    """What `weir topics remove` finds, look by look, the last again and again; it does not wait for the API."""
+    looks = list(found)
+    monkeypatch.setattr("cli.topic_removal.left_of", lambda *_: looks.pop(0) if len(looks) > 1 else looks[0])
+    monkeypatch.setattr("cli.topic_removal.wait_for_api", lambda: None)
+
+
 def test_a_removal_ends_with_a_start_without_the_topic_and_is_withdrawn_by_one_with_it(database: str) -> None:
     remove(database, "a")
     remove(database, "b")
@@ -131,7 +138,7 @@ def test_the_only_topic_can_be_removed_for_a_start_with_another(
 ) -> None:
     stack = SimpleNamespace(postgres_url=database, tables=str(tmp_path), kafka_bootstrap="")
     monkeypatch.setattr("deployment.stack.running_deployment", lambda _: stack)
-    monkeypatch.setattr("cli.topic_removal.left_of", lambda _stack, topic, _timeout: Left(topic, 0, 0))
+    looking(monkeypatch, Left("a", 0, 0))
     journaled(tmp_path, "a")
     Ownership.take("ingestion", database, {"topic": "a", "events": [{"topic": "a", "types": []}]}).close()
     result = CliRunner().invoke(app, ["topics", "remove", "a", "--reason", "moved"])
@@ -140,13 +147,31 @@ def test_the_only_topic_can_be_removed_for_a_start_with_another(
         assert [removal.topic for removal in read_removals(connection)] == ["a"]
 
 
+@pytest.mark.parametrize("accepted", [False, True])
+def test_what_the_api_writes_until_it_has_read_of_the_removal_counts_too(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, accepted: bool
+) -> None:
+    stack = SimpleNamespace(postgres_url=database, tables=str(tmp_path), kafka_bootstrap="")
+    monkeypatch.setattr("deployment.stack.running_deployment", lambda _: stack)
+    looking(monkeypatch, Left("a", 0, 0), Left("a", 3, 0))
+    journaled(tmp_path, "a")
+    Ownership.take("ingestion", database, {"topic": "a", "events": [{"topic": "a", "types": []}]}).close()
+    result = CliRunner().invoke(
+        app, ["topics", "remove", "a", "--reason", "moved", *(["--accept-loss"] if accepted else [])]
+    )
+    with psycopg.connect(database) as connection:
+        pending = [(removal.topic, removal.unread) for removal in read_removals(connection)]
+    assert pending == ([("a", 3)] if accepted else [])
+    assert "a: 3 records are unread" in (result.output if accepted else str(result.exception))
+
+
 def test_a_topic_of_the_journals_rules_can_be_removed_where_the_stored_configuration_leaves_it_out(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a restore of the database."""
     stack = SimpleNamespace(postgres_url=database, tables=str(tmp_path), kafka_bootstrap="")
     monkeypatch.setattr("deployment.stack.running_deployment", lambda _: stack)
-    monkeypatch.setattr("cli.topic_removal.left_of", lambda _stack, topic, _timeout: Left(topic, 0, 0))
+    looking(monkeypatch, Left("b", 0, 0))
     monkeypatch.setattr("deployment.topic_positions.existing", lambda *_: {})
     journaled(tmp_path, "a", "b")
     Ownership.take("ingestion", database, {"topic": "a", "events": [{"topic": "a", "types": []}]}).close()

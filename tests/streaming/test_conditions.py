@@ -17,6 +17,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from jobs.ingestion.bookkeeping import BY_DEFAULT
+from jobs.ingestion.limits import Limits
 from metering.vocabulary import EventType
 from tests.pipelines.test_database_gauges import shown
 from tests.streaming.journals import Journal, at, event, heartbeat
@@ -114,6 +115,28 @@ def test_a_source_that_is_retired_or_that_another_configuration_does_not_call_si
     follower.take([heartbeat(2_000)])
     assert rows_of(database, SILENT) == []
     assert [kind for kind, _ in called(database)] == ["source.silent"], "the same silence, once"
+
+
+def test_of_many_sources_that_an_outage_silences_those_that_send_after_it_call_nobody(
+    database: str, tmp_path: Path
+) -> None:
+    add_endpoint(database, URL)
+    names = [f"s{number:02}" for number in range(12)]
+    follower = Follower(database, Journal(tmp_path), Limits(new_silences=3), QUICK)
+    follower.take([numbered(second, name, second) for second in (1, 70) for name in names])
+    follower.take([heartbeat(300)])
+    assert rows_of(database, SILENT) == [(name, at(70)) for name in names[:3]]
+    follower.take([numbered(301, name, 301) for name in names[:8]] + [heartbeat(360)])
+    assert rows_of(database, SILENT) == [(name, at(70)) for name in names[8:11]]
+    follower.start()
+    follower.take([heartbeat(420)])
+    assert rows_of(database, SILENT) == [(name, at(70)) for name in names[8:]], "each has its turn"
+    calls = [f"{kind} {data['source']}" for kind, data in called(database)]
+    assert calls == [
+        *(f"source.silent {name}" for name in names[:3]),
+        *(f"source.heard {name}" for name in names[:3]),
+        *(f"source.silent {name}" for name in names[8:]),
+    ]
 
 
 def test_the_gauge_of_silent_sources_counts_those_that_are_listed(database: str, tmp_path: Path) -> None:

@@ -92,7 +92,8 @@ def _read(declared: Declared, blocks: Blocks, after: datetime, until: datetime, 
             last = earlier.sort(AT, LSN, maintain_order=True).group_by(names, maintain_order=True).tail(1)
             found = pl.concat([last.select(found.columns), found.filter(pl.col(AT) > after)])
         if (later := found.filter(pl.col(AT) > until)).height > MAX_ROWS:
-            # Blocks come by minute: what is beyond so many outcomes of a key stays there.
+            # Blocks come by minute: what is beyond so many outcomes of a key, each counted once, stays there.
+            later = later.unique([*names, AT, LSN], keep="last", maintain_order=True)
             place = pl.int_range(pl.len()).over([*names], order_by=[AT, LSN])
             found = pl.concat([found.filter(pl.col(AT) <= until), later.filter(place <= MAX_ROWS)])
     return found

@@ -54,18 +54,16 @@ def store(cursor: psycopg.Cursor[Any], first: datetime) -> Stored:
 
 def changed(declared: Declared, stored: Stored, blocks: Blocks) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Of a pattern, the outcomes at or before `final_until` that came, and those that went: keys, AT, LSN, columns."""
-    pattern, until = declared.pattern, declared.final_until
-    again = {minute for minute, _ in stored.replaced}
+    until = declared.final_until
     late = [block_id for block_id, minute in stored.added if minute <= until]
     came = seen_by(declared, blocks.get(late), until=until)
-    if not again or came.is_empty():
-        gone = seen_by(declared, [frame for minute, frame in stored.replaced if minute <= until], until=until)
+    gone = seen_by(declared, [frame for minute, frame in stored.replaced if minute <= until], until=until)
+    if came.is_empty() or gone.is_empty():
         return came, gone
-    before = seen_by(declared, [frame for minute, frame in stored.replaced if minute <= until], until=until)
-    names = [AT, LSN, *columns_of([pattern])]
+    names = [AT, LSN, *columns_of([declared.pattern])]
     return (
-        came.join(before, on=names, how="anti", nulls_equal=True),
-        before.join(came, on=names, how="anti", nulls_equal=True),
+        came.join(gone, on=names, how="anti", nulls_equal=True),
+        gone.join(came, on=names, how="anti", nulls_equal=True),
     )
 
 
