@@ -126,7 +126,7 @@ def test_a_server_that_answers_with_its_path_shows_it_to_nobody(path: str, answe
     async def mail(*_: object) -> Attempt:
         raise AssertionError
 
-    due = Due(Lane("e", ""), 1, "evt_1", Kind.SLACK, shown_url(url), body(EventType.WATCH_HIT, {}), 0, [url])
+    due = Due(Lane("e", "", Kind.SLACK), 1, "evt_1", shown_url(url), body(EventType.WATCH_HIT, {}), 0, [url])
     attempt = asyncio.run(Delivering(post, post, mail)(due, now_clock().now()))
     assert attempt.status == 404
     assert attempt.error
