@@ -14,11 +14,11 @@ from dashboard.panel import ask_every, head
 from dashboard.queries.thresholds import MAX_LIMITS, MAX_ROWS, Nearness, ThresholdChange, Thresholds, read_thresholds
 from dashboard.table import Value, show_table
 from dashboard.wording import count, spaced
+from metering.limits import LIMIT_PERIODS
 
 REFRESH_SECONDS = 20
 MAX_BARS = 12
 NEAR_PERCENT = 80
-PERIODS = {"P1D": "day", "P1M": "month"}
 EXAMPLE = """\
 limits:
   - {plan: standard, meter: input_tokens, period: P1M, quantity: "20000000", steps: [50%, 80%],
@@ -98,7 +98,7 @@ def _chart(limits: Sequence[Nearness]) -> alt.Chart:
     # A bar's length is a float in the browser anyway.
     bars = [
         {
-            "limit": f"{limit.account}, {_of(limit)}, {PERIODS[limit.period]}",
+            "limit": f"{limit.account}, {_of(limit)}, {LIMIT_PERIODS[limit.period]}",
             "percent": limit.near_percent,
             "state": mark_of(limit),
             "used": count(limit.used),
@@ -132,7 +132,7 @@ def _row(limit: Nearness) -> dict[str, Value]:
     return {
         "account": limit.account,
         "of": _of(limit),
-        "period": PERIODS[limit.period],
+        "period": LIMIT_PERIODS[limit.period],
         "since": limit.first_day.isoformat(),
         "state": mark_of(limit),
         "used": limit.used,
@@ -148,7 +148,7 @@ def _changed(change: ThresholdChange) -> dict[str, Value]:
         "changed (UTC)": change.changed_at,
         "account": change.account,
         "of": _of(change),
-        "period": PERIODS[change.period],
+        "period": LIMIT_PERIODS[change.period],
         "since": change.first_day.isoformat(),
         "what": CROSSED if change.is_crossed else TAKEN_BACK,
         "threshold": change.threshold,
