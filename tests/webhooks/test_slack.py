@@ -54,11 +54,12 @@ def test_a_threshold_of_one_model_is_not_called_one_of_all(kind: EventType) -> N
 @given(st.sampled_from([*EventType, "weir.of.a.later.release"]), st.dictionaries(st.text(min_size=1), VALUES))
 def test_no_value_is_markup_or_makes_a_message_that_slack_refuses(kind: str, data: dict[str, Any]) -> None:
     message = json.loads(
-        slack_message("evt_1", body(kind, {**data, "account": "<!channel> & <@U1>", "source": "<x>@all"}))
+        slack_message("evt_1", body(kind, {**data, "account": "<!channel> & <@U1>", "source": "<x>@all[x](https://x)"}))
     )
     assert "<" not in message["text"]
     assert ">" not in message["text"]
     assert not re.search(r"@\w", message["text"])
+    assert "](" not in message["text"]
     assert 0 < len(message["text"]) < 40_000
     section, context = message["blocks"]
     texts = [section["text"], *section.get("fields", []), *context["elements"]]
