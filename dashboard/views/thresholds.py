@@ -71,7 +71,8 @@ def _nearest(limits: Sequence[Nearness]) -> None:
     show_table([_row(limit) for limit in limits[:MAX_ROWS]], "thresholds")
     st.caption(
         "The day or month that runs, by each account's own calendar. Nearness is of the next threshold: a step, or the "
-        "limit itself; of the highest where all are reached."
+        "limit itself; of the highest where all are reached. Of a limit that recurs, it counts from the last "
+        "multiple."
         + (f" Only the nearest {MAX_ROWS:,} are shown; `weir limits status` lists all." * (len(limits) > MAX_ROWS))
     )
 
