@@ -92,9 +92,8 @@ def redrive(
         return
     config = ingestion_of(stack.postgres_url)
     if not dry_run:
-        record_command(stack.postgres_url, "redrive", "dead letters", who(), _selection(reason, start, end, edit))
-    if not dry_run:
         refuse_ending_topics(stack.postgres_url, config.topics)
+        record_command(stack.postgres_url, "redrive", "dead letters", who(), _selection(reason, start, end, edit))
     sender = None if dry_run else Sender(kafka_client(stack.kafka_bootstrap))
     fates: Counter[Fate] = Counter()
     with telling("Dead letters:") as tell:
