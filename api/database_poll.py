@@ -15,6 +15,7 @@ from psycopg.rows import dict_row
 
 from api.ingestion_lag import Report, lag_seconds
 from deployment.asking import NO_SCHEMA, first_line
+from jobs.ingestion.topic_removals import PENDING
 from jobs.queries.portal_invalidations import live_invalidations
 from jobs.runtime.postgres.api_reader import BECOME
 from jobs.runtime.postgres.session import Session
@@ -44,7 +45,7 @@ SELECT job, state, progress, extract(epoch FROM clock_timestamp() - updated_at):
     clock_timestamp() AS now
 FROM jobs
 """
-_ENDING = "SELECT topic FROM topic_removals WHERE ended_at IS NULL AND withdrawn_at IS NULL"
+_ENDING = f"SELECT topic FROM topic_removals WHERE {PENDING}"
 
 
 @dataclass(frozen=True)
