@@ -35,7 +35,7 @@ COLUMNS = (
     "unpublished_since",
 )
 HELD_BACK_SECONDS = 2 * IDLE_BEAT_SECONDS
-"""By how much a topic may be behind another without a word: heartbeats come in each, at worst so seldom."""
+"""How far a topic may be behind another before it is named: at worst its heartbeats come so seldom."""
 
 
 def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:

@@ -9,7 +9,7 @@ import streamlit as st
 
 from dashboard.encodings import by_mark
 from dashboard.freshness import Freshness, freshness
-from dashboard.marks import BELOW, CROSSED, LIMIT_REACHED, STEP_REACHED, TAKEN_BACK
+from dashboard.marks import BELOW, CROSSED, LIMIT_REACHED, RETRACTED, STEP_REACHED
 from dashboard.panel import ask_every, head
 from dashboard.queries.thresholds import MAX_LIMITS, MAX_ROWS, Nearness, ThresholdChange, Thresholds, read_thresholds
 from dashboard.table import Value, show_table
@@ -151,7 +151,7 @@ def _changed(change: ThresholdChange) -> dict[str, Value]:
         "of": _of(change),
         "period": LIMIT_PERIODS[change.period],
         "since": change.first_day.isoformat(),
-        "what": CROSSED if change.is_crossed else TAKEN_BACK,
+        "what": CROSSED if change.is_crossed else RETRACTED,
         "threshold": change.threshold,
         "used": change.used,
         "version": change.version,
