@@ -153,6 +153,7 @@ def test_what_slack_answers_where_it_refuses_is_in_the_log_and_410_disables(
     run(deliver)
     assert states(database) == {state: 1}
     assert set(rows(database, "SELECT status::int, error FROM webhook_attempts")) == {(status, "no_service")}
+    assert {call.headers["accept-encoding"] for call in receiver.calls} == {"identity"}, "it can be read as it comes"
     assert listed(database)[0]["state"] == ("disabled" if status == 410 else "enabled")
 
 
