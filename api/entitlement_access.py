@@ -84,7 +84,7 @@ async def entitlement_access(read_request: ReadRequest) -> Response:
 async def _asked(read_request: ReadRequest) -> tuple[list[str], list[str]]:
     """The customers, and the features; none: all. Raises Problem (400)."""
     given = await body_of(read_request.request, MEMBERS)
-    if not isinstance(given.get("include_credits") or False, bool):
+    if not isinstance(given.get("include_credits"), bool | None):
         raise bad_request("include_credits", "It must be true or false.", "body")
     customers = _keys(given, "customer")
     if not customers:
