@@ -54,7 +54,7 @@ class _Read:
     keys: Mapping[str, ApiKey]
     config: Mapping[str, Any] | None
     reports: Sequence[Report]
-    invalidations: Invalidations
+    invalidations: Invalidations | None
     ending: Collection[str]
 
 
@@ -75,7 +75,7 @@ class DatabasePoll:
         self._on_config, self._on_ending = on_config, on_ending
         self._connection: psycopg.Connection[Any] | None = None
         self._keys: Mapping[str, ApiKey] = {}
-        self._invalidations = Invalidations()
+        self._invalidations: Invalidations | None = Invalidations()
         self._read_at: float | None = None
         self.lag_seconds = 0.0
         """Of ingestion, as `ingestion_lag` has it."""
@@ -101,7 +101,7 @@ class DatabasePoll:
         if key.made_by is None:
             return self._keys.get(key.id) == key
         [account] = key.accounts
-        is_ended = self._invalidations.ends(account, key.token_id, key.generation)
+        is_ended = self._is_ended(account, key.token_id, key.generation)
         return not is_ended and self._maker(key.made_by, account) is not None
 
     def _token(self, text: str) -> ApiKey | None:
@@ -110,9 +110,11 @@ class DatabasePoll:
         maker = self._maker(token.key_id, token.account) if token is not None else None
         if token is None or maker is None or not is_signed(text, maker) or token.expires_at <= self._now():
             return None
-        if self._invalidations.ends(token.account, token.id, token.generation):
-            return None
-        return token.reading(maker)
+        return None if self._is_ended(token.account, token.id, token.generation) else token.reading(maker)
+
+    def _is_ended(self, account: str, token_id: str, generation: int) -> bool:
+        """Whether a token was invalidated, or may have been."""
+        return self._invalidations is None or self._invalidations.ends(account, token_id, generation)
 
     def _maker(self, key_id: str, account: str) -> ApiKey | None:
         """The valid key of an id, if it may make tokens for an account."""
@@ -172,17 +174,19 @@ class DatabasePoll:
         self._connection = None
 
 
-def _invalidations(connection: psycopg.Connection[Any]) -> Invalidations:
-    """As the role that writes them: an API with a login of its own has no other rights to the table."""
+def _invalidations(connection: psycopg.Connection[Any]) -> Invalidations | None:
+    """As the role that writes them: an API with a login of its own has no other rights to the table.
+
+    None where it lacks this right: then nobody may read with a token, as it may be one that was invalidated.
+    """
     try:
         with connection.transaction():
             connection.execute(BECOME)
             connection.execute("SELECT set_config('weir.accounts', '*', true)")
             return invalidations_of(live_invalidations(connection))
     except (psycopg.errors.InvalidParameterValue, psycopg.errors.InsufficientPrivilege) as error:
-        # Without the role nobody can invalidate a token, or read with one.
-        log.warning("portal tokens cannot be read with", reason=first_line(error))
-        return Invalidations()
+        log.warning("portal tokens are refused: invalidated ones cannot be told apart", reason=first_line(error))
+        return None
 
 
 def _ending(connection: psycopg.Connection[Any]) -> Collection[str]:

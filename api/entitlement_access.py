@@ -23,6 +23,7 @@ from jobs.billing_progress import Row
 from jobs.queries.limits import LimitUse, accounts_now, limits_in_use
 from jobs.queries.reading import Database
 from metering.csv_lines import text_of
+from metering.limits import LIMIT_PERIODS
 
 MEMBERS = ("customer", "feature", "include_credits")
 CUSTOMER_NOT_FOUND = "customer_not_found"
@@ -83,7 +84,7 @@ async def entitlement_access(read_request: ReadRequest) -> Response:
 async def _asked(read_request: ReadRequest) -> tuple[list[str], list[str]]:
     """The customers, and the features; none: all. Raises Problem (400)."""
     given = await body_of(read_request.request, MEMBERS)
-    if not isinstance(given.get("include_credits") or False, bool):
+    if not isinstance(given.get("include_credits"), bool | None):
         raise bad_request("include_credits", "It must be true or false.", "body")
     customers = _keys(given, "customer")
     if not customers:
@@ -135,10 +136,9 @@ def _access(found: _Found, name: str, feature: str, frontier: datetime | None) -
         return _denied(Denied.UNKNOWN, "Billing has not started, so it is not known how much was used.")
     for limit in limits:
         if limit.maximum is not None and limit.used >= limit.maximum:
-            period = "day" if limit.period == "P1D" else "month"
             verb = "are used" if limit.meter else "are spent"
             used = f"{text_of(limit.used)} of {text_of(limit.maximum)} {_name(limit)}"
-            return _denied(Denied.USAGE_LIMIT_REACHED, f"{used} {verb} in this {period}.")
+            return _denied(Denied.USAGE_LIMIT_REACHED, f"{used} {verb} in this {LIMIT_PERIODS[limit.period]}.")
     return {"has_access": True}
 
 

@@ -7,9 +7,8 @@ from decimal import Decimal
 from typing import Any
 
 from catalog.file_values import checked_text, currency_code
+from metering.limits import LIMIT_PERIODS
 from metering.price_models import ANY, is_own
-
-LIMIT_PERIODS = ("P1D", "P1M")
 
 
 def perhaps_currency(value: Any) -> str:

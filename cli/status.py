@@ -35,7 +35,7 @@ COLUMNS = (
     "unpublished_since",
 )
 HELD_BACK_SECONDS = 2 * IDLE_BEAT_SECONDS
-"""By how much a topic may be behind another without a word: heartbeats come in each, at worst so seldom."""
+"""How far a topic may be behind another before it is named: at worst its heartbeats come so seldom."""
 
 
 def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
@@ -74,7 +74,6 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
     listed = [_row(job, processes.get(job), rows.get(job), unpublished.get(job)) for job in _listed(processes)]
     print_rows(listed, COLUMNS, form)
     others = [process for name, process in processes.items() if name not in tuple(Job)]
-    doubts = [*slowest_topic_sentence(rows), *doubts]
     deletions = unpropagated_sentence(rows)
     deletions += _outdated(stack, capture, rows)
     typer.echo("\n".join([*_others(stack, others), _capitalized(capture), *deletions, *doubts]), err=True)
@@ -90,7 +89,6 @@ def _status_of(deployment: Deployment, form: Format) -> None:
     listed = [_row(job, running.get(job), rows.get(job), unpublished.get(job)) for job in _listed(running)]
     print_rows(listed, COLUMNS, form)
     deletions = [*unpropagated_sentence(rows), *_outdated(deployment, capture, rows)]
-    doubts = [*slowest_topic_sentence(rows), *doubts]
     typer.echo("\n".join([_capitalized(capture), *deletions, *doubts]), err=True)
     if capture.is_late or deletions or not all(row["state"] in WORKING for row in listed):
         raise typer.Exit(1)
@@ -115,8 +113,9 @@ def _read(deployment: Deployment) -> tuple[dict[str, JobRow], dict[Job, Unpublis
 
     url = deployment.postgres_url
     with asking_database(url):
-        doubt = slot_log_doubt(url)
-        return read_jobs(url), read_unpublished(url), read_capture(url), [doubt] if doubt else []
+        rows, doubt = read_jobs(url), slot_log_doubt(url)
+        doubts = [*slowest_topic_sentence(rows), *([doubt] if doubt else [])]
+        return rows, read_unpublished(url), read_capture(url), doubts
 
 
 def _listed(processes: Collection[str]) -> list[Job]:

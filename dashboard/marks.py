@@ -28,4 +28,4 @@ INVOICES: dict[str, str] = {
 }
 
 LIMIT_REACHED, STEP_REACHED, BELOW = "● limit reached", "◐ step reached", "○ below"
-CROSSED, TAKEN_BACK = "▲ crossed", "▽ retracted"
+CROSSED, RETRACTED = "▲ crossed", "▽ retracted"

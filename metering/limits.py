@@ -9,6 +9,8 @@ MAX_TAGS = 50
 MAX_TAG_NAME_BYTES = 64
 MAX_TAG_BYTES = 256
 """Of an account's tags: how many, and of each its name and its text."""
+LIMIT_PERIODS = {"P1D": "day", "P1M": "month"}
+"""Of limits on usage, of the account's calendar, each with its word for people."""
 MAX_MULTIPLES = 100
 """Of a limit that recurs: how many of its thresholds one period has. A quantity sent in a wrong unit, or a step of one
 token, would call somebody a million times."""

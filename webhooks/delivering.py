@@ -26,9 +26,9 @@ class Delivering:
 
     async def __call__(self, due: Due, at: datetime) -> Attempt:
         """An attempt that begins at `at`. Raises nothing for what the receiver does."""
-        if due.kind is Kind.SLACK:
+        if due.lane.kind is Kind.SLACK:
             return await self._to_slack(due)
-        if due.kind is Kind.MAIL:
+        if due.lane.kind is Kind.MAIL:
             return await self.mail(due.event_id, due.body, due.url, at)
         try:
             headers = signed_headers(due.event_id, int(at.timestamp()), due.body, due.secrets)

@@ -69,8 +69,8 @@ WITH RECURSIVE heads AS (
         ORDER BY endpoint, account, number LIMIT 1
     ) AS following
 )
-SELECT endpoint, account FROM (
-    SELECT endpoint, account, row_number() OVER (PARTITION BY endpoint ORDER BY next_attempt_at, number) AS place
+SELECT endpoint, account, kind FROM (
+    SELECT endpoint, account, kind, row_number() OVER (PARTITION BY endpoint ORDER BY next_attempt_at, number) AS place
     FROM heads JOIN webhook_deliveries USING (endpoint, account, number) JOIN webhook_endpoints USING (endpoint)
     WHERE {_IS_DUE}
 ) AS due
@@ -78,7 +78,7 @@ WHERE place <= %(per_endpoint)s
 ORDER BY place, endpoint
 """
 _HEAD = f"""
-SELECT number, event_id, kind, url, body, attempts, ARRAY(
+SELECT number, event_id, url, body, attempts, ARRAY(
            SELECT secret FROM webhook_secrets AS s
            WHERE s.endpoint = e.endpoint AND (expires_at IS NULL OR expires_at > %(now)s) ORDER BY created_at DESC
        ), {_IS_DUE}
@@ -126,6 +126,12 @@ class Lane:
 
     endpoint: str
     account: str
+    kind: Kind
+
+    @property
+    def receiver(self) -> str:
+        """What holds it up when it is slow: its endpoint, or the mail server, which all addresses share."""
+        return self.kind if self.kind is Kind.MAIL else self.endpoint
 
 
 @dataclass(frozen=True)
@@ -135,7 +141,6 @@ class Due:
     lane: Lane
     number: int
     event_id: str
-    kind: Kind
     url: str
     body: bytes
     attempts: int
@@ -185,7 +190,7 @@ class Outbox:
     async def due_lanes(self, now: datetime, per_endpoint: int) -> list[Lane]:
         """Lanes whose oldest delivery is due: of each endpoint in turn, and of an endpoint those that are due first."""
         cursor = await self._session.execute(_LANES, {"now": now, "per_endpoint": per_endpoint})
-        return [Lane(*row) for row in await cursor.fetchall()]
+        return [Lane(endpoint, account, Kind(kind)) for endpoint, account, kind in await cursor.fetchall()]
 
     async def head(self, lane: Lane, now: datetime) -> Due | None:
         """The oldest delivery of a lane; None where nothing waits, or it is not due."""
@@ -193,8 +198,8 @@ class Outbox:
         row = await (await self._session.execute(_HEAD, values)).fetchone()
         if row is None or not row[-1]:
             return None
-        number, event_id, kind, url, body, attempts, secrets, _ = row
-        return Due(lane, number, event_id, Kind(kind), url, body.encode(), attempts, secrets)
+        number, event_id, url, body, attempts, secrets, _ = row
+        return Due(lane, number, event_id, url, body.encode(), attempts, secrets)
 
     async def record(self, due: Due, attempt: Attempt, became: Outcome, now: datetime, duration: timedelta) -> None:
         """Store an attempt that was begun at `now`, and what becomes of the delivery and its endpoint."""

@@ -22,7 +22,7 @@ log = structlog.get_logger()
 Deliver = Callable[[Due, datetime], Awaitable[Attempt]]
 """One attempt, which begins at an instant (`delivering`)."""
 
-MAX_RUNNING, MAX_OF_ENDPOINT = 64, 16
+MAX_RUNNING, MAX_OF_RECEIVER = 64, 16
 """Lanes that are sent at the same time: a slow receiver holds at most a part of them."""
 LANES_OF_ENDPOINT = 200
 """That are read at once; those beyond have their turn after them."""
@@ -96,11 +96,11 @@ class Sender:
         self._running.clear()
 
     def _begin(self) -> None:
-        of_endpoint = Counter(lane.endpoint for lane in self._running.values())
+        of_receiver = Counter(lane.receiver for lane in self._running.values())
         waiting = []
         for lane in self._queue:
-            if len(self._running) < MAX_RUNNING and of_endpoint[lane.endpoint] < MAX_OF_ENDPOINT:
-                of_endpoint[lane.endpoint] += 1
+            if len(self._running) < MAX_RUNNING and of_receiver[lane.receiver] < MAX_OF_RECEIVER:
+                of_receiver[lane.receiver] += 1
                 self._running[asyncio.create_task(self._send_lane(lane))] = lane
             else:
                 waiting.append(lane)

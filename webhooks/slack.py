@@ -19,7 +19,8 @@ def slack_message(event_id: str, body: bytes) -> bytes:
     """`text` for notifications and for what knows no blocks; `blocks` with the event's values.
 
     No value is markup: blocks are plain text, and the brackets of `<!channel>` are escaped in `text`. Mattermost and
-    Discord call everybody by `@all` or `@everyone` there, so a space of no width follows each `@`.
+    Discord call everybody by `@all` or `@everyone` there, and make a link or an image of `[text](URL)`, so a space of
+    no width follows each `@` and `]`.
     """
     event: dict[str, Any] = json.loads(body)
     data = event["data"]
@@ -60,4 +61,10 @@ def _plain(text: str) -> dict[str, Any]:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "@\u200b")
+    return (
+        text.replace("&", "&amp;")
+        .replace("<", "&lt;")
+        .replace(">", "&gt;")
+        .replace("@", "@\u200b")
+        .replace("]", "]\u200b")
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from metering.limits import LIMIT_PERIODS
 from webhooks.event_types import EventType
 
 MAX_VALUE_CHARACTERS = 200
@@ -39,6 +40,8 @@ def sentence(kind: str, data: Mapping[str, Any]) -> str:
     if kind not in SENTENCES:
         return kind
     values = {name: shown(_listed(value)) for name, value in data.items()}
+    if (period := values.get("period")) in LIMIT_PERIODS:
+        values["period"] = LIMIT_PERIODS[period]
     of_model = f" of {values['model']}" if values.get("model") else ""
     return SENTENCES[EventType(kind)].format_map(_Values(values, of_model=of_model))
 

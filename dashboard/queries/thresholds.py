@@ -14,6 +14,7 @@ from dashboard.queries.feed import Feed, feed_of
 from dashboard.queries.stragglers import newest_usage_of
 from jobs.queries.limit_lists import with_crossed
 from jobs.queries.limits import LimitUse, TooManyLimits, limits_in_use
+from metering.digits import EXACT
 from metering.vocabulary import Job
 
 MAX_LIMITS = 5_000
@@ -33,7 +34,8 @@ class Nearness:
 
     It is of a `meter`, and with a `model` of that alone; or (then both are empty) of money in a `currency`.
     `near_percent`: what was used of `threshold`, which is the next one, or the highest when all are reached; None with
-    no threshold, which is a limit of 0.
+    no threshold, which is a limit of 0. Where the next is a multiple of one that recurs, what was used since the
+    multiple before: of the whole, everybody would be near from the fourth on.
     `crossed`: the thresholds that billing has recorded.
     """
 
@@ -111,6 +113,9 @@ def _nearness(use: LimitUse, crossed: Sequence[Decimal]) -> Nearness:
     thresholds = use.thresholds
     above = [threshold for threshold in thresholds if threshold > use.used]
     threshold = above[0] if above else thresholds[-1] if thresholds else None
+    used, whole = use.used, threshold
+    if above and use.every is not None and above[0] not in {*use.steps, use.maximum}:
+        used, whole = EXACT.subtract(used, EXACT.subtract(above[0], use.every)), use.every
     return Nearness(
         account=use.account,
         meter=use.meter,
@@ -120,7 +125,7 @@ def _nearness(use: LimitUse, crossed: Sequence[Decimal]) -> Nearness:
         first_day=use.first_day,
         used=plain(use.used),
         threshold=None if threshold is None else plain(threshold),
-        near_percent=share(use.used, threshold),
+        near_percent=share(used, whole),
         limit=None if use.maximum is None else plain(use.maximum),
         crossed=tuple(map(plain, crossed)),
     )

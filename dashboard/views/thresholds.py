@@ -9,16 +9,16 @@ import streamlit as st
 
 from dashboard.encodings import by_mark
 from dashboard.freshness import Freshness, freshness
-from dashboard.marks import BELOW, CROSSED, LIMIT_REACHED, STEP_REACHED, TAKEN_BACK
+from dashboard.marks import BELOW, CROSSED, LIMIT_REACHED, RETRACTED, STEP_REACHED
 from dashboard.panel import ask_every, head
 from dashboard.queries.thresholds import MAX_LIMITS, MAX_ROWS, Nearness, ThresholdChange, Thresholds, read_thresholds
 from dashboard.table import Value, show_table
 from dashboard.wording import count, spaced
+from metering.limits import LIMIT_PERIODS
 
 REFRESH_SECONDS = 20
 MAX_BARS = 12
 NEAR_PERCENT = 80
-PERIODS = {"P1D": "day", "P1M": "month"}
 EXAMPLE = """\
 limits:
   - {plan: standard, meter: input_tokens, period: P1M, quantity: "20000000", steps: [50%, 80%],
@@ -71,7 +71,8 @@ def _nearest(limits: Sequence[Nearness]) -> None:
     show_table([_row(limit) for limit in limits[:MAX_ROWS]], "thresholds")
     st.caption(
         "The day or month that runs, by each account's own calendar. Nearness is of the next threshold: a step, or the "
-        "limit itself; of the highest where all are reached."
+        "limit itself; of the highest where all are reached. Of a limit that recurs, it counts from the last "
+        "multiple."
         + (f" Only the nearest {MAX_ROWS:,} are shown; `weir limits status` lists all." * (len(limits) > MAX_ROWS))
     )
 
@@ -98,7 +99,7 @@ def _chart(limits: Sequence[Nearness]) -> alt.Chart:
     # A bar's length is a float in the browser anyway.
     bars = [
         {
-            "limit": f"{limit.account}, {_of(limit)}, {PERIODS[limit.period]}",
+            "limit": f"{limit.account}, {_of(limit)}, {LIMIT_PERIODS[limit.period]}",
             "percent": limit.near_percent,
             "state": mark_of(limit),
             "used": count(limit.used),
@@ -132,7 +133,7 @@ def _row(limit: Nearness) -> dict[str, Value]:
     return {
         "account": limit.account,
         "of": _of(limit),
-        "period": PERIODS[limit.period],
+        "period": LIMIT_PERIODS[limit.period],
         "since": limit.first_day.isoformat(),
         "state": mark_of(limit),
         "used": limit.used,
@@ -148,9 +149,9 @@ def _changed(change: ThresholdChange) -> dict[str, Value]:
         "changed (UTC)": change.changed_at,
         "account": change.account,
         "of": _of(change),
-        "period": PERIODS[change.period],
+        "period": LIMIT_PERIODS[change.period],
         "since": change.first_day.isoformat(),
-        "what": CROSSED if change.is_crossed else TAKEN_BACK,
+        "what": CROSSED if change.is_crossed else RETRACTED,
         "threshold": change.threshold,
         "used": change.used,
         "version": change.version,

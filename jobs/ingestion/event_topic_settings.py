@@ -52,7 +52,9 @@ def refuse_unfit_topics(events: Sequence[EventTopicSettings]) -> None:
         raise ValueError("each topic lists `types`: leave them out for one, which takes the events of all other types")
 
 
-ENDING = "SELECT topic FROM topic_removals WHERE ended_at IS NULL AND withdrawn_at IS NULL"
+PENDING = "ended_at IS NULL AND withdrawn_at IS NULL"
+"""Of a removal of a topic: ingestion was neither started without the topic nor with it since."""
+ENDING = f"SELECT topic FROM topic_removals WHERE {PENDING}"
 """Topics that `weir topics remove` has ended while ingestion was not started without them."""
 
 

@@ -9,18 +9,17 @@ from typing import Any
 
 import psycopg
 
-from jobs.ingestion.event_topic_settings import topics_in
+from jobs.ingestion.event_topic_settings import PENDING, topics_in
 from jobs.runtime.effective_rules import History
 from jobs.runtime.errors import Refused
 from jobs.runtime.postgres.session import CONNECT_TIMEOUT_SECONDS
 
-_PENDING = "ended_at IS NULL AND withdrawn_at IS NULL"
 _READ = f"""
-SELECT topic, reason, removed_by, removed_at, unread, waiting FROM topic_removals WHERE {_PENDING} ORDER BY topic
+SELECT topic, reason, removed_by, removed_at, unread, waiting FROM topic_removals WHERE {PENDING} ORDER BY topic
 """
 _ENDED = "SELECT DISTINCT topic FROM topic_removals WHERE ended_at IS NOT NULL"
-_WITHDRAW = f"UPDATE topic_removals SET withdrawn_at = clock_timestamp() WHERE {_PENDING} AND topic = ANY (%s)"
-_END = f"UPDATE topic_removals SET ended_at = clock_timestamp() WHERE {_PENDING} AND topic <> ALL (%s)"
+_WITHDRAW = f"UPDATE topic_removals SET withdrawn_at = clock_timestamp() WHERE {PENDING} AND topic = ANY (%s)"
+_END = f"UPDATE topic_removals SET ended_at = clock_timestamp() WHERE {PENDING} AND topic <> ALL (%s)"
 _STORED = "SELECT config FROM jobs WHERE job = 'ingestion'"
 _STORE = """
 INSERT INTO topic_removals (topic, reason, removed_by, unread, waiting) VALUES (%s, %s, %s, %s, %s)

@@ -217,7 +217,8 @@ def test_what_is_not_there_is_said_of_each_customer_and_feature(gateway: Server,
     assert (error["code"], error["customer"]) == ("customer_not_found", "nobody")
     assert answer.json["meta"] == {"page": {"size": 1, "next": None, "previous": None}}
     refused(ask(gateway, everybody), 400, "customer")
-    refused(ask(gateway, everybody, ACME, include_credits="yes"), 400, "include_credits")
+    for neither in ("yes", "", 0):
+        refused(ask(gateway, everybody, ACME, include_credits=neither), 400, "include_credits")
 
 
 def test_a_gateway_that_asks_for_credits_gets_the_answer_by_limits(gateway: Server, everybody: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Collection, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from api import key_store
 from api.database_poll import DatabasePoll
 from api.reader import AccountReader
 from cli.redrive.offline import ingestion_of
@@ -22,8 +23,9 @@ from jobs.ingestion.topic_removals import store_removal
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.postgres.address import in_schema
 from jobs.runtime.postgres.ownership import Ownership
-from metering.api_keys import ApiKey
+from metering.api_keys import ApiKey, Scope
 from metering.erasure import keys_of
+from metering.portal_tokens import PortalToken
 from tests.api.serving import start_ingestion
 from tests.database_rows import window, write
 
@@ -58,6 +60,26 @@ def test_the_role_of_the_page_reads_what_the_api_needs_and_no_more(database: str
     assert [[*topics] for topics in ending] == [["gone"], []]
     with psycopg.connect(as_api) as session, pytest.raises(psycopg.errors.InsufficientPrivilege):
         session.execute("SELECT 1 FROM usage_windows")
+
+
+def test_no_portal_token_holds_where_it_cannot_be_read_which_were_invalidated(database: str, as_api: str) -> None:
+    made = key_store.create(database, (Scope.PORTAL,), "test", accounts=("acme",))
+    poll = DatabasePoll(as_api, MachineClock(), lambda _: None)
+    asyncio.run(poll.read())
+    maker = poll.key(made.key)
+    assert maker is not None
+    expires_at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+    token = PortalToken(maker.id, "acme", expires_at, ()).text(maker)
+    held = poll.key(token)
+    assert held is not None
+    assert poll.holds(held)
+    with psycopg.connect(database, autocommit=True) as owner:
+        owner.execute("REVOKE SELECT ON portal_invalidations FROM weir_api_reader")
+    asyncio.run(poll.read())
+    poll.close()
+    assert poll.key(token) is None
+    assert not poll.holds(held)
+    assert poll.key(made.key) == maker, "a key is read as before"
 
 
 def test_the_ids_of_erasure_keys_that_ingestion_publishes_hinder_no_reader_of_its_configuration(database: str) -> None:

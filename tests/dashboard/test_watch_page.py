@@ -99,25 +99,29 @@ def test_the_account_that_is_nearest_to_its_next_threshold_comes_first(
     }
 
 
-def test_a_limit_of_a_model_is_named_and_one_that_recurs_is_near_its_next_multiple(
+def test_a_limit_of_a_model_is_named_and_one_that_recurs_counts_from_its_last_multiple(
     open_page: Pages, running: str, now: datetime
 ) -> None:
     limit(running, now, account="acme", meter="requests", model="large-1", quantity=1_000)
     limit(running, now, account="globex", meter="requests", quantity=None, every=Decimal(200))
+    limit(running, now, account="globex", meter="output_tokens", quantity=None, every=Decimal(200))
     limit(running, now, account="globex", meter="images", quantity=None, every=Decimal(1))
     write_windows(
         running,
         window(now, 700, account="acme", model="large-1"),
         window(now, 500, account="globex"),
+        window(now, 1_010, account="globex", meter="output_tokens"),
         window(now, 101, account="globex", meter="images"),
     )
     crossed(running, now, "acme", Decimal(500), model="large-1")
     page = open_page("watch")
     assert near(page) == [
         ("globex", "images", "◐ step reached", 101, 100, pytest.approx(101), None),
-        ("globex", "requests", "○ below", 500, 600, pytest.approx(500 / 6), None),
         ("acme", "requests of large-1", "◐ step reached", 700, 1_000, pytest.approx(70), "500"),
+        ("globex", "requests", "○ below", 500, 600, pytest.approx(50), None),
+        ("globex", "output tokens", "○ below", 1_010, 1_200, pytest.approx(5), None),
     ]
+    assert {metric.label: metric.value for metric in page.metric}["From 80 % of the next"] == "0"
     assert [row["of"] for row in table(page, "what")] == ["requests of large-1"]
 
 

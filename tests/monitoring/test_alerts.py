@@ -28,10 +28,10 @@ WAITS_FOR = {
 }
 """Which jobs can wait for a cause: ingestion alone reads Kafka, and joins alone has memory that must not be evicted."""
 HALF_A_MINUTE = 0.5
+"""How near to its edge a rule is looked at; Prometheus 2 and 3 differ by one sample in what a range holds."""
 READS = set(ApiRoute) - {*EVENT_ROUTES, ApiRoute.OTHER}
 FAILED_READS_A_MINUTE = round(7.2 * len(READS))
 """So many on one route are above the share of all reads that may fail 135 s after they began, and not 15 s before."""
-"""How near to its edge a rule is looked at; Prometheus 2 and 3 differ by one sample in what a range holds."""
 
 
 @dataclass(frozen=True)

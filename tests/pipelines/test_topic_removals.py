@@ -230,3 +230,17 @@ def test_produce_refuses_a_topic_that_is_being_ended_unless_it_is_named(
     refused = CliRunner().invoke(app, ["produce", "-"], input="")
     assert (refused.exit_code, "The topic events is being ended" in str(refused.exception)) == (1, True)
     assert CliRunner().invoke(app, ["produce", "-", "--topic", "events"], input="").exit_code == 0
+
+
+def test_a_redrive_that_is_refused_is_not_in_the_activity_log(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Ownership.take("ingestion", database, IngestionConfig().model_dump(mode="json")).close()
+    remove(database, "events")
+    stack = SimpleNamespace(postgres_url=database, tables="", kafka_bootstrap="")
+    monkeypatch.setattr("deployment.stack.running_deployment", lambda _: stack)
+    monkeypatch.setattr("cli.journal_table.open_journal", lambda _: object())
+    ran = CliRunner().invoke(app, ["dead-letters", "redrive", "--reason", "unknown_type"])
+    assert ran.exit_code != 0
+    assert "is being ended" in f"{ran.exception} {ran.output}"
+    with psycopg.connect(database) as connection:
+        logged = connection.execute("SELECT document FROM activity_log").fetchall()
+    assert not [document for (document,) in logged if "redrive" in document]

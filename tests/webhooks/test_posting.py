@@ -12,7 +12,7 @@ import pytest
 from tests.webhooks.receiver import Receiver
 from webhooks.__main__ import look_up_in_own_threads
 from webhooks.posting import Poster
-from webhooks.sender import MAX_OF_ENDPOINT
+from webhooks.sender import MAX_OF_RECEIVER
 
 
 def test_names_that_no_server_answers_do_not_hold_the_calls_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +30,7 @@ def test_names_that_no_server_answers_do_not_hold_the_calls_to_others(monkeypatc
         poster = Poster(allows_private=True)
         async with healthy.serving():
             silent = [
-                asyncio.create_task(poster.post("http://silent.example/", b"{}", {})) for _ in range(MAX_OF_ENDPOINT)
+                asyncio.create_task(poster.post("http://silent.example/", b"{}", {})) for _ in range(MAX_OF_RECEIVER)
             ]
             try:
                 await asyncio.sleep(0)

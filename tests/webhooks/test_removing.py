@@ -15,6 +15,7 @@ from jobs.retention.days import Retention
 from jobs.retention.webhooks import MAX_EVENTS, retain_webhooks
 from tests.webhooks.sending import add_endpoint, hold, now_clock, queue, rows
 from webhooks.endpoints import deliveries, listed, remove
+from webhooks.kinds import Kind
 from webhooks.outbox import Lane, Outbox
 from webhooks.outcomes import Attempt, State, outcome
 
@@ -130,7 +131,7 @@ def test_an_attempt_that_ends_after_its_endpoint_was_removed_ends_no_sender(data
     async def send() -> None:
         outbox, now = await Outbox.connect(database), now_clock().now()
         await outbox.queue()
-        due = await outbox.head(Lane(endpoint, "acme"), now)
+        due = await outbox.head(Lane(endpoint, "acme", Kind.WEBHOOK), now)
         assert due is not None
         await asyncio.to_thread(remove, database, endpoint, "ada")
         await outbox.record(due, Attempt(204), outcome(Attempt(204), 1, now, lambda: 0.0), now, timedelta(0))

@@ -23,11 +23,12 @@ from tests.webhooks.sending import add_endpoint, hold, next_due_at, now_clock, r
 from webhooks.__main__ import ALLOW_PRIVATE_VARIABLE
 from webhooks.delivering import Delivering
 from webhooks.endpoints import deliveries, enable, listed, resend, rotate
+from webhooks.kinds import Kind
 from webhooks.mail import Mailer
-from webhooks.outbox import MAX_EVENTS, SILENT_SECONDS, Lane, Outbox
+from webhooks.outbox import MAX_EVENTS, SILENT_SECONDS, Due, Lane, Outbox
 from webhooks.outcomes import Attempt, State, outcome
 from webhooks.posting import Poster
-from webhooks.sender import LOOK_SECONDS, MAX_REST_SECONDS, Sender
+from webhooks.sender import LOOK_SECONDS, MAX_OF_RECEIVER, MAX_REST_SECONDS, MAX_RUNNING, Sender
 from webhooks.signing import Signature
 
 HOUR = timedelta(hours=1)
@@ -282,6 +283,36 @@ def test_a_clock_that_was_a_year_ahead_for_a_moment_holds_no_delivery_for_a_year
         await outbox.close()
 
     run(deliver)
+
+
+def test_a_mail_server_that_hangs_holds_up_no_webhook_however_many_addresses_it_has(database: str) -> None:
+    hanging = asyncio.Event()
+    delivered: list[int] = []
+
+    async def deliver(due: Due, at: datetime) -> Attempt:
+        del at
+        if due.lane.kind is Kind.MAIL:
+            await hanging.wait()
+        delivered.append(due.number)
+        return Attempt(204)
+
+    async def send() -> None:
+        clock, outbox = now_clock(), await Outbox.connect(database)
+        for number in range(MAX_RUNNING // MAX_OF_RECEIVER):
+            add_endpoint(database, f"ops-{number}@example.com", kind=Kind.MAIL)
+        hold(database, [f"account-{number}" for number in range(MAX_OF_RECEIVER)])
+        sender = Sender(outbox, deliver, clock)
+        await sender.step()
+        await asyncio.to_thread(add_endpoint, database, "https://example.com/")
+        await asyncio.to_thread(hold, database, ["acme"], first_lsn=1_000)
+        for _ in range(3):
+            clock.go(LOOK_SECONDS + MAX_REST_SECONDS)
+            await sender.step()
+        assert len(delivered) == 1
+        await sender.stop()
+        await outbox.close()
+
+    run(send)
 
 
 def test_a_sender_that_looks_slowly_because_much_waits_looks_less_often() -> None:

@@ -47,16 +47,19 @@ def test_a_threshold_of_one_model_is_not_called_one_of_all(kind: EventType) -> N
     of_all = sentence(kind, {**data, "model": None})
     assert sentence(kind, data) == of_all
     assert "100 of tokens in its" in of_all.replace(" again", "")
+    assert "in its day from 2026-11-01" in of_all
+    assert "in its month from 2026-11-01" in sentence(kind, {**data, "period": "P1M"})
 
 
 @given(st.sampled_from([*EventType, "weir.of.a.later.release"]), st.dictionaries(st.text(min_size=1), VALUES))
 def test_no_value_is_markup_or_makes_a_message_that_slack_refuses(kind: str, data: dict[str, Any]) -> None:
     message = json.loads(
-        slack_message("evt_1", body(kind, {**data, "account": "<!channel> & <@U1>", "source": "<x>@all"}))
+        slack_message("evt_1", body(kind, {**data, "account": "<!channel> & <@U1>", "source": "<x>@all[x](https://x)"}))
     )
     assert "<" not in message["text"]
     assert ">" not in message["text"]
     assert not re.search(r"@\w", message["text"])
+    assert "](" not in message["text"]
     assert 0 < len(message["text"]) < 40_000
     section, context = message["blocks"]
     texts = [section["text"], *section.get("fields", []), *context["elements"]]
@@ -126,7 +129,7 @@ def test_a_server_that_answers_with_its_path_shows_it_to_nobody(path: str, answe
     async def mail(*_: object) -> Attempt:
         raise AssertionError
 
-    due = Due(Lane("e", ""), 1, "evt_1", Kind.SLACK, shown_url(url), body(EventType.WATCH_HIT, {}), 0, [url])
+    due = Due(Lane("e", "", Kind.SLACK), 1, "evt_1", shown_url(url), body(EventType.WATCH_HIT, {}), 0, [url])
     attempt = asyncio.run(Delivering(post, post, mail)(due, now_clock().now()))
     assert attempt.status == 404
     assert attempt.error
@@ -150,6 +153,7 @@ def test_what_slack_answers_where_it_refuses_is_in_the_log_and_410_disables(
     run(deliver)
     assert states(database) == {state: 1}
     assert set(rows(database, "SELECT status::int, error FROM webhook_attempts")) == {(status, "no_service")}
+    assert {call.headers["accept-encoding"] for call in receiver.calls} == {"identity"}, "it can be read as it comes"
     assert listed(database)[0]["state"] == ("disabled" if status == 410 else "enabled")
 
 
