@@ -30,11 +30,11 @@ def before(release: Release) -> Release:
     return replace(release, image=image, code=Path(code))
 
 
-def sends(before: Release, seed: int) -> None:
-    """Traffic of a minute begins, which the version before generates: it knows what the later one does not."""
+def sends(release: Release, seed: int) -> None:
+    """Traffic of a minute begins, with the catalog that it needs, which the version that runs writes."""
     traffic = f"weir traffic --events 3600 --rate 60 --seed {seed} --truth {TRUTH}"
-    before.start_command(f"traffic-{seed}", f"{traffic} && echo complete && sleep 3600")
-    wait_until(lambda: " sent, " in before.kubectl("logs", f"job/traffic-{seed}", check=False), "traffic", 240)
+    release.start_command(f"traffic-{seed}", f"{traffic} && echo complete && sleep 3600")
+    wait_until(lambda: " sent, " in release.kubectl("logs", f"job/traffic-{seed}", check=False), "traffic", 240)
 
 
 def has_billed(release: Release, seed: int) -> str:
@@ -65,7 +65,7 @@ def test_an_upgrade_and_the_way_back_under_traffic_change_no_total(release: Rele
     upgraded = release.in_billing("python", "-c", SCHEMA).strip()
     tell(f"upgraded from schema {schema} to {upgraded} under traffic")
     assert EQUAL in has_billed(release, 21)
-    sends(before, 22)
+    sends(release, 22)
     release.kubectl("delete", "sparkapplications", "--all")
     wait_until(lambda: not release.drivers(), "the end of all drivers", 120)
     release.start_command("downgrade", f"python -m jobs migrate --down-to {schema}")
