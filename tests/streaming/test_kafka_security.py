@@ -20,6 +20,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub le
     AclOperation,
     AclPermissionType,
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     ResourcePatternType,
     ResourceType,
     ScramCredentialInfo,
@@ -338,6 +341,73 @@ def test_a_client_is_known_by_its_certificate_and_without_one_of_the_authority_g
                 held.enter_context(pytest.raises(KafkaException))
             with Broker(access, LOOPBACK, int(client[MUTUAL].partition(":")[2])) as raw:
                 assert raw.fetch("catalog.plans", 0, 0, 1_000).batches == b""
+
+
+@pytest.fixture
+def mutual_listener(client: dict[str, str]) -> Iterator[Callable[[str, Path | None], None]]:
+    """`mutual_listener("truststore", file)` changes a store of MUTUAL under the running broker; undone at the end."""
+    admin = AdminClient(KafkaAccess.read(client).librdkafka())
+    broker_of_all = ConfigResource(ConfigResource.Type.BROKER, str(next(iter(admin.list_topics(timeout=60).brokers))))
+
+    def change(store: str, file: Path | None) -> None:
+        name = f"listener.name.{MUTUAL.lower()}.ssl.{store}.location"
+        how = AlterConfigOpType.DELETE if file is None else AlterConfigOpType.SET
+        broker_of_all.incremental_configs = [
+            ConfigEntry(name, None if file is None else str(file), incremental_operation=how)
+        ]
+        for made in admin.incremental_alter_configs([broker_of_all]).values():
+            made.result()
+
+    yield change
+    change("keystore", None)
+    change("truststore", None)
+
+
+@pytest.mark.long
+def test_another_authority_and_certificates_take_over_under_traffic_and_nothing_is_lost_or_doubled(
+    client: dict[str, str],
+    mutual_listener: Callable[[str, Path | None], None],
+    database: str,
+    jars: Path,
+    tmp_path: Path,
+) -> None:
+    """What docs/how-to/rotate-secrets.md says of certificates: both authorities, then the certificates, then one."""
+    tables, other, both = tmp_path / "tables", tmp_path / "other", tmp_path / "both.crt"
+    other.mkdir()
+    old_authority = Path(client["WEIR_KAFKA_CA_FILE"])
+    new_authority, new_server = authority_and_server(other, LOOPBACK)
+    both.write_bytes(old_authority.read_bytes() + new_authority.read_bytes())
+    old, new = client_certificate(old_authority.parent, "weir"), client_certificate(other, "weir")
+    stores = {"WEIR_POSTGRES_URL": database, "WEIR_TABLES": str(tables), "WEIR_JARS": str(jars)}
+    trusting_both = {"WEIR_KAFKA_CA_FILE": str(both), **stores}
+    by_old, by_new = by_certificate(client, old) | trusting_both, by_certificate(client, new) | trusting_both
+    sent: list[str] = []
+
+    def send(environment: dict[str, str], prefix: str) -> None:
+        names = [f"certificate-{prefix}-{n}" for n in range(50)]
+        events = [EVENT.replace('"id":"1"', f'"id":"{name}"').replace('"r"', f'"{name}"') for name in names]
+        answer = weir(environment, "produce", "-", text="".join(events))
+        assert f"{len(events)} acknowledged" in answer.stdout, answer.stderr
+        sent.extend(names)
+
+    assert weir(by_old, "topics").returncode == 0
+    first_log, second_log = tmp_path / "first.log", tmp_path / "second.log"
+    with ingestion(by_old, first_log) as first:
+        send(by_old, "before")
+        wait_until(lambda: set(sent) <= set(requests(tables)), first, first_log)
+        mutual_listener("truststore", both)
+        with ingestion(by_new, second_log) as second:
+            send(by_old, "by-the-old")
+            first.send_signal(signal.SIGTERM)
+            first.wait(timeout=60)
+            mutual_listener("keystore", new_server)
+            mutual_listener("truststore", new_authority)
+            assert weir(by_old, "topics", "--timeout", "3").returncode == 1
+            send(by_new | {"WEIR_KAFKA_CA_FILE": str(new_authority)}, "by-the-new")
+            wait_until(lambda: set(sent) <= set(requests(tables)), second, second_log)
+            second.send_signal(signal.SIGTERM)
+            assert second.wait(timeout=60) == 0
+    assert {name: number for name, number in requests(tables).items() if name in sent} == dict.fromkeys(sent, 1)
 
 
 @pytest.mark.long

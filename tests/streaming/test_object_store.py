@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,12 +10,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
 from botocore.config import Config
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
+from obstore.exceptions import PermissionDeniedError
 
 from jobs.ingestion.identity_journal import JournalIdentities
 from jobs.runtime.delta.table import LSN, DeltaWriter, open_table, probe_put_if_absent
@@ -27,6 +30,9 @@ from tests.streaming.journals import Journal, event, heartbeat
 from tests.streaming.test_delta_writer import accounts
 
 TABLES = "s3://metering/tables"
+Key = tuple[str, str]
+"""The id and the secret of an access key."""
+ADMINISTRATOR: Key = ("key", "secret")
 LIMIT_SECONDS = 120
 
 
@@ -41,8 +47,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         "AWS_ENDPOINT_URL": f"http://{LOOPBACK}:{port}",
         "AWS_ALLOW_HTTP": "true",
         "AWS_REGION": "us-east-1",
-        "AWS_ACCESS_KEY_ID": "key",
-        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_ACCESS_KEY_ID": ADMINISTRATOR[0],
+        "AWS_SECRET_ACCESS_KEY": ADMINISTRATOR[1],
     }.items():
         monkeypatch.setenv(name, value)
     try:
@@ -52,6 +58,44 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     finally:
         server.kill()
         server.wait()
+
+
+@pytest.fixture
+def use_key(store: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Key], None]:
+    """Puts a key into the environment, where every client of the store finds it."""
+
+    def use(key: Key) -> None:
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", key[0])
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key[1])
+
+    return use
+
+
+@pytest.fixture
+def next_key(use_key: Callable[[Key], None]) -> Callable[[], Key]:
+    """Makes one more access key of the only user of a store that checks keys, and uses it."""
+    administrator = as_user(ADMINISTRATOR)
+    administrator.create_user(UserName="weir")
+    rights = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": ["s3:*", "iam:*"], "Resource": "*"}]}
+    administrator.put_user_policy(UserName="weir", PolicyName="tables", PolicyDocument=json.dumps(rights))
+    keys = [ADMINISTRATOR]
+
+    def make() -> Key:
+        made = as_user(keys[-1]).create_access_key(UserName="weir")["AccessKey"]
+        keys.append((made["AccessKeyId"], made["SecretAccessKey"]))
+        use_key(keys[-1])
+        return keys[-1]
+
+    return make
+
+
+def as_user(key: Key) -> Any:
+    """IAM's client of the store, with a key that the environment does not have."""
+    return boto3.Session(*key, region_name="us-east-1").client("iam")
+
+
+def end_key(key: Key, by: Key) -> None:
+    as_user(by).delete_access_key(UserName="weir", AccessKeyId=key[0])
 
 
 @pytest.fixture
@@ -121,6 +165,52 @@ def test_an_application_on_s3_gives_each_request_its_outcome_once_though_it_is_k
     wait_for({**expected, "r20": ["matched"], "r21": ["abandoned"]}, second, tmp_path / "joins.log")
     second.send_signal(signal.SIGTERM)
     assert second.wait(timeout=60) == 0
+
+
+@pytest.mark.parametrize("store", [("--signed", "4")], indirect=True)
+def test_a_writer_with_the_second_key_of_the_bucket_takes_over_and_the_first_key_ends(
+    next_key: Callable[[], Key], use_key: Callable[[Key], None]
+) -> None:
+    """What docs/how-to/rotate-secrets.md says of the bucket's key; the store checks every signature."""
+    first = next_key()
+    before = DeltaWriter(TABLES, Table.ACCOUNTS, "joins", 1)
+    before.commit(accounts(1), {LSN: 2})
+    use_key((first[0], "guessed"))
+    with pytest.raises(PermissionDeniedError):
+        probe_put_if_absent(TABLES, "joins", 2)
+    use_key(first)
+    second = next_key()
+    before.commit(accounts(2), {LSN: 3})
+    probe_put_if_absent(TABLES, "joins", 2)
+    after = DeltaWriter(TABLES, Table.ACCOUNTS, "joins", 2)
+    end_key(first, second)
+    with pytest.raises(PermissionDeniedError):
+        before.commit(accounts(3), {LSN: 4})
+    after.commit(accounts(4), {LSN: 4})
+    stored = open_table(TABLES, Table.ACCOUNTS)
+    assert stored is not None
+    assert sorted(stored.to_pyarrow_table()["lsn"].to_pylist()) == [1, 2, 4]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("store", [("--signed", "4")], indirect=True)
+def test_an_application_with_the_second_key_of_the_bucket_loses_and_doubles_nothing(
+    store: str, next_key: Callable[[], Key], start_joins: Callable[[], subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    first = next_key()
+    journal = Journal(store)
+    journal.commit([event(kind, "r0", 0) for kind in (EventType.REQUEST, EventType.COMPLETION)])
+    before = start_joins()
+    wait_for({"r0": ["matched"]}, before, tmp_path / "joins.log")
+    second = next_key()
+    after = start_joins()
+    before.send_signal(signal.SIGTERM)
+    before.wait(timeout=60)
+    end_key(first, second)
+    Journal(store, epoch=2).commit([event(kind, "r1", 1) for kind in (EventType.REQUEST, EventType.COMPLETION)])
+    wait_for({"r0": ["matched"], "r1": ["matched"]}, after, tmp_path / "joins.log")
+    after.send_signal(signal.SIGTERM)
+    assert after.wait(timeout=60) == 0
 
 
 def test_a_store_that_refuses_a_second_put_can_fence(store: str) -> None:
