@@ -45,9 +45,10 @@ def retain(
 ) -> None:
     """Remove whole days that need not be kept any longer, and list them. The applications may run meanwhile.
 
-    Windows, stragglers and live sessions stay for ever. The journal and usage keep rows that a reader has not read, the
-    open month and the one before, what an audit needs to correct them, and rows that say which rules decided. Exit
-    status 3 where a newer version of Weir writes: nothing is removed then.
+    While analytics is off, what views, patterns and watches have found goes after its `keep_days`; else analytics
+    does that. Windows, stragglers and live sessions stay for ever. The journal and usage keep rows that a reader has
+    not read, the open month and the one before, what an audit needs to correct them, and rows that say which rules
+    decided. Exit status 3 where a newer version of Weir writes: nothing is removed then.
     """
     from deployment.stack import running_deployment
     from jobs.retention.days import Retention
@@ -87,6 +88,7 @@ def removed(stack: Deployment, retention: Retention, today: date) -> Iterator[Re
     """
     from deployment.asking import asking_database
     from jobs.joins.started import started_config
+    from jobs.retention.analytics import retain_analytics
     from jobs.retention.rows import retain_rows
     from jobs.retention.tables import refuse_newer_tables, retain_days
     from jobs.retention.webhooks import retain_webhooks
@@ -102,6 +104,7 @@ def removed(stack: Deployment, retention: Retention, today: date) -> Iterator[Re
         started_config(connection)
         yield from retain_rows(connection, retention, today)
         yield from retain_webhooks(connection, retention, today)
+        yield from retain_analytics(connection, today)
         for table, days in ((Table.JOURNAL, retention.journal_days), (Table.USAGE, retention.usage_days)):
             done = retain_days(stack.tables, table, connection, days, today)
             if done is not None:

@@ -50,7 +50,7 @@ def add(
         runs = is_run(database)
     typer.echo(f"{name} is stored.")
     if not runs:
-        typer.echo("Nothing runs past it yet: analytics was not started with `watches: true`.", err=True)
+        typer.echo("Nothing runs past it yet: analytics is off, or was started without `watches: true`.", err=True)
 
 
 @watch.command("list")
@@ -59,13 +59,15 @@ def list_(
 ) -> None:
     """List the stored queries, who added them, and how many hits of each are stored.
 
-    `state` is waiting until analytics has begun with it; `first_position` is the first row of usage that runs past it.
+    `state` is off where nothing runs past any, because analytics is off or was started without `watches: true`; else
+    waiting until analytics has begun with it, then running. `first_position` is the first row of usage that runs past
+    it.
     """
     from deployment.stack import running_deployment
-    from jobs.analytics.watches.store import COLUMNS, watch_rows
+    from jobs.analytics.watches.store import COLUMNS, watch_rows_with_off
 
     with read_only(running_deployment(data_dir).postgres_url) as database:
-        print_rows(watch_rows(database), COLUMNS, form, limit)
+        print_rows(watch_rows_with_off(database), COLUMNS, form, limit)
 
 
 @watch.command()

@@ -65,7 +65,9 @@ class Hit:
 
 @dataclass(frozen=True)
 class Hits:
-    """`watches` has those with most hits first, `hits` the latest; `are_run`: analytics was started with them."""
+    """`watches` has those with most hits first, `hits` the latest; `are_run`: analytics was started with them, and is
+    not off.
+    """
 
     feed: Feed
     are_run: bool

@@ -30,10 +30,11 @@ def show_hits(chosen: HitFilter) -> None:
         return
     if not found.are_run:
         st.warning(
-            "Nothing runs past these watches: analytics was not started with `watches: true` in its configuration.",
+            "Nothing runs past these watches: analytics is off, or was started without `watches: true` in its "
+            "configuration.",
             icon=":material/visibility_off:",
         )
-    show_table([_watch(watch) for watch in found.watches], "watches")
+    show_table([_watch(watch, are_run=found.are_run) for watch in found.watches], "watches")
     if not found.hits:
         st.info("No hit in these hours.", icon=":material/search_off:")
         return
@@ -52,12 +53,13 @@ def _freshness(found: Hits) -> Freshness:
     return freshness(found.feed, found.feed.frontier, "outcomes")
 
 
-def _watch(watch: Watch) -> dict[str, Value]:
+def _watch(watch: Watch, *, are_run: bool) -> dict[str, Value]:
+    state = "○ off" if not are_run else "▶ running" if watch.is_running else "◔ waiting"
     return {
         "watch": watch.name,
         "hits": watch.hits,
         "last hour with hits (UTC)": watch.last_hour,
-        "state": "▶ running" if watch.is_running else "◔ waiting",
+        "state": state,
         "condition": watch.condition,
         "added by": watch.added_by,
         "added (UTC)": watch.added_at,

@@ -174,6 +174,18 @@ def test_more_limits_than_a_page_adds_up_ask_for_an_account_and_crossings_stay(
     assert [row[0] for row in near(open_page("watch", account="globex"))] == ["globex"]
 
 
+def test_where_analytics_has_stopped_each_watch_is_off_and_the_page_says_so(
+    open_page: Pages, running: str, now: datetime
+) -> None:
+    watch(running, "large", "acme")
+    assert [row["state"] for row in table(open_page("watch"), "condition")] == ["▶ running"]
+    with psycopg.connect(running) as connection:
+        connection.execute("UPDATE jobs SET state = 'stopped' WHERE job = 'analytics'")
+    page = open_page("watch")
+    assert [row["state"] for row in table(page, "condition")] == ["○ off"]
+    assert "Nothing runs past these watches: analytics is off" in " ".join(warning.value for warning in page.warning)
+
+
 def test_a_match_is_shown_as_it_is_and_with_every_version_if_asked(
     open_page: Pages, running: str, now: datetime
 ) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
 from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb
 
 from jobs.analytics.watches.store import (
     Unaccepted,
@@ -17,10 +19,13 @@ from jobs.analytics.watches.store import (
     is_run,
     remove_watch,
     watch_rows,
+    watch_rows_with_off,
 )
 from jobs.queries.activity import ActivityQuery, activity_rows
 from jobs.queries.reading import Database
+from metering.reports import OFF_AFTER, Phase
 from metering.watches.tokens import Mistake
+from tests.database_rows import progress
 
 
 @pytest.fixture
@@ -75,3 +80,27 @@ def test_without_the_switch_nothing_runs_and_shipped_columns_can_be_named(connec
     assert not is_run(connection)
     columns = columns_in_force(connection)
     assert columns.keys() >= {"account", "model", "output_tokens", "latency_ms", "region", "cached", "account.plan"}
+
+
+def states(connection: Database) -> list[str]:
+    return [row["state"] for row in watch_rows_with_off(connection)]
+
+
+def test_a_watch_is_listed_as_off_where_analytics_was_started_without_watches_has_stopped_or_is_silent_for_a_day(
+    connection: Database, database: str
+) -> None:
+    add(connection, "new")
+    add(connection, "old")
+    connection.execute("UPDATE watches SET first_position = 1 WHERE name = 'old'")
+    connection.commit()
+    assert states(connection) == ["off", "off"]
+    progress(database, "analytics", None)
+    assert states(connection) == ["off", "off"]
+    connection.execute("UPDATE jobs SET config = %s", [Jsonb({"watches": True})])
+    assert states(connection) == ["waiting", "running"]
+    connection.execute("UPDATE jobs SET state = %s", [Phase.STOPPED])
+    assert states(connection) == ["off", "off"]
+    minute = timedelta(minutes=1)
+    for silent, found in ((OFF_AFTER + minute, ["off", "off"]), (OFF_AFTER - minute, ["waiting", "running"])):
+        connection.execute("UPDATE jobs SET state = 'running', updated_at = %s", [datetime.now(UTC) - silent])
+        assert states(connection) == found

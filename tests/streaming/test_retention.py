@@ -20,6 +20,7 @@ from deployment.positions import Positions
 from jobs.audit.compare.conservation import consumed_ranges, count_rows
 from jobs.audit.tables.retained import has_each_once, retained_rows
 from jobs.journal.elements import FIELD
+from jobs.retention.analytics import retain_analytics
 from jobs.retention.days import Removed, Retention, oldest_open_day
 from jobs.retention.rows import retain_rows
 from jobs.retention.tables import retain_days
@@ -27,7 +28,9 @@ from jobs.runtime.delta.deciding_rows import files_of
 from jobs.runtime.delta.table import FRONTIER, LSN, DeltaWriter, microseconds_of
 from jobs.runtime.kafka.topic import Topic
 from jobs.streams import EVENTS_TOPIC, USAGE, Table
+from metering.reports import Phase
 from metering.vocabulary import Job
+from tests.dashboard.watched import hits, match, pattern, watch
 from tests.database_rows import progress, write
 from tests.streaming.journals import Journal, heartbeat
 
@@ -340,6 +343,65 @@ def test_rows_of_postgres_go_by_their_own_periods(database: str, connection: psy
     assert left == {**kept, "threshold_changes": (1,), "portal_invalidations": (3,)}
     assert connection.execute("SELECT count(*) FROM portal_invalidations WHERE account <> ''").fetchone() == (2,)
     assert not any(one.rows for one in retain_rows(connection, Retention(), TODAY))
+
+
+OF_ANALYTICS = ("analytics_panes", "pattern_outcomes", "pattern_matches", "watch_hits", "watch_hours", "watch_calls")
+
+
+def watched_at(database: str, at: datetime) -> None:
+    """A row of each of OF_ANALYTICS, of views and patterns that are declared and of those that are not any more."""
+    for name, is_declared in (("now", True), ("once", False)):
+        with psycopg.connect(database) as connection:
+            row = connection.execute(
+                "INSERT INTO analytics_views (view, version, definition, first_position, is_declared)"
+                " VALUES (%s, %s, '{}', 1, %s) RETURNING view_id",
+                [name, f"{at:%F}", is_declared],
+            ).fetchone()
+            assert row is not None
+            number = pattern(database, f"{name}-{at:%F}")
+            connection.execute(
+                "UPDATE analytics_patterns SET is_declared = %s WHERE pattern_id = %s", [is_declared, number]
+            )
+        write(database, "analytics_panes", {"view_id": row[0], "window_start": at, "keys": "[]", "measures": "{}"})
+        match(database, number, at, f"{name}-{at:%F}", {})
+    write(database, "pattern_outcomes", {"minute": at, "rows": 1, "outcomes": b""})
+    number = watch(database, f"{at:%F}")
+    hits(database, at, number, ["r"], "a")
+    write(database, "watch_calls", {"watch_id": number, "hour": at, "step": 1, "name": "w", "hits": 1, "first": "[]"})
+
+
+def test_what_analytics_has_found_goes_after_its_days_while_it_is_off_also_of_what_is_not_declared_any_more(
+    database: str, connection: psycopg.Connection[Any]
+) -> None:
+    old, young = (noon(TODAY - days * DAY) for days in (11, 10))
+    for at in (old, young):
+        watched_at(database, at)
+    progress(database, "analytics", noon(TODAY))
+    connection.execute("UPDATE jobs SET config = '{\"keep_days\": 10}'")
+    assert list(retain_analytics(connection, TODAY)) == [], "it runs, and does it itself"
+    connection.execute("UPDATE jobs SET state = %s", [Phase.STOPPED])
+    done = {one.table: one.rows for one in retain_analytics(connection, TODAY)}
+    assert done == {**dict.fromkeys(OF_ANALYTICS, 1), "analytics_panes": 2, "pattern_matches": 2}
+    left = {table: connection.execute(f"SELECT count(*) FROM {table}").fetchone() for table in OF_ANALYTICS}
+    assert left == {table: (count,) for table, count in done.items()}
+    midnight = datetime.combine(TODAY - 10 * DAY, time(), UTC)
+    # Late outcomes of minutes that went are in no pane and no match: the others of these minutes would be missing.
+    views = connection.execute("SELECT view, since FROM analytics_views WHERE since IS NOT NULL").fetchall()
+    assert views == [("now", midnight)]
+    patterns = connection.execute("SELECT is_declared, since FROM analytics_patterns").fetchall()
+    assert sorted(patterns, key=str) == sorted([(True, midnight)] * 2 + [(False, None)] * 2, key=str)
+    assert not any(one.rows for one in retain_analytics(connection, TODAY))
+
+
+def test_an_analytics_that_has_not_reported_for_a_day_is_off_and_without_a_configuration_days_are_the_default(
+    database: str, connection: psycopg.Connection[Any]
+) -> None:
+    watched_at(database, noon(TODAY - 36 * DAY))
+    progress(database, "analytics", noon(TODAY), updated_at=datetime.now(UTC) - DAY + timedelta(minutes=5))
+    assert list(retain_analytics(connection, TODAY)) == []
+    connection.execute("UPDATE jobs SET updated_at = %s", [datetime.now(UTC) - DAY])
+    assert {one.before for one in retain_analytics(connection, TODAY)} == {TODAY - 35 * DAY}
+    assert connection.execute("SELECT count(*) FROM analytics_panes").fetchone() == (0,)
 
 
 def test_no_source_is_removed_that_ingestion_may_still_wait_for(

@@ -15,6 +15,7 @@ from jobs.settings.watch_columns import watch_columns
 from metering.contracts.model import Kind
 from metering.contracts.schema import contracts_of
 from metering.contracts.shipped import shipped
+from metering.reports import OFF_AFTER, Phase
 from metering.watches.expressions import Expression, column_tests, only_account
 from metering.watches.parser import parse
 
@@ -24,7 +25,12 @@ HIT_COLUMNS = ("hour", "event_time", "account", "request_id", "request_lsn", "co
 HIT_KEY = ("hour", "request_lsn", "completion_lsn")
 """What hits of a watch are ordered by: no two have the same values."""
 _CONTRACTS = "SELECT config -> 'contracts' AS contracts FROM jobs WHERE job = 'ingestion'"
-_RUNS = "SELECT coalesce((SELECT config ->> 'watches' = 'true' FROM jobs WHERE job = 'analytics'), false) AS runs"
+_RUNS = """
+SELECT EXISTS (
+    SELECT FROM jobs WHERE job = 'analytics' AND config ->> 'watches' = 'true'
+      AND state <> %s AND updated_at > clock_timestamp() - %s
+) AS runs
+"""
 # Two that add at the same time would both be the last.
 _LOCK = "LOCK TABLE watches IN SHARE ROW EXCLUSIVE MODE"
 _COUNT = "SELECT count(*) AS count, count(*) FILTER (WHERE name = %s) AS same FROM watches WHERE removed_at IS NULL"
@@ -76,8 +82,8 @@ def kinds_in(expression: Expression) -> dict[str, str]:
 
 
 def is_run(database: Database) -> bool:
-    """Whether analytics was started with `watches: true` last: without it nothing runs past them."""
-    row = database.execute(_RUNS).fetchone()
+    """Whether analytics was started with `watches: true` and is not off: else nothing runs past them."""
+    row = database.execute(_RUNS, [Phase.STOPPED, OFF_AFTER]).fetchone()
     return bool(row and row["runs"])
 
 
@@ -103,9 +109,20 @@ def remove_watch(database: psycopg.Connection[Any], name: str, by: str) -> None:
 
 
 def watch_rows(database: Database, page: Page | None = None) -> Iterator[dict[str, Any]]:
-    """Rows with the keys COLUMNS, by name: `hits` of the hours that are stored."""
+    """Rows with the keys COLUMNS, by name: `hits` of the hours that are stored.
+
+    `state` is waiting until analytics has begun with a watch, then running: whether analytics is off, only those may
+    know who read `jobs` (`watch_rows_with_off`).
+    """
     statement, more = paged(_LIST, ("name",), page)
     return select(database, statement, more)
+
+
+def watch_rows_with_off(database: Database) -> Iterator[dict[str, Any]]:
+    """The same, with the state off for each watch where nothing runs past any (`is_run`)."""
+    state = {} if is_run(database) else {"state": "off"}
+    for row in watch_rows(database):
+        yield {**row, **state}
 
 
 def condition_of(database: Database, name: str) -> tuple[str, Expression]:

@@ -1,0 +1,63 @@
+"""Retention of what views, patterns and watches have found while analytics is off: while it runs it does so itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+import psycopg
+
+from jobs.analytics.config import AnalyticsConfig
+from jobs.retention.days import Removed
+from metering.reports import OFF_AFTER, Phase
+
+KEEP_DAYS = AnalyticsConfig().keep_days
+"""Where analytics has stored no configuration."""
+# A driver that starts meanwhile waits for the lock, so it folds what is left.
+_OFF = """
+SELECT (config ->> 'keep_days')::int, state = %(stopped)s OR updated_at <= clock_timestamp() - %(off_after)s
+FROM jobs WHERE job = 'analytics' FOR UPDATE
+"""
+# Late outcomes may still come when it starts again: minutes of which some were removed would lack the others.
+_PANES = """
+WITH removed AS (DELETE FROM analytics_panes WHERE window_start < %(before)s RETURNING view_id),
+     began AS (
+        UPDATE analytics_views SET since = greatest(since, %(before)s)
+        WHERE is_declared AND view_id IN (SELECT view_id FROM removed)
+     )
+SELECT count(*) FROM removed
+"""
+_OUTCOMES = """
+WITH removed AS (DELETE FROM pattern_outcomes WHERE minute < %(before)s RETURNING block_id),
+     began AS (
+        UPDATE analytics_patterns SET since = greatest(since, %(before)s)
+        WHERE is_declared AND EXISTS (SELECT FROM removed)
+     )
+SELECT count(*) FROM removed
+"""
+_REMOVE = "WITH removed AS (DELETE FROM {table} WHERE {column} < %(before)s RETURNING 1) SELECT count(*) FROM removed"
+_STEPS = {
+    "analytics_panes": _PANES,
+    "pattern_outcomes": _OUTCOMES,
+    "pattern_matches": _REMOVE.format(table="pattern_matches", column="started_at"),
+    **{table: _REMOVE.format(table=table, column="hour") for table in ("watch_hits", "watch_hours", "watch_calls")},
+}
+
+
+def retain_analytics(connection: psycopg.Connection[Any], today: date) -> Iterator[Removed]:
+    """Remove what is older than `keep_days` of analytics before today, in one transaction; nothing where it runs.
+
+    Views and patterns that are still declared begin with what is left.
+    """
+    with connection.transaction():
+        row = connection.execute(_OFF, {"stopped": Phase.STOPPED, "off_after": OFF_AFTER}).fetchone()
+        keep_days, is_off = row or (None, True)
+        before = today - timedelta(days=KEEP_DAYS if keep_days is None else keep_days)
+        if not is_off:
+            return
+        midnight = datetime.combine(before, time(), UTC)
+        found = {table: connection.execute(step, {"before": midnight}).fetchone() for table, step in _STEPS.items()}
+    for table, counted in found.items():
+        assert counted is not None
+        yield Removed(table, before, counted[0])
