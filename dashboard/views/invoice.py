@@ -57,7 +57,7 @@ def _freshness(found: tuple[Invoice, ...]) -> Freshness:
 def _relations(found: Invoice) -> str:
     correcting = sorted({line.corrects_invoice for line in found.lines if line.corrects_invoice is not None})
     corrected = sorted({later for invoices in found.corrected_by.values() for later in invoices})
-    is_voided = found.state is InvoiceState.VOIDED
+    is_voided = found.state == InvoiceState.VOIDED
     sentences = [
         "Its lines count for nothing." if is_voided else "",
         f"It replaces {literal(found.header.replaces)}." if found.header.replaces else "",
