@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import psutil
 import psycopg
@@ -96,16 +96,9 @@ def main(
         migrate(url)
         month = FIRST
         with psycopg.connect(url, autocommit=True) as writing:
-            writing.execute("SET timezone = 'UTC'; SET work_mem = '64MB'")
-            writing.execute(CATALOG.replace(":accounts", str(accounts)).encode())
-            config = BillingConfig()
-            with writing.transaction():
-                declare(writing, config.declared)
-                writing.execute("INSERT INTO rules VALUES ('billing', 1, %s)", [Jsonb(config.deciding)])
+            fill_catalog(writing, accounts)
             for number in range(months):
-                sized = USAGE.replace(":accounts", str(accounts)).replace(":windows", str(windows))
-                writing.execute(sized.replace(":month", str(month)).encode())
-                writing.execute(PROVED)
+                fill_month(writing, month, accounts, windows)
                 measured(f"{month:%Y-%m}: close", partial(_closed, url, month))
                 writing.execute("ANALYZE invoices, invoice_lines, invoice_events")
                 if number in (0, months - 1):
@@ -114,10 +107,31 @@ def main(
                 month = following(month)
 
 
-def _closed(url: str, month: date) -> str:
+def fill_catalog(writing: psycopg.Connection[Any], accounts: int) -> None:
+    """Accounts with a plan, their prices, and billing's rules and position; in a database without any of them."""
+    writing.execute("SET timezone = 'UTC'; SET work_mem = '64MB'")
+    writing.execute(CATALOG.replace(":accounts", str(accounts)).encode())
+    config = BillingConfig()
+    with writing.transaction():
+        declare(writing, config.declared)
+        writing.execute("INSERT INTO rules VALUES ('billing', 1, %s)", [Jsonb(config.deciding)])
+
+
+def fill_month(writing: psycopg.Connection[Any], month: date, accounts: int, windows: int) -> None:
+    """Usage of a month in so many rows of `usage_windows`, and the audit that proved it."""
+    sized = USAGE.replace(":accounts", str(accounts)).replace(":windows", str(windows))
+    writing.execute(sized.replace(":month", str(month)).encode())
+    writing.execute(PROVED)
+
+
+def close_of(url: str, month: date) -> Close:
+    """The close of a month whose proof is there, at an instant that does not depend on the clock."""
     at = datetime(month.year, month.month, 28, tzinfo=UTC)
-    terms = Terms(CloseConfig(), month, at, "bench")
-    rows = list(Close(url, terms, lambda _: True).run())
+    return Close(url, Terms(CloseConfig(), month, at, "bench"), lambda _: True)
+
+
+def _closed(url: str, month: date) -> str:
+    rows = list(close_of(url, month).run())
     refused = [row["reason"] for row in rows if row["outcome"] == REFUSED]
     return f"{len(rows) - len(refused)} invoices, {len(refused)} refused {refused[:1]}"
 

@@ -68,8 +68,8 @@ def what_if(
     Manual decisions about stragglers apply where these also wait in the replay.
 
     It lists the windows that differ, and the money of each account; JSON has both. A meter that bills a day or month
-    as a whole is compared where --from and --to include all of it. Amounts are those of windows: what a plan includes
-    and its fees depend on whole months, and are in none of them. Nothing live changes.
+    as a whole is compared where --from and --to include all of it, and so are bills: only a whole month has tiers,
+    packages, what a plan includes, and its fees. Nothing live changes.
     """
     from deployment.asking import asking_database
     from deployment.stack import running_deployment
@@ -87,7 +87,6 @@ def what_if(
     refuse_missing(catalog)
     stack = running_deployment(data_dir)
     with asking_database(stack.postgres_url), telling("Replaying:") as tell:
-        _refuse_tiers(stack.postgres_url, start, end)
         assumed = _assumptions(catalog, rules, stack.postgres_url)
         replay = Replay(stack.tables, stack.postgres_url, start, end, into, assumed, replace, tell=tell)
         try:
@@ -95,27 +94,6 @@ def what_if(
         except NotBilledError as error:
             raise CannotRun(str(error)) from None
     _print(found, start, end, into, form)
-
-
-_TIERED = """
-    SELECT EXISTS (
-        SELECT FROM usage_windows
-        WHERE window_start >= %s AND window_start < %s AND price_version > 0 AND unit_price IS NULL AND quantity <> 0
-    ) AS is_tiered
-"""
-
-
-def _refuse_tiers(postgres_url: str, start: datetime, end: datetime) -> None:
-    """Raises CannotRun for usage whose amount only a month's total has: the comparison would leave it out."""
-    from cli.reading import read_only
-
-    with read_only(postgres_url) as database:
-        row = database.execute(_TIERED, [start, end]).fetchone()
-    if row is not None and row["is_tiered"]:
-        raise CannotRun(
-            "Usage of this time has prices with tiers or packages. What it costs depends on whole months, and a replay "
-            "compares windows: it cannot tell what would change."
-        )
 
 
 def _rules(config: Path | None) -> Jobs | None:
@@ -136,11 +114,12 @@ def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dic
     """The catalog file as rows of the version tables. Raises FileRefused for one that cannot be replayed."""
     import pyarrow as pa
 
-    from catalog.file import CatalogFileError, TieredPrice, load_catalog_file
+    from catalog.file import CatalogFileError, load_catalog_file
     from cli.reading import read_only
     from jobs.audit.tables.database import joins_config
     from jobs.replay.refused_prices import refused_prices
     from jobs.streams import ACCOUNTS, PRICES
+    from metering.plan_terms import terms_of
 
     try:
         file = load_catalog_file(catalog)
@@ -153,15 +132,6 @@ def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dic
         for number, row in enumerate(file.accounts)
         if row.effective_from is not None
     ]
-    problems += [
-        f"prices.{number}.kind: {row.kind} depends on a whole month, and a replay compares windows: give a unit_price"
-        for number, row in enumerate(file.prices)
-        if isinstance(row, TieredPrice)
-    ]
-    problems += [
-        f"plan_terms.{number}: they depend on a whole month, and a replay compares windows: leave them out"
-        for number, _ in enumerate(file.plan_terms)
-    ]
     with read_only(postgres_url) as database:
         problems += refused_prices(database, [row.model_dump() for row in file.prices])
     if problems:
@@ -172,7 +142,8 @@ def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dic
         | {"tags": tags_text(row.tags or {}), "parent": row.parent or None}
         for row in file.accounts
     ]
-    prices = [{**row.model_dump(), **common} for row in file.rows("prices")]
+    given = [{"terms": None, **row.model_dump()} for row in file.rows("prices")]
+    prices = [{**row, **common, "terms": row["terms"] and terms_of(row["terms"]).text} for row in given]
     return (
         {"accounts": pa.Table.from_pylist(accounts, schema=ACCOUNTS)},
         {"prices": pa.Table.from_pylist(prices, schema=PRICES)},
@@ -182,13 +153,18 @@ def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dic
 def _print(found: Compared, start: datetime, end: datetime, schema: str, form: Format) -> None:
     if form is Format.JSON:
         compared = {"totals": found.totals, "windows": found.windows, "periods_left_out": found.periods_left_out}
-        print_document({"from": start, "to": end, "schema": schema, **compared})
+        of_months = {"bills": found.bills.totals, "lines": found.bills.lines, "months_left_out": found.bills.left_out}
+        print_document({"from": start, "to": end, "schema": schema, **compared, **of_months})
         return
     print_rows(found.windows, COLUMNS, form)
     for total in found.totals:
-        typer.echo(_sentence(total), err=True)
+        typer.echo(f"{total['account']}: {_sentence(total)}", err=True)
     if found.periods_left_out:
         typer.echo(_of_left_out(found.periods_left_out), err=True)
+    for bill in found.bills.totals:
+        typer.echo(f"{bill['account']}, bill of {bill['month']}: {_sentence(bill)}", err=True)
+    if found.bills.left_out:
+        typer.echo(_of_months_left_out(found.bills.left_out), err=True)
 
 
 def _of_left_out(count: int) -> str:
@@ -199,10 +175,18 @@ def _of_left_out(count: int) -> str:
     )
 
 
+def _of_months_left_out(count: int) -> str:
+    subject = "1 month of an account lies" if count == 1 else f"{count} months of accounts lie"
+    return (
+        f"{subject} only partly between --from and --to: tiers, packages, included units and fees of it are not "
+        "compared. Give the bounds of months in the time zone of the account"
+    )
+
+
 def _sentence(total: Mapping[str, Any]) -> str:
     if total["currency"] is None:
-        return f"{total['account']}: without a currency, so without a price"
+        return "without a currency, so without a price"
     live, replayed, difference = (
         plain(total[f"{name}_amount"] or Decimal(0)) for name in ("live", "replayed", "difference")
     )
-    return f"{total['account']}: live {live}, replayed {replayed}, difference {difference} {total['currency']}"
+    return f"live {live}, replayed {replayed}, difference {difference} {total['currency']}"

@@ -40,7 +40,7 @@ def _show(found: Invoice) -> None:
         f"The month of the account is {instant(header.period_start)} to {instant(header.period_end)} UTC "
         f"({literal(header.timezone)}). Amounts have {header.money.minor_unit} decimals, rounded "
         f"{header.money.rounding}; rounding left {money(header.residual)} over. Audit {header.audit_id} proved the "
-        f"usage, which is that before row {header.usage_position}."
+        f"usage, which is the rows of the table usage before number {header.usage_position:,}."
     )
     show_table([_event(event) for event in found.events], f"{header.invoice}-states")
     st.markdown("##### Lines")
@@ -57,10 +57,12 @@ def _freshness(found: tuple[Invoice, ...]) -> Freshness:
 def _relations(found: Invoice) -> str:
     correcting = sorted({line.corrects_invoice for line in found.lines if line.corrects_invoice is not None})
     corrected = sorted({later for invoices in found.corrected_by.values() for later in invoices})
+    is_voided = found.state == InvoiceState.VOIDED
     sentences = [
+        "Its lines count for nothing." if is_voided else "",
         f"It replaces {literal(found.header.replaces)}." if found.header.replaces else "",
         f"{literal(found.replaced_by)} replaces it." if found.replaced_by else "",
-        f"It corrects {literal(', '.join(correcting))}." if correcting else "",
+        f"It {'corrected' if is_voided else 'corrects'} {literal(', '.join(correcting))}." if correcting else "",
         f"{literal(', '.join(corrected))} corrects lines of it." if corrected else "",
     ]
     return " ".join(sentence for sentence in sentences if sentence)

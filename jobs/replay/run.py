@@ -1,6 +1,6 @@
 """`weir what-if`: what other prices, or other rules, would have billed in a period, beside what is live.
 
-Meters that bill a day or month as a whole are compared where all of it lies in the period.
+Meters that bill a day or month as a whole, and bills, are compared where all of the day or month lies in the period.
 
 Nothing live is changed: it reads one version of the tables and one snapshot of the database, and writes into a schema
 of its own.
@@ -28,10 +28,12 @@ from jobs.billing.config import BillingConfig
 from jobs.billing.fold import fold
 from jobs.billing.staged import STAGED
 from jobs.billing.sums import sums
+from jobs.joins.price_ladders import refuse_period_tiers
 from jobs.joins.recovery import CLOCK_SKEW
 from jobs.joins.timeouts import Timeouts
 from jobs.replay import shadow
 from jobs.replay.assumptions import Assumptions
+from jobs.replay.bills import ComparedBills, compared_bills
 from jobs.replay.periods import compared_periods, is_different, with_amounts
 from jobs.replay.usage import Tables, replayed
 from jobs.runtime.delta.table import LSN, open_to_change
@@ -56,23 +58,32 @@ AMOUNTS = ("live_amount", "replayed_amount", "difference_amount")
 COMPARED = (*KEY, *NUMBERS, *AMOUNTS, "period")
 _SCRATCH = "DROP TABLE IF EXISTS pg_temp.staged, pg_temp.read_decisions, pg_temp.decided"
 _POSITION = "SELECT next_position, frontier FROM positions WHERE job = %s AND input = %s"
+# A price with tiers or packages has no amount in a window: then that of the other side says nothing of the difference.
 _SUMS = """
-SELECT window_start, account, model, meter, currency,
-       coalesce(sum(quantity) FILTER (WHERE is_live), 0) AS live_quantity,
-       coalesce(sum(quantity) FILTER (WHERE NOT is_live), 0) AS replayed_quantity,
-       sum(amount) FILTER (WHERE is_live) AS live_amount,
-       sum(amount) FILTER (WHERE NOT is_live) AS replayed_amount
+SELECT window_start, account, model, meter, currency, live_quantity, replayed_quantity, is_tiered,
+       live_amount IS DISTINCT FROM replayed_amount AS is_other_amount,
+       CASE WHEN NOT is_tiered THEN live_amount END AS live_amount,
+       CASE WHEN NOT is_tiered THEN replayed_amount END AS replayed_amount
 FROM (
-    SELECT true AS is_live, {columns} FROM {live} UNION ALL SELECT false, {columns} FROM {replayed}
-) AS either WHERE window_start >= %(start)s AND window_start < %(end)s
-GROUP BY 1, 2, 3, 4, 5
+    SELECT window_start, account, model, meter, currency,
+           coalesce(sum(quantity) FILTER (WHERE is_live), 0) AS live_quantity,
+           coalesce(sum(quantity) FILTER (WHERE NOT is_live), 0) AS replayed_quantity,
+           sum(amount) FILTER (WHERE is_live) AS live_amount,
+           sum(amount) FILTER (WHERE NOT is_live) AS replayed_amount,
+           coalesce(bool_or(price_version > 0 AND unit_price IS NULL AND quantity <> 0), false) AS is_tiered
+    FROM (
+        SELECT true AS is_live, {columns} FROM {live} UNION ALL SELECT false, {columns} FROM {replayed}
+    ) AS either WHERE window_start >= %(start)s AND window_start < %(end)s
+    GROUP BY 1, 2, 3, 4, 5
+) AS both_sides
 """
 _WINDOWS = """
 SELECT {key}, live_quantity, replayed_quantity, replayed_quantity - live_quantity AS difference_quantity,
-       live_amount, replayed_amount, coalesce(replayed_amount, 0) - coalesce(live_amount, 0) AS difference_amount,
+       live_amount, replayed_amount,
+       CASE WHEN NOT is_tiered THEN coalesce(replayed_amount, 0) - coalesce(live_amount, 0) END AS difference_amount,
        NULL AS period
 FROM ({sums}) AS summed
-WHERE live_quantity <> replayed_quantity OR live_amount IS DISTINCT FROM replayed_amount
+WHERE live_quantity <> replayed_quantity OR is_other_amount
 ORDER BY {key}
 """
 _TOTALS = """
@@ -91,12 +102,14 @@ class Compared:
     """What differs, by window (KEY, NUMBERS, AMOUNTS), and the money of all windows by account and currency.
 
     A day or month that is billed as a whole is a window with a `period`. `periods_left_out`: how many of these lie only
-    partly in the compared time.
+    partly in the compared time. Amounts of a window in which either side has a price with tiers or packages are None,
+    and in no total: `bills` have them.
     """
 
     windows: list[Row]
     totals: list[Row]
     periods_left_out: int = 0
+    bills: ComparedBills = field(default_factory=ComparedBills)
 
 
 @dataclass(frozen=True)
@@ -180,16 +193,31 @@ class Replay:
         schema = shadow.make(cursor, self.schema, replaces=self.replaces)
         config, outcomes = BillingConfig(publish=()), 0
         assumed = self.assumed.pinned(live)
+        self._refuse_period_tiers(assumed)
         for rows in replayed(tables, live, assumed):
             for piece, effective in _by_rules(rows, rules):
                 _fold(cursor, config, sums(piece, effective), Fold(None, None, 1, is_whole=False))
             outcomes += len(rows)
             self.tell(f"{outcomes:,} rows of usage")
         _fold(cursor, config, STAGED.empty_table(), Fold(None, frontier, 1, rules=rules[-1:]))
-        return self._compared(cursor, schema, _periods(assumed))
+        found = self._compared(cursor, schema, _periods(assumed))
+        self.tell("bills of whole months")
+        return replace(
+            found,
+            bills=compared_bills(
+                cursor, (schema, self.schema), self.assumed, assumed.prices, frontier, self.start, self.end
+            ),
+        )
+
+    def _refuse_period_tiers(self, assumed: Pinned) -> None:
+        """Raises Refused, as joins would."""
+        for effective in assumed.history:
+            meters = restored(effective.rules.get("meters"))
+            refuse_period_tiers(assumed.prices, meters, self.end, self.end - self.start)
 
     def _compared(self, cursor: psycopg.Cursor[Any], live: str, assumed: Mapping[str, Period]) -> Compared:
-        columns = sql.SQL(", ").join(map(sql.Identifier, (*KEY, "quantity", "amount")))
+        of_windows = (*KEY, "quantity", "amount", "price_version", "unit_price")
+        columns = sql.SQL(", ").join(map(sql.Identifier, of_windows))
         names = (sql.Identifier(schema, "usage_windows") for schema in (live, self.schema))
         summed = sql.SQL(_SUMS).format(columns=columns, **dict(zip(("live", "replayed"), names, strict=True)))
         period = {"start": self.start, "end": self.end}

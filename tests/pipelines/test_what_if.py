@@ -23,6 +23,7 @@ from cli.main import app
 from jobs.billing.config import BillingConfig
 from jobs.joins.config import JoinsConfig
 from jobs.replay.assumptions import Assumptions
+from jobs.replay.bills import LINE_KEY, TOTAL_KEY
 from jobs.replay.run import KEY, Replay
 from jobs.replay.usage import Tables
 from jobs.runtime.delta.table import FRONTIER, LSN
@@ -256,7 +257,15 @@ def test_the_command_reads_both_files_and_prints_the_documented_keys(
     ended = CliRunner().invoke(app, ["what-if", *period, *files])
     assert ended.exit_code == 0, ended.output
     said = json.loads(ended.stdout)
-    assert list(said) == ["from", "to", "schema", "totals", "windows", "periods_left_out"]
+    of_windows = ["totals", "windows", "periods_left_out"]
+    assert list(said) == ["from", "to", "schema", *of_windows, "bills", "lines", "months_left_out"]
+    of_months = ["live_amount", "replayed_amount", "difference_amount"]
+    assert list(said["bills"][0]) == [*TOTAL_KEY, *of_months]
+    assert list(said["lines"][0]) == [
+        *LINE_KEY,
+        *("live_quantity", "replayed_quantity", "difference_quantity"),
+        *of_months,
+    ]
     assert list(said["totals"][0]) == ["account", "currency", "live_amount", "replayed_amount", "difference_amount"]
     assert list(said["windows"][0]) == [
         *KEY,

@@ -17,6 +17,7 @@ from cli.what_if import _versions
 from deployment.errors import CannotRun, FileRefused
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.stack import load_stack_config
+from metering.plan_terms import parse_terms
 from metering.price_models import PricedModel
 from tests.database_rows import write
 
@@ -136,7 +137,17 @@ def test_a_price_that_takes_the_place_of_an_ended_one_holds_beside_what_followed
     assert refusal(priced, tmp_path, on({"operation": "chat", "region": "eu"})) is None
 
 
-def test_what_a_plan_costs_is_refused(priced: str, tmp_path: Path) -> None:
-    terms = "plan_terms: [{plan: p, currency: EUR, effective_from: 2026-01-01T00:00:00Z, flat_fee: 5}]"
-    found = refusal(priced, tmp_path, PLAN + terms)
-    assert found == "plan_terms.0: they depend on a whole month, and a replay compares windows: leave them out"
+def test_tiers_and_what_a_plan_costs_are_replayed_as_the_catalog_has_them(priced: str, tmp_path: Path) -> None:
+    since = {"plan": "p", "currency": "EUR", "effective_from": "2026-01-01T00:00:00Z"}
+    tiers = [{"up_to": 1000, "unit_price": 2, "flat_price": 5}, {"unit_price": 1}]
+    price = {**since, "model": "m", "meter": "requests", "kind": "graduated", "tiers": tiers}
+    terms = {**since, "flat_fee": 5, "included": {"requests": 10}}
+    content = f"{PLAN}prices: {json.dumps([price])}\nplan_terms: {json.dumps([terms])}\n"
+    (tmp_path / "catalog.yaml").write_text(content)
+    _, assumed = _versions(tmp_path / "catalog.yaml", None, priced)
+    found = {(row["model"], row["unit_price"]): parse_terms(row["terms"]) for row in assumed["prices"].to_pylist()}
+    store(priced, parse_catalog(content))
+    with psycopg.connect(priced) as connection:
+        stored = connection.execute("SELECT model, unit_price, terms::text FROM catalog.prices").fetchall()
+    assert found == {(model, unit_price): parse_terms(text) for model, unit_price, text in stored}
+    assert len(found) == 2

@@ -22,6 +22,7 @@ from metering.canonical_json import canonical_json, digest
 from metering.invoice_chain import End, Event, appended
 from metering.invoice_verification import Stored, StoredInvoice, wrong_account, wrong_numbers
 from metering.invoices import (
+    WRITE_OFF,
     Charge,
     Header,
     Invoice,
@@ -164,7 +165,7 @@ class Ledger:
         self.invoices: list[StoredInvoice] = []
         self.events: list[Event] = []
 
-    def issue(self, month: date, lines: list[Line]) -> None:
+    def issue(self, month: date, lines: list[Line], money: Money = EUR) -> None:
         total, residual = totals(lines)
         number = len(self.invoices) + 1
         header = Header(
@@ -177,7 +178,7 @@ class Ledger:
             period_start=AT,
             period_end=AT + timedelta(days=30),
             timezone="UTC",
-            money=EUR,
+            money=money,
             lines=len(lines),
             total=total,
             residual=residual,
@@ -199,7 +200,7 @@ class Ledger:
             line.key: IssuedLine(invoice.header.invoice, line)
             for invoice in self.invoices
             for line, _ in invoice.lines
-            if line.key.original_period == month
+            if line.key.original_period == month and line.key.kind != WRITE_OFF
         }
 
     def faults(self) -> list[str]:
@@ -320,4 +321,85 @@ def test_the_lines_of_a_voided_invoice_count_for_nothing(ledger: Ledger) -> None
         EUR,
     )
     ledger.issue(NOVEMBER, own_lines([charge(NOVEMBER, "a", "5", "0.5")], EUR) + again)
+    assert ledger.faults() == []
+
+
+def test_an_invoice_that_is_gone_and_one_without_a_chain_are_named(ledger: Ledger) -> None:
+    gone = ledger.invoices.pop()
+    assert "weir-3 is in the chain of acme, and there is no such invoice of it" in ledger.faults()
+    ledger.invoices.append(gone)
+    ledger.events = ledger.events[:-2]
+    assert ledger.faults() == ["weir-3 has the states none"]
+
+
+def test_a_line_more_than_was_issued_is_named(ledger: Ledger) -> None:
+    lines = ledger.invoices[0].lines
+    more = replace(lines[1][0], line=3)
+    ledger.invoices[0] = replace(ledger.invoices[0], lines=(*lines, (more, more.hash)))
+    assert "weir-1 has more than its lines: line 3" in ledger.faults()
+
+
+def test_an_amount_that_is_not_rounded_as_the_invoice_says_is_named_even_with_all_hashes() -> None:
+    made = Ledger()
+    (line,) = own_lines([charge(OCTOBER, "a", "10", "1.005")], EUR)
+    cent = Decimal("0.01")
+    made.issue(OCTOBER, [replace(line, amount=line.amount + cent, residual=line.residual - cent)])
+    assert made.faults() == ["line 1 of weir-1 is 1.01, and 1.005 rounded half-even is 1"]
+
+
+def test_what_is_taken_back_keeps_the_rounding_of_the_invoice_that_issued_it() -> None:
+    made = Ledger()
+    made.issue(OCTOBER, own_lines([charge(OCTOBER, "a", "10", "1.25")], EUR))
+    tenths = Money("EUR", 1, Rounding.HALF_EVEN)
+    made.issue(NOVEMBER, corrections([charge(OCTOBER, "a", "11", "1.35")], made.last(OCTOBER), tenths), tenths)
+    assert [line.amount for line, _ in made.invoices[1].lines] == [Decimal("-1.25"), Decimal("1.4")]
+    assert made.faults() == []
+
+
+def test_a_residual_of_an_invoice_that_is_not_that_of_its_lines_is_named(ledger: Ledger) -> None:
+    ledger.plant(0, residual=Decimal("0.007"))
+    assert "the residuals of weir-1 sum to 0.006, and it has 0.007" in ledger.faults()
+
+
+def test_a_state_of_another_content_is_named(ledger: Ledger) -> None:
+    ledger.append("weir-3", State.VOIDED, ledger.events[0].document)
+    assert ledger.faults() == ["event 7 of acme is of another content of weir-3 than was issued"]
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        {"quantity": Decimal(-11)},
+        {"amount": Decimal("-0.99")},
+        {"residual": Decimal("-0.004")},
+        {"corrects_line": 2},
+        {"corrects_invoice": "weir-0"},
+    ],
+    ids=str,
+)
+def test_a_correction_that_takes_back_anything_but_the_line_that_it_names_is_named(planted: dict[str, Any]) -> None:
+    """With all hashes, and with the other line of the pair."""
+    made = Ledger()
+    made.issue(OCTOBER, own_lines([charge(OCTOBER, "a", "10", "1.005"), charge(OCTOBER, "b", "10", "1.005")], EUR))
+    after = [charge(OCTOBER, "a", "11", "1.1055"), charge(OCTOBER, "b", "10", "1.005")]
+    minus, plus = corrections(after, made.last(OCTOBER), EUR)
+    place = {name: value for name, value in planted.items() if name.startswith("corrects")}
+    made.issue(NOVEMBER, [replace(minus, **planted), replace(plus, **place)])
+    assert "line 1 of weir-2 does not take back what line 1 of weir-1 issued" in made.faults()
+
+
+def test_a_correction_without_an_amount_of_a_line_that_costs_nothing_is_named() -> None:
+    made = Ledger()
+    made.issue(OCTOBER, own_lines([charge(OCTOBER, "a", "10", "0")], EUR))
+    minus, plus = corrections([charge(OCTOBER, "a", "11", "1")], made.last(OCTOBER), EUR)
+    made.issue(NOVEMBER, [replace(minus, exact_amount=None), plus])
+    assert made.faults() == ["line 1 of weir-2 does not take back what line 1 of weir-1 issued"]
+
+
+def test_each_month_may_be_written_off_again(ledger: Ledger) -> None:
+    for month, quantity in ((date(2027, 1, 1), "8"), (date(2027, 2, 1), "9")):
+        pairs = corrections([charge(DECEMBER, "a", quantity, f"0.{quantity}")], ledger.last(DECEMBER), EUR)
+        given_up = write_off(pairs, EUR, Decimal(1))
+        assert [line.amount for line in given_up] == [Decimal("-0.1")]
+        ledger.issue(month, pairs + given_up)
     assert ledger.faults() == []
