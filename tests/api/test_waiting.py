@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -61,6 +62,27 @@ def test_events_go_to_the_topic_that_ingestion_reads(bootstrap: str, database: s
         answer = server.post(OWN, encoded(sent), usable(server))
         assert answer.json["position"].startswith("own.events/")
         assert [value for _, value, _ in server.records("own.events")] == [encoded(sent)]
+
+
+@pytest.mark.parametrize(("path", "status"), [(OWN, 200), (OPENMETER, 204), (V3, 202)])
+def test_each_event_of_a_posted_batch_goes_to_the_topic_of_its_type(
+    bootstrap: str, database: str, path: str, status: int
+) -> None:
+    one, other = (f"{name}.{uuid4().hex}" for name in ("takes.all", "takes.gpu"))
+    administrator = AdminClient({"bootstrap.servers": bootstrap})
+    for created in administrator.create_topics([NewTopic(name, 1, 1) for name in (one, other)]).values():
+        created.result(30)
+    start_ingestion(database, events=[{"topic": one}, {"topic": other, "types": ["gpu.v1"]}])
+    with serving(bootstrap, database) as server:
+        key = usable(server)
+        # Of no contract, so that both are valid.
+        sent = [event(type=kind) for kind in ("gpu.v1", "other.v1", "gpu.v1")]
+        answer = server.post(path, encoded(sent), key)
+        assert answer.status == status
+        if path == OWN:
+            assert sorted(answer.json["position"].split(",")) == sorted([f"{one}/0/0", f"{other}/0/1"])
+        assert [value for _, value, _ in server.records(one)] == [encoded(sent[1])]
+        assert [value for _, value, _ in server.records(other)] == [encoded(sent[0]), encoded(sent[2])]
 
 
 def test_without_a_broker_no_event_is_acknowledged(database: str) -> None:
