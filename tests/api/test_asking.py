@@ -527,7 +527,8 @@ def test_openmeters_clients_list_meters_and_ask_for_a_total(reading: Server, acm
 def test_a_meter_of_a_period_is_answered_in_whole_periods(bootstrap: str, database: str) -> None:
     of_month = {"meter": "users", "unit": "user", "sums": "user_id", "aggregation": "unique", "period": "month"}
     of_day = {"meter": "seats", "unit": "seat", "sums": "seats", "aggregation": "max", "period": "day"}
-    write(database, "meters", {**of_month, "is_declared": True}, {**of_day, "is_declared": True})
+    least = {"meter": "idle", "unit": "seat", "sums": "seats", "aggregation": "min", "period": "day"}
+    write(database, "meters", *({**meter, "is_declared": True} for meter in (of_month, of_day, least)))
     write(database, "usage_days", *(whole_period(*of) for of in WHOLE_PERIODS))
     progress(database, "billing", T0 + timedelta(days=2))
     start_ingestion(database)
@@ -547,8 +548,12 @@ def test_a_meter_of_a_period_is_answered_in_whole_periods(bootstrap: str, databa
             refused(get(server, f"/api/v1/meters/{meter}/query", key, windowSize=size), 400, "as a whole")
         listed = {row["slug"]: row for row in get(server, "/api/v1/meters", key).json}
         members = ("aggregation", "windowSize", "valueProperty")
-        shown = {name: tuple(listed[name][member] for member in members) for name in ("users", "seats")}
-        assert shown == {"users": ("UNIQUE_COUNT", "MONTH", "$.user_id"), "seats": ("MAX", "DAY", "$.seats")}
+        shown = {name: tuple(listed[name][member] for member in members) for name in ("users", "seats", "idle")}
+        assert shown == {
+            "users": ("UNIQUE_COUNT", "MONTH", "$.user_id"),
+            "seats": ("MAX", "DAY", "$.seats"),
+            "idle": ("MIN", "DAY", "$.seats"),
+        }
 
 
 @pytest.mark.parametrize(
