@@ -69,8 +69,8 @@ _OF_PERIOD = """
 AND ({rows}.model, {rows}.currency) IS NOT DISTINCT FROM (periods.model, periods.currency)
 """
 _LATE_ROWS = f"""
-SELECT late.account, late.first_day AS day, late.model, late.meter, late.currency, price_version, late.aggregation, period,
-       window_start, usage_lsn, is_correction, corrects_lsns, cause, member_rows, member, value, occurred_at
+SELECT late.account, late.first_day AS day, late.model, late.meter, late.currency, price_version, late.aggregation,
+       period, window_start, usage_lsn, is_correction, corrects_lsns, cause, member_rows, member, value, occurred_at
 FROM {DUE_PERIODS} AS periods JOIN late_members AS late ON {_OF_PERIOD.format(rows="late", day="first_day")}
 ORDER BY usage_lsn, late.meter
 """

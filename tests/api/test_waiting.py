@@ -113,10 +113,13 @@ def test_events_are_refused_on_every_route_while_ingestion_is_too_far_behind(boo
         assert post().status == 200
         report("stopped", MAX_LAG_SECONDS + 1)
         wait_until(lambda: post().status == 429, "the lag being known", 60, every_seconds=0.2)
-        written = len(server.records())
+        written, began = len(server.records()), int(time.time())
         for path in (OWN, OPENMETER, V3):
             refused(answer := post(path), 429, "behind", "send the same request again")
-            assert int(answer.headers["retry-after"]) > 0
+            assert answer.headers["retry-after"] == "60"
+            assert answer.headers["x-ratelimit-limit"] == str(MAX_LAG_SECONDS)
+            assert answer.headers["x-ratelimit-remaining"] == "0"
+            assert int(answer.headers["x-ratelimit-reset"]) >= began + 60
         assert server.post(OWN, encoded(event()), None).status == 401
         assert len(server.records()) == written
         report("running", MAX_LAG_SECONDS + 1, records_behind=0)

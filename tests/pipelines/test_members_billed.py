@@ -302,7 +302,12 @@ def test_weir_usage_lists_a_set_where_days_and_months_are_those_of_the_account(t
         ("peak", 31): Decimal(37),
         ("last", 31): Decimal(9),
     }
-    of_days = {("least", 35): Decimal(10), ("least", 36): Decimal(7), ("peak", 35): Decimal(30), ("peak", 36): Decimal(7)}
+    of_days = {
+        ("least", 35): Decimal(10),
+        ("least", 36): Decimal(7),
+        ("peak", 35): Decimal(30),
+        ("peak", 36): Decimal(7),
+    }
     assert usage_listed(database, UsageQuery(window=Window.MONTH)) == of_months
     assert usage_listed(database, UsageQuery(window=Window.DAY)) == of_days
     assert usage_listed(database, UsageQuery(window=Window.MONTH, dimensions=("api_key_id",))) == of_months

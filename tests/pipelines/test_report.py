@@ -95,9 +95,7 @@ def test_the_age_of_pending_rows_is_measured_at_the_frontier(
     assert shown("weir_catch_up_seconds") == row(database)["catch_up_seconds"] == 0
 
 
-def test_the_lag_of_each_of_several_topics_is_in_the_row(
-    reporter: Reporter, position: Position, database: str
-) -> None:
+def test_the_lag_of_each_of_several_topics_is_in_the_row(reporter: Reporter, position: Position, database: str) -> None:
     reporter.report(Phase.RUNNING)
     assert "topics" not in row(database)
     position.topics = [{"topic": "gpu", "records_behind": 7, "seconds_behind": 90.0}]

@@ -103,10 +103,11 @@ def test_each_of_several_topics_is_listed_with_its_lag_the_slowest_first(
     if len(topics) == 1:
         assert lags == []
         return
-    assert {lag["topic"]: lag["records_behind"] for lag in lags} == {t: sum(counts) for t, (counts, _) in topics.items()}
+    expected = {topic: sum(counts) for topic, (counts, _) in topics.items()}
+    assert {lag["topic"]: lag["records_behind"] for lag in lags} == expected
     seconds = [lag["seconds_behind"] for lag in lags]
-    unheard = [topic for topic, (counts, age) in topics.items() if age is None and sum(counts)]
-    known = [max(0, age or 0) if sum(counts) else 0 for t, (counts, age) in topics.items() if t not in unheard]
+    unheard = [topic for topic, (_, age) in topics.items() if age is None and expected[topic]]
+    known = [max(0, age or 0) if expected[name] else 0 for name, (_, age) in topics.items() if name not in unheard]
     assert seconds == [None] * len(unheard) + sorted(known, reverse=True)
     said = lag_sentences({"ingestion": JobRow(1, "running", {"topics": lags}, 1.0)})
     assert [sentence.split(":")[0] for sentence in said] == [f"Topic {lag['topic']}" for lag in lags]

@@ -72,7 +72,7 @@ def lags(database: str) -> list[tuple[str, int, float | None]]:
     """What ingestion has reported of each topic."""
     with psycopg.connect(database) as connection:
         [(progress,)] = connection.execute("SELECT progress FROM jobs WHERE job = 'ingestion'").fetchall()
-    return [tuple(lag.values()) for lag in progress.get("topics", ())]  # type: ignore[misc]
+    return [tuple(lag.values()) for lag in progress.get("topics", ())]
 
 
 @pytest.fixture(scope="module")
