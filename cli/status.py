@@ -115,6 +115,7 @@ def reporting(rows: Mapping[str, JobRow]) -> dict[str, Process]:
 
 def _read(deployment: Deployment) -> tuple[dict[str, JobRow], dict[Job, Unpublished], Capture, list[str]]:
     from deployment.asking import asking_database
+    from cli.topic_removal import read_pending, removal_sentences
     from deployment.capture import read_capture
     from deployment.job_states import read_jobs, read_unpublished
     from jobs.runtime.postgres.slot_log import slot_log_doubt
@@ -122,7 +123,8 @@ def _read(deployment: Deployment) -> tuple[dict[str, JobRow], dict[Job, Unpublis
     url = deployment.postgres_url
     with asking_database(url):
         rows, doubt = read_jobs(url), slot_log_doubt(url)
-        doubts = [*lag_sentences(rows), *slowest_topic_sentence(rows), *([doubt] if doubt else [])]
+        of_topics = [*lag_sentences(rows), *slowest_topic_sentence(rows), *removal_sentences(read_pending(url))]
+        doubts = [*of_topics, *([doubt] if doubt else [])]
         return rows, read_unpublished(url), read_capture(url), doubts
 
 

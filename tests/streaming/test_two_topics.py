@@ -16,7 +16,7 @@ from psycopg.types.json import Jsonb
 from pyspark.sql import SparkSession
 
 from jobs.audit.compare.conservation import consumed_ranges, count_rows
-from jobs.ingestion.topic_removals import store_removal
+from jobs.ingestion.topic_removals import check_removal, store_removal
 from jobs.runtime.delta.table import FRONTIER
 from jobs.runtime.errors import Refused
 from jobs.runtime.kafka.quarantine.quarantine_start import QuarantineStart
@@ -160,6 +160,7 @@ def test_a_topic_ends_only_when_it_was_removed_and_is_read_on_when_it_is_listed_
 
     with psycopg.connect(database) as connection:
         store_removal(connection.cursor(), other.name, "moved", "me", unread=0, waiting=0)
+        check_removal(connection.cursor(), other.name)
     one.append("c")
     with running_ingestion(spark, database, tmp_path, one, events=alone, heartbeat_interval_seconds=1) as until:
         until(lambda: len(rows_of(tmp_path)) == 4, "the one that is left")
