@@ -8,11 +8,14 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import psycopg
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from jsonschema import Draft202012Validator
 from psycopg.types.json import Jsonb
 from starlette.requests import Request
@@ -23,9 +26,11 @@ from api import key_store, meter_query_request, read_routes
 from api.events import authorized
 from api.openapi import document
 from api.read_request import ReadRequest
+from jobs.queries.models import UserLimits
 from jobs.runtime.postgres.address import in_schema
 from jobs.runtime.postgres.api_reader import API_READER
 from jobs.runtime.postgres.relations import ASKED, ASKED_OF_CATALOG
+from jobs.streams import USAGE, Table
 from metering.api_keys import Scope
 from metering.instants import rfc3339
 from metering.plan_terms import PLAN_MODEL
@@ -411,6 +416,30 @@ def test_models_are_ranked_by_the_usage_of_the_keys_accounts(reading: Server, ac
     refused(get(reading, "/v1/models", acme, account="globex"), 403, "globex")
     refused(get(reading, "/v1/models", acme, from_="2026-11-01T10:00:30Z"), 400, "whole minutes")
     refused(get(reading, "/v1/models", acme, from_="2026-01-01T00:00:00Z"), 400, "92 days")
+
+
+def test_users_are_counted_up_to_a_limit(
+    bootstrap: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(database)
+    start_ingestion(database)
+    key = {"lsn": 1, "log_date": T0.date(), "account": "acme", "model": "m1", "currency": "EUR", "sign": 1}
+    row = {**key, **dict.fromkeys(("logged_at", "event_time", "received_at"), T0), "cause": "stream", "user_id": "anna"}
+    rows = [row, {**row, "lsn": 2, "user_id": "ben"}]
+    table = pa.Table.from_pylist(rows, pa.schema([USAGE.field(name) for name in row]))
+    write_deltalake(tmp_path / Table.USAGE, table, partition_by=["log_date"])
+    span = {"from": rfc3339(T0), "to": rfc3339(T0 + 10 * MINUTE)}
+    with serving(bootstrap, database, tables=str(tmp_path)) as server:
+        asks = reads(server, "acme")
+        monkeypatch.setattr("api.models.LIMITS", UserLimits(2, 2))
+        for by in ("requests", "users"):
+            data = get(server, "/v1/models", asks, by=by, **span).json["data"]
+            assert {row["model"]: row["users"] for row in data} == {None: 0, "m1": 2, "m2": 0}
+        for limits in (UserLimits(1, 2), UserLimits(2, 1)):
+            monkeypatch.setattr("api.models.LIMITS", limits)
+            data = get(server, "/v1/models", asks, **span).json["data"]
+            assert {row["users"] for row in data} == {None}
+            refused(get(server, "/v1/models", asks, by="users", **span), 400, "ask for a shorter time")
 
 
 def test_a_forecast_is_of_the_keys_accounts_in_pages(reading: Server, acme: str, everybody: str) -> None:
