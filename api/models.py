@@ -34,8 +34,9 @@ class Ranking:
     reader: AccountReader
 
     async def models(self, read_request: ReadRequest) -> Response:
-        """Rows of `jobs.queries.models.COLUMNS`, by rank; `users` is null beyond LIMITS. Raises Problem: 400, also for a
-        rank by users beyond them; 501 for one without tables.
+        """Rows of `jobs.queries.models.COLUMNS`, by rank; `users` is null beyond LIMITS.
+
+        Raises Problem: 400, also for a rank by users beyond LIMITS; 501 for one without tables.
 
         Without `to` the span ends with the minute of the frontier, without `from` it begins seven days before.
         """

@@ -114,8 +114,8 @@ def reporting(rows: Mapping[str, JobRow]) -> dict[str, Process]:
 
 
 def _read(deployment: Deployment) -> tuple[dict[str, JobRow], dict[Job, Unpublished], Capture, list[str]]:
-    from deployment.asking import asking_database
     from cli.topic_removal import read_pending, removal_sentences
+    from deployment.asking import asking_database
     from deployment.capture import read_capture
     from deployment.job_states import read_jobs, read_unpublished
     from jobs.runtime.postgres.slot_log import slot_log_doubt

@@ -32,7 +32,8 @@ def _rows(stack: Deployment) -> Iterator[Row]:
     states |= dict.fromkeys(left_out(stack.tables, config.topics), "left out, but not removed")
     with read_only(stack.postgres_url) as database:
         removals = database.execute(
-            "SELECT topic, removed_at, checked_at, ended_at FROM topic_removals WHERE withdrawn_at IS NULL ORDER BY number"
+            "SELECT topic, removed_at, checked_at, ended_at FROM topic_removals WHERE withdrawn_at IS NULL "
+            "ORDER BY number"
         ).fetchall()
     since = {}
     for removal in removals:

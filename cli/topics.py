@@ -93,9 +93,9 @@ def remove(
     Stop what writes to it first; what is written after ingestion has started without it is on no bill. (The API stops
     within seconds of the removal, and answers 503 to events that no other topic takes.) Refused while records of it are
     unread, or requests of it wait for a completion that would come through it; --accept-loss removes it all the same,
-    and says how many. It looks again when the API has stopped, and withdraws the removal if it is refused then. If it is
-    killed before, no start goes on without the topic: `weir topics list` shows the removal as unfinished, and running it
-    again finishes it. The removal is for the next start: if that still lists the topic, it is read on.
+    and says how many. It looks again when the API has stopped, and withdraws the removal if it is refused then.
+    If it is killed before, no start goes on without the topic: `weir topics list` shows the removal as unfinished, and
+    running it again finishes it. The removal is for the next start: if that still lists the topic, it is read on.
     Listed again later, the topic is read from where it ended, as received when that is read.
     """
     from cli.topic_removal import Left, left_of, left_out, removing, wait_for_api

@@ -1,7 +1,7 @@
 """Strimzi's resources are those of its own schemas, and say what the laptop's worker and connector are told.
 
-`operator/kafkaconnects-1.2.0.json` and `operator/kafkaconnectors-1.2.0.json` are the schemas of version v1 in
-`packaging/install/cluster-operator` of Strimzi 1.2.0, as are those of `kafkatopics` and `kafkausers` (github.com/strimzi/strimzi-kafka-operator, Apache-2.0), without
+`operator/kafkaconnects-1.2.0.json`, `kafkaconnectors`, `kafkatopics` and `kafkausers` are the schemas of version v1 in
+`packaging/install/cluster-operator` of Strimzi 1.2.0 (github.com/strimzi/strimzi-kafka-operator, Apache-2.0), without
 their descriptions.
 """
 
@@ -69,9 +69,9 @@ def test_the_example_of_several_topics_gives_the_rights_of_the_page_for_each_of_
             assert spec["partitions"] == events.partitions
             continue
         given = {
-            (acl["resource"]["type"], acl["resource"]["name"], acl["resource"].get("patternType", "literal"))
-            + (frozenset(acl["operations"]),)
+            (of["type"], of["name"], of.get("patternType", "literal"), frozenset(acl["operations"]))
             for acl in spec["authorization"]["acls"]
+            for of in [acl["resource"]]
         }
         of_producer = name == "gpu-producer"
         assert given == rights_of("producer" if of_producer else name, ("gpu",) if of_producer else tuple(topics)), name
