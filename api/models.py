@@ -60,7 +60,7 @@ class Ranking:
             query = ModelQuery(since, until, by, accounts or tuple(sorted(key.accounts)))
             with available():
                 usage = None if self.tables is None else self.tables.open(Table.USAGE)
-                found = list(model_rows(database, usage, query, LIMITS))
+                found: list[Mapping[str, Any]] = list(model_rows(database, usage, query, LIMITS))
             if by is Measure.USERS and any(row["users"] is None for row in found):
                 raise bad_request(
                     "by",

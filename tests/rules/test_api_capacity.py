@@ -7,6 +7,7 @@ from http import HTTPStatus
 
 import pytest
 from starlette.requests import Request
+from starlette.responses import Response
 
 from api.body_budget import BodyBudget
 from api.ingestion_lag import refuse_lag
@@ -15,6 +16,13 @@ from api.producer import MAX_PENDING_BYTES, _too_many
 from tests.clocks import HandClock
 
 REQUEST = Request({"type": "http", "method": "POST", "path": "/v1/events", "headers": [], "query_string": b""})
+
+
+def answered(problem: Problem, clock: HandClock) -> Response:
+    async def answer() -> Response:
+        return await problem_handler(clock)(REQUEST, problem)
+
+    return asyncio.run(answer())
 
 
 def bodies() -> Problem:
@@ -52,7 +60,7 @@ def test_a_limit_of_the_server_is_answered_with_the_headers_of_a_keys(
     problem: Problem, limit: int, seconds: int, draft: dict[str, str]
 ) -> None:
     clock = HandClock()
-    response = asyncio.run(problem_handler(clock)(REQUEST, problem))  # type: ignore[arg-type]
+    response = answered(problem, clock)
     assert response.status_code == HTTPStatus.TOO_MANY_REQUESTS
     found = {name: value for name, value in response.headers.items() if "ratelimit" in name or name == "retry-after"}
     assert found == {
@@ -65,6 +73,6 @@ def test_a_limit_of_the_server_is_answered_with_the_headers_of_a_keys(
 
 
 def test_an_answer_without_a_limit_has_none_of_them() -> None:
-    response = asyncio.run(problem_handler(HandClock())(REQUEST, unavailable("Kafka does not answer.")))  # type: ignore[arg-type]
+    response = answered(unavailable("Kafka does not answer."), HandClock())
     assert response.headers["retry-after"] == "5"
     assert not [name for name in response.headers if "ratelimit" in name]
