@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 import altair as alt
@@ -10,18 +9,17 @@ import streamlit as st
 
 from dashboard.freshness import Freshness, Health, State, health
 from dashboard.panel import ask, ask_every, current_time, head
-from dashboard.queries.applications import Application, Applications, TopicLag, read_applications
+from dashboard.queries.applications import Application, Applications, read_applications
 from dashboard.queries.cluster import SparkApplication, read_spark_applications
 from dashboard.queries.lag import read_lag
 from dashboard.views.conservation import show_conservation
 from dashboard.views.firing import show_firing
+from dashboard.views.topic_facts import topic_facts
 from dashboard.wording import count, instant, literal, span
 from metering.vocabulary import ALWAYS, Job
 
 REFRESH_SECONDS = 2
 LAG_SECONDS = 15.0
-MAX_TOPICS = 3
-"""On a card; `weir topics list` lists all."""
 
 # An icon and a word say the same as the colour does.
 _BADGES = {
@@ -127,25 +125,13 @@ def _facts(application: Application, now: datetime) -> list[str]:
         facts.append(f"Waits: {_first_line(application.waiting_because)}")
     if application.records_behind and application.catch_up_seconds is not None:
         facts.append(f"Caught up in about {span(timedelta(seconds=application.catch_up_seconds))}")
-    facts += _topics(application.topics)
+    facts += topic_facts(application.topics)
     facts.append(f"Restarts: {application.starts - 1:,}")
     if application.exit_at is not None:
         facts.append(f"Last ended {span(now - application.exit_at)} ago: {_first_line(application.exit_reason)}")
     if application.frontier is not None:
         facts.append(f"Frontier: {instant(application.frontier)} UTC")
     return facts
-
-
-def _topics(topics: Sequence[TopicLag]) -> Iterator[str]:
-    """The slowest of several topics, each with its lag; how many more are behind."""
-    behind = [lag for lag in topics if lag.records_behind]
-    for lag in behind[:MAX_TOPICS]:
-        age = "for an unknown time" if lag.seconds_behind is None else f"{lag.seconds_behind:,.1f} s"
-        yield f"Topic {literal(lag.topic)}: {count(lag.records_behind)} records behind, {age}"
-    if len(behind) > MAX_TOPICS:
-        yield f"Behind, too: {len(behind) - MAX_TOPICS} more (`weir topics list`)"
-    elif topics and not behind:
-        yield f"Everything of {len(topics)} topics is read"
 
 
 def _last_batch(application: Application, now: datetime) -> str:
