@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -61,14 +61,19 @@ class Ranking:
             with available():
                 usage = None if self.tables is None else self.tables.open(Table.USAGE)
                 found: list[Mapping[str, Any]] = list(model_rows(database, usage, query, LIMITS))
-            if by is Measure.USERS and any(row["users"] is None for row in found):
-                raise bad_request(
-                    "by",
-                    f"Users are counted in up to {LIMITS.max_rows:,} rows of usage, with the time of equal length "
-                    f"before, and up to {LIMITS.max_users:,} of them: ask for a shorter time, or rank by another "
-                    "measure.",
-                )
+            if by is Measure.USERS:
+                refuse_uncounted(found)
             return found
 
         rows, frontier = await ReadRequest(read_request.request, key, self.reader).with_progress(read)
         return answer(read_request.request, columns_of(rows, COLUMNS), frontier)
+
+
+def refuse_uncounted(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Raises Problem (400) for a rank by users where they were beyond LIMITS."""
+    if any(row["users"] is None for row in rows):
+        raise bad_request(
+            "by",
+            f"Users are counted in up to {LIMITS.max_rows:,} rows of usage, with the time of equal length before, and "
+            f"up to {LIMITS.max_users:,} of them: ask for a shorter time, or rank by another measure.",
+        )

@@ -147,7 +147,11 @@ def _users(usage: DeltaTable | None, query: ModelQuery, limits: UserLimits | Non
 
 
 def users_by_model(
-    usage: DeltaTable, span: tuple[datetime, datetime], accounts: Sequence[str], max_users: int | None = None
+    usage: DeltaTable,
+    span: tuple[datetime, datetime],
+    accounts: Sequence[str],
+    max_users: int | None = None,
+    min_merged_rows: int = MIN_MERGED_ROWS,
 ) -> Counter[Key] | None:
     """How many users each model has in a currency, of the accounts' usage that was not taken back.
 
@@ -162,7 +166,7 @@ def users_by_model(
     for batch in usage.to_pyarrow_dataset().to_batches(columns=list(_USED), filter=where):
         parts.append(_summed([pl.DataFrame(pa.Table.from_batches([batch])).select(_USED)]))
         # Not with each batch: of many users every one of them would be hashed each time.
-        if sum(map(len, parts[1:])) > max(MIN_MERGED_ROWS, len(parts[0])):
+        if sum(map(len, parts[1:])) > max(min_merged_rows, len(parts[0])):
             parts = [_summed(parts)]
             if max_users is not None and len(parts[0]) > max_users:
                 return None

@@ -26,7 +26,6 @@ from api import key_store, meter_query_request, read_routes
 from api.events import authorized
 from api.openapi import document
 from api.read_request import ReadRequest
-from jobs.queries.models import UserLimits
 from jobs.runtime.postgres.address import in_schema
 from jobs.runtime.postgres.api_reader import API_READER
 from jobs.runtime.postgres.relations import ASKED, ASKED_OF_CATALOG
@@ -418,9 +417,7 @@ def test_models_are_ranked_by_the_usage_of_the_keys_accounts(reading: Server, ac
     refused(get(reading, "/v1/models", acme, from_="2026-01-01T00:00:00Z"), 400, "92 days")
 
 
-def test_users_are_counted_up_to_a_limit(
-    bootstrap: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_users_of_models_are_counted_in_the_tables(bootstrap: str, database: str, tmp_path: Path) -> None:
     fill(database)
     start_ingestion(database)
     key = {"lsn": 1, "log_date": T0.date(), "account": "acme", "model": "m1", "currency": "EUR", "sign": 1}
@@ -431,15 +428,9 @@ def test_users_are_counted_up_to_a_limit(
     span = {"from": rfc3339(T0), "to": rfc3339(T0 + 10 * MINUTE)}
     with serving(bootstrap, database, tables=str(tmp_path)) as server:
         asks = reads(server, "acme")
-        monkeypatch.setattr("api.models.LIMITS", UserLimits(2, 2))
         for by in ("requests", "users"):
             data = get(server, "/v1/models", asks, by=by, **span).json["data"]
             assert {row["model"]: row["users"] for row in data} == {None: 0, "m1": 2, "m2": 0}
-        for limits in (UserLimits(1, 2), UserLimits(2, 1)):
-            monkeypatch.setattr("api.models.LIMITS", limits)
-            data = get(server, "/v1/models", asks, **span).json["data"]
-            assert {row["users"] for row in data} == {None}
-            refused(get(server, "/v1/models", asks, by="users", **span), 400, "ask for a shorter time")
 
 
 def test_a_forecast_is_of_the_keys_accounts_in_pages(reading: Server, acme: str, everybody: str) -> None:

@@ -186,7 +186,7 @@ def test_a_user_counts_once_for_each_account_and_not_when_all_usage_was_taken_ba
 
 @pytest.mark.parametrize("seed", range(4))
 def test_users_are_counted_alike_however_often_they_are_merged_and_not_beyond_the_limits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    tmp_path: Path, seed: int
 ) -> None:
     drawn, lsn, expected = random.Random(seed), 0, Counter[tuple[str, str, str]]()
     schema = pa.schema([USAGE.field(name) for name in used(1, "anna")])
@@ -203,9 +203,8 @@ def test_users_are_counted_alike_however_often_they_are_merged_and_not_beyond_th
     usage = DeltaTable(tmp_path / Table.USAGE)
     must = Counter((model, "EUR") for (_, _, model), count in expected.items() if count > 0)
     for merged_rows in (0, 3, 10**6):
-        monkeypatch.setattr("jobs.queries.models.MIN_MERGED_ROWS", merged_rows)
-        assert users_by_model(usage, (START, END), (), len(expected)) == must
-        assert users_by_model(usage, (START, END), (), len(expected) - 1) is None
+        assert users_by_model(usage, (START, END), (), len(expected), merged_rows) == must
+        assert users_by_model(usage, (START, END), (), len(expected) - 1, merged_rows) is None
     query = ModelQuery(START, END)
     assert _users(usage, query, UserLimits(lsn, len(expected))) == [must, Counter()]
     assert _users(usage, query, UserLimits(lsn - 1, len(expected))) == [None, None]

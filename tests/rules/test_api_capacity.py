@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from api.body_budget import BodyBudget
 from api.ingestion_lag import refuse_lag
+from api.models import refuse_uncounted
 from api.problems import Problem, problem_handler, unavailable
 from api.producer import MAX_PENDING_BYTES, _too_many
 from tests.clocks import HandClock
@@ -70,6 +71,13 @@ def test_a_limit_of_the_server_is_answered_with_the_headers_of_a_keys(
         "x-ratelimit-reset": f"{clock.now().timestamp() + seconds:.0f}",
         **draft,
     }
+
+
+def test_a_rank_by_users_is_refused_where_they_were_not_counted() -> None:
+    refuse_uncounted([{"users": 0}])
+    with pytest.raises(Problem, match="ask for a shorter time") as refused:
+        refuse_uncounted([{"users": None}])
+    assert refused.value.status is HTTPStatus.BAD_REQUEST
 
 
 def test_an_answer_without_a_limit_has_none_of_them() -> None:
