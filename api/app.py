@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from api.events import Services, Validated, append, authorized, validated_events
-from api.problems import Problem, problem_response
+from api.problems import Problem, problem_handler
 from api.read_routes import query_routes
 from api.readiness import keep_reporting, waits_for
 from api.request_metrics import RequestMetrics, count_events
@@ -85,7 +85,7 @@ def application(services: Services) -> Starlette:
             Route(LIVE, live),
             Route(READY, ready),
         ],
-        exception_handlers={Problem: problem_response, HTTPException: _http_problem, Exception: _failed},
+        exception_handlers={Problem: problem_handler(services.clock), HTTPException: _http_problem, Exception: _failed},
         middleware=[Middleware(RequestMetrics, clock=services.clock, uncounted=frozenset((LIVE, READY)))],
         lifespan=lifespan,
     )

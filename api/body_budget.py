@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from api.problems import too_many
+from api.problems import BYTES, over_capacity
 from monitoring import metrics
 from monitoring.metrics import Refusal
 
@@ -30,10 +30,12 @@ class BodyBudget:
         def reserve(size_bytes: int) -> None:
             nonlocal own
             if self.used_bytes + size_bytes > self._max_bytes:
-                raise too_many(
+                raise over_capacity(
                     Refusal.BODIES,
                     "More comes in than this server can hold: send the same request again later.",
                     RETRY_AFTER_SECONDS,
+                    self._max_bytes,
+                    BYTES,
                 )
             own += size_bytes
             self._add(size_bytes)

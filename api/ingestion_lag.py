@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from api.problems import too_many
+from api.problems import over_capacity
 from metering.reports import WORKING, is_stale
 from metering.vocabulary import Job
 from monitoring.metrics import Refusal
@@ -57,11 +57,12 @@ def lag_seconds(reports: Sequence[Report]) -> float:
 def refuse_lag(lag: float, max_lag_seconds: float) -> None:
     """Raises Problem (429) where the lag is above the limit; a limit of 0 disables it."""
     if max_lag_seconds and lag > max_lag_seconds:
-        raise too_many(
+        raise over_capacity(
             Refusal.LAG,
             f"Ingestion is {lag:.0f} s behind, and the limit is {max_lag_seconds:g} s, because Kafka deletes unread"
             " events: send the same request again later.",
             RETRY_AFTER_SECONDS,
+            int(max_lag_seconds),
         )
 
 

@@ -29,7 +29,12 @@ from metering.period_meters import Aggregation, Period
 
 _METERS = "SELECT meter, unit, sums, aggregation, period FROM meters ORDER BY meter"
 _METER = "SELECT period FROM meters WHERE meter = %s"
-_AGGREGATIONS = {Aggregation.UNIQUE: "UNIQUE_COUNT", Aggregation.MAX: "MAX", Aggregation.LATEST: "LATEST"}
+_AGGREGATIONS = {
+    Aggregation.UNIQUE: "UNIQUE_COUNT",
+    Aggregation.MIN: "MIN",
+    Aggregation.MAX: "MAX",
+    Aggregation.LATEST: "LATEST",
+}
 """OpenMeter's names."""
 
 

@@ -266,7 +266,7 @@ USAGE_COLUMNS = ("window_start", "window_end", "currency", *SUMMED, *DETAILS, "s
 METER: Schema = {
     "type": "object",
     "properties": dict.fromkeys(("id", "slug", "description", "eventType", "valueProperty", "windowSize"), TEXT)
-    | {"aggregation": one_of(("SUM", "COUNT"))},
+    | {"aggregation": one_of(("SUM", "COUNT", "UNIQUE_COUNT", "MIN", "MAX", "LATEST"))},
     "required": ["id", "slug", "eventType", "aggregation"],
 }
 _METER_ROW: Schema = {

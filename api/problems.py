@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -11,10 +12,15 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from metering.instants import Clock
 from monitoring import metrics
 from monitoring.metrics import Refusal
 
 MEDIA_TYPE = "application/problem+json"
+LIMIT, RESET = "X-RateLimit-Limit", "X-RateLimit-Reset"
+"""OpenMeter's names; the second is a Unix time."""
+BYTES, CONCURRENT = "content-bytes", "concurrent-requests"
+"""Units of the IETF's draft."""
 
 
 @dataclass
@@ -46,10 +52,18 @@ class Problem(Exception):
         return Response(json.dumps(content), self.status, dict(self.headers), MEDIA_TYPE)
 
 
-async def problem_response(request: Request, error: Exception) -> Response:
-    """The handler of `Problem`."""
-    assert isinstance(error, Problem), "registered for it alone"
-    return error.response(request)
+def problem_handler(clock: Clock) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """The handler of `Problem`. It adds the Unix time after which a limit (`over_capacity`) may hold no longer."""
+
+    async def problem_response(request: Request, error: Exception) -> Response:
+        assert isinstance(error, Problem), "registered for it alone"
+        response = error.response(request)
+        if LIMIT in response.headers and RESET not in response.headers:
+            reset = clock.now().timestamp() + int(response.headers["Retry-After"])
+            response.headers[RESET] = str(math.ceil(reset))
+        return response
+
+    return problem_response
 
 
 def too_many(
@@ -58,6 +72,20 @@ def too_many(
     """429, counted by its reason: nothing was written, and the same request may be sent again."""
     metrics.API_REFUSED.inc(reason=reason)
     return Problem(HTTPStatus.TOO_MANY_REQUESTS, detail, {"Retry-After": str(retry_after_seconds), **(headers or {})})
+
+
+def over_capacity(
+    reason: Refusal, detail: str, retry_after_seconds: int, limit: int, unit: str | None = None
+) -> Problem:
+    """`too_many` where the server, and not a key, has reached a limit, with the same headers.
+
+    `unit`: what the limit counts, as the IETF's draft of RateLimit names it; None where it has no name for that.
+    """
+    headers = {LIMIT: str(limit), "X-RateLimit-Remaining": "0"}
+    if unit is not None:
+        headers["RateLimit-Policy"] = f'"{reason}";q={limit};qu="{unit}"'
+        headers["RateLimit"] = f'"{reason}";r=0;t={retry_after_seconds}'
+    return too_many(reason, detail, retry_after_seconds, headers)
 
 
 def unavailable(detail: str, retry_after_seconds: int = 5) -> Problem:

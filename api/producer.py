@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from api.problems import Problem, too_many, unavailable
+from api.problems import BYTES, Problem, over_capacity, unavailable
 from jobs.runtime.kafka.heartbeat import is_fatal
 from monitoring import metrics
 from monitoring.metrics import Refusal
@@ -193,8 +193,10 @@ def _finish(request: _Request) -> None:
 
 
 def _too_many() -> Problem:
-    return too_many(
+    return over_capacity(
         Refusal.KAFKA,
         "Kafka acknowledges more slowly than events come in: send the same request again later.",
         RETRY_AFTER_SECONDS,
+        MAX_PENDING_BYTES,
+        BYTES,
     )

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from api.database_poll import DatabasePoll
 from api.parameters import Parameters
-from api.problems import too_many, unavailable
+from api.problems import CONCURRENT, over_capacity, unavailable
 from api.read_request import ReadRequest
 from api.window_catch_up import CatchUp
 from api.window_changes import Change, Progress, may_see, progress_of
@@ -104,7 +104,7 @@ class WindowStreams:
     def _refuse_too_many(self, key_id: str) -> None:
         if self._open[key_id] >= MAX_STREAMS_OF_A_KEY:
             detail = f"The key {key_id} has {MAX_STREAMS_OF_A_KEY} streams at this server: end one of them."
-            raise too_many(Refusal.STREAMS, detail, 10)
+            raise over_capacity(Refusal.STREAMS, detail, 10, MAX_STREAMS_OF_A_KEY, CONCURRENT)
         if self._open.total() >= MAX_STREAMS:
             raise unavailable("This server has as many streams as it can hold: try again later.", 10)
 

@@ -34,6 +34,8 @@ COLUMNS = (
     "unpublished_changes",
     "unpublished_since",
 )
+BY_TOPIC = "topics"
+"""A further column of JSON and CSV: of several topics of events how far behind each is, the slowest first."""
 HELD_BACK_SECONDS = 2 * IDLE_BEAT_SECONDS
 """How far a topic may be behind another before it is named: at worst its heartbeats come so seldom."""
 
@@ -43,7 +45,8 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
 
     `unpublished_changes` counts what billing has stored but not yet published to its topics: corrections, and the
     minutes in which an account's windows changed. Below the table it says how far behind the capture of the catalog
-    is, which deletions were not captured, and where joins differs from the catalog.
+    is, which deletions were not captured, and where joins differs from the catalog. Where ingestion reads several
+    topics, it says how far behind each is, the slowest first (in JSON: `topics`).
 
     Exit status 0 when everything runs, else 1.
     """
@@ -58,7 +61,7 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
             process.process and process.process.is_running for process in stack.processes
         )
         typer.echo(_not_running(data_dir, crashed), err=True)
-        print_rows([_row(job, None, None) for job in ALWAYS], COLUMNS, form)
+        print_rows([_row(job, None, None) for job in ALWAYS], _columns(form), form)
         raise typer.Exit(1)
     from deployment.capture import Capture  # it takes longer than all of the above
 
@@ -72,7 +75,7 @@ def status(form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA_D
         typer.echo(str(problem), err=True)
     processes = {process.name: process for process in stack.processes}
     listed = [_row(job, processes.get(job), rows.get(job), unpublished.get(job)) for job in _listed(processes)]
-    print_rows(listed, COLUMNS, form)
+    print_rows(listed, _columns(form), form)
     others = [process for name, process in processes.items() if name not in tuple(Job)]
     deletions = unpropagated_sentence(rows)
     deletions += _outdated(stack, capture, rows)
@@ -87,11 +90,16 @@ def _status_of(deployment: Deployment, form: Format) -> None:
     rows, unpublished, capture, doubts = _read(deployment)
     running = reporting(rows)
     listed = [_row(job, running.get(job), rows.get(job), unpublished.get(job)) for job in _listed(running)]
-    print_rows(listed, COLUMNS, form)
+    print_rows(listed, _columns(form), form)
     deletions = [*unpropagated_sentence(rows), *_outdated(deployment, capture, rows)]
     typer.echo("\n".join([_capitalized(capture), *deletions, *doubts]), err=True)
     if capture.is_late or deletions or not all(row["state"] in WORKING for row in listed):
         raise typer.Exit(1)
+
+
+def _columns(form: Format) -> tuple[str, ...]:
+    """A table has one line for each application; what there is by topic is below it."""
+    return COLUMNS if form is Format.TABLE else (*COLUMNS, BY_TOPIC)
 
 
 def reporting(rows: Mapping[str, JobRow]) -> dict[str, Process]:
@@ -106,6 +114,7 @@ def reporting(rows: Mapping[str, JobRow]) -> dict[str, Process]:
 
 
 def _read(deployment: Deployment) -> tuple[dict[str, JobRow], dict[Job, Unpublished], Capture, list[str]]:
+    from cli.topic_removal import read_pending, removal_sentences
     from deployment.asking import asking_database
     from deployment.capture import read_capture
     from deployment.job_states import read_jobs, read_unpublished
@@ -114,7 +123,8 @@ def _read(deployment: Deployment) -> tuple[dict[str, JobRow], dict[Job, Unpublis
     url = deployment.postgres_url
     with asking_database(url):
         rows, doubt = read_jobs(url), slot_log_doubt(url)
-        doubts = [*slowest_topic_sentence(rows), *([doubt] if doubt else [])]
+        of_topics = [*lag_sentences(rows), *slowest_topic_sentence(rows), *removal_sentences(read_pending(url))]
+        doubts = [*of_topics, *([doubt] if doubt else [])]
         return rows, read_unpublished(url), read_capture(url), doubts
 
 
@@ -144,6 +154,17 @@ def unpropagated_sentence(rows: Mapping[str, JobRow]) -> list[str]:
         return []
     what = f"{count} accounts and prices that were deleted while a replication slot was lost"
     return [f"joins prices with {what}: `weir catalog reconcile` deletes them once more."]
+
+
+def lag_sentences(rows: Mapping[str, JobRow]) -> list[str]:
+    """How far behind each of several topics of events is, the slowest first; else nothing."""
+    ingestion = rows.get(Job.INGESTION)
+    found = []
+    for lag in () if ingestion is None else ingestion.progress.get(BY_TOPIC, ()):
+        records, seconds = lag["records_behind"], lag["seconds_behind"]
+        age = "for an unknown time" if seconds is None else f"{seconds:,.0f} s"
+        found.append(f"Topic {lag['topic']}: {f'{records:,} records behind, {age}' if records else 'all is read'}.")
+    return found
 
 
 def slowest_topic_sentence(rows: Mapping[str, JobRow]) -> list[str]:
@@ -183,6 +204,7 @@ def _row(
         "message": process.message if process and process.state == "restarting" else progress.get("waiting_because"),
         "unpublished_changes": unpublished.changes if unpublished else None,
         "unpublished_since": unpublished.since if unpublished else None,
+        BY_TOPIC: progress.get(BY_TOPIC),
     }
 
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     import psycopg
 
     from deployment.positions import Positions
     from deployment.stack import Deployment
+    from jobs.ingestion.topic_removals import Removal
 
 POLL_SECONDS = 0.5
 API_STOPS_SECONDS = 15.0
@@ -85,6 +86,34 @@ def removing(postgres_url: str) -> Iterator[psycopg.Cursor[Any]]:
 
     with asking_database(postgres_url), psycopg.connect(postgres_url, connect_timeout=10) as database:
         yield database.cursor()
+
+
+def read_pending(postgres_url: str) -> list[Removal]:
+    """The removals that have not taken effect. Raises psycopg.Error."""
+    import psycopg
+
+    from jobs.ingestion.topic_removals import read_removals
+
+    with psycopg.connect(postgres_url, connect_timeout=10) as database:
+        return read_removals(database)
+
+
+def removal_sentences(removals: Iterable[Removal]) -> list[str]:
+    """Who removes which topics since when, and what is left to do."""
+    found = []
+    for removal in removals:
+        left = (
+            "start ingestion without it, or with it to withdraw the removal"
+            if removal.is_checked
+            else f"the removal is not finished: unless it runs, run `weir topics remove {removal.topic}` again, or "
+            "start ingestion with the topic to withdraw it"
+        )
+        since = f"{removal.removed_at:%Y-%m-%dT%H:%M:%SZ}"
+        found.append(
+            f"The API writes no events to the topic {removal.topic}, which {removal.removed_by} removes since {since}: "
+            f"{left}."
+        )
+    return found
 
 
 def wait_for_api() -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from cli.output import Row
     from deployment.stack import Deployment
 
-COLUMNS = ("topic", "state", "types", "unread", "frontier", "behind_seconds", "retention_hours", "positions")
+COLUMNS = ("topic", "state", "since", "types", "unread", "frontier", "behind_seconds", "retention_hours", "positions")
 
 
 def topic_rows(stack: Deployment) -> list[Row]:
@@ -32,11 +32,15 @@ def _rows(stack: Deployment) -> Iterator[Row]:
     states |= dict.fromkeys(left_out(stack.tables, config.topics), "left out, but not removed")
     with read_only(stack.postgres_url) as database:
         removals = database.execute(
-            "SELECT topic, ended_at FROM topic_removals WHERE withdrawn_at IS NULL ORDER BY number"
+            "SELECT topic, removed_at, checked_at, ended_at FROM topic_removals WHERE withdrawn_at IS NULL "
+            "ORDER BY number"
         ).fetchall()
+    since = {}
     for removal in removals:
+        since[removal["topic"]] = removal["removed_at"]
         if removal["ended_at"] is None:
-            states[removal["topic"]] = "removed at the next start"
+            is_checked = removal["checked_at"] is not None
+            states[removal["topic"]] = "removed at the next start" if is_checked else "removal not finished"
         else:
             states.setdefault(removal["topic"], "removed")
     now = MachineClock().now()
@@ -44,6 +48,7 @@ def _rows(stack: Deployment) -> Iterator[Row]:
     for name, state in states.items():
         row: dict[str, object] = dict.fromkeys(COLUMNS)
         row |= {"topic": name, "state": state if name in found else f"{state}; not in Kafka"}
+        row["since"] = None if state == "read" else since.get(name)
         row["types"] = ", ".join(types.get(name, [])) or None
         if name in found:
             at = topic_position(stack.kafka_bootstrap, found[name], positions)

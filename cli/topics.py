@@ -65,7 +65,8 @@ def list_(*, form: FormatOption = Format.TABLE, data_dir: DataDir = DEFAULT_DATA
     """List the topics of events: what is unread of each, up to when all was received, and how long Kafka keeps it.
 
     The frontier of the journal is the smallest of those that are read, so the topic with the smallest holds windows
-    open. `positions` are the next offsets by partition. A topic that was removed is listed with what it has unread.
+    open. `positions` are the next offsets by partition. A topic that was removed is listed with what it has unread, and
+    `since` when it is being removed.
     """
     from cli.topic_rows import COLUMNS, topic_rows
     from deployment.stack import running_deployment
@@ -92,14 +93,15 @@ def remove(
     Stop what writes to it first; what is written after ingestion has started without it is on no bill. (The API stops
     within seconds of the removal, and answers 503 to events that no other topic takes.) Refused while records of it are
     unread, or requests of it wait for a completion that would come through it; --accept-loss removes it all the same,
-    and says how many. It looks again when the API has stopped, and withdraws the removal if it is refused then. The
-    removal is for the next start: if that still lists the topic, it is read on.
+    and says how many. It looks again when the API has stopped, and withdraws the removal if it is refused then.
+    If it is killed before, no start goes on without the topic: `weir topics list` shows the removal as unfinished, and
+    running it again finishes it. The removal is for the next start: if that still lists the topic, it is read on.
     Listed again later, the topic is read from where it ended, as received when that is read.
     """
     from cli.topic_removal import Left, left_of, left_out, removing, wait_for_api
     from deployment.event_topics import event_topics
     from deployment.stack import running_deployment
-    from jobs.ingestion.topic_removals import store_removal, withdraw_removal
+    from jobs.ingestion.topic_removals import check_removal, store_removal, withdraw_removal
 
     if not reason.strip():
         raise CannotRun("--reason is empty: say why, for anyone who asks about this topic later.")
@@ -132,6 +134,8 @@ def remove(
         wait_for_api()
         if (now := looked(0 if left.sentence else timeout)) != left:
             store(now)
+        with removing(stack.postgres_url) as cursor:
+            check_removal(cursor, topic)
         unless_it_ends.pop_all()
     if now.sentence:
         typer.echo(f"Accepted: {now.sentence}", err=True)

@@ -37,6 +37,7 @@ def _quantity(meter: Declaration, outcomes: str) -> str:
 
 _BILLS = {
     Aggregation.UNIQUE: "counts the different values of {column} of {outcomes}",
+    Aggregation.MIN: "bills the least {column} of {outcomes}",
     Aggregation.MAX: "bills the greatest {column} of {outcomes}",
     Aggregation.LATEST: "bills the {column} of the latest of {outcomes}",
 }

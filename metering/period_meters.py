@@ -1,4 +1,4 @@
-"""A meter of a period bills a day or month by its members: their number, the greatest, or the latest.
+"""A meter of a period bills a day or month by its members: their number, the least, the greatest, or the latest.
 
 The quantity is a function of the set of members. So the order of arrival and the cut into batches change nothing, and a
 reversal removes its member instead of subtracting a quantity.
@@ -19,10 +19,17 @@ class Aggregation(StrEnum):
 
     UNIQUE = "unique"
     """The number of different texts."""
+    MIN = "min"
+    """The least number."""
     MAX = "max"
     """The greatest number."""
     LATEST = "latest"
     """The number of the latest event; of several at one instant the greatest."""
+
+    def order(self, member: Member) -> tuple[datetime, Decimal]:
+        """The number of the last member in this order is billed."""
+        # Unary minus would round to the context's precision.
+        return member.occurred_at, member.quantity.copy_negate() if self is Aggregation.MIN else member.quantity
 
 
 class Period(StrEnum):
@@ -70,11 +77,6 @@ class Member:
     occurred_at: datetime = NEVER
     """The event's time where the latest number is billed; otherwise NEVER."""
 
-    @property
-    def order(self) -> tuple[datetime, Decimal]:
-        """The last number in this order is billed."""
-        return self.occurred_at, self.quantity
-
 
 def quantity_of(aggregation: Aggregation, counts: Mapping[Member, int]) -> Decimal:
     """The quantity of a period. `counts`: of each member the rows of usage that added it less those that removed it.
@@ -84,7 +86,7 @@ def quantity_of(aggregation: Aggregation, counts: Mapping[Member, int]) -> Decim
     present = [member for member, count in counts.items() if count > 0]
     if aggregation is Aggregation.UNIQUE:
         return Decimal(len(present))
-    return max(present, key=lambda member: member.order).quantity if present else Decimal(0)
+    return max(present, key=aggregation.order).quantity if present else Decimal(0)
 
 
 class Members:
@@ -97,9 +99,9 @@ class Members:
     def __init__(self, aggregation: Aggregation, counts: Mapping[Member, int], others: int | Member | None) -> None:
         self._counts = dict(counts)
         self._others = others
-        self._is_unique = aggregation is Aggregation.UNIQUE
+        self._aggregation = aggregation
         self._present = {member for member, count in counts.items() if count > 0}
-        self._ordered = [_Reversed(member) for member in self._present]
+        self._ordered = [self._reversed(member) for member in self._present]
         heapify(self._ordered)
 
     def add(self, member: Member, rows: int) -> None:
@@ -109,7 +111,7 @@ class Members:
             self._present.discard(member)
         elif member not in self._present:
             self._present.add(member)
-            heappush(self._ordered, _Reversed(member))
+            heappush(self._ordered, self._reversed(member))
 
     @property
     def is_empty(self) -> bool:
@@ -119,12 +121,15 @@ class Members:
     @property
     def quantity(self) -> Decimal:
         """The quantity of the period."""
-        if self._is_unique:
+        if self._aggregation is Aggregation.UNIQUE:
             assert isinstance(self._others, int)
             return Decimal(len(self._present) + self._others)
-        return max(self._greatest(), key=lambda member: member.order, default=Member()).quantity
+        return max(self._last(), key=self._aggregation.order, default=Member()).quantity
 
-    def _greatest(self) -> Iterator[Member]:
+    def _reversed(self, member: Member) -> _Reversed:
+        return _Reversed(self._aggregation.order(member), member)
+
+    def _last(self) -> Iterator[Member]:
         while self._ordered and self._ordered[0].member not in self._present:
             heappop(self._ordered)
         if self._ordered:
@@ -135,12 +140,13 @@ class Members:
 
 @dataclass(frozen=True)
 class _Reversed:
-    """Orders the greatest member first in a heap."""
+    """Places the last member in the order first in a heap."""
 
+    order: tuple[datetime, Decimal]
     member: Member
 
     def __lt__(self, other: _Reversed) -> bool:
-        return self.member.order > other.member.order
+        return self.order > other.order
 
 
 def counted(rows: Iterable[tuple[Member, int]]) -> dict[Member, int]:

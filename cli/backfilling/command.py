@@ -70,7 +70,7 @@ def backfill(
     sending = None
     if not dry_run:
         refuse_ending_topics(stack.postgres_url, config.topics)
-        sending = Sending(Sender(kafka_client(stack.kafka_bootstrap)), config.topic_of, per_second)
+        sending = Sending(Sender(kafka_client(stack.kafka_bootstrap)), config.topic_of_record, per_second)
     offline = Offline(config, MachineClock().now)
     backfill = Backfill(files, offline, sending, _is_closed(stack.postgres_url))
     most = min(BATCH_EVENTS, per_second)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
 from time import monotonic
@@ -78,7 +78,7 @@ class Backfill:
         if fate is not Fate.SENT:
             yield self._row(event.file, event.line, fate, reason, event.document)
         elif self._sending is not None:
-            self._sending.send(event, verdict.type)
+            self._sending.send(event, verdict.types)
 
     def _refused(self, refused: dict[int, str]) -> Iterator[Row]:
         for number, reason in refused.items():
@@ -91,20 +91,20 @@ class Backfill:
 
 
 class Sending:
-    """Sends events with their marks, each to the topic of its type, at most `per_second` of them."""
+    """Sends events with their marks, each to the topic of its types, at most `per_second` of them."""
 
-    def __init__(self, sender: Sender, topic_of: Callable[[str | None], str], per_second: int) -> None:
+    def __init__(self, sender: Sender, topic_of: Callable[[Collection[str | None]], str], per_second: int) -> None:
         self._sender, self._topic_of, self._per_second = sender, topic_of, per_second
         self._begun, self._sent = monotonic(), 0
 
-    def send(self, event: PastEvent, event_type: str | None) -> None:
+    def send(self, event: PastEvent, types: Collection[str | None]) -> None:
         """One, keyed as `weir produce` keys it, as soon as it may be."""
         while (early := self._sent / self._per_second - (monotonic() - self._begun)) > 0:
             self._sender.wait(min(early, 0.2))
         self._sent += 1
         headers = {} if event.mark is None else {FIRST_RECEIVED: bytes_of(event.mark)}
         number = event.file * LINES + event.line
-        topic = self._topic_of(event_type)
+        topic = self._topic_of(types)
         self._sender.send(topic, subject_of(event.document), event.document, number=number, headers=headers)
 
     def refused(self) -> dict[int, str]:

@@ -222,7 +222,7 @@ def _redriven(
         elif sending is None:
             yield _row(letter, Fate.ACCEPTED, None, event)
         else:
-            sending.send(topic or offline.config.topic_of(verdict.type), letter, event, own)
+            sending.send(topic or offline.config.topic_of_record(verdict.types), letter, event, own)
 
 
 def _row(letter: Letter, fate: Fate, text: str | None = None, event: bytes | None = None) -> Row:

@@ -39,7 +39,8 @@ class Verdict(NamedTuple):
     first_received_at: datetime | None
     event_time: datetime | None
     reception_mark: str | None
-    type: str | None = None
+    types: Sequence[str | None]
+    """Of its events, each once: several for a batch."""
 
 
 def ingestion_of(postgres_url: str) -> IngestionConfig:
@@ -91,5 +92,6 @@ class Offline:
         )
         by_event = validated_by_reception(received, self.config)
         found = one_each(rejected_whole(by_event) if has_elements(by_event.schema) else by_event).sort("offset")
-        verdicts = found.select(Verdict._fields)
+        types = by_event.group_by("offset").agg(types=pl.col("type").unique())
+        verdicts = found.join(types, on="offset", how="left", maintain_order="left").select(Verdict._fields)
         return (Verdict(**row) for row in verdicts.iter_rows(named=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -17,6 +18,15 @@ _APPLICATIONS = """
     FROM jobs WHERE job = ANY (%s)
       AND (job <> 'analytics' OR state <> 'stopped' AND updated_at > clock_timestamp() - %s)
 """
+
+
+@dataclass(frozen=True)
+class TopicLag:
+    """How far behind a topic of events is. `seconds_behind` None: a partition of it was not heard of yet."""
+
+    topic: str
+    records_behind: int
+    seconds_behind: float | None
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,8 @@ class Application:
     exit_at: datetime | None
     exit_reason: str | None
     waiting_because: str | None = None
+    topics: Sequence[TopicLag] = ()
+    """Of ingestion, where it reads several: the slowest first."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +84,9 @@ def _application(row: dict[str, Any]) -> Application:
         exit_at=row["exit_at"],
         exit_reason=row["exit_reason"],
         waiting_because=progress.get("waiting_because"),
+        topics=tuple(
+            TopicLag(lag["topic"], lag["records_behind"], lag["seconds_behind"]) for lag in progress.get("topics", ())
+        ),
     )
 
 

@@ -14,6 +14,7 @@ from dashboard.queries.cluster import SparkApplication, read_spark_applications
 from dashboard.queries.lag import read_lag
 from dashboard.views.conservation import show_conservation
 from dashboard.views.firing import show_firing
+from dashboard.views.topic_facts import topic_facts
 from dashboard.wording import count, instant, literal, span
 from metering.vocabulary import ALWAYS, Job
 
@@ -124,6 +125,7 @@ def _facts(application: Application, now: datetime) -> list[str]:
         facts.append(f"Waits: {_first_line(application.waiting_because)}")
     if application.records_behind and application.catch_up_seconds is not None:
         facts.append(f"Caught up in about {span(timedelta(seconds=application.catch_up_seconds))}")
+    facts += topic_facts(application.topics)
     facts.append(f"Restarts: {application.starts - 1:,}")
     if application.exit_at is not None:
         facts.append(f"Last ended {span(now - application.exit_at)} ago: {_first_line(application.exit_reason)}")

@@ -59,7 +59,7 @@ class MemberCorrection:
 
 
 DUE_PERIODS = """
-(SELECT account, first_day, model, meter, currency FROM late_members
+(SELECT account, first_day, model, meter, currency, max(aggregation) AS aggregation FROM late_members
  GROUP BY account, first_day, model, meter, currency
  HAVING max(ends_at) <= coalesce((%(of_meters)s::jsonb ->> meter)::timestamptz, %(of_others)s::timestamptz))
 """
@@ -69,8 +69,8 @@ _OF_PERIOD = """
 AND ({rows}.model, {rows}.currency) IS NOT DISTINCT FROM (periods.model, periods.currency)
 """
 _LATE_ROWS = f"""
-SELECT late.account, late.first_day AS day, late.model, late.meter, late.currency, price_version, aggregation, period,
-       window_start, usage_lsn, is_correction, corrects_lsns, cause, member_rows, member, value, occurred_at
+SELECT late.account, late.first_day AS day, late.model, late.meter, late.currency, price_version, late.aggregation,
+       period, window_start, usage_lsn, is_correction, corrects_lsns, cause, member_rows, member, value, occurred_at
 FROM {DUE_PERIODS} AS periods JOIN late_members AS late ON {_OF_PERIOD.format(rows="late", day="first_day")}
 ORDER BY usage_lsn, late.meter
 """
@@ -92,10 +92,10 @@ _MEMBERS = f"SELECT {_KNOWN}, member, value, occurred_at, member_rows {_OF_SETS}
 _UNCHANGED_COUNTS = (
     f"SELECT {_KNOWN}, count(*) AS members {_OF_SETS} WHERE member_rows > 0 AND NOT {_IS_CHANGED} GROUP BY {_KEY}"
 )
-_UNCHANGED_GREATEST = f"""
+_UNCHANGED_LAST = f"""
 SELECT DISTINCT ON ({_KEY}) {_KNOWN}, value, occurred_at {_OF_SETS}
 WHERE member_rows > 0 AND value IS NOT NULL AND NOT {_IS_CHANGED}
-ORDER BY {_KEY}, occurred_at DESC NULLS LAST, value DESC
+ORDER BY {_KEY}, occurred_at DESC NULLS LAST, CASE periods.aggregation WHEN 'min' THEN -value ELSE value END DESC
 """
 _PRICES = f"""
 SELECT price_version, max(unit_price) AS unit_price
@@ -145,7 +145,7 @@ def _before(
         counts[period_key(late), late["price_version"]][member_of(late)] -= late["member_rows"]
     for row in reader.execute(_UNCHANGED_COUNTS, periods_due).fetchall():
         others[period_key(row), row["price_version"]] = row["members"]
-    for row in reader.execute(_UNCHANGED_GREATEST, periods_due).fetchall():
+    for row in reader.execute(_UNCHANGED_LAST, periods_due).fetchall():
         others[period_key(row), row["price_version"]] = member_of(row)
     aggregations = {period_key(row): Aggregation(row["aggregation"]) for row in rows}
     periods: defaultdict[PeriodKey, Sets] = defaultdict(dict)

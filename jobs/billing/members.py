@@ -56,7 +56,14 @@ SELECT coalesce(jsonb_agg(grown), '[]') FROM (
 # number to bill only by equality, so a set without a model, currency or price is sorted. A set without members has the
 # quantity 0, and keeps its row.
 _IN_SET = _IS_SAME_SET.format(known="usage_members", other="sets", day="first_day")
-_IN_ORDER = "ORDER BY occurred_at DESC NULLS LAST, value DESC LIMIT 1"
+_IN_EXACT_SET = """
+account = sets.account AND first_day = sets.day AND meter = sets.meter
+AND model = sets.model AND currency = sets.currency AND price_version = sets.price_version
+"""
+_NUMBERS = "member_rows > 0 AND value IS NOT NULL"
+_LAST = f"{_NUMBERS} ORDER BY occurred_at DESC NULLS LAST, value DESC LIMIT 1"
+_LEAST = f"{_NUMBERS} ORDER BY occurred_at NULLS FIRST, value LIMIT 1"
+"""The order of the same index, backwards."""
 _QUANTITIES = f"""
 WITH new_members AS MATERIALIZED (
     SELECT * FROM jsonb_to_recordset(%(new_members)s) AS listed (
@@ -79,13 +86,13 @@ SELECT {_SET}, trim_scale(coalesce(
                        SELECT sum(added) FROM new_members
                        WHERE {_IS_SAME_SET.format(known="new_members", other="sets", day="day")}
                    ), 0)
+               WHEN aggregation = 'min' AND num_nulls(model, currency, price_version) = 0
+                   THEN (SELECT value FROM usage_members WHERE {_IN_EXACT_SET} AND {_LEAST})
+               WHEN aggregation = 'min'
+                   THEN (SELECT value FROM usage_members WHERE {_IN_SET} AND {_LEAST})
                WHEN num_nulls(model, currency, price_version) = 0
-                   THEN (SELECT value FROM usage_members
-                         WHERE account = sets.account AND first_day = sets.day AND meter = sets.meter
-                           AND model = sets.model AND currency = sets.currency AND price_version = sets.price_version
-                           AND member_rows > 0 AND value IS NOT NULL {_IN_ORDER})
-               ELSE (SELECT value FROM usage_members
-                     WHERE {_IN_SET} AND member_rows > 0 AND value IS NOT NULL {_IN_ORDER})
+                   THEN (SELECT value FROM usage_members WHERE {_IN_EXACT_SET} AND {_LAST})
+               ELSE (SELECT value FROM usage_members WHERE {_IN_SET} AND {_LAST})
            END, 0)),
        unit_price, usage_rows, first_window, last_window + %(minute)s, %(position)s
 FROM (

@@ -97,6 +97,7 @@ _DAYS_AND_MINUTES = """
 """
 # The order in which numbers are billed; of texts any.
 _IN_SET = "PARTITION BY first_day, model, meter, currency, price_version"
+_BILLED_FIRST = "occurred_at DESC NULLS LAST, CASE aggregation WHEN 'min' THEN -value ELSE value END DESC"
 _MEMBERS = f"""
     SELECT first_day, model, meter, currency, price_version, member, value, occurred_at, member_rows, aggregation,
            period, members, aggregation = 'unique' OR place = 1 AS is_billed,
@@ -105,7 +106,7 @@ _MEMBERS = f"""
     FROM (
         SELECT first_day, model, meter, currency, price_version, member, value, occurred_at, member_rows, aggregation,
                period, count(*) OVER ({_IN_SET}) AS members,
-               row_number() OVER ({_IN_SET} ORDER BY occurred_at DESC NULLS LAST, value DESC, member) AS place
+               row_number() OVER ({_IN_SET} ORDER BY {_BILLED_FIRST}, member) AS place
         FROM usage_members JOIN meters USING (meter)
         WHERE account = %(account)s AND {IN_MONTH_SQL.replace("day", "first_day")} AND member_rows > 0
           AND (%(model)s::text IS NULL OR model = %(model)s) AND (%(meter)s::text IS NULL OR meter = %(meter)s)
@@ -125,7 +126,7 @@ _UNEQUAL_SETS = f"""
           AND (%(currency)s::text IS NULL OR currency = %(currency)s)
     ) AS sets CROSS JOIN LATERAL (
         SELECT CASE WHEN sets.aggregation = 'unique' THEN count(*)
-                    ELSE coalesce((array_agg(value ORDER BY occurred_at DESC NULLS LAST, value DESC))[1], 0) END AS made
+                    ELSE coalesce((array_agg(value ORDER BY {_BILLED_FIRST}))[1], 0) END AS made
         FROM usage_members AS known
         WHERE known.account = %(account)s AND known.first_day = sets.first_day AND known.meter = sets.meter
           AND (known.model, known.currency, known.price_version)

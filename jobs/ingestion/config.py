@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar
 
@@ -16,7 +16,7 @@ from jobs.ingestion.event_topic_settings import (
     TopicName,
     refuse_unfit_topics,
     restricted,
-    topic_of_type,
+    topic_of_types,
 )
 from jobs.ingestion.fingerprints import DIGEST
 from jobs.ingestion.limits_of_meters import (
@@ -277,7 +277,11 @@ class IngestionConfig(JobConfig):
 
     def topic_of(self, event_type: str | None) -> str:
         """The topic that events of a type are written to."""
-        return topic_of_type(event_type, self.events) or self.topic
+        return self.topic_of_record([event_type])
+
+    def topic_of_record(self, event_types: Collection[str | None]) -> str:
+        """The topic that takes a record with events of these types whole."""
+        return topic_of_types(event_types, self.events) or self.topic
 
     @property
     def documents(self) -> Mapping[str, Document]:

@@ -63,7 +63,15 @@ def topic_of_type(event_type: str | None, events: Sequence[EventTopicSettings]) 
 
     None where there are no topics.
     """
-    listing = (event_topic.topic for event_topic in events if event_type in event_topic.types)
+    return topic_of_types([event_type], events)
+
+
+def topic_of_types(event_types: Collection[str | None], events: Sequence[EventTopicSettings]) -> str | None:
+    """The same for a record that holds events of these types: the first topic that lists them all, else as above.
+
+    So a batch whose events belong to several topics is taken whole by the one that takes all types.
+    """
+    listing = (event_topic.topic for event_topic in events if set(event_types) <= set(event_topic.types))
     return next(listing, next((event_topic.topic for event_topic in events if not event_topic.types), None))
 
 

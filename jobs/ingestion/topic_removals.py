@@ -15,11 +15,13 @@ from jobs.runtime.errors import Refused
 from jobs.runtime.postgres.session import CONNECT_TIMEOUT_SECONDS
 
 _READ = f"""
-SELECT topic, reason, removed_by, removed_at, unread, waiting FROM topic_removals WHERE {PENDING} ORDER BY topic
+SELECT topic, reason, removed_by, removed_at, unread, waiting, checked_at IS NOT NULL
+FROM topic_removals WHERE {PENDING} ORDER BY topic
 """
 _ENDED = "SELECT DISTINCT topic FROM topic_removals WHERE ended_at IS NOT NULL"
 _WITHDRAW = f"UPDATE topic_removals SET withdrawn_at = clock_timestamp() WHERE {PENDING} AND topic = ANY (%s)"
 _END = f"UPDATE topic_removals SET ended_at = clock_timestamp() WHERE {PENDING} AND topic <> ALL (%s)"
+_CHECK = f"UPDATE topic_removals SET checked_at = clock_timestamp() WHERE {PENDING} AND topic = %s"
 _STORED = "SELECT config FROM jobs WHERE job = 'ingestion'"
 _STORE = """
 INSERT INTO topic_removals (topic, reason, removed_by, unread, waiting) VALUES (%s, %s, %s, %s, %s)
@@ -36,6 +38,8 @@ class Removal:
     removed_at: datetime
     unread: int | None
     waiting: int
+    is_checked: bool = True
+    """Whether the topic was looked at again after the API had stopped writing to it: only then nothing is lost."""
 
 
 def read_removals(connection: psycopg.Connection[Any]) -> list[Removal]:
@@ -51,9 +55,14 @@ def ended_topics(connection: psycopg.Connection[Any]) -> frozenset[str]:
 def store_removal(
     cursor: psycopg.Cursor[Any], topic: str, reason: str, by: str, *, unread: int | None, waiting: int
 ) -> None:
-    """Let the next start of ingestion go on without the topic. A removal that is pending already is replaced."""
+    """Let the API write no more to the topic. A removal that is pending already is replaced."""
     withdraw_removal(cursor, topic)
     cursor.execute(_STORE, [topic, reason, by, unread, waiting])
+
+
+def check_removal(cursor: psycopg.Cursor[Any], topic: str) -> None:
+    """Let the next start of ingestion go on without the topic: what the API has written to it was seen."""
+    cursor.execute(_CHECK, [topic])
 
 
 def withdraw_removal(cursor: psycopg.Cursor[Any], topic: str) -> None:
@@ -79,6 +88,11 @@ def removed_since(listed: Iterable[str], topics: Sequence[str], removals: Iterab
             "again. To end it, start ingestion with the old configuration, run "
             f"`weir topics remove {missing[0]} --reason TEXT`, which checks that nothing is lost, and then start it "
             "with the new one"
+        )
+    if unfinished := [name for name in listed if name in pending and not pending[name].is_checked]:
+        raise Refused(
+            f"`weir topics remove {unfinished[0]}` was ended before it had looked whether the API has written more to "
+            "the topic: run it again. (If records of it are unread, start ingestion with the old configuration first.)"
         )
     return list(pending.values())
 

@@ -74,6 +74,7 @@ _MODELS = """
     HAVING sum(requests) <> 0 OR sum(tokens) <> 0 OR sum(amount) <> 0 OR bool_or(is_by_month)
 """
 _NOTHING = {"requests": Decimal(0), "tokens": Decimal(0), "amount": Decimal(0)}
+MIN_MERGED_ROWS = 200_000
 _USED = ("account", "user_id", "model", "currency", "sign")
 
 
@@ -92,19 +93,31 @@ class ModelQuery:
         return self.start - (self.end - self.start), self.start
 
 
-def model_rows(database: Database, usage: DeltaTable | None, query: ModelQuery) -> Iterator[dict[str, Any]]:
+@dataclass(frozen=True)
+class UserLimits:
+    """Up to how much users are counted: a row costs CPU, and a user memory."""
+
+    max_rows: int
+    """Of usage that is read, for both spans."""
+    max_users: int
+    """Of all accounts and models of a span."""
+
+
+def model_rows(
+    database: Database, usage: DeltaTable | None, query: ModelQuery, limits: UserLimits | None = None
+) -> Iterator[dict[str, Any]]:
     """Rows with the keys COLUMNS by rank, one per model and currency; ranks of amounts count within a currency.
 
     Changes are in percent of the span before, null where that has nothing. `amount` is null where tiers or packages
     price any of the usage, or a plan includes any, which only a whole month does: by amount such a row has no rank, and
     comes last. The peak is
     the first minute with the most requests. `users` counts the user ids with usage, from the Delta table; null without
-    one. What is billed by the day or month as a whole has no minutes, and is left out.
+    one, and beyond the limits. What is billed by the day or month as a whole has no minutes, and is left out.
     """
     meters = _meters(database)
     spans = ((query.start, query.end), query.before)
     now, before = (dict(_sums(database, query, span, meters)) for span in spans)
-    users = [users_by_model(usage, span, query.accounts) if usage is not None else None for span in spans]
+    users = _users(usage, query, limits)
     rows = [_row(key, now[key], before.get(key, _NOTHING), users) for key in now]
     by_currency = query.by is Measure.AMOUNT
     rows.sort(
@@ -122,22 +135,65 @@ def model_rows(database: Database, usage: DeltaTable | None, query: ModelQuery) 
         yield {"rank": None if by_currency and row["amount"] is None else ranks[group], **row}
 
 
-def users_by_model(usage: DeltaTable, span: tuple[datetime, datetime], accounts: Sequence[str]) -> Counter[Key]:
+def _users(usage: DeltaTable | None, query: ModelQuery, limits: UserLimits | None) -> list[Counter[Key] | None]:
+    """`users_by_model` of the span and of the one before; None of both without a table or beyond the limits."""
+    nothing: list[Counter[Key] | None] = [None, None]
+    if usage is None or (limits is not None and rows_to_read(usage, query) > limits.max_rows):
+        return nothing
+    max_users = None if limits is None else limits.max_users
+    spans = ((query.start, query.end), query.before)
+    found = [users_by_model(usage, span, query.accounts, max_users) for span in spans]
+    return nothing if None in found else found
+
+
+def users_by_model(
+    usage: DeltaTable,
+    span: tuple[datetime, datetime],
+    accounts: Sequence[str],
+    max_users: int | None = None,
+    min_merged_rows: int = MIN_MERGED_ROWS,
+) -> Counter[Key] | None:
     """How many users each model has in a currency, of the accounts' usage that was not taken back.
 
-    Users of two accounts are two, also with one id.
+    Users of two accounts are two, also with one id. None where there are more than `max_users` of all models.
     """
     start, end = span
     where = (pc.field("event_time") >= pa.scalar(start)) & (pc.field("event_time") < pa.scalar(end))
     where &= pc.field("user_id").is_valid() & (pc.field("cause") != UsageCause.DECIDED.value)
     if accounts:
         where &= pc.field("account").isin(list(accounts))
-    found = pl.DataFrame(schema={name: pl.Int32 if name == "sign" else pl.String for name in _USED})
+    parts = [pl.DataFrame(schema={name: pl.Int32 if name == "sign" else pl.String for name in _USED})]
     for batch in usage.to_pyarrow_dataset().to_batches(columns=list(_USED), filter=where):
-        part = pl.DataFrame(pa.Table.from_batches([batch])).select(_USED)
-        found = pl.concat([found, part]).group_by(_USED[:-1]).agg(pl.col("sign").sum())
+        parts.append(_summed([pl.DataFrame(pa.Table.from_batches([batch])).select(_USED)]))
+        # Not with each batch: of many users every one of them would be hashed each time.
+        if sum(map(len, parts[1:])) > max(min_merged_rows, len(parts[0])):
+            parts = [_summed(parts)]
+            if max_users is not None and len(parts[0]) > max_users:
+                return None
+    found = _summed(parts)
+    if max_users is not None and len(found) > max_users:
+        return None
     kept = found.filter(pl.col("sign") > 0).group_by("model", "currency").len()
     return Counter({(model, currency): count for model, currency, count in kept.iter_rows()})
+
+
+def _summed(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Rows with the keys _USED, those of one user of a model added up."""
+    return pl.concat(parts).group_by(_USED[:-1]).agg(pl.col("sign").sum())
+
+
+def rows_to_read(usage: DeltaTable, query: ModelQuery) -> int:
+    """How many rows the files hold that `users_by_model` reads for both spans, by their statistics.
+
+    Each is read, also for one account: files are by time.
+    """
+    files = pl.DataFrame(pa.table(usage.get_add_actions(flatten=True)))
+    if files.is_empty() or "min.event_time" not in files.columns:
+        return 0 if files.is_empty() else int(files["num_records"].sum())
+    begins, ends = query.before[0], query.end
+    is_before, is_after = pl.col("max.event_time") < begins, pl.col("min.event_time") >= ends
+    read = files.filter(~(is_before | is_after).fill_null(value=False))
+    return int(read["num_records"].sum())
 
 
 def _meters(database: Database) -> dict[str, list[str]]:

@@ -138,6 +138,7 @@ class Reporter:
             "catch_up_seconds": round(catch_up, 3) if catch_up is not None and isfinite(catch_up) else None,
             "frontier": frontier and rfc3339(frontier),
             **self._last,
+            **({"topics": topics} if (topics := self._source.lag_by_topic()) else {}),
             **self._sink.status(),
         }
         self._write(Phase.WAITING if self._waiting.transient_error is not None else state)

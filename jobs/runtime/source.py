@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -60,3 +60,6 @@ class Source(Protocol):
 
     def lag(self) -> tuple[int, datetime | None]:
         """Records that are there and not committed, and the frontier of the input if it is known."""
+
+    def lag_by_topic(self) -> list[dict[str, Any]]:
+        """The last `lag` by topic (`topic_lags`), where there are several; else nothing."""

@@ -95,6 +95,9 @@ class MeterConfig(BaseModel):
         description="Counts the different values of this text or number of the events, such as user_id, in each period "
         "and model.",
     )
+    min: PlainName | None = Field(
+        default=None, description="Bills the least number that completions report in this column in each period."
+    )
     max: PlainName | None = Field(
         default=None, description="Bills the greatest number that completions report in this column in each period."
     )
@@ -105,7 +108,7 @@ class MeterConfig(BaseModel):
     )
     period: Period | None = Field(
         default=None,
-        description="Of `unique`, `max` and `latest`: whether they bill each day or each month of the account's "
+        description="Of `unique`, `min`, `max` and `latest`: whether they bill each day or each month of the account's "
         "calendar, at the price of its start.",
     )
     where: dict[PlainName, Values] | None = Field(
@@ -154,10 +157,10 @@ class MeterConfig(BaseModel):
 
     @model_validator(mode="after")
     def _counts_or_sums(self) -> MeterConfig:
-        if [self.count, self.sum, *(column for _, column in self._sets)].count(None) != 4:
+        if [self.count, self.sum, *(column for _, column in self._sets)].count(None) != 5:
             raise ValueError(
-                "a meter has one of `count: outcomes` and `sum: <column>`, or of `unique: <column>`, `max: <column>` "
-                "and `latest: <column>` with a `period`"
+                "a meter has one of `count: outcomes` and `sum: <column>`, or of `unique: <column>`, `min: <column>`, "
+                "`max: <column>` and `latest: <column>` with a `period`"
             )
         if self.sum is None and self.expected is not None:
             raise ValueError("`expected` and `max_per_event` are of a meter that sums what completions report")
@@ -170,7 +173,8 @@ class MeterConfig(BaseModel):
         aggregation = next((name for name, column in self._sets if column is not None), None)
         if aggregation is None and self.period is not None:
             raise ValueError(
-                "`period` belongs to a meter with `unique`, `max` or `latest`; other meters are billed by the minute"
+                "`period` belongs to a meter with `unique`, `min`, `max` or `latest`; other meters are billed by the "
+                "minute"
             )
         if aggregation is None:
             return self
@@ -184,12 +188,17 @@ class MeterConfig(BaseModel):
 
     @property
     def _sets(self) -> tuple[tuple[Aggregation, str | None], ...]:
-        return (Aggregation.UNIQUE, self.unique), (Aggregation.MAX, self.max), (Aggregation.LATEST, self.latest)
+        return (
+            (Aggregation.UNIQUE, self.unique),
+            (Aggregation.MIN, self.min),
+            (Aggregation.MAX, self.max),
+            (Aggregation.LATEST, self.latest),
+        )
 
     @property
     def reported(self) -> str | None:
         """The column of numbers that it reads; None: none."""
-        return self.sum or self.max or self.latest
+        return self.sum or self.min or self.max or self.latest
 
     @model_validator(mode="after")
     def _corrects_what_counts_once(self) -> MeterConfig:
@@ -204,7 +213,7 @@ class MeterConfig(BaseModel):
             raise ValueError(f"an outcome has a {column} of its own; give the contract another x-weir-column for it")
         return column
 
-    @field_validator("sum", "max", "latest")
+    @field_validator("sum", "min", "max", "latest")
     @classmethod
     def _is_none_of_outcomes(cls, column: str | None) -> str | None:
         if column in OF_OUTCOMES:

@@ -8,11 +8,14 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import psycopg
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from jsonschema import Draft202012Validator
 from psycopg.types.json import Jsonb
 from starlette.requests import Request
@@ -26,6 +29,7 @@ from api.read_request import ReadRequest
 from jobs.runtime.postgres.address import in_schema
 from jobs.runtime.postgres.api_reader import API_READER
 from jobs.runtime.postgres.relations import ASKED, ASKED_OF_CATALOG
+from jobs.streams import USAGE, Table
 from metering.api_keys import Scope
 from metering.instants import rfc3339
 from metering.plan_terms import PLAN_MODEL
@@ -413,6 +417,22 @@ def test_models_are_ranked_by_the_usage_of_the_keys_accounts(reading: Server, ac
     refused(get(reading, "/v1/models", acme, from_="2026-01-01T00:00:00Z"), 400, "92 days")
 
 
+def test_users_of_models_are_counted_in_the_tables(bootstrap: str, database: str, tmp_path: Path) -> None:
+    fill(database)
+    start_ingestion(database)
+    key = {"lsn": 1, "log_date": T0.date(), "account": "acme", "model": "m1", "currency": "EUR", "sign": 1}
+    row = {**key, **dict.fromkeys(("logged_at", "event_time", "received_at"), T0), "cause": "stream", "user_id": "anna"}
+    rows = [row, {**row, "lsn": 2, "user_id": "ben"}]
+    table = pa.Table.from_pylist(rows, pa.schema([USAGE.field(name) for name in row]))
+    write_deltalake(tmp_path / Table.USAGE, table, partition_by=["log_date"])
+    span = {"from": rfc3339(T0), "to": rfc3339(T0 + 10 * MINUTE)}
+    with serving(bootstrap, database, tables=str(tmp_path)) as server:
+        asks = reads(server, "acme")
+        for by in ("requests", "users"):
+            data = get(server, "/v1/models", asks, by=by, **span).json["data"]
+            assert {row["model"]: row["users"] for row in data} == {None: 0, "m1": 2, "m2": 0}
+
+
 def test_a_forecast_is_of_the_keys_accounts_in_pages(reading: Server, acme: str, everybody: str) -> None:
     found = pages(reading, "/v1/forecast", everybody, month="2026-11", limit=1)
     assert [(row["account"], row["so_far"], row["forecast"]) for row in found] == [
@@ -527,7 +547,8 @@ def test_openmeters_clients_list_meters_and_ask_for_a_total(reading: Server, acm
 def test_a_meter_of_a_period_is_answered_in_whole_periods(bootstrap: str, database: str) -> None:
     of_month = {"meter": "users", "unit": "user", "sums": "user_id", "aggregation": "unique", "period": "month"}
     of_day = {"meter": "seats", "unit": "seat", "sums": "seats", "aggregation": "max", "period": "day"}
-    write(database, "meters", {**of_month, "is_declared": True}, {**of_day, "is_declared": True})
+    least = {"meter": "idle", "unit": "seat", "sums": "seats", "aggregation": "min", "period": "day"}
+    write(database, "meters", *({**meter, "is_declared": True} for meter in (of_month, of_day, least)))
     write(database, "usage_days", *(whole_period(*of) for of in WHOLE_PERIODS))
     progress(database, "billing", T0 + timedelta(days=2))
     start_ingestion(database)
@@ -547,8 +568,12 @@ def test_a_meter_of_a_period_is_answered_in_whole_periods(bootstrap: str, databa
             refused(get(server, f"/api/v1/meters/{meter}/query", key, windowSize=size), 400, "as a whole")
         listed = {row["slug"]: row for row in get(server, "/api/v1/meters", key).json}
         members = ("aggregation", "windowSize", "valueProperty")
-        shown = {name: tuple(listed[name][member] for member in members) for name in ("users", "seats")}
-        assert shown == {"users": ("UNIQUE_COUNT", "MONTH", "$.user_id"), "seats": ("MAX", "DAY", "$.seats")}
+        shown = {name: tuple(listed[name][member] for member in members) for name in ("users", "seats", "idle")}
+        assert shown == {
+            "users": ("UNIQUE_COUNT", "MONTH", "$.user_id"),
+            "seats": ("MAX", "DAY", "$.seats"),
+            "idle": ("MIN", "DAY", "$.seats"),
+        }
 
 
 @pytest.mark.parametrize(

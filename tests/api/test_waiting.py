@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -63,6 +64,27 @@ def test_events_go_to_the_topic_that_ingestion_reads(bootstrap: str, database: s
         assert [value for _, value, _ in server.records("own.events")] == [encoded(sent)]
 
 
+@pytest.mark.parametrize(("path", "status"), [(OWN, 200), (OPENMETER, 204), (V3, 202)])
+def test_each_event_of_a_posted_batch_goes_to_the_topic_of_its_type(
+    bootstrap: str, database: str, path: str, status: int
+) -> None:
+    one, other = (f"{name}.{uuid4().hex}" for name in ("takes.all", "takes.gpu"))
+    administrator = AdminClient({"bootstrap.servers": bootstrap})
+    for created in administrator.create_topics([NewTopic(name, 1, 1) for name in (one, other)]).values():
+        created.result(30)
+    start_ingestion(database, events=[{"topic": one}, {"topic": other, "types": ["gpu.v1"]}])
+    with serving(bootstrap, database) as server:
+        key = usable(server)
+        # Of no contract, so that both are valid.
+        sent = [event(type=kind) for kind in ("gpu.v1", "other.v1", "gpu.v1")]
+        answer = server.post(path, encoded(sent), key)
+        assert answer.status == status
+        if path == OWN:
+            assert sorted(answer.json["position"].split(",")) == sorted([f"{one}/0/0", f"{other}/0/1"])
+        assert [value for _, value, _ in server.records(one)] == [encoded(sent[1])]
+        assert [value for _, value, _ in server.records(other)] == [encoded(sent[0]), encoded(sent[2])]
+
+
 def test_without_a_broker_no_event_is_acknowledged(database: str) -> None:
     start_ingestion(database)
     with serving(f"{LOOPBACK}:{free_ports(1)[0]}", database) as server:
@@ -91,10 +113,13 @@ def test_events_are_refused_on_every_route_while_ingestion_is_too_far_behind(boo
         assert post().status == 200
         report("stopped", MAX_LAG_SECONDS + 1)
         wait_until(lambda: post().status == 429, "the lag being known", 60, every_seconds=0.2)
-        written = len(server.records())
+        written, began = len(server.records()), int(time.time())
         for path in (OWN, OPENMETER, V3):
             refused(answer := post(path), 429, "behind", "send the same request again")
-            assert int(answer.headers["retry-after"]) > 0
+            assert answer.headers["retry-after"] == "60"
+            assert answer.headers["x-ratelimit-limit"] == str(MAX_LAG_SECONDS)
+            assert answer.headers["x-ratelimit-remaining"] == "0"
+            assert int(answer.headers["x-ratelimit-reset"]) >= began + 60
         assert server.post(OWN, encoded(event()), None).status == 401
         assert len(server.records()) == written
         report("running", MAX_LAG_SECONDS + 1, records_behind=0)

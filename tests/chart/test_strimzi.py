@@ -1,6 +1,6 @@
 """Strimzi's resources are those of its own schemas, and say what the laptop's worker and connector are told.
 
-`operator/kafkaconnects-1.2.0.json` and `operator/kafkaconnectors-1.2.0.json` are the schemas of version v1 in
+`operator/kafkaconnects-1.2.0.json`, `kafkaconnectors`, `kafkatopics` and `kafkausers` are the schemas of version v1 in
 `packaging/install/cluster-operator` of Strimzi 1.2.0 (github.com/strimzi/strimzi-kafka-operator, Apache-2.0), without
 their descriptions.
 """
@@ -13,8 +13,11 @@ from typing import Any
 
 import jsonschema
 import pytest
+import yaml
 
 from catalog import capture
+from deployment.topic_list import TOPICS
+from jobs.ingestion.config import IngestionConfig
 from laptop.connect import settings_of_any
 from tests.chart.crd import strict
 from tests.chart.helm import HelmRefused, Object, of_kind, render
@@ -32,6 +35,48 @@ def schema(kind: str) -> Any:
     whole = strict(json.loads((OPERATOR / f"{kind}-1.2.0.json").read_text(encoding="utf-8")))
     whole["properties"]["metadata"] = {"type": "object"}
     return jsonschema.Draft202012Validator(whole)
+
+
+EXAMPLE = Path(__file__).parents[2] / "examples/strimzi-topics.yaml"
+PAGE = Path(__file__).parents[2] / "docs/kafka-acls.md"
+
+
+def rights_of(principal: str, events: tuple[str, ...]) -> set[tuple[str, str, str, frozenset[str]]]:
+    """What the page gives to a principal: type, name, pattern and operations, for these topics of events."""
+    found = set()
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 4 and cells[0] == principal:
+            _, kind, name, operations = cells
+            pattern = "prefix" if name.endswith("*") else "literal"
+            for topic in events if name == "events" else (name.removesuffix("*"),):
+                found.add((kind, topic, pattern, frozenset(operations.split(", "))))
+    return found
+
+
+def test_the_example_of_several_topics_gives_the_rights_of_the_page_for_each_of_them() -> None:
+    """`test_kafka_security` shows on a broker that the page's rights are enough."""
+    documents = list(yaml.safe_load_all(EXAMPLE.read_text(encoding="utf-8")))
+    [events] = [topic for topic in TOPICS if topic.name == "events"]
+    topics = []
+    for document in documents:
+        schema(f"{document['kind'].lower()}s").validate(document)
+        name, spec = document["metadata"]["name"], document["spec"]
+        if document["kind"] == "KafkaTopic":
+            topics.append(name)
+            settings = {key: str(value) for key, value in spec["config"].items()}
+            assert events.settings.items() <= settings.items(), "as Weir would make it"
+            assert spec["partitions"] == events.partitions
+            continue
+        given = {
+            (of["type"], of["name"], of.get("patternType", "literal"), frozenset(acl["operations"]))
+            for acl in spec["authorization"]["acls"]
+            for of in [acl["resource"]]
+        }
+        of_producer = name == "gpu-producer"
+        assert given == rights_of("producer" if of_producer else name, ("gpu",) if of_producer else tuple(topics)), name
+    config = IngestionConfig.model_validate({"events": [{"topic": topics[0]}, {"topic": topics[1], "types": ["x"]}]})
+    assert config.topics == tuple(topics) == ("events", "gpu")
 
 
 def resources(*examples: str, values: dict[str, Any] | None = None) -> tuple[Object, Object]:

@@ -82,6 +82,25 @@ def test_running_applications_show_lag_last_batch_and_restarts(open_page: Pages,
     assert re.search(r"Last ended \d+ s ago: out of memory\]", shown)
 
 
+def test_the_card_of_ingestion_names_the_slowest_of_several_topics(
+    open_page: Pages, connected: str, database: str
+) -> None:
+    lags: list[tuple[str, int, float | None]] = [("new", 3, None), ("gpu", 1200, 31.04), *(("a", 1, 9.0),) * 2]
+    lags.append(("read", 0, 0.0))
+    names = ("topic", "records_behind", "seconds_behind")
+    report = {"records_behind": 1205, "topics": [dict(zip(names, lag, strict=True)) for lag in lags]}
+    progress(database, Job.INGESTION, datetime.now(UTC), report=report)
+    shown = texts(open_page("overview"))
+    assert "Topic new: 3 records behind, for an unknown time" in shown
+    assert "Topic gpu: 1,200 records behind, 31.0 s" in shown
+    assert "Behind, too: 1 more" in shown
+    assert "Topic read" not in shown
+    with psycopg.connect(database) as connection:
+        read = Jsonb({"topics": [dict(zip(names, ("read", 0, 0.0), strict=True))] * 2})
+        connection.execute("UPDATE jobs SET progress = progress || %s WHERE job = 'ingestion'", [read])
+    assert "Everything of 2 topics is read" in texts(open_page("overview"))
+
+
 def test_an_unknown_lag_is_not_shown_as_none(open_page: Pages, connected: str, database: str) -> None:
     progress(database, "joins", None, state="starting")
     page = open_page("overview")

@@ -21,7 +21,17 @@ from typer.testing import CliRunner
 from cli.main import app
 from cli.reading import read_only
 from jobs.queries.forecasts import forecast_rows
-from jobs.queries.models import COLUMNS, Measure, ModelQuery, change_percent, model_rows, users_by_model
+from jobs.queries.models import (
+    COLUMNS,
+    Measure,
+    ModelQuery,
+    UserLimits,
+    _users,
+    change_percent,
+    model_rows,
+    rows_to_read,
+    users_by_model,
+)
 from jobs.streams import USAGE, Table
 from tests.database_rows import progress, window, write, write_windows
 
@@ -170,6 +180,35 @@ def test_a_user_counts_once_for_each_account_and_not_when_all_usage_was_taken_ba
     usage = DeltaTable(tmp_path / Table.USAGE)
     assert users_by_model(usage, (START, END), ()) == {("m1", "EUR"): 2, (None, "USD"): 1}
     assert users_by_model(usage, (START, END), ("b",)) == {("m1", "EUR"): 1}
+    assert rows_to_read(usage, ModelQuery(START, END)) == len(rows) - 1, "of the span before, too"
+    assert rows_to_read(usage, ModelQuery(END + timedelta(days=2), END + timedelta(days=3))) == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_users_are_counted_alike_however_often_they_are_merged_and_not_beyond_the_limits(
+    tmp_path: Path, seed: int
+) -> None:
+    drawn, lsn, expected = random.Random(seed), 0, Counter[tuple[str, str, str]]()
+    schema = pa.schema([USAGE.field(name) for name in used(1, "anna")])
+    for _ in range(6):
+        rows = []
+        for _ in range(drawn.randrange(1, 9)):
+            lsn += 1
+            user, account, model = drawn.choice("abcdef"), drawn.choice("xy"), drawn.choice(["m1", "m2"])
+            sign = drawn.choice([1, 1, -1])
+            expected[account, user, model] += sign
+            rows.append(used(lsn, user, account=account, model=model, sign=sign))
+        table = pa.Table.from_pylist(rows, schema)
+        write_deltalake(tmp_path / Table.USAGE, table, partition_by=["log_date"], mode="append")
+    usage = DeltaTable(tmp_path / Table.USAGE)
+    must = Counter((model, "EUR") for (_, _, model), count in expected.items() if count > 0)
+    for merged_rows in (0, 3, 10**6):
+        assert users_by_model(usage, (START, END), (), len(expected), merged_rows) == must
+        assert users_by_model(usage, (START, END), (), len(expected) - 1, merged_rows) is None
+    query = ModelQuery(START, END)
+    assert _users(usage, query, UserLimits(lsn, len(expected))) == [must, Counter()]
+    assert _users(usage, query, UserLimits(lsn - 1, len(expected))) == [None, None]
+    assert _users(usage, query, UserLimits(lsn, len(expected) - 1)) == [None, None]
 
 
 def test_the_command_ranks_and_refuses_half_minutes(

@@ -38,6 +38,7 @@ Bill = dict[tuple[str, date, str, str | None], Decimal]
 """By meter, first day of the period, model and unit price how much is billed."""
 METERS: dict[str, Row] = {
     "users": {"unit": "user", "unique": "user_id", "period": "month"},
+    "least": {"unit": "token", "min": "output_tokens", "period": "day"},
     "peak": {"unit": "token", "max": "output_tokens", "period": "day"},
     "last": {"unit": "token", "latest": "input_tokens", "period": "month", "where": {"status": ["completed"]}},
     "requests": {"unit": "request", "count": "outcomes"},
@@ -90,18 +91,21 @@ def billed(events: Sequence[Event], price: str | None = "0.01") -> Bill:
         if isinstance(event, Report):
             best[event.request] = max(best.get(event.request, event), event, key=_worth)
     taken = {(event.request, event.meter) for event in events if isinstance(event, Reversal) and event.quantity is None}
-    users, peaks, lasts = defaultdict(set), defaultdict(list), defaultdict(list)
+    users, leasts, peaks, lasts = defaultdict(set), defaultdict(list), defaultdict(list), defaultdict(list)
     for name, event in best.items():
         if (name, None) in taken:
             continue
         day = (START + event.at).date()
         if (name, "users") not in taken:
             users[day.replace(day=1), event.model].add(event.user)
+        if event.tokens is not None and (name, "least") not in taken:
+            leasts[day, event.model].append(event.tokens)
         if event.tokens is not None and (name, "peak") not in taken:
             peaks[day, event.model].append(event.tokens)
         if event.stored is not None and event.status == "completed" and (name, "last") not in taken:
             lasts[day.replace(day=1), event.model].append((event.at, event.stored))
     found = {("users", *of, price): Decimal(len(names)) for of, names in users.items()}
+    found |= {("least", *of, price): Decimal(min(numbers)) for of, numbers in leasts.items()}
     found |= {("peak", *of, price): Decimal(max(numbers)) for of, numbers in peaks.items()}
     found |= {("last", *of, price): Decimal(max(numbers)[1]) for of, numbers in lasts.items()}
     return {key: quantity for key, quantity in found.items() if quantity}
@@ -198,6 +202,7 @@ HISTORIES: dict[str, list[Event]] = {
     "the latest is reversed": [Report("a", 35 * DAY, stored=5), Report("b", 36 * DAY, stored=3), Reversal("b")],
     "two at one instant": [Report("a", 35 * DAY, stored=5), Report("b", 35 * DAY, stored=3)],
     "the greatest is reversed": [Report("a", 35 * DAY, tokens=5), Report("b", 35 * DAY, tokens=3), Reversal("a")],
+    "the least is reversed": [Report("a", 35 * DAY, tokens=5), Report("b", 35 * DAY, tokens=3), Reversal("b")],
     "two models, two months, two days": [
         Report("a", 20 * DAY),
         Report("b", 35 * DAY),

@@ -41,10 +41,16 @@ GRACE, MINUTE = timedelta(minutes=15), timedelta(minutes=1)
 CLOSE = END + GRACE
 METERS: Mapping[str, dict[str, str]] = {
     "users": {"unit": "user", "unique": "user_id", "period": "month"},
+    "idle": {"unit": "seat", "min": "seats", "period": "month"},
     "peak": {"unit": "seat", "max": "seats", "period": "month"},
     "last": {"unit": "gigabyte", "latest": "gigabytes", "period": "month"},
 }
-KINDS = {"users": Aggregation.UNIQUE, "peak": Aggregation.MAX, "last": Aggregation.LATEST}
+KINDS = {
+    "users": Aggregation.UNIQUE,
+    "idle": Aggregation.MIN,
+    "peak": Aggregation.MAX,
+    "last": Aggregation.LATEST,
+}
 PRICES = {7: Decimal("0.25"), 8: Decimal("0.5")}
 
 
@@ -370,7 +376,7 @@ def test_a_correction_waits_until_all_that_was_on_time_is_known(
     pieces = list(pieces_of(usage_of(history), rules, cuts))
     corrections, days, waiting = folded(connection, iter(pieces), config)
     assert corrections == {}
-    assert days == {("m", "users", 7): 2, ("m", "peak", 7): 3, ("m", "last", 7): 3}
+    assert days == {("m", "users", 7): 2, ("m", "idle", 7): 1, ("m", "peak", 7): 3, ("m", "last", 7): 3}
     assert {row["usage_lsn"] for row in waiting} == {1}
     with connection.transaction(), connection.cursor() as cursor:
         assert not JOB.is_due(cursor, Fold(None, CLOSE - timedelta(microseconds=1), 3, rules=rules))
@@ -378,5 +384,8 @@ def test_a_correction_waits_until_all_that_was_on_time_is_known(
     closed = (JOB.staged.empty_table(), Fold(None, CLOSE, 3, rules=rules))
     corrections, _, waiting = folded(connection, iter([*pieces, closed]), config)
     quarter = PRICES[7]
-    assert corrections == {("m", "EUR", "users"): [([1], "stream", 1, quarter, 2, 2 * quarter)]}
+    assert corrections == {
+        ("m", "EUR", "users"): [([1], "stream", 1, quarter, 2, 2 * quarter)],
+        ("m", "EUR", "idle"): [([1], "stream", 3, 3 * quarter, 1, quarter)],
+    }
     assert waiting == []

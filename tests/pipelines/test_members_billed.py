@@ -296,8 +296,18 @@ def test_weir_usage_lists_a_set_where_days_and_months_are_those_of_the_account(t
     events = [*LATE, Report("d", 36 * DAY, "z", tokens=7, stored=9)]
     world = happened(world_of(tmp_path), events)
     fold(database, world)
-    of_months = {("users", 31): Decimal(3), ("peak", 31): Decimal(37), ("last", 31): Decimal(9)}
-    of_days = {("peak", 35): Decimal(30), ("peak", 36): Decimal(7)}
+    of_months = {
+        ("users", 31): Decimal(3),
+        ("least", 31): Decimal(17),
+        ("peak", 31): Decimal(37),
+        ("last", 31): Decimal(9),
+    }
+    of_days = {
+        ("least", 35): Decimal(10),
+        ("least", 36): Decimal(7),
+        ("peak", 35): Decimal(30),
+        ("peak", 36): Decimal(7),
+    }
     assert usage_listed(database, UsageQuery(window=Window.MONTH)) == of_months
     assert usage_listed(database, UsageQuery(window=Window.DAY)) == of_days
     assert usage_listed(database, UsageQuery(window=Window.MONTH, dimensions=("api_key_id",))) == of_months
@@ -321,6 +331,7 @@ def test_an_explanation_lists_the_members_that_a_row_adds_and_removes(tmp_path: 
     assert document["differences"] == []
     put, taken = document["usage"]
     assert [(each["meter"], each["member"], each["value"]) for each in put["members"]] == [
+        ("least", None, "30"),
         ("peak", None, "30"),
         ("users", "y", None),
     ]
@@ -350,6 +361,7 @@ SEATS: dict[str, Any] = {
 DECLARED: dict[str, Any] = {
     "active_users": {"unit": "user", "unique": "user_id", "period": "month"},
     "teams": {"unit": "team", "unique": "team", "period": "month"},
+    "idle_seats": {"unit": "seat", "min": "seats", "period": "day"},
     "seats": {"unit": "seat", "max": "seats", "period": "day"},
     "storage_gb": {"unit": "gigabyte", "latest": "gigabytes", "period": "month"},
     "requests": {"unit": "request", "count": "outcomes"},
@@ -390,6 +402,8 @@ def test_events_are_validated_joined_priced_and_billed_by_their_members(database
     assert {(row["meter"], row["day"]): (row["quantity"], row["amount"]) for row in rows} == {
         ("active_users", first): (2, 2 * half),
         ("teams", first): (2, None),
+        ("idle_seats", date(2026, 3, 5)): (7, 7 * half),
+        ("idle_seats", date(2026, 3, 6)): (3, 3 * half),
         ("seats", date(2026, 3, 5)): (9, 9 * half),
         ("seats", date(2026, 3, 6)): (3, 3 * half),
         ("storage_gb", first): (10, 10 * half),

@@ -31,12 +31,18 @@ CONFIG = BillingConfig.model_validate(
     {
         "meters": {
             "users": {"unit": "user", "unique": "user_id", "period": "month"},
+            "idle": {"unit": "seat", "min": "seats", "period": "month"},
             "peak": {"unit": "seat", "max": "seats", "period": "month"},
             "last": {"unit": "gigabyte", "latest": "gigabytes", "period": "month"},
         }
     }
 )
-AGGREGATIONS = {"users": Aggregation.UNIQUE, "peak": Aggregation.MAX, "last": Aggregation.LATEST}
+AGGREGATIONS = {
+    "users": Aggregation.UNIQUE,
+    "idle": Aggregation.MIN,
+    "peak": Aggregation.MAX,
+    "last": Aggregation.LATEST,
+}
 
 
 @dataclass(frozen=True)

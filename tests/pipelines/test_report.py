@@ -31,9 +31,13 @@ class Position:
     def __init__(self) -> None:
         self.behind = 0
         self.at: datetime | None = None
+        self.topics: list[dict[str, Any]] = []
 
     def lag(self) -> tuple[int, datetime | None]:
         return self.behind, None
+
+    def lag_by_topic(self) -> list[dict[str, Any]]:
+        return self.topics
 
     def frontier(self) -> datetime | None:
         return self.at
@@ -89,6 +93,14 @@ def test_the_age_of_pending_rows_is_measured_at_the_frontier(
     reporter.report(Phase.RUNNING)
     assert shown("weir_lag_seconds") == row(database)["seconds_behind"] == 0
     assert shown("weir_catch_up_seconds") == row(database)["catch_up_seconds"] == 0
+
+
+def test_the_lag_of_each_of_several_topics_is_in_the_row(reporter: Reporter, position: Position, database: str) -> None:
+    reporter.report(Phase.RUNNING)
+    assert "topics" not in row(database)
+    position.topics = [{"topic": "gpu", "records_behind": 7, "seconds_behind": 90.0}]
+    reporter.report(Phase.RUNNING)
+    assert row(database)["topics"] == position.topics
 
 
 def test_an_unknown_lag_is_not_reported_as_none(reporter: Reporter, position: Position, database: str) -> None:

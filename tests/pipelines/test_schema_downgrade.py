@@ -197,6 +197,11 @@ PLANTED: dict[str, Callable[[str], None]] = {
         "meters",
         {"meter": "m", "unit": "u", "sums": "c", "aggregation": "max", "period": "day", "is_declared": False},
     ),
+    "a meter bills the least number of a period": lambda at: write(
+        at,
+        "meters",
+        {"meter": "m", "unit": "u", "sums": "c", "aggregation": "min", "period": "day", "is_declared": False},
+    ),
     "an audit has billed events whose contract came late": lambda at: write(
         at, "stragglers", {**STRAGGLER, "cause": "schema_added"}
     ),

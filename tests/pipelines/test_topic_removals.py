@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +18,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from typer.testing import CliRunner
 
 from cli.main import app
-from cli.topic_removal import Left
+from cli.topic_removal import Left, read_pending, removal_sentences
 from cli.topic_rows import topic_rows
 from deployment.errors import CannotRun
 from deployment.event_topics import event_topics, refuse_ending_topics
@@ -24,7 +27,7 @@ from deployment.topic_positions import TopicPosition
 from jobs.ingestion.config import IngestionConfig
 from jobs.ingestion.ledger import topic_identity
 from jobs.ingestion.pipeline import JOB
-from jobs.ingestion.topic_removals import read_removals, settle_removals, store_removal
+from jobs.ingestion.topic_removals import check_removal, read_removals, settle_removals, store_removal
 from jobs.runtime import run
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.table import LSN
@@ -35,11 +38,15 @@ from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import JOURNAL, Table
 from tests.rules.test_event_topic_settings import NOW
 from tests.streaming.journals import environment
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).parents[2]
 
 
 def remove(database: str, topic: str, *, unread: int | None = 0) -> None:
     with psycopg.connect(database) as connection:
         store_removal(connection.cursor(), topic, "moved", "me", unread=unread, waiting=0)
+        check_removal(connection.cursor(), topic)
 
 
 def settled(database: str, *topics: str) -> list[tuple[str, bool, bool]]:
@@ -163,6 +170,65 @@ def test_what_the_api_writes_until_it_has_read_of_the_removal_counts_too(
         pending = [(removal.topic, removal.unread) for removal in read_removals(connection)]
     assert pending == ([("a", 3)] if accepted else [])
     assert "a: 3 records are unread" in (result.output if accepted else str(result.exception))
+
+
+KILLED = """
+import sys
+import time
+from types import SimpleNamespace
+from cli import topic_removal
+from cli.main import app
+from deployment import stack
+
+database, tables = sys.argv[1:]
+stack.running_deployment = lambda _: SimpleNamespace(postgres_url=database, tables=tables, kafka_bootstrap="")
+topic_removal.left_of = lambda *_: topic_removal.Left("a", 0, 0)
+topic_removal.wait_for_api = lambda: time.sleep(3_600)
+app(["topics", "remove", "a", "--reason", "moved"])
+"""
+
+
+def test_no_start_goes_on_without_a_topic_whose_removal_was_killed_and_a_second_one_finishes_it(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed while it waits for the API, nobody has seen what that wrote meanwhile: it would be on no bill."""
+    config, where = IngestionConfig.model_validate({"events": [{"topic": "b"}]}), environment(database, tmp_path)
+    journaled(tmp_path, "a")
+    Ownership.take("ingestion", database, {"topic": "a", "events": [{"topic": "a", "types": []}]}).close()
+
+    def pending() -> list[tuple[str, bool]]:
+        return [(removal.topic, removal.is_checked) for removal in read_pending(database)]
+
+    killed = subprocess.Popen([sys.executable, "-c", KILLED, database, str(tmp_path)], cwd=ROOT)
+    wait_until(lambda: pending() == [("a", False)], "the removal being stored", 60, every_seconds=0.05)
+    killed.kill()
+    assert killed.wait(60) == -signal.SIGKILL
+    assert pending() == [("a", False)]
+    with pytest.raises(Refused, match="`weir topics remove a` was ended before"):
+        run._own(JOB, config, where, MachineClock())
+    assert event_topics(database) == ("a",), "the API writes where the stored configuration says"
+    stack = SimpleNamespace(postgres_url=database, tables=str(tmp_path), kafka_bootstrap="")
+    monkeypatch.setattr("deployment.topic_positions.existing", lambda *_: {})
+    [row] = topic_rows(cast("Deployment", stack))
+    assert str(row["state"]).startswith("removal not finished")
+    [sentence] = removal_sentences(read_pending(database))
+    assert "run `weir topics remove a` again" in sentence
+    assert f"since {row['since']:%Y-%m-%dT%H:%M:%SZ}" in sentence
+
+    monkeypatch.setattr("deployment.stack.running_deployment", lambda _: stack)
+    looking(monkeypatch, Left("a", 0, 0))
+    assert CliRunner().invoke(app, ["topics", "remove", "a", "--reason", "moved"]).exit_code == 0
+    assert pending() == [("a", True)]
+    assert "start ingestion without it" in removal_sentences(read_pending(database))[0]
+    run._own(JOB, config, where, MachineClock())[0].close()
+    assert event_topics(database) == ("b",)
+
+
+def test_a_start_with_the_topic_withdraws_a_removal_that_was_killed(database: str) -> None:
+    with psycopg.connect(database) as connection:
+        store_removal(connection.cursor(), "a", "moved", "me", unread=0, waiting=0)
+    assert settled(database, "a", "b") == [("a", False, True)]
+    assert read_pending(database) == []
 
 
 def test_a_topic_of_the_journals_rules_can_be_removed_where_the_stored_configuration_leaves_it_out(

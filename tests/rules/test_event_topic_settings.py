@@ -9,6 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from api.events import in_topics
@@ -167,6 +169,31 @@ def test_a_dead_letter_goes_back_where_it_came_from_or_where_its_type_belongs() 
     rows = list(_redriven(letters, Offline(config, lambda: NOW), sent, is_edited=True))
     assert sent.topics == ["events", "gateway", "events", "gateway", "events"]
     assert [row["detail"].partition(":")[0] for row in rows] == ["wrong_topic"]  # type: ignore[union-attr]
+
+
+TYPES = ("gpu.v1", "calls.v1", "other.v1", "more.v1")
+"""Of no contract, so each event is valid."""
+SEVERAL = st.lists(
+    st.lists(st.sampled_from(TYPES), min_size=1, max_size=3, unique=True).map(tuple), min_size=1, max_size=3
+).flatmap(lambda restricted: st.permutations([*restricted, ()]))
+
+
+@given(SEVERAL, st.lists(st.sampled_from(TYPES[:3]), min_size=1, max_size=3), st.integers(0, 3))
+def test_a_batch_is_redriven_as_a_whole_to_a_topic_that_takes_each_of_its_events(
+    types: list[tuple[str, ...]], events: list[str], came_in: int
+) -> None:
+    """All events of a record are accepted or none, so no topic that refuses one of them can take it."""
+    topics = [{"topic": f"t{number}", "types": list(listed)} for number, listed in enumerate(types)]
+    config = IngestionConfig.model_validate({"events": topics})
+    batch = b"[" + b",".join(event(kind, id=str(number)) for number, kind in enumerate(events)) + b"]"
+    place = Rejected(f"t{came_in % len(types)}", 0, 1)
+    letter = Letter(place, place, NOW, NOW, "wrong_topic", None, None, batch)
+    sent: Any = Sent()
+    assert list(_redriven([(letter, batch)], Offline(config, lambda: NOW), sent, is_edited=False)) == []
+    [topic] = sent.topics
+    taken = dict(zip([f"t{number}" for number in range(len(types))], types, strict=True))[topic]
+    assert set(events) <= set(taken) or not taken
+    assert set(reasons(config, (topic, batch))) == {None}
 
 
 def test_posted_events_are_written_to_the_topic_of_their_type_and_awaited_there() -> None:

@@ -5,14 +5,26 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cli.catalog_status import ON_THE_WAY, joined_until
-from cli.status import HELD_BACK_SECONDS, reporting, slowest_topic_sentence, state_of, unpropagated_sentence
+from cli.status import (
+    HELD_BACK_SECONDS,
+    lag_sentences,
+    reporting,
+    slowest_topic_sentence,
+    state_of,
+    unpropagated_sentence,
+)
 from deployment.capture import Capture
 from deployment.job_states import JobRow
 from deployment.stack import Process, State
 from jobs.ingestion.event_topics import slowest
+from jobs.runtime.kafka.topic_lag import topic_lags
 from metering.reports import OFF_AFTER, STALE_AFTER_SECONDS
+
+TOPICS = st.sampled_from(["events", "gpu", "calls", "other"])
 
 
 def row(state: str, age_seconds: float = 1.0) -> JobRow:
@@ -78,6 +90,28 @@ def test_of_several_topics_the_one_that_holds_windows_open_is_named(
         sentence.removeprefix("Windows wait for the ").removesuffix(" (`weir topics list`).") for sentence in found
     ] == said
     assert slowest_topic_sentence({}) == []
+
+
+@given(st.dictionaries(TOPICS, st.tuples(st.lists(st.integers(0, 9)), st.none() | st.integers(-9, 99)), min_size=1))
+def test_each_of_several_topics_is_listed_with_its_lag_the_slowest_first(
+    topics: dict[str, tuple[list[int], int | None]],
+) -> None:
+    now = datetime(2026, 3, 1, tzinfo=UTC)
+    unread = {topic: dict(enumerate(counts)) for topic, (counts, _) in topics.items()}
+    ages = {topic: None if age is None else now - timedelta(seconds=age) for topic, (_, age) in topics.items()}
+    lags = topic_lags(unread, ages, now)
+    if len(topics) == 1:
+        assert lags == []
+        return
+    expected = {topic: sum(counts) for topic, (counts, _) in topics.items()}
+    assert {lag["topic"]: lag["records_behind"] for lag in lags} == expected
+    seconds = [lag["seconds_behind"] for lag in lags]
+    unheard = [topic for topic, (_, age) in topics.items() if age is None and expected[topic]]
+    known = [max(0, age or 0) if expected[name] else 0 for name, (_, age) in topics.items() if name not in unheard]
+    assert seconds == [None] * len(unheard) + sorted(known, reverse=True)
+    said = lag_sentences({"ingestion": JobRow(1, "running", {"topics": lags}, 1.0)})
+    assert [sentence.split(":")[0] for sentence in said] == [f"Topic {lag['topic']}" for lag in lags]
+    assert [sentence.endswith(": all is read.") for sentence in said] == [not lag["records_behind"] for lag in lags]
 
 
 def test_joins_must_have_captured_changes_but_not_pending_ones() -> None:

@@ -27,11 +27,13 @@ from metering.period_meters import Aggregation, Member, Members, Period, counted
 
 USERS: dict[str, Any] = {"unit": "user", "unique": "user_id", "period": "month"}
 SEATS: dict[str, Any] = {"unit": "seat", "max": "seats", "period": "day"}
+IDLE: dict[str, Any] = {"unit": "seat", "min": "seats", "period": "day"}
 STORED: dict[str, Any] = {"unit": "gigabyte", "latest": "gigabytes", "period": "month"}
 START = datetime(2026, 11, 1, tzinfo=UTC)
 
 MEMBERS = {
     Aggregation.UNIQUE: st.builds(Member, text=st.sampled_from("abcde")),
+    Aggregation.MIN: st.builds(Member, quantity=st.decimals(0, 9, places=1)),
     Aggregation.MAX: st.builds(Member, quantity=st.decimals(0, 9, places=1)),
     Aggregation.LATEST: st.builds(
         Member,
@@ -68,6 +70,8 @@ def what_stands(aggregation: Aggregation, rows: list[tuple[Member, int]]) -> Dec
             standing.remove(member)
     if aggregation is Aggregation.UNIQUE:
         return Decimal(len({member.text for member in standing}))
+    if aggregation is Aggregation.MIN:
+        return min((member.quantity for member in standing), default=Decimal(0))
     if aggregation is Aggregation.MAX:
         return max((member.quantity for member in standing), default=Decimal(0))
     latest = max((member.occurred_at for member in standing), default=None)
@@ -95,7 +99,7 @@ def test_counting_a_set_row_by_row_equals_counting_it_whole(
     stands = [member for member, count in before.items() if count > 0 and member not in touched]
     others: int | Member | None = len(stands)
     if aggregation is not Aggregation.UNIQUE:
-        others = max(stands, key=lambda member: member.order, default=None)
+        others = max(stands, key=aggregation.order, default=None)
     members = Members(aggregation, {member: before[member] for member in touched}, others)
     assert members.quantity == what_stands(aggregation, rows[:cut])
     for place in range(cut, len(rows)):
@@ -134,11 +138,18 @@ def test_the_days_of_the_general_calendar_are_those_of_utc() -> None:
     )
 
 
-@pytest.mark.parametrize("document", [USERS, SEATS, STORED])
+@pytest.mark.parametrize("document", [USERS, IDLE, SEATS, STORED])
 def test_the_stored_declaration_is_the_declared_one(document: dict[str, Any]) -> None:
     meter = MeterConfig.model_validate(document).declaration("m")
     assert restored(json.loads(json.dumps(stored([meter])))) == (meter,)
     assert meter.meaning[2:] == (next(name for name in Aggregation if name in document), document["period"])
+
+
+def test_the_least_of_long_numbers_is_the_least() -> None:
+    """Python's unary minus rounds a number to 28 digits, and then both were equal."""
+    least = Decimal("12345678901234567890123456789.1")
+    members = [Member(quantity=least + Decimal("0.1")), Member(quantity=least)]
+    assert quantity_of(Aggregation.MIN, dict.fromkeys(members, 1)) == least
 
 
 def test_an_earlier_release_does_not_misread_a_meter_of_a_period() -> None:
@@ -146,7 +157,7 @@ def test_an_earlier_release_does_not_misread_a_meter_of_a_period() -> None:
 
 
 def test_the_columns_that_it_reads_are_carried() -> None:
-    meters = [MeterConfig.model_validate(each).declaration(each["unit"]) for each in (USERS, SEATS, STORED)]
+    meters = [MeterConfig.model_validate(each).declaration(each["unit"]) for each in (USERS, IDLE, SEATS, STORED)]
     assert columns_of(meters) == ("seats", "gigabytes")
     assert conditions_of(meters) == ("user_id",)
     assert totals_of(meters) == {}, "quantities of several periods have no total"
@@ -159,8 +170,11 @@ def test_the_columns_that_it_reads_are_carried() -> None:
         ({**USERS, "period": "week"}, "'day' or 'month'"),
         ({**USERS, "count": "outcomes"}, "a meter has one of `count: outcomes`"),
         ({**SEATS, "sum": "seats"}, "a meter has one of `count: outcomes`"),
+        ({**SEATS, "min": "seats"}, "a meter has one of `count: outcomes`"),
+        ({**IDLE, "late_policy": "hold"}, "late_policy is hold, but a meter with `min` needs `correct`"),
+        ({"unit": "u", "min": "lsn", "period": "day"}, "an outcome has a lsn of its own"),
         ({**SEATS, "unique": "seats"}, "a meter has one of `count: outcomes`"),
-        ({"unit": "u", "sum": "seats", "period": "day"}, "`period` belongs to a meter with `unique`, `max` or"),
+        ({"unit": "u", "sum": "seats", "period": "day"}, "`period` belongs to a meter with `unique`, `min`, `max` or"),
         ({**SEATS, "within": "other"}, "a meter with `max` cannot have `within`: a period is billed as a whole"),
         (
             {**USERS, "once_per": {"column": "content_hash", "within": "PT1H"}},
@@ -223,6 +237,7 @@ def test_its_column_is_one_of_a_contract() -> None:
     ("document", "begins"),
     [
         (USERS, "m counts the different values of user_id of each outcome in each month and model, priced per user"),
+        (IDLE, "m bills the least seats of each outcome in each day and model, priced per seat by plan and model"),
         (SEATS, "m bills the greatest seats of each outcome in each day and model, priced per seat by plan and model"),
         (STORED, "m bills the gigabytes of the latest of each outcome in each month and model, priced per gigabyte"),
     ],

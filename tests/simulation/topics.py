@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 
-from jobs.ingestion.topic_removals import store_removal, topics_listed
+from jobs.ingestion.topic_removals import check_removal, store_removal, topics_listed
 from jobs.runtime.delta.table import open_table
 from jobs.runtime.effective_rules import read_history
 from jobs.streams import EVENTS_TOPIC, Table
@@ -116,6 +116,7 @@ class EndTopic:
             return f"{unread} are unread"
         with psycopg.connect(world.database) as connection:
             store_removal(connection.cursor(), self.topic, "moved", "ann", unread=unread, waiting=0)
+            check_removal(connection.cursor(), self.topic)
         world.settings["ingestion"]["events"] = left
         world.give_up(self.topic)
         if self.written_later is not None:

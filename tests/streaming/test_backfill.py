@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -53,15 +53,15 @@ def backfill(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["backfill", "--format", "json", *arguments])
 
 
-def interrupting(after: int) -> Callable[[Sending, PastEvent, str | None], None]:
+def interrupting(after: int) -> Callable[[Sending, PastEvent, Collection[str | None]], None]:
     """`Sending.send` until somebody presses Ctrl-C."""
     send, sent = Sending.send, list[PastEvent]()
 
-    def until(self: Sending, event: PastEvent, event_type: str | None) -> None:
+    def until(self: Sending, event: PastEvent, types: Collection[str | None]) -> None:
         if len(sent) == after:
             raise KeyboardInterrupt
         sent.append(event)
-        send(self, event, event_type)
+        send(self, event, types)
 
     return until
 

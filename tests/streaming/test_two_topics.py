@@ -16,7 +16,7 @@ from psycopg.types.json import Jsonb
 from pyspark.sql import SparkSession
 
 from jobs.audit.compare.conservation import consumed_ranges, count_rows
-from jobs.ingestion.topic_removals import store_removal
+from jobs.ingestion.topic_removals import check_removal, store_removal
 from jobs.runtime.delta.table import FRONTIER
 from jobs.runtime.errors import Refused
 from jobs.runtime.kafka.quarantine.quarantine_start import QuarantineStart
@@ -68,6 +68,13 @@ def several(*names: str, **types: list[str]) -> list[dict[str, Any]]:
     return [{"topic": name, "types": types.get(name, [])} for name in names]
 
 
+def lags(database: str) -> list[tuple[str, int, float | None]]:
+    """What ingestion has reported of each topic."""
+    with psycopg.connect(database) as connection:
+        [(progress,)] = connection.execute("SELECT progress FROM jobs WHERE job = 'ingestion'").fetchall()
+    return [tuple(lag.values()) for lag in progress.get("topics", ())]
+
+
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with running_broker(tmp_path_factory.mktemp("kafka")) as bootstrap:
@@ -91,6 +98,10 @@ def test_a_driver_and_its_successor_read_two_topics_as_one_stream(
         other.append("e")
         one.append("c")
         until(lambda: len(rows_of(tmp_path)) == 7, "those that came while it ran")
+        until(
+            lambda: {topic: behind for topic, behind, _ in lags(database)} == {one.name: 0, other.name: 0},
+            "the report that each topic is read",
+        )
 
     # As a driver leaves it that was killed while it read: its successor looks at the records of each topic first.
     with psycopg.connect(database, autocommit=True) as connection:
@@ -149,6 +160,7 @@ def test_a_topic_ends_only_when_it_was_removed_and_is_read_on_when_it_is_listed_
 
     with psycopg.connect(database) as connection:
         store_removal(connection.cursor(), other.name, "moved", "me", unread=0, waiting=0)
+        check_removal(connection.cursor(), other.name)
     one.append("c")
     with running_ingestion(spark, database, tmp_path, one, events=alone, heartbeat_interval_seconds=1) as until:
         until(lambda: len(rows_of(tmp_path)) == 4, "the one that is left")

@@ -141,11 +141,12 @@ def days_of_sets(made: pl.DataFrame) -> pl.DataFrame:
     stands = pl.col("member_rows") > 0
     is_unique = pl.col("aggregation") == Aggregation.UNIQUE.value
     ordered = made.sort("occurred_at", "value", nulls_last=False)
-    greatest = pl.col("value").filter(stands).last()
+    is_least = pl.col("aggregation") == Aggregation.MIN.value
+    least, last = pl.col("value").filter(stands).min(), pl.col("value").filter(stands).last()
     return ordered.group_by(OF_SET).agg(
         quantity=pl.when(is_unique.any())
         .then(stands.sum().cast(SUM))
-        .otherwise(greatest.fill_null(Decimal(0)).cast(SUM)),
+        .otherwise(pl.when(is_least.any()).then(least).otherwise(last).fill_null(Decimal(0)).cast(SUM)),
         unit_price=pl.max("unit_price"),
         usage_rows=pl.sum("member_rows"),
         first_window=pl.min("first_window"),

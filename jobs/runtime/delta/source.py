@@ -296,3 +296,7 @@ class TableSource(IdleTrigger):
         """The table's next lsn against the sink's position."""
         self._upstream.refresh()
         return max(0, self._upstream.next_lsn - self._sink.position()), self._upstream.frontier
+
+    def lag_by_topic(self) -> list[dict[str, Any]]:
+        """Nothing: a table is not read by topic."""
+        return []

@@ -34,6 +34,7 @@ from jobs.runtime.kafka.quarantine.isolated_records import IsolatedRecords
 from jobs.runtime.kafka.quarantine.quarantine_start import QuarantineStart
 from jobs.runtime.kafka.quarantine.raw_scan import RawScan
 from jobs.runtime.kafka.topic import LATEST, Topic, describe_read_topic, describe_topic, offsets
+from jobs.runtime.kafka.topic_lag import topic_lags
 from jobs.runtime.transient_errors import CANNOT_FETCH, transient_error_of
 from metering.vocabulary import Family
 from monitoring import metrics
@@ -78,6 +79,7 @@ class TopicSource(IdleTrigger):
         self._admin = AdminClient(self._kafka.librdkafka())
         self._limit: int = self._fitting()
         self._unread, self._began_at = 0, 0
+        self._by_topic: list[dict[str, Any]] = []
         self._validate, self._few = job.validator(config), DriverRecords(self._kafka.librdkafka(), self._admin)
         self._topics: tuple[Topic, ...] = ()
         """Those that the query reads, as the broker knew them then."""
@@ -305,7 +307,12 @@ class TopicSource(IdleTrigger):
             unread[name] = {part: max(0, end - positions.get(part, 0)) for part, end in ends[name].items()}
         self._show_headroom(unread, ends)
         self._unread = _taken(unread)
+        self._by_topic = topic_lags(unread, self._sink.frontiers(), self._clock.now())
         return self._unread, None
+
+    def lag_by_topic(self) -> list[dict[str, Any]]:
+        """As the last `lag` found it."""
+        return self._by_topic
 
     def _show_headroom(self, unread: Mapping[str, Mapping[int, int]], ends: Mapping[str, Mapping[int, int]]) -> None:
         """`unread`, `ends`: by topic and partition."""

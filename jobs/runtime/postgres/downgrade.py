@@ -111,6 +111,7 @@ USES = (
         "EXISTS (SELECT FROM meters WHERE aggregation IS NOT NULL)",
         "a meter bills whole periods",
     ),
+    Use("0119", "EXISTS (SELECT FROM meters WHERE aggregation = 'min')", "a meter bills the least number of a period"),
     Use("0056", "EXISTS (SELECT FROM late_members)", "corrections of whole periods wait for their close"),
     Use(
         "0057",
