@@ -1,4 +1,4 @@
-"""Keeps `catalog.effective_prices_now`, accounts ⋈ plans ⋈ prices as a table, for its readers (`jobs.queries.contracts`).
+"""Keeps `catalog.effective_prices_now`, accounts ⋈ plans ⋈ prices as a table; `jobs.queries.contracts` reads it.
 
 `catalog.effective_prices_due` has whose rows changed, by triggers of the catalog, and when the clock changes them next,
 by the fold before. A fold reads the rows of some of these accounts from `catalog.contracts_at`, the one definition, and
@@ -33,7 +33,7 @@ COLUMNS = (
 )
 _PATIENCE = "SELECT set_config('statement_timeout', '5s', true), set_config('lock_timeout', '1s', true)"
 """A lock on the catalog must not hold up events."""
-_IS_DUE = "SELECT EXISTS (SELECT FROM catalog.effective_prices_due WHERE due_at <= now()), now()"
+IS_DUE = "SELECT EXISTS (SELECT FROM catalog.effective_prices_due WHERE due_at <= now()), now()"
 # Notes are deleted before rows are read, each by a statement of its own: a change that is committed between them is
 # read, and its note stays.
 _EXPAND = """
@@ -116,7 +116,7 @@ def fold_effective_prices(cursor: psycopg.Cursor[Any], at: datetime, notes: int 
     cursor.execute(_EXPAND)
     due = [account for (account,) in cursor.execute(_TAKE, {"at": at, "notes": notes}).fetchall()]
     if due:
-        for statement in (_FOLD, _NEXT, _REACHED):
+        for statement in (_FOLD, _REACHED):
             cursor.execute(statement, {"at": at, "accounts": due})
     return len(due)
 
@@ -134,7 +134,7 @@ class EffectivePrices:
             return
         wait = LOOK_SECONDS
         try:
-            found = self._ownership.connection.execute(_IS_DUE).fetchone()
+            found = self._ownership.connection.execute(IS_DUE).fetchone()
             if found is not None and found[0]:
                 with self._ownership.transaction() as cursor:
                     cursor.execute(_PATIENCE)
