@@ -116,7 +116,7 @@ def fold_effective_prices(cursor: psycopg.Cursor[Any], at: datetime, notes: int 
     cursor.execute(_EXPAND)
     due = [account for (account,) in cursor.execute(_TAKE, {"at": at, "notes": notes}).fetchall()]
     if due:
-        for statement in (_FOLD, _REACHED):
+        for statement in (_FOLD, _NEXT, _REACHED):
             cursor.execute(statement, {"at": at, "accounts": due})
     return len(due)
 
