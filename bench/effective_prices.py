@@ -30,7 +30,8 @@ QUESTIONS = {
     "1,000 from the middle": ContractQuery(page=Page(1_001, MIDDLE)),
 }
 CATALOG = f"""
-INSERT INTO meters (meter, unit, is_declared) SELECT 'meter_' || m, 'tokens', true FROM generate_series(1, {METERS}) AS m
+INSERT INTO meters (meter, unit, is_declared)
+SELECT 'meter_' || m, 'tokens', true FROM generate_series(1, {METERS}) AS m
 ON CONFLICT DO NOTHING;
 INSERT INTO catalog.plans SELECT 'plan-' || p, 'Plan' FROM generate_series(0, {{plans}} - 1) AS p;
 INSERT INTO catalog.prices (plan, model, meter, currency, effective_from, unit_price)
