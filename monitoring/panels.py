@@ -221,6 +221,12 @@ PANELS: dict[str, tuple[Panel, ...]] = {
             (("max(weir_price_jumps)", "prices"),),
             description="100 times above or below another, stored with SQL: `weir catalog jumps` lists them.",
         ),
+        Panel(
+            "Effective prices not folded",
+            (("max(weir_effective_prices_behind_seconds)", "since"),),
+            "s",
+            description="Until they are, pages and the API read the view instead of the table: nothing shown is wrong.",
+        ),
         Panel("Usage without a quantity", _rate("weir_unmetered_usage_rows_total", "meter")),
     ),
     "Audit": (

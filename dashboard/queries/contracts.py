@@ -7,7 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from dashboard.backend import Backend
-from jobs.queries.contracts import TERMS, words_of
+from jobs.queries.contracts import contract_source, words_of
 
 MAX_ROWS = 1_000
 
@@ -35,12 +35,14 @@ class Contracts:
     rows: tuple[Contract, ...]
     is_cut: bool
     right_until: datetime | None
+    is_stored: bool = False
+    """Whether they are read from the table that ingestion keeps; else what changed is still to be folded."""
 
 
-_CONTRACTS = f"""
+_CONTRACTS = """
     SELECT account, plan, model, meter, trim_scale(paid.unit_price) AS unit_price, currency, effective_from,
-           in_force_until, coalesce(priced.terms, ended.terms)::text AS terms
-    FROM catalog.effective_prices AS paid {TERMS}
+           in_force_until, {terms}
+    FROM {source}
     WHERE %(account)s::text IS NULL OR account = %(account)s
     ORDER BY account, model, meter LIMIT %(limit)s
 """
@@ -49,7 +51,10 @@ _CONTRACTS = f"""
 def read_contracts(backend: Backend, account: str | None = None) -> Contracts:
     """Those of one account, or of all of the scope."""
     with backend.snapshot() as cursor:
-        rows = cursor.execute(_CONTRACTS, {"account": account, "limit": MAX_ROWS + 1}).fetchall()
+        source = contract_source(cursor, accounts=[account] if account else ())
+        statement = _CONTRACTS.format(source=source.relation, terms=source.terms)
+        parameters = {"account": account, "limit": MAX_ROWS + 1, "at": source.at}
+        rows = cursor.execute(statement, parameters).fetchall()
         ends = cursor.execute("SELECT catalog.contracts_right_until(now()) AS ends").fetchone() or {"ends": None}
     contracts = tuple(Contract(**{**row, "terms": words_of(row["terms"])}) for row in rows[:MAX_ROWS])
-    return Contracts(contracts, len(rows) > MAX_ROWS, ends["ends"])
+    return Contracts(contracts, len(rows) > MAX_ROWS, ends["ends"], source.is_stored)

@@ -144,7 +144,8 @@ def _contracts_freshness(found: Contracts) -> Freshness:
         else f"; the next price or account begins or ends at {instant(found.right_until)}"
     )
     cut = f" The first {len(found.rows):,}: choose an account." if found.is_cut else ""
-    return Freshness(State.LIVE, f"As the catalog in Postgres says at this moment{ends}.{cut}")
+    read = "" if found.is_stored else " Read from the view: the table does not have the last changes yet."
+    return Freshness(State.LIVE, f"As the catalog in Postgres says at this moment{ends}.{read}{cut}")
 
 
 def _contract_row(contract: Contract) -> dict[str, Value]:

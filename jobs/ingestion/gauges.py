@@ -45,6 +45,10 @@ _CATALOG_BEHIND = """
     SELECT coalesce(extract(epoch FROM clock_timestamp() - coalesce(captured_until, first_beat_at)), 'Infinity')
     FROM catalog.capture
 """
+_EFFECTIVE_PRICES_BEHIND = """
+    SELECT coalesce(extract(epoch FROM max(clock_timestamp() - greatest(noted_at, due_at))), 0)
+    FROM catalog.effective_prices_due WHERE due_at <= now()
+"""
 _PRICE_JUMPS = "SELECT count(*) FROM catalog.price_jumps WHERE confirmed_at IS NULL"
 
 
@@ -57,6 +61,7 @@ def totals(job: str) -> tuple[Totals, ...]:
         Statement(metrics.UNKNOWN_TYPES, job, _UNKNOWN_TYPES),
         Statement(metrics.ISOLATED, job, _ISOLATED),
         Statement(metrics.CATALOG_BEHIND, job, _CATALOG_BEHIND),
+        Statement(metrics.EFFECTIVE_PRICES_BEHIND, job, _EFFECTIVE_PRICES_BEHIND),
         Statement(metrics.PRICE_JUMPS, job, _PRICE_JUMPS),
         Statement(metrics.SLOT_RETAINED, job, _SLOT_RETAINED),
         Statement(metrics.SLOT_SAFE, job, _SLOT_SAFE),

@@ -28,6 +28,7 @@ from jobs.ingestion.device_clocks import uncorrected_events
 from jobs.ingestion.earlier_rules import comparable_since, looked_for
 from jobs.ingestion.earlier_topics import TRANSACTION as ELSEWHERE
 from jobs.ingestion.earlier_topics import records_of_others
+from jobs.ingestion.effective_prices import EffectivePrices
 from jobs.ingestion.elements import (
     ELEMENTS,
     TRANSACTION,
@@ -168,6 +169,7 @@ class JournalSink:
         self._identities = JournalIdentities(self._writer)
         self._index = IdentityIndex(self._identities, config.horizons, config.identity_memory_bytes)
         self._index.restore(self._writer.next_lsn, self._events.frontier())
+        self._effective_prices = EffectivePrices(owner, context.clock)
         self._bookkeeping = Bookkeeping(owner, self._writer, self._events.frontier(), conditions=Conditions.of(config))
         warn_of_left_out(config.contracts_in_force())
         settings = [settings_of(admin, topic) for topic in config.topics]
@@ -338,9 +340,13 @@ class JournalSink:
             self._removed, self._may_have_removed = (), False
 
     def advance(self) -> None:
-        """A change of the catalog is read with the next batch: while the heartbeat is idle, one is made to come."""
+        """A change of the catalog is read with the next batch: while the heartbeat is idle, one is made to come.
+
+        And the table of effective prices follows the catalog and the clock.
+        """
         if self._heartbeat.is_idle and self._catalog.has_news():
             self._heartbeat.wake()
+        self._effective_prices.fold_if_due()
 
     def _follow_topics(self) -> None:
         """Take up partitions that were added; the end offsets of the batch are fixed by now."""

@@ -137,6 +137,13 @@ CATALOG_BEHIND = GaugeMetric(
     programs=INGESTION,
     from_database=True,
 )
+EFFECTIVE_PRICES_BEHIND = GaugeMetric(
+    "weir_effective_prices_behind_seconds",
+    "seconds",
+    "Since when a change waits to be in the table catalog.effective_prices_now; 0: none does. Readers read the view.",
+    programs=INGESTION,
+    from_database=True,
+)
 PRICE_JUMPS = GaugeMetric(
     "weir_price_jumps",
     "prices",

@@ -47,6 +47,7 @@ GAUGES = {
     "weir_identity_segments_evicted": f"0+0{STEADY}",
     "weir_conservation_residual_records": f"0+0{STEADY}",
     "weir_catalog_behind_seconds": f"3+0{STEADY}",
+    "weir_effective_prices_behind_seconds": f"0+0{STEADY}",
     "weir_price_jumps": f"0+0{STEADY}",
     "weir_isolated_records": f"1+0{STEADY}",
     "weir_missing_sequence_numbers": f"12+0{STEADY}",

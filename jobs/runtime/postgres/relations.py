@@ -66,6 +66,9 @@ CATALOG = (
         "contracts",
         "decisions",
         "effective_prices",
+        "effective_prices_due",
+        "effective_prices_now",
+        "effective_prices_progress",
         "ended_prices",
         "limits",
     ),
@@ -104,6 +107,7 @@ WRITTEN = ("correction_consumers", "portal_invalidations")
 """These the API reads and writes, and row-level security guards both."""
 ASKED_OF_CATALOG = (
     *("account_history", "account_zones", "accounts", "contracts", "decisions"),
-    *("effective_prices", "ended_prices", "limits", "plans", "prices"),
+    *("effective_prices", "effective_prices_due", "effective_prices_now", "effective_prices_progress"),
+    *("ended_prices", "limits", "plans", "prices"),
 )
 """The same of the schema `catalog`."""
