@@ -106,6 +106,7 @@ def reporting(rows: Mapping[str, JobRow]) -> dict[str, Process]:
 
 
 def _read(deployment: Deployment) -> tuple[dict[str, JobRow], dict[Job, Unpublished], Capture, list[str]]:
+    from cli.ordered_events import behind_sentence
     from deployment.asking import asking_database
     from deployment.capture import read_capture
     from deployment.job_states import read_jobs, read_unpublished
@@ -114,7 +115,7 @@ def _read(deployment: Deployment) -> tuple[dict[str, JobRow], dict[Job, Unpublis
     url = deployment.postgres_url
     with asking_database(url):
         rows, doubt = read_jobs(url), slot_log_doubt(url)
-        doubts = [*slowest_topic_sentence(rows), *([doubt] if doubt else [])]
+        doubts = [*slowest_topic_sentence(rows), *([doubt] if doubt else []), *behind_sentence(url)]
         return rows, read_unpublished(url), read_capture(url), doubts
 
 
