@@ -14,11 +14,13 @@ import psycopg
 import pytest
 from confluent_kafka import KafkaException, Message
 from confluent_kafka.admin import AdminClient
+from deltalake import CommitProperties, Transaction
 
 from deployment.topics import ensure_topics
 from jobs.billing.ordered.publishing import OrderedPublisher
 from jobs.billing.ordered.state import announce_ordered, behind_seconds
-from jobs.runtime.errors import Fenced
+from jobs.runtime.delta.table import REMOVED
+from jobs.runtime.errors import Fenced, Refused
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.streams import EVENTS_TOPIC
 from metering.vocabulary import ORDERED_EVENTS
@@ -290,3 +292,24 @@ def test_a_journal_that_is_another_one_is_refused(topic: str, database: str, tmp
         publish_all(other)
     for each in (publisher, other):
         each.close()
+
+
+def test_rows_that_were_removed_before_they_were_published_are_refused_and_not_left_out(
+    topic: str, database: str, tmp_path: Path
+) -> None:
+    commits = made_up(20, 8)
+    publisher = publisher_of(database, topic, tmp_path)
+    publish_all(publisher)
+    for rows in commits[:10]:
+        commit(tmp_path, rows)
+    publish_all(publisher)
+    before = committed(topic, ORDERED_EVENTS)
+    for rows in commits[10:]:
+        table = commit(tmp_path, rows)
+    gone = [row.lsn for row in commits[12]]
+    removed = CommitProperties(app_transactions=[Transaction(REMOVED, len(gone))])
+    table.delete(f"lsn >= {gone[0]} AND lsn <= {gone[-1]}", commit_properties=removed)
+    with pytest.raises(Refused, match=f"removed {len(gone)} rows"):
+        publish_all(publisher)
+    assert len(committed(topic, ORDERED_EVENTS)) == len(before)
+    publisher.close()

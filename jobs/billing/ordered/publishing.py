@@ -20,6 +20,7 @@ from jobs.billing.ordered.state import Progress, announce_ordered, begun, erasur
 from jobs.billing.publishing import PublishingThread
 from jobs.billing.sending import Sending
 from jobs.runtime.delta.position import Position
+from jobs.runtime.delta.table import REMOVED
 from jobs.runtime.delta.upstream import Upstream, identified
 from jobs.runtime.errors import Fenced
 from jobs.runtime.job import Context
@@ -93,6 +94,8 @@ class OrderedPublisher(Sending):
         self._step_events = step_events
         self._progress: Progress | None = None
         self._has_more = True
+        self._removed: int | None = None
+        """How many rows `weir retain` had removed when it was last looked whether any of them was wanted."""
 
     def publish(self, topic: str = ORDERED_EVENTS) -> bool:
         """Send a step. Whether there is more at once.
@@ -126,7 +129,6 @@ class OrderedPublisher(Sending):
             progress = begun(self._place(Position(now)), self._upstream.frontier, self._wait_seconds)
         else:
             progress = replace(stored, position=self._upstream.verified(ORDERED_EVENTS, stored.position))
-            self._upstream.refuse_removed(ORDERED_EVENTS, progress.waiting_from)
             progress = progress.waiting(self._wait_seconds, now).without_past_waits()
         if progress != stored:
             move(self._session(), stored, progress)
@@ -139,6 +141,9 @@ class OrderedPublisher(Sending):
         table = self._upstream.table
         if table is None:
             return progress, False
+        if (removed := table.transaction_version(REMOVED)) != self._removed:
+            self._upstream.refuse_removed(ORDERED_EVENTS, progress.waiting_from)
+            self._removed = removed
         self._parts.look(table, progress.waiting_from)
         whole = self._parts.whole(progress.position.next_lsn, progress.watermark_us, progress.waits)
         if whole is None:
