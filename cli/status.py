@@ -114,6 +114,7 @@ def reporting(rows: Mapping[str, JobRow]) -> dict[str, Process]:
 
 
 def _read(deployment: Deployment) -> tuple[dict[str, JobRow], dict[Job, Unpublished], Capture, list[str]]:
+    from cli.ordered_events import behind_sentence
     from cli.topic_removal import read_pending, removal_sentences
     from deployment.asking import asking_database
     from deployment.capture import read_capture
@@ -124,7 +125,7 @@ def _read(deployment: Deployment) -> tuple[dict[str, JobRow], dict[Job, Unpublis
     with asking_database(url):
         rows, doubt = read_jobs(url), slot_log_doubt(url)
         of_topics = [*lag_sentences(rows), *slowest_topic_sentence(rows), *removal_sentences(read_pending(url))]
-        doubts = [*of_topics, *([doubt] if doubt else [])]
+        doubts = [*of_topics, *([doubt] if doubt else []), *behind_sentence(url)]
         return rows, read_unpublished(url), read_capture(url), doubts
 
 

@@ -26,6 +26,9 @@ def _topics(
         list[str] | None,
         typer.Option("--topic", help="A topic of events; repeat it for several. Default: `events` alone."),
     ] = None,
+    ordered_events: Annotated[
+        bool, typer.Option("--ordered-events", help="Make `events.ordered`, too, which billing is to write.")
+    ] = False,
     timeout: Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait for the brokers.")] = 60.0,
 ) -> None:
     """Create missing topics, and check the settings of existing ones.
@@ -54,7 +57,7 @@ def _topics(
             )
         time.sleep(POLL_SECONDS)
     events = topic or [EVENTS_TOPIC]
-    ensure_topics(bootstrap, events)
+    ensure_topics(bootstrap, events, with_optional=ordered_events)
     for doubt in topic_doubts(bootstrap, events):
         typer.echo(doubt, err=True)
     typer.echo(f"All topics are on {bootstrap}, with the settings that metering needs.")

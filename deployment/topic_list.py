@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from jobs.runtime.kafka.transactions import MAX_RECORD_BYTES
 from jobs.streams import EVENTS_TOPIC, HEARTBEATS_TOPIC, CatalogTopic
-from metering.vocabulary import Published
+from metering.vocabulary import ORDERED_EVENTS, Published
 
 RETENTION_HOURS = 36 * 24
 """Longer than ingestion's accept window of 35 days: what is lost to retention would have been rejected anyway."""
@@ -23,6 +24,8 @@ class Topic:
     key: str
     written_by: str
     read_by: str
+    is_optional: bool = False
+    """Whether it is made only where the configuration wants it."""
 
 
 _STAMPED = {"message.timestamp.type": "LogAppendTime"}
@@ -72,6 +75,16 @@ TOPICS = (
         "the window: a JSON array of start, account, model, meter, currency and price version",
         "billing",
         "you",
+    ),
+    Topic(
+        ORDERED_EVENTS,
+        4,
+        {"retention.ms": str(7 * 24 * 3_600_000), "max.message.bytes": str(MAX_RECORD_BYTES)},
+        "an accepted event, as JSON; only where `ordered_events` of billing is given",
+        "the account; without one the event's `source`",
+        "billing",
+        "you",
+        is_optional=True,
     ),
     # Without the topic the connector would wait for it, and all changes with it.
     Topic(

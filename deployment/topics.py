@@ -35,9 +35,11 @@ def answers(bootstrap: str) -> bool:
     return True
 
 
-def ensure_topics(bootstrap: str, event_topics: Sequence[str] = (EVENTS_TOPIC,)) -> None:
+def ensure_topics(
+    bootstrap: str, event_topics: Sequence[str] = (EVENTS_TOPIC,), *, with_optional: bool = False
+) -> None:
     """Make the topics that are missing, and check those that are there. Raises `TopicsUnusable`."""
-    topics = _topics(event_topics)
+    topics = _topics(event_topics, with_optional=with_optional)
     admin = AdminClient(_client(bootstrap))
     try:
         present = set(admin.list_topics(timeout=TIMEOUT_SECONDS).topics)
@@ -100,11 +102,12 @@ def topic_doubts(bootstrap: str, event_topics: Sequence[str] = (EVENTS_TOPIC,)) 
     ]
 
 
-def _topics(event_topics: Sequence[str]) -> list[NewTopic]:
+def _topics(event_topics: Sequence[str], *, with_optional: bool) -> list[NewTopic]:
     # Replication is the broker's own default: 1 on the laptop, and configured on a real cluster.
     return [
         NewTopic(name, num_partitions=topic.partitions, replication_factor=-1, config=dict(topic.settings))
         for topic in TOPICS
+        if with_optional or not topic.is_optional
         for name in (event_topics if topic.name == EVENTS_TOPIC else [topic.name])
     ]
 

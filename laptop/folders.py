@@ -71,6 +71,12 @@ class Folders:
         file = self.config(Job.INGESTION)
         return topics_in(yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else None)
 
+    def wants_ordered_events(self) -> bool:
+        """Whether billing is started to publish events in the order of their time."""
+        file = self.config(Job.BILLING)
+        config = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else None
+        return (config or {}).get("ordered_events") is not None
+
     def runs(self, program: str) -> bool:
         """Whether this program is one of the stack: analytics is none without a view."""
         return program != Job.ANALYTICS or self.config(program).exists()

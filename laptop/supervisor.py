@@ -53,7 +53,11 @@ class Supervisor:
         if not self._until_running():
             return
         url = postgres_url(self._folders, addresses)
-        ensure_topics(addresses.kafka_bootstrap, self._folders.event_topics())
+        ensure_topics(
+            addresses.kafka_bootstrap,
+            self._folders.event_topics(),
+            with_optional=self._folders.wants_ordered_events(),
+        )
         self._migrate(url, is_embedded=addresses.database_port is not None)
         self._stack = replace(
             self._stack,

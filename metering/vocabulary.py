@@ -233,6 +233,10 @@ class Published(StrEnum):
     """The newest state of each: by its key a table, compacted."""
 
 
+ORDERED_EVENTS = "events.ordered"
+"""The topic on which billing publishes accepted events again, in the order of event time, where it is wanted."""
+
+
 class End(StrEnum):
     """How a driver ended without being asked to: `exits.how`."""
 

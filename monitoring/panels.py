@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from monitoring.alerts.freshness import FRESH_SECONDS
-from monitoring.alerts.money import UNACKNOWLEDGED_SECONDS, UNSENT_SECONDS
+from monitoring.alerts.money import ORDERED_BEHIND_SECONDS, UNACKNOWLEDGED_SECONDS, UNSENT_SECONDS
 from monitoring.alerts.webhooks import WAITING_SECONDS as WEBHOOK_SECONDS
 
 
@@ -213,6 +213,18 @@ PANELS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Webhooks that failed",
             (("max(weir_webhook_dead_deliveries)", "dead"), ("max(weir_webhook_gone_endpoints)", "endpoints gone")),
+        ),
+        Panel(
+            "Events in order: behind",
+            (("max(weir_ordered_events_behind_seconds)", "behind"),),
+            "s",
+            limit=ORDERED_BEHIND_SECONDS,
+            description="How far the watermark of `events.ordered` is behind the frontier minus its wait.",
+        ),
+        Panel("Events in order, by whether they are late", _rate("weir_ordered_events_total", "is_late")),
+        Panel(
+            "Events in order: rows from the first that waits",
+            (("max(weir_ordered_events_waiting_rows)", "rows"),),
         ),
         Panel("Publishing blocked", (("max by (topic) (weir_publishing_blocked)", "{{topic}}"),)),
         Panel("Unpriced usage", _rate("weir_unpriced_usage_rows_total", "meter")),

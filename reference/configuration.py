@@ -11,6 +11,7 @@ from pydantic import BaseModel, SecretStr
 from dashboard.settings import Settings
 from dashboard.sign_in import SignIn
 from jobs.audit.config import AuditConfig
+from jobs.billing.config import OrderedEventsConfig
 from jobs.close.config import CloseConfig
 from jobs.ingestion.config_groups import Backfill, Clocks, Reversal, SourceConvention
 from jobs.ingestion.event_topic_settings import EventTopicSettings
@@ -41,6 +42,7 @@ NESTED: Mapping[Model, str] = {
     MeterConfig: "meters",
     OncePerConfig: "once_per",
     HoldConfig: "hold",
+    OrderedEventsConfig: "ordered_events",
     BandsConfig: "price_attributes",
     Clocks: "clocks",
     Backfill: "backfill",

@@ -58,12 +58,12 @@ class Follower:
             assert said == held, "one id at one version is one row"
 
 
-def committed(bootstrap: str, topic: Published) -> list[Message]:
+def committed(bootstrap: str, topic: str) -> list[Message]:
     """All that a reader of this topic finds, partition by partition."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": uuid4().hex, "enable.partition.eof": True})
     with closing(consumer):
-        partitions = consumer.list_topics(topic.value, timeout=10).topics[topic.value].partitions
-        consumer.assign([TopicPartition(topic.value, partition, 0) for partition in partitions])
+        partitions = consumer.list_topics(str(topic), timeout=10).topics[str(topic)].partitions
+        consumer.assign([TopicPartition(str(topic), partition, 0) for partition in partitions])
         found: list[Message] = []
         ended: set[int | None] = set()
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from pydantic import AwareDatetime, Field, field_validator, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from jobs.billing.rules import HISTORY, HOLD, METER_GRACE, POLICY
 from jobs.runtime.config import JobConfig
@@ -18,6 +18,20 @@ from metering.meters import MAX_METERS
 from metering.vocabulary import LatePolicy, Published
 
 FIRST_INSTANT, END_INSTANT = datetime(1970, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo=UTC)
+
+
+class OrderedEventsConfig(BaseModel):
+    """How `events.ordered` is published."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    wait_seconds: int = Field(
+        default=60,
+        ge=0,
+        le=3_600,
+        description="How long the frontier must have passed the time of an event before it is published: an event that "
+        "comes later than that is marked as late. A change applies to what is accepted after the start.",
+    )
 
 
 class BillingConfig(JobConfig):
@@ -70,6 +84,12 @@ class BillingConfig(JobConfig):
         ge=1,
         le=3_600,
         description="How often what changed is published; a window that changes several times meanwhile is sent once.",
+    )
+
+    ordered_events: OrderedEventsConfig | None = Field(
+        default=None,
+        description="If given, accepted events are published again on the topic `events.ordered`, in the order of "
+        "event time; `{}` for the defaults. It begins with what is accepted from then on.",
     )
 
     @field_validator("history_until", mode="before")

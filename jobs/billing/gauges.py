@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jobs.billing.audit_totals import audit_totals
+from jobs.billing.ordered.state import BEHIND
 from jobs.billing.straggler_totals import StragglerTotals
 from jobs.billing.webhook_totals import webhook_totals
 from jobs.queries.correction_consumers import MAX_LOOKED_AT, OF_CONSUMER
@@ -53,4 +54,5 @@ def totals(job: str) -> tuple[Totals, ...]:
         *audit_totals(job),
         *webhook_totals(job),
         Statement(metrics.UNACKNOWLEDGED, job, _UNACKNOWLEDGED),
+        Statement(metrics.ORDERED_BEHIND, job, BEHIND),
     )

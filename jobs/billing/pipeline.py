@@ -6,11 +6,14 @@ the last digit; currencies never mix.
 1. `sums`: rows of usage → sums by minute, meter, price version and arrival, on the driver or in tasks (`sums_of_part`).
 2. `fold`: these into windows, days, stragglers and corrections, in one transaction with the position; and
    `thresholds`: which limits' thresholds the new totals have crossed, or are under again.
-3. `publishing`: a background thread that sends windows and corrections to Kafka, at least once.
+3. `publishing`: a background thread that sends windows and corrections to Kafka, at least once; and another one that
+   sends accepted events again, in the order of event time, where that is wanted.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -22,12 +25,13 @@ from jobs.billing.gauges import totals
 from jobs.billing.holding import is_due
 from jobs.billing.members import is_correction_due
 from jobs.billing.merging import added_up, merged
+from jobs.billing.ordered.publishing import publishing_ordered
 from jobs.billing.publishing import publishing
 from jobs.billing.rules import following, grace
 from jobs.billing.staged import STAGED
 from jobs.billing.sums import COLUMNS, sums, sums_of_part
 from jobs.runtime.delta.position import with_fingerprint
-from jobs.runtime.job import Counts, Fold, InTasks, PostgresJob
+from jobs.runtime.job import Context, Counts, Fold, InTasks, PostgresJob
 from jobs.streams import Table
 from metering.vocabulary import Job
 
@@ -44,6 +48,12 @@ def _fold(cursor: psycopg.Cursor[Any], config: BillingConfig, around: Fold) -> C
     return counts
 
 
+@contextmanager
+def _beside(context: Context[BillingConfig]) -> Iterator[None]:
+    with publishing(context), publishing_ordered(context):
+        yield
+
+
 JOB = PostgresJob(
     name=Job.BILLING.value,
     reads=Table.USAGE,
@@ -58,5 +68,5 @@ JOB = PostgresJob(
     closes_after=grace,
     is_due=_is_due,
     totals=totals,
-    beside=publishing,
+    beside=_beside,
 )

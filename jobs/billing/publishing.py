@@ -10,35 +10,48 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from typing import Generic, Protocol, TypeVar
 
 import psycopg
 import structlog
-from confluent_kafka.admin import AdminClient
 
 from jobs.billing.config import BillingConfig
 from jobs.billing.messages import Message, correction_message, window_message
 from jobs.billing.outbox import STEP_ROWS, Outbox, Row, announce
+from jobs.billing.sending import Sending
 from jobs.runtime.errors import Fenced
 from jobs.runtime.job import Context
 from jobs.runtime.kafka.access import KafkaSettings
-from jobs.runtime.kafka.topic import list_partitions
-from jobs.runtime.kafka.transactions import Transactions
-from jobs.runtime.postgres.session import Session
 from jobs.runtime.unreachable import in_a_line
-from metering.vocabulary import Job, Published
+from metering.vocabulary import Published
 from monitoring import metrics
 
 NAME = "weir-billing"
 """Of its transactions in Kafka."""
 CLOSE_SECONDS = 2.0
-STATEMENT_TIMEOUT = "60s"
 MESSAGES: Mapping[Published, Callable[[Row], Message]] = {
     Published.WINDOWS: window_message,
     Published.CORRECTIONS: correction_message,
 }
 
+T = TypeVar("T", bound=str)
+
 log = structlog.get_logger()
+
+
+class Publishes(Protocol[T]):
+    """Something that sends a step of each of its topics when it is asked to."""
+
+    topics: tuple[T, ...]
+
+    def publish(self, topic: T, /) -> bool:
+        """Send a step of it. Whether there is more at once. Raises Fenced when this driver was followed."""
+
+    def blocked(self, topic: T, /) -> None:
+        """Called after each step that failed."""
+
+    def close(self) -> None:
+        """Give back what it holds."""
 
 
 @contextmanager
@@ -62,7 +75,7 @@ def publishing(context: Context[BillingConfig]) -> Iterator[None]:
         thread.close()
 
 
-class Publisher:
+class Publisher(Sending):
     """Sends the content of the outbox, as the driver of this epoch."""
 
     def __init__(
@@ -73,14 +86,9 @@ class Publisher:
         epoch: int,
         step_rows: int = STEP_ROWS,
     ) -> None:
-        self._postgres_url = postgres_url
-        self._kafka = kafka
+        super().__init__(postgres_url, kafka, NAME, epoch)
         self.topics = tuple(topics)
-        self._epoch = epoch
         self._outbox = Outbox(step_rows)
-        self._connection: psycopg.Connection[Any] | None = None
-        self._transactions: Transactions | None = None
-        self._found: set[Published] = set()
 
     def publish(self, topic: Published) -> bool:
         """Send a step of it. Whether there is more at once.
@@ -95,57 +103,27 @@ class Publisher:
             if step is not None:
                 sender.send(topic.value, map(MESSAGES[topic], step.rows))
         except Exception:
-            self._transactions = None
-            self._found.clear()
+            self._start_again()
             raise
         if step is None:
             return False
         self._outbox.sent(self._session(), topic, step.up_to)
         return step.is_full
 
-    def coalesce(self) -> None:
+    def blocked(self, topic: Published) -> None:
         """Merge unsent rows while Kafka is unavailable."""
-        self._outbox.coalesce(self._session())
-
-    def _session(self) -> psycopg.Connection[Any]:
-        if self._connection is None or self._connection.closed:
-            self._connection = Session.to(
-                self._postgres_url,
-                f"weir {Job.BILLING} publisher",
-                options=f"-c statement_timeout={STATEMENT_TIMEOUT}",
-                is_patient=True,
-            )
-        return self._connection
-
-    def _sender(self, topic: Published) -> Transactions:
-        if self._transactions is None:
-            self._refuse_if_followed()
-            self._transactions = Transactions(self._kafka, NAME)
-        if topic not in self._found:
-            # This request does not make the broker create the topic with its default settings.
-            list_partitions(AdminClient(self._kafka), [topic])
-            self._found.add(topic)
-        return self._transactions
-
-    def _refuse_if_followed(self) -> None:
-        found = self._session().execute("SELECT epoch FROM jobs WHERE job = %s", [Job.BILLING.value]).fetchone()
-        if found != (self._epoch,):
-            raise Fenced(f"{Job.BILLING}: epoch {self._epoch} was followed by {found and found[0]}")
-
-    def close(self) -> None:
-        """End the database session."""
-        if self._connection is not None:
-            self._connection.close()
+        if topic is Published.WINDOWS:
+            self._outbox.coalesce(self._session())
 
 
-class PublishingThread:
+class PublishingThread(Generic[T]):
     """Publishes every `every_seconds` until closed, also after failures."""
 
-    def __init__(self, publisher: Publisher, every_seconds: float) -> None:
+    def __init__(self, publisher: Publishes[T], every_seconds: float) -> None:
         self._publisher = publisher
         self._every_seconds = every_seconds
         self._stopping = threading.Event()
-        self._reasons: dict[Published, str] = {}
+        self._reasons: dict[T, str] = {}
         self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
         self._thread.start()
 
@@ -158,7 +136,7 @@ class PublishingThread:
                         self._publish(topic)
                     self._stopping.wait(self._every_seconds)
 
-    def _publish(self, topic: Published) -> None:
+    def _publish(self, topic: T) -> None:
         try:
             while not self._stopping.is_set() and self._publisher.publish(topic):
                 pass
@@ -169,15 +147,15 @@ class PublishingThread:
         else:
             self._waits(topic, "")
 
-    def _waits(self, topic: Published, reason: str) -> None:
-        metrics.PUBLISHING_BLOCKED.set(float(bool(reason)), topic=topic.value)
-        metrics.EARLIER_PUBLISHING_BLOCKED.set(float(bool(reason)), topic=topic.value)
+    def _waits(self, topic: T, reason: str) -> None:
+        metrics.PUBLISHING_BLOCKED.set(float(bool(reason)), topic=str(topic))
+        metrics.EARLIER_PUBLISHING_BLOCKED.set(float(bool(reason)), topic=str(topic))
         if reason != self._reasons.get(topic, ""):
-            log.warning("publishing blocked" if reason else "publishing resumed", topic=topic.value, reason=reason)
+            log.warning("publishing blocked" if reason else "publishing resumed", topic=str(topic), reason=reason)
         self._reasons[topic] = reason
-        if reason and topic is Published.WINDOWS:
+        if reason:
             with suppress(psycopg.Error):
-                self._publisher.coalesce()
+                self._publisher.blocked(topic)
 
     def close(self) -> None:
         """Stop. What is not sent stays in the outbox."""

@@ -9,10 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from jobs.settings.names import Name
 from jobs.streams import EVENTS_TOPIC, HEARTBEATS_TOPIC, CatalogTopic
-from metering.vocabulary import Published
+from metering.vocabulary import ORDERED_EVENTS, Published
 
 MAX_TOPICS = 20
-OF_WEIR = frozenset(map(str, (*CatalogTopic, *Published, HEARTBEATS_TOPIC)))
+OF_WEIR = frozenset(map(str, (*CatalogTopic, *Published, ORDERED_EVENTS, HEARTBEATS_TOPIC)))
 """Topics that hold something else."""
 TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 

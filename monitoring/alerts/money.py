@@ -11,6 +11,7 @@ DROPPED_MONEY = 1
 """In units of its currency, within an hour."""
 EXPIRE_SECONDS = 86_400
 UNSENT_SECONDS = 600
+ORDERED_BEHIND_SECONDS = 300
 UNACKNOWLEDGED_SECONDS = 86_400
 UNMETERED_SHARE = 0.01
 """Of the usage of half an hour: requests that were cancelled may well have no tokens, but they are few."""
@@ -134,6 +135,15 @@ MONEY = (
         "The topic {{ $labels.topic }} gets no changes",
         "What changed {{ $value | humanizeDuration }} ago is not in Kafka yet. Bills are right; the log of billing says"
         " what it waits for.",
+        timedelta(minutes=1),
+    ),
+    Alert(
+        "OrderedEventsBehind",
+        Severity.TICKET,
+        f"max(weir_ordered_events_behind_seconds) > {ORDERED_BEHIND_SECONDS}",
+        "The topic events.ordered gets no events",
+        "The frontier has passed events by {{ $value | humanizeDuration }} that are not on the topic yet. Nothing is"
+        " lost and bills are right; the log of billing says what it waits for.",
         timedelta(minutes=1),
     ),
 )

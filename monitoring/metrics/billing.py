@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from metering.lateness import WindowState
-from metering.vocabulary import CORRECTING, Decision, Job, Published
+from metering.vocabulary import CORRECTING, ORDERED_EVENTS, Decision, Job, Published
 from monitoring.instruments import CounterMetric, GaugeMetric
 from monitoring.metrics.labels import GIVEN_AT_START
 
@@ -108,13 +108,36 @@ PUBLISHING_BLOCKED = GaugeMetric(
     "weir_publishing_blocked",
     "",
     "1 while billing cannot publish to this topic, else 0; its log shows why. It retries; bills are not affected.",
-    {"topic": tuple(Published)},
+    {"topic": (*Published, ORDERED_EVENTS)},
     BILLING,
 )
 EARLIER_PUBLISHING_BLOCKED = GaugeMetric(
     "weir_publishing_waits",
     "",
     "The earlier name of weir_publishing_blocked, until the next release.",
-    {"topic": tuple(Published)},
+    {"topic": (*Published, ORDERED_EVENTS)},
+    BILLING,
+)
+ORDERED_EVENTS_SENT = CounterMetric(
+    "weir_ordered_events_total",
+    "events",
+    "Events that billing has published again on `events.ordered`; late ones came after the watermark had passed them.",
+    {"is_late": ("false", "true")},
+    BILLING,
+)
+ORDERED_BEHIND = GaugeMetric(
+    "weir_ordered_events_behind_seconds",
+    "seconds",
+    "How far the watermark of `events.ordered` is behind the frontier minus `wait_seconds`, or since when the topic is "
+    "wanted and has not begun; 0 where it is not wanted.",
+    {},
+    BILLING,
+    from_database=True,
+)
+ORDERED_WAITING = GaugeMetric(
+    "weir_ordered_events_waiting_rows",
+    "rows",
+    "Rows of the journal from the first event on that is not on `events.ordered` yet; absent where it is not wanted.",
+    {},
     BILLING,
 )

@@ -49,7 +49,7 @@ NEVER = frozenset(
     | {"UnreadRecordsExpire", "TablesFillDisk", "TablesDiskFull", "AuditFound", "AuditOverdue", "StragglersExpire"}
     | {"ReversalsWait"}
     | {"CatalogChangesRejected", "CatalogNeverCaptured", "DeletionsNotPropagated", "SlotRetainsLog", "SlotNearlyLost"}
-    | {"WebhooksWait", "WebhooksDead", "WebhookEndpointGone", "CorrectionsUnacknowledged"}
+    | {"WebhooksWait", "WebhooksDead", "WebhookEndpointGone", "CorrectionsUnacknowledged", "OrderedEventsBehind"}
     | {"PriceJump", "DatabaseFillsDisk", "DatabaseDiskFull"}
     # What is posted there is too little to be refused, and nobody asks.
     | {"ApiRefusesTraffic", "ApiReadsFailing"}

@@ -76,6 +76,8 @@ GAUGES = {
     "weir_webhook_dead_deliveries": f"0+0{STEADY}",
     "weir_webhook_gone_endpoints": f"0+0{STEADY}",
     "weir_unsent_seconds": f"3+0{STEADY}",
+    "weir_ordered_events_behind_seconds": f"4+0{STEADY}",
+    "weir_ordered_events_waiting_rows": f"9000+0{STEADY}",
     "weir_publishing_blocked": f"0+0{STEADY}",
     "weir_publishing_waits": f"0+0{STEADY}",
     "weir_api_ready": f"1+0{STEADY}",

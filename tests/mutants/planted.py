@@ -317,9 +317,9 @@ MUTANTS = (
     ),
     Mutant(
         "what a driver publishes is not fenced by its successor",
-        "jobs/billing/publishing.py",
-        "Transactions(self._kafka, NAME)",
-        'Transactions(self._kafka, f"{NAME}-{self._epoch}")',
+        "jobs/billing/sending.py",
+        "Transactions(self._kafka, self._name)",
+        'Transactions(self._kafka, f"{self._name}-{self._epoch}")',
         (f"{OF_PUBLISHING}::test_states_of_a_window_are_published_in_order",),
     ),
     Mutant(

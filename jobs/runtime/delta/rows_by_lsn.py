@@ -60,6 +60,12 @@ def whole(table: DeltaTable, columns: Sequence[str]) -> pl.DataFrame:
     return pl.concat([pl.DataFrame(schema=wanted), *found]).with_columns(missing)
 
 
+def rows_of_file(table: DeltaTable, path: str, condition: pl.Expr, columns: Sequence[str]) -> pl.DataFrame:
+    """The rows of one file that meet the condition; columns that the file lacks are null. Raises OSError."""
+    kinds = pl.DataFrame(pa.schema(table.schema().to_arrow()).empty_table()).schema
+    return _read(table, path, condition, columns, {name: kinds[name] for name in columns})
+
+
 def _read(
     table: DeltaTable,
     path: str,

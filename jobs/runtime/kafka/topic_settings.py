@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from jobs.streams import CatalogTopic
-from metering.vocabulary import Published
+from metering.vocabulary import ORDERED_EVENTS, Published
 
 FOREVER = -1
 
@@ -42,7 +42,7 @@ def refusals(name: str, values: Mapping[str, str]) -> Iterator[str]:
     For topics that billing publishes: deleted records would make their consumers wrong.
     """
     policy = values.get("cleanup.policy", "delete")
-    if name in set(Published):
+    if name in {*Published, ORDERED_EVENTS}:
         yield from _of_published(name, policy)
         return
     if (stamp := values.get("message.timestamp.type")) != "LogAppendTime":

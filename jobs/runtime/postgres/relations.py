@@ -45,6 +45,7 @@ LATER = (
         "invoice_lines",
         "invoices",
         "late_members",
+        "ordered_events",
     ),
     *("pattern_matches", "pattern_outcomes", "portal_invalidations"),
     *("price_ladders", "silent_sources", "taken_back_on_time", "usage_hours", "usage_members", "usage_months"),

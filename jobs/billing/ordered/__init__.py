@@ -1,0 +1,1 @@
+"""Accepted events published again in the order of their time: `events.ordered`."""

@@ -1,0 +1,110 @@
+"""The order of `events.ordered`: a function of the journal (lsn, event time, F of each row) and of the waits. Pure.
+
+A generation is a run of rows with one F. Its watermark is that F minus the wait, and never lower than the one before.
+An event with a time before the watermark that held before its generation is late: it comes in its own generation, by
+lsn. Every other event comes in the first generation whose watermark is beyond its time, by time and lsn. Late events of
+a generation come before the others, and generations follow each other. So no cut of the journal changes the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+NEVER_US = -(1 << 62)
+"""The watermark while F is unknown, and the place of a late event among the times of its generation."""
+EVENTS = {"lsn": pl.Int64, "event_us": pl.Int64}
+RUNS = {"lsn": pl.Int64, "frontier_us": pl.Int64}
+KEY = ("generation", "order_us", "lsn")
+SECOND_US = 1_000_000
+
+Cursor = tuple[int, int, int]
+"""The KEY of an event: the first lsn of the generation in which it comes, its time or NEVER_US, and its lsn."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """How long an event is waited for, in generations that begin at this lsn or later."""
+
+    first_lsn: int
+    seconds: int
+
+
+@dataclass(frozen=True)
+class Generations:
+    """Whole generations that follow each other: the first lsn and the watermark of each, and where the next begins."""
+
+    first_lsns: pl.Series
+    watermarks: pl.Series
+    before_us: int
+    """The watermark before the first."""
+    next_lsn: int
+
+    @property
+    def first_lsn(self) -> int:
+        """Of the first generation."""
+        return int(self.first_lsns[0])
+
+    @property
+    def watermark_us(self) -> int:
+        """The watermark after the last."""
+        return int(self.watermarks[-1])
+
+
+def generations(runs: pl.DataFrame, next_lsn: int, before_us: int, waits: Sequence[Wait]) -> Generations | None:
+    """The whole generations from `next_lsn` on; None where there is none yet.
+
+    `runs` (RUNS, by lsn) says where F changes; one may begin before `next_lsn`. The last may go on, so it is not whole.
+    """
+    clipped = runs.with_columns(pl.max_horizontal("lsn", pl.lit(next_lsn, pl.Int64)))
+    found = clipped.unique("lsn", keep="last", maintain_order=True).sort("lsn")
+    changes = pl.col("frontier_us").ne_missing(pl.col("frontier_us").shift())
+    found = found.filter(changes | (pl.int_range(pl.len()) == 0))
+    if len(found) < 2:
+        return None
+    wait_us = pl.lit(waits[0].seconds * SECOND_US, pl.Int64)
+    for wait in waits[1:]:
+        wait_us = pl.when(pl.col("lsn") >= wait.first_lsn).then(wait.seconds * SECOND_US).otherwise(wait_us)
+    reached = (pl.col("frontier_us") - wait_us).fill_null(NEVER_US).cum_max()
+    whole = found.with_columns(pl.max_horizontal(reached, pl.lit(before_us, pl.Int64)).alias("watermark")).head(-1)
+    return Generations(whole["lsn"], whole["watermark"], before_us, int(found["lsn"][-1]))
+
+
+def keyed(events: pl.DataFrame, whole: Generations, after: Cursor | None) -> pl.DataFrame:
+    """Of EVENTS those that come in these generations, after a cursor: with `is_late` and KEY, in no order.
+
+    Of rows before the first generation those come that waited for it.
+    """
+    events = events.filter(pl.col("lsn") < whole.next_lsn)
+    own = whole.first_lsns.search_sorted(events["lsn"], side="right").cast(pl.Int64) - 1
+    befores = pl.concat([pl.Series([whole.before_us], dtype=pl.Int64), whole.watermarks])
+    passed = whole.watermarks.search_sorted(events["event_us"], side="right").cast(pl.Int64)
+    found = events.with_columns(own.alias("own"), passed.alias("passed"), befores.gather(own.clip(0)).alias("before"))
+    is_late = (pl.col("own") >= 0) & (pl.col("event_us") < pl.col("before"))
+    found = found.with_columns(is_late.alias("is_late")).filter(
+        (pl.col("own") >= 0) | (pl.col("event_us") >= whole.before_us),
+        pl.col("is_late") | (pl.col("passed") < len(whole.watermarks)),
+    )
+    step = found.select(pl.when("is_late").then("own").otherwise("passed"))["own"]
+    found = found.with_columns(
+        whole.first_lsns.gather(step).alias("generation"),
+        pl.when("is_late").then(pl.lit(NEVER_US, pl.Int64)).otherwise("event_us").alias("order_us"),
+    )
+    if after is not None:
+        generation, order_us, lsn = after
+        same = pl.col("generation") == generation
+        found = found.filter(
+            (pl.col("generation") > generation)
+            | (same & (pl.col("order_us") > order_us))
+            | (same & (pl.col("order_us") == order_us) & (pl.col("lsn") > lsn))
+        )
+    return found.select("lsn", "event_us", "is_late", "generation", "order_us")
+
+
+def waiting(events: pl.DataFrame, whole: Generations) -> int | None:
+    """The lowest lsn of EVENTS that wait for a later generation than these; None where none does."""
+    waits = (pl.col("lsn") < whole.next_lsn) & (pl.col("event_us") >= whole.watermark_us)
+    lowest = events.filter(waits)["lsn"].min()
+    return None if lowest is None else int(lowest)  # type: ignore[arg-type]  # of whole numbers
