@@ -225,8 +225,9 @@ WHOLE_INVOICE = _row(
 THRESHOLD = _row(
     {
         "account": TEXT,
-        "period": one_of((Window.DAY, Window.MONTH)),
-        "period_start": {"type": "string", "format": "date"},
+        "period": {"type": "string", "pattern": "^(P1D|P1M|PT[0-9]{1,3}H)$"},
+        # Null: the period rolls.
+        "period_start": or_null({"type": "string", "format": "date"}),
         **dict.fromkeys(("meter", "currency", "model"), or_null(TEXT)),
         "threshold": DECIMAL,
         "version": WHOLE,

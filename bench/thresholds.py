@@ -84,7 +84,7 @@ def measured(url: str, repeats: int, table: pa.Table, before: str = "") -> tuple
                 has_limits = note_members(cursor)
                 fold(cursor, CONFIG, AROUND)
                 folded = cpu_seconds(connection.info.backend_pid)
-                decided = decide_thresholds(cursor, None) if has_limits else 0
+                decided = decide_thresholds(cursor, AROUND) if has_limits else 0
                 after = cpu_seconds(connection.info.backend_pid)
             connection.commit()
             if turn:

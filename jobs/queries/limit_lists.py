@@ -10,6 +10,7 @@ from typing import Any
 from jobs.queries.limits import LimitUse, limits_in_use
 from jobs.queries.pages import Page, paged
 from jobs.queries.reading import Database, select
+from metering.limits import ROLLING_FIRST_DAY
 
 LIMIT_COLUMNS = (
     *("account", "plan", "meter", "currency", "model", "period", "effective_from", "quantity", "amount", "steps"),
@@ -49,15 +50,16 @@ THRESHOLD_COLUMNS = (
 )
 THRESHOLD_KEY = ("account", "period_start", "period", "meter", "currency", "model", "threshold")
 """What the states of thresholds are ordered by: no two have the same values."""
-_STATES = """
+_FIRST_DAY = f"nullif(first_day, '{ROLLING_FIRST_DAY}')"
+_STATES = f"""
     SELECT DISTINCT ON (account, first_day, period, changes.meter, changes.currency, changes.model, threshold)
-           account, period, first_day AS period_start, nullif(meter, '') AS meter, nullif(currency, '') AS currency,
+           account, period, {_FIRST_DAY} AS period_start, nullif(meter, '') AS meter, nullif(currency, '') AS currency,
            nullif(model, '') AS model, threshold, version, is_crossed, used, changed_at, frontier
     FROM threshold_changes AS changes WHERE %(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s)
     ORDER BY account, first_day, period, changes.meter, changes.currency, changes.model, threshold, version DESC
 """
-_CHANGES = """
-    SELECT changed_at, account, period, first_day AS period_start, nullif(meter, '') AS meter,
+_CHANGES = f"""
+    SELECT changed_at, account, period, {_FIRST_DAY} AS period_start, nullif(meter, '') AS meter,
            nullif(currency, '') AS currency, nullif(model, '') AS model, threshold, version, is_crossed, used, frontier
     FROM threshold_changes WHERE %(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s)
     ORDER BY changed_at DESC, account, first_day, period, meter, currency, model, threshold, version DESC
@@ -72,6 +74,7 @@ def limit_rows(database: Database, accounts: Sequence[str]) -> Iterator[dict[str
 def status_rows(database: Database, accounts: Sequence[str], now: datetime) -> Iterator[dict[str, Any]]:
     """Rows with the keys STATUS_COLUMNS: each limit in force, and the period that runs.
 
+    `period_start` is a date, or the instant from which a period that rolls counts; null before billing has an F.
     `percent` is null without a maximum, and of a limit of 0. `crossed` are the thresholds that billing recorded.
     """
     uses = list(limits_in_use(database, list(accounts) or None, None, now))
@@ -82,7 +85,7 @@ def status_rows(database: Database, accounts: Sequence[str], now: datetime) -> I
             "currency": use.currency or None,
             "model": use.model or None,
             "period": use.period,
-            "period_start": use.first_day.isoformat(),
+            "period_start": use.period_start,
             "used": use.used,
             "limit": use.maximum,
             "percent": _percent(use.used, use.maximum) if use.maximum else None,
@@ -107,13 +110,16 @@ def with_crossed(database: Database, uses: Sequence[LimitUse]) -> Iterator[tuple
 
 
 def threshold_rows(database: Database, accounts: Sequence[str], page: Page) -> Iterator[dict[str, Any]]:
-    """Rows with the keys THRESHOLD_COLUMNS: the last version of each threshold that was ever crossed."""
+    """Rows with the keys THRESHOLD_COLUMNS: the last version of each threshold that was ever crossed.
+
+    `period_start` is null where the period rolls: the threshold has one state, not one for each window.
+    """
     statement, more = paged(_STATES, THRESHOLD_KEY, page)
     for row in select(database, statement, {**more, "accounts": list(accounts) or None}):
-        yield {**row, "period_start": row["period_start"].isoformat()}
+        yield {**row, "period_start": row["period_start"] and row["period_start"].isoformat()}
 
 
 def change_rows(database: Database, accounts: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Rows with the keys CHANGE_COLUMNS: each time that a threshold was crossed or retracted, the newest first."""
     for row in select(database, _CHANGES, {"accounts": list(accounts) or None}):
-        yield {**row, "period_start": row["period_start"].isoformat()}
+        yield {**row, "period_start": row["period_start"] and row["period_start"].isoformat()}
