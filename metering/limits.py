@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import date, datetime, timedelta
 
 from metering.instants import EPOCH
@@ -20,6 +19,7 @@ MIN_ROLLING_HOURS = 2
 MAX_ROLLING_HOURS = 168
 """Of a limit whose period rolls. An hour would hold nothing but what came since the last full hour; and a decision adds
 up as many hours, of each account in a batch."""
+ROLLING_PERIODS = {f"PT{hours}H": hours for hours in range(MIN_ROLLING_HOURS, MAX_ROLLING_HOURS + 1)}
 ROLLING_FIRST_DAY = date(1970, 1, 1)
 """Stored where a period that rolls has no first day: its threshold has one state, not one for each window."""
 MAX_MULTIPLES = 100
@@ -28,14 +28,11 @@ token, would call somebody a million times."""
 PLAIN_NAME = r"[a-z][a-z0-9_]{0,62}"
 """Of a column, a meter, a unit: what people declare, and what every database and label takes as it is."""
 _HOUR = timedelta(hours=1)
-_ROLLING = re.compile(r"PT([1-9][0-9]{0,2})H", re.ASCII)
 
 
 def rolling_hours(period: str) -> int | None:
     """How many hours a period that rolls has; None for one of the calendar, and for no period of limits."""
-    found = _ROLLING.fullmatch(period)
-    hours = int(found[1]) if found else 0
-    return hours if MIN_ROLLING_HOURS <= hours <= MAX_ROLLING_HOURS else None
+    return ROLLING_PERIODS.get(period)
 
 
 def rolling_start(hours: int, frontier: datetime | None) -> datetime | None:

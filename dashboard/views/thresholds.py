@@ -71,8 +71,8 @@ def _nearest(limits: Sequence[Nearness]) -> None:
     show_table([_row(limit) for limit in limits[:MAX_ROWS]], "thresholds")
     st.caption(
         "The day or month that runs, by each account's own calendar, or the last whole hours of UTC. Nearness is of "
-        "the next threshold: a step, or the limit itself; of the highest where all are reached. Of a limit that recurs, it counts from the last "
-        "multiple."
+        "the next threshold: a step, or the limit itself; of the highest where all are reached. Of a limit that "
+        "recurs, it counts from the last multiple."
         + (f" Only the nearest {MAX_ROWS:,} are shown; `weir limits status` lists all." * (len(limits) > MAX_ROWS))
     )
 
@@ -150,7 +150,7 @@ def _changed(change: ThresholdChange) -> dict[str, Value]:
         "account": change.account,
         "of": _of(change),
         "period": period_words(change.period),
-        "since": change.first_day and change.first_day.isoformat(),
+        "since": None if change.first_day is None else change.first_day.isoformat(),
         "what": CROSSED if change.is_crossed else RETRACTED,
         "threshold": change.threshold,
         "used": change.used,

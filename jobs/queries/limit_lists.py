@@ -10,7 +10,6 @@ from typing import Any
 from jobs.queries.limits import LimitUse, limits_in_use
 from jobs.queries.pages import Page, paged
 from jobs.queries.reading import Database, select
-from metering.limits import ROLLING_FIRST_DAY
 
 LIMIT_COLUMNS = (
     *("account", "plan", "meter", "currency", "model", "period", "effective_from", "quantity", "amount", "steps"),
@@ -50,16 +49,15 @@ THRESHOLD_COLUMNS = (
 )
 THRESHOLD_KEY = ("account", "period_start", "period", "meter", "currency", "model", "threshold")
 """What the states of thresholds are ordered by: no two have the same values."""
-_FIRST_DAY = f"nullif(first_day, '{ROLLING_FIRST_DAY}')"
-_STATES = f"""
+_STATES = """
     SELECT DISTINCT ON (account, first_day, period, changes.meter, changes.currency, changes.model, threshold)
-           account, period, {_FIRST_DAY} AS period_start, nullif(meter, '') AS meter, nullif(currency, '') AS currency,
+           account, period, first_day AS period_start, nullif(meter, '') AS meter, nullif(currency, '') AS currency,
            nullif(model, '') AS model, threshold, version, is_crossed, used, changed_at, frontier
     FROM threshold_changes AS changes WHERE %(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s)
     ORDER BY account, first_day, period, changes.meter, changes.currency, changes.model, threshold, version DESC
 """
-_CHANGES = f"""
-    SELECT changed_at, account, period, {_FIRST_DAY} AS period_start, nullif(meter, '') AS meter,
+_CHANGES = """
+    SELECT changed_at, account, period, first_day AS period_start, nullif(meter, '') AS meter,
            nullif(currency, '') AS currency, nullif(model, '') AS model, threshold, version, is_crossed, used, frontier
     FROM threshold_changes WHERE %(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s)
     ORDER BY changed_at DESC, account, first_day, period, meter, currency, model, threshold, version DESC
@@ -112,14 +110,14 @@ def with_crossed(database: Database, uses: Sequence[LimitUse]) -> Iterator[tuple
 def threshold_rows(database: Database, accounts: Sequence[str], page: Page) -> Iterator[dict[str, Any]]:
     """Rows with the keys THRESHOLD_COLUMNS: the last version of each threshold that was ever crossed.
 
-    `period_start` is null where the period rolls: the threshold has one state, not one for each window.
+    `period_start` is ROLLING_FIRST_DAY where the period rolls: it has one state, not one for each window.
     """
     statement, more = paged(_STATES, THRESHOLD_KEY, page)
     for row in select(database, statement, {**more, "accounts": list(accounts) or None}):
-        yield {**row, "period_start": row["period_start"] and row["period_start"].isoformat()}
+        yield {**row, "period_start": row["period_start"].isoformat()}
 
 
 def change_rows(database: Database, accounts: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Rows with the keys CHANGE_COLUMNS: each time that a threshold was crossed or retracted, the newest first."""
     for row in select(database, _CHANGES, {"accounts": list(accounts) or None}):
-        yield {**row, "period_start": row["period_start"] and row["period_start"].isoformat()}
+        yield {**row, "period_start": row["period_start"].isoformat()}

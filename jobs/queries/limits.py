@@ -101,7 +101,7 @@ class LimitUse:
         """A date, or the instant from which a period that rolls counts, as ISO 8601."""
         if rolling_hours(self.period) is None:
             return self.first_day.isoformat()
-        return self.window_start and rfc3339(self.window_start)
+        return None if self.window_start is None else rfc3339(self.window_start)
 
     @property
     def thresholds(self) -> list[Decimal]:
@@ -192,7 +192,7 @@ def _running(
     }
     if len(found) < len(held):
         row = database.execute(_FRONTIER).fetchone()
-        frontier = row and row["frontier"]
+        frontier = None if row is None else row["frontier"]
         for account, period in held:
             if hours := rolling_hours(period):
                 found[account, period] = ROLLING_FIRST_DAY, rolling_start(hours, frontier)

@@ -67,8 +67,8 @@ class Driver:
     def bill(self, rows: Sequence[dict[str, Any]], frontier: datetime | None) -> None:
         staged = built(list(rows), DROPS)
         position = max((row["lsn"] for row in rows), default=0) + 1
-        arguments = {"frontier": frontier, "next_position": position}
-        fold_table(self.connection, JOB, staged, DROPS, self.frontier, **arguments)
+        previous = self.frontier
+        fold_table(self.connection, JOB, staged, DROPS, previous, frontier=frontier, next_position=position)
         self.frontier = frontier
 
     def advance(self, frontier: datetime | None) -> bool:
@@ -168,13 +168,15 @@ def test_a_calendars_limits_and_a_rolling_one_are_apart_and_f_decides_only_what_
     assert {place[1] for place in crossed(connection)} == {"P1D"}
 
 
-def test_a_webhook_says_which_hours_and_names_no_first_day(connection: psycopg.Connection[Any], database: str) -> None:
+def test_a_webhook_says_which_hours_and_a_sentence_names_no_day(
+    connection: psycopg.Connection[Any], database: str
+) -> None:
     add_endpoint(database, "https://example.com", [EventType.THRESHOLD_CROSSED])
     declare(database, limit("1", account="acme", period="PT24H"))
     Driver(connection).bill([at(1, 10)], START + 10 * HOUR)
     [event] = rows_of(connection, "SELECT body, type FROM webhook_events")
     data = json.loads(event["body"])["data"]
-    assert (data["period"], data["period_start"], data["threshold"], data["value"]) == ("PT24H", None, "1", "1")
+    assert (data["period"], data["period_start"], data["threshold"], data["value"]) == ("PT24H", "1970-01-01", "1", "1")
     assert sentence(event["type"], data) == "acme has reached 1 of requests in the last 24 hours: 1"
 
 
@@ -197,7 +199,7 @@ def test_status_and_changes_show_what_was_used_in_the_window_that_billing_decide
     after = {row["period"]: [row[name] for name in names] for row in weir("status")}
     assert after["PT3H"] == ["PT3H", "2026-03-01T10:00:00Z", "2", "4", "50", "1"]
     [change] = weir("changes")
-    assert (change["period"], change["period_start"], change["used"]) == ("PT3H", None, "2")
+    assert (change["period"], change["period_start"], change["used"]) == ("PT3H", "1970-01-01", "2")
 
 
 def test_a_limit_of_the_last_hours_is_refused_for_a_meter_that_bills_whole_months(database: str) -> None:

@@ -1,16 +1,9 @@
 """Limits may be of a period that rolls: the last 2 to 168 whole hours of UTC."""
 
-from importlib import import_module
-from typing import Any
-
 from alembic import op
 
 revision = "0126"
 down_revision = "0118"
-
-WEBHOOKS: Any = import_module("jobs.runtime.postgres.migrations.versions.0092_webhook_outbox")
-THRESHOLDS: Any = import_module("jobs.runtime.postgres.migrations.versions.0098_thresholds")
-MODELS: Any = import_module("jobs.runtime.postgres.migrations.versions.0108_limits_of_models")
 
 ROLLS = "starts_with(period, 'PT')"
 PERIODS = "period IN ('P1D', 'P1M') OR period ~ '^PT([2-9]|[1-9][0-9]|1[0-5][0-9]|16[0-8])H$'"
@@ -32,9 +25,6 @@ DELETE FROM threshold_changes WHERE {ROLLS};
 ALTER TABLE threshold_changes DROP CONSTRAINT first_day_of_a_calendar;
 DROP INDEX catalog.limits_that_roll;
 """
-CALLED = MODELS.CALLED.replace(
-    "'period_start', first_day,", f"'period_start', CASE WHEN NOT {ROLLS} THEN first_day END,"
-)
 
 
 def _checked(periods: str) -> None:
@@ -43,16 +33,12 @@ def _checked(periods: str) -> None:
 
 
 def upgrade() -> None:
-    """Allow them; the limits that there are keep their meaning, their thresholds and what webhooks are called about."""
+    """Allow them; the limits that there are keep their meaning and their thresholds."""
     _checked(PERIODS)
     op.execute(COLUMNS)
-    op.execute(MODELS.OUTBOX)
-    op.execute(WEBHOOKS.TRIGGER.format(table="threshold_changes", types=THRESHOLDS.TYPES, rows=CALLED))
 
 
 def downgrade() -> None:
     """Remove what was decided of them."""
-    op.execute(MODELS.OUTBOX)
     op.execute(COLUMNS_BEFORE)
     _checked(PERIODS_BEFORE)
-    op.execute(WEBHOOKS.TRIGGER.format(table="threshold_changes", types=THRESHOLDS.TYPES, rows=MODELS.CALLED))
