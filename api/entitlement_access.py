@@ -136,10 +136,9 @@ def _access(found: _Found, name: str, feature: str, frontier: datetime | None) -
         return _denied(Denied.UNKNOWN, "Billing has not started, so it is not known how much was used.")
     for limit in limits:
         if limit.maximum is not None and limit.used >= limit.maximum:
-            verb = "are used" if limit.meter else "are spent"
-            used = f"{text_of(limit.used)} of {text_of(limit.maximum)} {_name(limit)}"
             which = "the" if rolling_hours(limit.period) else "this"
-            return _denied(Denied.USAGE_LIMIT_REACHED, f"{used} {verb} in {which} {period_words(limit.period)}.")
+            used = f"{text_of(limit.used)} of {text_of(limit.maximum)} {_name(limit)} are {'used' if limit.meter else 'spent'}"
+            return _denied(Denied.USAGE_LIMIT_REACHED, f"{used} in {which} {period_words(limit.period)}.")
     return {"has_access": True}
 
 
