@@ -136,8 +136,8 @@ def _access(found: _Found, name: str, feature: str, frontier: datetime | None) -
         return _denied(Denied.UNKNOWN, "Billing has not started, so it is not known how much was used.")
     for limit in limits:
         if limit.maximum is not None and limit.used >= limit.maximum:
-            which = "the" if rolling_hours(limit.period) else "this"
-            used = f"{text_of(limit.used)} of {text_of(limit.maximum)} {_name(limit)} are {'used' if limit.meter else 'spent'}"
+            which, verb = "the" if rolling_hours(limit.period) else "this", "used" if limit.meter else "spent"
+            used = f"{text_of(limit.used)} of {text_of(limit.maximum)} {_name(limit)} are {verb}"
             return _denied(Denied.USAGE_LIMIT_REACHED, f"{used} in {which} {period_words(limit.period)}.")
     return {"has_access": True}
 
