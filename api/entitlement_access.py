@@ -23,7 +23,7 @@ from jobs.billing_progress import Row
 from jobs.queries.limits import LimitUse, accounts_now, limits_in_use
 from jobs.queries.reading import Database
 from metering.csv_lines import text_of
-from metering.limits import LIMIT_PERIODS
+from metering.limits import period_words, rolling_hours
 
 MEMBERS = ("customer", "feature", "include_credits")
 CUSTOMER_NOT_FOUND = "customer_not_found"
@@ -136,9 +136,9 @@ def _access(found: _Found, name: str, feature: str, frontier: datetime | None) -
         return _denied(Denied.UNKNOWN, "Billing has not started, so it is not known how much was used.")
     for limit in limits:
         if limit.maximum is not None and limit.used >= limit.maximum:
-            verb = "are used" if limit.meter else "are spent"
-            used = f"{text_of(limit.used)} of {text_of(limit.maximum)} {_name(limit)}"
-            return _denied(Denied.USAGE_LIMIT_REACHED, f"{used} {verb} in this {LIMIT_PERIODS[limit.period]}.")
+            which, verb = "the" if rolling_hours(limit.period) else "this", "used" if limit.meter else "spent"
+            used = f"{text_of(limit.used)} of {text_of(limit.maximum)} {_name(limit)} are {verb}"
+            return _denied(Denied.USAGE_LIMIT_REACHED, f"{used} in {which} {period_words(limit.period)}.")
     return {"has_access": True}
 
 

@@ -14,6 +14,7 @@ from jobs.queries.periods import Window
 from jobs.queries.usage import DETAILS, SUMMED
 from metering.invoices import Kind, State
 from metering.lateness import WindowState
+from metering.limits import CALENDAR_PERIODS, ROLLING_PERIODS
 from metering.once_per import DURATION
 from metering.period_meters import Period
 from metering.plan_terms import Fee
@@ -225,7 +226,8 @@ WHOLE_INVOICE = _row(
 THRESHOLD = _row(
     {
         "account": TEXT,
-        "period": one_of((Window.DAY, Window.MONTH)),
+        "period": one_of((*CALENDAR_PERIODS, *ROLLING_PERIODS)),
+        # 1970-01-01: the period rolls.
         "period_start": {"type": "string", "format": "date"},
         **dict.fromkeys(("meter", "currency", "model"), or_null(TEXT)),
         "threshold": DECIMAL,

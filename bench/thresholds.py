@@ -7,6 +7,7 @@ past. The database is one that nobody needs: it gets these rows.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date, timedelta
 from typing import Annotated, Any
 
@@ -44,6 +45,15 @@ FROM generate_series(0, {accounts} - 1) AS i, generate_series(1, {days}) AS d,
      unnest(ARRAY['requests', 'input_tokens', 'output_tokens']) WITH ORDINALITY AS meters (meter, number);
 ANALYZE;
 """
+HOURS = """
+INSERT INTO usage_hours (account, hour, model, meter, currency, price_version, quantity, unit_price, late_quantity,
+    unmetered_rows, corrected)
+SELECT 'account-' || i, '{until}'::timestamptz - h * interval '1 hour', 'model-' || i % 20, meter, 'EUR', number, 1000,
+       0.000001500000, 0, 0, false
+FROM generate_series(1, {hours}) AS h, generate_series(0, {accounts} - 1) AS i,
+     unnest(ARRAY['requests', 'input_tokens', 'output_tokens']) WITH ORDINALITY AS meters (meter, number);
+ANALYZE;
+"""
 OF_EACH = "INSERT INTO catalog.limits (account, meter, period, effective_from, quantity)"
 OF_LIMITS = {
     "none": "",
@@ -58,6 +68,10 @@ OF_LIMITS = {
     " SELECT '', meter, period, '2025-01-01', 100000000, ARRAY(SELECT s * 1000000::numeric FROM"
     " generate_series(1, 20) AS s) FROM unnest(ARRAY['requests', 'input_tokens', 'output_tokens']) AS meter,"
     " unnest(ARRAY['P1D', 'P1M']) AS period",
+    "1,000 that roll, of an account each": f"{OF_EACH} SELECT 'account-' || i, 'requests', 'PT24H', '2025-01-01',"
+    " 100000000 FROM generate_series(0, 999) AS i",
+    "3 that roll, of everybody": f"{OF_EACH} SELECT '', meter, 'PT24H', '2025-01-01', 100000000"
+    " FROM unnest(ARRAY['requests', 'input_tokens', 'output_tokens']) AS meter",
     "of money, of everybody": "INSERT INTO catalog.limits (account, currency, period, effective_from, amount)"
     " VALUES ('', 'EUR', 'P1M', '2025-01-01', 1000000)",
 }
@@ -70,7 +84,9 @@ def of_accounts(accounts: int) -> pa.Table:
     return table.set_column(STAGED.names.index("account"), STAGED.field("account"), names)
 
 
-def measured(url: str, repeats: int, table: pa.Table, before: str = "") -> tuple[float, float, int]:
+def measured(
+    url: str, repeats: int, table: pa.Table, before: str = "", around: Fold = AROUND
+) -> tuple[float, float, int]:
     """CPU-milliseconds of a fold of `table`, and of deciding with it; and how many thresholds changed at first."""
     spent, changed = [0.0, 0.0], 0
     with psycopg.connect(url) as connection:
@@ -82,9 +98,9 @@ def measured(url: str, repeats: int, table: pa.Table, before: str = "") -> tuple
                 stage(cursor, STAGED, table)
                 at = cpu_seconds(connection.info.backend_pid)
                 has_limits = note_members(cursor)
-                fold(cursor, CONFIG, AROUND)
+                fold(cursor, CONFIG, around)
                 folded = cpu_seconds(connection.info.backend_pid)
-                decided = decide_thresholds(cursor, None) if has_limits else 0
+                decided = decide_thresholds(cursor, around) if has_limits else 0
                 after = cpu_seconds(connection.info.backend_pid)
             connection.commit()
             if turn:
@@ -113,6 +129,18 @@ def batches(url: str, tell: Callable[[str], Any]) -> None:
             execute(url, "VACUUM ANALYZE")
             tell(f"{name:42} {accounts:6} accounts: fold {folded:7.1f}, thresholds {decided:7.1f} CPU-ms ({changed})")
     execute(url, "DELETE FROM catalog.limits; DELETE FROM threshold_changes")
+
+
+def hours(url: str, tell: Callable[[str], Any]) -> None:
+    """What it costs when F enters another hour, where 10,000 accounts have usage in each of 48 hours."""
+    execute(url, HOURS.format(accounts=10_000, hours=48, until=NOON.isoformat()))
+    around = replace(AROUND, frontier=NOON + timedelta(hours=1))
+    for name in ("1,000 that roll, of an account each", "3 that roll, of everybody"):
+        execute(url, f"DELETE FROM catalog.limits; DELETE FROM threshold_changes; {OF_LIMITS[name]}")
+        measured(url, 1, STAGED.empty_table())
+        folded, decided, _ = measured(url, 5, STAGED.empty_table(), around=around)
+        tell(f"{name:42} F in another hour: fold {folded:7.1f}, thresholds {decided:7.1f} CPU-ms")
+    execute(url, "DELETE FROM catalog.limits; DELETE FROM threshold_changes; DELETE FROM usage_hours")
 
 
 def edits(url: str, days: int, tell: Callable[[str], Any]) -> None:
@@ -154,6 +182,7 @@ def execute(url: str, statements: str) -> None:
 def main(url: Annotated[str, typer.Argument(help="A migrated database, written to.")]) -> None:
     """Print CPU-milliseconds of folds, and of deciding thresholds with them."""
     batches(url, typer.echo)
+    hours(url, typer.echo)
     for days in (10, 100):
         edits(url, days, typer.echo)
 

@@ -8,7 +8,7 @@ Numbers are read as the text in the file: through a binary float, a price would 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -59,6 +59,7 @@ from jobs.queries.limits import EVERY_ACCOUNT
 from jobs.settings.problems import sentence
 from metering.digits import EXACT
 from metering.instants import rfc3339
+from metering.limits import CALENDAR_PERIODS, rolling_hours
 from metering.plan_terms import KIND, PLAN_METER, PLAN_MODEL, PlanTerms
 from metering.price_attributes import PriceAttribute
 from metering.price_models import ALIAS_CURRENCY, ALIAS_METER, PricedModel
@@ -289,6 +290,7 @@ class CatalogRow(Row):
 class Limit(Row):
     """How much of a meter, or of money in a currency, may be used in a day or month of an account's own calendar.
 
+    Or how much of a meter in the last whole hours of UTC, such as PT24H.
     It is of an account, of each account of a plan, or (`account: "*"`) of each account. It applies from
     `effective_from` until the next of the same account or plan, meter or currency, model, and period. `steps` are where
     webhooks are called beside the limit itself, and so is each of the first 100 multiples of `every`.
@@ -432,6 +434,15 @@ class CatalogFile(Row):
             "declare others when they start (`meters` in their configuration)"
             for where, meter in named
             if meter not in declared
+        ]
+
+    def rolling_limits_of_whole_periods(self, meters: Collection[str]) -> list[str]:
+        """One line for each limit of a rolling period whose meter is among these, which bill days or months whole."""
+        return [
+            f"limits.{number}.period is {row.period!r}: must be one of {', '.join(CALENDAR_PERIODS)}, as {row.meter} "
+            "bills a day or month as a whole, and has no hours"
+            for number, row in enumerate(self.limits)
+            if row.meter in meters and rolling_hours(row.period)
         ]
 
 

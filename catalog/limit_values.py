@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from catalog.file_values import checked_text, currency_code
-from metering.limits import LIMIT_PERIODS
+from metering.limits import CALENDAR_PERIODS, MAX_ROLLING_HOURS, MIN_ROLLING_HOURS, rolling_hours
 from metering.price_models import ANY, is_own
 
 
@@ -27,9 +27,12 @@ def perhaps_model(value: Any) -> str:
 
 
 def limit_period(value: str) -> str:
-    """A day or a month (LIMIT_PERIODS). Raises ValueError."""
-    if value not in LIMIT_PERIODS:
-        raise ValueError(f"must be one of {', '.join(LIMIT_PERIODS)}, of the account's calendar: no limit rolls")
+    """A day or a month (CALENDAR_PERIODS), or hours that roll (`rolling_hours`). Raises ValueError."""
+    if value not in CALENDAR_PERIODS and rolling_hours(value) is None:
+        raise ValueError(
+            f"must be one of {', '.join(CALENDAR_PERIODS)}, of the account's calendar, or the last whole hours, "
+            f"PT{MIN_ROLLING_HOURS}H to PT{MAX_ROLLING_HOURS}H"
+        )
     return value
 
 

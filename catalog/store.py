@@ -193,9 +193,9 @@ def store_file(
 
     Rows that change keep `changed_by` (None: the database's role). Raises CannotRun for an account, price or limit of
     an unknown plan, for a parent or a limit of what is no account, for a price or limit of a meter that is not
-    declared, for a price with a condition on what is no price attribute, and when the database refuses; PricesJump,
-    unless `confirms`, where a price is 100 times above or below another; and, unless `backdates`, ClosedMonthsTouched
-    where ended months would be billed again.
+    declared, for a rolling limit of one that bills whole periods, for a price with a condition on what is no price
+    attribute, and when the database refuses; PricesJump, unless `confirms`, where a price is 100 times above or below
+    another; and, unless `backdates`, ClosedMonthsTouched where ended months would be billed again.
     """
     try:
         with psycopg.connect(postgres_url, row_factory=dict_row, connect_timeout=10) as database:
@@ -205,9 +205,12 @@ def store_file(
             known = {row["plan"] for row in database.execute("SELECT plan FROM catalog.plans")}
             if unknown := catalog.unknown_plans(known):
                 raise CannotRun("\n".join(unknown))
-            declared = {row["meter"] for row in database.execute("SELECT meter FROM meters WHERE is_declared")}
-            if undeclared := catalog.undeclared_meters(declared):
+            meters = database.execute("SELECT meter, period FROM meters WHERE is_declared").fetchall()
+            if undeclared := catalog.undeclared_meters({row["meter"] for row in meters}):
                 raise CannotRun("\n".join(undeclared))
+            whole = {row["meter"] for row in meters if row["period"] is not None}
+            if refused := catalog.rolling_limits_of_whole_periods(whole):
+                raise CannotRun("\n".join(refused))
             attributes = [row["listed"] for row in database.execute(_ATTRIBUTES)]
             if unknown := catalog.unknown_attributes(restored(attributes)):
                 raise CannotRun("\n".join(unknown))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from metering.limits import LIMIT_PERIODS
+from metering.limits import period_words, rolling_hours
 from webhooks.event_types import EventType
 
 MAX_VALUE_CHARACTERS = 200
@@ -17,9 +17,9 @@ SENTENCES: Mapping[EventType, str] = {
     EventType.STRAGGLER_HELD: "Late usage of {account} waits for a decision: "
     "{quantity} of {meter}, received at {received_at}",
     EventType.THRESHOLD_CROSSED: "{account} has reached {threshold} of {meter}{currency}{of_model} "
-    "in its {period} from {period_start}: {value}",
+    "{in_period}: {value}",
     EventType.THRESHOLD_RETRACTED: "{account} is under {threshold} of {meter}{currency}{of_model} again "
-    "in its {period} from {period_start}: {value}",
+    "{in_period}: {value}",
     EventType.PATTERN_MATCHED: "Pattern {pattern} matched {outcomes} outcomes ({keys}) from {started_at}",
     EventType.PATTERN_RETRACTED: "A match of pattern {pattern} ({keys}) from {started_at} holds no more",
     EventType.WATCH_HIT: "Watch {watch} has {hits} hits in the hour from {hour}",
@@ -40,10 +40,16 @@ def sentence(kind: str, data: Mapping[str, Any]) -> str:
     if kind not in SENTENCES:
         return kind
     values = {name: shown(_listed(value)) for name, value in data.items()}
-    if (period := values.get("period")) in LIMIT_PERIODS:
-        values["period"] = LIMIT_PERIODS[period]
     of_model = f" of {values['model']}" if values.get("model") else ""
-    return SENTENCES[EventType(kind)].format_map(_Values(values, of_model=of_model))
+    return SENTENCES[EventType(kind)].format_map(_Values(values, of_model=of_model, in_period=_in_period(values)))
+
+
+def _in_period(values: Mapping[str, str]) -> str:
+    """In which period a threshold was reached."""
+    period = values.get("period", "?")
+    if rolling_hours(period):
+        return f"in the {period_words(period)}"
+    return f"in its {period_words(period)} from {values.get('period_start', '?')}"
 
 
 def _listed(value: object) -> object:

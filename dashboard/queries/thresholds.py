@@ -15,23 +15,26 @@ from dashboard.queries.stragglers import newest_usage_of
 from jobs.queries.limit_lists import with_crossed
 from jobs.queries.limits import LimitUse, TooManyLimits, limits_in_use
 from metering.digits import EXACT
+from metering.limits import ROLLING_FIRST_DAY
 from metering.vocabulary import Job
 
 MAX_LIMITS = 5_000
 """In force, and added up for one page."""
 MAX_ROWS = 1_000
-_CHANGES = """
-    SELECT changed_at, account, period, first_day, meter, currency, model, threshold, version, is_crossed, used
-    FROM threshold_changes WHERE %(account)s::text IS NULL OR account = %(account)s
-    ORDER BY changed_at DESC, account, first_day, period, meter, currency, model, threshold, version DESC
+_CHANGES = f"""
+    SELECT changed_at, account, period, nullif(first_day, '{ROLLING_FIRST_DAY}') AS first_day,
+           meter, currency, model, threshold, version, is_crossed, used
+    FROM threshold_changes AS changes WHERE %(account)s::text IS NULL OR account = %(account)s
+    ORDER BY changed_at DESC, account, changes.first_day, period, meter, currency, model, threshold, version DESC
     LIMIT %(limit)s
 """
 
 
 @dataclass(frozen=True)
 class Nearness:
-    """A limit of an account in its day or month that runs (`period` P1D or P1M, from `first_day` on).
+    """A limit of an account in its day or month that runs (`period` P1D or P1M), or in the hours that roll (PT24H).
 
+    `period_start`: its first day, or from which instant the hours count, as ISO 8601; None: billing has no F yet.
     It is of a `meter`, and with a `model` of that alone; or (then both are empty) of money in a `currency`.
     `near_percent`: what was used of `threshold`, which is the next one, or the highest when all are reached; None with
     no threshold, which is a limit of 0. Where the next is a multiple of one that recurs, what was used since the
@@ -44,7 +47,7 @@ class Nearness:
     currency: str
     model: str
     period: str
-    first_day: date
+    period_start: str | None
     used: Quantity
     threshold: Quantity | None
     near_percent: float | None
@@ -56,13 +59,14 @@ class Nearness:
 class ThresholdChange:
     """A threshold that was crossed, or retracted, at `changed_at`; of its versions the highest holds.
 
+    `first_day` is None where the period rolls.
     `used` was the total then; None where the limit was gone.
     """
 
     changed_at: datetime
     account: str
     period: str
-    first_day: date
+    first_day: date | None
     meter: str
     currency: str
     model: str
@@ -122,7 +126,7 @@ def _nearness(use: LimitUse, crossed: Sequence[Decimal]) -> Nearness:
         currency=use.currency,
         model=use.model,
         period=use.period,
-        first_day=use.first_day,
+        period_start=use.period_start,
         used=plain(use.used),
         threshold=None if threshold is None else plain(threshold),
         near_percent=share(used, whole),

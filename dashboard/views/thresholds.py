@@ -14,7 +14,7 @@ from dashboard.panel import ask_every, head
 from dashboard.queries.thresholds import MAX_LIMITS, MAX_ROWS, Nearness, ThresholdChange, Thresholds, read_thresholds
 from dashboard.table import Value, show_table
 from dashboard.wording import count, spaced
-from metering.limits import LIMIT_PERIODS
+from metering.limits import period_words
 
 REFRESH_SECONDS = 20
 MAX_BARS = 12
@@ -70,9 +70,9 @@ def _nearest(limits: Sequence[Nearness]) -> None:
         st.altair_chart(_chart(approaching), alt="The limits that are nearest to their next threshold, in percent")
     show_table([_row(limit) for limit in limits[:MAX_ROWS]], "thresholds")
     st.caption(
-        "The day or month that runs, by each account's own calendar. Nearness is of the next threshold: a step, or the "
-        "limit itself; of the highest where all are reached. Of a limit that recurs, it counts from the last "
-        "multiple."
+        "The day or month that runs, by each account's own calendar, or the last whole hours of UTC. Nearness is of "
+        "the next threshold: a step, or the limit itself; of the highest where all are reached. Of a limit that "
+        "recurs, it counts from the last multiple."
         + (f" Only the nearest {MAX_ROWS:,} are shown; `weir limits status` lists all." * (len(limits) > MAX_ROWS))
     )
 
@@ -99,7 +99,7 @@ def _chart(limits: Sequence[Nearness]) -> alt.Chart:
     # A bar's length is a float in the browser anyway.
     bars = [
         {
-            "limit": f"{limit.account}, {_of(limit)}, {LIMIT_PERIODS[limit.period]}",
+            "limit": f"{limit.account}, {_of(limit)}, {period_words(limit.period)}",
             "percent": limit.near_percent,
             "state": mark_of(limit),
             "used": count(limit.used),
@@ -133,8 +133,8 @@ def _row(limit: Nearness) -> dict[str, Value]:
     return {
         "account": limit.account,
         "of": _of(limit),
-        "period": LIMIT_PERIODS[limit.period],
-        "since": limit.first_day.isoformat(),
+        "period": period_words(limit.period),
+        "since": limit.period_start,
         "state": mark_of(limit),
         "used": limit.used,
         "next threshold": limit.threshold,
@@ -149,8 +149,8 @@ def _changed(change: ThresholdChange) -> dict[str, Value]:
         "changed (UTC)": change.changed_at,
         "account": change.account,
         "of": _of(change),
-        "period": LIMIT_PERIODS[change.period],
-        "since": change.first_day.isoformat(),
+        "period": period_words(change.period),
+        "since": None if change.first_day is None else change.first_day.isoformat(),
         "what": CROSSED if change.is_crossed else RETRACTED,
         "threshold": change.threshold,
         "used": change.used,

@@ -37,14 +37,14 @@ from metering.vocabulary import Job
 
 
 def _is_due(cursor: psycopg.Cursor[Any], around: Fold) -> bool:
-    return is_due(cursor, around.frontier) or is_correction_due(cursor, around) or thresholds.is_due(cursor)
+    return is_due(cursor, around.frontier) or is_correction_due(cursor, around) or thresholds.is_due(cursor, around)
 
 
 def _fold(cursor: psycopg.Cursor[Any], config: BillingConfig, around: Fold) -> Counts:
     has_limits = thresholds.note_members(cursor)
     counts = fold(cursor, config, around)
     if has_limits:
-        thresholds.decide_thresholds(cursor, around.frontier)
+        thresholds.decide_thresholds(cursor, around)
     return counts
 
 

@@ -1,7 +1,8 @@
 """Thresholds of the catalog's limits: which day or month of an account has reached which, in billing's transaction.
 
-What is crossed is a function of the total of the day or month and of the catalog, never of the order of usage: it is
-the same after any cut, restart and replay. How often it was crossed and retracted on the way is not.
+What is crossed is a function of the total of the day or month and of the catalog, and where the period rolls of F
+(`jobs.billing.rolling`), never of the order of usage: it is the same after any cut, restart and replay. How often it
+was crossed and retracted on the way is not.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
+from jobs.billing.rolling import add_rolling, is_moved
 from jobs.billing.staged import IS_BILLED
 from jobs.queries.account_periods import ALWAYS_UTC, Calendar, periods
 from jobs.queries.bills import read_usage_totals
 from jobs.queries.periods import Window
-from metering.limits import MAX_MULTIPLES
+from jobs.runtime.job import Fold
+from metering.limits import CALENDAR_PERIODS, MAX_MULTIPLES
 from metering.months import ZoneChange
 
 _IS_DUE = "SELECT EXISTS (SELECT FROM thresholds_due WHERE due_at <= now())"
@@ -101,6 +104,7 @@ WITH placed AS (
            ) AS plan
     FROM threshold_periods AS touched JOIN (
         SELECT calendar, period, first_day, least(ends_at, now() + interval '1 microsecond') AS until
+        -- A period that rolls has no end.
         FROM unnest(%(calendars)s::bigint[], %(periods)s::text[], %(first_days)s::date[], %(ends)s::timestamptz[])
             AS given (calendar, period, first_day, ends_at)
     ) AS ends USING (calendar, period, first_day)
@@ -138,7 +142,12 @@ WITH totals AS (
                    WHERE of.account = held.account AND month = held.first_day AND of.meter = held.meter
                      AND (held.model = '' OR of.model = held.model)
                )
-               ELSE (
+               WHEN starts IS NOT NULL THEN (
+                   SELECT sum(quantity) FROM usage_hours AS of
+                   WHERE of.account = held.account AND hour >= starts AND of.meter = held.meter
+                     AND (held.model = '' OR of.model = held.model)
+               )
+               WHEN period = 'P1D' THEN (
                    SELECT sum(quantity) FROM usage_days AS of
                    WHERE of.account = held.account AND day = held.first_day AND of.meter = held.meter
                      AND (held.model = '' OR of.model = held.model)
@@ -147,6 +156,8 @@ WITH totals AS (
     FROM thresholds_in_force AS held LEFT JOIN unnest(
         %(amount_accounts)s::text[], %(amount_months)s::date[], %(amount_currencies)s::text[], %(amounts)s::numeric[]
     ) AS spent (account, first_day, currency, amount) USING (account, first_day, currency)
+    LEFT JOIN unnest(%(rolling_periods)s::text[], %(rolling_starts)s::timestamptz[])
+        AS rolling (period, starts) USING (period)
 ), reached AS (
     SELECT DISTINCT account, period, first_day, meter, currency, model, threshold, true AS is_reached
     FROM totals CROSS JOIN LATERAL (
@@ -178,10 +189,10 @@ ORDER BY account, first_day, period, meter, currency, model, threshold
 """
 
 
-def is_due(cursor: psycopg.Cursor[Any]) -> bool:
-    """Whether limits, or accounts that may have some, changed since thresholds were decided."""
+def is_due(cursor: psycopg.Cursor[Any], around: Fold) -> bool:
+    """Whether limits, or accounts that may have some, changed since thresholds were decided, or a period rolls."""
     found = cursor.execute(_IS_DUE).fetchone()
-    return bool(found and found[0])
+    return bool(found and found[0]) or is_moved(cursor, around.previous_frontier, around.frontier)
 
 
 def note_members(cursor: psycopg.Cursor[Any]) -> bool:
@@ -193,16 +204,19 @@ def note_members(cursor: psycopg.Cursor[Any]) -> bool:
     return True
 
 
-def decide_thresholds(cursor: psycopg.Cursor[Any], frontier: datetime | None) -> int:
+def decide_thresholds(cursor: psycopg.Cursor[Any], around: Fold) -> int:
     """Append to `threshold_changes` what this batch, once it is folded, has crossed or retracted.
 
-    So for accounts whose limits or plan changed. `frontier` is stored beside. Returns how many changed.
+    So for accounts whose limits or plan changed, and for those whose usage entered or left a period that rolls. F is
+    stored beside. Returns how many changed.
     """
-    due = cursor.execute(_TAKE_DUE).fetchall()
+    taken = cursor.execute(_TAKE_DUE).fetchall()
     of_due = ("due_accounts", "due_plans", "due_since")
-    cursor.execute(_PERIODS, {name: [row[place] for row in due] for place, name in enumerate(of_due)})
+    due = {name: [row[place] for row in taken] for place, name in enumerate(of_due)}
+    cursor.execute(_PERIODS, due)
+    rolling = add_rolling(cursor, due, around.previous_frontier, around.frontier)
     ends = [
-        (calendar, period, first_day, _ends_at(_calendar(held_from, timezones), Window(period), first_day))
+        (calendar, period, first_day, _ends_at(_calendar(held_from, timezones), period, first_day))
         for calendar, held_from, timezones, period, first_day in cursor.execute(_CALENDARS).fetchall()
     ]
     names = ("calendars", "periods", "first_days", "ends")
@@ -212,7 +226,7 @@ def decide_thresholds(cursor: psycopg.Cursor[Any], frontier: datetime | None) ->
     amounts = list(_amounts(cursor))
     names = ("amount_accounts", "amount_months", "amount_currencies", "amounts")
     parameters = {name: [row[place] for row in amounts] for place, name in enumerate(names)}
-    of_all = {"frontier": frontier, "versions": VERSIONS_OF_AN_EPOCH, "multiples": MAX_MULTIPLES}
+    of_all = {**rolling, "frontier": around.frontier, "versions": VERSIONS_OF_AN_EPOCH, "multiples": MAX_MULTIPLES}
     cursor.execute(_DECIDE, {**parameters, **of_all})
     changed = cursor.rowcount
     cursor.execute("DROP TABLE member_days, threshold_periods, thresholds_in_force")
@@ -236,6 +250,9 @@ def _calendar(held_from: list[datetime | None] | None, timezones: list[str] | No
 
 
 @lru_cache(maxsize=4_096)
-def _ends_at(calendar: Calendar, window: Window, first_day: date) -> datetime:
-    """When the day or month that begins on this date ends."""
-    return next(period.end for period in periods(window, calendar, first_day, first_day) if period.first == first_day)
+def _ends_at(calendar: Calendar, period: str, first_day: date) -> datetime | None:
+    """When the day or month that begins on this date ends; None for a period that rolls."""
+    if period not in CALENDAR_PERIODS:
+        return None
+    window = Window(period)
+    return next(found.end for found in periods(window, calendar, first_day, first_day) if found.first == first_day)

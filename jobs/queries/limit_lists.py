@@ -72,6 +72,7 @@ def limit_rows(database: Database, accounts: Sequence[str]) -> Iterator[dict[str
 def status_rows(database: Database, accounts: Sequence[str], now: datetime) -> Iterator[dict[str, Any]]:
     """Rows with the keys STATUS_COLUMNS: each limit in force, and the period that runs.
 
+    `period_start` is a date, or the instant from which a period that rolls counts; null before billing has an F.
     `percent` is null without a maximum, and of a limit of 0. `crossed` are the thresholds that billing recorded.
     """
     uses = list(limits_in_use(database, list(accounts) or None, None, now))
@@ -82,7 +83,7 @@ def status_rows(database: Database, accounts: Sequence[str], now: datetime) -> I
             "currency": use.currency or None,
             "model": use.model or None,
             "period": use.period,
-            "period_start": use.first_day.isoformat(),
+            "period_start": use.period_start,
             "used": use.used,
             "limit": use.maximum,
             "percent": _percent(use.used, use.maximum) if use.maximum else None,
@@ -107,7 +108,10 @@ def with_crossed(database: Database, uses: Sequence[LimitUse]) -> Iterator[tuple
 
 
 def threshold_rows(database: Database, accounts: Sequence[str], page: Page) -> Iterator[dict[str, Any]]:
-    """Rows with the keys THRESHOLD_COLUMNS: the last version of each threshold that was ever crossed."""
+    """Rows with the keys THRESHOLD_COLUMNS: the last version of each threshold that was ever crossed.
+
+    `period_start` is ROLLING_FIRST_DAY where the period rolls: it has one state, not one for each window.
+    """
     statement, more = paged(_STATES, THRESHOLD_KEY, page)
     for row in select(database, statement, {**more, "accounts": list(accounts) or None}):
         yield {**row, "period_start": row["period_start"].isoformat()}

@@ -1,4 +1,4 @@
-"""Limits of the catalog, and how much of each was used in the day or month that runs: by the account's own calendar."""
+"""Limits of the catalog, and how much of each was used: in the account's running day or month, or the last hours."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from jobs.queries.bills import read_usage_totals
 from jobs.queries.periods import Window
 from jobs.queries.reading import Database
 from metering.digits import EXACT
-from metering.limits import MAX_MULTIPLES
+from metering.instants import rfc3339
+from metering.limits import MAX_MULTIPLES, ROLLING_FIRST_DAY, rolling_hours, rolling_start
 
 EVERY_ACCOUNT = "*"
 """The account of a limit that each account has."""
@@ -50,13 +51,17 @@ _IN_FORCE = """
 """
 _USED = """
     SELECT account, meter, coalesce(model, '') AS model, period, sum(quantity) AS used
-    FROM unnest(%(held)s::text[], %(periods)s::text[], %(firsts)s::date[]) AS running (account, period, first)
+    FROM unnest(%(held)s::text[], %(periods)s::text[], %(firsts)s::date[], %(starts)s::timestamptz[])
+        AS running (account, period, first, starts)
     CROSS JOIN LATERAL (
         SELECT meter, model, quantity FROM usage_days
         WHERE usage_days.account = running.account AND day = first AND period = 'P1D'
         UNION ALL
         SELECT meter, model, quantity FROM usage_months
         WHERE usage_months.account = running.account AND month = first AND period = 'P1M'
+        UNION ALL
+        SELECT meter, model, quantity FROM usage_hours
+        WHERE usage_hours.account = running.account AND hour >= starts
         OFFSET 0
     ) AS used
     WHERE meter = ANY (%(meters)s)
@@ -64,11 +69,15 @@ _USED = """
     GROUP BY GROUPING SETS ((account, meter, period), (account, meter, period, model))
     HAVING GROUPING(model) = 1 OR model <> ''
 """
+_FRONTIER = "SELECT frontier FROM closed_usage"
 
 
 @dataclass(frozen=True)
 class LimitUse:
     """Of a limit in force: how much may be used in the period that runs, and how much was.
+
+    A period of the calendar has a `first_day`. One that rolls (`rolling_hours`) has ROLLING_FIRST_DAY, and counts from
+    `window_start` on (`rolling_start`); None: billing has no F yet, so nothing counts.
 
     It is of a `meter`, and with a `model` of that alone; or (then both are empty) of money in a `currency`. `maximum`
     None: it has steps alone. `steps`: thresholds before or above it. `every`: its first MAX_MULTIPLES multiples are
@@ -85,6 +94,14 @@ class LimitUse:
     used: Decimal
     steps: tuple[Decimal, ...] = ()
     every: Decimal | None = None
+    window_start: datetime | None = None
+
+    @property
+    def period_start(self) -> str | None:
+        """A date, or the instant from which a period that rolls counts, as ISO 8601."""
+        if rolling_hours(self.period) is None:
+            return self.first_day.isoformat()
+        return None if self.window_start is None else rfc3339(self.window_start)
 
     @property
     def thresholds(self) -> list[Decimal]:
@@ -137,13 +154,14 @@ def limits_in_use(
     limits = database.execute(_IN_FORCE, places).fetchall()
     if max_limits is not None and len(limits) > max_limits:
         raise TooManyLimits
-    held = sorted({(row["account"], Window(row["period"])) for row in limits})
-    running = running_periods(database, held, now)
+    held = sorted({(row["account"], row["period"]) for row in limits})
+    running = _running(database, held, now)
     parameters = {
         "meters": sorted({row["meter"] for row in limits}),
         "held": [account for account, _ in held],
-        "periods": [window.value for _, window in held],
-        "firsts": [running[place].first for place in held],
+        "periods": [period for _, period in held],
+        "firsts": [running[place][0] for place in held],
+        "starts": [running[place][1] for place in held],
     }
     used = {
         (row["account"], row["meter"], "", row["model"], row["period"]): row["used"]
@@ -152,12 +170,30 @@ def limits_in_use(
     months = defaultdict(list)
     for row in limits:
         if row["currency"]:
-            months[running[row["account"], Window.MONTH].first].append(row["account"])
+            months[running[row["account"], Window.MONTH.value][0]].append(row["account"])
     for month, spending in months.items():
         for total in read_usage_totals(database, month, spending):
             used[total["account"], "", total["currency"], "", Window.MONTH.value] = total["amount"]
     for row in limits:
         place = row["account"], row["meter"], row["currency"], row["model"], row["period"]
-        first_day = running[row["account"], Window(row["period"])].first
+        first_day, start = running[row["account"], row["period"]]
         steps = tuple(row["steps"])
-        yield LimitUse(*place, first_day, row["maximum"], used.get(place) or Decimal(0), steps, row["every"])
+        yield LimitUse(*place, first_day, row["maximum"], used.get(place) or Decimal(0), steps, row["every"], start)
+
+
+def _running(
+    database: Database, held: Sequence[tuple[str, str]], now: datetime
+) -> dict[tuple[str, str], tuple[date, datetime | None]]:
+    """Of each account and period: its first day now, or from when on it counts at F, as billing decides thresholds."""
+    of_calendar = [(account, Window(period)) for account, period in held if rolling_hours(period) is None]
+    found: dict[tuple[str, str], tuple[date, datetime | None]] = {
+        (account, window.value): (period.first, None)
+        for (account, window), period in running_periods(database, of_calendar, now).items()
+    }
+    if len(found) < len(held):
+        row = database.execute(_FRONTIER).fetchone()
+        frontier = None if row is None else row["frontier"]
+        for account, period in held:
+            if hours := rolling_hours(period):
+                found[account, period] = ROLLING_FIRST_DAY, rolling_start(hours, frontier)
+    return found

@@ -81,6 +81,7 @@ def _without_limits_and_usage(gateway: Server) -> None:
     with psycopg.connect(gateway.database) as session:
         session.execute("DELETE FROM catalog.limits")
         session.execute("DELETE FROM usage_days")
+        session.execute("DELETE FROM usage_hours")
 
 
 def reads(server: Server, *accounts: str) -> str:
@@ -144,6 +145,27 @@ def test_a_limit_of_a_day_counts_the_day_of_the_accounts_own_calendar(gateway: S
         session.execute("UPDATE usage_days SET quantity = 5 WHERE quantity = 4")
     for name in (ACME, GLOBEX):
         assert codes(gateway, everybody, name, "requests") == {"requests": "usage_limit_reached"}
+
+
+def test_a_limit_of_the_last_hours_counts_those_until_f(gateway: Server, everybody: str) -> None:
+    declare(gateway, limit("requests", "5", period="PT2H", account=ACME))
+    with psycopg.connect(gateway.database) as session:
+        [frontier] = session.execute("SELECT frontier FROM closed_usage").fetchone() or [None]
+    assert frontier is not None
+    hour = frontier.replace(minute=0, second=0, microsecond=0)
+    numbers = {"quantity": 4, "late_quantity": 0, "unmetered_rows": 0, "corrected": False}
+    key = {"account": ACME, "model": "m1", "meter": "requests", "currency": "EUR"}
+    for hours_before, quantity in ((2, 9), (1, 4)):
+        row = {**key, **numbers, "hour": hour - timedelta(hours=hours_before), "quantity": quantity}
+        write(gateway.database, "usage_hours", row)
+    assert codes(gateway, everybody, ACME, "requests") == {"requests": None}
+    write(gateway.database, "usage_hours", {**key, **numbers, "hour": hour, "quantity": 1})
+    answer = ask(gateway, everybody, ACME, features=["requests"])
+    reason = answer.json["data"][0]["features"]["requests"]["reason"]
+    assert reason == {
+        "code": "usage_limit_reached",
+        "message": "5 of 5 requests are used in the last 2 hours.",
+    }
 
 
 def test_the_limit_of_an_account_replaces_that_of_its_plan_and_the_newest_in_force_applies(

@@ -125,6 +125,21 @@ def test_a_limit_of_a_model_is_named_and_one_that_recurs_counts_from_its_last_mu
     assert [row["of"] for row in table(page, "what")] == ["requests of large-1"]
 
 
+def test_a_limit_that_rolls_counts_the_last_hours_until_f_and_says_from_when_on(
+    open_page: Pages, running: str, now: datetime
+) -> None:
+    limit(running, now, account="acme", meter="requests", period="PT3H", quantity=1_000)
+    hour = now.replace(minute=0)
+    begins = hour - timedelta(hours=2)
+    write_windows(running, window(begins, 700, account="acme"), window(begins - MINUTE, 900, account="acme"))
+    crossed(running, now, "acme", Decimal(500), period="PT3H", first_day="1970-01-01")
+    page = open_page("watch")
+    assert near(page) == [("acme", "requests", "◐ step reached", 700, 1_000, pytest.approx(70), "500")]
+    [row] = table(page, "near (%)")
+    assert (row["period"], row["since"]) == ("last 3 hours", f"{begins.isoformat()[:-6]}Z")
+    assert [row["period"] for row in table(page, "what")] == ["last 3 hours"]
+
+
 def test_a_total_of_very_many_digits_is_compared_with_its_limit_and_multiples(
     open_page: Pages, running: str, now: datetime
 ) -> None:

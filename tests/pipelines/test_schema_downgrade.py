@@ -216,6 +216,11 @@ PLANTED: dict[str, Callable[[str], None]] = {
     "limits of money, of each account, or with steps": lambda at: write(
         at, "catalog.limits", {"currency": "EUR", "plan": "p", "period": "P1M", "effective_from": NOW, "amount": 1}
     ),
+    "limits of a rolling period": lambda at: write(
+        at,
+        "catalog.limits",
+        {"meter": "requests", "plan": "p", "period": "PT24H", "effective_from": NOW, "quantity": 1},
+    ),
     "limits of a model, or that recur": lambda at: write(
         at, "catalog.limits", {"meter": "requests", "plan": "p", "period": "P1M", "effective_from": NOW, "every": 1}
     ),
@@ -330,6 +335,12 @@ LOST: list[tuple[str, str, dict[str, Any], str]] = [
         "who removed topics of events, and why, 1 times (the journal keeps which",
     ),
     ("0107", "threshold_changes", {**THRESHOLD, "model": "m"}, "1 changes of thresholds of a model: "),
+    (
+        "0118",
+        "threshold_changes",
+        {**THRESHOLD, "period": "PT24H", "first_day": "1970-01-01"},
+        "1 changes of thresholds of a rolling period: ",
+    ),
     ("0112", "portal_invalidations", INVALIDATION, "which portal tokens were invalidated: those of 1 accounts"),
     (
         "0115",

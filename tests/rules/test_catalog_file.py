@@ -249,9 +249,13 @@ def test_a_price_of_a_meter_that_is_not_declared_is_named_with_those_that_are() 
         ({"plan": "team"}, "must be of an account or of a plan"),
         ({"period": "P1W"}, "limits.0.period is 'P1W': must be one of P1D, P1M"),
         (
-            {"period": "PT24H"},
-            "limits.0.period is 'PT24H': must be one of P1D, P1M, of the account's calendar: no limit",
+            {"period": "PT1H"},
+            "must be one of P1D, P1M, of the account's calendar, or the last whole hours, PT2H to PT168H",
         ),
+        ({"period": "PT169H"}, "or the last whole hours, PT2H to PT168H"),
+        ({"period": "PT024H"}, "or the last whole hours, PT2H to PT168H"),
+        ({"period": "PT90M"}, "or the last whole hours, PT2H to PT168H"),
+        ({"period": "PT24H", "meter": "", "currency": "EUR"}, "of a currency must have period P1M"),
         ({"dimension": "team"}, "limits.0.dimension is not a known field"),
         ({"quantity": "-1"}, "limits.0.quantity is '-1': must be a quantity such as 1000000, or null for no limit"),
         ({"quantity": "1e6"}, "must be a quantity"),
@@ -261,6 +265,19 @@ def test_a_price_of_a_meter_that_is_not_declared_is_named_with_those_that_are() 
 def test_a_limit_that_means_nothing_is_refused_with_what_it_must_be(wrong: dict[str, str], says: str) -> None:
     with pytest.raises(CatalogFileError, match=re.escape(says)):
         parse_catalog(json.dumps({"limits": [{**LIMIT, **wrong}]}))
+
+
+@pytest.mark.parametrize("period", ["PT2H", "PT24H", "PT168H"])
+def test_a_limit_may_be_of_the_last_hours_but_not_of_a_meter_that_bills_whole_days_or_months(period: str) -> None:
+    catalog = parse_catalog(json.dumps({"limits": [{**LIMIT, "period": period}]}))
+    assert catalog.limits[0].period == period
+    assert catalog.rolling_limits_of_whole_periods({"users"}) == []
+    [problem] = catalog.rolling_limits_of_whole_periods({"input_tokens"})
+    assert problem == (
+        f"limits.0.period is '{period}': must be one of P1D, P1M, as input_tokens bills a day or month as a whole, "
+        "and has no hours"
+    )
+    assert parse_catalog(json.dumps({"limits": [LIMIT]})).rolling_limits_of_whole_periods({"input_tokens"}) == []
 
 
 def test_a_limit_without_a_quantity_is_none_and_one_that_occurs_twice_is_refused() -> None:

@@ -157,6 +157,11 @@ USES = (
         "catalog.limits has limits of a model, or that recur",
     ),
     Use(
+        "0126",
+        "EXISTS (SELECT FROM catalog.limits WHERE starts_with(period, 'PT'))",
+        "catalog.limits has limits of a rolling period",
+    ),
+    Use(
         "0105",
         "EXISTS (SELECT FROM jobs WHERE job = 'ingestion' AND jsonb_array_length(config -> 'events') > 1)",
         "ingestion reads several topics, and would read one of them: remove the others (`weir topics remove`)",
@@ -240,6 +245,14 @@ LOSSES = (
         SELECT format('up to where %s consumers have applied corrections: no alert says who lags until they '
                       'acknowledge again after the next upgrade', count(*))
         FROM correction_consumers HAVING count(*) > 0
+        """,
+    ),
+    Loss(
+        "0126",
+        """
+        SELECT format('%s changes of thresholds of a rolling period: the next upgrade with such a limit decides them '
+                      'again, and calls webhooks', count(*))
+        FROM threshold_changes WHERE starts_with(period, 'PT') HAVING count(*) > 0
         """,
     ),
     Loss(
