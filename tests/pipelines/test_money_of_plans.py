@@ -204,7 +204,8 @@ class Everything(World):
         place = [*self.terms_of(plan), PLAN_MODEL, since]
         with books.connection.transaction():
             books.connection.execute(
-                "UPDATE catalog.prices SET deleted_at = %s WHERE (plan, currency, model, effective_from) = (%s, %s, %s, %s)",
+                "UPDATE catalog.prices SET deleted_at = %s"
+                " WHERE (plan, currency, model, effective_from) = (%s, %s, %s, %s)",
                 [ends, *place],
             )
             books.connection.execute(

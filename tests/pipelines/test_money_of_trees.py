@@ -7,6 +7,7 @@ with their corrections and FOCUS must be equal to it, to the last digit, each cu
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
@@ -15,7 +16,9 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import psycopg
 import pytest
+from psycopg.rows import dict_row
 
 from cli.reading import read_only
 from dashboard.backend import Backend
@@ -25,6 +28,8 @@ from dashboard.views.bill_tree import branches
 from dashboard.views.bills import totals_of
 from jobs.audit.bills.invoices import check_invoices
 from jobs.queries.bills import read_month, read_totals
+from jobs.runtime.postgres.address import in_schema
+from jobs.runtime.postgres.api_reader import API_READER
 from tests.exports import focus_1_4
 from tests.pipelines.closing import Books
 from tests.pipelines.plan_world import Setting, books_with_plans
@@ -128,6 +133,7 @@ def billed(books: Books, world: Tree, month: date) -> Money:
         for line in read_month(reader, month).lines:
             sums[line["account"], line["currency"]] += Fraction(line["amount"])
         totals = read_totals(reader, month, list(world.zones))
+    of_key(books, month, world.chance.sample(list(world.zones), 2))
     found = nonzero(sums)
     assert nonzero({(row["account"], row["currency"]): Fraction(row["amount"]) for row in totals}) == found
     rolled: defaultdict[tuple[str, str], Fraction] = defaultdict(Fraction)
@@ -142,6 +148,18 @@ def billed(books: Books, world: Tree, month: date) -> Money:
     assert len(shown) == len(tree)
     assert nonzero(shown) == nonzero(rolled)
     return found
+
+
+def of_key(books: Books, month: date, accounts: list[str]) -> None:
+    """Somebody who may see these accounts alone has the lines and totals of somebody who may see all."""
+    bills = []
+    for shown in ("*", json.dumps(accounts)):
+        with psycopg.connect(in_schema(books.database), row_factory=dict_row) as session:
+            session.execute(f"SET ROLE {API_READER}")
+            session.execute("SELECT set_config('weir.accounts', %s, true)", [shown])
+            lines = read_month(session, month, accounts).lines
+            bills.append((lines, read_totals(session, month, accounts)))
+    assert bills[0] == bills[1]
 
 
 @pytest.fixture
@@ -185,9 +203,7 @@ def test_accounts_of_a_tree_that_change_their_currency_are_billed_and_invoiced_b
     in_focus(books, tmp_path, world, rounded)
 
 
-def in_focus(
-    books: Books, folder: Path, world: Tree, rounded: Mapping[tuple[str, str, date], Fraction]
-) -> None:
+def in_focus(books: Books, folder: Path, world: Tree, rounded: Mapping[tuple[str, str, date], Fraction]) -> None:
     """Costs by account, currency and original month, and by invoice; each below the head of the month it is in."""
     by_month: defaultdict[tuple[str, str, date], Fraction] = defaultdict(Fraction)
     by_invoice: defaultdict[str, Fraction] = defaultdict(Fraction)
