@@ -109,12 +109,21 @@ class World:
         self.chance = random.Random(seed)
         self.setting = setting
         self.zones = dict(setting.zones)
+        self.plan_names = list(PRICES)
         self.plans: dict[str, list[tuple[datetime, str | None]]] = {}
         """None: the account is deleted."""
         self.ended: dict[tuple[str, datetime], datetime] = {}
         """Of terms that were deleted: until when they held."""
         self.terms: defaultdict[str, dict[datetime, dict[str, str]]] = defaultdict(dict)
         self.used: defaultdict[tuple[str, date, str], dict[Price, Fraction]] = defaultdict(dict)
+
+    def terms_of(self, plan: str) -> tuple[str, str]:
+        """The plan of the catalog and the currency."""
+        return plan, self.setting.currency
+
+    def rounded(self, plan: str, amount: Fraction) -> Fraction:  # noqa: ARG002  # worlds with several currencies
+        """An amount under a plan as an invoice has it."""
+        return self.setting.rounded(amount)
 
     def instant(self, latest: datetime) -> datetime:
         """Up to 40 days before `latest`, sometimes on the border of a day."""
@@ -137,12 +146,16 @@ class World:
         """A new plan of an account or new terms of a plan, from now on or backdated."""
         since = self.instant(now)
         if self.chance.random() < 0.5:
-            self.plan(books, self.chance.choice(list(self.zones)), self.chance.choice(list(PRICES)), since)
+            self.plan(books, self.chance.choice(list(self.zones)), self.chance.choice(self.plan_names), since)
         else:
-            plan = self.chance.choice(list(PRICES))
-            document = self.document()
-            costs(books, plan, since, self.setting.currency, **document)
-            self.terms[plan][since] = document
+            self.cost(books, self.chance.choice(self.plan_names), since)
+
+    def cost(self, books: Books, plan: str, since: datetime) -> None:
+        """New terms of a plan from `since` on."""
+        document = self.document()
+        name, currency = self.terms_of(plan)
+        costs(books, name, since, currency, **document)
+        self.terms[plan][since] = document
 
     def plan(self, books: Books, name: str, plan: str, since: datetime) -> None:
         """An account has a plan from `since` on."""
@@ -199,8 +212,8 @@ class World:
     def month(self, name: str, month: date, *, rounds: bool = False) -> dict[tuple[str, str], Fraction]:
         """The same, with what the usage of each plan costs beside them (of the kind `usage`)."""
 
-        def rounded(amount: Fraction) -> Fraction:
-            return self.setting.rounded(amount) if rounds else amount
+        def rounded(plan: str, amount: Fraction) -> Fraction:
+            return self.rounded(plan, amount) if rounds else amount
 
         zone = ZoneInfo(self.zones[name])
         number = ((month + timedelta(days=31)).replace(day=1) - month).days
@@ -229,17 +242,19 @@ class World:
                 elif amount == "maximum_amount":
                     mine[amount] = None
         found = {
-            ("usage", plan): sum(map(rounded, self.usage(name, month, plan, included[plan])), Fraction())
-            for plan in PRICES
+            ("usage", plan): sum(
+                (rounded(plan, amount) for amount in self.usage(name, month, plan, included[plan])), Fraction()
+            )
+            for plan in self.plan_names
         }
         for plan in has_terms:
             flat, low, high = (sums[plan][amount] for amount in ("flat_fee", "minimum_amount", "maximum_amount"))
-            found["flat", plan] = rounded(flat or Fraction())
+            found["flat", plan] = rounded(plan, flat or Fraction())
             total = found["usage", plan] + found["flat", plan]
-            if low and total < rounded(low):
-                found["minimum", plan] = rounded(low) - total
-            elif high is not None and total > rounded(high):
-                found["maximum", plan] = rounded(high) - total
+            if low and total < rounded(plan, low):
+                found["minimum", plan] = rounded(plan, low) - total
+            elif high is not None and total > rounded(plan, high):
+                found["maximum", plan] = rounded(plan, high) - total
         return {key: amount for key, amount in found.items() if amount}
 
     def quarter(self, books: Books) -> Iterator[date]:
@@ -247,10 +262,8 @@ class World:
         begins, months = self.setting.begins, self.setting.months
         for name in self.zones:
             self.plans[name] = []
-            self.plan(books, name, "basic", begins - timedelta(hours=self.chance.choice([0, 30])))
-        document = self.document()
-        costs(books, "basic", begins, self.setting.currency, **document)
-        self.terms["basic"][begins] = document
+            self.plan(books, name, self.plan_names[0], begins - timedelta(hours=self.chance.choice([0, 30])))
+        self.cost(books, self.plan_names[0], begins)
         left = list(months)
         ends = datetime(months[-1].year, months[-1].month, 1, tzinfo=UTC) + timedelta(days=29)
         at = begins + timedelta(days=5)

@@ -158,7 +158,7 @@ class Everything(World):
             model=of["model"],
             **{} if is_unit else WITHOUT,
             cause=of["cause"],
-            currency=self.setting.currency,
+            currency=self.terms_of(of["plan"])[1],
         )
         used = self.quantities[of["name"], day.replace(day=1), of["plan"]]
         used[of["model"], version.number] += Fraction(of["quantity"])
@@ -171,7 +171,7 @@ class Everything(World):
             with books.connection.transaction():
                 new = f"{name} {now:%d %B}"
                 books.connection.execute("UPDATE catalog.accounts SET name = %s WHERE account = %s", [new, name])
-        elif drawn < 0.2 and self.plans[name][-1][1] is not None:
+        elif drawn < 0.2 and self.plans[name][-1][1] is not None and not self.is_parent(name):
             since = self.instant(now)
             with books.connection.transaction():
                 books.connection.execute(
@@ -191,30 +191,34 @@ class Everything(World):
             # Terms that are written again have not ended.
             self.ended = {key: at for key, at in self.ended.items() if self._has_ended(books, *key)}
 
+    def is_parent(self, name: str) -> bool:  # noqa: ARG002  # worlds with trees of accounts
+        """Whether other accounts are below it now."""
+        return False
+
     def _end_terms(self, books: Books, now: datetime) -> None:
         plan = self.chance.choice(list(self.terms))
         open_since = [since for since in self.terms[plan] if (plan, since) not in self.ended]
         if not open_since:
             return
         since, ends = self.chance.choice(open_since), self.instant(now)
-        place = [plan, PLAN_MODEL, since]
+        place = [*self.terms_of(plan), PLAN_MODEL, since]
         with books.connection.transaction():
             books.connection.execute(
-                "UPDATE catalog.prices SET deleted_at = %s WHERE (plan, model, effective_from) = (%s, %s, %s)",
+                "UPDATE catalog.prices SET deleted_at = %s"
+                " WHERE (plan, currency, model, effective_from) = (%s, %s, %s, %s)",
                 [ends, *place],
             )
             books.connection.execute(
-                "DELETE FROM catalog.prices WHERE (plan, model, effective_from) = (%s, %s, %s)", place
+                "DELETE FROM catalog.prices WHERE (plan, currency, model, effective_from) = (%s, %s, %s, %s)", place
             )
         if ends > since:
             self.ended[plan, since] = ends
         else:
             del self.terms[plan][since]
 
-    @staticmethod
-    def _has_ended(books: Books, plan: str, since: datetime) -> bool:
-        statement = "SELECT FROM catalog.prices WHERE (plan, model, effective_from) = (%s, %s, %s)"
-        return not books.rows(statement, plan, PLAN_MODEL, since)
+    def _has_ended(self, books: Books, plan: str, since: datetime) -> bool:
+        statement = "SELECT FROM catalog.prices WHERE (plan, currency, model, effective_from) = (%s, %s, %s, %s)"
+        return not books.rows(statement, *self.terms_of(plan), PLAN_MODEL, since)
 
     def usage(self, name: str, month: date, plan: str, included: Fraction) -> list[Fraction]:
         """What each line of usage costs."""
@@ -271,14 +275,15 @@ def books(database: str) -> Iterator[Books]:
 
 def store_ladders(books: Books, world: Everything) -> None:
     for plan, rungs in world.versions.items():
+        name, currency = world.terms_of(plan)
         for rung in rungs:
             is_unit = isinstance(rung.terms, str)
-            row = {"price_version": rung.number, "plan": plan, "model": rung.model, "meter": "input_tokens"}
+            row = {"price_version": rung.number, "plan": name, "model": rung.model, "meter": "input_tokens"}
             priced = {
                 "unit_price": rung.terms if is_unit else None,
                 "terms": None if is_unit else PriceTerms.of(rung.terms).text,
             }
-            of_money = {"currency": world.setting.currency, "effective_from": rung.since}
+            of_money = {"currency": currency, "effective_from": rung.since}
             write(books.database, "price_ladders", {**row, **priced, **of_money})
 
 
