@@ -12,6 +12,7 @@ import pytest
 
 from bench.history import BIG, Plan, plans, questions
 from bench.history_rows import PROGRESS, SESSIONS, UNTIL, fill, sized
+from bench.record_rows import fill_records
 from jobs.runtime.postgres.schema import migrate
 from tests.conftest import fresh_database
 
@@ -28,6 +29,7 @@ def found(url: str, accounts: int, days: int, *, is_small: bool) -> Found:
     """The plans of each question, of a past of so many days."""
     migrate(url)
     fill(url, windows=WINDOWS_A_DAY[accounts] * days, accounts=accounts, days=days)
+    fill_records(url, windows=WINDOWS_A_DAY[accounts] * days, accounts=accounts, days=days)
     with psycopg.connect(url, autocommit=True) as connection:
         if is_small:
             # Reading a small table from end to end is cheaper, and says nothing about a large one.

@@ -1,0 +1,29 @@
+"""Lists of what grows over years are read by an index: exits, audits, thresholds, invoices and open stragglers."""
+
+from alembic import op
+
+revision = "0131"
+down_revision = "0118"
+
+INDEXES = {
+    "exits_by_end": "exits (job, ended_at)",
+    "audits_by_start": "audits (started_at)",
+    "audits_by_usage": "audits (billed_to, audit_id) WHERE is_proved",
+    "threshold_changes_by_time": "threshold_changes (changed_at)",
+    "invoices_by_period": "invoices (period)",
+    "invoice_events_by_issue": "invoice_events (at) WHERE state = 'Issued'",
+    # What keeps a month from being closed: few rows, among all stragglers of an account.
+    "stragglers_open": "stragglers (account) WHERE decision = 'hold' OR settled = 0",
+}
+
+
+def upgrade() -> None:
+    """Each table is read once, and writers of it wait meanwhile: a second for a million rows."""
+    for name, of in INDEXES.items():
+        op.execute(f"CREATE INDEX {name} ON {of}")
+
+
+def downgrade() -> None:
+    """No row changes."""
+    for name in INDEXES:
+        op.execute(f"DROP INDEX {name}")
