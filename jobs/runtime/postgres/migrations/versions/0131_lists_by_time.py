@@ -14,6 +14,7 @@ INDEXES = {
     "audits_by_usage": "audits (billed_to, audit_id) WHERE is_proved",
     "threshold_changes_by_time": "threshold_changes (changed_at)",
     "invoices_by_period": "invoices (period)",
+    "invoices_replaced": "invoices (replaces) WHERE replaces IS NOT NULL",
     "invoice_events_by_issue": "invoice_events (at) WHERE state = 'Issued'",
     # What keeps a month from being closed: few rows, among all stragglers of an account.
     "stragglers_open": "stragglers (account) WHERE decision = 'hold' OR settled = 0",
