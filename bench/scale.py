@@ -5,13 +5,15 @@ executors.
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -30,6 +32,7 @@ from bench.parts import Parts, Setting, publish_catalog, running_parts, send
 from bench.processes import cpu_seconds, own_cpu_seconds, tree
 from bench.recording import Recording
 from bench.report import RESULTS, machine
+from bench.scale_plot import ROWS_PER_EVENT, cases_of, kept_runs
 from bench.work import READS, Marks, Plan, measure_ingestion, measure_reader
 from deployment.positions import describe, ends
 from jobs.runtime.config import JobConfig
@@ -42,6 +45,10 @@ from laptop.folders import Folders
 from metering.vocabulary import Job
 
 WARM_UP_SHARE = 0.4
+START_SECONDS = 60.0
+"""Of each case: a database, an application with its executors, and the end of both."""
+RECORDED_A_SECOND = 5_000
+"""Events that are sent, journalled and joined, before anything is measured."""
 ROWS_AT_ONCE = 1_000_000
 EXECUTOR_MIB = 512
 READERS = (Job.JOINS.value, Job.BILLING.value)
@@ -107,6 +114,9 @@ def main(
         signal.signal(number, lambda *_: sys.exit(1))
     console = Console(stderr=True, highlight=False)
     counts = [int(count) for count in executors.split(",")]
+    seconds = estimated_seconds(kept_runs(), jobs.split(","), counts, events)
+    console.print("Takes an unknown time." if seconds is None else f"Takes about {seconds / 60:.0f} minutes.")
+    before = {"load_before": round(os.getloadavg()[0], 2), "commit": _commit()}
     with tempfile.TemporaryDirectory(prefix="weir-scale-") as scratch:
         folder = keep or Path(scratch)
         with running_parts(folder, Setting(_settings(0))) as parts:
@@ -129,8 +139,35 @@ def main(
     for job in jobs.split(","):
         Console().print(table(job, [case for case in found if case.job == job]))
     path = RESULTS / f"scale-{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}.json"
-    path.write_text(json.dumps(document(found, events), indent=2) + "\n")
+    path.write_text(json.dumps(before | document(found, events), indent=2) + "\n")
     console.print(f"Written to {path}")
+    if _commit() != before["commit"]:
+        console.print("The code has changed meanwhile: what was measured is a mixture. Delete the file, and run again.")
+    console.print(
+        "`python -m bench.scale_page` brings page and plot up to date; read the text around its tables again."
+    )
+
+
+def estimated_seconds(
+    runs: Sequence[Mapping[str, Any]], jobs: Sequence[str], executors: Sequence[int], events: int
+) -> float | None:
+    """How long a run takes, by the last one that is kept of each job and number of executors; None: one has none."""
+    seconds = events / RECORDED_A_SECOND
+    for job in jobs:
+        for count in executors:
+            kept = [case for run in runs for case in cases_of(run, job) if case["executors"] == count]
+            if not kept:
+                return None
+            # Each warms up with what it is not measured by, so it reads all.
+            rows = events * ROWS_PER_EVENT.get(job, 1.0)
+            seconds += START_SECONDS + kept[-1]["seconds"] / kept[-1]["rows"] * rows
+    return seconds
+
+
+def _commit() -> str:
+    """What the code is, with a mark where files differ from it; empty outside a repository."""
+    found = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    return found.stdout.strip()
 
 
 def _settings(executors: int, *, in_driver: bool = False) -> StackConfig:

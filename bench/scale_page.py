@@ -1,24 +1,31 @@
-"""What one driver carries, computed from a run of `make scale`: the lines of docs/explanation/scale.md."""
+"""What one driver carries, computed from the runs of `make scale` that are kept: tables of docs/explanation/scale.md.
+
+`python -m bench.scale_page` writes them into the page, with the runs that they are of, and draws the plot.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+from bench.report import RESULTS
+from bench.scale_plot import COLUMNS, PLOT, ROWS_PER_EVENT, cases_of, kept_runs, plot
 
 BUSY = 0.7
 """Of a core: what one process may use of it for long, so that it catches up after a stop."""
 RATES = (50, 1_000, 10_000, 50_000)
 EXECUTORS = 2
 """By the shares with so many, larger sizes are computed."""
-ROWS_PER_EVENT = {"ingestion": 1.0, "joins": 1.0, "billing": 342_428 / 720_000}
-"""Rows that a job reads of each event, in the recorded traffic."""
-COLUMNS = ("driver", "driver_java", "executor_java", "workers", "database")
-
-
-def cases_of(run: Mapping[str, Any], job: str) -> list[Mapping[str, Any]]:
-    """What a run measured of a job. The first runs measured billing alone, and did not say it."""
-    return [case for case in run["measured"] if case.get("job", "billing") == job]
+PAGE = Path("docs/explanation/scale.md")
+_MEASURED, _CAPACITY, _SIZES = (
+    "| executors | rows in batches",
+    "| executors | driver and its Java",
+    "| events a second | ingestion",
+)
+"""How the first lines of the page's tables begin."""
 
 
 def measured_lines(run: Mapping[str, Any], job: str) -> list[str]:
@@ -81,3 +88,49 @@ def _rows_a_second(cpu_seconds_per_million: float) -> int:
     exact = int(BUSY / cpu_seconds_per_million * 1e6)
     digits = max(0, len(str(exact)) - 2)
     return int(exact // 10**digits * 10**digits)
+
+
+def run_line(name: str, run: Mapping[str, Any], job: str) -> str:
+    """Which run a table is of, and how busy the machine was when it ended."""
+    load = run["machine"]["load_average"][0]
+    return f"From [the last run that measured {job}](../../bench/results/{name}), which ended at a load of {load:.1f}."
+
+
+def updated(page: str, runs: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    """The page with the tables of `runs`: names of files and what they hold, the oldest first.
+
+    Tables of a job stand below the heading of its name, those of billing before the first one.
+    """
+    lines, found, job = page.splitlines(), list[str](), "billing"
+    while lines:
+        line = lines.pop(0)
+        if line.startswith("## "):
+            job = line.removeprefix("## ")
+        found.append(line)
+        if not line.startswith((_MEASURED, _CAPACITY, _SIZES)):
+            continue
+        found.append(lines.pop(0))
+        while lines and lines[0].startswith("|"):
+            lines.pop(0)
+        if line.startswith(_SIZES):
+            found += sizes_lines([run for _, run in runs])
+            continue
+        name, run = [(name, run) for name, run in runs if cases_of(run, job)][-1]
+        if line.startswith(_CAPACITY):
+            found += capacity_lines(run, job)
+            continue
+        found += [*measured_lines(run, job), "", run_line(name, run, job)]
+        if lines[1:] and lines[1].startswith("From [the last run"):
+            del lines[:2]
+    return "\n".join(found) + "\n"
+
+
+def main() -> None:
+    """Write page and plot."""
+    paths = sorted(RESULTS.glob("scale-*.json"))
+    PAGE.write_text(updated(PAGE.read_text(), [(path.name, json.loads(path.read_text())) for path in paths]))
+    PLOT.write_text(plot(kept_runs()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """The plot of docs/explanation/scale.md: who used the CPU-seconds of `make scale`, by application and executors.
 
-`python -m bench.scale_plot` draws it from the runs that are kept.
+`python -m bench.scale_page` draws it from the runs that are kept.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.report import RESULTS
-from bench.scale_page import COLUMNS, ROWS_PER_EVENT, cases_of
 
+COLUMNS = ("driver", "driver_java", "executor_java", "workers", "database")
+ROWS_PER_EVENT = {"ingestion": 1.0, "joins": 1.0, "billing": 342_428 / 720_000}
+"""Rows that a job reads of each event, in the recorded traffic."""
 PLOT = Path("docs/assets/scale.svg")
 USED_BY = dict(zip(COLUMNS[:-1], ("driver", "its Java", "executors' Java", "tasks in Python"), strict=True))
 """Who shows as a part of a bar. Postgres has its own cores."""
@@ -20,6 +22,11 @@ COLOURS = ("#d1495b", "#edae49", "#66a182", "#2e86ab")
 GREY = "#808080"
 LEFT, WIDTH, ROW, BAR = 170, 480, 22, 15
 """Pixels: of the names, of the longest bar, from one bar to the next, and of a bar's height."""
+
+
+def cases_of(run: Mapping[str, Any], job: str) -> list[Mapping[str, Any]]:
+    """What a run measured of a job. The first runs measured billing alone, and did not say it."""
+    return [case for case in run["measured"] if case.get("job", "billing") == job]
 
 
 def plot(runs: Sequence[Mapping[str, Any]]) -> str:
@@ -61,7 +68,3 @@ def _bar(number: int, job: str, case: Mapping[str, Any], scale: float) -> list[s
 def kept_runs() -> list[dict[str, Any]]:
     """All runs of `make scale` that are kept, the oldest first."""
     return [json.loads(path.read_text()) for path in sorted(RESULTS.glob("scale-*.json"))]
-
-
-if __name__ == "__main__":
-    PLOT.write_text(plot(kept_runs()))

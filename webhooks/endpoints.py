@@ -37,6 +37,12 @@ WHERE number > (SELECT queued_to FROM webhook_position)
 _ALL = f"""
 SELECT endpoint, number, account, state, attempts, next_attempt_at FROM webhook_deliveries UNION ALL {_NOT_MADE}
 """
+# Each part has an index of its own: what was delivered is not read.
+_UNDELIVERED = f"""
+SELECT endpoint, number, state FROM webhook_deliveries WHERE state = 'waiting' UNION ALL
+SELECT endpoint, number, state FROM webhook_deliveries WHERE state = 'dead' UNION ALL
+SELECT endpoint, number, state FROM ({_NOT_MADE}) AS not_made
+"""
 _LIST = f"""
 SELECT endpoint, kind, url, events, accounts, note,
        CASE WHEN disabled_at IS NULL THEN 'enabled' ELSE 'disabled' END AS state,
@@ -47,7 +53,9 @@ FROM webhook_endpoints LEFT JOIN (
     SELECT endpoint, count(*) FILTER (WHERE state = 'waiting') AS waiting,
            count(*) FILTER (WHERE state = 'dead') AS dead,
            min(made_at) FILTER (WHERE state = 'waiting') AS waiting_since
-    FROM ({_ALL}) AS d JOIN webhook_events USING (number) WHERE state IN ('waiting', 'dead') GROUP BY endpoint
+    FROM ({_UNDELIVERED}) AS d
+    CROSS JOIN LATERAL (SELECT made_at FROM webhook_events AS e WHERE e.number = d.number OFFSET 0) AS event
+    GROUP BY endpoint
 ) AS undelivered USING (endpoint) LEFT JOIN (
     SELECT endpoint, sum(deliveries)::bigint AS removed FROM webhook_removals
     WHERE state <> 'delivered' GROUP BY endpoint

@@ -77,7 +77,7 @@ class Audits:
 _LIST = """
     SELECT audit_id, started_at, finished_at, received_from, occurred_to, version, checks, unexpected, corrected,
            changed, failure, is_proved
-    FROM audits WHERE started_at >= %(since)s ORDER BY audit_id DESC LIMIT %(limit)s
+    FROM audits WHERE started_at >= %(since)s ORDER BY started_at DESC, audit_id DESC LIMIT %(limit)s
 """
 _LAST = """
     SELECT (SELECT started_at FROM audits ORDER BY audit_id DESC LIMIT 1) AS last_started_at,

@@ -32,9 +32,11 @@ BACK = (timedelta(), WEEK)
 MODEL, ACCOUNT = "model", "account"
 MAX_MERGED_BYTES = 32 * 2**20
 """Of the panes of an hour: a second of CPU at most."""
+# By the view's own number the last pane is found at the end of the key.
 _NEWEST = """
-    SELECT max(window_start) AS newest FROM analytics_panes JOIN analytics_views USING (view_id)
-    WHERE view = %(view)s AND version = %(version)s AND is_declared
+    SELECT max(window_start) AS newest FROM analytics_panes WHERE view_id = (
+        SELECT view_id FROM analytics_views WHERE view = %(view)s AND version = %(version)s AND is_declared
+    )
 """
 Measured = Mapping[str, Any]
 """Measures by name, as `weir view` shows them."""

@@ -33,14 +33,21 @@ _LIMITS = """
     WHERE %(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s)
     ORDER BY limits.account, limits.plan, limits.meter, limits.currency, limits.model, period, effective_from
 """
+# Each period is looked up by the key: for many accounts the planner would read all changes there ever were.
 _CROSSED = """
     SELECT account, period, first_day, meter, currency, model, array_agg(threshold ORDER BY threshold) AS crossed
     FROM (
-        SELECT DISTINCT ON (account, period, first_day, meter, currency, model, threshold) changes.*
+        SELECT DISTINCT ON (changes.account, changes.period, changes.first_day, meter, currency, model, threshold)
+               changes.*
         FROM unnest(%(accounts)s::text[], %(periods)s::text[], %(firsts)s::date[])
             AS running (account, period, first_day)
-        JOIN threshold_changes AS changes USING (account, period, first_day)
-        ORDER BY account, period, first_day, meter, currency, model, threshold, version DESC
+        CROSS JOIN LATERAL (
+            SELECT * FROM threshold_changes AS stored
+            WHERE (stored.account, stored.first_day, stored.period)
+                = (running.account, running.first_day, running.period)
+            OFFSET 0
+        ) AS changes
+        ORDER BY changes.account, changes.period, changes.first_day, meter, currency, model, threshold, version DESC
     ) AS last WHERE is_crossed GROUP BY account, period, first_day, meter, currency, model
 """
 THRESHOLD_COLUMNS = (

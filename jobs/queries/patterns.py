@@ -30,6 +30,7 @@ _PATTERNS = """
            ) AS matches
     FROM analytics_patterns WHERE is_declared ORDER BY pattern
 """
+# The versions of a match begin at one instant: those within the period are all of it.
 _MATCHES = """
     SELECT started_at, ended_at, pattern, match_id AS match, version, is_retracted, keys, outcomes, measures,
            changed_at, frontier
@@ -39,10 +40,10 @@ _MATCHES = """
         FROM pattern_matches AS changes JOIN analytics_patterns USING (pattern_id)
         WHERE (%(pattern)s::text IS NULL OR analytics_patterns.pattern = %(pattern)s)
           AND (%(accounts)s::text[] IS NULL OR account = ANY (%(accounts)s))
+          AND (%(start)s::timestamptz IS NULL OR started_at >= %(start)s)
+          AND (%(end)s::timestamptz IS NULL OR started_at < %(end)s)
     ) AS changes
-    WHERE (%(all_versions)s OR is_last AND NOT is_retracted)
-      AND (%(start)s::timestamptz IS NULL OR started_at >= %(start)s)
-      AND (%(end)s::timestamptz IS NULL OR started_at < %(end)s)
+    WHERE %(all_versions)s OR is_last AND NOT is_retracted
     ORDER BY started_at DESC, pattern, match_id, version DESC
 """
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bench.report import RESULTS
-from bench.scale import Measured, Share, _role, document
-from bench.scale_page import capacity_lines, cases_of, measured_lines, sizes_lines
-from bench.scale_plot import PLOT, kept_runs, plot
+from bench.scale import Measured, Share, _role, document, estimated_seconds
+from bench.scale_page import PAGE, capacity_lines, measured_lines, run_line, sizes_lines, updated
+from bench.scale_plot import PLOT, cases_of, kept_runs, plot
 
-PAGE = Path("docs/explanation/scale.md")
 DRIVER = 7
 RUNS: list[tuple[str, dict[str, Any]]] = [
     (path.name, json.loads(path.read_text())) for path in sorted(RESULTS.glob("scale-*.json"))
@@ -53,7 +51,7 @@ def test_each_number_of_the_page_is_of_the_last_run_that_measured_the_job(job: s
     name, run = [(name, run) for name, run in RUNS if cases_of(run, job)][-1]
     for line in (*measured_lines(run, job), *capacity_lines(run, job)):
         assert f"\n{line}\n" in page, line
-    assert name in page
+    assert f"\n{run_line(name, run, job)}\n" in page
 
 
 def test_the_sizes_on_the_page_are_computed_from_the_runs_that_are_kept() -> None:
@@ -63,7 +61,7 @@ def test_the_sizes_on_the_page_are_computed_from_the_runs_that_are_kept() -> Non
 
 
 def test_the_plot_on_the_page_is_drawn_from_the_runs_that_are_kept() -> None:
-    assert PLOT.read_text() == plot(kept_runs()), "python -m bench.scale_plot"
+    assert PLOT.read_text() == plot(kept_runs()), "python -m bench.scale_page"
     assert f"](../{PLOT.relative_to('docs')})" in PAGE.read_text()
 
 
@@ -92,3 +90,26 @@ def test_a_size_has_executors_where_one_core_would_be_busy_and_as_many_as_keep_e
     assert few.startswith("| 50 | `local`, 0.00 |")
     assert many.startswith("| 10,000 | `local`, 0.28 |")
     assert most.startswith("| 50,000 | `cluster`: driver 0.75 (cores: 2), 3 executors 1.50 |"), most
+
+
+def test_the_page_changes_with_a_new_run_in_the_tables_of_its_job_alone() -> None:
+    page = PAGE.read_text()
+    assert updated(page, RUNS) == page
+    [*_, run] = [run for _, run in RUNS if cases_of(run, "ingestion")]
+    cases = [{**case, "rows": case["rows"] + 1_000_000} for case in cases_of(run, "ingestion")]
+    new = updated(page, [*RUNS, ("scale-new.json", {**run, "measured": cases})])
+    changed = [line for line in new.splitlines() if line not in page.splitlines()]
+    assert len(changed) == len(cases) + 1
+    assert sum("scale-new.json" in line for line in changed) == 1
+    assert all(line in new for line in capacity_lines(run, "ingestion"))
+
+
+def test_an_estimate_grows_with_events_and_names_what_was_never_measured() -> None:
+    def run(seconds: float) -> dict[str, Any]:
+        return {"measured": [{"job": "joins", "executors": 2, "rows": 600_000, "seconds": seconds}]}
+
+    few, many = (estimated_seconds([run(99), run(60)], ["joins"], [2], events) for events in (1_200_000, 2_400_000))
+    assert few is not None
+    assert many is not None
+    assert many - few > 60
+    assert estimated_seconds([run(60)], ["joins", "billing"], [2], 1_200_000) is None

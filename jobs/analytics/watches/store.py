@@ -43,20 +43,21 @@ UPDATE watches SET removed_by = %s, removed_at = clock_timestamp() WHERE removed
 """
 _LIST = f"""
 SELECT name, condition, watches.account, CASE WHEN first_position IS NULL THEN 'waiting' ELSE 'running' END AS state,
-       first_position, coalesce(counted.hits, 0) AS hits, added_by, added_at
-FROM watches LEFT JOIN (
-    SELECT watch_id, sum(greatest(hits, 0))::bigint AS hits FROM watch_hours GROUP BY watch_id
-) AS counted USING (watch_id)
+       first_position, coalesce((
+           SELECT sum(greatest(hits, 0))::bigint FROM watch_hours WHERE watch_hours.watch_id = watches.watch_id
+       ), 0) AS hits, added_by, added_at
+FROM watches
 WHERE removed_at IS NULL ORDER BY name LIMIT {MAX_WATCHES}
 """
 _CONDITION = "SELECT condition, columns FROM watches WHERE removed_at IS NULL AND name = %(name)s"
+# The hour is that of the event time, and is in the key.
 _HITS = """
 SELECT hour, event_time, h.account, request_id, nullif(request_lsn, 0) AS request_lsn,
        nullif(completion_lsn, 0) AS completion_lsn
 FROM watch_hits AS h JOIN watches USING (watch_id)
 WHERE removed_at IS NULL AND name = %(name)s AND net > 0
-  AND (%(start)s::timestamptz IS NULL OR event_time >= %(start)s)
-  AND (%(end)s::timestamptz IS NULL OR event_time < %(end)s)
+  AND (%(start)s::timestamptz IS NULL OR event_time >= %(start)s AND hour >= date_trunc('hour', %(start)s, 'UTC'))
+  AND (%(end)s::timestamptz IS NULL OR event_time < %(end)s AND hour < %(end)s)
   AND (%(accounts)s::text[] IS NULL OR h.account = ANY (%(accounts)s))
 ORDER BY hour, h.request_lsn, h.completion_lsn
 """
