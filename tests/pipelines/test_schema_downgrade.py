@@ -336,7 +336,7 @@ LOST: list[tuple[str, str, dict[str, Any], str]] = [
     ),
     ("0107", "threshold_changes", {**THRESHOLD, "model": "m"}, "1 changes of thresholds of a model: "),
     (
-        "0118",
+        "0123",
         "threshold_changes",
         {**THRESHOLD, "period": "PT24H", "first_day": "1970-01-01"},
         "1 changes of thresholds of a rolling period: ",

@@ -8,7 +8,7 @@ the table is right for. The view stays the definition: the fold reads it.
 from alembic import op
 
 revision = "0121"
-down_revision = "0118"
+down_revision = "0120"
 
 # The rule of migration 0003: who names no account sees none.
 NAMED = """(

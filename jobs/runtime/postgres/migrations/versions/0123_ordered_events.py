@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0123"
-down_revision = "0118"
+down_revision = "0121"
 
 
 def upgrade() -> None:

@@ -6,7 +6,7 @@ Pages of days and hours have room for a new version of each row.
 from alembic import op
 
 revision = "0131"
-down_revision = "0118"
+down_revision = "0126"
 
 INDEXES = {
     "exits_by_end": "exits (job, ended_at)",
