@@ -335,6 +335,7 @@ LOST: list[tuple[str, str, dict[str, Any], str]] = [
         "who removed topics of events, and why, 1 times (the journal keeps which",
     ),
     ("0107", "threshold_changes", {**THRESHOLD, "model": "m"}, "1 changes of thresholds of a model: "),
+    ("0121", "ordered_events", {"topic": "events.ordered", "next_position": 7}, "up to where accepted events were"),
     (
         "0123",
         "threshold_changes",

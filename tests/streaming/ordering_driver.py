@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from jobs.billing.config import BillingConfig
-from jobs.billing.ordered import publishing
+from jobs.billing.ordered.publishing import publishing_ordered
 from jobs.billing.pipeline import JOB
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.environment import Environment
@@ -23,13 +23,12 @@ from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.postgres.ownership import Ownership
 
 STEP_BYTES = 400
+"""Steps of a few events, so that a kill comes within a generation."""
 
 
 def main(postgres_url: str, bootstrap: str, tables: str, wait_seconds: int) -> None:
     wanted = {"wait_seconds": wait_seconds}
     config = BillingConfig.model_validate({"publish_every_seconds": 1, "ordered_events": wanted})
-    # Steps of a few events, so that a kill comes within a generation.
-    publishing.STEP_BYTES = STEP_BYTES
     where = Environment(
         kafka=KafkaAccess(bootstrap=bootstrap),
         postgres_url=postgres_url,
@@ -39,7 +38,8 @@ def main(postgres_url: str, bootstrap: str, tables: str, wait_seconds: int) -> N
     )
     ownership = Ownership.take(JOB.name, postgres_url, config.model_dump(mode="json"))
     no_spark: Any = None
-    with publishing.publishing_ordered(Context(config, where, no_spark, ownership, MachineClock(), Denials())):
+    context = Context(config, where, no_spark, ownership, MachineClock(), Denials())
+    with publishing_ordered(context, step_bytes=STEP_BYTES):
         print("runs", flush=True)
         while True:
             # As a driver that reports: whoever was followed ends.

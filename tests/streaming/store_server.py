@@ -1,8 +1,8 @@
 """`python -m tests.streaming.store_server PORT`: an S3 store.
 
 With `--forgetful` it cannot fence; with `--denying` it makes one commit of a Delta table and says that it could not;
-with `--tls FILE` it shows the certificate in FILE (PEM, with its key); with `--signed N` it checks the key and the
-signature of every request but the first N.
+with `--tls FILE` it shows the certificate in FILE (PEM, with its key). With the variable INITIAL_NO_AUTH_ACTION_COUNT
+it checks the key and the signature of every request but so many.
 
 Not in the test's process: delta-rs keeps Python's lock during some of its requests, and nobody would answer them.
 """
@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from moto import settings
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import run_simple
 
@@ -53,6 +52,4 @@ if __name__ == "__main__":
     port, *options = sys.argv[1:]
     application = APPLICATIONS.get(options[0], DomainDispatcherApplication) if options else DomainDispatcherApplication
     certificate = (options[1], options[1]) if options and options[0] == "--tls" else None
-    if options and options[0] == "--signed":
-        settings.INITIAL_NO_AUTH_ACTION_COUNT = float(options[1])
     run_simple(LOOPBACK, int(port), application(create_backend_app), threaded=True, ssl_context=certificate)

@@ -32,17 +32,25 @@ from tests.streaming.test_delta_writer import accounts
 TABLES = "s3://metering/tables"
 Key = tuple[str, str]
 """The id and the secret of an access key."""
+SIGNED = "INITIAL_NO_AUTH_ACTION_COUNT=4"
+"""The store checks each request but the first four: the bucket, the user, its rights and its first key are made."""
 ADMINISTRATOR: Key = ("key", "secret")
 LIMIT_SECONDS = 120
 
 
 @pytest.fixture
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The root of tables in an empty bucket, and the variables by which every client finds it."""
+    """The root of tables in an empty bucket, and the variables by which every client finds it.
+
+    Parameters are options of the server, and variables of its environment, `NAME=VALUE`.
+    """
     port = free_port()
-    command = [sys.executable, "-m", "tests.streaming.store_server", str(port), *getattr(request, "param", ())]
+    parameters = getattr(request, "param", ())
+    variables = dict(one.split("=") for one in parameters if "=" in one)
+    options = [one for one in parameters if "=" not in one]
+    command = [sys.executable, "-m", "tests.streaming.store_server", str(port), *options]
     with (tmp_path / "store.log").open("wb") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log)
+        server = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **variables})
     for name, value in {
         "AWS_ENDPOINT_URL": f"http://{LOOPBACK}:{port}",
         "AWS_ALLOW_HTTP": "true",
@@ -167,7 +175,7 @@ def test_an_application_on_s3_gives_each_request_its_outcome_once_though_it_is_k
     assert second.wait(timeout=60) == 0
 
 
-@pytest.mark.parametrize("store", [("--signed", "4")], indirect=True)
+@pytest.mark.parametrize("store", [(SIGNED,)], indirect=True)
 def test_a_writer_with_the_second_key_of_the_bucket_takes_over_and_the_first_key_ends(
     next_key: Callable[[], Key], use_key: Callable[[Key], None]
 ) -> None:
@@ -193,7 +201,7 @@ def test_a_writer_with_the_second_key_of_the_bucket_takes_over_and_the_first_key
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("store", [("--signed", "4")], indirect=True)
+@pytest.mark.parametrize("store", [(SIGNED,)], indirect=True)
 def test_an_application_with_the_second_key_of_the_bucket_loses_and_doubles_nothing(
     store: str, next_key: Callable[[], Key], start_joins: Callable[[], subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:

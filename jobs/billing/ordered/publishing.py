@@ -49,7 +49,7 @@ CONTENT_TYPE = ("content-type", b"application/cloudevents+json; charset=UTF-8")
 
 
 @contextmanager
-def publishing_ordered(context: Context[BillingConfig]) -> Iterator[None]:
+def publishing_ordered(context: Context[BillingConfig], *, step_bytes: int = STEP_BYTES) -> Iterator[None]:
     """Publish accepted events again for as long as the block runs, if the configuration wants it."""
     wanted = context.config.ordered_events
     with context.ownership.transaction() as cursor:
@@ -63,6 +63,7 @@ def publishing_ordered(context: Context[BillingConfig]) -> Iterator[None]:
         context.environment.tables,
         context.ownership.epoch,
         wait_seconds=wanted.wait_seconds,
+        step_bytes=step_bytes,
     )
     thread = PublishingThread(publisher, context.config.publish_every_seconds)
     try:
@@ -85,6 +86,7 @@ class OrderedPublisher(Sending):
         *,
         wait_seconds: int,
         step_events: int = STEP_EVENTS,
+        step_bytes: int = STEP_BYTES,
     ) -> None:
         super().__init__(postgres_url, kafka, NAME, epoch)
         self._path = f"{tables}/{Table.JOURNAL}"
@@ -92,6 +94,7 @@ class OrderedPublisher(Sending):
         self._parts = JournalParts()
         self._wait_seconds = wait_seconds
         self._step_events = step_events
+        self._step_bytes = step_bytes
         self._progress: Progress | None = None
         self._has_more = True
         self._removed: int | None = None
@@ -169,11 +172,11 @@ class OrderedPublisher(Sending):
         return after, is_cut or self._parts.has_more_after(whole)
 
     def _within_limits(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The first of the rows that have at most STEP_BYTES together, at least one."""
+        """The first of the rows that have at most so many bytes together, at least one."""
         if rows.is_empty():
             return rows
         sized = rows.join(self._parts.sizes(rows["lsn"]), on="lsn", how="left", maintain_order="left")
-        fitting = (sized["size"].fill_null(0).cum_sum() <= STEP_BYTES).sum()
+        fitting = (sized["size"].fill_null(0).cum_sum() <= self._step_bytes).sum()
         return rows.head(max(1, int(fitting)))
 
     def _whole_after(self, progress: Progress, whole: Generations, count: int) -> Progress:

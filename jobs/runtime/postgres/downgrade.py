@@ -248,6 +248,14 @@ LOSSES = (
         """,
     ),
     Loss(
+        "0123",
+        """
+        SELECT format('up to where accepted events were published in order: those that wait in %s are never, and the '
+                      'next upgrade begins with what is accepted from then on', min(topic))
+        FROM ordered_events WHERE next_position IS NOT NULL HAVING count(*) > 0
+        """,
+    ),
+    Loss(
         "0126",
         """
         SELECT format('%s changes of thresholds of a rolling period: the next upgrade with such a limit decides them '
