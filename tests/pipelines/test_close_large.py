@@ -54,6 +54,7 @@ def issued(url: str) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 def test_a_close_of_10_000_accounts_killed_at_ten_places_issues_the_same_invoices_with_the_same_hashes(
     database: str, postgres_url: str
 ) -> None:

@@ -71,7 +71,7 @@ class Progress:
 
 
 def announce_ordered(cursor: psycopg.Cursor[Any], *, is_wanted: bool) -> None:
-    """Say whether the topic is published from now on. Where it is not, it begins anew when it is wanted again."""
+    """Say whether the topic is published from now on. Where it is not, a later start that wants it begins again."""
     if is_wanted:
         cursor.execute(_WANTED, [ORDERED_EVENTS])
     else:
