@@ -95,7 +95,7 @@ def _refuse_other_windows(connection: Any, outcomes: Sequence[Seen], size: timed
     assert misses <= MAX_RANK_MISSES * ranks
 
 
-def _is_near(values: Collection[int], found: Any, share: float) -> bool:
+def _is_near(values: Collection[int], found: float, share: float) -> bool:
     """Whether the share of values below what was found, or up to it, is nearly what was asked for."""
     below = sum(value < found for value in values) / len(values)
     up_to = sum(value <= found for value in values) / len(values)

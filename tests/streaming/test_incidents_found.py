@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from jobs.rebuild.analytics import begin_again
 from jobs.runtime.clock import MachineClock
 from jobs.runtime.delta.pieces import pieces_of_lsns
 from jobs.runtime.delta.table import open_table
-from jobs.runtime.job import Context
+from jobs.runtime.job import Context, PostgresJob
 from jobs.runtime.kafka.denied_topics import Denials
 from jobs.runtime.postgres.meters_table import declare
 from jobs.runtime.postgres.ownership import Ownership
@@ -63,7 +63,7 @@ CONFIGS: dict[str, Any] = {
     "billing": BillingConfig(grace_seconds=300),
     "analytics": AnalyticsConfig.model_validate({**DECLARED, "keep_days": KEEP_DAYS}),
 }
-OF_POSTGRES = {"billing": BILLING, "analytics": ANALYTICS}
+OF_POSTGRES: Mapping[str, PostgresJob[Any]] = {"billing": BILLING, "analytics": ANALYTICS}
 
 
 def traffic_of(seed: int) -> Traffic:
