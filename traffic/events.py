@@ -59,6 +59,15 @@ class Call:
     beyond_us: int = 0
     content: str | None = None
     """What it was answered with, where its gateway says that of its completion."""
+    api_key: str | None = None
+    """The id of the key that it was called with; None: the key that most calls of its account have."""
+    region: str | None = None
+    """Where it was called; None: the gateway's region."""
+
+    @property
+    def latency_ms(self) -> int:
+        """How long it took."""
+        return self.ended_ms - self.started_ms
 
 
 def encoded(document: Document) -> bytes:
@@ -159,11 +168,11 @@ def _request(call: Call) -> Document:
     data = {
         "request_id": call.request_id,
         USER: call.user,
-        "api_key_id": f"key-{call.account}",
+        "api_key_id": call.api_key or f"key-{call.account}",
         "model": call.model,
         "operation": call.operation,
         "route": "/v1/chat/completions",
-        "region": _gateway(call.source),
+        "region": call.region or _gateway(call.source),
     }
     if call.user is None:
         del data[USER]
@@ -177,7 +186,7 @@ def _used(call: Call, kind: str) -> Document:
     for name in (SECONDS, STORED):
         if units.get(name) is not None:
             units[name] = float(units[name])  # Of so few digits JSON has each.
-    return {**_response(call), **units, "latency_ms": call.ended_ms - call.started_ms}
+    return {**_response(call), **units, "latency_ms": call.latency_ms}
 
 
 def _response(call: Call) -> Document:

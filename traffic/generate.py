@@ -17,6 +17,7 @@ from traffic.names import NAMES, with_names
 from traffic.placement import Placement, UnplaceableError
 from traffic.population import GATEWAYS, Population, Timeline
 from traffic.scenarios import plain, told_late
+from traffic.scenarios.incidents import Incident, plant
 from traffic.script import Activity, Outcome, Record, Script, TakenBack
 from traffic.sequences import numbered
 from traffic.troubles import TROUBLES, Trouble
@@ -45,6 +46,8 @@ class Traffic:
     activity: Sequence[Activity]
     taken_back: Sequence[TakenBack]
     left_out: Sequence[str]
+    incidents: Sequence[Incident] = ()
+    """What was planted for analytics to find."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +78,14 @@ def generate(
     catalog: Catalog,
     beginning: Beginning | None = None,
     rate: float = RATE,
+    has_incidents: bool = False,
 ) -> Traffic:
     """The same arguments give the same bytes. `start_ms`: when sending begins; `rate`: records a second.
 
     The catalog is that of `catalog_of` for the policy's meters, made shortly before the start. `beginning`: what was
     sent before its late changes were told, one of these records; without it no event meets them, and nobody has to tell
-    them.
+    them. `has_incidents`: whether incidents for analytics are planted (`scenarios.incidents`); crossings are of the
+    limits that `limit_rows` has for a catalog file.
 
     Raises UnplaceableError when the policy leaves no room for an event whose fate is certain, or when there are too
     few records for every kind of trouble.
@@ -95,6 +100,7 @@ def generate(
     late = late_changes(catalog)
     if beginning is None or not _visit_late(script, late, records):
         left_out.append("late_catalog")
+    incidents = plant(script) if has_incidents else ()
     sent_before = [] if beginning is None else beginning.records
     _play(script, played, records - len(sent_before))
     return Traffic(
@@ -110,6 +116,7 @@ def generate(
         activity=[*([] if beginning is None else beginning.activity), *script.activity],
         taken_back=script.taken_back,
         left_out=left_out,
+        incidents=incidents,
     )
 
 

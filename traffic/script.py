@@ -59,6 +59,8 @@ class Outcome:
     """Microseconds of its time beyond `event_ms`."""
     is_of_request: bool = True
     """Whether it is what became of a request; else its request id is QUANTITY."""
+    latency_ms: int | None = None
+    """How long its call took, as the completion that counts has told."""
 
     @property
     def event_us(self) -> int:
@@ -219,6 +221,7 @@ class Script:
                 texts,
                 self.knows_late,
                 beyond_us,
+                latency_ms=None if outcome == "abandoned" else call.latency_ms,
             )
         )
 

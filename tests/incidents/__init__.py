@@ -1,0 +1,1 @@
+"""Incidents planted in generated traffic, by brute force and as analytics found them."""
