@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -82,7 +82,7 @@ def _bills(month: date, account: str | None, dimension: str | None) -> None:
     is_running = month == shown_months()[0]
     hourly = ask_every(HOURLY_SECONDS, read_hourly_requests, _newest_hour(bills)).value if is_running else None
     rows = [
-        _row(branch, bills.periods[branch.account], totals) | (_last_day(branch, hourly) if is_running else {})
+        _row(branch, bills.periods[branch.account], totals, _last_day(branch, hourly) if is_running else {})
         for branch in tree
     ]
     show_table(rows, f"bills-{month:%Y-%m}")
@@ -171,7 +171,9 @@ def _headlines(totals: Sequence[Total]) -> None:
         column.metric(label, value, delta=note or None, delta_color="off", delta_arrow="off")
 
 
-def _row(branch: Branch, period: Period, totals: Sequence[Total]) -> dict[str, Value]:
+def _row(
+    branch: Branch, period: Period, totals: Sequence[Total], last_day: Mapping[str, Value]
+) -> dict[str, Value]:
     """What an account owes alone and with its descendants. An account without usage is listed for these."""
     key = branch.account, branch.currency
     own = next((total for total in totals if (total.period.account, total.currency) == key), None)
@@ -182,6 +184,7 @@ def _row(branch: Branch, period: Period, totals: Sequence[Total]) -> dict[str, V
         "with accounts below": branch.amount if branch.has_below else None,
         "currency": branch.currency or "none",
         "forecast": None if own is None else own.forecast,
+        **last_day,
         "requests": 0 if own is None else own.requests,
         "tokens": 0 if own is None else own.tokens,
         "unpriced quantity": 0 if own is None else own.unpriced,
