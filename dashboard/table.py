@@ -135,10 +135,8 @@ def _column(label: str, values: Sequence[Value]) -> Any:
         return st.column_config.AreaChartColumn(label, width="small", y_min=0)
     if kinds == {Link}:
         return st.column_config.LinkColumn(label, display_text="open", width="small")
-    if kinds and kinds <= {int}:
-        return st.column_config.NumberColumn(label, format="localized")
-    if kinds and kinds <= {float}:
-        return st.column_config.NumberColumn(label, format="%.1f")
+    if kinds in ({int}, {float}):
+        return st.column_config.NumberColumn(label, format="localized" if kinds == {int} else "%.1f")
     if kinds & {Decimal, timedelta}:
         return st.column_config.TextColumn(label, alignment="right", width=_width(values))
     return st.column_config.TextColumn(label)

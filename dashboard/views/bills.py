@@ -171,9 +171,7 @@ def _headlines(totals: Sequence[Total]) -> None:
         column.metric(label, value, delta=note or None, delta_color="off", delta_arrow="off")
 
 
-def _row(
-    branch: Branch, period: Period, totals: Sequence[Total], last_day: Mapping[str, Value]
-) -> dict[str, Value]:
+def _row(branch: Branch, period: Period, totals: Sequence[Total], last_day: Mapping[str, Value]) -> dict[str, Value]:
     """What an account owes alone and with its descendants. An account without usage is listed for these."""
     key = branch.account, branch.currency
     own = next((total for total in totals if (total.period.account, total.currency) == key), None)
@@ -208,10 +206,12 @@ def _last_day(branch: Branch, hourly: HourlyRequests | None) -> dict[str, Value]
 
 def _explained(newest_hour: datetime, hourly: HourlyRequests | None) -> str:
     cut = hourly is not None and hourly.is_cut
+    until = f"{newest_hour + HOUR:%Y-%m-%d %H:%M} UTC"
     return (
-        f"By hour: an account's own requests in the {HOURS} hours up to {newest_hour + HOUR:%Y-%m-%d %H:%M} UTC, each on a scale "
+        f"By hour: an account's own requests in the {HOURS} hours up to {until}, each on a scale "
         "of its own from 0 to its busiest hour; the last hour still grows."
-        + f" Only of the {MAX_SPARKLINES:,} with the most requests; `weir usage --window PT1H` lists all." * cut
+        + f" Only of the {MAX_SPARKLINES:,} with the most requests; `weir usage --window PT1H` lists all."
+        * cut
     )
 
 
