@@ -681,7 +681,7 @@ def test_watches_are_off_where_analytics_does_not_run_them_also_to_a_key_of_some
         before = Jsonb(found[0]), found[1]
         connection.execute(change, [Jsonb(True), datetime.now(UTC)])
         try:
-            wait_until(lambda: states(acme) == ["waiting"], "the state", 60, every_seconds=0.1)
+            wait_until(lambda: states(acme) == ["running"], "the state", 60, every_seconds=0.1)
         finally:
             connection.execute(change, before)
 
