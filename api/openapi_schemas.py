@@ -242,7 +242,7 @@ WATCH = _row(
     {
         **dict.fromkeys(("name", "condition"), TEXT),
         "account": or_null(TEXT),
-        "state": one_of(("waiting", "running")),
+        "state": one_of(("off", "waiting", "running")),
         "hits": WHOLE,
         "added_at": INSTANT,
     }

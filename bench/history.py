@@ -34,6 +34,7 @@ from dashboard.queries.accounts import read_accounts
 from dashboard.queries.bill_values import read_values
 from dashboard.queries.bills import read_bills
 from dashboard.queries.corrections import CorrectionFilter, read_corrections
+from dashboard.queries.hourly_requests import read_hourly_requests
 from dashboard.queries.sessions import read_history, read_open_sessions
 from dashboard.queries.stragglers import StragglerFilter, read_stragglers
 from dashboard.queries.windows import WindowFilter, read_windows
@@ -122,6 +123,7 @@ def _pages(backend: Backend) -> dict[str, Question]:
         "page Live windows, 24 h": lambda: read_windows(backend, WindowFilter(hours=24)),
         "page Live windows, 24 h of an account": lambda: read_windows(backend, WindowFilter(24, account=TWO[0])),
         "page Bills": lambda: read_bills(backend, month),
+        "page Bills, requests by hour": lambda: read_hourly_requests(backend, UNTIL - timedelta(hours=1)),
         "page Bills, by a dimension": lambda: read_values(backend, TWO[0], month, "api_key_id"),
         "page Late": lambda: read_stragglers(backend, StragglerFilter()),
         "page Corrections": lambda: read_corrections(backend, CorrectionFilter()),

@@ -64,10 +64,10 @@ def list_(
     it.
     """
     from deployment.stack import running_deployment
-    from jobs.analytics.watches.store import COLUMNS, watch_rows_with_off
+    from jobs.analytics.watches.store import COLUMNS, watch_rows
 
     with read_only(running_deployment(data_dir).postgres_url) as database:
-        print_rows(watch_rows_with_off(database), COLUMNS, form, limit)
+        print_rows(watch_rows(database), COLUMNS, form, limit)
 
 
 @watch.command()

@@ -14,14 +14,21 @@ from dashboard.exact import Measure, Quantity
 from dashboard.wording import count, instant, length
 from metering.csv_lines import write_csv
 
-Value = str | int | float | Decimal | datetime | timedelta | bool | None
-Row = Mapping[str, Value]
-
 
 class Link(str):
     """An address to open, relative to the page."""
 
     __slots__ = ()
+
+
+class Sparkline(tuple[float, ...]):
+    """Numbers to be drawn as an area from 0 to the largest of them, which a column beside it should say in digits."""
+
+    __slots__ = ()
+
+
+Value = str | int | float | Decimal | datetime | timedelta | bool | Sparkline | None
+Row = Mapping[str, Value]
 
 
 MAX_EXACT = 2**53
@@ -71,9 +78,13 @@ def shown_columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """The rows as the `weir` commands write them (`metering.csv_lines`); columns are named as programs like it."""
+    """The rows as the `weir` commands write them (`metering.csv_lines`); columns are named as programs like it.
+
+    Sparklines are left out: they are drawings.
+    """
     text = io.StringIO()
-    labels = list(rows[0]) if rows else []
+    drawn = {label for row in rows for label, value in row.items() if isinstance(value, Sparkline)}
+    labels = [label for label in rows[0] if label not in drawn] if rows else []
     columns = [label.replace(" ", "_").replace("(", "").replace(")", "").lower() for label in labels]
     write_csv(columns, ([row[label] for label in labels] for row in rows), text)
     return text.getvalue()
@@ -87,6 +98,8 @@ def _cell(value: Value, places: int) -> Any:
             return instant(value)
         case timedelta():
             return length(value)
+        case Sparkline():
+            return list(value)
         case _:
             return value
 
@@ -118,12 +131,12 @@ def _column(label: str, values: Sequence[Value]) -> Any:
     kinds = {type(value) for value in values if value is not None}
     if _are_exact(values):
         return st.column_config.TextColumn(label, alignment="right")
+    if kinds == {Sparkline}:
+        return st.column_config.AreaChartColumn(label, width="small", y_min=0)
     if kinds == {Link}:
         return st.column_config.LinkColumn(label, display_text="open", width="small")
-    if kinds and kinds <= {int}:
-        return st.column_config.NumberColumn(label, format="localized")
-    if kinds and kinds <= {float}:
-        return st.column_config.NumberColumn(label, format="%.1f")
+    if kinds in ({int}, {float}):
+        return st.column_config.NumberColumn(label, format="localized" if kinds == {int} else "%.1f")
     if kinds & {Decimal, timedelta}:
         return st.column_config.TextColumn(label, alignment="right", width=_width(values))
     return st.column_config.TextColumn(label)

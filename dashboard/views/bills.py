@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -15,7 +15,8 @@ from dashboard.filters import choose, choose_account
 from dashboard.freshness import Freshness, freshness
 from dashboard.panel import ask_every, current_time, head
 from dashboard.queries.bills import MONTH, Bills, Line, Period, read_bills
-from dashboard.table import Value, show_table
+from dashboard.queries.hourly_requests import HOUR, HOURS, MAX_SPARKLINES, HourlyRequests, read_hourly_requests
+from dashboard.table import Sparkline, Value, show_table
 from dashboard.views.bill_line import line_name, show_line
 from dashboard.views.bill_tree import Branch, branches
 from dashboard.views.bill_values import choose_dimension, show_values
@@ -26,6 +27,7 @@ from metering.plan_terms import Fee
 from metering.price_models import model_words
 
 REFRESH_SECONDS = 10
+HOURLY_SECONDS = 60.0
 MONTHS_BACK = 5
 MAX_HEADLINES = 4
 
@@ -77,7 +79,15 @@ def _bills(month: date, account: str | None, dimension: str | None) -> None:
         st.info("No usage in this month.", icon=":material/search_off:")
         return
     _headlines(totals)
-    show_table([_row(branch, bills.periods[branch.account], totals) for branch in tree], f"bills-{month:%Y-%m}")
+    is_running = month == shown_months()[0]
+    hourly = ask_every(HOURLY_SECONDS, read_hourly_requests, _newest_hour(bills)).value if is_running else None
+    rows = [
+        _row(branch, bills.periods[branch.account], totals, _last_day(branch, hourly) if is_running else {})
+        for branch in tree
+    ]
+    show_table(rows, f"bills-{month:%Y-%m}")
+    if is_running:
+        st.caption(_explained(_newest_hour(bills), hourly))
     st.caption(
         "Not invoices: these are sums up to now; `weir close` issues invoices. The forecast adds the rate of the last "
         "two weeks for the time that is left; it needs an hour of usage. `weir forecast` measures its error."
@@ -161,7 +171,7 @@ def _headlines(totals: Sequence[Total]) -> None:
         column.metric(label, value, delta=note or None, delta_color="off", delta_arrow="off")
 
 
-def _row(branch: Branch, period: Period, totals: Sequence[Total]) -> dict[str, Value]:
+def _row(branch: Branch, period: Period, totals: Sequence[Total], last_day: Mapping[str, Value]) -> dict[str, Value]:
     """What an account owes alone and with its descendants. An account without usage is listed for these."""
     key = branch.account, branch.currency
     own = next((total for total in totals if (total.period.account, total.currency) == key), None)
@@ -172,6 +182,7 @@ def _row(branch: Branch, period: Period, totals: Sequence[Total]) -> dict[str, V
         "with accounts below": branch.amount if branch.has_below else None,
         "currency": branch.currency or "none",
         "forecast": None if own is None else own.forecast,
+        **last_day,
         "requests": 0 if own is None else own.requests,
         "tokens": 0 if own is None else own.tokens,
         "unpriced quantity": 0 if own is None else own.unpriced,
@@ -179,6 +190,29 @@ def _row(branch: Branch, period: Period, totals: Sequence[Total]) -> dict[str, V
         "month ends (UTC)": period.end,
         "time zone": period.timezone,
     }
+
+
+def _newest_hour(bills: Bills) -> datetime:
+    return (bills.feed.frontier or bills.feed.read_at).replace(minute=0, second=0, microsecond=0)
+
+
+def _last_day(branch: Branch, hourly: HourlyRequests | None) -> dict[str, Value]:
+    day = None if hourly is None else hourly.of(branch.account, branch.currency)
+    return {
+        f"requests, {HOURS} h": None if day is None else day.total,
+        f"by hour, {HOURS} h": None if day is None else Sparkline(day.by_hour),
+    }
+
+
+def _explained(newest_hour: datetime, hourly: HourlyRequests | None) -> str:
+    cut = hourly is not None and hourly.is_cut
+    until = f"{newest_hour + HOUR:%Y-%m-%d %H:%M} UTC"
+    return (
+        f"By hour: an account's own requests in the {HOURS} hours up to {until}, each on a scale "
+        "of its own from 0 to its busiest hour; the last hour still grows."
+        + f" Only of the {MAX_SPARKLINES:,} with the most requests; `weir usage --window PT1H` lists all."
+        * cut
+    )
 
 
 def _line_row(line: Line) -> dict[str, Value]:

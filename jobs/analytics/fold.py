@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -93,6 +94,17 @@ def fold(
     else:
         pause_watches(cursor, expires_before)
     return {}
+
+
+def is_expiry_due(around: Fold) -> bool:
+    """Whether the frontier has entered another hour of UTC: then what is too old is removed also without a row."""
+    return around.frontier is not None and (
+        around.previous_frontier is None or _hour(around.previous_frontier) < _hour(around.frontier)
+    )
+
+
+def _hour(at: datetime) -> datetime:
+    return at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
 def _declare(cursor: psycopg.Cursor[Any], views: dict[str, View]) -> None:

@@ -18,12 +18,12 @@ from pyspark.sql import functions as F
 
 from jobs.analytics.config import AnalyticsConfig
 from jobs.analytics.few_outcomes import few_outcomes
-from jobs.analytics.fold import REBUILT, fold
+from jobs.analytics.fold import REBUILT, fold, is_expiry_due
 from jobs.analytics.gauges import totals
 from jobs.analytics.outcomes import IS_MEASURED, READ, blocks_of, outcomes
 from jobs.analytics.panes import panes
 from jobs.analytics.patterns.blocks import blocks_in_tasks
-from jobs.analytics.patterns.fold import is_due
+from jobs.analytics.patterns.fold import is_match_due
 from jobs.analytics.ranges import Range
 from jobs.analytics.retractions import (
     counted,
@@ -37,7 +37,7 @@ from jobs.analytics.retractions import (
 from jobs.analytics.watches.hits import OF_ROWS, hits_in_tasks
 from jobs.analytics.watches.running import running_watches
 from jobs.runtime.delta.position import with_fingerprint
-from jobs.runtime.job import Lookup, PostgresJob
+from jobs.runtime.job import Fold, Lookup, PostgresJob
 from jobs.streams import INSTANT, Table
 from metering.vocabulary import Job
 
@@ -150,6 +150,11 @@ def current(connection: psycopg.Connection[Any], lookup: Lookup, config: Analyti
     return config.with_running(running_watches(connection, lookup, config.running)) if config.watches else config
 
 
+def _is_due(cursor: psycopg.Cursor[Any], around: Fold) -> bool:
+    """Whether a match may become final, or rows expire, although no outcome came: the latter once an hour."""
+    return is_expiry_due(around) or is_match_due(cursor, around)
+
+
 JOB = PostgresJob(
     name=Job.ANALYTICS.value,
     reads=Table.USAGE,
@@ -162,7 +167,7 @@ JOB = PostgresJob(
     enrich_few=enrich_few,
     pause_seconds=lambda config: config.min_batch_interval_seconds,
     concerns=IS_MEASURED,
-    is_due=is_due,
+    is_due=_is_due,
     totals=totals,
     current=current,
 )

@@ -691,6 +691,26 @@ def test_watches_and_hits_are_shown_to_readers_of_their_account_and_in_pages(
         refused(get(reading, f"/v1/watches/{name}/hits", acme), 404, name, "/v1/watches")
 
 
+def test_watches_are_off_where_analytics_does_not_run_them_also_to_a_key_of_some_accounts(
+    reading: Server, acme: str, everybody: str
+) -> None:
+    def states(key: str) -> list[str]:
+        return [row["state"] for row in get(reading, "/v1/watches", key).json["data"]]
+
+    assert (states(everybody), states(acme)) == (["off"] * 3, ["off"])
+    current = "SELECT config -> 'watches', updated_at FROM jobs WHERE job = 'analytics'"
+    change = "UPDATE jobs SET config = jsonb_set(config, '{watches}', %s), updated_at = %s WHERE job = 'analytics'"
+    with psycopg.connect(reading.database, autocommit=True) as connection:
+        found = connection.execute(current).fetchone()
+        assert found is not None
+        before = Jsonb(found[0]), found[1]
+        connection.execute(change, [Jsonb(True), datetime.now(UTC)])
+        try:
+            wait_until(lambda: states(acme) == ["running"], "the state", 60, every_seconds=0.1)
+        finally:
+            connection.execute(change, before)
+
+
 def test_matches_are_those_that_hold_or_each_version_and_of_other_accounts_hidden(
     reading: Server, acme: str, everybody: str
 ) -> None:

@@ -388,6 +388,7 @@ NOT_MISSED = {
     "usage_members": "of meters that bill whole periods",
     "usage_months": "sums of usage_windows, made again by the upgrade",
     "watch_calls": "of the watches",
+    "watch_status": "a view of jobs",
     "watch_hits": "of the watches",
     "watch_hours": "of the watches",
     "watch_progress": "of the watches",

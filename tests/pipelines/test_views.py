@@ -306,3 +306,25 @@ def test_panes_older_than_keep_days_before_the_frontier_are_removed(stage: Measu
     with reading(stage.database) as database:
         found = database.execute("SELECT DISTINCT window_start FROM analytics_panes").fetchall()
     assert [row["window_start"] for row in found] == [new.at]
+
+
+def test_without_any_outcome_panes_are_removed_by_the_hour_and_never_too_early(stage: Measured) -> None:
+    old = Happened(1, NOON)
+    stage.accept([old])
+    stage.decide([(old, 1)], NOON)
+    driver = stage.driver()
+    driver.process(stage.rows(1, 2))
+    keeps = stage.config.keeps
+    for frontier, is_kept in (
+        (NOON + keeps, True),
+        # It is too old, but this hour has had its turn.
+        (NOON + keeps + timedelta(hours=1, microseconds=-1), True),
+        (NOON + keeps + timedelta(hours=1), False),
+    ):
+        stage.decide([], frontier)
+        while driver.frontier() != frontier:
+            driver.advance()
+        with reading(stage.database) as database:
+            left = database.execute("SELECT count(*) AS panes FROM analytics_panes").fetchone()
+        assert left is not None
+        assert bool(left["panes"]) is is_kept, frontier

@@ -9,7 +9,7 @@ import pytest
 
 from dashboard.exact import plain, total_quantity
 from dashboard.meter_columns import with_meters
-from dashboard.table import Row, shown_columns, to_csv
+from dashboard.table import Row, Sparkline, shown_columns, to_csv
 from dashboard.wording import count, length, literal, money, rounded
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -100,3 +100,9 @@ def test_csv_is_exact_and_runs_nothing() -> None:
         "late": timedelta(0, 2),
     }
     assert to_csv([row]) == ("window_start_utc,account,amount,late\n2026-03-01T12:00:00Z,'=cmd(),1234.500000000001,2\n")
+
+
+def test_a_sparkline_is_drawn_and_not_in_the_csv() -> None:
+    rows: list[Row] = [{"account": "a", "shape": None}, {"account": "b", "shape": Sparkline((0.0, 2.5))}]
+    assert shown_columns(rows) == {"account": ["a", "b"], "shape": [None, [0.0, 2.5]]}
+    assert to_csv(rows) == "account\na\nb\n"

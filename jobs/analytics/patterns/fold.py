@@ -75,7 +75,7 @@ def _decided(
     return found
 
 
-def is_due(cursor: psycopg.Cursor[Any], around: Fold) -> bool:
+def is_match_due(cursor: psycopg.Cursor[Any], around: Fold) -> bool:
     """Whether a match may become final although no outcome came."""
     if around.frontier is None:
         return False

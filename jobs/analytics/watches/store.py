@@ -15,7 +15,6 @@ from jobs.settings.watch_columns import watch_columns
 from metering.contracts.model import Kind
 from metering.contracts.schema import contracts_of
 from metering.contracts.shipped import shipped
-from metering.reports import OFF_AFTER, Phase
 from metering.watches.expressions import Expression, column_tests, only_account
 from metering.watches.parser import parse
 
@@ -25,12 +24,7 @@ HIT_COLUMNS = ("hour", "event_time", "account", "request_id", "request_lsn", "co
 HIT_KEY = ("hour", "request_lsn", "completion_lsn")
 """What hits of a watch are ordered by: no two have the same values."""
 _CONTRACTS = "SELECT config -> 'contracts' AS contracts FROM jobs WHERE job = 'ingestion'"
-_RUNS = """
-SELECT EXISTS (
-    SELECT FROM jobs WHERE job = 'analytics' AND config ->> 'watches' = 'true'
-      AND state <> %s AND updated_at > clock_timestamp() - %s
-) AS runs
-"""
+_RUNS = "SELECT is_running FROM watch_status"
 # Two that add at the same time would both be the last.
 _LOCK = "LOCK TABLE watches IN SHARE ROW EXCLUSIVE MODE"
 _COUNT = "SELECT count(*) AS count, count(*) FILTER (WHERE name = %s) AS same FROM watches WHERE removed_at IS NULL"
@@ -42,11 +36,12 @@ _REMOVE = """
 UPDATE watches SET removed_by = %s, removed_at = clock_timestamp() WHERE removed_at IS NULL AND name = %s
 """
 _LIST = f"""
-SELECT name, condition, watches.account, CASE WHEN first_position IS NULL THEN 'waiting' ELSE 'running' END AS state,
+SELECT name, condition, watches.account,
+       CASE WHEN NOT is_running THEN 'off' WHEN first_position IS NULL THEN 'waiting' ELSE 'running' END AS state,
        first_position, coalesce((
            SELECT sum(greatest(hits, 0))::bigint FROM watch_hours WHERE watch_hours.watch_id = watches.watch_id
        ), 0) AS hits, added_by, added_at
-FROM watches
+FROM watches CROSS JOIN watch_status
 WHERE removed_at IS NULL ORDER BY name LIMIT {MAX_WATCHES}
 """
 _CONDITION = "SELECT condition, columns FROM watches WHERE removed_at IS NULL AND name = %(name)s"
@@ -84,8 +79,8 @@ def kinds_in(expression: Expression) -> dict[str, str]:
 
 def is_run(database: Database) -> bool:
     """Whether analytics was started with `watches: true` and is not off: else nothing runs past them."""
-    row = database.execute(_RUNS, [Phase.STOPPED, OFF_AFTER]).fetchone()
-    return bool(row and row["runs"])
+    row = database.execute(_RUNS).fetchone()
+    return bool(row and row["is_running"])
 
 
 def add_watch(database: Database, name: str, condition: str, by: str, max_watches: int = MAX_WATCHES) -> None:
@@ -112,18 +107,10 @@ def remove_watch(database: psycopg.Connection[Any], name: str, by: str) -> None:
 def watch_rows(database: Database, page: Page | None = None) -> Iterator[dict[str, Any]]:
     """Rows with the keys COLUMNS, by name: `hits` of the hours that are stored.
 
-    `state` is waiting until analytics has begun with a watch, then running: whether analytics is off, only those may
-    know who read `jobs` (`watch_rows_with_off`).
+    `state` is off where nothing runs past any (`is_run`), else waiting until analytics has begun with it, then running.
     """
     statement, more = paged(_LIST, ("name",), page)
     return select(database, statement, more)
-
-
-def watch_rows_with_off(database: Database) -> Iterator[dict[str, Any]]:
-    """The same, with the state off for each watch where nothing runs past any (`is_run`)."""
-    state = {} if is_run(database) else {"state": "off"}
-    for row in watch_rows(database):
-        yield {**row, **state}
 
 
 def condition_of(database: Database, name: str) -> tuple[str, Expression]:

@@ -52,7 +52,7 @@ LATER = (
     *("threshold_changes", "thresholds_due", "topic_removals"),
     *("webhook_attempts", "webhook_deliveries", "webhook_endpoints", "webhook_events", "webhook_position"),
     *("webhook_removals", "webhook_secrets"),
-    *("watch_calls", "watch_hits", "watch_hours", "watch_progress", "watches"),
+    *("watch_calls", "watch_hits", "watch_hours", "watch_progress", "watch_status", "watches"),
 )
 """Relations that revisions after 0034 make in Weir's own schema."""
 
@@ -101,7 +101,7 @@ ASKED = (
     *("closed_meters", "closed_usage", "corrections", "declared_dimensions", "meters", "positions", "stragglers"),
     *("invoice_events", "invoice_lines", "invoices"),
     *("usage_day_dimensions", "usage_days", "usage_hours", "usage_months", "usage_windows"),
-    *("analytics_patterns", "pattern_matches", "watch_hits", "watch_hours", "watches"),
+    *("analytics_patterns", "pattern_matches", "watch_hits", "watch_hours", "watch_status", "watches"),
 )
 """Of these the API reads: what names an account is guarded by row-level security, and nothing else."""
 WRITTEN = ("correction_consumers", "portal_invalidations")
