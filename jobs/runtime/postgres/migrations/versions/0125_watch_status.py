@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0125"
-down_revision = "0118"
+down_revision = "0123"
 
 SCHEMA = """
 CREATE VIEW watch_status AS

@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0126"
-down_revision = "0123"
+down_revision = "0125"
 
 ROLLS = "starts_with(period, 'PT')"
 PERIODS = "period IN ('P1D', 'P1M') OR period ~ '^PT([2-9]|[1-9][0-9]|1[0-5][0-9]|16[0-8])H$'"
