@@ -337,7 +337,7 @@ LOST: list[tuple[str, str, dict[str, Any], str]] = [
     ("0107", "threshold_changes", {**THRESHOLD, "model": "m"}, "1 changes of thresholds of a model: "),
     ("0121", "ordered_events", {"topic": "events.ordered", "next_position": 7}, "up to where accepted events were"),
     (
-        "0123",
+        "0125",
         "threshold_changes",
         {**THRESHOLD, "period": "PT24H", "first_day": "1970-01-01"},
         "1 changes of thresholds of a rolling period: ",
