@@ -35,7 +35,7 @@ _PATIENCE = "SELECT set_config('statement_timeout', '5s', true), set_config('loc
 """A lock on the catalog must not hold up events."""
 IS_DUE = "SELECT EXISTS (SELECT FROM catalog.effective_prices_due WHERE due_at <= now()), now()"
 # Notes are deleted before rows are read, each by a statement of its own: a change that is committed between them is
-# read, and its note stays.
+# read, and its note stays. One of a plan may be committed behind the first: it waits for the next fold.
 _EXPAND = """
 WITH expanded AS (DELETE FROM catalog.effective_prices_due WHERE account = '' RETURNING plan, noted_at)
 INSERT INTO catalog.effective_prices_due (account, noted_at)
@@ -50,7 +50,8 @@ SELECT account, min(noted_at) FROM (
 """
 _TAKE = """
 WITH due AS (
-    SELECT account FROM catalog.effective_prices_due WHERE due_at <= %(at)s ORDER BY due_at LIMIT %(notes)s
+    SELECT account FROM catalog.effective_prices_due WHERE due_at <= %(at)s AND account <> ''
+    ORDER BY due_at LIMIT %(notes)s
 ), taken AS (
     DELETE FROM catalog.effective_prices_due WHERE account IN (SELECT account FROM due) RETURNING account
 )

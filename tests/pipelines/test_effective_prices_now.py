@@ -150,6 +150,36 @@ def test_a_change_that_is_committed_while_a_fold_runs_is_in_the_table_or_still_n
         assert stored(connection) == defined(connection, moment(connection))
 
 
+@pytest.mark.parametrize("behind", range(1, STATEMENTS + 1))
+def test_a_price_that_is_committed_while_other_accounts_are_folded_is_never_missed(database: str, behind: int) -> None:
+    """Its note names a plan: a fold that has spread such notes already must leave it."""
+    priced(database, ("account", ("acme",), ("p1", "EUR", START)), ("price", (*KEY, START), 1))
+    done = 0
+
+    class Interrupted(psycopg.Cursor[Any]):
+        def execute(self, *arguments: Any, **more: Any) -> Any:
+            nonlocal done
+            found = super().execute(*arguments, **more)
+            done += 1
+            if done == behind:
+                priced(database, ("price", (*KEY, START), 2))
+            return found
+
+    with psycopg.connect(database, row_factory=dict_row) as connection:
+        fold_all(connection, moment(connection))
+        connection.commit()
+        priced(database, ("account", ("bolt",), ("p2", "EUR", START)))
+        at = moment(connection)
+        connection.rollback()
+        with connection.transaction(), Interrupted(connection, row_factory=tuple_row) as cursor:
+            fold_effective_prices(cursor, at)
+        assert done == STATEMENTS
+        assert not contract_source(connection).is_stored
+        assert [row["unit_price"] for row in contract_rows(connection, ContractQuery())] == [2]
+        fold_all(connection, moment(connection))
+        assert [row["unit_price"] for row in stored(connection)] == [2]
+
+
 def moment(database: Catalog) -> datetime:
     found = database.execute("SELECT now() AS at").fetchone()
     assert found is not None
