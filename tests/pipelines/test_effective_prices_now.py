@@ -283,6 +283,35 @@ def test_a_table_that_cannot_be_folded_ends_no_driver_and_its_readers_read_the_v
             assert [row["unit_price"] for row in contract_rows(connection, ContractQuery())] == [1]
 
 
+@pytest.mark.parametrize("held", ["ACCESS EXCLUSIVE lock", "slow fold"])
+def test_a_lock_on_the_catalog_or_a_slow_fold_holds_up_no_events(
+    database: str, ingestion: Ownership, held: str
+) -> None:
+    """The driver would restart for a database that is away, fold first, and never read an event."""
+    priced(database, ("account", ("acme",), ("p1", "EUR", START)), ("price", (*KEY, START), 1))
+    clock = HandClock()
+    prices = EffectivePrices(ingestion, clock)
+    clock.go(LOOK_SECONDS)
+    with psycopg.connect(database) as connection:
+        if held == "slow fold":
+            slow = "ADD CONSTRAINT slow CHECK (pg_sleep(60) IS NOT NULL)"
+            connection.execute(f"ALTER TABLE catalog.effective_prices_now {slow}".encode())
+            connection.commit()
+        else:
+            connection.execute("LOCK TABLE catalog.prices IN ACCESS EXCLUSIVE MODE")
+        with capture_logs() as logs:
+            for _ in range(3):
+                prices.fold_if_due()
+        assert len(logs) == 1, "it is tried again a minute later"
+        connection.rollback()
+        connection.execute("ALTER TABLE catalog.effective_prices_now DROP CONSTRAINT IF EXISTS slow")
+    clock.go(RETRY_SECONDS)
+    prices.fold_if_due()
+    with psycopg.connect(database, row_factory=dict_row) as connection:
+        assert contract_source(connection).is_stored
+        assert [row["unit_price"] for row in stored(connection)] == [1]
+
+
 @pytest.mark.parametrize(
     ("named", "seen"),
     [(None, []), ([], []), (["acme"], ["acme"]), (["acme", "bolt"], ["acme", "bolt"]), ("*", list(ACCOUNTS))],
