@@ -33,9 +33,16 @@ COLUMNS = (
 )
 _PATIENCE = "SELECT set_config('statement_timeout', '5s', true), set_config('lock_timeout', '1s', true)"
 """A lock on the catalog must not hold up events."""
+_IN_THE_WAY = (
+    psycopg.errors.QueryCanceled,
+    psycopg.errors.LockNotAvailable,
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.SerializationFailure,
+)
+NOT_FOLDED = "the table of effective prices cannot be folded: its readers read the view"
 IS_DUE = "SELECT EXISTS (SELECT FROM catalog.effective_prices_due WHERE due_at <= now()), now()"
 # Notes are deleted before rows are read, each by a statement of its own: a change that is committed between them is
-# read, and its note stays.
+# read, and its note stays. One of a plan may be committed behind the first: it waits for the next fold.
 _EXPAND = """
 WITH expanded AS (DELETE FROM catalog.effective_prices_due WHERE account = '' RETURNING plan, noted_at)
 INSERT INTO catalog.effective_prices_due (account, noted_at)
@@ -50,7 +57,8 @@ SELECT account, min(noted_at) FROM (
 """
 _TAKE = """
 WITH due AS (
-    SELECT account FROM catalog.effective_prices_due WHERE due_at <= %(at)s ORDER BY due_at LIMIT %(notes)s
+    SELECT account FROM catalog.effective_prices_due WHERE due_at <= %(at)s AND account <> ''
+    ORDER BY due_at LIMIT %(notes)s
 ), taken AS (
     DELETE FROM catalog.effective_prices_due WHERE account IN (SELECT account FROM due) RETURNING account
 )
@@ -137,13 +145,24 @@ class EffectivePrices:
             found = self._ownership.connection.execute(IS_DUE).fetchone()
             if found is not None and found[0]:
                 with self._ownership.transaction() as cursor:
-                    cursor.execute(_PATIENCE)
-                    fold_effective_prices(cursor, found[1])
+                    is_folded = self._fold(cursor, found[1])
                 # There may be more.
-                wait = 0.0
+                wait = 0.0 if is_folded else RETRY_SECONDS
         except psycopg.Error as error:
             if database_is_unavailable(error):
                 self._ownership.resume()
-            log.warning("the table of effective prices cannot be folded: its readers read the view", error=str(error))
+            log.warning(NOT_FOLDED, error=str(error))
             wait = RETRY_SECONDS
         self._look_at = self._clock.monotonic() + wait
+
+    @staticmethod
+    def _fold(cursor: psycopg.Cursor[Any], at: datetime) -> bool:
+        """Whether nothing was in its way: else the driver would restart, as for a database that is away, and again."""
+        try:
+            with cursor.connection.transaction():
+                cursor.execute(_PATIENCE)
+                fold_effective_prices(cursor, at)
+        except _IN_THE_WAY as error:
+            log.warning(NOT_FOLDED, error=str(error))
+            return False
+        return True

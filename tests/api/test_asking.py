@@ -54,8 +54,10 @@ FORGETFUL = "/v1/forgetful/{relation}"
 
 async def forgetful(asked: ReadRequest) -> Response:
     relation = asked.request.path_params["relation"]
-    rows, _ = await asked.of(lambda database: database.execute(f"SELECT * FROM {relation}").fetchall())
-    return JSONResponse(json.loads(json.dumps(rows, default=str)))
+    # As Postgres writes a row: an instant may be infinite, which Python's cannot.
+    statement = f"SELECT to_jsonb(whole_row) AS found FROM {relation} AS whole_row"
+    rows, _ = await asked.of(lambda database: database.execute(statement).fetchall())
+    return JSONResponse([row["found"] for row in rows])
 
 
 def straggler(lsn: int, account: str) -> dict[str, Any]:
@@ -215,7 +217,10 @@ def test_a_route_that_forgets_every_filter_shows_nothing_of_others(
     assert "globex" not in get(reading, path, acme).body.decode()
     if relation in ("usage_windows", "usage_days", "stragglers", "corrections", "analytics_panes") or "." in relation:
         ours = get(reading, path, reads(reading, "nobody"))
-        assert (ours.status, ours.json) == (200, [])
+        # A note about everybody names nobody, and each has to see it: their rows would seem right.
+        unnamed = {"account": "", "plan": ""} if relation == "catalog.effective_prices_due" else None
+        assert ours.status == 200
+        assert [row for row in ours.json if unnamed is None or row != {**row, **unnamed}] == []
     if relation in (
         *("usage_windows", "usage_days", "stragglers", "corrections", "analytics_panes"),
         *("catalog.prices", "catalog.limits"),

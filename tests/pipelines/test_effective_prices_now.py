@@ -150,6 +150,36 @@ def test_a_change_that_is_committed_while_a_fold_runs_is_in_the_table_or_still_n
         assert stored(connection) == defined(connection, moment(connection))
 
 
+@pytest.mark.parametrize("behind", range(1, STATEMENTS + 1))
+def test_a_price_that_is_committed_while_other_accounts_are_folded_is_never_missed(database: str, behind: int) -> None:
+    """Its note names a plan: a fold that has spread such notes already must leave it."""
+    priced(database, ("account", ("acme",), ("p1", "EUR", START)), ("price", (*KEY, START), 1))
+    done = 0
+
+    class Interrupted(psycopg.Cursor[Any]):
+        def execute(self, *arguments: Any, **more: Any) -> Any:
+            nonlocal done
+            found = super().execute(*arguments, **more)
+            done += 1
+            if done == behind:
+                priced(database, ("price", (*KEY, START), 2))
+            return found
+
+    with psycopg.connect(database, row_factory=dict_row) as connection:
+        fold_all(connection, moment(connection))
+        connection.commit()
+        priced(database, ("account", ("bolt",), ("p2", "EUR", START)))
+        at = moment(connection)
+        connection.rollback()
+        with connection.transaction(), Interrupted(connection, row_factory=tuple_row) as cursor:
+            fold_effective_prices(cursor, at)
+        assert done == STATEMENTS
+        assert not contract_source(connection).is_stored
+        assert [row["unit_price"] for row in contract_rows(connection, ContractQuery())] == [2]
+        fold_all(connection, moment(connection))
+        assert [row["unit_price"] for row in stored(connection)] == [2]
+
+
 def moment(database: Catalog) -> datetime:
     found = database.execute("SELECT now() AS at").fetchone()
     assert found is not None
@@ -251,6 +281,35 @@ def test_a_table_that_cannot_be_folded_ends_no_driver_and_its_readers_read_the_v
         with connection.transaction():
             assert contract_source(connection).is_stored
             assert [row["unit_price"] for row in contract_rows(connection, ContractQuery())] == [1]
+
+
+@pytest.mark.parametrize("held", ["ACCESS EXCLUSIVE lock", "slow fold"])
+def test_a_lock_on_the_catalog_or_a_slow_fold_holds_up_no_events(
+    database: str, ingestion: Ownership, held: str
+) -> None:
+    """The driver would restart for a database that is away, fold first, and never read an event."""
+    priced(database, ("account", ("acme",), ("p1", "EUR", START)), ("price", (*KEY, START), 1))
+    clock = HandClock()
+    prices = EffectivePrices(ingestion, clock)
+    clock.go(LOOK_SECONDS)
+    with psycopg.connect(database) as connection:
+        if held == "slow fold":
+            slow = "ADD CONSTRAINT slow CHECK (pg_sleep(60) IS NOT NULL)"
+            connection.execute(f"ALTER TABLE catalog.effective_prices_now {slow}".encode())
+            connection.commit()
+        else:
+            connection.execute("LOCK TABLE catalog.prices IN ACCESS EXCLUSIVE MODE")
+        with capture_logs() as logs:
+            for _ in range(3):
+                prices.fold_if_due()
+        assert len(logs) == 1, "it is tried again a minute later"
+        connection.rollback()
+        connection.execute("ALTER TABLE catalog.effective_prices_now DROP CONSTRAINT IF EXISTS slow")
+    clock.go(RETRY_SECONDS)
+    prices.fold_if_due()
+    with psycopg.connect(database, row_factory=dict_row) as connection:
+        assert contract_source(connection).is_stored
+        assert [row["unit_price"] for row in stored(connection)] == [1]
 
 
 @pytest.mark.parametrize(
