@@ -133,6 +133,8 @@ def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dic
         if row.effective_from is not None
     ]
     with read_only(postgres_url) as database:
+        known = {row["plan"] for row in database.execute("SELECT plan FROM catalog.plans").fetchall()}
+        problems += file.unknown_plans(known)
         problems += refused_prices(database, [row.model_dump() for row in file.prices])
     if problems:
         raise FileRefused("\n".join(f"{catalog}: {problem}" for problem in problems))
