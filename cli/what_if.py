@@ -110,6 +110,10 @@ def _assumptions(catalog: Path | None, rules: Jobs | None, postgres_url: str) ->
     return Assumptions(**accounts, **prices, **given)
 
 
+# Usage of the time may be of a plan that was deleted since.
+_PLANS = "SELECT plan FROM catalog.plans UNION SELECT plan FROM catalog.account_history"
+
+
 def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dict[str, pa.Table], dict[str, pa.Table]]:
     """The catalog file as rows of the version tables. Raises FileRefused for one that cannot be replayed."""
     import pyarrow as pa
@@ -133,6 +137,8 @@ def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dic
         if row.effective_from is not None
     ]
     with read_only(postgres_url) as database:
+        known = {row["plan"] for row in database.execute(_PLANS).fetchall()}
+        problems += file.unknown_plans(known)
         problems += refused_prices(database, [row.model_dump() for row in file.prices])
     if problems:
         raise FileRefused("\n".join(f"{catalog}: {problem}" for problem in problems))

@@ -145,7 +145,8 @@ def compared_bills(  # noqa: PLR0917  # both sides, and what is compared of them
         return ComparedBills()
     found = _Found(start, end)
     reader, of_replay = cursor.connection.cursor(row_factory=dict_row), _InSchema(cursor.connection, replayed)
-    for month in _months(max(_day(start), first[0]), min(_day(end, AROUND), _day(frontier, AROUND))):
+    # The evening before the first of a month by UTC may belong to the month before, where the account is.
+    for month in _months(max(_day(start), first[0] - AROUND), min(_day(end, AROUND), _day(frontier, AROUND))):
         _look_into(cursor, live)
         lived = read_month(reader, month)
         _look_into(cursor, replayed)

@@ -250,7 +250,9 @@ def test_the_command_reads_both_files_and_prints_the_documented_keys(
 ) -> None:
     for name, value in {"KAFKA_BOOTSTRAP": "x:1", "POSTGRES_URL": live.database, "TABLES": live.tables}.items():
         monkeypatch.setenv(f"WEIR_{name}", value)
-    (tmp_path / "catalog.json").write_text(live.prices_file)
+    file = json.loads(live.prices_file)
+    plans = [{"plan": plan, "name": plan} for plan in sorted({price["plan"] for price in file["prices"]})]
+    (tmp_path / "catalog.json").write_text(json.dumps({"plans": plans, **file}))
     (tmp_path / "weir.json").write_text(json.dumps({"jobs": {**CLOCKS, "joins": JOINS, "billing": BILLING}}))
     period = ["--from", rfc3339(BEGIN), "--to", rfc3339(END), "--into", "by_command", "--format", "json"]
     files = ["--catalog", str(tmp_path / "catalog.json"), "--config", str(tmp_path / "weir.json")]

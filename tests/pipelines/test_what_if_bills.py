@@ -247,6 +247,36 @@ def test_a_month_is_that_of_the_accounts_calendar(tmp_path: Path, database: str)
     assert ([total["month"] for total in tokyo.bills.totals], tokyo.bills.left_out) == (["2026-02"], 0)
 
 
+@pytest.mark.parametrize("begins", ["account", "terms"])
+def test_fees_of_a_local_day_that_is_in_the_next_month_by_utc_are_compared(
+    tmp_path: Path, database: str, begins: str
+) -> None:
+    """The first evening of a customer in Los Angeles is January there, and February by UTC."""
+    world = HandMade(tmp_path)
+    evening = 31 * DAY + 3 * HOUR
+    since = {"account": timedelta(), "terms": timedelta(), begins: evening}
+    world.account(timedelta(), timezone="America/Los_Angeles")
+    of_plan = {"plan": "pro", "currency": "EUR"}
+    account = {"account": "a", "name": "A", "timezone": "America/Los_Angeles", **of_plan}
+    write(database, "catalog.plans", {"plan": "pro", "name": "Pro"})
+    write(database, "catalog.accounts", {**account, "effective_from": START + since["account"]})
+    place = {**of_plan, "model": PLAN_MODEL, "meter": PLAN_METER, "effective_from": START + since["terms"]}
+    write(database, "catalog.prices", {**place, "terms": Jsonb(_parsed(PLAN))})
+    world.price(timedelta(), PLAN, begins=since["terms"], model=PLAN_MODEL, meter=PLAN_METER)
+    world.event(ENDS * DAY, "both", "i", name="r", occurred=40 * DAY, model="m", output_tokens=1)
+    world.joined((ENDS + 4) * DAY)
+    fold(database, world)
+    was = bills(database)
+    assert {key[0] for key, (_, amount) in was.items() if amount} == {"2026-01", "2026-02", "2026-03"}
+    found = Replay(
+        world.tables, database, START - DAY, START + ENDS * DAY, "what_if", Assumptions(), replaces=True
+    ).run()
+    assert [(total["month"], total["live_amount"], total["replayed_amount"]) for total in found.bills.totals] == [
+        ("2026-01", 1, 1),
+        ("2026-02", 31, 31),
+    ]
+
+
 def test_an_assumed_account_has_the_fees_and_tiers_of_its_plan_in_all_of_the_time(
     tmp_path: Path, database: str
 ) -> None:

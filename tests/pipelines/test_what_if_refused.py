@@ -151,3 +151,20 @@ def test_tiers_and_what_a_plan_costs_are_replayed_as_the_catalog_has_them(priced
         stored = connection.execute("SELECT model, unit_price, terms::text FROM catalog.prices").fetchall()
     assert found == {(model, unit_price): parse_terms(text) for model, unit_price, text in stored}
     assert len(found) == 2
+
+
+@pytest.mark.parametrize("part", ["accounts", "prices", "plan_terms"])
+def test_a_plan_that_nobody_has_is_refused(priced: str, tmp_path: Path, part: str) -> None:
+    """Such a price or fee would change nothing, and an account would be billed without a price."""
+    of_plan = {"plan": "prro", "currency": "EUR"}
+    since = {**of_plan, "effective_from": "2026-01-01T00:00:00Z"}
+    row = {
+        "accounts": {**of_plan, "account": "a", "name": "A"},
+        "prices": {**since, "model": "m", "meter": "requests", "unit_price": 1},
+        "plan_terms": {**since, "flat_fee": 5},
+    }[part]
+    content = f"{part}: {json.dumps([row])}\n"
+    expected = f"{part}.0.plan is 'prro': must be a plan of the file or of the catalog"
+    assert refusal(priced, tmp_path, content) == expected
+    plan = json.dumps([{"plan": "prro", "name": "Pro"}])
+    assert refusal(priced, tmp_path, f"plans: {plan}\n{content}") is None
