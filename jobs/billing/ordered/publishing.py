@@ -134,7 +134,7 @@ class OrderedPublisher(Sending):
             progress = replace(stored, position=self._upstream.verified(ORDERED_EVENTS, stored.position))
             progress = progress.waiting(self._wait_seconds, now).without_past_waits()
         if progress != stored:
-            move(self._session(), stored, progress)
+            move(self._session(), stored, progress, self._epoch)
         self._has_more = True
         return progress
 
@@ -166,7 +166,7 @@ class OrderedPublisher(Sending):
                 raise Fenced(f"{topic} was moved by another publisher")
             if records:
                 self._sender(topic).send(topic, records)
-            move(self._session(), progress, after)
+            move(self._session(), progress, after, self._epoch)
         for is_late, count in rows.group_by("is_late").len().iter_rows():
             metrics.ORDERED_EVENTS_SENT.inc(count, is_late=str(is_late).lower())
         return after, is_cut or self._parts.has_more_after(whole)
