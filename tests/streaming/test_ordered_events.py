@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import psycopg
 import pytest
 from confluent_kafka import KafkaException, Message
@@ -291,20 +292,20 @@ def test_nothing_is_sent_that_was_read_before_an_erasure_was_complete(
     publish_all(publisher)
     for rows in commits:
         commit(tmp_path, rows)
-    contents = publisher._parts.contents
+    within = publisher._parts.within
 
     with psycopg.connect(database, autocommit=True) as connection:
 
-        def forgotten_meanwhile(lsns: object) -> object:
-            found = contents(lsns)  # type: ignore[arg-type]  # it passes on what it gets
-            monkeypatch.setattr(publisher._parts, "contents", contents)
+        def forgotten_meanwhile(lsns: pl.Series, max_bytes: int) -> object:
+            found = within(lsns, max_bytes)
+            monkeypatch.setattr(publisher._parts, "within", within)
             connection.execute(
                 "INSERT INTO erasures (erasure, account, person, key_id, reason, asked_by, erased_at)"
                 " VALUES (1, 'account-1', sha256('x'), 'k', 'asked', 'me', now())"
             )
             return found
 
-        monkeypatch.setattr(publisher._parts, "contents", forgotten_meanwhile)
+        monkeypatch.setattr(publisher._parts, "within", forgotten_meanwhile)
         assert publisher.publish()
         assert committed(topic, ORDERED_EVENTS) == []
     publish_all(publisher)
