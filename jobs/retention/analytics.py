@@ -19,20 +19,23 @@ _OFF = """
 SELECT (config ->> 'keep_days')::int, state = %(stopped)s OR updated_at <= clock_timestamp() - %(off_after)s
 FROM jobs WHERE job = 'analytics' FOR UPDATE
 """
-# Late outcomes may still come when it starts again: minutes of which some were removed would lack the others.
+# Late outcomes may still come when it starts again: minutes of which some were removed would lack the others. What is
+# declared later begins behind the last outcome that was read (UNREAD_SINCE), which what is withdrawn must not forget.
 _PANES = """
-WITH removed AS (DELETE FROM analytics_panes WHERE window_start < %(before)s RETURNING view_id),
+WITH removed AS (DELETE FROM analytics_panes WHERE window_start < %(before)s RETURNING view_id, window_start),
+     latest AS (SELECT view_id, max(window_start) + interval '1 minute' AS minute FROM removed GROUP BY view_id),
      began AS (
-        UPDATE analytics_views SET since = greatest(since, %(before)s)
-        WHERE is_declared AND view_id IN (SELECT view_id FROM removed)
+        UPDATE analytics_views AS v SET since = greatest(since, CASE WHEN is_declared THEN %(before)s ELSE minute END)
+        FROM latest WHERE v.view_id = latest.view_id
      )
 SELECT count(*) FROM removed
 """
 _OUTCOMES = """
-WITH removed AS (DELETE FROM pattern_outcomes WHERE minute < %(before)s RETURNING block_id),
+WITH removed AS (DELETE FROM pattern_outcomes WHERE minute < %(before)s RETURNING minute),
+     latest AS (SELECT max(minute) + interval '1 minute' AS minute FROM removed HAVING count(*) > 0),
      began AS (
-        UPDATE analytics_patterns SET since = greatest(since, %(before)s)
-        WHERE is_declared AND EXISTS (SELECT FROM removed)
+        UPDATE analytics_patterns SET since = greatest(since, CASE WHEN is_declared THEN %(before)s ELSE minute END)
+        FROM latest
      )
 SELECT count(*) FROM removed
 """

@@ -41,6 +41,13 @@ def test_any_size_of_files_steps_and_memory_gives_the_order_of_the_oracle(
             sent += [Ordered(len(sent) + n, lsn, late) for n, (lsn, late) in enumerate(rows_of(found, step), 1)]
             contents = parts.contents(found["lsn"]) if len(found) else found
             assert all(value == value_of(lsn) for lsn, value in pairs(contents))
+            if len(found):
+                total = sum(len(value) for _, value in pairs(contents))
+                sizes, held = parts.within(found["lsn"], total)
+                assert dict(sizes.iter_rows()) == {lsn: len(value) for lsn, value in pairs(contents)}
+                assert held is not None
+                assert held.sort("lsn").equals(contents.sort("lsn"))
+                assert parts.within(found["lsn"], total - 1)[1] is None
             if len(found) > step:
                 generation, order_us, lsn = found.select(KEY).row(step - 1)
                 cursor = generation, order_us, lsn

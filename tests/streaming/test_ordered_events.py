@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import psycopg
 import pytest
 from confluent_kafka import KafkaException, Message
@@ -18,7 +19,7 @@ from deltalake import CommitProperties, Transaction
 
 from deployment.topics import ensure_topics
 from jobs.billing.ordered.publishing import OrderedPublisher
-from jobs.billing.ordered.state import announce_ordered, behind_seconds
+from jobs.billing.ordered.state import Progress, announce_ordered, behind_seconds, read_progress
 from jobs.runtime.delta.table import REMOVED
 from jobs.runtime.errors import Fenced, Refused
 from jobs.runtime.postgres.ownership import Ownership
@@ -194,6 +195,40 @@ def test_what_kafka_has_and_the_database_does_not_know_is_sent_again_with_the_sa
         each.close()
 
 
+def test_a_driver_that_wakes_after_it_was_followed_changes_no_wait_and_stops_no_successor(
+    topic: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = made_up(20, 9)
+    first = publisher_of(database, topic, tmp_path)
+    publish_all(first)
+    first.close()
+    for rows in commits:
+        commit(tmp_path, rows)
+    frozen = publisher_of(database, topic, tmp_path, wait_seconds=60)
+    followed: list[OrderedPublisher] = []
+
+    # The successor has begun too, and has sent nothing yet.
+    with monkeypatch.context() as patched:
+
+        def reads_and_freezes(connection: psycopg.Connection[Any]) -> Progress | None:
+            found = read_progress(connection)
+            patched.setattr("jobs.billing.ordered.publishing.read_progress", read_progress)
+            successor = publisher_of(database, topic, tmp_path)
+            successor.publish()
+            followed.append(successor)
+            return found
+
+        patched.setattr(OrderedPublisher, "_step", lambda _self, _topic, progress: (progress, True))
+        patched.setattr("jobs.billing.ordered.publishing.read_progress", reads_and_freezes)
+        with pytest.raises(Fenced):
+            frozen.publish()
+    publish_all(followed[0])
+    found, _ = ordered(committed(topic, ORDERED_EVENTS))
+    assert found == oracle(commits)
+    for each in (frozen, *followed):
+        each.close()
+
+
 def _fails(*_: object) -> None:
     raise psycopg.OperationalError("the session was lost")
 
@@ -257,20 +292,20 @@ def test_nothing_is_sent_that_was_read_before_an_erasure_was_complete(
     publish_all(publisher)
     for rows in commits:
         commit(tmp_path, rows)
-    contents = publisher._parts.contents
+    within = publisher._parts.within
 
     with psycopg.connect(database, autocommit=True) as connection:
 
-        def forgotten_meanwhile(lsns: object) -> object:
-            found = contents(lsns)  # type: ignore[arg-type]  # it passes on what it gets
-            monkeypatch.setattr(publisher._parts, "contents", contents)
+        def forgotten_meanwhile(lsns: pl.Series, max_bytes: int) -> object:
+            found = within(lsns, max_bytes)
+            monkeypatch.setattr(publisher._parts, "within", within)
             connection.execute(
                 "INSERT INTO erasures (erasure, account, person, key_id, reason, asked_by, erased_at)"
                 " VALUES (1, 'account-1', sha256('x'), 'k', 'asked', 'me', now())"
             )
             return found
 
-        monkeypatch.setattr(publisher._parts, "contents", forgotten_meanwhile)
+        monkeypatch.setattr(publisher._parts, "within", forgotten_meanwhile)
         assert publisher.publish()
         assert committed(topic, ORDERED_EVENTS) == []
     publish_all(publisher)

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cli.journal import summary_rows
 from deployment.positions import Positions
+from jobs.analytics.unread_minutes import UNREAD_SINCE
 from jobs.audit.compare.conservation import consumed_ranges, count_rows
 from jobs.audit.tables.retained import has_each_once, retained_rows
 from jobs.journal.elements import FIELD
@@ -387,10 +388,25 @@ def test_what_analytics_has_found_goes_after_its_days_while_it_is_off_also_of_wh
     midnight = datetime.combine(TODAY - 10 * DAY, time(), UTC)
     # Late outcomes of minutes that went are in no pane and no match: the others of these minutes would be missing.
     views = connection.execute("SELECT view, since FROM analytics_views WHERE since IS NOT NULL").fetchall()
-    assert views == [("now", midnight)]
+    # What is withdrawn still says up to when outcomes were read.
+    assert sorted(views) == [("now", midnight), ("once", old + timedelta(minutes=1))]
     patterns = connection.execute("SELECT is_declared, since FROM analytics_patterns").fetchall()
-    assert sorted(patterns, key=str) == sorted([(True, midnight)] * 2 + [(False, None)] * 2, key=str)
+    assert sorted(patterns) == [(False, old + timedelta(minutes=1))] * 2 + [(True, midnight)] * 2
     assert not any(one.rows for one in retain_analytics(connection, TODAY))
+
+
+def test_a_view_that_is_declared_after_all_was_withdrawn_and_removed_begins_behind_what_was_read(
+    database: str, connection: psycopg.Connection[Any]
+) -> None:
+    old = noon(TODAY - 40 * DAY)
+    watched_at(database, old)
+    connection.execute("UPDATE analytics_views SET is_declared = false")
+    connection.execute("UPDATE analytics_patterns SET is_declared = false")
+    unread_since = connection.execute(f"SELECT {UNREAD_SINCE}").fetchone()
+    assert unread_since == (old + timedelta(minutes=1),)
+    progress(database, "analytics", noon(TODAY), state=Phase.STOPPED)
+    assert any(one.rows for one in retain_analytics(connection, TODAY))
+    assert connection.execute(f"SELECT {UNREAD_SINCE}").fetchone() == unread_since
 
 
 def test_an_analytics_that_has_not_reported_for_a_day_is_off_and_without_a_configuration_days_are_the_default(

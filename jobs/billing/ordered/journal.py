@@ -98,10 +98,19 @@ class JournalParts:
                 return lowest
         return whole.next_lsn
 
-    def sizes(self, lsns: pl.Series) -> pl.DataFrame:
-        """`lsn` and `size`, bytes of the event, of these rows."""
-        size = pl.col("value").bin.size().fill_null(0).alias("size")
-        return pl.concat([rows.select("lsn", size) for rows in self._rows(lsns, ("lsn", "value"))])
+    def within(self, lsns: pl.Series, max_bytes: int) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+        """`lsn` and `size`, bytes of the event, of these rows; and their CONTENT, if no more than `max_bytes`."""
+        size = pl.col("value").bin.size().fill_null(0).cast(pl.Int64).alias("size")
+        sizes: list[pl.DataFrame] = []
+        held: list[pl.DataFrame] = []
+        total = 0
+        for rows in self._rows(lsns, CONTENT):
+            sizes.append(rows.select("lsn", size))
+            total += int(sizes[-1]["size"].sum())
+            held.append(rows)
+            if total > max_bytes:
+                held.clear()
+        return pl.concat(sizes), pl.concat(held) if total <= max_bytes else None
 
     def contents(self, lsns: pl.Series) -> pl.DataFrame:
         """CONTENT of these rows, in any order."""

@@ -134,7 +134,7 @@ class OrderedPublisher(Sending):
             progress = replace(stored, position=self._upstream.verified(ORDERED_EVENTS, stored.position))
             progress = progress.waiting(self._wait_seconds, now).without_past_waits()
         if progress != stored:
-            move(self._session(), stored, progress)
+            move(self._session(), stored, progress, self._epoch)
         self._has_more = True
         return progress
 
@@ -152,10 +152,10 @@ class OrderedPublisher(Sending):
         if whole is None:
             return progress, False
         found = self._parts.first(whole, progress.waiting_from, progress.cursor, self._step_events + 1)
-        rows = self._within_limits(found.head(self._step_events))
+        rows, contents = self._within_limits(found.head(self._step_events))
         is_cut = len(rows) < len(found)
         after = _cut_after(progress, rows) if is_cut else self._whole_after(progress, whole, len(rows))
-        records = _records(rows, self._parts.contents(rows["lsn"]), progress.sequence) if len(rows) else []
+        records = [] if contents is None else _records(rows, contents, progress.sequence)
         with self._session().transaction():
             # Nobody is reported as forgotten between this look and the commit in Kafka.
             self._session().execute("LOCK TABLE erasures IN SHARE MODE")
@@ -166,18 +166,25 @@ class OrderedPublisher(Sending):
                 raise Fenced(f"{topic} was moved by another publisher")
             if records:
                 self._sender(topic).send(topic, records)
-            move(self._session(), progress, after)
+            move(self._session(), progress, after, self._epoch)
         for is_late, count in rows.group_by("is_late").len().iter_rows():
             metrics.ORDERED_EVENTS_SENT.inc(count, is_late=str(is_late).lower())
         return after, is_cut or self._parts.has_more_after(whole)
 
-    def _within_limits(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The first of the rows that have at most so many bytes together, at least one."""
+    def _within_limits(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+        """The first of the rows that have at most so many bytes together, at least one; and their content, or more.
+
+        None without rows. What is too large for one step is read twice, so that only its sizes are held meanwhile.
+        """
         if rows.is_empty():
-            return rows
-        sized = rows.join(self._parts.sizes(rows["lsn"]), on="lsn", how="left", maintain_order="left")
+            return rows, None
+        sizes, contents = self._parts.within(rows["lsn"], self._step_bytes)
+        if contents is not None:
+            return rows, contents
+        sized = rows.join(sizes, on="lsn", how="left", maintain_order="left")
         fitting = (sized["size"].fill_null(0).cum_sum() <= self._step_bytes).sum()
-        return rows.head(max(1, int(fitting)))
+        rows = rows.head(max(1, int(fitting)))
+        return rows, self._parts.contents(rows["lsn"])
 
     def _whole_after(self, progress: Progress, whole: Generations, count: int) -> Progress:
         """The progress once these generations are sent, of which `count` events were left."""

@@ -28,6 +28,7 @@ UPDATE ordered_events SET
     waits = %(waits)s
 WHERE topic = %(topic)s
   AND (next_position, sequence) IS NOT DISTINCT FROM (%(was_next_position)s::bigint, %(was_sequence)s::bigint)
+  AND EXISTS (SELECT FROM jobs WHERE job = 'billing' AND epoch = %(epoch)s)
 """
 BEHIND = """
 SELECT coalesce(greatest(extract(epoch FROM CASE
@@ -99,8 +100,12 @@ def read_progress(connection: psycopg.Connection[Any]) -> Progress | None:
     )
 
 
-def move(connection: psycopg.Connection[Any], before: Progress | None, after: Progress) -> None:
-    """Store `after` in the place of `before`. Raises Fenced where another publisher has moved meanwhile."""
+def move(connection: psycopg.Connection[Any], before: Progress | None, after: Progress, epoch: int) -> None:
+    """Store `after` in the place of `before`, as the driver of this epoch.
+
+    Raises Fenced where another publisher has moved meanwhile, or the driver was followed: what a driver that was frozen
+    stores would end its successor's publisher.
+    """
     generation, order_us, lsn = after.cursor or (None, NEVER_US, None)
     values = {
         "topic": ORDERED_EVENTS,
@@ -116,6 +121,7 @@ def move(connection: psycopg.Connection[Any], before: Progress | None, after: Pr
         "waits": Jsonb([[wait.first_lsn, wait.seconds] for wait in after.waits]),
         "was_next_position": None if before is None else before.position.next_lsn,
         "was_sequence": None if before is None else before.sequence,
+        "epoch": epoch,
     }
     if connection.execute(_MOVE, values).rowcount == 0:
         raise Fenced(f"{ORDERED_EVENTS} was moved by another publisher")
