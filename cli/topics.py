@@ -121,24 +121,25 @@ def remove(
             raise CannotRun(f"{left.sentence} --accept-loss removes it all the same.")
         return left
 
-    def store(left: Left) -> None:
+    def withdraw(number: int) -> None:
         with removing(stack.postgres_url) as cursor:
-            store_removal(cursor, topic, reason.strip(), who(), unread=left.unread, waiting=left.waiting)
-
-    def withdraw() -> None:
-        with removing(stack.postgres_url) as cursor:
-            withdraw_removal(cursor, topic)
+            withdraw_removal(cursor, number)
 
     left = looked(timeout)
     with ExitStack() as unless_it_ends:
-        unless_it_ends.callback(withdraw)
-        store(left)
+        with removing(stack.postgres_url) as cursor:
+            number = store_removal(cursor, topic, reason.strip(), who(), unread=left.unread, waiting=left.waiting)
+        unless_it_ends.callback(withdraw, number)
         # What the API has acknowledged meanwhile would be on no bill if ingestion were stopped before it is read.
         wait_for_api()
-        if (now := looked(0 if left.sentence else timeout)) != left:
-            store(now)
+        now = looked(0 if left.sentence else timeout)
         with removing(stack.postgres_url) as cursor:
-            check_removal(cursor, topic)
+            is_checked = check_removal(cursor, number, unread=now.unread, waiting=now.waiting)
+        if not is_checked:
+            raise CannotRun(
+                f"The removal of {topic} was withdrawn meanwhile: ingestion was started with it, or it was removed a "
+                "second time. If it is to end, run this again."
+            )
         unless_it_ends.pop_all()
     if now.sentence:
         typer.echo(f"Accepted: {now.sentence}", err=True)

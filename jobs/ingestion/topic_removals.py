@@ -21,10 +21,14 @@ FROM topic_removals WHERE {PENDING} ORDER BY topic
 _ENDED = "SELECT DISTINCT topic FROM topic_removals WHERE ended_at IS NOT NULL"
 _WITHDRAW = f"UPDATE topic_removals SET withdrawn_at = clock_timestamp() WHERE {PENDING} AND topic = ANY (%s)"
 _END = f"UPDATE topic_removals SET ended_at = clock_timestamp() WHERE {PENDING} AND topic <> ALL (%s)"
-_CHECK = f"UPDATE topic_removals SET checked_at = clock_timestamp() WHERE {PENDING} AND topic = %s"
+_CHECK = f"""
+UPDATE topic_removals SET checked_at = clock_timestamp(), unread = %s, waiting = %s WHERE {PENDING} AND number = %s
+"""
+_WITHDRAW_ONE = f"UPDATE topic_removals SET withdrawn_at = clock_timestamp() WHERE {PENDING} AND number = %s"
 _STORED = "SELECT config FROM jobs WHERE job = 'ingestion'"
 _STORE = """
 INSERT INTO topic_removals (topic, reason, removed_by, unread, waiting) VALUES (%s, %s, %s, %s, %s)
+RETURNING number
 """
 
 
@@ -54,20 +58,25 @@ def ended_topics(connection: psycopg.Connection[Any]) -> frozenset[str]:
 
 def store_removal(
     cursor: psycopg.Cursor[Any], topic: str, reason: str, by: str, *, unread: int | None, waiting: int
-) -> None:
-    """Let the API write no more to the topic. A removal that is pending already is replaced."""
-    withdraw_removal(cursor, topic)
-    cursor.execute(_STORE, [topic, reason, by, unread, waiting])
-
-
-def check_removal(cursor: psycopg.Cursor[Any], topic: str) -> None:
-    """Let the next start of ingestion go on without the topic: what the API has written to it was seen."""
-    cursor.execute(_CHECK, [topic])
-
-
-def withdraw_removal(cursor: psycopg.Cursor[Any], topic: str) -> None:
-    """Let the next start of ingestion be refused without the topic again. Nothing without a pending removal of it."""
+) -> int:
+    """Let the API write no more to the topic; the removal's number. One that is pending already is replaced."""
     cursor.execute(_WITHDRAW, [[topic]])
+    ((number,),) = cursor.execute(_STORE, [topic, reason, by, unread, waiting]).fetchall()
+    return int(number)
+
+
+def check_removal(cursor: psycopg.Cursor[Any], number: int, *, unread: int | None, waiting: int) -> bool:
+    """Let the next start of ingestion go on without the topic: what the API has written to it was seen.
+
+    False, and nothing changes: the removal is not pending, since ingestion was started with the topic or another
+    removal replaced it. The API may have written to the topic meanwhile.
+    """
+    return cursor.execute(_CHECK, [unread, waiting, number]).rowcount == 1
+
+
+def withdraw_removal(cursor: psycopg.Cursor[Any], number: int) -> None:
+    """Let the next start of ingestion be refused without the topic again. Nothing if it is not pending any more."""
+    cursor.execute(_WITHDRAW_ONE, [number])
 
 
 def topics_listed(history: History) -> tuple[str, ...]:

@@ -45,8 +45,8 @@ ROOT = Path(__file__).parents[2]
 
 def remove(database: str, topic: str, *, unread: int | None = 0) -> None:
     with psycopg.connect(database) as connection:
-        store_removal(connection.cursor(), topic, "moved", "me", unread=unread, waiting=0)
-        check_removal(connection.cursor(), topic)
+        number = store_removal(connection.cursor(), topic, "moved", "me", unread=unread, waiting=0)
+        assert check_removal(connection.cursor(), number, unread=unread, waiting=0)
 
 
 def settled(database: str, *topics: str) -> list[tuple[str, bool, bool]]:
@@ -170,6 +170,30 @@ def test_what_the_api_writes_until_it_has_read_of_the_removal_counts_too(
         pending = [(removal.topic, removal.unread) for removal in read_removals(connection)]
     assert pending == ([("a", 3)] if accepted else [])
     assert "a: 3 records are unread" in (result.output if accepted else str(result.exception))
+
+
+@pytest.mark.parametrize("meanwhile", ["a start with the topic", "a second removal"])
+def test_a_removal_that_is_no_longer_pending_after_the_wait_is_refused_and_checks_no_other(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str
+) -> None:
+    """The API has written to the topic again, or may do so for as long as it has not read of the other removal."""
+    stack = SimpleNamespace(postgres_url=database, tables=str(tmp_path), kafka_bootstrap="")
+    monkeypatch.setattr("deployment.stack.running_deployment", lambda _: stack)
+    looking(monkeypatch, Left("a", 0, 0))
+    journaled(tmp_path, "a")
+    Ownership.take("ingestion", database, {"topic": "a", "events": [{"topic": "a", "types": []}]}).close()
+
+    def while_it_waits() -> None:
+        assert settled(database, "a") == [("a", False, True)]
+        if meanwhile == "a second removal":
+            with psycopg.connect(database) as connection:
+                store_removal(connection.cursor(), "a", "moved", "ann", unread=0, waiting=0)
+
+    monkeypatch.setattr("cli.topic_removal.wait_for_api", while_it_waits)
+    result = CliRunner().invoke(app, ["topics", "remove", "a", "--reason", "moved"])
+    assert "was withdrawn meanwhile" in str(result.exception)
+    left = [(removal.removed_by, removal.is_checked) for removal in read_pending(database)]
+    assert left == ([("ann", False)] if meanwhile == "a second removal" else [])
 
 
 KILLED = """

@@ -115,8 +115,8 @@ class EndTopic:
         if unread and not self.is_loss_accepted:
             return f"{unread} are unread"
         with psycopg.connect(world.database) as connection:
-            store_removal(connection.cursor(), self.topic, "moved", "ann", unread=unread, waiting=0)
-            check_removal(connection.cursor(), self.topic)
+            number = store_removal(connection.cursor(), self.topic, "moved", "ann", unread=unread, waiting=0)
+            assert check_removal(connection.cursor(), number, unread=unread, waiting=0)
         world.settings["ingestion"]["events"] = left
         world.give_up(self.topic)
         if self.written_later is not None:

@@ -159,8 +159,8 @@ def test_a_topic_ends_only_when_it_was_removed_and_is_read_on_when_it_is_listed_
         pass
 
     with psycopg.connect(database) as connection:
-        store_removal(connection.cursor(), other.name, "moved", "me", unread=0, waiting=0)
-        check_removal(connection.cursor(), other.name)
+        number = store_removal(connection.cursor(), other.name, "moved", "me", unread=0, waiting=0)
+        assert check_removal(connection.cursor(), number, unread=0, waiting=0)
     one.append("c")
     with running_ingestion(spark, database, tmp_path, one, events=alone, heartbeat_interval_seconds=1) as until:
         until(lambda: len(rows_of(tmp_path)) == 4, "the one that is left")

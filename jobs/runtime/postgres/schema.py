@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from jobs.runtime.errors import Refused
@@ -23,6 +25,8 @@ from jobs.runtime.postgres.reader_role import ensure_reader
 from jobs.runtime.postgres.session import CONNECT_TIMEOUT_SECONDS
 
 MIGRATIONS = Path(__file__).with_name("migrations")
+MIGRATION_ATTEMPTS = 5
+PAUSE_SECONDS = 1.0
 MIGRATION_LOCK = 0x57656972
 """Key of the advisory lock that lets one process migrate at a time: "Weir" in ASCII."""
 
@@ -33,7 +37,22 @@ def migrate(url: str, reader_password: str | None = None) -> None:
     `url` is anything libpq takes, and names Weir's own schema as `address.in_schema` says; with `reader_password` the
     dashboard's role may log in. Raises `sqlalchemy.exc.DBAPIError` or `psycopg.Error` when the server or a step
     refuses, Refused where the schema cannot be used.
+
+    Drivers that run meanwhile lock tables in another order. Where the server ends this session for a deadlock with one,
+    it begins again, up to MIGRATION_ATTEMPTS times.
     """
+    for left in reversed(range(MIGRATION_ATTEMPTS)):
+        try:
+            _migrate(url, reader_password)
+            return
+        except (DBAPIError, psycopg.errors.DeadlockDetected) as error:
+            cause = error.orig if isinstance(error, DBAPIError) else error
+            if left == 0 or not isinstance(cause, psycopg.errors.DeadlockDetected):
+                raise
+            time.sleep(PAUSE_SECONDS)
+
+
+def _migrate(url: str, reader_password: str | None) -> None:
     with migrator(url) as config:
         command.upgrade(config, "head")
         driver, schema = _driver(config.attributes["connection"]), config.attributes["schema"]
