@@ -20,7 +20,6 @@ from bench.posted import PostedMeasured, measure_posted
 from bench.prices import PricesMeasured, measure_prices
 from bench.report import Run, lines, table, write
 from bench.stack import StackMeasured, measure_stack
-from bench.watched import WatchedMeasured, measure_watched
 from bench.work import TWO_VIEWS, Marks, Measured, Plan, Tell, measure_ingestion, measure_reader
 from jobs.stack import StackConfig
 from metering.vocabulary import ALWAYS, Job
@@ -34,7 +33,7 @@ NEEDS = {
     "analytics": ["ingestion", "joins"],
 }
 """Whose output each application is measured on."""
-OTHERS = ("declared", "prices", "stack", "posted", "idle", "audit", "watched")
+OTHERS = ("declared", "prices", "stack", "posted", "idle", "audit")
 STACK_RATE = 50
 
 
@@ -67,8 +66,7 @@ def main(
         posted = _posted(folder / "posted", 10.0 if quick else 60.0, console) if "posted" in chosen else None
         idle = _idle(folder / "idle", 60.0 if quick else 600.0, console) if "idle" in chosen else None
         audit = _audit(folder / "audit", plan, 30.0 if quick else 120.0, console) if "audit" in chosen else None
-        watched = _watched(folder / "watched", events, console) if "watched" in chosen else None
-    run = Run(measured, declared, prices, stack, posted, idle, audit, watched)
+    run = Run(measured, declared, prices, stack, posted, idle, audit)
     Console().print(table(lines(run)))
     console.print(f"Written to {write(run, plan, datetime.now(UTC))}")
 
@@ -122,11 +120,6 @@ def _idle(folder: Path, seconds: float, console: Console) -> IdleMeasured:
 
 def _audit(folder: Path, plan: Plan, seconds: float, console: Console) -> AuditMeasured:
     return measure_audit(folder, min(1_000_000, plan.warm_up), seconds, STACK_RATE, _teller("audit", console))
-
-
-def _watched(folder: Path, events: int, console: Console) -> WatchedMeasured:
-    # Three applications on the same events: a third of them.
-    return measure_watched(folder, Plan(events // 3, events // 3, 0), _teller("watched", console))
 
 
 def _teller(what: str, console: Console) -> Tell:

@@ -11,12 +11,12 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 from bench.parts import Parts, wait_for
-from bench.processes import cpu_seconds, cpu_seconds_by_part, resident_mib
+from bench.processes import cpu_seconds, resident_mib
 from deployment.job_states import JobStates
 from deployment.positions import Positions
 from jobs.streams import Table
@@ -39,8 +39,6 @@ class Usage:
     database_cpu_seconds: float
     batches: int
     records: int
-    by_part: Mapping[str, float] = field(default_factory=dict)
-    """CPU-seconds of the driver, Java and the Python workers (`cpu_seconds_by_part`)."""
 
     def __sub__(self, before: Usage) -> Usage:
         return Usage(
@@ -48,7 +46,6 @@ class Usage:
             self.database_cpu_seconds - before.database_cpu_seconds,
             self.batches - before.batches,
             self.records - before.records,
-            {part: seconds - before.by_part.get(part, 0.0) for part, seconds in self.by_part.items()},
         )
 
 
@@ -125,7 +122,6 @@ class Application:
             cpu_seconds(self._parts.database_pid),
             int(metric(text, "weir_batch_duration_seconds_count")),
             int(metric(text, "weir_batch_records_total")),
-            cpu_seconds_by_part(self._process.pid),
         )
 
     @property

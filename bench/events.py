@@ -28,7 +28,7 @@ _REQUEST = (
 )
 _COMPLETION = (
     '{"specversion":"1.0","type":"ai.inference.completion.v1","source":"gateway/eu-%d","id":"%s-c","subject":"acct-%02d",'
-    '"time":"%s.%03dZ","senttime":"%s.%03dZ","sequence":"%%d","data":{"request_id":"%s","status":"%s",'
+    '"time":"%s.%03dZ","senttime":"%s.%03dZ","sequence":"%%d","data":{"request_id":"%s","status":"completed",'
     '"input_tokens":%d,"output_tokens":%d,"cached_tokens":%d,"cached":false,"usage_source":"provider","latency_ms":%d%s}}'
 )
 
@@ -54,12 +54,10 @@ class Unsent:
         return Record(self.key, (self.text % sequence).encode())
 
 
-def records(
-    count: int, run: str, now: datetime, seed: int = 1, reports: Sequence[str] = (), *, errors: float = 0
-) -> Iterator[Record]:
+def records(count: int, run: str, now: datetime, seed: int = 1, reports: Sequence[str] = ()) -> Iterator[Record]:
     """Exactly `count` records; `run` keeps the ids of one call apart from those of another.
 
-    Completions report these quantities, too, with three decimals; `errors` is the share of those that failed.
+    Completions report these quantities, too, with three decimals.
     """
     chance = random.Random(seed)
     seconds = [(now - timedelta(seconds=s)).strftime("%Y-%m-%dT%H:%M:%S") for s in range(SPREAD_SECONDS)]
@@ -67,7 +65,7 @@ def records(
     sequences = [itertools.count() for _ in range(GATEWAYS)]
     left, number = count, 0
     while left > 0:
-        request, completion = _pair(number, run, seconds, chance, reports, errors=errors)
+        request, completion = _pair(number, run, seconds, chance, reports)
         waiting.append(completion)
         unsent = [request, *([waiting.pop(0)] if len(waiting) > COMPLETION_DELAY else [])]
         due = [event.sent(next(sequences[event.gateway])) for event in unsent]
@@ -84,7 +82,7 @@ def one_pair(run: str, now: datetime) -> Iterator[Record]:
 
 
 def _pair(
-    number: int, run: str, seconds: list[str], chance: random.Random, reports: Sequence[str] = (), *, errors: float = 0
+    number: int, run: str, seconds: list[str], chance: random.Random, reports: Sequence[str] = ()
 ) -> tuple[Unsent, Unsent]:
     request_id = f"{run}-{number:09d}"
     user, model = int(USERS * chance.random() ** 2), int(MODELS * chance.random() ** 2)
@@ -96,9 +94,7 @@ def _pair(
     request = _REQUEST % (*head, request_id, user, user, model, *hashed)
     tokens = (200 + number % 3_000, 50 + number % 700, number % 90, 300 + number % 9_000)
     further = "".join(f',"{name}":{number % (97 + place)}.{number % 1_000:03d}' for place, name in enumerate(reports))
-    # Without errors nothing is drawn: the records are those of earlier runs.
-    status = "error" if errors and chance.random() < errors else "completed"
-    completion = _COMPLETION % (*head, request_id, status, *tokens, further)
+    completion = _COMPLETION % (*head, request_id, *tokens, further)
     key = b"acct-%02d" % account
     return Unsent(gateway, key, request), Unsent(gateway, key, completion)
 

@@ -35,15 +35,14 @@ START_LIMIT_SECONDS = 90.0
 
 @dataclass(frozen=True)
 class Setting:
-    """The applications' configuration, meters beside the default four (which are priced, and which reported), under
-    which conditions input has prices of its own, and the share of completions that failed.
+    """The applications' configuration, meters beside the default four (which are priced, and which reported), and
+    under which conditions input has prices of its own.
     """
 
     config: StackConfig = field(default_factory=StackConfig)
     priced: tuple[str, ...] = ()
     reports: tuple[str, ...] = ()
     conditions: tuple[Mapping[str, str], ...] = ()
-    errors: float = 0
 
 
 @dataclass(frozen=True)
@@ -60,19 +59,14 @@ class Parts:
 def running_parts(folder: Path, setting: Setting | None = None) -> Iterator[Parts]:
     """Broker, topics, database and schema under `folder`. Raises `CannotRun` when one does not start."""
     with running_broker(folder / "kafka") as bootstrap, embedded_database(folder / "postgres") as url:
+        migrate(url)
         setting = setting or Setting()
-        prepare(url, setting)
+        with psycopg.connect(url, autocommit=True) as connection:
+            # As applications do at their start: a catalog prices what is declared, under conditions that are listed.
+            declare(connection, setting.config.jobs.billing.declared)
+        Ownership.take(Job.JOINS.value, url, setting.config.jobs.joins.model_dump(mode="json")).close()
         pid = int((folder / "postgres" / "data" / "postmaster.pid").read_text().splitlines()[0])
         yield Parts(bootstrap, url, pid, setting)
-
-
-def prepare(url: str, setting: Setting) -> None:
-    """Give an empty database its schema, and what applications declare at their start."""
-    migrate(url)
-    with psycopg.connect(url, autocommit=True) as connection:
-        # A catalog prices what is declared, under conditions that are listed.
-        declare(connection, setting.config.jobs.billing.declared)
-    Ownership.take(Job.JOINS.value, url, setting.config.jobs.joins.model_dump(mode="json")).close()
 
 
 @contextmanager

@@ -28,21 +28,6 @@ def cpu_seconds(pid: int) -> float:
     return total
 
 
-def cpu_seconds_by_part(pid: int) -> dict[str, float]:
-    """The same of a driver, of Java below it, and of its Python workers, which Java has started: those that run now."""
-    found = dict.fromkeys(("driver", "java", "workers"), 0.0)
-    for process in tree(pid):
-        try:
-            times, is_java = process.cpu_times(), process.name() == "java"
-        except psutil.NoSuchProcess:
-            continue
-        ended = getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
-        part = "driver" if process.pid == pid else "java" if is_java else "workers"
-        found[part] += float(times.user + times.system)
-        found["workers" if is_java else part] += float(ended)
-    return found
-
-
 def own_cpu_seconds(process: psutil.Process) -> float:
     """The same of one process: what ended children used is in its books, what running ones used is in their own.
 

@@ -21,8 +21,7 @@ from bench.idle import IdleMeasured
 from bench.posted import BATCHES, SINGLES, PostedMeasured
 from bench.prices import VERSIONS, PricesMeasured
 from bench.stack import StackMeasured
-from bench.watched import PATTERNS, THRESHOLDS, WATCHES, WatchedMeasured
-from bench.work import TWO_VIEWS, Measured, Plan
+from bench.work import Measured, Plan
 from jobs.runtime.spark import SHUFFLE_PARTITIONS
 from jobs.stack import StackConfig
 from laptop.java import find_java
@@ -52,7 +51,6 @@ class Run:
     posted: PostedMeasured | None
     idle: IdleMeasured | None
     audit: AuditMeasured | None
-    watched: WatchedMeasured | None
 
 
 @dataclass(frozen=True)
@@ -116,20 +114,7 @@ def lines(run: Run) -> list[Line]:
             Line("audit of all, Spark's start with it", audit.cpu_seconds_per_million, 20.0, "CPU-s per million rows"),
             Line("the stack's p95 beside an audit, later by", audit.moved_seconds, 1.0, "s"),
         ]
-    return found + ([] if run.watched is None else _of_watched(run.watched))
-
-
-def _of_watched(watched: WatchedMeasured) -> list[Line]:
-    unit = "CPU-s per million events"
-    return [
-        Line("analytics and thresholds, database included", watched.cpu_seconds_per_million, AIMS["analytics"], unit),
-        Line("analytics, its database", watched.analytics.database_cpu_seconds_per_million, None, unit),
-        *[
-            Line(f"analytics, its {part}", seconds / watched.analytics.events * 1e6, None, unit)
-            for part, seconds in watched.analytics.full.by_part.items()
-        ],
-        Line("billing, by thresholds", watched.thresholds_cpu_seconds_per_million, None, unit),
-    ]
+    return found
 
 
 def _of_posts(posted: PostedMeasured) -> list[Line]:
@@ -199,7 +184,6 @@ def write(run: Run, plan: Plan, now: datetime) -> Path:
         "posted": None if run.posted is None else asdict(run.posted),
         "idle": None if run.idle is None else asdict(run.idle),
         "audit": None if run.audit is None else asdict(run.audit),
-        "watched": None if run.watched is None else _by_application(run.watched),
     }
     file.write_text(json.dumps(_rounded(content), indent=2) + "\n", encoding="utf-8")
     return file
@@ -207,22 +191,6 @@ def write(run: Run, plan: Plan, now: datetime) -> Path:
 
 def _by_case(declared: DeclaredMeasured) -> dict[str, Any]:
     return {case: [asdict(job) | _derived(job) for job in jobs] for case, jobs in declared.applications.items()}
-
-
-def _by_application(watched: WatchedMeasured) -> dict[str, Any]:
-    of_jobs = {
-        "analytics": watched.analytics,
-        "billing": watched.billing,
-        "billing_with_thresholds": watched.billing_with_thresholds,
-    }
-    return {
-        "views": len(TWO_VIEWS),
-        "patterns": PATTERNS,
-        "watches": WATCHES,
-        "thresholds": THRESHOLDS,
-        "found": dict(watched.found),
-        **{name: asdict(job) | _derived(job) for name, job in of_jobs.items()},
-    }
 
 
 def _by_versions(prices: PricesMeasured) -> dict[str, Any]:

@@ -103,16 +103,16 @@ def measure_ingestion(folders: Path, parts: Parts, plan: Plan, tell: Tell) -> tu
     folder = folders / "ingestion"
     publish_catalog(parts)
     tell(f"sending {plan.warm_up:,} events to warm up")
-    reports, errors = parts.setting.reports, parts.setting.errors
-    warm_up = records(plan.warm_up, "warm", datetime.now(UTC), reports=reports, errors=errors)
-    send(parts.kafka_bootstrap, warm_up)
+    send(parts.kafka_bootstrap, records(plan.warm_up, "warm", datetime.now(UTC), reports=parts.setting.reports))
     with Application.running("ingestion", folder, parts) as job:
         tell("warming up")
         _wait_until_journalled(job, parts)
         warm, before = _version(folder, Table.JOURNAL), job.usage()
         tell(f"measuring {plan.events:,} events")
-        counted = records(plan.events, "full", datetime.now(UTC), seed=2, reports=reports, errors=errors)
-        send(parts.kafka_bootstrap, counted)
+        send(
+            parts.kafka_bootstrap,
+            records(plan.events, "full", datetime.now(UTC), seed=2, reports=parts.setting.reports),
+        )
         _wait_until_journalled(job, parts)
         full, after = _version(folder, Table.JOURNAL), job.usage()
         tell("near-empty batches, warming up")
@@ -127,15 +127,14 @@ def measure_ingestion(folders: Path, parts: Parts, plan: Plan, tell: Tell) -> tu
 
 
 def measure_reader(
-    name: str, folders: Path, parts: Parts, plan: Plan, *, marks: Marks, tell: Tell, case: str | None = None
+    name: str, folders: Path, parts: Parts, plan: Plan, *, marks: Marks, tell: Tell
 ) -> tuple[Measured, Marks]:
     """Let the table that the job reads grow as it was recorded, commit by commit, and measure the job alone.
 
-    `marks` are of that table; those that are returned are of the table that the job writes. `case` names the job's
-    folder, where it is measured more than once.
+    `marks` are of that table; those that are returned are of the table that the job writes.
     """
     table, writer = READS[name]
-    folder = folders / (case or name)
+    folder = folders / name
     recording = Recording(Folders(folders / writer).tables, table)
     target = Folders(folder).tables
     first_streamed = max(1, (marks.warm + 1) // 2)

@@ -87,7 +87,7 @@ class PostgresSink:
         self.driver_rows: int | None = 0
         self.task_rows = 0
         if job.build_few is not None:
-            self.driver_rows = LOOKED_UP_ROWS
+            self.driver_rows = driver_rows(None, context.spark, LOOKED_UP_ROWS) or LOOKED_UP_ROWS
         if job.build_here is not None:
             # The driver gets all meters of a row, including those that are no longer declared.
             meters = max(len(context.config.meters), ever_declared(context.ownership.connection))
