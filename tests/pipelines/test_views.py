@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -225,8 +225,10 @@ def test_rebuilt_or_on_an_empty_database_it_measures_all_of_usage_again_also_for
     refuse_differences(stage, Counter(outcomes[:3]))
 
 
-def test_it_is_not_rebuilt_where_usage_has_lost_rows_and_keeps_its_panes(database: str, tmp_path: Path) -> None:
-    stage = Measured(cast("Any", None), database, tmp_path)
+def test_it_is_not_rebuilt_where_usage_has_lost_rows_and_keeps_its_panes(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    stage = Measured(spark, database, tmp_path)
     outcomes = [Happened(n, NOON) for n in range(3)]
     stage.accept(outcomes)
     stage.decide([(one, 1) for one in outcomes], NOON)
@@ -244,10 +246,10 @@ def test_it_is_not_rebuilt_where_usage_has_lost_rows_and_keeps_its_panes(databas
 
 @pytest.mark.parametrize(("position", "removed"), [(1, 2), (3, 1), (4, None)])
 def test_it_does_not_start_on_usage_of_which_retention_has_removed_what_it_has_not_read(
-    database: str, tmp_path: Path, position: int, removed: int | None
+    spark: SparkSession, database: str, tmp_path: Path, position: int, removed: int | None
 ) -> None:
     """Row 1 is left, as the rows are that hold rules."""
-    stage = Measured(cast("Any", None), database, tmp_path)
+    stage = Measured(spark, database, tmp_path)
     outcomes = [Happened(n, NOON) for n in range(6)]
     stage.accept(outcomes)
     for some in (outcomes[:3], outcomes[3:]):
