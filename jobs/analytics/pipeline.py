@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.analytics.config import AnalyticsConfig
@@ -22,7 +22,7 @@ from jobs.analytics.fold import REBUILT, fold, is_expiry_due
 from jobs.analytics.gauges import totals
 from jobs.analytics.outcomes import IS_MEASURED, READ, blocks_of, outcomes
 from jobs.analytics.panes import panes
-from jobs.analytics.patterns.blocks import blocks_in_tasks
+from jobs.analytics.patterns.blocks import blocks_in_tasks, blocks_of_rows
 from jobs.analytics.patterns.fold import is_match_due
 from jobs.analytics.ranges import Range
 from jobs.analytics.retractions import (
@@ -34,7 +34,7 @@ from jobs.analytics.retractions import (
     of_minutes,
     rebuildable,
 )
-from jobs.analytics.watches.hits import OF_ROWS, hits_in_tasks
+from jobs.analytics.watches.hits import OF_ROWS, hits_in_tasks, hits_of
 from jobs.analytics.watches.running import running_watches
 from jobs.runtime.delta.position import with_fingerprint
 from jobs.runtime.job import Fold, Lookup, PostgresJob
@@ -106,11 +106,6 @@ def netted_outcomes(
     return found.withColumn(IS_REBUILT, F.lit(False)).unionByName(rebuilt, allowMissingColumns=True)
 
 
-def enrich_few(usage: pa.Table, config: AnalyticsConfig, lookup: Lookup) -> pa.Table | None:
-    """The same of a few rows without Spark; None where minutes are made again, or the journal's files are large."""
-    return few_outcomes(usage, columns_of(config), lookup, OF_ROWS if config.watches else ())
-
-
 def build(found: DataFrame, config: AnalyticsConfig) -> DataFrame:
     """Outcomes (`enrich`) → panes, one row per view, minute and key, blocks of outcomes for patterns, and hits of
     watches; columns of `STAGED`.
@@ -145,6 +140,25 @@ def build_measured(found: DataFrame, config: AnalyticsConfig) -> DataFrame:
     return staged.unionByName(rebuilt)
 
 
+def build_few(spark: SparkSession, usage: pa.Table, config: AnalyticsConfig, lookup: Lookup) -> pa.Table | None:
+    """Rows READ that the driver has → what `build` makes of `enrich`, by Spark only where it is for sketches and casts.
+
+    None where minutes are made again, or the journal's files are large.
+    """
+    found = few_outcomes(usage, columns_of(config), lookup, OF_ROWS if config.watches else ())
+    if found is None:
+        return None
+    staged = [hits_of(found, config.running, STAGED)] if config.watches else []
+    blocks = blocks_of_rows(found, config.declared_patterns, STAGED) if config.patterns else STAGED.empty_table()
+    staged += [] if blocks is None else [blocks]
+    by_spark = config.model_copy(update={"patterns": config.patterns if blocks is None else {}})
+    if by_spark.views or by_spark.patterns:
+        # In one part: nothing is shuffled, which is a job of Spark for each aggregation.
+        frame = spark.createDataFrame(found.select(["event_time", *by_spark.columns])).coalesce(1)
+        staged.append(build_measured(frame, by_spark).toArrow().cast(STAGED))
+    return pa.concat_tables(staged)
+
+
 def current(connection: psycopg.Connection[Any], lookup: Lookup, config: AnalyticsConfig) -> AnalyticsConfig:
     """The configuration with the watches that run now."""
     return config.with_running(running_watches(connection, lookup, config.running)) if config.watches else config
@@ -164,7 +178,7 @@ JOB = PostgresJob(
     staged=STAGED,
     fold=fold,
     enrich=enrich,
-    enrich_few=enrich_few,
+    build_few=build_few,
     pause_seconds=lambda config: config.min_batch_interval_seconds,
     concerns=IS_MEASURED,
     is_due=_is_due,

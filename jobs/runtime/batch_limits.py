@@ -13,6 +13,9 @@ them with all. Rows that could have more meters than they have are not cut finer
 BATCH_CELLS = 2_000_000
 """Of rows of the journal in the columns of all meters, empty or not: 32 MB for each copy that is made."""
 
+LOOKED_UP_ROWS = 100_000
+"""Of a batch whose rows the driver looks up in another table itself: a full batch of joins is half as many."""
+
 
 def outcomes_at_once(meters: int) -> int:
     """Most outcomes that pass a driver at once, if each has a quantity of so many meters."""

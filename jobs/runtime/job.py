@@ -277,7 +277,8 @@ class PostgresJob(Generic[C]):
     transaction that moves the position.
 
     `enrich` is called before `build` in a job whose rows name rows of other tables: it returns what `build` gets.
-    `enrich_few` returns the same of a few rows that the driver has read, or None where it is for `enrich`.
+    `build_few` makes the same summaries of rows that the driver has read, up to `LOOKED_UP_ROWS`, by Spark only where
+    that costs less; or it gives None where it is for `enrich` and `build`.
 
     `concerns` is a condition, in the SQL of both Spark and Polars: of rows for none of which it holds `build` makes
     nothing, so Spark is not needed.
@@ -308,7 +309,7 @@ class PostgresJob(Generic[C]):
     build_here: Callable[[pa.Table, History], pa.Table] | None = None
     build_in_tasks: InTasks | None = None
     enrich: Callable[[DataFrame, C, Lookup], DataFrame] | None = None
-    enrich_few: Callable[[pa.Table, C, Lookup], pa.Table | None] | None = None
+    build_few: Callable[[SparkSession, pa.Table, C, Lookup], pa.Table | None] | None = None
     concerns: str = "true"
     following: Callable[[Rules, Rules], Rules] = only_the_later
     closes_after: Callable[[Rules], OfMeter[timedelta]] | None = None

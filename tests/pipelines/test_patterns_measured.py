@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import random
+from base64 import b64decode
 from collections import Counter
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import psycopg
+import pyarrow as pa
 import pytest
+from polars.testing import assert_frame_equal
 from pyspark.sql import SparkSession
 
 from jobs.analytics.config import AnalyticsConfig
+from jobs.analytics.patterns.blocks import blocks_in_tasks, blocks_of_rows, read_block
+from jobs.analytics.pipeline import STAGED
 from jobs.rebuild.analytics import begin_again
+from jobs.streams import INSTANT
 from metering.vocabulary import Outcome
 from tests.pipelines import pattern_rows
 from tests.pipelines.pattern_rows import expected, standing
@@ -128,3 +135,53 @@ def test_oracle_any_cut_order_restart_retraction_and_rebuild_finds_the_matches_o
         driver.advance()
     refuse_differences(stage, counts, FRONTIER)
     assert versions(stage) == before
+
+
+OF_TEXTS_AND_INTEGERS = {
+    "texts": {
+        "of": "outcomes",
+        "partition_by": ["account"],
+        "pattern": "A",
+        "define": {"A": 'model = "m-1" and output_tokens <= 16'},
+        "within": "PT1M",
+    }
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_driver_makes_the_same_blocks_as_tasks_of_texts_and_integers(spark: SparkSession, seed: int) -> None:
+    chance = random.Random(seed)
+    integers = [None, 0, 16, -1, 2**63 - 1, -(2**63), 10**18 + 1]
+    rows = [
+        {
+            "event_time": NOON + timedelta(microseconds=chance.randrange(4 * 60_000_000)),
+            "request_lsn": chance.choice([None, 2 * number + 1]),
+            "completion_lsn": 2 * number + 2,
+            "account": chance.choice(["a", "", "0.10", None, "\u00e4"]),
+            "model": chance.choice(["m-1", "m-2", None]),
+            "output_tokens": chance.choice(integers),
+        }
+        for number in range(400)
+    ]
+    kinds = {"event_time": INSTANT, "account": pa.string(), "model": pa.string()}
+    schema = pa.schema([(name, kinds.get(name, pa.int64())) for name in rows[0]])
+    outcomes = pa.Table.from_pylist(rows, schema=schema)
+    patterns = AnalyticsConfig.model_validate({"patterns": OF_TEXTS_AND_INTEGERS}).declared_patterns
+    here = blocks_of_rows(outcomes, patterns, STAGED)
+    assert here is not None
+    in_tasks = blocks_in_tasks(spark.createDataFrame(outcomes), patterns, STAGED).toArrow()
+    assert_frame_equal(of_blocks(here), of_blocks(in_tasks))
+    assert of_blocks(here).height == 400
+    for kind in (pa.float64(), pa.string(), pa.bool_()):
+        column = pa.nulls(len(outcomes), kind)
+        cast = outcomes.set_column(schema.names.index("output_tokens"), "output_tokens", column)
+        assert blocks_of_rows(cast, patterns, STAGED) is None, kind
+
+
+def of_blocks(staged: pa.Table) -> pl.DataFrame:
+    """The outcomes of all blocks with their minutes, in order."""
+    blocks = [
+        read_block(b64decode(row["measures"])).with_columns(minute=pl.lit(row["window_start"]))
+        for row in staged.to_pylist()
+    ]
+    return pl.concat(blocks).sort("event_time", "#lsn")

@@ -6,21 +6,25 @@ import random
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 from pyspark.sql import SparkSession
 
+from jobs.analytics.pipeline import JOB
 from jobs.queries.views import Hop, Span, measured_since, view_named, view_rows
 from jobs.rebuild.analytics import begin_again
+from jobs.runtime.delta.source import TableSource
 from jobs.runtime.delta.table import REMOVED
 from jobs.runtime.delta.upstream import Upstream
 from jobs.runtime.errors import Fenced, NotYet, Refused
 from jobs.streams import Table
 from metering.vocabulary import Outcome
 from tests.database_rows import write
+from tests.streaming.journals import environment
 from tests.streaming.measured import (
     NOON,
     Happened,
@@ -140,6 +144,30 @@ def test_a_few_outcomes_cost_one_job_of_spark_and_the_same_taken_back_at_once_to
 
 
 @pytest.mark.long
+def test_the_driver_takes_a_batch_of_outcomes_up_to_its_limit_and_leaves_larger_ones_to_spark(
+    stage: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.runtime.postgres.sink.LOOKED_UP_ROWS", 3)
+    outcomes = [Happened(n, NOON, tokens=n) for n in range(8)]
+    stage.accept(outcomes)
+    stage.decide([(outcomes[0], 1)], NOON)
+    sink, config = stage.driver(), stage.config.model_copy(update={"min_batch_interval_seconds": 0.0})
+    table = TableSource(JOB, config, environment(stage.database, stage.tables), sink)
+    assert table.exists()
+    for batch in table.backlog(stage.spark):
+        sink.process(batch)
+    monkeypatch.setattr(table, "_is_idle", True)
+    table.has_news()
+    stage.decide([(one, 1) for one in outcomes[1:4]], NOON)
+    found = table.found()
+    assert isinstance(found, pa.Table)
+    assert sink.process(found).records == 3
+    stage.decide([(one, 1) for one in outcomes[4:]], NOON)
+    assert table.found() is None
+    sink.process(stage.rows(5, 9))
+    refuse_differences(stage, Counter(outcomes))
+
+
 def test_the_last_outcome_of_a_minute_that_is_taken_back_leaves_no_pane(stage: Measured) -> None:
     one = Happened(1, NOON, user="u", latency_ms=5.0)
     stage.accept([one])
@@ -197,8 +225,10 @@ def test_rebuilt_or_on_an_empty_database_it_measures_all_of_usage_again_also_for
     refuse_differences(stage, Counter(outcomes[:3]))
 
 
-def test_it_is_not_rebuilt_where_usage_has_lost_rows_and_keeps_its_panes(database: str, tmp_path: Path) -> None:
-    stage = Measured(cast("Any", None), database, tmp_path)
+def test_it_is_not_rebuilt_where_usage_has_lost_rows_and_keeps_its_panes(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    stage = Measured(spark, database, tmp_path)
     outcomes = [Happened(n, NOON) for n in range(3)]
     stage.accept(outcomes)
     stage.decide([(one, 1) for one in outcomes], NOON)
@@ -216,10 +246,10 @@ def test_it_is_not_rebuilt_where_usage_has_lost_rows_and_keeps_its_panes(databas
 
 @pytest.mark.parametrize(("position", "removed"), [(1, 2), (3, 1), (4, None)])
 def test_it_does_not_start_on_usage_of_which_retention_has_removed_what_it_has_not_read(
-    database: str, tmp_path: Path, position: int, removed: int | None
+    spark: SparkSession, database: str, tmp_path: Path, position: int, removed: int | None
 ) -> None:
     """Row 1 is left, as the rows are that hold rules."""
-    stage = Measured(cast("Any", None), database, tmp_path)
+    stage = Measured(spark, database, tmp_path)
     outcomes = [Happened(n, NOON) for n in range(6)]
     stage.accept(outcomes)
     for some in (outcomes[:3], outcomes[3:]):

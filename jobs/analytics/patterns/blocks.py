@@ -56,6 +56,22 @@ def blocks_in_tasks(outcomes: DataFrame, patterns: Sequence[Pattern], schema: pa
     return rows.mapInArrow(_in_task(schema), from_arrow_schema(schema))
 
 
+def blocks_of_rows(outcomes: pa.Table, patterns: Sequence[Pattern], schema: pa.Schema) -> pa.Table | None:
+    """The same of outcomes that the driver has; None where Spark must cast a column: a number with a floating point has
+    another last digit, and another text, by each library.
+    """
+    rows = pl.DataFrame(outcomes)
+    values = []
+    for name, kind in columns_of(patterns).items():
+        column = pl.col(name.removeprefix("#"))
+        stored = rows.schema[name.removeprefix("#")]
+        if not (stored.is_integer() or (kind != DECIMAL and stored == pl.String)):
+            return None
+        values.append(column.cast(kind).alias(name))
+    at = pl.col(AT).dt.convert_time_zone("UTC")
+    return staged_blocks(rows.select(at, pl.coalesce(*LSNS).alias(LSN), *values), schema)
+
+
 def _in_task(schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if parts := [batch for batch in batches if batch.num_rows]:

@@ -18,7 +18,7 @@ from pyarrow import csv
 from pyspark.sql import DataFrame
 
 from jobs.runtime.batch import LsnRange, contiguous
-from jobs.runtime.batch_limits import outcomes_at_once
+from jobs.runtime.batch_limits import LOOKED_UP_ROWS, outcomes_at_once
 from jobs.runtime.delta.lookup import DeltaLookup
 from jobs.runtime.delta.pieces import Pieces
 from jobs.runtime.delta.position import FINGERPRINT, Position, position_after
@@ -86,6 +86,8 @@ class PostgresSink:
         self.rows_at_once = context.config.rows_at_once
         self.driver_rows: int | None = 0
         self.task_rows = 0
+        if job.build_few is not None:
+            self.driver_rows = driver_rows(None, context.spark, LOOKED_UP_ROWS) or LOOKED_UP_ROWS
         if job.build_here is not None:
             # The driver gets all meters of a row, including those that are no longer declared.
             meters = max(len(context.config.meters), ever_declared(context.ownership.connection))
@@ -248,11 +250,9 @@ class PostgresSink:
         found, rows = driver_new_rows(batch, position, job, fingerprint)
         if pl.DataFrame(found).filter(pl.sql_expr(self._job.concerns)).is_empty():
             return self._job.staged.empty_table(), rows
-        few = None if self._job.enrich_few is None else self._job.enrich_few(found, self._config, self._lookup)
-        if few is not None:
-            # In one part: nothing is shuffled, which is a job of Spark for each aggregation.
-            return build(self._spark.createDataFrame(few).coalesce(1), self._config).toArrow(), rows
-        return built(self._spark.createDataFrame(found)).toArrow(), rows
+        few = self._job.build_few
+        made = None if few is None else few(self._spark, found, self._config, self._lookup)
+        return built(self._spark.createDataFrame(found)).toArrow() if made is None else made, rows
 
     def _history(self, first: int) -> History:
         """The rules of a batch that begins at `first`: several where the past is decided again."""
