@@ -57,8 +57,8 @@ def read_hourly_requests(backend: Backend, now: datetime) -> HourlyRequests:
     end = now.replace(minute=0, second=0, microsecond=0) + HOUR
     with backend.snapshot() as cursor:
         meters = list(meters_of(cursor).requests)
-        asked = {"start": end - HOURS * HOUR, "end": end, "meters": meters, "limit": MAX_SPARKLINES + 1}
-        rows = cursor.execute(_REQUESTS, asked).fetchall()
+        parameters = {"start": end - HOURS * HOUR, "end": end, "meters": meters, "limit": MAX_SPARKLINES + 1}
+        rows = cursor.execute(_REQUESTS, parameters).fetchall()
     days = {}
     for row in rows[:MAX_SPARKLINES]:
         by_hour = dict(zip(row["places"], row["by_hour"], strict=True))
