@@ -72,8 +72,8 @@ def test_what_if_compares_a_period_that_lies_in_the_time_that_is_asked_for(tmp_p
     assert found.periods_left_out == 0
     [total] = found.totals
     cent = Decimal("0.01")
-    # Three requests, two users, the peaks 30 and 20, and the last number 9.
-    assert total["live_amount"] == (3 + 2 + 30 + 20 + 9) * cent
+    # Three requests, two users, the peaks 30 and 20, the least numbers 10 and 20, and the last number 9.
+    assert total["live_amount"] == (3 + 2 + 30 + 20 + 10 + 20 + 9) * cent
     assert total["difference_amount"] == 8 * cent
 
 
@@ -167,7 +167,7 @@ def test_a_line_lists_as_many_members_as_are_asked_for_and_says_how_many_there_a
     assert len(document["members"]) == 1
     assert document["cut"]["members"] == 2
     every = line_of(world, database, None)
-    assert {row["meter"] for row in every["members"]} == {"users", "peak", "last"}
+    assert {row["meter"] for row in every["members"]} == {"users", "peak", "least", "last"}
     assert every["adds_up"] is True, every["differences"]
 
 

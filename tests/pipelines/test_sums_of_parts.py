@@ -67,7 +67,7 @@ def test_the_universes_hold_every_kind_of_row() -> None:
     rows = pl.concat([pl.DataFrame(sums(drawn.usage, drawn.history)) for drawn in map(universe, range(12))])
     assert set(rows["decision"]) == {None, "correct", "drop", "hold"}
     assert set(rows["cause"]) == {"stream", "duplicate", "repriced", "restated", "decided"}
-    assert set(rows["aggregation"]) == {None, "unique", "max", "latest"}
+    assert set(rows["aggregation"]) == {None, "unique", "max", "min", "latest"}
     members = rows.filter(pl.col("aggregation").is_not_null() & pl.col("ends_at").is_not_null())
     assert set(members["is_correction"]) == {True, False}
     history = members.filter(~pl.col("is_correction"))

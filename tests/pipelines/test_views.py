@@ -147,11 +147,11 @@ def test_a_few_outcomes_cost_one_job_of_spark_and_the_same_taken_back_at_once_to
 def test_the_driver_takes_a_batch_of_outcomes_up_to_its_limit_and_leaves_larger_ones_to_spark(
     stage: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.runtime.postgres.sink.LOOKED_UP_ROWS", 3)
     outcomes = [Happened(n, NOON, tokens=n) for n in range(8)]
     stage.accept(outcomes)
     stage.decide([(outcomes[0], 1)], NOON)
     sink, config = stage.driver(), stage.config.model_copy(update={"min_batch_interval_seconds": 0.0})
+    sink.driver_rows = 3
     table = TableSource(JOB, config, environment(stage.database, stage.tables), sink)
     assert table.exists()
     for batch in table.backlog(stage.spark):

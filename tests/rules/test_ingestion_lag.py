@@ -71,7 +71,11 @@ def test_events_are_refused_just_above_the_limit_and_never_without_one() -> None
     with pytest.raises(Problem) as refused:
         refuse_lag(LAG + 0.001, LAG)
     assert refused.value.status == 429
-    assert refused.value.headers == {"Retry-After": str(RETRY_AFTER_SECONDS)}
+    assert refused.value.headers == {
+        "Retry-After": str(RETRY_AFTER_SECONDS),
+        "X-RateLimit-Limit": f"{LAG:g}",
+        "X-RateLimit-Remaining": "0",
+    }
 
 
 @pytest.mark.parametrize(("given", "expected"), [({}, 7), ({"S": ""}, 7), ({"S": "0"}, 0), ({"S": "3600"}, 3600)])
