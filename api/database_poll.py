@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -125,11 +125,11 @@ class DatabasePoll:
     def _now(self) -> datetime:
         return self._clock.now()
 
-    async def keep_reading(self) -> None:
+    async def keep_reading(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         """Until cancelled."""
         while True:
             await self.read()
-            await asyncio.sleep(READ_EVERY_SECONDS)
+            await sleep(READ_EVERY_SECONDS)
 
     async def read(self) -> None:
         """Read once; what cannot be read stays as it was before."""

@@ -36,11 +36,10 @@ def reads_of(poll: DatabasePoll, clock: HandClock, until: float, monkeypatch: py
         if clock.monotonic() > until:
             raise Ended
 
-    with monkeypatch.context() as patched:
-        patched.setattr(poll, "read", read)
-        patched.setattr("api.database_poll.asyncio.sleep", sleep)
-        with pytest.raises(Ended):
-            asyncio.run(poll.keep_reading())
+    # Not `asyncio.sleep` itself: servers of other tests may run in threads of this process.
+    monkeypatch.setattr(poll, "read", read)
+    with pytest.raises(Ended):
+        asyncio.run(poll.keep_reading(sleep))
     return reads
 
 
