@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from api.problems import over_capacity
+from api.problems import digits, over_capacity
 from metering.reports import WORKING, is_stale
 from metering.vocabulary import Job
 from monitoring.metrics import Refusal
@@ -59,10 +59,10 @@ def refuse_lag(lag: float, max_lag_seconds: float) -> None:
     if max_lag_seconds and lag > max_lag_seconds:
         raise over_capacity(
             Refusal.LAG,
-            f"Ingestion is {lag:.0f} s behind, and the limit is {max_lag_seconds:g} s, because Kafka deletes unread"
+            f"Ingestion is {lag:.0f} s behind, and the limit is {digits(max_lag_seconds)} s, because Kafka deletes unread"
             " events: send the same request again later.",
             RETRY_AFTER_SECONDS,
-            int(max_lag_seconds),
+            max_lag_seconds,
         )
 
 

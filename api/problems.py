@@ -6,12 +6,14 @@ import json
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from http import HTTPStatus
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from metering.digits import plain
 from metering.instants import Clock
 from monitoring import metrics
 from monitoring.metrics import Refusal
@@ -75,17 +77,22 @@ def too_many(
 
 
 def over_capacity(
-    reason: Refusal, detail: str, retry_after_seconds: int, limit: int, unit: str | None = None
+    reason: Refusal, detail: str, retry_after_seconds: int, limit: float, unit: str | None = None
 ) -> Problem:
     """`too_many` where the server, and not a key, has reached a limit, with the same headers.
 
     `unit`: what the limit counts, as the IETF's draft of RateLimit names it; None where it has no name for that.
     """
-    headers = {LIMIT: str(limit), "X-RateLimit-Remaining": "0"}
+    headers = {LIMIT: digits(limit), "X-RateLimit-Remaining": "0"}
     if unit is not None:
-        headers["RateLimit-Policy"] = f'"{reason}";q={limit};qu="{unit}"'
+        headers["RateLimit-Policy"] = f'"{reason}";q={digits(limit)};qu="{unit}"'
         headers["RateLimit"] = f'"{reason}";r=0;t={retry_after_seconds}'
     return too_many(reason, detail, retry_after_seconds, headers)
+
+
+def digits(number: float) -> str:
+    """A limit as people write it: `86400` and `0.5`, never `8.64e+04`."""
+    return plain(Decimal(str(number)))
 
 
 def unavailable(detail: str, retry_after_seconds: int = 5) -> Problem:

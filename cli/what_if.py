@@ -32,6 +32,9 @@ COLUMNS = (
     *("live_amount", "replayed_amount", "difference_amount"),
     "period",
 )
+LIMITS_WITHOUT_EFFECT = (
+    "`limits` have no effect here: they say whether an account may use more, and change no amount of a bill"
+)
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 From = Annotated[
@@ -65,7 +68,7 @@ def what_if(
     The result is what a live stack with these prices and rules would show after an audit. A price of --catalog
     replaces the one with the same plan, model, meter, currency and effective_from, or is added; an account replaces
     its whole history. Timeouts, grace, late policies, `hold` and meters are those of --config for the whole period.
-    Manual decisions about stragglers apply where these also wait in the replay.
+    Manual decisions about stragglers apply where these also wait in the replay. Limits of --catalog change no amount.
 
     It lists the windows that differ, and the money of each account; JSON has both. A meter that bills a day or month
     as a whole is compared where --from and --to include all of it, and so are bills: only a whole month has tiers,
@@ -142,6 +145,8 @@ def _versions(catalog: Path, rules: Jobs | None, postgres_url: str) -> tuple[dic
         problems += refused_prices(database, [row.model_dump() for row in file.prices])
     if problems:
         raise FileRefused("\n".join(f"{catalog}: {problem}" for problem in problems))
+    if file.limits:
+        typer.echo(f"{catalog}: {LIMITS_WITHOUT_EFFECT}", err=True)
     common = {"lsn": 0, "deleted": False}
     accounts = [
         {**row.model_dump(), **common, "effective_from": BEGINNING, "committed_at": BEGINNING}

@@ -23,6 +23,8 @@ log = structlog.get_logger()
 
 NOTES_OF_A_FOLD = 50
 """Whose accounts are read again in one transaction: batches of events wait for it."""
+ACCOUNTS_PER_NOTE = 20
+"""How many accounts a fold gives a note of their own, for each note that it takes: a plan may have a million."""
 LOOK_SECONDS = 2.0
 RETRY_SECONDS = 60.0
 """After a fold that failed."""
@@ -31,7 +33,8 @@ COLUMNS = (
     *("account", "account_name", "plan", "plan_name", "currency", "model", "meter", "unit_price", "effective_from"),
     *("in_force_until", "account_from", "changed_at", "terms"),
 )
-_PATIENCE = "SELECT set_config('statement_timeout', '5s', true), set_config('lock_timeout', '1s', true)"
+MAX_STATEMENT_SECONDS = 5.0
+_PATIENCE = "SELECT set_config('statement_timeout', %s, true), set_config('lock_timeout', '1s', true)"
 """A lock on the catalog must not hold up events."""
 _IN_THE_WAY = (
     psycopg.errors.QueryCanceled,
@@ -43,18 +46,38 @@ NOT_FOLDED = "the table of effective prices cannot be folded: its readers read t
 IS_DUE = "SELECT EXISTS (SELECT FROM catalog.effective_prices_due WHERE due_at <= now()), now()"
 # Notes are deleted before rows are read, each by a statement of its own: a change that is committed between them is
 # read, and its note stays. One of a plan may be committed behind the first: it waits for the next fold.
-_EXPAND = """
-WITH expanded AS (DELETE FROM catalog.effective_prices_due WHERE account = '' RETURNING plan, noted_at)
-INSERT INTO catalog.effective_prices_due (account, noted_at)
-SELECT account, min(noted_at) FROM (
-    SELECT history.account, noted_at FROM expanded JOIN catalog.account_history AS history USING (plan)
-    WHERE expanded.plan <> ''
-    UNION ALL
-    SELECT account, noted_at FROM expanded CROSS JOIN (
-        SELECT account FROM catalog.account_history UNION SELECT account FROM catalog.effective_prices_now
-    ) AS every WHERE expanded.plan = ''
-) AS noted GROUP BY account
+# A note that was spread in part comes first. What is noted again meanwhile begins anew, once that one is done.
+_TAKE_SHARED = """
+WITH next AS (
+    SELECT plan, spread_to FROM catalog.effective_prices_due WHERE account = ''
+    ORDER BY spread_to = '', noted_at, plan LIMIT 1
+), taken AS (
+    DELETE FROM catalog.effective_prices_due AS due USING next
+    WHERE due.account = '' AND (due.plan, due.spread_to) = (next.plan, next.spread_to)
+    RETURNING due.plan, due.spread_to, due.noted_at
+)
+SELECT plan, spread_to, min(noted_at) FROM taken GROUP BY plan, spread_to
 """
+_SPREAD = """
+WITH accounts AS ({accounts} ORDER BY account LIMIT %(accounts)s), noted AS (
+    INSERT INTO catalog.effective_prices_due (account, noted_at) SELECT account, %(noted_at)s FROM accounts
+), rest AS (
+    INSERT INTO catalog.effective_prices_due (plan, spread_to, noted_at)
+    SELECT %(plan)s, max(account), %(noted_at)s FROM accounts HAVING count(*) = %(accounts)s
+)
+SELECT count(*) FROM accounts
+"""
+_SPREAD_PLAN = _SPREAD.format(
+    accounts="SELECT DISTINCT account FROM catalog.account_history WHERE plan = %(plan)s AND account > %(spread_to)s"
+)
+# Each table by itself, so that neither is read to its end.
+_SPREAD_ALL = _SPREAD.format(
+    accounts=" UNION ".join(
+        f"(SELECT DISTINCT account FROM catalog.{table} WHERE account > %(spread_to)s ORDER BY account"
+        " LIMIT %(accounts)s)"
+        for table in ("account_history", "effective_prices_now")
+    )
+)
 _TAKE = """
 WITH due AS (
     SELECT account FROM catalog.effective_prices_due WHERE due_at <= %(at)s AND account <> ''
@@ -116,25 +139,57 @@ ON CONFLICT (is_only) DO UPDATE SET as_of = greatest(stored.as_of, excluded.as_o
 """
 
 
-def fold_effective_prices(cursor: psycopg.Cursor[Any], at: datetime, notes: int = NOTES_OF_A_FOLD) -> int:
-    """Read the rows of the accounts of at most so many notes that are due `at`, as of then; gives how many accounts.
+def fold_effective_prices(
+    cursor: psycopg.Cursor[Any],
+    at: datetime,
+    notes: int = NOTES_OF_A_FOLD,
+    accounts_per_note: int = ACCOUNTS_PER_NOTE,
+) -> int:
+    """Read the rows of the accounts of at most so many notes that are due `at`, as of then.
 
-    Within a transaction, of one driver at a time. A note that comes while it runs is left.
+    Before that, at most as many notes of plans and of everybody become notes of at most `notes * accounts_per_note`
+    accounts.
+    Gives how many notes were spread and accounts were read: 0 when nothing is due. Within a transaction, of one driver
+    at a time. A note that comes while it runs is left.
     """
-    cursor.execute(_EXPAND)
+    shared = _spread(cursor, notes, notes * accounts_per_note)
     due = [account for (account,) in cursor.execute(_TAKE, {"at": at, "notes": notes}).fetchall()]
     if due:
         for statement in (_FOLD, _NEXT, _REACHED):
             cursor.execute(statement, {"at": at, "accounts": due})
-    return len(due)
+    return shared + len(due)
+
+
+def _spread(cursor: psycopg.Cursor[Any], notes: int, room: int) -> int:
+    """How many notes of plans or of everybody were spread, over `room` accounts; of the last one a rest may stay."""
+    for spread in range(notes):
+        shared = cursor.execute(_TAKE_SHARED).fetchone() if room else None
+        if shared is None:
+            return spread
+        plan, spread_to, noted_at = shared
+        found = cursor.execute(
+            _SPREAD_PLAN if plan else _SPREAD_ALL,
+            {"plan": plan, "spread_to": spread_to, "noted_at": noted_at, "accounts": room},
+        ).fetchone()
+        assert found is not None
+        room -= found[0]
+    return notes
 
 
 class EffectivePrices:
-    """Folds when something is due, for one driver."""
+    """Folds when something is due, for one driver.
 
-    def __init__(self, ownership: Ownership, clock: Clock) -> None:
+    After a fold whose statement took too long the next one takes half as many notes, and so on until one is done. Folds
+    stay as small until nothing is due.
+    """
+
+    def __init__(
+        self, ownership: Ownership, clock: Clock, max_statement_seconds: float = MAX_STATEMENT_SECONDS
+    ) -> None:
         self._ownership, self._clock = ownership, clock
+        self._patience = [f"{round(1_000 * max_statement_seconds)}ms"]
         self._look_at = clock.monotonic()
+        self._notes = NOTES_OF_A_FOLD
 
     def fold_if_due(self) -> None:
         """One fold at most. Raises Fenced, and NotYet when the database does not answer."""
@@ -142,10 +197,12 @@ class EffectivePrices:
             return
         wait = LOOK_SECONDS
         try:
-            found = self._ownership.connection.execute(IS_DUE).fetchone()
-            if found is not None and found[0]:
+            at = self._look()
+            if at is None:
+                self._notes = NOTES_OF_A_FOLD
+            else:
                 with self._ownership.transaction() as cursor:
-                    is_folded = self._fold(cursor, found[1])
+                    is_folded = self._fold(cursor, at)
                 # There may be more.
                 wait = 0.0 if is_folded else RETRY_SECONDS
         except psycopg.Error as error:
@@ -155,14 +212,22 @@ class EffectivePrices:
             wait = RETRY_SECONDS
         self._look_at = self._clock.monotonic() + wait
 
-    @staticmethod
-    def _fold(cursor: psycopg.Cursor[Any], at: datetime) -> bool:
+    def _look(self) -> datetime | None:
+        """As of when to fold; None: nothing is due. Whoever has a lock on the notes holds up no events."""
+        with self._ownership.connection.transaction(), self._ownership.connection.cursor() as cursor:
+            cursor.execute(_PATIENCE, self._patience)
+            found = cursor.execute(IS_DUE).fetchone()
+        return found[1] if found is not None and found[0] else None
+
+    def _fold(self, cursor: psycopg.Cursor[Any], at: datetime) -> bool:
         """Whether nothing was in its way: else the driver would restart, as for a database that is away, and again."""
         try:
             with cursor.connection.transaction():
-                cursor.execute(_PATIENCE)
-                fold_effective_prices(cursor, at)
+                cursor.execute(_PATIENCE, self._patience)
+                fold_effective_prices(cursor, at, self._notes)
         except _IN_THE_WAY as error:
-            log.warning(NOT_FOLDED, error=str(error))
+            if isinstance(error, psycopg.errors.QueryCanceled):
+                self._notes = max(1, self._notes // 2)
+            log.warning(NOT_FOLDED, error=str(error), next_notes=self._notes)
             return False
         return True

@@ -141,9 +141,14 @@ def _users(usage: DeltaTable | None, query: ModelQuery, limits: UserLimits | Non
     if usage is None or (limits is not None and rows_to_read(usage, query) > limits.max_rows):
         return nothing
     max_users = None if limits is None else limits.max_users
-    spans = ((query.start, query.end), query.before)
-    found = [users_by_model(usage, span, query.accounts, max_users) for span in spans]
-    return nothing if None in found else found
+    found: list[Counter[Key] | None] = []
+    for span in ((query.start, query.end), query.before):
+        counted = users_by_model(usage, span, query.accounts, max_users)
+        if counted is None:
+            # The answer has no users, whatever the other span has.
+            return nothing
+        found.append(counted)
+    return found
 
 
 def users_by_model(

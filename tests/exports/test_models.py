@@ -211,6 +211,37 @@ def test_users_are_counted_alike_however_often_they_are_merged_and_not_beyond_th
     assert _users(usage, query, UserLimits(lsn, len(expected) - 1)) == [None, None]
 
 
+class CountedReads:
+    """A table that counts how often its rows are read."""
+
+    def __init__(self, table: DeltaTable) -> None:
+        self._table, self.reads = table, 0
+
+    def to_pyarrow_dataset(self) -> Any:
+        self.reads += 1
+        return self._table.to_pyarrow_dataset()
+
+    def get_add_actions(self, *, flatten: bool) -> Any:
+        return self._table.get_add_actions(flatten=flatten)
+
+
+@pytest.mark.parametrize(
+    ("max_rows", "max_users", "reads"), [(4, 2, 2), (4, 1, 1), (3, 2, 0)], ids=["counted", "many users", "many rows"]
+)
+def test_users_that_the_answer_does_not_have_are_not_counted_on(
+    tmp_path: Path, max_rows: int, max_users: int, reads: int
+) -> None:
+    """Where this span has too many, the one before is not read."""
+    before = START - timedelta(days=1)
+    rows = [used(1, "anna"), used(2, "ben"), *({**used(lsn, "anna"), "event_time": before} for lsn in (3, 4))]
+    table = pa.Table.from_pylist(rows, pa.schema([USAGE.field(name) for name in rows[0]]))
+    write_deltalake(tmp_path / Table.USAGE, table, partition_by=["log_date"])
+    usage = CountedReads(DeltaTable(tmp_path / Table.USAGE))
+    found = _users(usage, ModelQuery(START, END), UserLimits(max_rows, max_users))  # type: ignore[arg-type]
+    assert (None in found) is (reads < 2)
+    assert usage.reads == reads
+
+
 def test_the_command_ranks_and_refuses_half_minutes(
     database: str, minutes: list[dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -101,7 +101,8 @@ def test_oracle_the_table_equals_the_view_at_each_position_and_its_readers_see_n
                 apply(catalog, edit)
         elif step[0] == "fold":
             with catalog.transaction(force_rollback=step[3]), catalog.cursor(row_factory=tuple_row) as cursor:
-                fold_effective_prices(cursor, step[1], step[2])
+                # One account for each note: notes of plans are spread in pieces, too.
+                fold_effective_prices(cursor, step[1], step[2], accounts_per_note=1)
             # Before an instant that it was folded at the table is right for nobody.
             last = last if step[3] else max(last, step[1])
         else:
@@ -116,14 +117,19 @@ def test_oracle_the_table_equals_the_view_at_each_position_and_its_readers_see_n
 
 KEY = ("p1", "m1", "requests", "EUR")
 STATEMENTS = 5
-"""Of a fold that finds something due."""
+"""Of a fold that finds something due, and no note of a plan."""
+OF_A_PLAN = STATEMENTS + 2
+"""It takes that note, and spreads it."""
 
 
-@pytest.mark.parametrize("behind", range(1, STATEMENTS + 1))
+@pytest.mark.parametrize("behind", range(1, OF_A_PLAN + 1))
 def test_a_change_that_is_committed_while_a_fold_runs_is_in_the_table_or_still_noted(
     database: str, behind: int
 ) -> None:
     """Behind each of its statements: the fold reads what is committed, and not of one moment."""
+    priced(database)
+    with psycopg.connect(database, row_factory=dict_row) as connection:
+        fold_all(connection, moment(connection))
     priced(database, ("account", ("acme",), ("p1", "EUR", START)), ("price", (*KEY, START), 1))
     done = 0
 
@@ -141,7 +147,7 @@ def test_a_change_that_is_committed_while_a_fold_runs_is_in_the_table_or_still_n
         connection.rollback()
         with connection.transaction(), Interrupted(connection, row_factory=tuple_row) as cursor:
             fold_effective_prices(cursor, at)
-        assert done == STATEMENTS
+        assert done >= OF_A_PLAN
         query = ContractQuery(moment(connection))
         assert rows_read(connection, query) == rows_defined(connection, query)
         assert len(rows_read(connection, query)) == 2
@@ -283,7 +289,83 @@ def test_a_table_that_cannot_be_folded_ends_no_driver_and_its_readers_read_the_v
             assert [row["unit_price"] for row in contract_rows(connection, ContractQuery())] == [1]
 
 
-@pytest.mark.parametrize("held", ["ACCESS EXCLUSIVE lock", "slow fold"])
+MANY = 45
+"""Accounts of the plan `p1`: less than a fold reads."""
+
+
+def shared_by_many(database: str) -> None:
+    """Everybody's prices are folded; `p1` has MANY accounts, and one price."""
+    priced(database, ("price", (*KEY, START), 1))
+    with psycopg.connect(database, row_factory=dict_row) as connection:
+        connection.execute(
+            "INSERT INTO catalog.accounts (account, name, plan, currency, effective_from)"
+            " SELECT 'a' || n, '', 'p1', 'EUR', %s FROM generate_series(1, %s) AS n",
+            [START, MANY],
+        )
+        fold_all(connection, moment(connection))
+
+
+@pytest.mark.parametrize("noted", ["one price, three times", "everybody"])
+def test_a_change_of_what_many_accounts_share_is_noted_for_them_in_pieces(database: str, noted: str) -> None:
+    """However many they are: in one statement those of a plan of millions would take longer than a fold may."""
+    shared_by_many(database)
+    if noted == "everybody":
+        with psycopg.connect(database) as connection:
+            connection.execute("INSERT INTO catalog.effective_prices_due DEFAULT VALUES")
+    else:
+        for unit_price in (2, 3, 4):
+            priced(database, ("price", (*KEY, START), unit_price))
+    left = []
+    with psycopg.connect(database, row_factory=dict_row) as connection:
+        query = ContractQuery()
+        while True:
+            with connection.transaction(), connection.cursor(row_factory=tuple_row) as cursor:
+                if not fold_effective_prices(cursor, moment(connection), notes=2, accounts_per_note=10):
+                    break
+            left.append([row["account"] for row in connection.execute(NOTES.encode()) if row["account"]])
+            assert rows_read(connection, query) == rows_defined(connection, query)
+            connection.commit()
+        assert [len(accounts) for accounts in left[:3]] == [18, 36, 39], "20 of 45 more each time, and 2 are read"
+        assert all(len(set(accounts)) == len(accounts) for accounts in left), "three changes are one note of each"
+        assert stored(connection) == defined(connection, moment(connection)) != []
+
+
+def test_a_plan_that_is_changed_again_and_again_is_noted_to_its_last_account(database: str) -> None:
+    """A new change does not begin anew what is spread in part."""
+    shared_by_many(database)
+    seen: set[str] = set()
+    with psycopg.connect(database, row_factory=dict_row) as connection:
+        for unit_price in range(2, 2 + MANY // 5):
+            priced(database, ("price", (*KEY, START), unit_price))
+            with connection.transaction(), connection.cursor(row_factory=tuple_row) as cursor:
+                fold_effective_prices(cursor, moment(connection), notes=1, accounts_per_note=5)
+            seen |= {row["account"] for row in connection.execute(NOTES.encode())}
+            seen |= {row["account"] for row in stored(connection) if row["unit_price"] > 1}
+            connection.commit()
+        assert len(seen - {""}) == MANY
+
+
+def test_a_fold_that_takes_too_long_is_halved_until_it_is_done(database: str, ingestion: Ownership) -> None:
+    """Else the same accounts would be tried again for ever."""
+    shared_by_many(database)
+    clock = HandClock()
+    prices = EffectivePrices(ingestion, clock, max_statement_seconds=0.4)
+    with psycopg.connect(database, autocommit=True) as connection:
+        slow = "ADD CONSTRAINT slow CHECK (pg_sleep(0.02) IS NOT NULL) NOT VALID"
+        connection.execute(f"ALTER TABLE catalog.effective_prices_now {slow}".encode())
+    priced(database, ("price", (*KEY, START), 2))
+    with psycopg.connect(database, row_factory=dict_row) as connection, capture_logs() as logs:
+        for _ in range(2 * MANY):
+            clock.go(RETRY_SECONDS)
+            prices.fold_if_due()
+            with connection.transaction():
+                if contract_source(connection).is_stored:
+                    break
+        assert {row["unit_price"] for row in stored(connection)} == {2}
+    assert [log["next_notes"] for log in logs][:1] == [NOTES_OF_A_FOLD // 2]
+
+
+@pytest.mark.parametrize("held", ["lock on prices", "lock on notes", "slow fold"])
 def test_a_lock_on_the_catalog_or_a_slow_fold_holds_up_no_events(
     database: str, ingestion: Ownership, held: str
 ) -> None:
@@ -298,7 +380,8 @@ def test_a_lock_on_the_catalog_or_a_slow_fold_holds_up_no_events(
             connection.execute(f"ALTER TABLE catalog.effective_prices_now {slow}".encode())
             connection.commit()
         else:
-            connection.execute("LOCK TABLE catalog.prices IN ACCESS EXCLUSIVE MODE")
+            table = "prices" if held == "lock on prices" else "effective_prices_due"
+            connection.execute(f"LOCK TABLE catalog.{table} IN ACCESS EXCLUSIVE MODE".encode())
         with capture_logs() as logs:
             for _ in range(3):
                 prices.fold_if_due()

@@ -13,7 +13,7 @@ import pytest
 
 from catalog.file import parse_catalog
 from catalog.store import store
-from cli.what_if import _versions
+from cli.what_if import LIMITS_WITHOUT_EFFECT, _versions
 from deployment.errors import CannotRun, FileRefused
 from jobs.runtime.postgres.ownership import Ownership
 from jobs.stack import load_stack_config
@@ -168,3 +168,17 @@ def test_a_plan_that_nobody_has_is_refused(priced: str, tmp_path: Path, part: st
     assert refusal(priced, tmp_path, content) == expected
     plan = json.dumps([{"plan": "prro", "name": "Pro"}])
     assert refusal(priced, tmp_path, f"plans: {plan}\n{content}") is None
+
+
+LIMIT = "limits: [{plan: p, meter: requests, period: P1M, quantity: 5, effective_from: '2026-01-01T00:00:00Z'}]\n"
+
+
+@pytest.mark.parametrize(("content", "lines"), [(PLAN + LIMIT, 1), (PLAN, 0)], ids=["limits", "none"])
+def test_limits_of_the_file_are_said_to_change_no_amount(
+    priced: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, lines: int
+) -> None:
+    assert refusal(priced, tmp_path, content) is None
+    printed = capsys.readouterr()
+    assert printed.err.count(f"{tmp_path / 'catalog.yaml'}: {LIMITS_WITHOUT_EFFECT}\n") == lines
+    assert printed.err.count("\n") == lines
+    assert printed.out == "", "standard output has the comparison alone"

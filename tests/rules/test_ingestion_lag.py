@@ -78,6 +78,17 @@ def test_events_are_refused_just_above_the_limit_and_never_without_one() -> None
     }
 
 
+@pytest.mark.parametrize(
+    ("limit", "text"), [(0.5, "0.5"), (1.0, "1"), (86_400, "86400"), (1_234_567.0, "1234567"), (1e16, f"{10**16}")]
+)
+def test_a_limit_is_reported_as_it_is(limit: float, text: str) -> None:
+    """A fraction of a second is not 0, which would be no limit at all."""
+    with pytest.raises(Problem) as refused:
+        refuse_lag(2 * limit, limit)
+    assert refused.value.headers["X-RateLimit-Limit"] == text
+    assert f"the limit is {text} s," in refused.value.detail
+
+
 @pytest.mark.parametrize(("given", "expected"), [({}, 7), ({"S": ""}, 7), ({"S": "0"}, 0), ({"S": "3600"}, 3600)])
 def test_a_limit_is_whole_seconds(given: dict[str, str], expected: int) -> None:
     assert seconds_in(given, "S", 7) == expected

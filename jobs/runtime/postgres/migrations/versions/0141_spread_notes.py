@@ -1,0 +1,19 @@
+"""`catalog.effective_prices_due.spread_to`: notes about a plan or everybody become notes of accounts in pieces.
+
+In one statement they could not be above about a million accounts: it was cancelled for its time, again and again.
+"""
+
+from alembic import op
+
+revision = "0141"
+down_revision = "0131"
+
+
+def upgrade() -> None:
+    """No row is written: a note has not been spread at all."""
+    op.execute("ALTER TABLE catalog.effective_prices_due ADD COLUMN spread_to text NOT NULL DEFAULT ''")
+
+
+def downgrade() -> None:
+    """The rest of a note is spread from its beginning."""
+    op.execute("ALTER TABLE catalog.effective_prices_due DROP COLUMN spread_to")
