@@ -59,8 +59,8 @@ def refuse_lag(lag: float, max_lag_seconds: float) -> None:
     if max_lag_seconds and lag > max_lag_seconds:
         raise over_capacity(
             Refusal.LAG,
-            f"Ingestion is {lag:.0f} s behind, and the limit is {digits(max_lag_seconds)} s, because Kafka deletes unread"
-            " events: send the same request again later.",
+            f"Ingestion is {lag:.0f} s behind, and the limit is {digits(max_lag_seconds)} s, because Kafka deletes"
+            " unread events: send the same request again later.",
             RETRY_AFTER_SECONDS,
             max_lag_seconds,
         )

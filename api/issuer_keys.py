@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from typing import Any, NoReturn
 
@@ -80,7 +81,7 @@ class IssuerKeys:
     def _seconds_to_next_fetch(self, now: float) -> float:
         return 0.0 if self._tried_at is None else max(0.0, self._tried_at + FETCH_AT_MOST_EVERY_SECONDS - now)
 
-    async def keep_fetching(self) -> None:
+    async def keep_fetching(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         """Until cancelled."""
         while True:
             await self.fetch()
@@ -91,7 +92,7 @@ class IssuerKeys:
                     await self._wanted.wait()
             except TimeoutError:
                 pass
-            await asyncio.sleep(self._seconds_to_next_fetch(self._clock.monotonic()))
+            await sleep(self._seconds_to_next_fetch(self._clock.monotonic()))
 
     async def fetch(self) -> None:
         """Once; what cannot be fetched stays as it was before."""

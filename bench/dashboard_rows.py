@@ -20,6 +20,13 @@ SELECT 'account-' || i, 'Account ' || i, 'plan', CASE WHEN i < 25 THEN 'EUR' ELS
        (ARRAY['UTC', 'Europe/Berlin', 'America/New_York'])[i % 3 + 1]
 FROM generate_series(0, 49) AS i;
 
+INSERT INTO usage_days (account, day, model, meter, currency, price_version, quantity, unit_price, usage_rows,
+    first_window, last_window_end)
+SELECT w.account, (window_start AT TIME ZONE timezone)::date, model, meter, w.currency, price_version, sum(quantity),
+       max(unit_price), count(*), min(window_start), max(window_end)
+FROM usage_windows AS w JOIN catalog.accounts USING (account)
+GROUP BY 1, 2, 3, 4, 5, 6;
+
 INSERT INTO stragglers (usage_lsn, meter, account, model, request_id, window_start, event_time, received_at,
     late_seconds, decision, quantity, unit_price, currency, price_version)
 SELECT i, 'requests', 'account-' || i % 50, 'model-1', 'r-' || i, now() - make_interval(secs => i * 8),

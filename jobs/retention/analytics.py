@@ -39,19 +39,34 @@ WITH removed AS (DELETE FROM pattern_outcomes WHERE minute < %(before)s RETURNIN
      )
 SELECT count(*) FROM removed
 """
+# When analytics starts again it reads the rest of such hours, and their count begins anew. The steps that were called
+# about stay until analytics removes it, without the requests. Nobody is called about a watch that was removed.
+_CALLS = """
+WITH removed AS (
+    DELETE FROM watch_calls USING watches
+    WHERE watches.watch_id = watch_calls.watch_id AND removed_at IS NOT NULL AND hour < %(before)s RETURNING 1
+), emptied AS (
+    UPDATE watch_calls SET first = '[]' FROM watches
+    WHERE watches.watch_id = watch_calls.watch_id AND removed_at IS NULL AND hour < %(before)s AND first <> '[]'
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM removed) + (SELECT count(*) FROM emptied)
+"""
 _REMOVE = "WITH removed AS (DELETE FROM {table} WHERE {column} < %(before)s RETURNING 1) SELECT count(*) FROM removed"
 _STEPS = {
     "analytics_panes": _PANES,
     "pattern_outcomes": _OUTCOMES,
     "pattern_matches": _REMOVE.format(table="pattern_matches", column="started_at"),
-    **{table: _REMOVE.format(table=table, column="hour") for table in ("watch_hits", "watch_hours", "watch_calls")},
+    **{table: _REMOVE.format(table=table, column="hour") for table in ("watch_hits", "watch_hours")},
+    "watch_calls": _CALLS,
 }
 
 
 def retain_analytics(connection: psycopg.Connection[Any], today: date) -> Iterator[Removed]:
     """Remove what is older than `keep_days` of analytics before today, in one transaction; nothing where it runs.
 
-    Views and patterns that are still declared begin with what is left.
+    Views and patterns that are still declared begin with what is left. Of calls about watches that are not removed only
+    the requests that they named go.
     """
     with connection.transaction():
         row = connection.execute(_OFF, {"stopped": Phase.STOPPED, "off_after": OFF_AFTER}).fetchone()

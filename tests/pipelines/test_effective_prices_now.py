@@ -362,7 +362,8 @@ def test_a_fold_that_takes_too_long_is_halved_until_it_is_done(database: str, in
                 if contract_source(connection).is_stored:
                     break
         assert {row["unit_price"] for row in stored(connection)} == {2}
-    assert [log["next_notes"] for log in logs][:1] == [NOTES_OF_A_FOLD // 2]
+    halved = [log["next_notes"] for log in logs if "next_notes" in log]
+    assert halved[:1] == [NOTES_OF_A_FOLD // 2]
 
 
 @pytest.mark.parametrize("held", ["lock on prices", "lock on notes", "slow fold"])

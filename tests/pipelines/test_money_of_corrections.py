@@ -26,7 +26,7 @@ from jobs.close.config import CloseConfig
 from jobs.close.void import void
 from metering.invoices import CORRECTION, WRITE_OFF, Kind
 from tests.conftest import fresh_database
-from tests.pipelines.closing import Books
+from tests.pipelines.closing import DECEMBER, JANUARY, NOVEMBER, OCTOBER, PRICE, Books, books_of
 from tests.pipelines.plan_world import LATER, Setting, books_with_plans
 from tests.pipelines.test_money_of_plans import SETTINGS, Close, Everything, closed, expected, store_ladders
 
@@ -185,3 +185,27 @@ def test_each_invoice_charges_writes_off_and_credits_what_an_independent_ledger_
         for books in books_with_plans(database):
             store_ladders(books, world)
             corrected(books, world, Decimal(below))
+
+
+KNOWN = ((OCTOBER, 1_000), (NOVEMBER, 600), (DECEMBER, -600), (JANUARY, -1_000))
+"""How much usage of October comes, or is taken back, before each month is closed."""
+
+
+def test_a_known_quarter_has_what_is_written_off_what_of_it_is_credited_and_a_credit_note(postgres_url: str) -> None:
+    """By the same ledger: random quarters may have none of them, and would then prove nothing of them."""
+    issued, must = Issued(), defaultdict[tuple[str, date], Fraction](Fraction)
+    config = CloseConfig(write_off_below={"EUR": Decimal(1)})
+    with fresh_database(postgres_url) as database:
+        for books in books_of(database):
+            books.open()
+            for month, quantity in KNOWN:
+                books.use(quantity, cause="stream" if quantity > 0 else "reversed")
+                must["acme", OCTOBER] += quantity * Fraction(PRICE.unit_price)
+                books.end(month)
+                books.close(month, config=config)
+                issued.add(books, must, Fraction(1))
+            assert books.faults() == []
+            assert [check.holds for check in check_invoices(books.database)] == [True, True]
+    expected_kinds = {Kind.INVOICE: 3, Kind.CREDIT_NOTE: 1, WRITE_OFF: 1, "written off and credited": 1}
+    assert {kind: count for kind, count in issued.kinds.items() if count} == expected_kinds
+    assert must["acme", OCTOBER] == issued.sum(issued.charged, "acme", OCTOBER) == 0

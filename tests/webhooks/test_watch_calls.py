@@ -11,6 +11,7 @@ import pytest
 
 from jobs.analytics.watches.fold import fold_hits
 from jobs.analytics.watches.running import RunningWatches
+from jobs.retention.analytics import retain_analytics
 from webhooks.endpoints import add
 from webhooks.event_types import EventType
 
@@ -94,6 +95,29 @@ def test_what_is_too_old_goes_and_calls_nobody(database: str) -> None:
         for table in ("watch_hits", "watch_hours", "watch_calls"):
             assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
     assert len(events(database)) == 1
+
+
+@pytest.mark.parametrize(("later", "calls"), [(3, [10]), (95, [10]), (100, [10, 100])])
+def test_an_hour_whose_hits_were_removed_while_analytics_was_off_is_not_called_about_twice(
+    database: str, later: int, calls: list[int]
+) -> None:
+    """analytics stopped within the hour and reads the rest of it after more than `keep_days`: the steps that were
+    reached are known, and the count begins anew.
+    """
+    add(database, "https://example.com/", [EventType.WATCH_HIT], "me")
+    watch_id, removed = watch(database, "leaks"), watch(database, "removed")
+    for number in (watch_id, removed):
+        fold(database, number, range(1, 13))
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("UPDATE watches SET removed_at = now(), removed_by = 'me' WHERE watch_id = %s", [removed])
+        connection.execute("DELETE FROM webhook_events")
+        done = {one.table: one.rows for one in retain_analytics(connection, NOON.date() + timedelta(days=40))}
+        assert done["watch_calls"] == 2
+        known = connection.execute("SELECT watch_id, step, first FROM watch_calls").fetchall()
+        assert known == [(watch_id, 10, [])], "nobody's requests are named any more"
+        assert connection.execute("SELECT count(*) FROM watch_hours").fetchone() == (0,)
+    fold(database, watch_id, range(13, 13 + later))
+    assert [one["reached"] for one in events(database)] == calls[1:]
 
 
 @pytest.mark.parametrize(
