@@ -93,14 +93,20 @@ def keyed(events: pl.DataFrame, whole: Generations, after: Cursor | None) -> pl.
         pl.when("is_late").then(pl.lit(NEVER_US, pl.Int64)).otherwise("event_us").alias("order_us"),
     )
     if after is not None:
-        generation, order_us, lsn = after
-        same = pl.col("generation") == generation
-        found = found.filter(
-            (pl.col("generation") > generation)
-            | (same & (pl.col("order_us") > order_us))
-            | (same & (pl.col("order_us") == order_us) & (pl.col("lsn") > lsn))
-        )
+        found = found.filter(comes_after(after))
     return found.select("lsn", "event_us", "is_late", "generation", "order_us")
+
+
+def comes_after(cursor: Cursor) -> pl.Expr:
+    """Whether an event (`keyed`) comes after the one at the cursor."""
+    generation, order_us, lsn = cursor
+    of_same = pl.col("generation") == generation
+    at_same = of_same & (pl.col("order_us") == order_us)
+    return (
+        (pl.col("generation") > generation)
+        | (of_same & (pl.col("order_us") > order_us))
+        | (at_same & (pl.col("lsn") > lsn))
+    )
 
 
 def waiting(events: pl.DataFrame, whole: Generations) -> int | None:
