@@ -39,7 +39,7 @@ def commit(
 
     `values`: by lsn, events other than `value_of`.
     """
-    held = dict.fromkeys(without_value) | (values or {})
+    held: dict[int, bytes | None] = {**dict.fromkeys(without_value), **(values or {})}
     table = pa.Table.from_pylist([_journal_row(row, held) for row in rows], SCHEMA)
     frontier = rows[-1].frontier_us
     transactions = [Transaction(LSN, rows[-1].lsn + 1), *([Transaction(FRONTIER, frontier)] if frontier else [])]
