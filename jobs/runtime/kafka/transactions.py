@@ -47,9 +47,7 @@ class Transactions:
         )
         self._producer.init_transactions(TIMEOUT_SECONDS)
 
-    def send(
-        self, topic: str, records: Iterable[Record], before_commit: Callable[[], object] | None = None
-    ) -> None:
+    def send(self, topic: str, records: Iterable[Record], before_commit: Callable[[], object] | None = None) -> None:
         """Commit records, in this order; `before_commit` is called when brokers have all, and may still prevent it.
 
         Raises KafkaException; then they are committed or never will be, once the next sender has begun. What
