@@ -135,6 +135,30 @@ def test_steps_of_the_same_generations_read_the_times_of_their_events_once(
     assert len(read) <= 2 * 9, "once for F, once for the times"
 
 
+def test_what_waits_for_long_is_not_read_again_with_each_generation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = files_read(monkeypatch)
+    parts = JournalParts(max_rows_held=1)
+    rows: list[Row] = []
+    sent: list[int] = []
+    next_lsn, before_us, waiting_from, reads = 1, NEVER_US, 1, []
+    for lsn in range(1, 21):
+        # In time for a wait of 5 s, for which the first one waits until commit 16.
+        rows.append(Row(lsn, (110 + lsn % 2) * SECOND, (100 + lsn) * SECOND))
+        parts.look(commit(tmp_path, rows[-1:]), waiting_from)
+        if (whole := parts.whole(next_lsn, before_us, (WAIT,))) is None:
+            continue
+        read.clear()
+        sent += parts.first(whole, waiting_from, None, 100)["lsn"].to_list()
+        waiting_from = parts.waiting_from(whole, waiting_from)
+        next_lsn, before_us = whole.next_lsn, whole.watermark_us
+        reads.append(len(read))
+    assert sent == [one.lsn for one in expected(rows, lambda _: WAIT.seconds)]
+    assert len(sent) > 10
+    assert max(reads) <= 3, "the new files, and the first that waits"
+
+
 def files_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files that are read from now on."""
     read: list[str] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -39,6 +39,29 @@ class Ahead:
             return None
         events = self.events if after is None else self.events.filter(comes_after(after))
         return events.head(count) if self.is_all or len(events) >= count else None
+
+
+@dataclass(frozen=True)
+class Soonest:
+    """Of EVENTS before `next_lsn` that wait at the watermark `from_us`: all with a time before `until_us`."""
+
+    next_lsn: int
+    from_us: int
+    until_us: int
+    events: pl.DataFrame
+
+    def has_all_of(self, whole: Generations) -> bool:
+        """Whether what waited for these generations is among them."""
+        is_next = (self.next_lsn, self.from_us) == (whole.first_lsn, whole.before_us)
+        return is_next and whole.watermark_us <= self.until_us
+
+    def with_more(self, events: pl.DataFrame, max_events: int) -> Soonest:
+        """With others that wait as well: those with the lowest times, about so many."""
+        found = pl.concat([self.events, events.filter(pl.col("event_us") < self.until_us)])
+        if len(found) <= 2 * max_events:
+            return replace(self, events=found)
+        until_us = int(found["event_us"].sort()[max_events])
+        return replace(self, until_us=until_us, events=found.filter(pl.col("event_us") < until_us))
 
 
 class HeldByFile:

@@ -8,19 +8,23 @@ last only lsns and times are held; and of all that F stands still in, where it c
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 
 import polars as pl
 from deltalake import DeltaTable
 
-from jobs.billing.ordered.held import Ahead, HeldByFile, Planned
+from jobs.billing.ordered.held import Ahead, HeldByFile, Planned, Soonest
 from jobs.billing.ordered.order import (
     EVENTS,
+    FOREVER_US,
     KEY,
     Cursor,
     Generations,
     Wait,
     generations,
     keyed,
+    left,
     waiting,
 )
 from jobs.journal.families import family
@@ -33,7 +37,10 @@ MAX_ROWS_HELD = 1_000_000
 MAX_RUNS_HELD = 200_000
 """Of files not put in order yet, with F of each: 16 bytes. A file has one, or as many as F changes in it."""
 MAX_EVENTS_AHEAD = 200_000
-"""Of the generations that are sent, put in order at once and held for the next steps: 33 bytes each."""
+"""Of the generations that are sent, put in order at once and held for the next steps: 33 bytes each.
+
+And of what waits beyond them, by time, up to twice as many of 16 bytes: so a long wait is not read with each step.
+"""
 MAX_ROWS_PLANNED = 500_000
 """Of the files whose generations are put in order at once, if that makes one whole generation."""
 STATISTIC_US = 1_000
@@ -62,6 +69,7 @@ class JournalParts:
         self._max_events_ahead = max_events_ahead
         self._planned: Planned | None = None
         self._ahead: Ahead | None = None
+        self._soonest: Soonest | None = None
         self._table: DeltaTable | None = None
         self._files = pl.DataFrame()
 
@@ -117,12 +125,24 @@ class JournalParts:
         return events.head(count)
 
     def _read_first(self, whole: Generations, waiting_from: int, after: Cursor | None, count: int) -> pl.DataFrame:
-        found = keyed(pl.DataFrame(schema=EVENTS), whole, after)
+        nothing = pl.DataFrame(schema=EVENTS)
+        found = keyed(nothing, whole, after)
+        soonest = Soonest(whole.next_lsn, whole.watermark_us, FOREVER_US, nothing)
         has_new = pl.col("max.lsn") >= whole.first_lsn
-        for _, events in self._events(whole, has_new | _reaches(whole.before_us)):
-            found = pl.concat([found, keyed(events.filter(pl.col("lsn") >= waiting_from), whole, after)])
+        if self._soonest is not None and self._soonest.has_all_of(whole):
+            of_files = self._events(whole, has_new)
+            new = (events.filter(pl.col("lsn") >= whole.first_lsn) for _, events in of_files)
+            parts = chain([self._soonest.events], new)
+            soonest = replace(soonest, until_us=self._soonest.until_us)
+        else:
+            parts = chain(events for _, events in self._events(whole, has_new | _reaches(whole.before_us)))
+        for part in parts:
+            events = part.filter(pl.col("lsn") >= waiting_from)
+            found = pl.concat([found, keyed(events, whole, after)])
             if len(found) > 2 * count:
                 found = found.sort(KEY).head(count)
+            soonest = soonest.with_more(left(events, whole), self._max_events_ahead)
+        self._soonest = soonest
         return found.sort(KEY).head(count)
 
     def waiting_from(self, whole: Generations, waiting_from: int) -> int:

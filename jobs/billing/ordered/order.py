@@ -15,6 +15,7 @@ import polars as pl
 
 NEVER_US = -(1 << 62)
 """The watermark while F is unknown, and the place of a late event among the times of its generation."""
+FOREVER_US = 1 << 62
 EVENTS = {"lsn": pl.Int64, "event_us": pl.Int64}
 RUNS = {"lsn": pl.Int64, "frontier_us": pl.Int64}
 KEY = ("generation", "order_us", "lsn")
@@ -109,8 +110,12 @@ def comes_after(cursor: Cursor) -> pl.Expr:
     )
 
 
+def left(events: pl.DataFrame, whole: Generations) -> pl.DataFrame:
+    """Of EVENTS those that wait for a later generation than these."""
+    return events.filter(pl.col("lsn") < whole.next_lsn, pl.col("event_us") >= whole.watermark_us)
+
+
 def waiting(events: pl.DataFrame, whole: Generations) -> int | None:
     """The lowest lsn of EVENTS that wait for a later generation than these; None where none does."""
-    waits = (pl.col("lsn") < whole.next_lsn) & (pl.col("event_us") >= whole.watermark_us)
-    lowest = events.filter(waits)["lsn"].min()
+    lowest = left(events, whole)["lsn"].min()
     return None if lowest is None else int(lowest)  # type: ignore[arg-type]  # of whole numbers
