@@ -30,8 +30,6 @@ OF_DECIDING = "tests/pipelines/test_deciding.py"
 OF_HOLDING = "tests/pipelines/test_holding.py"
 OF_OUTBOX = "tests/pipelines/test_outbox.py"
 OF_PUBLISHING = "tests/streaming/test_publishing.py"
-OF_ORDERED_SENT = "tests/streaming/test_ordered_events.py"
-OF_ORDERED = "tests/pipelines/test_ordered_journal.py"
 OF_REBUILDS = "tests/pipelines/test_rebuild.py"
 OF_CORRECTIONS = "tests/pipelines/test_corrections.py"
 OF_AUDIT = "tests/pipelines/test_audit_appends.py"
@@ -316,27 +314,6 @@ MUTANTS = (
         "staged.window_start + %(minute)s <= coalesce(closed_meters.closed_until, closed_usage.closed_until), false",
         "true, false",
         (f"{OF_CORRECTIONS}::test_a_reversal_is_a_correction_only_in_a_closed_window",),
-    ),
-    Mutant(
-        "rows between those of one file are put in order behind them",
-        "jobs/billing/ordered/journal.py",
-        'ordered if end is None else ordered.filter(pl.col("lsn") < end)',
-        "ordered",
-        (f"{OF_ORDERED}::test_rows_between_those_of_one_file_come_before_its_last_ones",),
-    ),
-    Mutant(
-        "an event that waits is passed over",
-        "jobs/billing/ordered/journal.py",
-        "lowest = lowest if found is None else min(lowest, found)",
-        "if found is not None:\n                return found",
-        (f"{OF_ORDERED}::test_an_event_waits_also_where_a_file_that_begins_before_has_only_later_ones_that_wait",),
-    ),
-    Mutant(
-        "a publisher that froze sends what is of a person forgotten meanwhile",
-        "jobs/billing/ordered/publishing.py",
-        "_records(sent), self._refuse_lost_lock",
-        "_records(sent)",
-        (f"{OF_ORDERED_SENT}::test_nothing_is_sent_by_a_publisher_that_froze_until_a_person_was_forgotten",),
     ),
     Mutant(
         "what a driver publishes is not fenced by its successor",
