@@ -2,7 +2,7 @@
 
 Files may overlap: those that were merged lie around others. So what follows a row is known as far as the first row of
 the next file that was not read yet. Memory is bounded however long events wait: files are read again, and of those read
-last only lsns and times are held; and of all that F stands still in, where it changes.
+last only lsns and times are held, and the lsns at which F changes.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class JournalParts:
             if (found := generations(_before(runs, next_file_lsn), next_lsn, before_us, waits)) is not None:
                 self._planned = Planned(next_lsn, before_us, waits, found)
                 return found
-            # F stands still: not again with each file.
+            # F has not moved: looking at each file would cost the square of their number.
             max_rows = 2 * rows
         return None
 
